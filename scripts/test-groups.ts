@@ -33,7 +33,7 @@ const ALONE: Readonly<Record<string, string>> = {
   'host/logs/locate/many-logs.test.ts': 'counts what its process reads',
   'host/stats/stats-host.test.ts': 'counts the open files of its process',
   'host/stats/stats-sampler.test.ts': 'counts the open files of its process',
-  'host/stream-ends.test.ts': 'looks at the descriptors of its process',
+  'host/logs/stream-ends.test.ts': 'looks at the descriptors of its process',
   'http/list-verb.test.ts': 'counts the warnings of its process',
   'http/messages.test.ts': 'measures the memory of its process',
   'platform/log-once.test.ts': 'replaces the clock of its process',

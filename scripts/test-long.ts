@@ -97,7 +97,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'the slowest pattern on lines of 60,000 bytes holds up neither the event loop nor other searches',
   },
   tails: {
-    files: ['test/host/tail-stream-property.test.ts', 'test/host/logs-property.test.ts'],
+    files: ['test/host/logs/tail-stream-property.test.ts', 'test/host/logs/logs-property.test.ts'],
     env: { TAIL_RUNS: '3000' },
     proves: 'followers of logs that are rotated, truncated and removed at random lose and repeat nothing',
   },
@@ -108,7 +108,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
       'followers of a log that is written at full speed, and 20 more at once, get every byte once across rotations',
   },
   'grep-resumes': {
-    files: ['test/host/grep-resume.test.ts'],
+    files: ['test/host/logs/search/grep-resume.test.ts'],
     env: { OUTPOST_GREP_RUNS: '300' },
     proves: 'of 300 searched logs that are cut off at random and resumed every selected line comes once',
   },
@@ -118,7 +118,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'a verb that does not exist is refused wherever it is cut, behind every kind of request',
   },
   'path-races': {
-    files: ['test/host/beneath-race.test.ts'],
+    files: ['test/host/files/beneath-race.test.ts'],
     env: { RACE_ATTEMPTS: '10000' },
     proves: 'no swap of names during a call leads out of an allocation or into its secrets',
   },

@@ -4,7 +4,7 @@
  */
 import { type AnyFamily, type Family, type Labels, type Point, single } from '../telemetry/metric.ts'
 import type { Allocation } from '../host/allocations/allocation.ts'
-import type { DiskStats } from '../host/stats/stats-disk.ts'
+import type { DiskStats } from '../host/stats/host-disks.ts'
 import type { Host } from '../host/host.ts'
 import type { HostStats } from '../host/stats/host-stats.ts'
 import type { ResourceUsage } from '../host/stats/resource-usage.ts'
@@ -121,7 +121,7 @@ function allocationFamilies(allocations: Iterable<Allocation>): Family[] {
 }
 
 function followFamilies({ followers }: Host): Family[] {
-  const kinds = Object.entries(followers.figures())
+  const kinds = Object.entries(followers.metrics())
   const family = (name: string, help: string, value: (of: (typeof kinds)[number][1]) => number): Family => ({
     name,
     kind: 'gauge',

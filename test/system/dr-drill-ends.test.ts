@@ -149,7 +149,10 @@ test('a disk without space for the copy is left as it is', { timeout: 120_000 },
     const line = ['operator', 'dr', 'drill', '-config', config, '-dir', disk, '-']
     const { code, stderr, stdout } = await start(OUTPOST, line, { input: 'share\n' }).finished
     assert.equal(code, 1, stdout)
-    assert.match(stderr, /the copy needs \d+ bytes in \S+ and must leave 1048576 free, but only \d+ bytes are free: free space/)
+    assert.match(
+      stderr,
+      /the copy needs \d+ bytes in \S+ and must leave 1048576 free, but only \d+ bytes are free: free space/,
+    )
     assert.deepEqual(readdirSync(disk), ['outpost-drill.lock'])
   } finally {
     unmount(disk)

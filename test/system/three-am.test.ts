@@ -28,7 +28,7 @@ const OWN_BUS = 'a process sends no such call by itself: the real parts over a r
 
 /** In the order of the table. */
 const PROOFS: readonly Proof[] = [
-  { says: 'no file watch to be had', in: 'system/tail-survives.test.ts' },
+  { says: 'inotify watch limit reached, polling instead', in: 'system/tail-survives.test.ts' },
   { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
   { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
   { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },

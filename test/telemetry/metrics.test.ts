@@ -85,7 +85,7 @@ test('a follower counts at once: its bytes, and how far it is behind', async (t)
   t.after(() => socket.destroy())
   socket.pause()
   socket.write(`GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: x\r\n\r\n`)
-  const lag = () => host.followers.figures().log.lagBytes
+  const lag = () => host.followers.metrics().log.lagBytes
   await eventually(() => lag() > 0 && lag() < size, 'it has got something and is behind')
   assert.equal(await value('outpost_followers', { kind: 'log' }), 1)
   assert.equal(await value('outpost_followers', { kind: 'file' }), 0)

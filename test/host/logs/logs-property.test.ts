@@ -10,9 +10,9 @@ import assert from 'node:assert/strict'
 import { appendFileSync, chmodSync, renameSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import { Random } from '../helpers/frames.ts'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost, type TailAllocation } from '../helpers/tail-host.ts'
+import { Random } from '../../helpers/frames.ts'
+import { TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost, type TailAllocation } from '../../helpers/tail-host.ts'
 
 const RUNS = Number(process.env['TAIL_RUNS'] ?? 120)
 const AT_ONCE = 12
@@ -281,7 +281,7 @@ function startOf(sizes: { index: number; size: number }[], origin: string, offse
   return { index: last.index, offset: last.size }
 }
 
-test(`fs/logs: ${RUNS} random runs lose nothing, repeat nothing and say what happened`, async (t) => {
+test(`fs/logs: ${RUNS} random runs deliver every byte once and report all events`, async (t) => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   const host = await startTailHost(t)
   let next = 0

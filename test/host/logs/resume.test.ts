@@ -3,12 +3,12 @@ import assert from 'node:assert/strict'
 import { appendFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { test } from 'node:test'
-import { Random } from '../helpers/frames.ts'
-import { ask, take, TailClient } from '../helpers/tail-client.ts'
-import { startTailHost, type TailAllocation } from '../helpers/tail-host.ts'
-import { eventually } from '../helpers/eventually.ts'
+import { Random } from '../../helpers/frames.ts'
+import { ask, take, TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost, type TailAllocation } from '../../helpers/tail-host.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
-test('every frame has the cursor of the place behind it, and each of them goes on exactly there', async (t) => {
+test('every frame has the cursor of its end, and each cursor resumes exactly there', async (t) => {
   const host = await startTailHost(t)
   const random = new Random(7)
   const parts = [random.bytes(70_000), random.bytes(5), Buffer.alloc(0), random.bytes(140_001)]
@@ -36,7 +36,7 @@ test('every frame has the cursor of the place behind it, and each of them goes o
   assert.equal(passed, whole.length)
 })
 
-test('a follower that is cut off before any data goes on where it began', async (t) => {
+test('a follower disconnected before any data resumes at its start', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'old\n')
   for (const query of [{ tail_lines: 0 }, { task: '*', tail_lines: 0 }, { tail_lines: 0, grep: 'new' }]) {
@@ -56,7 +56,7 @@ test('a request without a cursor has none in its frames', async (t) => {
 })
 
 for (const framed of [true, false]) {
-  test(`a follower that is cut off at random gets everything once, ${framed ? 'framed' : 'plain'}`, async (t) => {
+  test(`a follower disconnected at random positions gets every byte once, ${framed ? 'framed' : 'plain'}`, async (t) => {
     const host = await startTailHost(t)
     const random = new Random(framed ? 11 : 12)
     for (let run = 0; run < 12; run++) await cutOff(host.another(), random, framed)
@@ -99,7 +99,7 @@ async function cutOff(alloc: TailAllocation, random: Random, framed: boolean): P
   assert.ok(got.length <= whole.length && whole.subarray(0, got.length).equals(got), 'something was lost or repeated')
 }
 
-test('plain: the header names the first byte, and a plus is as good as a tilde', async (t) => {
+test('a plain stream has its start position in a header, and a cursor accepts plus for tilde', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'one two ')
   writeFileSync(host.log(1), 'three four')
@@ -120,7 +120,7 @@ test('plain: the header names the first byte, and a plus is as good as a tilde',
   }
 })
 
-test('plain: a count goes on over an index that the writer left out', async (t) => {
+test('the byte count of a plain cursor continues over a skipped index', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'one ')
   writeFileSync(host.log(3), 'two ')
@@ -134,7 +134,7 @@ test('plain: a count goes on over an index that the writer left out', async (t) 
   assert.equal(again.response?.headers['x-outpost-event'], undefined)
 })
 
-test('a cursor that is none is refused with a word about what is wrong', async (t) => {
+test('a malformed cursor is refused with the reason', async (t) => {
   const host = await startTailHost(t)
   const other = host.another()
   for (const alloc of [host, other]) {
@@ -145,17 +145,17 @@ test('a cursor that is none is refused with a word about what is wrong', async (
   const bytes = Buffer.from(cursor, 'base64url')
   bytes[0] = 2
   const refused: [string, RegExp][] = [
-    [host.logsUrl({ cursor: cursor.slice(0, -1) }), /damaged or cut/],
-    [host.logsUrl({ cursor: cursor.slice(0, 8) }), /damaged or cut/],
-    [host.logsUrl({ cursor: `${cursor}A` }), /damaged or cut/],
-    [host.logsUrl({ cursor: 'x'.repeat(9000) }), /damaged or cut|newer/],
-    [host.logsUrl({ cursor: '{"}' }), /is no cursor/],
-    [host.logsUrl({ cursor: `${cursor}~x` }), /is no cursor/],
+    [host.logsUrl({ cursor: cursor.slice(0, -1) }), /malformed cursor: send it exactly/],
+    [host.logsUrl({ cursor: cursor.slice(0, 8) }), /malformed cursor: send it exactly/],
+    [host.logsUrl({ cursor: `${cursor}A` }), /malformed cursor: send it exactly/],
+    [host.logsUrl({ cursor: 'x'.repeat(9000) }), /malformed cursor: send it exactly|newer/],
+    [host.logsUrl({ cursor: '{"}' }), /malformed cursor: send it as received, for a plain stream/],
+    [host.logsUrl({ cursor: `${cursor}~x` }), /malformed cursor: send it as received, for a plain stream/],
     [host.logsUrl({ cursor: bytes.toString('base64url') }), /newer version/],
     [other.logsUrl({ cursor }), /another allocation/],
     [host.logsUrl({ cursor, type: 'stderr' }), /another log/],
     [host.streamUrl('alloc/logs/web.stdout.0', { cursor }), /another allocation or endpoint/],
-    [`${host.logsUrl({ cursor })}&cursor=`, /given twice/],
+    [`${host.logsUrl({ cursor })}&cursor=`, /set more than once/],
     [host.logsUrl({ tail_lines: -1 }), /tail_lines must be 0 or more/],
     [host.logsUrl({ since: 'yesterday' }), /since/],
   ]
@@ -167,7 +167,7 @@ test('a cursor that is none is refused with a word about what is wrong', async (
   }
 })
 
-test('a file is resumed as a log is', async (t) => {
+test('a file is resumed like a log', async (t) => {
   const host = await startTailHost(t)
   mkdirSync(dirname(host.log(0)), { recursive: true })
   writeFileSync(`${host.directory}/alloc/file`, 'line one\nline two\n')

@@ -11,9 +11,9 @@ import { appendFileSync, chmodSync, renameSync, truncateSync, unlinkSync, writeF
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import { Random } from '../helpers/frames.ts'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost, type TailAllocation } from '../helpers/tail-host.ts'
+import { Random } from '../../helpers/frames.ts'
+import { TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost, type TailAllocation } from '../../helpers/tail-host.ts'
 
 const RUNS = Number(process.env['TAIL_RUNS'] ?? 120)
 const AT_ONCE = 12
@@ -216,7 +216,7 @@ function segmentsOf(follower: Follower): { start: number; data: Buffer }[] {
   return segments.map(({ start, parts }) => ({ start, data: Buffer.concat(parts) }))
 }
 
-test(`fs/stream: ${RUNS} random runs lose nothing, repeat nothing and say what happened`, async (t) => {
+test(`fs/stream: ${RUNS} random runs deliver every byte once and report all events`, async (t) => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   const host = await startTailHost(t)
   let next = 0

@@ -15,9 +15,9 @@ import {
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost, type TailHost } from '../helpers/tail-host.ts'
-import { eventually } from '../helpers/eventually.ts'
+import { TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost, type TailHost } from '../../helpers/tail-host.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const FOLLOW = { follow: true, origin: 'start', offset: 0 }
 
@@ -41,7 +41,7 @@ async function followed(t: TestContext, text = 'one\n') {
 
 const name = (index: number) => `alloc/logs/web.stdout.${index}`
 
-test('what is added to the old file after the next one exists still comes, labelled with its file', async (t) => {
+test('bytes appended to the rotated file after the next one exists are sent with its name', async (t) => {
   const { host, framed, reads } = await followed(t)
   writeFileSync(host.log(1), 'two\n')
   await reads('one\ntwo\n')
@@ -54,7 +54,7 @@ test('what is added to the old file after the next one exists still comes, label
   assert.deepEqual([framed.items.at(-1)?.file, framed.items.at(-1)?.offset], [name(1), 10])
 })
 
-test('a late writer is heard two files on, and the stream goes on where it was', async (t) => {
+test('late bytes of a file two rotations ago are sent, and the stream continues', async (t) => {
   const { host, framed, reads } = await followed(t)
   writeFileSync(host.log(1), 'two\n')
   await reads('one\ntwo\n')
@@ -67,7 +67,7 @@ test('a late writer is heard two files on, and the stream goes on where it was',
   await reads('one\ntwo\nthree\nlate\nfour\n')
 })
 
-test('an old file that is truncated while its late writer is waited for repeats nothing unsaid', async (t) => {
+test('a truncation of a rotated file is reported and repeats nothing', async (t) => {
   const { host, framed } = await followed(t, '0123456789')
   writeFileSync(host.log(1), 'x')
   await framed.until(() => framed.text.endsWith('x'))
@@ -77,7 +77,7 @@ test('an old file that is truncated while its late writer is waited for repeats 
   assert.deepEqual([framed.text, framed.events], ['0123456789x0123', [`file truncated ${name(0)}`]])
 })
 
-test('an empty next file, then a jump of the index', async (t) => {
+test('an empty next file and a gap of the index are followed', async (t) => {
   const { host, framed, reads } = await followed(t)
   writeFileSync(host.log(1), '')
   writeFileSync(host.log(2), 'two\n')
@@ -88,7 +88,7 @@ test('an empty next file, then a jump of the index', async (t) => {
   assert.deepEqual(new Set(framed.items.map((item) => item.file)), new Set([name(0), name(2), name(13)]))
 })
 
-test('when the newest file is deleted that is said once, nothing older comes again, a higher index goes on', async (t) => {
+test('deletion of the newest file is reported once, older files are not replayed, a higher index continues', async (t) => {
   const { host, framed, reads } = await followed(t)
   writeFileSync(host.log(1), 'two\n')
   await reads('one\ntwo\n')
@@ -102,7 +102,7 @@ test('when the newest file is deleted that is said once, nothing older comes aga
   assert.deepEqual(framed.events, [`file deleted ${name(1)}`])
 })
 
-test('all files are deleted and a new log begins at zero, whether somebody looked meanwhile or not', async (t) => {
+test('a new log from index zero is followed after all files were deleted', async (t) => {
   const { host, framed, reads } = await followed(t)
   writeFileSync(host.log(1), 'two\n')
   await reads('one\ntwo\n')
@@ -118,7 +118,7 @@ test('all files are deleted and a new log begins at zero, whether somebody looke
   assert.deepEqual(framed.events, [`file deleted ${name(1)}`, `file deleted ${name(0)}`])
 })
 
-test('the log directory is removed: the stream ends broken, after a word about the file', async (t) => {
+test('removal of the log directory is reported and breaks the stream', async (t) => {
   const { host, framed, all } = await followed(t)
   rmSync(host.logs, { recursive: true })
   for (const client of all) {
@@ -130,7 +130,7 @@ test('the log directory is removed: the stream ends broken, after a word about t
   await eventually(() => host.followers.count + host.followers.files.size + host.followers.watches.size === 0)
 })
 
-test('the log directory is replaced by another one: followers go on there, and are woken there', async (t) => {
+test('followers continue in a new directory of the same name and are woken there', async (t) => {
   const { host, reads } = await followed(t)
   renameSync(host.logs, `${host.logs}.old`)
   mkdirSync(host.logs)
@@ -140,7 +140,7 @@ test('the log directory is replaced by another one: followers go on there, and a
   await reads('one\ntwo\n0\n1\n2\n')
 })
 
-test('what is no log file is passed over: pipes, directories, stray names, links', async (t) => {
+test('pipes, directories, other names and links are skipped', async (t) => {
   const { host, reads } = await followed(t)
   assert.equal(spawnSync('mkfifo', [host.log(1)]).status, 0)
   mkdirSync(host.log(2))
@@ -168,7 +168,7 @@ function secrets(host: TailHost): { inside: string; outside: string } {
   return { inside, outside }
 }
 
-test('a next file that leads to a secret or outside is never followed; a real one in its place is', async (t) => {
+test('a next file that links to a secret or outside is not followed, a regular file in its place is', async (t) => {
   const { host, reads, all } = await followed(t)
   const { inside, outside } = secrets(host)
   symlinkSync(inside, host.log(1))
@@ -190,7 +190,7 @@ test('a next file that leads to a secret or outside is never followed; a real on
   assert.ok(all.every((client) => !client.text.includes('SECRET')))
 })
 
-test('names that flip between a file and a link to a secret while the log rotates give no secret away', async (t) => {
+test('names that alternate between a file and a link to a secret never reveal the secret', async (t) => {
   const { host, plain } = await followed(t)
   const { inside } = secrets(host)
   writeFileSync(join(host.directory, 'web/secrets/web.stdout.999'), 'SECRET by directory')
@@ -239,7 +239,7 @@ test('a file of 100 GB: its end is found at once and followed exactly', async (t
   assert.equal(end.text, '!')
 })
 
-test('no file yet is 404; an empty one is followed from its first byte; an offset beyond the end waits', async (t) => {
+test('a missing log is 404, an empty one is followed, an offset beyond the end waits', async (t) => {
   const host = await startTailHost(t)
   for (const url of [
     host.logsUrl(FOLLOW),
@@ -266,7 +266,7 @@ test('no file yet is 404; an empty one is followed from its first byte; an offse
   for (const client of [empty, beyond]) client.destroy()
 })
 
-test('who joins after a truncation is not told of it', async (t) => {
+test('a follower that joins after a truncation gets no event of it', async (t) => {
   const { host, framed } = await followed(t, 'a'.repeat(1000))
   writeFileSync(host.log(0), 'short')
   // No wait: nobody has looked at the file since.

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
-import { Random } from '../helpers/frames.ts'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost, type TailAllocation } from '../helpers/tail-host.ts'
+import { Random } from '../../../helpers/frames.ts'
+import { TailClient } from '../../../helpers/tail-client.ts'
+import { startTailHost, type TailAllocation } from '../../../helpers/tail-host.ts'
 
 /** The long form has 300. */
 const RUNS = Number(process.env['OUTPOST_GREP_RUNS'] ?? 24)
@@ -63,7 +63,7 @@ async function searched(alloc: TailAllocation, random: Random, choice: Choice): 
   assert.deepEqual(short(received), short(selected(text, choice)), JSON.stringify(choice))
 }
 
-test('a searched log that is resumed gives every selected line once', async (t) => {
+test('a resumed search outputs every selected line once', async (t) => {
   const host = await startTailHost(t)
   const random = new Random(23)
   for (let run = 0; run < RUNS; run++) {
@@ -71,7 +71,7 @@ test('a searched log that is resumed gives every selected line once', async (t) 
   }
 })
 
-test('a line that began long ago in a file that was left since is not lost', async (t) => {
+test('a line that began in an earlier file is not lost', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'first hit\nbegun ')
   const client = new TailClient(host.logsUrl({ grep: 'hit', cursor: '', follow: true }))
@@ -87,7 +87,7 @@ test('a line that began long ago in a file that was left since is not lost', asy
   assert.equal(again.text, 'begun here, gone on there and hit\n')
 })
 
-test('heartbeats tell how far a search has come', async (t) => {
+test('heartbeats carry the progress of a search', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'miss\n'.repeat(100_000))
   const client = new TailClient(host.logsUrl({ grep: 'hit', cursor: '', follow: true }))
@@ -101,7 +101,7 @@ test('heartbeats tell how far a search has come', async (t) => {
   assert.equal(again.text, '')
 })
 
-test('plain logs in one stream do not cut into each other’s lines', async (t) => {
+test('plain logs in one stream are interleaved line by line', async (t) => {
   const host = await startTailHost(t)
   const client = new TailClient(host.logsUrl({ type: '*', plain: true, follow: true }), { framed: false })
   writeFileSync(host.log(0), 'out-')
@@ -116,7 +116,7 @@ test('plain logs in one stream do not cut into each other’s lines', async (t) 
   again.destroy()
 })
 
-test('faulty searches are refused', async (t) => {
+test('invalid searches are refused', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'x')
   for (const [query, text] of [
@@ -124,8 +124,8 @@ test('faulty searches are refused', async (t) => {
     [{ grep: 'x'.repeat(10_240) }, /1,?000|long/],
     [{ grep: 'x', grep_context: 101 }, /0 to 100/],
     [{ grep: 'x', grep_context: -1 }, /0 to 100/],
-    [{ grep_invert: true }, /give grep/],
-    [{ grep: 'x', plain: true, cursor: '' }, /leave out/],
+    [{ grep_invert: true }, /grep_invert and grep_context need grep/],
+    [{ grep: 'x', plain: true, cursor: '' }, /omit grep/],
   ] as const) {
     const client = new TailClient(host.logsUrl({ ...query }), { framed: false })
     await client.until(({ ended }) => ended !== undefined)

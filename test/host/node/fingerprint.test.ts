@@ -2,13 +2,13 @@ import assert from 'node:assert/strict'
 import { hostname, totalmem } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { createFingerprint, osRelease } from '../../src/host/node/fingerprint.ts'
-import { startHost } from '../../src/host/host.ts'
-import { keepingLogger } from './allocations/host-fixture.ts'
-import { eventually } from '../helpers/eventually.ts'
-import { temporaryDirectory } from '../helpers/temporary-directory.ts'
+import { createFingerprint, osRelease } from '../../../src/host/node/fingerprint.ts'
+import { startHost } from '../../../src/host/host.ts'
+import { keepingLogger } from '../allocations/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-test('facts are there at once, and more of them when the worker has answered', async () => {
+test('basic facts are available at once and machine facts after the worker has responded', async () => {
   const fingerprint = createFingerprint()
   const basic = fingerprint.nodeFacts()
   assert.equal(basic.machine, undefined)
@@ -25,7 +25,7 @@ test('facts are there at once, and more of them when the worker has answered', a
   assert.doesNotMatch(JSON.stringify(complete), /serial|uuid/i)
 })
 
-test('a worker that is too slow costs facts, not the answer', async () => {
+test('a worker that exceeds its time limit leaves the machine facts out', async () => {
   const fingerprint = createFingerprint({ timeoutMs: 1 })
   const alive = setInterval(() => {}, 1000)
   const facts = await fingerprint.complete()
@@ -34,7 +34,7 @@ test('a worker that is too slow costs facts, not the answer', async () => {
   assert.ok(facts.coreMhz > 0)
 })
 
-test('a host tells what the worker has found, some time after its start', async (t) => {
+test('a host describes the machine facts some time after its start', async (t) => {
   const directory = temporaryDirectory(t)
   const options = {
     allocDir: join(directory, 'alloc'),
@@ -60,7 +60,7 @@ test('a host tells what the worker has found, some time after its start', async 
   assert.equal(waits.describe().attributes['os.title'], undefined)
 })
 
-test('os-release, quoted or not', () => {
+test('os-release is parsed with and without quotes', () => {
   const values = osRelease('NAME="Some Linux"\nID=some\nVERSION_ID="12.1"\nODD=\'single\'\n# x\nEMPTY=\n')
   assert.deepEqual(Object.fromEntries(values), {
     NAME: 'Some Linux',

@@ -1,15 +1,15 @@
 /**
- * Reading the small files of /proc and /sys. They are made by the kernel while they are read and never wait for a
- * disk, so a blocking read of some microseconds is both faster and cheaper than a trip through the thread pool
- * (docs/decisions/004-statistics.md). Never use this for a file on a real file system.
+ * Reads of the small files of /proc and /sys. The kernel generates them during the read and never waits for a disk, so a
+ * synchronous read of some microseconds is faster and cheaper than the thread pool (docs/decisions/004-statistics.md).
+ * Not for files on other file systems.
  */
 import { closeSync, openSync, readSync } from 'node:fs'
 
 const CHUNK_BYTES = 64 * 1024
-/** A file of /proc that grows beyond this is not one of those we read. */
+/** The rest of a larger file is not read. */
 const FILE_BYTES_MAX = 4 * 1024 * 1024
 
-/** Shared by all reads: each one is synchronous and turns its bytes into a string before it returns. */
+/** Shared by all reads: each is synchronous and converts its bytes to a string before it returns. */
 const buffer = Buffer.allocUnsafe(CHUNK_BYTES)
 
 function readDescriptor(fd: number): string {
@@ -23,7 +23,7 @@ function readDescriptor(fd: number): string {
   return text
 }
 
-/** The whole text of a kernel file, byte for character; undefined when it cannot be read, for whatever reason. */
+/** The whole text of a kernel file in latin1; undefined if it cannot be read. */
 export function readProcFile(path: string): string | undefined {
   let fd: number
   try {
@@ -40,7 +40,7 @@ export function readProcFile(path: string): string | undefined {
   }
 }
 
-/** A kernel file that is read again and again through one descriptor: a read costs half as much as with an open. */
+/** A kernel file that is read repeatedly through one descriptor, at half the cost of open and read. */
 export class ReusedProcFile {
   readonly #path: string
   #fd: number | undefined
@@ -49,7 +49,7 @@ export class ReusedProcFile {
     this.#path = path
   }
 
-  /** The file's text as of now; undefined when it cannot be read. Opens it again after a failure or `close`. */
+  /** The current text; undefined if it cannot be read. Reopens the file after a failure or `close`. */
   read(): string | undefined {
     try {
       this.#fd ??= openSync(this.#path, 'r')
@@ -66,17 +66,22 @@ export class ReusedProcFile {
   }
 }
 
-/** The first number of a file such as `/proc/uptime` or `memory.current`; undefined when there is none. */
+/** The first number of a file such as `/proc/uptime` or `memory.current`; undefined if there is none. */
 export function firstNumber(text: string | undefined): number | undefined {
   const value = Number.parseFloat(text ?? '')
   return Number.isFinite(value) && value >= 0 ? value : undefined
 }
 
-/** The values of a file of `name value` or `name: value kB` lines, by name. Lines that are something else are skipped. */
+/** The values of a file of `name value` or `name: value kB` lines, by name. Other lines are skipped. */
 export function keyedNumbers(text: string): Map<string, number> {
   const values = new Map<string, number>()
   for (const [, name, value] of text.matchAll(/^(\S+?):?[ \t]+(\d+)(?: kB)?$/gm)) values.set(name ?? '', Number(value))
   return values
+}
+
+/** The kernel writes space, tab, newline and backslash of a path as three octal digits. */
+export function unescapeMountPath(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
 }
 
 const AT_PAGESZ = 6
@@ -88,7 +93,7 @@ export interface KernelUnits {
   readonly ticksPerSecond: number
 }
 
-/** Asks the process's own auxiliary vector, since there is no `getconf` without a child process. */
+/** Reads the process's auxiliary vector: `getconf` would need a child process. */
 export function kernelUnits(procRoot: string): KernelUnits {
   const bytes = Buffer.from(readProcFile(`${procRoot}/self/auxv`) ?? '', 'latin1')
   const vector = new Map<number, number>()

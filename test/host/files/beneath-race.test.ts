@@ -9,9 +9,9 @@ import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { type Edge, startEdge } from '../helpers/edge.ts'
-import { answersIn } from '../helpers/raw-http.ts'
-import { ALLOC, INSIDE, SECRET } from '../helpers/allocation.ts'
+import { type Edge, startEdge } from '../../helpers/edge.ts'
+import { answersIn } from '../../helpers/raw-http.ts'
+import { ALLOC, INSIDE, SECRET } from '../../helpers/allocation.ts'
 
 const ATTEMPTS = Number(process.env['RACE_ATTEMPTS'] ?? 600)
 /** Requests that are sent ahead on one connection. */
@@ -30,7 +30,7 @@ for (;;) { try { renameSync(a, t); renameSync(b, a); renameSync(t, b) } catch {}
 
 /** Runs `during` while the two names are swapped; the attacker is gone before anything is tidied up. */
 async function whileSwapping<T>(a: string, b: string, during: () => Promise<T>): Promise<T> {
-  const script = join(import.meta.dirname, '../helpers/swap.py')
+  const script = join(import.meta.dirname, '../../helpers/swap.py')
   const child =
     (await ready(spawn('python3', [script, a, b]))) ?? (await ready(spawn(process.execPath, ['-e', SWAP_JS, a, b])))
   assert.ok(child, 'the attacker runs')
@@ -110,7 +110,7 @@ const ENDPOINTS = [
 
 for (const kind of KINDS) {
   for (const target of ['outside', 'secrets'] as const) {
-    test(`${kind.name} is swapped with a link to ${target}`, async (t) => {
+    test(`${kind.name} replaced by a link to ${target}`, async (t) => {
       const edge = await startEdge(t)
       const local = join(edge.directory, 'web/local')
       const secrets = join(edge.directory, 'web/secrets')

@@ -1,71 +1,71 @@
 /**
- * Cursors: where a stream stands, as a text that its caller keeps and gives back to go on exactly there.
+ * Resume cursors: the position of a stream as a text that the client stores and sends to resume exactly there.
  *
- * A cursor holds one *mark* for each file the stream is in: which log, which of its files, and how far. A single log has
- * one, two for the moment after a rotation in which late bytes of the older file may still come; a merged stream has one
- * for each log. A mark names its file by index and by a hash of its inode and birth, so that another file under the same
- * name is noticed, and carries a hash of the last bytes before the place, so that a rewrite is.
+ * A cursor has one *mark* for each current file of the stream: its log, its file and its offset. A single log has one mark, and
+ * two shortly after a rotation, when late bytes of the older file may still arrive; a merged stream has one for each log. A mark
+ * identifies its file by index and by a hash of inode and creation time, so another file under the same name is detected. A
+ * hash of the last bytes before the offset detects a rewrite.
  *
- * The text is base64url of: version, hash of endpoint and allocation, time it was made, marks, checksum. It is no secret and
- * gives no right: the request that carries it is authorised like any other, and what a forged one can do is to begin
- * somewhere else in a log that its sender may read anyway.
+ * The text is base64url of: version, hash of endpoint and allocation, creation time, marks, checksum. It is neither secret nor
+ * a credential: the request is authorized like any other, and a forged cursor only starts at another position of a log that
+ * the caller may read anyway.
  */
 import { readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { Refusal } from '../../../platform/errors.ts'
 
 const VERSION = 1
-/** Bytes before a place that its mark remembers. */
+/** Bytes before a mark that its hash covers. */
 const EDGE_BYTES = 32
 const HASH_BYTES = 3
-/** Bytes of a mark at most: three hashes, the edge's length, index, offset and owed lines. */
+/** Maximum length of a mark: three hashes, edge length, index, offset and context lines. */
 const MARK_BYTES_MAX = 3 * HASH_BYTES + 1 + 8 + 8 + 2
 /** Version, scope, time, checksum. */
 const ENVELOPE_BYTES_MAX = 1 + HASH_BYTES + 8 + HASH_BYTES
-/** More marks than this do not fit into a request's head. */
+/** More marks do not fit into the head of a request. */
 const MARKS_MAX = 600
 const CURSOR_CHARS_MAX = 16_384
-/** What is made: a request's head of 16 KiB has room for it and for all else that stands there. */
-const MADE_CHARS_MAX = 14_336
-/** Logs that one cursor tells the places of: so many fit as long as no file is beyond 32 GiB or its two millionth. */
+/** Maximum of new cursors: the head of a request, limited to 16 KiB, also has other content. */
+const ENCODED_CHARS_MAX = 14_336
+/** Maximum number of logs in a cursor: they fit if no file is larger than 32 GiB or has an index above two million. */
 export const LOGS_MAX = 512
 
-/** How far a stream has got in one file of one log. */
-export interface Mark {
+/** The position of a stream in one file of one log. */
+export interface FileMark {
   /** Hash of the log's name. */
   readonly log: number
   readonly index: number
-  /** Hash of the file's inode and birth. */
+  /** Hash of the file's inode and creation time. */
   readonly identity: number
   offset: number
-  /** Hash of the `edgeLength` bytes before `offset`; a length of 0 means that they are not known. */
+  /** Hash of the `edgeLength` bytes before `offset`; a length of 0 means unknown. */
   edge: number
   edgeLength: number
-  /** Lines of context that are owed behind a match. */
+  /** Number of context lines to be output behind a match. */
   after: number
 }
 
-export interface Cursor {
+export interface ResumeCursor {
   readonly madeAtMs: number
-  readonly marks: readonly Mark[]
+  readonly marks: readonly FileMark[]
 }
 
 function hash24(data: string | Uint8Array): number {
   return crc32(data) & 0xff_ff_ff
 }
 
-/** Names a log in a mark. `name` is `<task>.<type>` or a path. */
+/** Identifies a log in a mark. `name` is `<task>.<type>` or a path. */
 export function logHash(name: string): number {
   return hash24(name)
 }
 
-/** Names what a cursor belongs to: an endpoint and an allocation. */
+/** Identifies the endpoint and allocation of a cursor. */
 export function scopeHash(endpoint: string, allocationId: string): number {
   return hash24(`${endpoint}\0${allocationId}`)
 }
 
-/** A mark at `offset` of a file, with what stands before it. */
-export function markAt(log: number, index: number, file: MarkedFile, offset: number): Mark {
+/** A mark at `offset` of a file, with the hash of the bytes before it. */
+export function markAt(log: number, index: number, file: MarkedFile, offset: number): FileMark {
   const mark = { log, index, identity: fileIdentity(file.stat), offset, edge: 0, edgeLength: 0, after: 0 }
   const edge = Buffer.allocUnsafe(Math.min(EDGE_BYTES, offset))
   if (readSync(file.fd, edge, 0, edge.length, offset - edge.length) === edge.length) setEdge(mark, edge, edge.length)
@@ -77,53 +77,53 @@ export interface MarkedFile {
   readonly stat: { readonly ino: bigint; readonly birthtimeNs: bigint }
 }
 
-/** Hash of what makes a file this file and no other, as `Mark.identity` holds it. */
+/** `FileMark.identity` of a file. */
 export function fileIdentity(stat: MarkedFile['stat']): number {
   return hash24(`${stat.ino} ${stat.birthtimeNs}`)
 }
 
-/** Moves a mark to `offset`, where `data[0, end)` ends. */
-export function moveMark(mark: Mark, data: Buffer, end: number, offset: number): void {
+/** Moves a mark to `offset`, which is the end of `data[0, end)`. */
+export function moveMark(mark: FileMark, data: Buffer, end: number, offset: number): void {
   mark.offset = offset
   setEdge(mark, data, end)
 }
 
-/** The file of a mark begins anew. */
-export function forgetPlace(mark: Mark): void {
+/** Moves a mark to the start of its truncated file. */
+export function resetMark(mark: FileMark): void {
   mark.offset = 0
   mark.edgeLength = 0
 }
 
-function setEdge(mark: Mark, data: Buffer, end: number): void {
+function setEdge(mark: FileMark, data: Buffer, end: number): void {
   mark.edgeLength = Math.min(EDGE_BYTES, end, mark.offset)
   mark.edge = hash24(data.subarray(end - mark.edgeLength, end))
 }
 
-/** False when the file does not hold the bytes that stood before the mark. */
-export function edgeStands(mark: Mark, fd: number): boolean {
+/** False if the bytes before the mark have changed. */
+export function edgeMatches(mark: FileMark, fd: number): boolean {
   if (mark.edgeLength === 0) return true
   const now = Buffer.allocUnsafe(mark.edgeLength)
   const got = readSync(fd, now, 0, now.length, mark.offset - now.length)
   return got === now.length && hash24(now) === mark.edge
 }
 
-/** Characters of a cursor of so many marks, at most. */
+/** Maximum length of a cursor with this number of marks. */
 export function cursorCharsMax(marks: number): number {
   return Math.ceil(((ENVELOPE_BYTES_MAX + marks * MARK_BYTES_MAX) * 4) / 3)
 }
 
 /**
- * The text of a cursor. Where so many marks do not fit, those are left out without which the stream goes on at the same
- * places: then late bytes of files that were rotated a moment ago are lost to whoever goes on there.
+ * The text of a cursor. If the marks do not fit, those of rotated files are omitted. The stream then resumes at the same
+ * positions, but without late bytes of just rotated files.
  */
-export function encodeCursor(scope: number, marks: readonly Mark[]): string {
+export function encodeCursor(scope: number, marks: readonly FileMark[]): string {
   const text = marks.length > MARKS_MAX ? '' : encodeMarks(scope, marks)
-  return text === '' || text.length > MADE_CHARS_MAX ? encodeMarks(scope, decidingMarks(marks)) : text
+  return text === '' || text.length > ENCODED_CHARS_MAX ? encodeMarks(scope, resumeMarks(marks)) : text
 }
 
-/** Of each log the mark that says where it goes on. */
-function decidingMarks(marks: readonly Mark[]): Mark[] {
-  const deciding = new Map<number, Mark>()
+/** The mark of each log at which it resumes. */
+function resumeMarks(marks: readonly FileMark[]): FileMark[] {
+  const deciding = new Map<number, FileMark>()
   for (const mark of marks) {
     if (mark.offset > 0 || !deciding.has(mark.log)) deciding.set(mark.log, mark)
   }
@@ -131,15 +131,15 @@ function decidingMarks(marks: readonly Mark[]): Mark[] {
 }
 
 /**
- * Index of the mark that says where a log goes on, -1 when there is none: nothing was given of the files behind the last
- * one that has got anywhere. `marks` are all of one log, in the order in which they were read.
+ * Index of the mark at which a log resumes: the last with an offset, because nothing was sent of the files behind it; -1 if
+ * there is none. `marks` are all of one log, in the order of reading.
  */
-export function decidingIndex(marks: readonly Mark[]): number {
-  const [deciding] = decidingMarks(marks)
+export function resumeMarkIndex(marks: readonly FileMark[]): number {
+  const [deciding] = resumeMarks(marks)
   return deciding ? marks.indexOf(deciding) : -1
 }
 
-function encodeMarks(scope: number, marks: readonly Mark[]): string {
+function encodeMarks(scope: number, marks: readonly FileMark[]): string {
   const out = Buffer.allocUnsafe(ENVELOPE_BYTES_MAX + marks.length * MARK_BYTES_MAX)
   let at = out.writeUInt8(VERSION, 0)
   at = out.writeUIntBE(scope, at, HASH_BYTES)
@@ -157,35 +157,35 @@ function encodeMarks(scope: number, marks: readonly Mark[]): string {
   return out.toString('base64url', 0, at)
 }
 
-function damaged(): Refusal {
+function malformedCursor(): Refusal {
   return new Refusal(
     'invalid_request',
-    'the cursor is damaged or cut: give it exactly as it was received, or leave its value empty to begin anew',
+    'malformed cursor: send it exactly as received, or an empty value to start a new stream',
   )
 }
 
-/** Reads a cursor of `scope`. Throws a Refusal that says what is wrong with it. */
-export function decodeCursor(text: string, scope: number): Cursor {
-  if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw damaged()
+/** Decodes a cursor of `scope`. Throws a Refusal if it is invalid. */
+export function decodeCursor(text: string, scope: number): ResumeCursor {
+  if (text.length > CURSOR_CHARS_MAX || !/^[\w-]+$/.test(text)) throw malformedCursor()
   const bytes = Buffer.from(text, 'base64url')
   if ((bytes[0] ?? 0) > VERSION) {
     throw new Refusal(
       'invalid_request',
-      'the cursor was made by a newer version of outpost, which this agent cannot read: begin anew',
+      'the cursor was created by a newer version of outpost: send an empty value to start a new stream',
     )
   }
   const end = bytes.length - HASH_BYTES
   const whole = end > 1 + HASH_BYTES && bytes.readUIntBE(end, HASH_BYTES) === hash24(bytes.subarray(0, end))
   if (!whole || bytes[0] !== VERSION || bytes.toString('base64url') !== text) {
-    throw damaged()
+    throw malformedCursor()
   }
   if (bytes.readUIntBE(1, HASH_BYTES) !== scope) {
     throw new Refusal('invalid_request', 'the cursor belongs to another allocation or endpoint')
   }
-  return new Reader(bytes.subarray(0, end), 1 + HASH_BYTES).cursor()
+  return new CursorReader(bytes.subarray(0, end), 1 + HASH_BYTES).cursor()
 }
 
-/** Sums of seven bits a byte, the lowest first; above 2^53 there are no places in files. */
+/** LEB128: seven bits per byte, the lowest first. By division, because offsets go up to 2^53. */
 function writeVarint(out: Buffer, value: number, at: number): number {
   let rest = value
   let position = at
@@ -197,7 +197,7 @@ function writeVarint(out: Buffer, value: number, at: number): number {
   return position
 }
 
-class Reader {
+class CursorReader {
   readonly #bytes: Buffer
   #at: number
 
@@ -206,9 +206,9 @@ class Reader {
     this.#at = at
   }
 
-  cursor(): Cursor {
+  cursor(): ResumeCursor {
     const madeAtMs = this.#varint()
-    const marks: Mark[] = []
+    const marks: FileMark[] = []
     while (this.#at < this.#bytes.length) {
       const log = this.#hash()
       const index = this.#varint()
@@ -217,16 +217,16 @@ class Reader {
       const edgeLength = this.#byte()
       const edge = edgeLength > 0 ? this.#hash() : 0
       const after = this.#varint()
-      if (edgeLength > Math.min(EDGE_BYTES, offset)) throw damaged()
+      if (edgeLength > Math.min(EDGE_BYTES, offset)) throw malformedCursor()
       marks.push({ log, index, identity, offset, edge, edgeLength, after })
     }
-    if (marks.length === 0 || marks.length > MARKS_MAX) throw damaged()
+    if (marks.length === 0 || marks.length > MARKS_MAX) throw malformedCursor()
     return { madeAtMs, marks }
   }
 
   #byte(): number {
     const byte = this.#bytes[this.#at++]
-    if (byte === undefined) throw damaged()
+    if (byte === undefined) throw malformedCursor()
     return byte
   }
 
@@ -239,7 +239,7 @@ class Reader {
     for (let factor = 1; ; factor *= 128) {
       const byte = this.#byte()
       value += (byte & 127) * factor
-      if (value > Number.MAX_SAFE_INTEGER) throw damaged()
+      if (value > Number.MAX_SAFE_INTEGER) throw malformedCursor()
       if (byte < 128) return value
     }
   }

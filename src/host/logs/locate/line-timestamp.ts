@@ -1,22 +1,22 @@
 /**
- * Timestamps at the beginning of log lines, recognised on bytes.
+ * Parses timestamps at the beginning of log lines, on bytes.
  *
- * Behind an optional `[`, `"`, a JSON opening (`{"time":"`, also `ts`, `timestamp`, `@timestamp`) or `time=` (`ts=`,
+ * Behind an optional `[`, `"`, JSON opening (`{"time":"`, also `ts`, `timestamp`, `@timestamp`) or `time=` (`ts=`,
  * `timestamp=`):
  *
  * - ISO 8601 and RFC 3339: `2026-11-21T10:00:00.123Z`, with a space for the `T`, `/` for the `-`, `,` for the `.`; zone `Z`,
- *   `UTC`, `GMT`, `+01:00`, `+0100`, `+01`, also behind a space. Without a zone it is the host's local time
- * - klog: `I1121 10:00:00.123456`, and syslog: `Nov 21 10:00:00`, both local time, of the year that brings them nearest
- *   to a reference: the modification time of the file
+ *   `UTC`, `GMT`, `+01:00`, `+0100`, `+01`, also behind a space. Without a zone: the host's local time
+ * - klog: `I1121 10:00:00.123456`, and syslog: `Nov 21 10:00:00`: local time of the year nearest to a reference, the
+ *   modification time of the file
  * - seconds, milliseconds, microseconds or nanoseconds since the epoch between the years 2000 and 2100
  */
 
-/** No timestamp is looked for beyond as many bytes of a line. */
+/** Bytes of a line that are searched for a timestamp. */
 export const STAMP_BYTES_MAX = 96
 
 const [SPACE, QUOTE, COMMA, DOT, COLON, EQUALS, BRACKET, BRACE] = [32, 34, 44, 46, 58, 61, 91, 123]
 const [ZERO, PLUS, MINUS, SLASH, LETTER_T, LETTER_Z] = [48, 43, 45, 47, 84, 90]
-/** The bit that tells a lower case letter. */
+/** The bit of lower case letters. */
 const LOWER = 32
 const KEYS = ['time', 'ts', 'timestamp', '@timestamp'].map((key) => Buffer.from(key))
 const UTC_NAMES = ['UTC', 'GMT'].map((name) => Buffer.from(name))
@@ -36,20 +36,20 @@ const YEAR_2000_S = 946_684_800
 const YEAR_2100_S = 4_102_444_800
 const FRACTION_DIGITS_MAX = 9
 
-export class LineTimes {
+export class TimestampParser {
   readonly #referenceMs: number
-  /** Local minute looked up last: finding the zone's offset is slow, and the lines of a log are near each other. */
+  /** Cache of the last local minute: the lookup of the zone's offset is slow, and lines of a log have similar times. */
   #localKey = -1
   #localMs = 0
   #dayKey = -1
   #dayYear = 0
 
-  /** Timestamps without a year get the one that brings them nearest to `referenceMs`. */
+  /** Timestamps without a year get the year nearest to `referenceMs`. */
   constructor(referenceMs: number) {
     this.#referenceMs = referenceMs
   }
 
-  /** The timestamp at the beginning of the line in `[start, end)`: milliseconds since the epoch, NaN when there is none. */
+  /** The timestamp at the beginning of the line in `[start, end)`: milliseconds since the epoch, NaN if there is none. */
   at(bytes: Buffer, start: number, end: number): number {
     const at = behindOpening(bytes, start, end)
     const first = bytes[at] ?? 0
@@ -100,7 +100,7 @@ export class LineTimes {
   #withoutYear(month: number, day: number, bytes: Buffer, at: number, end: number): number {
     const minutes = minutesOf(bytes, at)
     const secondsMs = secondsOf(bytes, at + 5, end)
-    // 2000 has all days there are.
+    // A leap year, so that all days are valid.
     if (!isDate(2000, month, day) || Number.isNaN(minutes) || Number.isNaN(secondsMs)) return Number.NaN
     const year = this.#nearestYear(month, day)
     return this.#local(year, month, day, minutes) + secondsMs
@@ -109,7 +109,7 @@ export class LineTimes {
   #local(year: number, month: number, day: number, minutes: number): number {
     const key = daysOf(year, month, day) * 1440 + minutes
     if (key !== this.#localKey) {
-      // Date takes years below 100 for those of the last century; what zone they were in does not matter.
+      // Date interprets years below 100 as those of the last century; their time zone does not matter.
       this.#localMs = year < 100 ? key * MINUTE_MS : new Date(year, month - 1, day, 0, minutes).getTime()
       this.#localKey = key
     }
@@ -133,7 +133,7 @@ export class LineTimes {
   }
 }
 
-/** Where the line goes on behind what may stand in front of a timestamp. */
+/** The position behind an optional opening in front of a timestamp. */
 function behindOpening(bytes: Buffer, start: number, end: number): number {
   const first = bytes[start] ?? 0
   if (isDigit(first)) return start
@@ -158,7 +158,7 @@ function behindSpaces(bytes: Buffer, at: number, end: number): number {
   return at
 }
 
-/** Behind one of the keys that name a time, or `at` when none stands there. */
+/** The position behind a key of a timestamp, or `at` if there is none. */
 function behindKey(bytes: Buffer, at: number, end: number): number {
   for (const key of KEYS) {
     const behind = at + key.length
@@ -177,7 +177,7 @@ function startsWith(bytes: Buffer, at: number, end: number, text: Buffer): boole
 const isDigit = (byte: number) => byte >= 48 && byte <= 57
 const isNameByte = (byte: number) => isDigit(byte) || byte === 95 || ((byte | LOWER) >= 97 && (byte | LOWER) <= 122)
 
-/** NaN when they are no digits. */
+/** NaN if they are not digits. */
 function twoDigits(bytes: Buffer, at: number): number {
   const [tens, ones] = [bytes[at] ?? 0, bytes[at + 1] ?? 0]
   return isDigit(tens) && isDigit(ones) ? tens * 10 + ones - 528 : Number.NaN
@@ -187,13 +187,13 @@ function threeBytes(bytes: Buffer, at: number): number {
   return ((bytes[at] ?? 0) << 16) | ((bytes[at + 1] ?? 0) << 8) | (bytes[at + 2] ?? 0)
 }
 
-/** `hh:mm` as minutes of the day; NaN when it is no time. */
+/** `hh:mm` as minutes of the day; NaN if it is not a time. */
 function minutesOf(bytes: Buffer, at: number): number {
   const [hours, minutes] = [twoDigits(bytes, at), twoDigits(bytes, at + 3)]
   return bytes[at + 2] === COLON && hours < 24 && minutes < 60 ? hours * 60 + minutes : Number.NaN
 }
 
-/** `:ss` and its fraction in milliseconds; NaN when it is none. A leap second is legal. */
+/** `:ss` and its fraction in milliseconds; NaN if malformed. Leap seconds are valid. */
 function secondsOf(bytes: Buffer, at: number, end: number): number {
   const seconds = twoDigits(bytes, at + 1)
   if (bytes[at] !== COLON || !(seconds <= 60)) return Number.NaN
@@ -215,7 +215,7 @@ function fractionEnd(bytes: Buffer, at: number, end: number): number {
   return behind
 }
 
-/** Minutes east of Greenwich; NaN when no zone stands there. */
+/** Minutes east of Greenwich; NaN without a zone. */
 function zoneMinutes(bytes: Buffer, at: number, end: number): number {
   if (at >= end) return Number.NaN
   if (((bytes[at] ?? 0) & ~LOWER) === LETTER_Z) return 0
@@ -224,7 +224,7 @@ function zoneMinutes(bytes: Buffer, at: number, end: number): number {
   const sign = bytes[zone]
   if ((sign !== PLUS && sign !== MINUS) || zone + 3 > end) return Number.NaN
   const minutesAt = bytes[zone + 3] === COLON ? zone + 4 : zone + 3
-  const digitAt = (place: number) => place < end && isDigit(bytes[place] ?? 0)
+  const digitAt = (position: number) => position < end && isDigit(bytes[position] ?? 0)
   const long = digitAt(minutesAt) && digitAt(minutesAt + 1) && !digitAt(minutesAt + 2)
   const hours = twoDigits(bytes, zone + 1)
   const minutes = long ? twoDigits(bytes, minutesAt) : 0
@@ -237,7 +237,7 @@ function isDate(year: number, month: number, day: number): boolean {
   return month !== 2 || day < 29 || (year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0))
 }
 
-/** Days since the epoch of a date of the Gregorian calendar. Years begin in March here, so that leap days come last. */
+/** Days from the epoch to a date of the Gregorian calendar. Years start in March, so that leap days are last. */
 function daysOf(year: number, month: number, day: number): number {
   const marchYear = month <= 2 ? year - 1 : year
   const marchMonth = month <= 2 ? month + 9 : month - 3
@@ -250,7 +250,7 @@ function epochTime(bytes: Buffer, at: number, end: number): number {
   if (bytes[at] === ZERO) return Number.NaN
   let behind = at
   while (behind < end && isDigit(bytes[behind] ?? 0)) behind++
-  // Seconds have 9 or 10 digits in these years, and each finer unit three more, which are a fraction of the second.
+  // Seconds of these years have 9 or 10 digits. Each finer unit has three more, which are a fraction of the second.
   const finer = Math.floor((behind - at) / 3) * 3 - 9
   const secondsEnd = behind - finer
   if (finer < 0 || finer > FRACTION_DIGITS_MAX || secondsEnd - at > 10) return Number.NaN
@@ -258,7 +258,7 @@ function epochTime(bytes: Buffer, at: number, end: number): number {
   if (seconds < YEAR_2000_S || seconds >= YEAR_2100_S) return Number.NaN
   const fractionalEnd = fractionEnd(bytes, behind, end)
   const next = bytes[fractionalEnd] ?? 0
-  // Not the beginning of a name, an address or a larger number.
+  // A name, an address or a larger number is not a timestamp.
   if (fractionalEnd < end && (isNameByte(next) || next === MINUS || next === DOT)) return Number.NaN
   const scale = 10 ** finer
   const finerMs = (numberOf(bytes, secondsEnd, behind) * SECOND_MS) / scale

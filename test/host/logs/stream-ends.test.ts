@@ -3,9 +3,9 @@ import assert from 'node:assert/strict'
 import { appendFileSync, mkdirSync, readdirSync, readlinkSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { test } from 'node:test'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost, taskOf } from '../helpers/tail-host.ts'
-import { eventually } from '../helpers/eventually.ts'
+import { TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost, taskOf } from '../../helpers/tail-host.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const DEAD = { tasks: new Map([['web', taskOf('web', { state: 'dead' })]]) }
 
@@ -20,7 +20,7 @@ function descriptorsBelow(directory: string): number {
   }).length
 }
 
-test('a follow of a dead task ends, though a later name of its log is no file that can be read', {
+test('a follow of a dead task ends even if a later name of its log is not a readable file', {
   timeout: 280_000,
 }, async (t) => {
   const host = await startTailHost(t)
@@ -37,7 +37,7 @@ test('a follow of a dead task ends, though a later name of its log is no file th
   await eventually(() => host.followers.count === 0)
 })
 
-test('a file that came to be just before the task ended is given before the stream ends', async (t) => {
+test('a file created just before the end of the task is sent before the stream ends', async (t) => {
   const host = await startTailHost(t)
   for (let round = 0; round < 20; round++) {
     host.change({ tasks: new Map([['web', taskOf('web')]]) })
@@ -53,7 +53,7 @@ test('a file that came to be just before the task ended is given before the stre
   }
 })
 
-test('a caller that takes only the head leaves no file open', async (t) => {
+test('a client that reads only the head leaves no file open', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'line\n')
   for (const url of [
@@ -79,7 +79,7 @@ test('a caller that takes only the head leaves no file open', async (t) => {
   await eventually(() => host.followers.count === 0 && descriptorsBelow(host.directory) === 0)
 })
 
-test('a stream ends cleanly once its task is dead, when that was asked for', async (t) => {
+test('a stream with end_when_done ends when its task is dead', async (t) => {
   const host = await startTailHost(t)
   host.change({
     tasks: new Map([

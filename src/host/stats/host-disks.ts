@@ -1,4 +1,5 @@
-/** The host's file systems: which mounts are disks, and how full they are. */
+/** The host's file systems: the mounts that are disks, and their usage. */
+import { unescapeMountPath } from './proc-file.ts'
 
 /** One entry of `DiskStats`. Sizes are bytes, percentages 0 to 100. */
 export interface DiskStats {
@@ -11,12 +12,12 @@ export interface DiskStats {
   readonly UsedPercent: number
 }
 
-export interface Mount {
+export interface DiskMount {
   readonly device: string
   readonly mountpoint: string
 }
 
-/** What `statfs` tells: blocks and inodes; `bsize` bytes to a block. */
+/** Of `statfs`: numbers of blocks and inodes; a block has `bsize` bytes. */
 export interface FilesystemSizes {
   readonly bsize: number
   readonly blocks: number
@@ -26,12 +27,12 @@ export interface FilesystemSizes {
   readonly ffree: number
 }
 
-/** Read-only images fill their device by construction: 100 % of them is no news. */
+/** Read-only images are always 100 % full. */
 const IMAGE_FILESYSTEMS = new Set(['squashfs', 'erofs', 'iso9660', 'cramfs'])
-/** For a kernel whose /proc/filesystems cannot be read. */
+/** Used if /proc/filesystems cannot be read. */
 const DISK_FILESYSTEMS = ['ext2', 'ext3', 'ext4', 'xfs', 'btrfs', 'vfat', 'exfat', 'f2fs', 'ntfs3', 'jfs']
 
-/** Names of the file systems that live on a device, from the text of /proc/filesystems. */
+/** Names of the file systems that need a block device, from the text of /proc/filesystems. */
 function diskFilesystems(text: string | undefined): Set<string> {
   const names = (text ?? '').split('\n').filter((line) => /^\t\w/.test(line))
   const found = new Set(names.length > 0 ? names.map((line) => line.trim()) : DISK_FILESYSTEMS)
@@ -39,12 +40,7 @@ function diskFilesystems(text: string | undefined): Set<string> {
   return found
 }
 
-/** The kernel writes space, tab, newline and backslash of a path as three octal digits. */
-function unescapePath(text: string): string {
-  return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)))
-}
-
-interface MountLine extends Mount {
+interface MountLine extends DiskMount {
   readonly deviceNumber: string
   readonly root: string
   readonly type: string
@@ -55,19 +51,19 @@ function parseMountLine(line: string): MountLine | undefined {
   const [, , deviceNumber, root, mountpoint] = fields.split(' ')
   const [type, device] = filesystem?.split(' ') ?? []
   if (!deviceNumber || !root || !mountpoint || !type || !device) return undefined
-  return { deviceNumber, root, type, device: unescapePath(device), mountpoint: unescapePath(mountpoint) }
+  return { deviceNumber, root, type, device: unescapeMountPath(device), mountpoint: unescapeMountPath(mountpoint) }
 }
 
 /**
- * The disks among the mounts of /proc/self/mountinfo: one mount a device (the one of its root directory, so that bind
- * mounts do not count twice), never one that another mount hides. `deviceName` turns a device number into a path for
- * the kernel's own `/dev/root`.
+ * The disks among the mounts of /proc/self/mountinfo: one mount per device (that of its root directory, so that bind mounts
+ * are not counted twice), without mounts hidden by others. `deviceName` returns the path of a device number, for the
+ * kernel's pseudo device `/dev/root`.
  */
 export function physicalMounts(
   mountinfo: string,
   filesystems: string | undefined,
   deviceName: (deviceNumber: string) => string | undefined = () => undefined,
-): Mount[] {
+): DiskMount[] {
   const types = diskFilesystems(filesystems)
   const visible = new Map<string, MountLine>()
   for (const line of mountinfo.split('\n')) {
@@ -87,8 +83,8 @@ export function physicalMounts(
   }))
 }
 
-/** How full a file system is. Blocks kept for root count neither as used nor as available, as `df` has it. */
-export function diskStats(sizes: FilesystemSizes, mount: Mount): DiskStats {
+/** Usage of a file system. Blocks reserved for root are neither used nor available, as in `df`. */
+export function diskStats(sizes: FilesystemSizes, mount: DiskMount): DiskStats {
   const used = Math.max(0, sizes.blocks - sizes.bfree) * sizes.bsize
   const available = Math.max(0, sizes.bavail) * sizes.bsize
   return {
@@ -106,14 +102,14 @@ function percent(part: number, whole: number): number {
   return whole > 0 ? Math.max(0, (part / whole) * 100) : 0
 }
 
-/** How long a live file system may take to answer. */
+/** Time limit of statfs(2). */
 const TIMEOUT_MS = 500
-/** Calls that never return each hold a thread of the pool of four that everything else needs too. */
+/** A call that hangs occupies one of the four threads of the pool. */
 const STUCK_CALLS_MAX = 2
-/** More paths than any host has disks; only so that mounts that come and go cannot fill memory. */
+/** Above the number of disks of real hosts; bounds memory if mounts come and go. */
 const KNOWN_MAX = 1024
 
-/** Asks file systems for their sizes without ever waiting long for a dead one. */
+/** Reads the sizes of file systems with a time limit for hanging ones. */
 export class FilesystemReader {
   readonly #statfs: (path: string) => Promise<FilesystemSizes>
   readonly #timeoutMs: number
@@ -126,8 +122,8 @@ export class FilesystemReader {
   }
 
   /**
-   * Sizes of the file system at `path`; undefined when it fails, is late or has not answered an earlier call yet. While
-   * too many others have not answered, those of the last time.
+   * Sizes of the file system at `path`; undefined if the call fails, exceeds the time limit, or an earlier one still hangs.
+   * While too many calls hang, the previous sizes.
    */
   async read(path: string): Promise<FilesystemSizes | undefined> {
     if (this.#waiting.has(path)) return undefined

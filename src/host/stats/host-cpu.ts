@@ -1,7 +1,7 @@
-/** The host's processors: time counters of /proc/stat as percentages, and how fast the cores are. */
+/** The host's processors: time counters of /proc/stat as percentages, and the clock rate of the cores. */
 import { readFile } from 'node:fs/promises'
 
-/** Time of one core since boot in kernel ticks. Guest time is already inside `user` and `nice`. */
+/** Time of one core since boot in kernel ticks. `user` and `nice` include guest time. */
 export interface CoreTimes {
   readonly user: number
   readonly nice: number
@@ -23,10 +23,10 @@ export interface CoreUsage {
   readonly User: number
 }
 
-/** The `cpuN` lines of /proc/stat, in their order. Unreadable numbers count as 0, lines with too few are skipped. */
+/** The `cpuN` lines of /proc/stat in order. Malformed numbers count as 0, short lines are skipped. */
 export function parseCoreTimes(text: string): Map<string, CoreTimes> {
   const cores = new Map<string, CoreTimes>()
-  // The lines after these are the longest: one number for each interrupt.
+  // The lines behind them are long: one number for each interrupt.
   const end = text.search(/^(?!cpu)/m)
   for (const line of (end < 0 ? text : text.slice(0, end)).split('\n')) {
     const [name = '', ...words] = line.trimEnd().split(/ +/)
@@ -52,17 +52,16 @@ export function parseCoreTimes(text: string): Map<string, CoreTimes> {
 const BOOT: CoreTimes = { user: 0, nice: 0, system: 0, idle: 0, iowait: 0, irq: 0, softirq: 0, steal: 0 }
 
 /**
- * What a core did between two readings; without a first one, since boot. A counter that went backwards (iowait does,
- * and all do when a core was taken out and put back) counts as not moved, so no figure is ever negative. No time at all
- * between the readings is an idle core.
+ * Usage of a core between two samples; without the earlier one, since boot. A counter that decreased (iowait does, and all
+ * do when a core was offline) counts as unchanged, so no value is negative. Without elapsed time the core is idle.
  */
 export function coreUsage(name: string, before: CoreTimes | undefined, now: CoreTimes, coreMhz: number): CoreUsage {
   const from = before ?? BOOT
-  const moved = (field: keyof CoreTimes) => Math.max(0, now[field] - from[field])
-  const user = moved('user')
-  const system = moved('system')
-  const idle = moved('idle')
-  const busy = user + system + moved('nice') + moved('iowait') + moved('irq') + moved('softirq') + moved('steal')
+  const delta = (field: keyof CoreTimes) => Math.max(0, now[field] - from[field])
+  const user = delta('user')
+  const system = delta('system')
+  const idle = delta('idle')
+  const busy = user + system + delta('nice') + delta('iowait') + delta('irq') + delta('softirq') + delta('steal')
   const total = busy + idle
   if (!(total > 0)) return { CPU: name, Idle: 100, System: 0, TotalPercent: 0, TotalTicks: 0, User: 0 }
   const totalPercent = (busy / total) * 100
@@ -76,12 +75,12 @@ export function coreUsage(name: string, before: CoreTimes | undefined, now: Core
   }
 }
 
-/** A core whose speed nobody tells (some virtual ARM machines) counts as 1 GHz. */
+/** Default if the clock rate is unknown (some virtual ARM machines). */
 const UNKNOWN_MHZ = 1000
 
 /**
- * Speed of an average core in MHz: the base frequency where the kernel knows it, else the highest, else what
- * /proc/cpuinfo says now. Reads through the thread pool, because /proc/cpuinfo interrupts every core to answer.
+ * Clock rate of an average core in MHz: the base frequency if known, else the maximum, else the current one of
+ * /proc/cpuinfo. Read through the thread pool, because a read of /proc/cpuinfo interrupts every core.
  */
 export async function readCoreMhz(roots: { procRoot: string; sysRoot: string }, cores: number): Promise<number> {
   const found: number[] = []

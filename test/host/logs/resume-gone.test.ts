@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { appendFileSync, mkdirSync, renameSync, rmSync, truncateSync, unlinkSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
-import { ask, take, TailClient } from '../helpers/tail-client.ts'
-import { startTailHost } from '../helpers/tail-host.ts'
+import { ask, take, TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost } from '../../helpers/tail-host.ts'
 
-test('what a cursor points at is gone: that is said first, and the oldest byte that is left comes next', async (t) => {
+test('a cursor of a removed file is reported first and resumes at the oldest remaining byte', async (t) => {
   const host = await startTailHost(t)
   for (const [index, text] of ['a0', 'b1', 'c2', 'd3'].entries()) writeFileSync(host.log(index), text)
   const { items } = await ask(host.logsUrl({ cursor: '' }))
@@ -26,7 +26,7 @@ test('what a cursor points at is gone: that is said first, and the oldest byte t
   assert.equal(plain.response?.headers['x-outpost-event'], 'file deleted')
 })
 
-test('an older file is never replayed, and a log that was begun anew is', async (t) => {
+test('an older file is never replayed, a restarted log is', async (t) => {
   const host = await startTailHost(t)
   for (const index of [3, 4]) writeFileSync(host.log(index), `old${index}`)
   const { cursor = '' } = await ask(host.logsUrl({ cursor: '' }))
@@ -45,7 +45,7 @@ test('an older file is never replayed, and a log that was begun anew is', async 
   assert.deepEqual(again.events, ['file deleted alloc/logs/web.stdout.4'])
 })
 
-test('another file of the same name, and one that was rewritten, are noticed', async (t) => {
+test('another file of the same name and a rewritten file are detected', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'first of all')
   const { cursor = '' } = await ask(host.logsUrl({ cursor: '' }))
@@ -63,7 +63,7 @@ test('another file of the same name, and one that was rewritten, are noticed', a
   assert.equal(replaced.text, 'first of all, another')
 })
 
-test('a truncation while following is behind the next cursor', async (t) => {
+test('the cursor after a truncation is behind it', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'before')
   const client = new TailClient(host.logsUrl({ cursor: '', follow: true }))
@@ -79,7 +79,7 @@ test('a truncation while following is behind the next cursor', async (t) => {
   assert.deepEqual(again.events, [])
 })
 
-test('bytes that came late to the older file are neither lost nor repeated', async (t) => {
+test('late bytes of the rotated file are neither lost nor repeated', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'old ')
   const client = new TailClient(host.logsUrl({ cursor: '', follow: true }))
@@ -95,7 +95,7 @@ test('bytes that came late to the older file are neither lost nor repeated', asy
   }
 })
 
-test('names that are no files are passed over where a cursor goes on', async (t) => {
+test('names that are not files are skipped at a resume', async (t) => {
   const host = await startTailHost(t)
   for (const follow of [true, false]) {
     for (const left of [true, false]) {

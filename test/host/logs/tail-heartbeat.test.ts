@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost } from '../helpers/tail-host.ts'
+import { TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost } from '../../helpers/tail-host.ts'
 
 /** Far more than it takes here, far less than the one second it must not wait for. */
 const AT_ONCE_MS = 800
 
 for (const load of [false, true]) {
-  test(`heartbeats come at once and each second, ${load ? 'under load' : 'idle'}`, async (t) => {
+  test(`heartbeats are sent at once and every second, ${load ? 'under load' : 'idle'}`, async (t) => {
     const host = await startTailHost(t)
     writeFileSync(host.log(0), 'x\n')
     const clients = [
@@ -40,7 +40,7 @@ for (const load of [false, true]) {
   })
 }
 
-test('a plain follow of a silent log has its head at once, and a framed one besides its first heartbeat', async (t) => {
+test('a follow of a silent log gets its head at once, framed ones with a heartbeat', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), '')
   for (const plain of [true, false]) {

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
-import { logStart } from '../../src/host/logs/locate/log-files.ts'
-import { streamStart } from '../../src/host/logs/file-start.ts'
-import { Random } from '../helpers/frames.ts'
-import { TailClient } from '../helpers/tail-client.ts'
-import { startTailHost } from '../helpers/tail-host.ts'
+import { logStart } from '../../../src/host/logs/locate/log-files.ts'
+import { streamStart } from '../../../src/host/logs/single-file.ts'
+import { Random } from '../../helpers/frames.ts'
+import { TailClient } from '../../helpers/tail-client.ts'
+import { startTailHost } from '../../helpers/tail-host.ts'
 
 const ALL = 'AAAABBBBCCCC'
 
@@ -38,7 +38,7 @@ const TABLE: readonly (readonly [string, number, string])[] = [
   ['end', -5, ''],
 ]
 
-test('the table of the compatible system, over HTTP, framed, plain and followed', async (t) => {
+test('the start positions are those of Nomad, framed, plain and followed', async (t) => {
   const host = await startTailHost(t)
   for (const [index, letter] of ['A', 'B', 'C'].entries()) writeFileSync(host.log(index), letter.repeat(4))
   for (const [origin, offset, expected] of TABLE) {
@@ -80,7 +80,7 @@ function modelOf(sizes: readonly number[], origin: string, offset: number): numb
   return Math.min(Math.max(at, 0), total)
 }
 
-test('random sizes and offsets begin where the model says', () => {
+test('random sizes and offsets start where the model does', () => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   const random = new Random(seed)
   for (let run = 0; run < 20_000; run++) {
@@ -107,14 +107,14 @@ test('random sizes and offsets begin where the model says', () => {
   }
 })
 
-test('no file, no place', () => {
+test('a log without files has no start position', () => {
   assert.equal(logStart([], { origin: 'start', offset: 0 }), undefined)
   assert.equal(logStart([], { origin: 'end', offset: 5 }), undefined)
 })
 
 const start = (origin: string, offset: number) => streamStart({ origin, offset, path: 'f' }, 100)
 
-test('a stream starts where its file says', () => {
+test('the start of a stream depends on the size of its file', () => {
   assert.deepEqual([start('start', 0), start('start', 40), start('start', 1000)], [0, 40, 1000])
   assert.deepEqual([start('end', 0), start('end', 40), start('end', 1000), start('end', -5)], [100, 60, 0, 105])
   assert.throws(() => start('start', -1), /can't seek to offset -1/)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../../../src/platform/errors.ts'
-import { LineTimes } from '../../../../src/host/logs/locate/line-time.ts'
+import { TimestampParser } from '../../../../src/host/logs/locate/line-timestamp.ts'
 import { parseSince } from '../../../../src/host/logs/locate/log-since.ts'
 import { Random } from '../../../helpers/frames.ts'
 import { naiveTime, rounded } from '../../../helpers/naive-log.ts'
@@ -12,11 +12,11 @@ const NOW_MS = Date.UTC(2026, 10, 21, 10)
 
 function timeOf(line: string, referenceMs = NOW_MS): number | undefined {
   const bytes = Buffer.from(`##${line}2026`, 'latin1')
-  const timeMs = new LineTimes(referenceMs).at(bytes, 2, 2 + line.length)
+  const timeMs = new TimestampParser(referenceMs).at(bytes, 2, 2 + line.length)
   return Number.isNaN(timeMs) ? undefined : timeMs
 }
 
-test('the same moment in each form', () => {
+test('all forms of one time are equal', () => {
   const local = new Date(2026, 10, 21, 10).getTime()
   for (const line of [
     '2026-11-21T10:00:00Z',
@@ -52,7 +52,7 @@ test('the same moment in each form', () => {
   }
 })
 
-test('what is no timestamp', () => {
+test('other text is not a timestamp', () => {
   for (const line of [
     '',
     '[',
@@ -98,7 +98,7 @@ test('what is no timestamp', () => {
   }
 })
 
-test('fractions are kept, a leap second and a leap day are legal, a missing zone is no zone', () => {
+test('fractions, leap seconds, leap days and missing zones are handled', () => {
   assert.equal(timeOf('2026-11-21T10:00:00.123456Z'), NOW_MS + 123.456)
   assert.equal(timeOf('1795255200123456 x'), NOW_MS + 123.456)
   assert.equal(timeOf('2026-11-21T10:00:00,5Z'), NOW_MS + 500)
@@ -110,7 +110,7 @@ test('fractions are kept, a leap second and a leap day are legal, a missing zone
   }
 })
 
-test('a timestamp without a year is of the year that brings it nearest', () => {
+test('a timestamp without a year is in the nearest year', () => {
   const newYear = new Date(2027, 0, 1, 0, 5).getTime()
   assert.equal(timeOf('Dec 31 23:59:59 h x', newYear), new Date(2026, 11, 31, 23, 59, 59).getTime())
   assert.equal(timeOf('Jan  1 00:00:01 h x', newYear), new Date(2027, 0, 1, 0, 0, 1).getTime())
@@ -121,7 +121,7 @@ test('a timestamp without a year is of the year that brings it nearest', () => {
   assert.equal(timeOf('Feb 29 10:00:00 h x', newYear), new Date(2028, 1, 29, 10).getTime())
 })
 
-test('random moments in random forms, cut and changed at random, are what the model says', () => {
+test('random, truncated and modified timestamps are parsed as in the model', () => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)
   const random = new Random(seed)
   for (let count = 0; count < 50_000; count++) {
@@ -140,7 +140,7 @@ test('random moments in random forms, cut and changed at random, are what the mo
   }
 })
 
-test('since is a time or a duration, and says so when it is neither', () => {
+test('since is a time or a duration, and other values are refused', () => {
   for (const [text, timeMs] of [
     ['2026-11-21T10:00:00Z', NOW_MS],
     ['2026-11-21T10:00:00.25Z', NOW_MS + 250],
