@@ -36,7 +36,7 @@ import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
 import { InFlight } from './request/in-flight.ts'
-import { NOBODY } from './request/anonymous.ts'
+import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
 import { isolatedEngine } from './isolated-engine.ts'
 import { type DrFence, disabledOnSecondary, fencedPrimary, type ReplicationSide } from './dr/dr-replication.ts'
@@ -220,7 +220,7 @@ export class SecretsCore implements Core {
     this.#addIdentity()
     const { logger, seal } = this.options
     const { trail } = open.auditing
-    void recordOrigin({ note: seal.origin, trail, nobody: this.nobody.caller, logger })
+    void recordOrigin({ note: seal.origin, trail, nobody: this.anonymous.caller, logger })
     logger.info('the secrets core is active', { cluster_id: open.clusterId })
   }
 
@@ -433,7 +433,7 @@ export class SecretsCore implements Core {
     )
   }
 
-  readonly nobody = NOBODY
+  readonly anonymous = ANONYMOUS
 
   #systemMount(): Place['mount'] {
     const engine = this.engines.find(({ type }) => type === 'system')

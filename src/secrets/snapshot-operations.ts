@@ -18,7 +18,7 @@ import { Fault, Refusal, sealed } from '../platform/errors.ts'
 import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../platform/operation.ts'
 import { header, queryBoolean, schema } from '../platform/schema.ts'
 import type { SecretsCore } from './core.ts'
-import { Account, type AccountOf } from './audit/account.ts'
+import { RequestAudit, type AuditContext } from './audit/request-audit.ts'
 import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
@@ -73,7 +73,7 @@ interface Door {
 
 interface Entrance {
   /** Of the request, whose first line is recorded; undefined where there is no audit device. */
-  readonly account: Account | undefined
+  readonly account: RequestAudit | undefined
   /** Throws a Refusal where the caller, who was let in, would not be let in again. */
   readonly checkAgain: () => void
   /** For the log. */
@@ -93,7 +93,7 @@ async function admitted(
   const account = accountOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, entry)
   let isUsed = false
   try {
-    await account?.begin()
+    await account?.recordRequest()
     if ('error' in entry) throw entry.error
     const question = { caller: entry.caller, call, operation, paths }
     const [judged] = await Promise.allSettled([judge(core, question)])
@@ -169,34 +169,34 @@ function entryOf(core: SecretsCore, call: Call): Entry {
 }
 
 /** Undefined where there is no audit device. */
-function accountOf(core: SecretsCore, call: Call, head: AccountOf['head'], entry: Entry): Account | undefined {
+function accountOf(core: SecretsCore, call: Call, head: AuditContext['head'], entry: Entry): RequestAudit | undefined {
   const { audit } = core
   if (!audit?.isOn) return undefined
-  const { caller } = 'caller' in entry ? entry.caller : core.nobody
+  const { caller } = 'caller' in entry ? entry.caller : core.anonymous
   const { raw, remote, requestId, token } = call
   const of = { head, requestId, token, remote, caller, nowMs: core.now(), mount: undefined, data: undefined }
-  return new Account(audit, { ...of, changesNothing: false }, raw)
+  return new RequestAudit(audit, { ...of, isReadOnly: false }, raw)
 }
 
 /** Records that it was done. */
-async function done(account: Account | undefined): Promise<void> {
+async function done(account: RequestAudit | undefined): Promise<void> {
   try {
-    await account?.end(undefined)
+    await account?.recordReply(undefined)
   } finally {
-    account?.leave()
+    account?.close()
   }
 }
 
 /** Records that it was refused or has failed. */
-async function failed(account: Account | undefined, error: unknown): Promise<void> {
+async function failed(account: RequestAudit | undefined, error: unknown): Promise<void> {
   try {
-    if (!(error instanceof AuditFault)) await account?.fail(error)
+    if (!(error instanceof AuditFault)) await account?.recordError(error)
   } finally {
-    account?.leave()
+    account?.close()
   }
 }
 
-async function accounted(account: Account | undefined, work: () => Promise<void>): Promise<void> {
+async function accounted(account: RequestAudit | undefined, work: () => Promise<void>): Promise<void> {
   try {
     await work()
   } catch (error) {

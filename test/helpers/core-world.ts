@@ -11,7 +11,7 @@ import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import type { Engine } from '../../src/engines/framework/engine.ts'
 import { type Call, NOBODY, StreamedAnswer } from '../../src/platform/operation.ts'
 import { SecretsCore } from '../../src/secrets/core.ts'
-import { handle } from '../../src/secrets/request/handle.ts'
+import { handleRequest } from '../../src/secrets/request/handle.ts'
 import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
 import type { ReplicationSide } from '../../src/secrets/dr/dr-replication.ts'
 import type { Verb } from '../../src/secrets/request/request.ts'
@@ -207,7 +207,7 @@ export class CoreWorld {
       hops: options.hops ?? 0,
       remote: options.remote ?? '127.0.0.1',
     }
-    const answer = await handle(this.core, VERBS[method] ?? 'read', raw, call)
+    const answer = await handleRequest(this.core, VERBS[method] ?? 'read', raw, call)
     if (answer instanceof StreamedAnswer) throw new Error('a stream is asked for through a listener')
     const text = answer.body === undefined ? '' : Buffer.from(answer.body).toString('utf8')
     const { headers: said, status } = answer

@@ -6,7 +6,7 @@ import type { OriginNote } from '../../storage/seal/seal-origin.ts'
 import type { Caller } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { Account } from './account.ts'
+import { RequestAudit } from './request-audit.ts'
 import type { AuditTrail } from './audit.ts'
 
 export interface OriginParts {
@@ -28,8 +28,8 @@ export async function recordOrigin({ logger, nobody, note, trail }: OriginParts)
       const { atMs, remote, requestId } = origin
       const head = { verb: 'update', path: SNAPSHOT_NEW, wrapping: undefined } as const
       const from = { requestId, token: undefined, remote: remote === '' ? undefined : remote, caller: nobody }
-      const of = { head, ...from, nowMs: atMs, mount: undefined, data: undefined, changesNothing: false }
-      await recorded(new Account(trail, of, { params: {}, query: [], headers: {}, body: undefined }))
+      const of = { head, ...from, nowMs: atMs, mount: undefined, data: undefined, isReadOnly: false }
+      await recorded(new RequestAudit(trail, of, { params: {}, query: [], headers: {}, body: undefined }))
     }
     await note.remove()
   } catch (error) {
@@ -39,11 +39,11 @@ export async function recordOrigin({ logger, nobody, note, trail }: OriginParts)
   }
 }
 
-async function recorded(account: Account): Promise<void> {
+async function recorded(account: RequestAudit): Promise<void> {
   try {
-    await account.begin()
-    await account.end(undefined)
+    await account.recordRequest()
+    await account.recordReply(undefined)
   } finally {
-    account.leave()
+    account.close()
   }
 }

@@ -19,7 +19,7 @@ import { checkedMetadata, checkedName } from '../identity/identity-limits.ts'
 import type { Entity } from '../identity/identity-record.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 import type { LoginFacts } from '../mfa/enforcement.ts'
-import type { Credentials } from '../mfa/mfa-header.ts'
+import type { MfaCredentials } from '../mfa/mfa-header.ts'
 import { type LoginMfa, type PendingLogin, unsatisfied } from '../mfa/login-mfa.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
@@ -58,7 +58,7 @@ interface LetIn {
 }
 
 /** Throws the auth method's refusal where the entity is disabled. */
-export function loginOf(parts: LoginParts, letIn: LetIn, credentials: Credentials | undefined): Login {
+export function loginOf(parts: LoginParts, letIn: LetIn, credentials: MfaCredentials | undefined): Login {
   const { identity, loginMfa, now } = parts
   const { login, mount, path } = letIn
   const draft = identity.draft(now())
@@ -97,7 +97,7 @@ const NEEDS_CODE =
 export function finishedLogin(
   parts: LoginParts & { readonly mounts: Pick<MountTable, 'byUuid'>; failuresOf(mount: Mount): LoginFailures },
   requestId: string,
-  credentials: Credentials,
+  credentials: MfaCredentials,
 ): Login {
   const { identity, loginMfa, mounts, now } = parts
   const pending = loginMfa.find(requestId)

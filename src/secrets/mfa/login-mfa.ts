@@ -12,7 +12,7 @@ import { type MfaRequirement, Rejection } from '../../engines/framework/engine.t
 import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/framework/login-order.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { Enforcement, Enforcements, LoginFacts } from './enforcement.ts'
-import type { Credentials } from './mfa-header.ts'
+import type { MfaCredentials } from './mfa-header.ts'
 import { codeFor, whyRefused } from './mfa-refusal.ts'
 import type { Demand, Judgement, Mfa } from './mfa.ts'
 import { lockedOut } from './step-up.ts'
@@ -114,7 +114,7 @@ export class LoginMfa {
   satisfy(
     entityId: string,
     enforcements: readonly Enforcement[],
-    credentials: Credentials,
+    credentials: MfaCredentials,
     refused: (enforcement: Enforcement, why: string) => Rejection,
   ): Satisfaction {
     const demands = this.#demandsOf(enforcements, credentials)
@@ -126,7 +126,7 @@ export class LoginMfa {
   }
 
   /** One method is enough, so a method that the caller has a code for, or else one with a secret, says what is missing. */
-  #why({ methodIds }: Enforcement, entityId: string, credentials: Credentials): string {
+  #why({ methodIds }: Enforcement, entityId: string, credentials: MfaCredentials): string {
     const methods = methodIds.flatMap((id) => this.#mfa.method(id) ?? [])
     const [first] = methods
     if (!first) return 'none of its MFA methods exists'
@@ -136,7 +136,7 @@ export class LoginMfa {
     return whyRefused(this.#mfa, { entityId, methods: chosen, credentials })
   }
 
-  #demandsOf(enforcements: readonly Enforcement[], credentials: Credentials): Demand[] {
+  #demandsOf(enforcements: readonly Enforcement[], credentials: MfaCredentials): Demand[] {
     const ids = new Set(enforcements.flatMap(({ methodIds }) => methodIds))
     return [...ids].flatMap((id) => {
       const method = this.#mfa.method(id)

@@ -6,7 +6,7 @@ import { Rejection } from '../../engines/framework/engine.ts'
 import { isObject } from '../../engines/framework/fields.ts'
 
 /** Codes by the name or ID of their method, as the caller wrote it; undefined for a method that came without a code. */
-export type Credentials = ReadonlyMap<string, string | undefined>
+export type MfaCredentials = ReadonlyMap<string, string | undefined>
 
 /** Methods in one request. */
 const METHODS_MAX = 16
@@ -15,7 +15,7 @@ const INVALID = `${HEADER}: invalid data in header "X-Vault-MFA"`
 const PASSCODE = 'passcode='
 
 /** What a request brings; undefined without the header. Throws a Rejection (400) for a header that cannot be read. */
-export function parseMfaHeader(header: string | undefined): Credentials | undefined {
+export function parseMfaHeader(header: string | undefined): MfaCredentials | undefined {
   if (header === undefined) return undefined
   const found = new Map<string, string | undefined>()
   for (const each of header.split(',')) {
@@ -49,7 +49,7 @@ export function withoutCodes(header: string): string {
  * `mfa_payload` of `sys/mfa/validate`: a list with one code by the name or ID of its method. Throws a Rejection (400) for
  * what is none.
  */
-export function parseMfaPayload(payload: unknown): Credentials {
+export function parseMfaPayload(payload: unknown): MfaCredentials {
   if (payload === undefined || payload === null) throw new Rejection(400, 'missing mfa payload')
   if (!isObject(payload)) throw new Rejection(400, 'invalid mfa payload')
   const names = Object.keys(payload)

@@ -3,7 +3,7 @@
  * the first factor by then, so its own state may be told: whether its entity has a secret, and whether that was confirmed.
  * What would help to guess is not told: a wrong and a used code have one text, and of several codes none is named.
  */
-import type { Credentials } from './mfa-header.ts'
+import type { MfaCredentials } from './mfa-header.ts'
 import type { Method } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
 
@@ -11,7 +11,7 @@ import type { Mfa } from './mfa.ts'
 export interface Needed {
   readonly entityId: string
   readonly methods: readonly Method[]
-  readonly credentials: Credentials | undefined
+  readonly credentials: MfaCredentials | undefined
 }
 
 /** The first remedy that applies. `methods` has at least one method. */
@@ -39,7 +39,7 @@ export function whyRefused(mfa: Mfa, { credentials, entityId, methods }: Needed)
 }
 
 /** A caller may name a method differently from the rule. */
-export function codeFor(credentials: Credentials | undefined, method: Method): string | undefined {
+export function codeFor(credentials: MfaCredentials | undefined, method: Method): string | undefined {
   return credentials?.get(method.name) ?? credentials?.get(method.id)
 }
 
@@ -49,7 +49,7 @@ export function nameOf({ id, name }: Method): string {
 }
 
 /** The names themselves are not repeated: a caller who forgets the method sends its code as the name. */
-function isForOthers(credentials: Credentials | undefined, methods: readonly Method[]): boolean {
+function isForOthers(credentials: MfaCredentials | undefined, methods: readonly Method[]): boolean {
   const known = new Set(methods.flatMap(({ id, name }) => [id, name]))
   return [...(credentials?.keys() ?? [])].some((name) => !known.has(name))
 }

@@ -1,7 +1,7 @@
 /** A second factor with the request itself: what a policy rule with `mfa_methods` asks for. */
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
-import type { Credentials } from './mfa-header.ts'
+import type { MfaCredentials } from './mfa-header.ts'
 import type { Method } from './mfa-method.ts'
 import { codeFor, nameOf, whyRefused } from './mfa-refusal.ts'
 import type { Mfa } from './mfa.ts'
@@ -14,7 +14,7 @@ export async function stepUp(
   mfa: Mfa,
   { entityId: givenId }: { readonly entityId: string },
   methodNames: readonly string[],
-  credentials: Credentials | undefined,
+  credentials: MfaCredentials | undefined,
 ): Promise<void> {
   const entityId = mfa.entityOf(givenId)
   if (entityId === undefined) throw denied(methodNames, 'this token belongs to no entity that could have an MFA secret')

@@ -1,4 +1,3 @@
-/** A request as its engine sees it. */
 import type { Caller, EngineCall, EngineVerb } from '../../engines/framework/engine.ts'
 import type { LoginFailures } from '../../engines/framework/login-order.ts'
 import type { Call } from '../../platform/operation.ts'
@@ -8,11 +7,11 @@ import type { Place } from '../mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'
 import type { Decision } from '../policies/acl.ts'
-import { type Grant, isForbidden } from './rights.ts'
+import { type Grant, isForbidden } from './authorization.ts'
 import { eventStreamOf } from './event-stream.ts'
 import type { Admitted } from '../tokens/token-admission.ts'
 
-/** The call as the engine sees it; what few engines look at is made when it is looked at. */
+/** A request as its engine sees it. Properties that few engines use are computed on access. */
 export class RequestCall implements EngineCall {
   readonly mount: EngineCall['mount']
   readonly path: string
@@ -29,8 +28,8 @@ export class RequestCall implements EngineCall {
   sudo = false
   readonly isWrapped: boolean
   limitMax: number | undefined
-  /** MFA methods of which the request brought a right code. */
-  #coded: readonly string[] = []
+  /** MFA methods whose codes were valid. */
+  #verifiedMethods: readonly string[] = []
   readonly remote: string | undefined
   readonly token: string | undefined
   readonly #wrapTtlSeconds: number | undefined
@@ -88,23 +87,23 @@ export class RequestCall implements EngineCall {
     return eventStreamOf(this.#raw)
   }
 
-  /** What is known once the caller's policies were asked. */
-  isGranted(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
+  /** Sets what the check of the caller's policies has granted. */
+  setGrant(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
     this.verb = verb
-    this.#coded = mfaMethods
+    this.#verifiedMethods = mfaMethods
     this.sudo = sudo
     this.limitMax = limit
   }
 
-  /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
+  /** A code is valid for everything that the request reads and changes. */
   readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
     const { allowed, mfaMethods, reason } = this.#judge(operation, path, data, undefined)
-    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
+    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#verifiedMethods.includes(name)))
   }
 
-  /** Here the answer is that of the request, wrapped or not. */
+  /** The answer is that of the request itself, so its wrapping counts. */
   readonly forbids: EngineCall['forbids'] = (operation, path, data = {}) =>
-    isForbidden(this.#judge(operation, path, data, this.#wrapTtlSeconds), this.#coded)
+    isForbidden(this.#judge(operation, path, data, this.#wrapTtlSeconds), this.#verifiedMethods)
 
   #judge(operation: EngineVerb, path: string, data: EngineCall['data'], wrapTtlSeconds: number | undefined): Decision {
     const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })

@@ -8,7 +8,7 @@ import type { MadeWith, Timed } from './core-parts.ts'
 import { processorFacts } from './processor-facts.ts'
 
 export interface HostParts extends Timed, MadeWith<'surroundings'> {
-  readonly inFlight: { told(): Record<string, unknown> }
+  readonly inFlight: { list(): Record<string, unknown> }
 }
 
 export function hostPaths(core: HostParts): Path[] {
@@ -29,7 +29,7 @@ export function hostPaths(core: HostParts): Path[] {
       pattern: 'in-flight-req',
       summary: 'The requests that are being answered',
       fields: {},
-      read: () => ({ bare: core.inFlight.told() }),
+      read: () => ({ bare: core.inFlight.list() }),
     }),
   ]
 }

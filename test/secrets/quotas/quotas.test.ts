@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { callerNetwork } from '../../../src/engines/framework/client-address.ts'
-import { NOBODY } from '../../../src/secrets/request/anonymous.ts'
+import { ANONYMOUS } from '../../../src/secrets/request/authorization.ts'
 import { AddressRate } from '../../../src/secrets/quotas/address-rate.ts'
 import { type Limit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'
 import { RULES_MAX } from '../../../src/secrets/quotas/quotas.ts'
@@ -245,7 +245,7 @@ test('an address is one caller however it is written', () => {
 
 test('what an address may do in a minute, all addresses of an IPv6 network may do together', () => {
   const rate = new AddressRate(2, 'attempts', () => 0)
-  const ask = (remote: string) => rate.check({ caller: NOBODY.caller, remote, sudo: false })
+  const ask = (remote: string) => rate.check({ caller: ANONYMOUS.caller, remote, sudo: false })
   ask('2001:db8:1:2::1')
   ask('2001:db8:1:2:ffff::2')
   assert.throws(() => ask('2001:db8:1:2:3:4:5:6'), /more than 2 attempts in a minute/)

@@ -85,7 +85,7 @@ class CaseCore implements Core {
   }
 
   login(): never {
-    throw new Error('nobody logs in at the case core')
+    throw new Error('no login at the case core')
   }
 
   releaseAliases(): never {
@@ -113,8 +113,8 @@ class CaseCore implements Core {
     return true
   }
 
-  get nobody() {
-    return this.#world.core.nobody
+  get anonymous() {
+    return this.#world.core.anonymous
   }
 
   now(): number {
@@ -133,7 +133,7 @@ class CaseCore implements Core {
     const found = token === undefined ? undefined : this.#callers.get(token)
     if (!found || token === undefined) return this.#world.core.admit(token, '127.0.0.1')
     const acl = this.#world.core.open.policies.acl(found.names, this.now(), found.hasEntity ? ALICE : undefined)
-    const caller = { ...this.nobody.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
+    const caller = { ...this.anonymous.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
     return {
       caller,
       judge: (asked: AccessRequest) => acl.decide(asked),

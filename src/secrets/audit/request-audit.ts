@@ -1,5 +1,6 @@
-/** The account of one request: its two lines, made from what the request path knows. */
+/** Records one request: the line of the request and the line of its response. */
 import type { Caller, EngineVerb, Reply } from '../../engines/framework/engine.ts'
+import { isObject } from '../../engines/framework/fields.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { JsonText } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -10,38 +11,38 @@ import type { AuditedAnswer, AuditedMount, AuditedRequest } from './audit-record
 
 const MFA_HEADER = 'x-vault-mfa'
 
-/** What of a request is known before it is done. */
-export interface AccountOf {
+/** A request before it is executed. */
+export interface AuditContext {
   readonly head: {
     readonly verb: EngineVerb | 'write' | 'help'
     readonly path: string
     readonly wrapping: { readonly ttlSeconds: number } | undefined
   }
-  /** Where the part of its path begins that no endpoint declares. */
+  /** Index in the path of the part that no endpoint declares. */
   readonly undeclaredAt?: number | undefined
   readonly requestId: string
   readonly token: string | undefined
   readonly remote: string | undefined
   readonly caller: Caller
   readonly nowMs: number
-  /** Absent where no mount is at its path. */
+  /** Absent if the path belongs to no mount. */
   readonly mount: MountRecord | undefined
-  /** The body or the query; undefined where it cannot be read. */
+  /** The body or the query; undefined if it cannot be parsed. */
   readonly data: Readonly<Record<string, unknown>> | undefined
-  /** It only reads: what is asked need not be recorded before it is looked at, only before anything is told. */
-  readonly changesNothing: boolean
+  /** The request changes nothing, so it may be executed before its line is recorded, but not answered. */
+  readonly isReadOnly: boolean
 }
 
-export class Account {
+export class RequestAudit {
   readonly #trail: AuditTrail
   readonly #request: AuditedRequest
-  readonly #changesNothing: boolean
-  #asked: Promise<void> | undefined
+  readonly #isReadOnly: boolean
+  #recorded: Promise<void> | undefined
 
-  constructor(trail: AuditTrail, of: AccountOf, raw: RawInput) {
+  constructor(trail: AuditTrail, context: AuditContext, raw: RawInput) {
     this.#trail = trail
-    this.#changesNothing = of.changesNothing
-    const { caller, data, head, mount, nowMs, remote, requestId, token, undeclaredAt } = of
+    this.#isReadOnly = context.isReadOnly
+    const { caller, data, head, mount, nowMs, remote, requestId, token, undeclaredAt } = context
     this.#request = {
       timeMs: nowMs,
       requestId,
@@ -59,33 +60,33 @@ export class Account {
   }
 
   /**
-   * Records what is asked. Resolves once it may be done: at once for what only reads, as nothing is told before both lines
-   * are recorded. Rejects with a Fault where no device records it.
+   * Records the request. Resolves when the request may be executed: immediately for a read, because its answer waits for both
+   * lines. Rejects with a Fault if no device records it.
    */
-  async begin(): Promise<void> {
+  async recordRequest(): Promise<void> {
     this.#trail.enter()
-    this.#asked = this.#trail.request(this.#request)
-    if (!this.#changesNothing) return this.#asked
-    // `end` or `fail` waits for it.
-    this.#asked.catch(() => undefined)
+    this.#recorded = this.#trail.request(this.#request)
+    if (!this.#isReadOnly) return this.#recorded
+    // `recordReply` or `recordError` awaits it.
+    this.#recorded.catch(() => undefined)
   }
 
-  /** Records the answer; resolves once it may leave. Rejects with a Fault where no device records it. */
-  async end(reply: Reply | undefined, wrapped?: Readonly<object>): Promise<void> {
-    await this.#close({ ...answerOf(reply), wrapping: wrapped })
+  /** Records the response. Resolves when the answer may be sent. Rejects with a Fault if no device records it. */
+  async recordReply(reply: Reply | undefined, wrapped?: Readonly<object>): Promise<void> {
+    await this.#recordResponse({ ...answerOf(reply), wrapping: wrapped })
   }
 
-  /** As `end`, of a request that was refused or has failed. */
-  async fail(error: unknown): Promise<void> {
-    await this.#close({ error: textOf(error) })
+  /** As `recordReply`, for a request that was refused or has failed. */
+  async recordError(error: unknown): Promise<void> {
+    await this.#recordResponse({ error: textOf(error) })
   }
 
-  async #close(answer: AuditedAnswer): Promise<void> {
-    await Promise.all([this.#asked, this.#trail.response(this.#request, answer)])
+  async #recordResponse(answer: AuditedAnswer): Promise<void> {
+    await Promise.all([this.#recorded, this.#trail.response(this.#request, answer)])
   }
 
-  /** To be called when the request is over, however it ended. */
-  leave(): void {
+  /** Must be called when the request has ended. */
+  close(): void {
     this.#trail.leave()
   }
 }
@@ -101,14 +102,10 @@ function dataOf(reply: Reply | undefined): AuditedAnswer['data'] {
 }
 
 function objectOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
-  return isRecord(value) ? value : undefined
+  return isObject(value) ? value : undefined
 }
 
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-/** What the caller is told; of a fault of ours not even that. */
+/** The error as in the answer. The error of an internal fault is not recorded. */
 function textOf(error: unknown): string {
   if (error instanceof Refusal) return error.texts.join('; ') || String(error.status)
   return 'internal error'
@@ -125,16 +122,16 @@ function mountOf({ accessor, config, path, type }: MountRecord): AuditedMount {
   }
 }
 
-function headersOf(raw: RawInput, wanted: AuditedHeaders): AuditedRequest['headers'] {
-  const names = Object.keys(wanted)
+function headersOf(raw: RawInput, audited: AuditedHeaders): AuditedRequest['headers'] {
+  const names = Object.keys(audited)
   if (names.length === 0) return undefined
   const found: Record<string, { value: string; isHashed: boolean }> = {}
   for (const name of names) {
     const value = raw.headers[name.replaceAll('-', '_')]
     if (value === undefined) continue
-    // A code is not even hashed: there are few of them.
+    // There are few possible codes, so even their hash would reveal them.
     const shown = name === MFA_HEADER ? withoutCodes(value) : value
-    found[name] = { value: shown, isHashed: wanted[name]?.hmac === true }
+    found[name] = { value: shown, isHashed: audited[name]?.hmac === true }
   }
   return Object.keys(found).length > 0 ? found : undefined
 }
