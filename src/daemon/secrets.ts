@@ -25,7 +25,7 @@ import { agentLoginOperation, secretsOperations } from '../secrets/request/handl
 import { snapshotOperations } from '../secrets/snapshot-operations.ts'
 import { pathParts } from '../secrets/request/path-parts.ts'
 import { isRotationDue } from '../secrets/system/seal/system-seal-rotate.ts'
-import type { Surroundings } from '../secrets/system/host-info.ts'
+import type { ServerInfo } from '../secrets/system/core-parts.ts'
 import { restoreSnapshot, saveSnapshot } from '../storage/snapshot/snapshot.ts'
 import { SeenPosition } from '../storage/store/seen-position.ts'
 import { type FileFault, SqliteStore } from '../storage/store/store.ts'
@@ -125,8 +125,8 @@ export class SecretsModule {
     this.#seen = new SeenPosition(store)
     const { warning } = this.#seen
     if (warning !== undefined) logger.warn(warning)
-    const surroundings = surroundingsOf(options)
-    const apiAddress = () => surroundings.apiAddress?.() ?? ''
+    const serverInfo = serverInfoOf(options)
+    const apiAddress = () => serverInfo.apiAddress?.() ?? ''
     this.replication = new ReplicationPart({
       config,
       version,
@@ -153,7 +153,7 @@ export class SecretsModule {
       version,
       clusterName: config.name,
       logger,
-      surroundings,
+      serverInfo,
       replication: this.replication,
       newClusterId: () => store.clusterId,
       requireNoOtherCore: async () => this.#cluster?.requireNoOtherCore(),
@@ -198,7 +198,7 @@ export class SecretsModule {
     if (!this.#seal.status.initialised) {
       const { refusal } = this.#seen
       if (refusal !== undefined) throw new Fault(refusal)
-      await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
+      await this.#seal.initialise(request, this.core.initialState(rootToken, developmentMounts()), Buffer.from(key))
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
       if (!(error instanceof Refusal) || error instanceof EntriesChanged) throw error
@@ -245,7 +245,7 @@ export class SecretsModule {
   }
 }
 
-function surroundingsOf({ process }: SecretsOptions): Surroundings {
+function serverInfoOf({ process }: SecretsOptions): ServerInfo {
   return {
     apiAddress: () => apiUrlOf(process.config, process.url),
     metrics: { json: () => process.metrics?.json() ?? {}, text: () => process.metrics?.text() },

@@ -1,4 +1,4 @@
-/** The parts of an active core: its stores and what works on them, made when it becomes active (`core.ts`). */
+/** Creates the parts of an active core: its stores and the services that use them (`core.ts`). */
 import type { Storage } from '../storage/barrier/storage.ts'
 import { canonicalAt } from '../engines/framework/canonical-path.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
@@ -26,7 +26,7 @@ import { type Mount, MountTable } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import { Quotas } from './quotas/quotas.ts'
-import type { Surroundings } from './system/host-info.ts'
+import type { ServerInfo } from './system/core-parts.ts'
 import { SystemSettings } from './system/system-settings.ts'
 import { Admission } from './tokens/token-admission.ts'
 import { TokenLeaseIndex } from './tokens/token-lease-index.ts'
@@ -36,12 +36,12 @@ import { TokenSweeper } from './tokens/token-expiry.ts'
 import { TokenTidy } from './tokens/token-tidy.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 
-/** Has the cluster's ID and name. */
+/** The entry with the cluster's ID and name */
 export const CLUSTER_PATH = 'core/cluster'
 
 /** The state of an active core. */
 export interface OpenCore {
-  /** All of the barrier, until the core is sealed. */
+  /** The whole barrier, accessible until the core is sealed. */
   readonly storage: Storage
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
@@ -69,32 +69,31 @@ export interface OpenCore {
   readonly clusterName: string
 }
 
-/** What the parts of a core are made of. */
-interface Ground {
+interface OpenCoreOptions {
   readonly engines: readonly Engine[]
-  /** All of the barrier, until the core is sealed. */
+  /** The whole barrier, accessible until the core is sealed. */
   readonly storage: Storage
-  /** No audit device records. */
+  /** Audit devices are disabled. */
   readonly isIsolated: boolean
   readonly clock: CoreClock
   readonly time: ClockSources
   readonly logger: Logger
-  readonly surroundings: Surroundings | undefined
-  /** Directories that audit devices may have files below; undefined: anywhere. */
+  readonly serverInfo: ServerInfo | undefined
+  /** Directories that audit files must be in; undefined for any directory. */
   readonly auditDirectories: readonly string[] | undefined
-  /** Throws a Rejection (403) where the caller's entity is disabled or gone. */
+  /** Throws a Rejection (403) if the caller's entity is disabled or deleted. */
   readonly aclOf: (caller: Pick<Caller, 'entityId' | 'policies'>) => Acl
-  /** Takes back what a mount has given out; resolves with the reasons why some of it could not be. */
+  /** Revokes what a mount has issued. Resolves with the reasons of failed revocations. */
   readonly release: (uuid: string) => Promise<readonly string[]>
 }
 
 type MountOf = (uuid: string) => Mount | undefined
 
-/** Reads the state below the barrier. `leaving`: mounts whose removal was under way, for `mountChanges.resume`. */
-export function openCore(ground: Ground): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
-  const { clock, engines, logger, release, storage, time } = ground
+/** Reads the state from the barrier. `leaving`: mounts whose removal was in progress, for `mountChanges.resume`. */
+export function openCore(options: OpenCoreOptions): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
+  const { clock, engines, logger, release, storage, time } = options
   const now = () => clock.now()
-  const apiAddress = () => ground.surroundings?.apiAddress?.() ?? ''
+  const apiAddress = () => options.serverInfo?.apiAddress?.() ?? ''
   const oidc = new OidcIssuer({ storage, now, wall: time.wall, apiAddress })
   const mounts = new MountTable({ storage, engines, identityToken: (record, wish) => oidc.token(record, wish) })
   const leaving = mounts.load()
@@ -106,19 +105,19 @@ export function openCore(ground: Ground): { readonly open: OpenCore; readonly le
     mounts,
     mountChanges,
     mountWork: new MountWork({ mounts: () => mounts.all(), now, logger }),
-    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
+    ...openTokens(options, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
     settings,
     oidc,
     quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
-    auditing: openAudit(ground, settings),
-    ...clusterOf(storage),
+    auditing: openAudit(options, settings),
+    ...readCluster(storage),
   }
   return { open, leaving }
 }
 
-function clusterOf(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'> {
-  const kept = storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}'
-  const { id = '', name = '' } = JSON.parse(kept) as { id?: string; name?: string }
+function readCluster(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'> {
+  const stored = storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}'
+  const { id = '', name = '' } = JSON.parse(stored) as { id?: string; name?: string }
   return { clusterId: id, clusterName: name }
 }
 
@@ -139,19 +138,19 @@ type TokenParts =
   | 'tokenLeaseIndex'
   | 'wrapping'
 
-function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
-  const { clock, logger, storage, surroundings } = ground
+function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
+  const { clock, logger, serverInfo, storage } = options
   const tokens = new TokenStore(storage, (uuid) => mounts.byUuid(uuid) !== undefined)
   const policies = new PolicyStore(storage)
   const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
   const identity = new IdentityStore(storage, isMounted, (removed) => mfa.mfa.partsOfRemoval(removed))
-  const mfa = openMfa(ground, identity)
+  const mfa = openMfa(options, identity)
   const entityPolicies = new EntityPolicies(identity)
   const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
   const now = () => clock.now()
   const store = new LeaseStore(storage)
   const leaseRevocation = new LeaseRevocation({ leases: store, mountOf, now, logger })
-  // What hangs on a token and goes with it.
+  // Leases and the cubbyhole of a token are removed with it.
   const onRevoke = [
     (hash: string) => leaseRevocation.revokeOfOwner(hash),
     async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
@@ -161,7 +160,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   const sweeper = new TokenSweeper({ tokens, revocation, clock, logger })
   const endedMs = () => sweeper.endedMs()
   const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
-  const apiAddress = () => surroundings?.apiAddress?.() ?? ''
+  const apiAddress = () => serverInfo?.apiAddress?.() ?? ''
   return {
     wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
     leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf, now }),
@@ -180,23 +179,23 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
       revocation,
       policies,
       now,
-      aclOf: ground.aclOf,
+      aclOf: options.aclOf,
       canonical: (path) => canonicalAt(path, mounts.find(path)),
       policiesOf: (entry) => entityPolicies.of(entry),
       onUnseenAddress: (accessor) =>
-        logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
+        logger.warn('address-bound token refused, the caller address was not verified by a server', {
           accessor,
-          hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',
+          hint: 'an address that an agent reports is not trusted: use this token with a server, not with an agent',
         }),
     }),
   }
 }
 
 function openMfa(
-  { clock, logger, storage, time }: Ground,
+  { clock, logger, storage, time }: OpenCoreOptions,
   identity: IdentityStore,
 ): Pick<OpenCore, 'mfa' | 'enforcements' | 'loginMfa'> {
-  // Kept at hand since the caller was admitted.
+  // Cached since the caller was admitted.
   const entityId = (id: string) => identity.rights(id)?.entityId
   const now = () => clock.now()
   const accountOf = (id: string) => accountName(identity.entity(id)) ?? id
@@ -206,12 +205,34 @@ function openMfa(
 }
 
 function openAudit(
-  { auditDirectories, clock, isIsolated, logger, storage }: Ground,
+  { auditDirectories, clock, isIsolated, logger, storage }: OpenCoreOptions,
   settings: SystemSettings,
 ): OpenCore['auditing'] {
   const trail = new AuditTrail({ logger, now: () => clock.now(), headers: () => settings.auditedHeaders.value })
   return {
     trail,
     devices: new AuditStore({ storage, trail, logger, directories: auditDirectories, isIdle: isIsolated }),
+  }
+}
+
+/** Engine methods that may act outside of the engine's entries. */
+const EXTERNAL_WORK = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const
+
+/**
+ * An engine for a core that must change nothing outside its database (`CoreOptions.isIsolated`). An engine that calls other
+ * systems keeps its type, so that its mounts load, but has no paths and no work: its credentials are neither issued, renewed nor
+ * revoked. Other engines are returned unchanged.
+ */
+export function isolatedEngine(engine: Engine): Engine {
+  const { aliases, description, furtherTypes, kind, type } = engine
+  const isExternal = EXTERNAL_WORK.some((work) => engine[work] !== undefined)
+  if (!isExternal) return engine
+  return {
+    type,
+    description,
+    paths: [],
+    ...(kind && { kind }),
+    ...(aliases && { aliases }),
+    ...(furtherTypes && { furtherTypes }),
   }
 }

@@ -170,7 +170,7 @@ export class CoreWorld {
   async initialise(): Promise<void> {
     const none = { shares: 0, threshold: 0, pgpKeys: [] }
     const request = { unseal: { ...none, shares: 1, threshold: 1 }, recovery: none, rootTokenPgpKey: '' }
-    const { keys, rootToken } = await this.seal.initialise(request, this.core.beginning())
+    const { keys, rootToken } = await this.seal.initialise(request, this.core.initialState())
     this.unsealKey = keys[0] ?? this.unsealKey
     this.rootToken = rootToken
     this.unseal()

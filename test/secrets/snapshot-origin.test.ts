@@ -23,7 +23,7 @@ async function restoredAnew(world: CoreWorld, snapshot: Buffer): Promise<void> {
     restore: (input, options) => restoreSnapshot(world.store, input, options),
     onSaved: () => undefined,
   })
-  const beginning = operations.find(({ name }) => name === 'secrets.snapshot_restore_new')
+  const restoreNew = operations.find(({ name }) => name === 'secrets.snapshot_restore_new')
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
   const of = { requestId: 'the-restore', identity: NOBODY, signal, raw, token: undefined, hops: 0, remote: '10.1.2.3' }
@@ -33,7 +33,7 @@ async function restoredAnew(world: CoreWorld, snapshot: Buffer): Promise<void> {
       yield snapshot
     })(),
   }
-  await beginning?.run({}, call, undefined)
+  await restoreNew?.run({}, call, undefined)
 }
 
 test('the devices of the snapshot record how it came here, once, when they are first opened', async (t) => {

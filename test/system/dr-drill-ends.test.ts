@@ -25,7 +25,7 @@ async function stopped(
   if (options.seal?.type === 'static') {
     const none = { shares: 0, threshold: 0, pgpKeys: [] }
     const request = { unseal: none, recovery: { ...none, shares: 1, threshold: 1 }, rootTokenPgpKey: '' }
-    world.rootToken = (await world.seal.initialise(request, world.core.beginning())).rootToken
+    world.rootToken = (await world.seal.initialise(request, world.core.initialState())).rootToken
     await world.seal.openUnattended()
     world.core.activate()
   } else await world.initialise()

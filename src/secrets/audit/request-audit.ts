@@ -1,8 +1,10 @@
 /** Records one request: the line of the request and the line of its response. */
 import type { Caller, EngineVerb, Reply } from '../../engines/framework/engine.ts'
 import { isObject } from '../../engines/framework/fields.ts'
-import { Refusal } from '../../platform/errors.ts'
+import { messageOf, Refusal } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
 import { JsonText } from '../../platform/operation.ts'
+import type { OriginNote } from '../../storage/seal/seal-origin.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { withoutCodes } from '../mfa/mfa-header.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
@@ -134,4 +136,47 @@ function headersOf(raw: RawInput, audited: AuditedHeaders): AuditedRequest['head
     found[name] = { value: shown, isHashed: audited[name]?.hmac === true }
   }
   return Object.keys(found).length > 0 ? found : undefined
+}
+
+export interface OriginRecord {
+  readonly note: OriginNote
+  readonly trail: AuditTrail
+  readonly anonymous: Caller
+  readonly logger: Logger
+}
+
+/** Path of the request that restores a snapshot into an uninitialised server */
+export const SNAPSHOT_NEW = 'sys/storage/snapshot-new'
+
+/**
+ * Records the restore of a snapshot into an uninitialised server. At that time no audit device was enabled, so the devices of the
+ * snapshot record it when the core is first activated. A crash before the note is removed records it twice. Never rejects: if
+ * recording fails, the next activation tries again.
+ */
+export async function recordOrigin({ anonymous, logger, note, trail }: OriginRecord): Promise<void> {
+  try {
+    const origin = note.read()
+    if (!origin) return
+    if (trail.isOn) {
+      const { atMs, remote, requestId } = origin
+      const head = { verb: 'update', path: SNAPSHOT_NEW, wrapping: undefined } as const
+      const from = { requestId, token: undefined, remote: remote === '' ? undefined : remote, caller: anonymous }
+      const context = { head, ...from, nowMs: atMs, mount: undefined, data: undefined, isReadOnly: false }
+      await recordBoth(new RequestAudit(trail, context, { params: {}, query: [], headers: {}, body: undefined }))
+    }
+    await note.remove()
+  } catch (error) {
+    logger.warn('audit record of the restored snapshot failed, will retry at the next start', {
+      error: messageOf(error),
+    })
+  }
+}
+
+async function recordBoth(requestAudit: RequestAudit): Promise<void> {
+  try {
+    await requestAudit.recordRequest()
+    await requestAudit.recordReply(undefined)
+  } finally {
+    requestAudit.close()
+  }
 }

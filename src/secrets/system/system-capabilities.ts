@@ -5,7 +5,7 @@ import { aliasField, commaList, text } from '../../engines/framework/fields.ts'
 import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
-import type { Judging, Opened } from './core-parts.ts'
+import type { PolicyEvaluator, OpenStores } from './core-parts.ts'
 
 /** Each costs about a microsecond and a line of the answer. */
 const PATHS_MAX = 10_000
@@ -17,7 +17,7 @@ const PATHS = {
   path: aliasField(commaList('Old name of `paths`'), 'paths'),
 }
 
-export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>): Path[] {
+export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: TokenStore }>): Path[] {
   return [
     path({
       pattern: 'capabilities-self',
@@ -77,7 +77,7 @@ function pathsOf({
 /** Deciding about a path, in units of `engines/framework/time-slices.ts`. */
 const DECISION_COST = 4
 
-async function told(core: Judging, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {
+async function told(core: PolicyEvaluator, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {
   const capabilities = await inTurns(decisions(core, acl, paths), call)
   const [only] = capabilities
   const single = capabilities.length === 1 && only ? [['capabilities', only[1]] as const] : []
@@ -86,7 +86,7 @@ async function told(core: Judging, acl: Acl, paths: readonly string[], call: Eng
 
 /** By the paths as they were asked about. What is decided about is their canonical form. */
 function* decisions(
-  core: Judging,
+  core: PolicyEvaluator,
   acl: Acl,
   paths: readonly string[],
 ): Steps<(readonly [string, readonly string[]])[]> {

@@ -1,7 +1,7 @@
 /** `sys/plugins/catalog`: which engines can be enabled. All are built in; none can be added or taken away. */
 import { type Engine, path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { inPath, text } from '../../engines/framework/fields.ts'
-import type { MadeWith } from './core-parts.ts'
+import type { WithOptions } from './core-parts.ts'
 import { builtinVersion } from '../mounts/mount-info.ts'
 
 const TYPES = ['auth', 'database', 'secret'] as const
@@ -9,7 +9,7 @@ type CatalogType = (typeof TYPES)[number]
 
 const TYPE = { type: inPath('`auth`, `database` or `secret`') }
 
-export interface CatalogParts extends MadeWith<'version'> {
+export interface CatalogParts extends WithOptions<'version'> {
   readonly engines: readonly Engine[]
 }
 

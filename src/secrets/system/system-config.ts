@@ -1,7 +1,7 @@
 /** `sys/config`: settings that are kept with the core, and the process's own, to be looked at. */
 import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { boolean, commaList, inPath, textList } from '../../engines/framework/fields.ts'
-import type { MadeWith, Opened } from './core-parts.ts'
+import type { WithOptions, OpenStores } from './core-parts.ts'
 import type { SystemSettings } from './system-settings.ts'
 import { CORS_HEADERS } from './system-settings.ts'
 
@@ -13,15 +13,15 @@ const HEADERS_MAX = 256
 /** Origins and header names of a list; each origin is compared with each request of a browser. */
 const CORS_LIST_MAX = 1000
 
-type Settings = Opened<{ readonly settings: SystemSettings }>
+type Settings = OpenStores<{ readonly settings: SystemSettings }>
 
-export function configPaths(core: Settings & MadeWith<'surroundings'>): Path[] {
+export function configPaths(core: Settings & WithOptions<'serverInfo'>): Path[] {
   return [
     path({
       pattern: 'config/state/sanitized',
       summary: 'The configuration of this process, without anything secret',
       fields: {},
-      read: () => ({ data: core.options.surroundings?.settings?.() ?? {} }),
+      read: () => ({ data: core.options.serverInfo?.settings?.() ?? {} }),
     }),
     corsPath(core),
     ...auditedHeaderPaths(core),

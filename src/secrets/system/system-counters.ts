@@ -2,21 +2,21 @@
 import { nextTurn } from '../../platform/scheduler.ts'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { path, type Path } from '../../engines/framework/engine.ts'
-import type { Opened } from './core-parts.ts'
+import type { OpenStores } from './core-parts.ts'
 import { TOKENS_PREFIX } from '../tokens/token-entry.ts'
-import { keptVersions } from './version-note.ts'
+import { storedVersions } from './version-history.ts'
 
 /** Entries that are counted before others have their turn: a few milliseconds. */
 const COUNTED_AT_ONCE = 5000
 
-export function counterPaths(core: Opened<{ readonly storage: Storage }>): Path[] {
+export function counterPaths(core: OpenStores<{ readonly storage: Storage }>): Path[] {
   return [
     path({
       pattern: 'version-history',
       summary: 'The versions of this program that have served this core',
       fields: {},
       list() {
-        const all = keptVersions(core.open.storage)
+        const all = storedVersions(core.open.storage)
         const told = all.map(({ installedAt, version }, at): [string, object] => {
           return [
             version,

@@ -6,8 +6,8 @@ import type { Barrier } from '../../storage/barrier/barrier.ts'
 import { hostname } from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, integer } from '../../engines/framework/fields.ts'
-import type { CoreState, MadeWith, Timed } from './core-parts.ts'
-import { versionFacts } from './api-version.ts'
+import type { CoreState, WithOptions, WithClock } from './core-parts.ts'
+import { versionFacts } from './version-history.ts'
 
 const NOT_INITIALISED = 501
 const SEALED = 503
@@ -15,7 +15,7 @@ const ACTIVE = 200
 /** These never have a body. */
 const BODILESS = new Set([204, 205, 304])
 
-export interface HealthParts extends CoreState, Timed, MadeWith<'version' | 'surroundings' | 'replication'> {
+export interface HealthParts extends CoreState, WithClock, WithOptions<'version' | 'serverInfo' | 'replication'> {
   readonly barrier: Pick<Barrier, 'integrity'>
 }
 
@@ -112,7 +112,7 @@ function health(core: HealthParts, dr: DrState): Record<string, unknown> {
 }
 
 /** One server, which is therefore the active one. */
-function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
+function standingPaths(core: WithOptions<'version' | 'serverInfo'>): Path[] {
   return [
     path({
       pattern: 'leader',
@@ -138,11 +138,11 @@ function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
       summary: 'The servers of this cluster',
       fields: {},
       read() {
-        const { surroundings, version } = core.options
+        const { serverInfo, version } = core.options
         const node = {
           hostname: hostname(),
-          api_address: surroundings?.apiAddress?.() ?? '',
-          cluster_address: surroundings?.clusterAddress?.() ?? '',
+          api_address: serverInfo?.apiAddress?.() ?? '',
+          cluster_address: serverInfo?.clusterAddress?.() ?? '',
           active_node: true,
           last_echo: null,
           version,

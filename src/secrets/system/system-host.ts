@@ -4,14 +4,14 @@ import os from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { MadeWith, Timed } from './core-parts.ts'
+import type { WithOptions, WithClock } from './core-parts.ts'
 import { processorFacts } from './processor-facts.ts'
 
-export interface HostParts extends Timed, MadeWith<'surroundings'> {
+export interface SystemHostParts extends WithClock, WithOptions<'serverInfo'> {
   readonly inFlight: { list(): Record<string, unknown> }
 }
 
-export function hostPaths(core: HostParts): Path[] {
+export function hostPaths(core: SystemHostParts): Path[] {
   return [
     path({
       pattern: 'host-info',
@@ -34,20 +34,20 @@ export function hostPaths(core: HostParts): Path[] {
   ]
 }
 
-async function metrics({ options: { surroundings } }: HostParts, format: string): Promise<Reply> {
+async function metrics({ options: { serverInfo } }: SystemHostParts, format: string): Promise<Reply> {
   if (format !== '' && format !== 'json' && format !== 'prometheus') {
     throw new Rejection(400, `metric response format "${format.slice(0, 64)}" unknown`)
   }
-  if (!surroundings?.metrics) throw new Rejection(400, 'this process keeps no figures')
-  if (format !== 'prometheus') return { bare: surroundings.metrics.json() }
-  const body = await surroundings.metrics.text()
+  if (!serverInfo?.metrics) throw new Rejection(400, 'this process keeps no figures')
+  if (format !== 'prometheus') return { bare: serverInfo.metrics.json() }
+  const body = await serverInfo.metrics.text()
   if (body === undefined) throw new Rejection(400, 'prometheus is not enabled')
   return { text: { body, contentType: 'text/plain; version=0.0.4; charset=utf-8' } }
 }
 
-async function hostInfo(core: HostParts): Promise<Reply> {
+async function hostInfo(core: SystemHostParts): Promise<Reply> {
   const [{ disk, warnings }, processors] = await Promise.all([
-    disks(core.options.surroundings?.directories ?? ['/']),
+    disks(core.options.serverInfo?.directories ?? ['/']),
     processorFacts(),
   ])
   const data = {

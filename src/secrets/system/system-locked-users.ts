@@ -4,9 +4,9 @@ import { inPath, text } from '../../engines/framework/fields.ts'
 import type { LockedUsers } from '../logins/login-failures.ts'
 import { isAuthPath } from '../mounts/mount-record.ts'
 import type { MountTable } from '../mounts/mounts.ts'
-import type { Opened } from './core-parts.ts'
+import type { OpenStores } from './core-parts.ts'
 
-type LockedParts = Opened<{ readonly mounts: MountTable }> & { readonly lockedUsers: LockedUsers }
+type LockedParts = OpenStores<{ readonly mounts: MountTable }> & { readonly lockedUsers: LockedUsers }
 
 export function lockedUserPaths(core: LockedParts): Path[] {
   return [

@@ -2,7 +2,7 @@
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { inPath, type InputOf, text } from '../../engines/framework/fields.ts'
 import type { MountChanges } from '../mounts/mount-changes.ts'
-import type { MadeWith, Opened } from './core-parts.ts'
+import type { WithOptions, OpenStores } from './core-parts.ts'
 import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import {
@@ -17,7 +17,8 @@ import type { Mount, MountTable } from '../mounts/mounts.ts'
 
 const AT = { path: inPath('Where it is or is to be') }
 
-type MountParts = MadeWith<'version'> & Opened<{ readonly mounts: MountTable; readonly mountChanges: MountChanges }>
+type MountParts = WithOptions<'version'> &
+  OpenStores<{ readonly mounts: MountTable; readonly mountChanges: MountChanges }>
 
 export function mountPaths(core: MountParts): Path[] {
   return [...secretMountPaths(core), ...authMountPaths(core), ...remountPaths(core)]

@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache'
 import { type Caller, path, type Path } from '../../engines/framework/engine.ts'
 import { boolean, type Field } from '../../engines/framework/fields.ts'
 import { type JsonSchema, JsonText } from '../../platform/operation.ts'
-import type { Judging, MadeWith, Opened } from './core-parts.ts'
+import type { PolicyEvaluator, WithOptions, OpenStores } from './core-parts.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 
 /** A mount's place in the document: its own, or one that stands for all of its type. */
@@ -19,7 +19,7 @@ interface Place {
 /** Places whose text is kept: some fifteen kilobytes each. */
 const KEPT_MAX = 256
 
-type DocumentParts = Judging & MadeWith<'version'> & Opened<{ readonly mounts: MountTable }>
+type DocumentParts = PolicyEvaluator & WithOptions<'version'> & OpenStores<{ readonly mounts: MountTable }>
 
 export function openApiPaths(core: DocumentParts): Path[] {
   const texts = new PlaceTexts()

@@ -4,9 +4,9 @@ import { boolean, commaList, duration, inPath, number, text, UNPRINTABLE } from 
 import type { MountTable } from '../mounts/mounts.ts'
 import { isGroupBy, type QuotaRule, withoutSlash } from '../quotas/quota-rule.ts'
 import type { QuotaConfig, Quotas } from '../quotas/quotas.ts'
-import type { Opened } from './core-parts.ts'
+import type { OpenStores } from './core-parts.ts'
 
-type QuotaParts = Opened<{ readonly quotas: Quotas; readonly mounts: MountTable }>
+type QuotaParts = OpenStores<{ readonly quotas: Quotas; readonly mounts: MountTable }>
 
 const NAME = /^\w(?:[\w.-]{0,126}\w)?$/
 const EXEMPT_MAX = 1000

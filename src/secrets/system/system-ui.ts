@@ -4,12 +4,12 @@
  */
 import { type Caller, path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { inPath } from '../../engines/framework/fields.ts'
-import type { Judging, MadeWith, Opened } from './core-parts.ts'
+import type { PolicyEvaluator, WithOptions, OpenStores } from './core-parts.ts'
 import { mountInfo, publicMountInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 
-type MountParts = Judging & MadeWith<'version'> & Opened<{ readonly mounts: MountTable }>
+type MountParts = PolicyEvaluator & WithOptions<'version'> & OpenStores<{ readonly mounts: MountTable }>
 
 export function uiMountPaths(core: MountParts): Path[] {
   return [

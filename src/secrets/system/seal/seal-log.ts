@@ -4,11 +4,11 @@
  * come here.
  */
 import type { EngineCall } from '../../../engines/framework/engine.ts'
-import type { MadeWith } from '../core-parts.ts'
+import type { WithOptions } from '../core-parts.ts'
 
 export type Tell = (what: string, call: EngineCall, more?: Readonly<Record<string, string | number>>) => void
 
-export function sealLog(core: MadeWith<'logger'>): Tell {
+export function sealLog(core: WithOptions<'logger'>): Tell {
   return (what, call, more = {}) => core.options.logger.info(what, { ...more, ...originOf(call) })
 }
 

@@ -8,7 +8,7 @@ import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } fr
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../../engines/framework/engine.ts'
 import { boolean, type Fields, integer, text, textList } from '../../../engines/framework/fields.ts'
-import type { MadeWith } from '../core-parts.ts'
+import type { WithOptions } from '../core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
@@ -50,7 +50,7 @@ const envelopedFamily = (prefix: string): Family => ({
   reply: (body) => ({ data: body }),
 })
 
-export interface RekeyParts extends MadeWith<'seal' | 'logger' | 'unauthed'> {
+export interface RekeyParts extends WithOptions<'seal' | 'logger' | 'unauthed'> {
   readonly barrier: Barrier
 }
 

@@ -8,7 +8,7 @@ import { decodeToken, Generation, type GenerationStatus } from '../../../storage
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path } from '../../../engines/framework/engine.ts'
 import { text } from '../../../engines/framework/fields.ts'
-import type { MadeWith, Opened, Timed } from '../core-parts.ts'
+import type { WithOptions, OpenStores, WithClock } from '../core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
 import { sealLog, type Tell } from './seal-log.ts'
@@ -25,9 +25,9 @@ const SHARE = {
 }
 
 export interface RootParts
-  extends Timed,
-    Opened<{ readonly tokens: TokenStore }>,
-    MadeWith<'seal' | 'logger' | 'unauthed'> {
+  extends WithClock,
+    OpenStores<{ readonly tokens: TokenStore }>,
+    WithOptions<'seal' | 'logger' | 'unauthed'> {
   readonly barrier: Barrier
 }
 

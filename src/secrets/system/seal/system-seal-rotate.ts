@@ -5,7 +5,7 @@ import * as v from 'valibot'
 import { type EngineCall, path, type Path, Rejection } from '../../../engines/framework/engine.ts'
 import { boolean, duration, integer } from '../../../engines/framework/fields.ts'
 import { Fault } from '../../../platform/errors.ts'
-import type { MadeWith, Opened, Timed } from '../core-parts.ts'
+import type { WithOptions, OpenStores, WithClock } from '../core-parts.ts'
 import { sealLog } from './seal-log.ts'
 
 const CONFIG_PATH = 'core/rotate-config'
@@ -30,7 +30,7 @@ interface Rotated {
   readonly barrier: Pick<Barrier, 'rotate' | 'status'>
 }
 
-export function rotatePaths(core: Rotated & MadeWith<'logger'>): Path[] {
+export function rotatePaths(core: Rotated & WithOptions<'logger'>): Path[] {
   const tell = sealLog(core)
   const rotate = async (_input: object, call: EngineCall) => {
     const term = await core.barrier.rotate()
@@ -94,7 +94,7 @@ function rotateConfig(entry: Buffer | undefined): RotateConfig {
 }
 
 /** Whether the active key has served long enough. The barrier is open. */
-export function isRotationDue(core: Rotated & Timed & Opened<{ readonly storage: Storage }>): boolean {
+export function isRotationDue(core: Rotated & WithClock & OpenStores<{ readonly storage: Storage }>): boolean {
   const { enabled, intervalSeconds, operationsMax } = rotateConfig(core.open.storage.get(CONFIG_PATH))
   const { encryptions, installedAtMs } = core.barrier.status
   const isOld = intervalSeconds > 0 && core.now() - installedAtMs >= intervalSeconds * 1000

@@ -7,18 +7,18 @@ import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
 import { boolean, type Field, integer, text, textList } from '../../../engines/framework/fields.ts'
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
-import { versionFacts } from '../api-version.ts'
-import type { CoreState, MadeWith } from '../core-parts.ts'
+import { versionFacts } from '../version-history.ts'
+import type { CoreState, WithOptions } from '../core-parts.ts'
 import { OPERATION_TOKEN, type SecondaryAccess } from '../../dr/secondary-paths.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { sealLog } from './seal-log.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
+export interface SealParts extends CoreState, WithOptions<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
   readonly barrier: Pick<Barrier, 'isSealed'>
   /** What a fresh core begins with. */
-  beginning(): { readonly puts: readonly Put[]; readonly rootToken: string }
+  initialState(): { readonly puts: readonly Put[]; readonly rootToken: string }
   activateOrSeal(): Promise<void>
   seal(): Promise<void>
 }
@@ -130,7 +130,7 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
         recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
         rootTokenPgpKey: input.root_token_pgp_key,
       }
-      const made = await withMachineKey(core, () => seal.initialise(request, core.beginning()))
+      const made = await withMachineKey(core, () => seal.initialise(request, core.initialState()))
       sealLog(core)('the secrets core was initialised', call)
       await openOwn(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
