@@ -12,7 +12,7 @@ import type { Logger } from '../platform/log.ts'
 import { type MembershipKey, parseBundle, Replication, type Transition } from '../dr/replication.ts'
 import { certificatesIn } from '../dr/state/state.ts'
 import type { SecretsCore } from '../secrets/core.ts'
-import type { DrMode, DrReplication, ReplicationSide } from '../secrets/dr/dr-replication.ts'
+import type { ReplicationMode, DrReplication, ReplicationSide } from '../secrets/dr/dr-replication.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
 
 /** Key purpose of the proofs of membership. */
@@ -51,7 +51,7 @@ export class ReplicationPart implements ReplicationSide {
 
   readonly operationToken = operationTokenIn(() => this.#options.store)
 
-  get mode(): DrMode {
+  get mode(): ReplicationMode {
     return this.#replication?.mode ?? 'disabled'
   }
 

@@ -9,7 +9,7 @@ import { messageOf } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import { replaceFile, textIfThere } from '../platform/own-file.ts'
 import type { SecretsCore } from '../secrets/core.ts'
-import { countedTokens } from '../secrets/system/system-counters.ts'
+import { countTokens } from '../secrets/system/system-counters.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
 
 /** Upper bounds in milliseconds, for disks from fast caches to failing ones. */
@@ -69,7 +69,7 @@ export class SecretsMetrics {
     this.#isCounting = true
     const startedAtMs = performance.now()
     try {
-      const tokens = await countedTokens(core.open.storage)
+      const tokens = await countTokens(core.open.storage)
       const leases = await core.open.leases.counts()
       this.#tokens = core.isActive ? tokens : undefined
       this.#leaseCounts = core.isActive ? leases : undefined

@@ -22,7 +22,7 @@ import { RequestAudit, type AuditContext } from './audit/request-audit.ts'
 import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
-import { originOf } from './system/seal/seal-log.ts'
+import { originOf } from './system/seal/seal-access.ts'
 import { type Admitted, finishUse } from './tokens/token-admission.ts'
 
 export interface SnapshotRestore {

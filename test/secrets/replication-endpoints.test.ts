@@ -73,7 +73,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
   for (const path of ['demote', 'disable', 'secondary-token', 'revoke-secondary']) {
     await refused(
       400,
-      /DR replication mode of this cluster is "disabled": it must be "primary"/,
+      /DR replication mode of this cluster is "disabled": this operation requires "primary"/,
       `${DR}/primary/${path}`,
       { id: 'a' },
     )
@@ -90,7 +90,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
       ],
     ],
   )
-  await refused(400, /is "primary": replication must be disabled/, `${DR}/primary/enable`)
+  await refused(400, /is "primary": this operation requires "disabled"/, `${DR}/primary/enable`)
   await refused(400, /id must be given/, `${DR}/primary/secondary-token`, {})
   await refused(400, /^id:/, `${DR}/primary/secondary-token`, { id: '.current' })
   await refused(400, /ttl: /, `${DR}/primary/secondary-token`, { id: 'a', ttl: 0 })
@@ -138,7 +138,11 @@ test('a secondary serves what it declares and refuses the rest, naming the prima
     ['GET', 'nowhere'],
   ] as const) {
     const { body, status } = await world.ask(method, path, method === 'GET' ? undefined : {})
-    assert.deepEqual([status, body.errors], [400, [DISABLED, 'ask the primary, https://10.0.0.2:4646']], path)
+    assert.deepEqual(
+      [status, body.errors],
+      [400, [DISABLED, 'send the request to the primary, https://10.0.0.2:4646']],
+      path,
+    )
   }
   const health = await world.ask('GET', 'sys/health', undefined, NO_TOKEN)
   assert.equal(health.status, 472)
@@ -250,7 +254,7 @@ test('an operation token for the owner of a PGP key, and too many attempts of on
   assert.match(await owner.decrypt(Buffer.from(String(encoded), 'base64')), /^hvs\./)
   await refused(400, /error parsing PGP key/, ATTEMPT, { pgp_key: 'bm8=' }, NO_TOKEN)
   for (let count = 0; count < 40; count++) await world.ask('DELETE', ATTEMPT, undefined, NO_TOKEN)
-  await refused(429, /attempts to make an operation token in a minute/, ATTEMPT, {}, NO_TOKEN)
+  await refused(429, /attempts to generate an operation token in a minute/, ATTEMPT, {}, NO_TOKEN)
   assert.equal((await world.ask('POST', ATTEMPT, {}, { token: null, remote: '10.1.1.1' })).status, 200)
 })
 
@@ -320,9 +324,9 @@ test('secondary/enable: what is wrong with a token is said before anything is wi
   const path = `${DR}/secondary/enable`
   await refused(403, /permission denied/, path, { token: 'x' }, NO_TOKEN)
   await refused(400, /token must be given/, path, {})
-  await refused(400, /names no address/, path, { token: 's.plain' })
+  await refused(400, /has no address/, path, { token: 's.plain' })
   await refused(400, /primary_api_addr: expected a URL/, path, { token: 's.plain', primary_api_addr: 'ftp://x' })
-  await refused(400, /has expired; make a new one/, path, { token: jwt({ addr: 'https://h:1', exp: 1 }) })
+  await refused(400, /has expired; create a new one/, path, { token: jwt({ addr: 'https://h:1', exp: 1 }) })
   const token = jwt({ addr: 'https://h:1', exp: 4e9 })
   await refused(400, /status code is 400: the activation token was used already, has expired, was revoked/, path, {
     token,

@@ -58,7 +58,7 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
   assert.equal(refused.status, 400)
   assert.deepEqual(refused.errors, [
     'path disabled in replication DR secondary mode',
-    `ask the primary, ${a.agent.url}`,
+    `send the request to the primary, ${a.agent.url}`,
   ])
 
   const shown = await command(a, 'operator dr status')

@@ -67,7 +67,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
     assert.deepEqual([status['mode'], status['state'], status['known_secondaries']], ['primary', 'running', []])
     assert.match(String(status['merkle_root']), /^[0-9a-f]{40}$/)
     clusterId = status['cluster_id']
-    await refused(a, 400, /is "primary": replication must be disabled/, `${DR}/primary/enable`, {})
+    await refused(a, 400, /is "primary": this operation requires "disabled"/, `${DR}/primary/enable`, {})
   })
 
   await t.test('4.1 POST primary/secondary-token: unique id, ttl 30m, a wrapped token', async () => {

@@ -181,7 +181,7 @@ test('from shares to a static key and back, through restarts', async (t) => {
   assertHints(pending, /next: outpost operator unseal -migrate, with the key shares/, /static key of its machine/)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['sealed'], false)
   const isLogged = (seal: string) =>
-    agent.stderr().includes(`"the seal was migrated","seal":"${seal}","accessor":"","remote":"127.0.0.1"`)
+    agent.stderr().includes(`"seal migrated","seal":"${seal}","accessor":"","remote":"127.0.0.1"`)
   await eventually(() => isLogged('static'), 'the migration is in the log')
   assert.equal(await works(), 200)
   await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })

@@ -115,7 +115,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'changed by another program', in: 'attacks/rolled-back-secondary.test.ts' },
-  { says: 'was valid once and is not any more', in: 'attacks/rolled-back-secondary.test.ts' },
+  { says: 'is no longer valid', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'another cluster was promoted: this one takes no more writes', in: 'system/dr-failover.test.ts' },
   { says: 'no secondary was heard for fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
   { says: 'this secondary is sealed: its primary has another root key', in: 'system/dr-keys.test.ts' },

@@ -1,4 +1,4 @@
-/** What this machine and this process are doing: `sys/host-info`, `sys/metrics`, `sys/in-flight-req`. */
+/** `sys/host-info`, `sys/metrics` and `sys/in-flight-req`. */
 import { statfs } from 'node:fs/promises'
 import os from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
@@ -21,13 +21,13 @@ export function hostPaths(core: SystemHostParts): Path[] {
     }),
     path({
       pattern: 'metrics',
-      summary: 'Figures of this process',
-      fields: { format: text('`prometheus` for its text form; JSON otherwise', { fallback: '' }) },
+      summary: 'Metrics of this process',
+      fields: { format: text('`prometheus` for the text format, otherwise JSON', { fallback: '' }) },
       read: ({ format }) => metrics(core, format),
     }),
     path({
       pattern: 'in-flight-req',
-      summary: 'The requests that are being answered',
+      summary: 'The requests in flight',
       fields: {},
       read: () => ({ bare: core.inFlight.list() }),
     }),
@@ -38,7 +38,7 @@ async function metrics({ options: { serverInfo } }: SystemHostParts, format: str
   if (format !== '' && format !== 'json' && format !== 'prometheus') {
     throw new Rejection(400, `metric response format "${format.slice(0, 64)}" unknown`)
   }
-  if (!serverInfo?.metrics) throw new Rejection(400, 'this process keeps no figures')
+  if (!serverInfo?.metrics) throw new Rejection(400, 'this process has no metrics')
   if (format !== 'prometheus') return { bare: serverInfo.metrics.json() }
   const body = await serverInfo.metrics.text()
   if (body === undefined) throw new Rejection(400, 'prometheus is not enabled')
@@ -61,7 +61,7 @@ async function hostInfo(core: SystemHostParts): Promise<Reply> {
   return { data, ...(warnings.length > 0 ? { warnings } : {}) }
 }
 
-/** In seconds. */
+/** In seconds */
 function coreTimes({ idle, irq, nice, sys, user }: os.CpuInfo['times'], at: number): Record<string, unknown> {
   const rest = { iowait: 0, softirq: 0, steal: 0, guest: 0, guestNice: 0 }
   const [perUser, perSystem] = [user / 1000, sys / 1000]
@@ -101,7 +101,7 @@ function memoryFacts(): Record<string, unknown> {
   return { total, available, used, usedPercent: (used / total) * 100, free: available }
 }
 
-/** A file system that cannot be asked is a warning, and no reason to keep the rest to oneself. */
+/** A file system that cannot be read becomes a warning. */
 async function disks(directories: readonly string[]): Promise<{ disk: object[]; warnings: string[] }> {
   const disk: object[] = []
   const warnings: string[] = []

@@ -22,7 +22,7 @@ test('throttled for a minute: callers are told, and what was given out is taken 
   assert.deepEqual([told.status, told.body.errors], [502, ['Error creating IAM user: Throttling: Rate exceeded']])
   const revoked = await world.ask('POST', 'sys/leases/revoke', { lease_id: lease })
   assert.equal(revoked.status, 400)
-  assert.match(revoked.body.errors[0] ?? '', /it is tried again: user \S+: Throttling: Rate exceeded/)
+  assert.match(revoked.body.errors[0] ?? '', /will retry: user \S+: Throttling: Rate exceeded/)
   for (let seconds = 0; seconds < 60; seconds += 5) {
     world.pass(5)
     await world.work()

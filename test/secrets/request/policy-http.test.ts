@@ -247,7 +247,7 @@ test('a token asks what it may do', async (t) => {
   )
   assert.equal(dataOf(await asking('kv/a')), '{"capabilities":["read","update"],"kv/a":["read","update"]}')
   const many = await asking(Array.from({ length: 10_001 }, (_, index) => `kv/${index}`))
-  assert.deepEqual([many.status, many.text], [400, '{"errors":["more than 10000 paths: ask in several requests"]}\n'])
+  assert.deepEqual([many.status, many.text], [400, '{"errors":["more than 10000 paths: send several requests"]}\n'])
 
   const all = await answerTo(port, agent, { method: 'GET', path: '/v1/sys/internal/ui/resultant-acl', headers })
   const { data } = JSON.parse(all.text) as {
