@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { CHAIN_START, chained, type ChainHead, headOf } from '../../src/secrets/audit/audit-chain.ts'
+import { CHAIN_START, formatLegacyLine, type ChainHead, headOf } from '../../src/secrets/audit/audit-chain.ts'
 import { temporaryDirectory } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
@@ -14,7 +14,7 @@ function chainOf(count: number, head: ChainHead = CHAIN_START): { lines: string[
   const lines: string[] = []
   let last = head
   for (let at = 0; at < count; at++) {
-    const line = chained(JSON.stringify({ type: 'request', request: { path: `kept/data/${at}` } }), last)
+    const line = formatLegacyLine(JSON.stringify({ type: 'request', request: { path: `kept/data/${at}` } }), last)
     lines.push(line)
     last = headOf(line) ?? assert.fail('a line of a device is known as one')
   }
@@ -26,7 +26,7 @@ const text = (lines: readonly string[]) => lines.map((line) => `${line}\n`).join
 test('files that nothing was done to are whole, in any number and with lines of any length', async (t) => {
   const directory = temporaryDirectory(t)
   const first = chainOf(30)
-  const long = chained(JSON.stringify({ type: 'request', value: 'x'.repeat(3 << 20) }), first.head)
+  const long = formatLegacyLine(JSON.stringify({ type: 'request', value: 'x'.repeat(3 << 20) }), first.head)
   const rest = chainOf(20, headOf(long))
   const files = [first.lines, [long, ...rest.lines.slice(0, 5)], [], rest.lines.slice(5)].map((lines, at) => {
     const file = join(directory, `audit.${at}`)
@@ -49,7 +49,7 @@ test('files that nothing was done to are whole, in any number and with lines of 
 test('the first line that was changed, removed or added is named', async (t) => {
   const file = join(temporaryDirectory(t), 'audit.log')
   const { lines } = chainOf(20)
-  const forged = chained('{"type":"forged"}', headOf(lines[8] ?? '') ?? CHAIN_START)
+  const forged = formatLegacyLine('{"type":"forged"}', headOf(lines[8] ?? '') ?? CHAIN_START)
   const cases: [string, string[], RegExp][] = [
     ['changed', lines.with(9, (lines[9] ?? '').replace('data/9', 'data/8')), /audit\.log:10: this line was changed/],
     [
@@ -116,8 +116,8 @@ test('with the server the end is compared, and a file that was made anew is foun
   const cut = await verify()
   assert.equal(cut.code, 1)
   assert.match(cut.err, /audit\.log:18: lines 18 to 20 are missing: the end was cut/)
-  const anew = chainOf(20, headOf(chained('{"type":"forged"}', CHAIN_START))).lines.slice(0, 19)
-  writeFileSync(file, text([chained('{"type":"forged"}', CHAIN_START), ...anew]))
+  const anew = chainOf(20, headOf(formatLegacyLine('{"type":"forged"}', CHAIN_START))).lines.slice(0, 19)
+  writeFileSync(file, text([formatLegacyLine('{"type":"forged"}', CHAIN_START), ...anew]))
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', file])).code, 0, 'it is a chain of its own')
   const rewritten = await verify()
   assert.equal(rewritten.code, 1)

@@ -223,7 +223,7 @@ test('two devices do not share a file, by whatever name', async (t) => {
   for (const path of [file, join(link, 'audit.log')]) {
     const refused = await world.ask('PUT', 'sys/audit/second', { type: 'file', options: { file_path: path } })
     assert.equal(refused.status, 400)
-    assert.match(refused.body.errors[0] ?? '', /the audit device file\/ writes this file/)
+    assert.match(refused.body.errors[0] ?? '', /the audit device file\/ writes to this file/)
   }
   await assertWhole(file)
 })

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { chained } from '../../src/secrets/audit/audit-chain.ts'
+import { formatLegacyLine } from '../../src/secrets/audit/audit-chain.ts'
 import { startAgent } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -188,7 +188,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   const audit = async () => (await readinessOf(agent)).checks['audit']
   assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
   const [number] = [auditLinesIn(file).at(-1)?.chain.sequence ?? 0]
-  appendFileSync(file, `${chained('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
+  appendFileSync(file, `${formatLegacyLine('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
   // Requests are served and recorded; the server is not ready until an operator has looked at it.
   assert.equal((await api(agent, 'POST', 'kept/data/a', token, { data: {} })).status, 200)
   const broken = await audit()

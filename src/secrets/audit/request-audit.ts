@@ -119,8 +119,8 @@ function mountOf({ accessor, config, path, type }: MountRecord): AuditedMount {
     type,
     accessor,
     isAuth: path.startsWith('auth/'),
-    shownInRequests: config.auditNonHmacRequestKeys ?? [],
-    shownInAnswers: config.auditNonHmacResponseKeys ?? [],
+    plainRequestFields: config.auditNonHmacRequestKeys ?? [],
+    plainResponseFields: config.auditNonHmacResponseKeys ?? [],
   }
 }
 

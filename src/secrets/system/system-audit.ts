@@ -8,7 +8,7 @@ import { type DeviceRecord } from '../audit/audit-store.ts'
 import type { AuditStore } from '../audit/audit-store.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import { DEVICE_TYPES } from '../audit/audit-options.ts'
-import { hashed } from '../audit/audit-values.ts'
+import { hmacOf } from '../audit/audit-values.ts'
 import { mountPath } from '../mounts/mount-settings.ts'
 
 interface Auditing {
@@ -131,5 +131,5 @@ function hashReply({ trail }: Auditing, at: string, input: string | undefined): 
   if (input === undefined || input === '') throw new Rejection(400, 'the "input" parameter is empty')
   const device = trail.devices.find(({ path: each }) => each === at)
   if (!device) throw new Rejection(400, `unknown audit backend "${at.slice(0, -1)}"`)
-  return { data: { hash: hashed(device.shown.key, input) }, flattened: true }
+  return { data: { hash: hmacOf(device.format.key, input) }, flattened: true }
 }

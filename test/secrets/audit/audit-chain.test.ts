@@ -6,7 +6,13 @@ import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
-import { CHAIN_START, chained, type ChainHead, headOf, newChainId } from '../../../src/secrets/audit/audit-chain.ts'
+import {
+  CHAIN_START,
+  formatLegacyLine,
+  type ChainHead,
+  headOf,
+  newChainId,
+} from '../../../src/secrets/audit/audit-chain.ts'
 import { DeviceChain } from '../../../src/secrets/audit/device-chain.ts'
 import { runAt } from '../../cli/recording-core.ts'
 import { assertWhole, auditLinesIn } from '../../helpers/audit-lines.ts'
@@ -49,7 +55,10 @@ const lineTexts = (file: string) => readFileSync(file, 'utf8').trimEnd().split('
 function forged(count: number, head: ChainHead, id: string): string[] {
   let last = head
   return Array.from({ length: count }, (_, at) => {
-    const plain = chained(JSON.stringify({ time: '2026', type: 'request', request: { path: `forged/${at}` } }), last)
+    const plain = formatLegacyLine(
+      JSON.stringify({ time: '2026', type: 'request', request: { path: `forged/${at}` } }),
+      last,
+    )
     const line = plain.replace('"chain":{', `"chain":{"id":"${id}",`).replace(/\}\}$/, `,"mac":"${'0'.repeat(64)}"}}`)
     last = headOf(line) ?? assert.fail('it has the form of a line')
     return line
@@ -75,14 +84,14 @@ test('a line of a write that failed is the end of the chain until another line i
   const first = chain.append(['{"time":"1"}'], '')
   chain.advance(first.heads[0] ?? CHAIN_START)
   const failed = chain.append(['{"time":"2"}'], '')
-  chain.mayHave(failed.heads)
-  assert.equal(chain.found(endOf(failed.text), 'file', false), 'taken')
-  chain.mayHave(chain.append(['{"time":"3"}'], '').heads)
+  chain.noteAttempt(failed.heads)
+  assert.equal(chain.acceptEnd(endOf(failed.text), 'file', false), 'accepted')
+  chain.noteAttempt(chain.append(['{"time":"3"}'], '').heads)
   const lost = chain.append(['{"time":"3"}'], '')
   const next = chain.append(['{"time":"4"}'], '')
   chain.advance(next.heads[0] ?? CHAIN_START)
-  assert.equal(chain.found(endOf(next.text), 'file', false), 'as expected')
-  assert.equal(chain.found(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
+  assert.equal(chain.acceptEnd(endOf(next.text), 'file', false), 'expected')
+  assert.equal(chain.acceptEnd(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
 })
 
 test('lines that another program appends are not taken as the end of the chain', async (t) => {
@@ -147,7 +156,7 @@ test('an upgraded server writes codes from a line on that says so, and verifies 
   assert.equal(stateOf(again).breaks, 0)
   assert.deepEqual(await verify(t, again, file).then(({ code, err }) => ({ code, err })), { code: 0, err: '' })
   // A line without a code behind it is no line of the upgrade.
-  appendFileSync(file, `${chained('{"time":"2026"}', stateOf(again).head)}\n`)
+  appendFileSync(file, `${formatLegacyLine('{"time":"2026"}', stateOf(again).head)}\n`)
   const added = await runAt({ url: 'http://127.0.0.1:9' }, ['audit', 'verify', file])
   assert.match(added.err, /this line was added: it has no code, and lines before it have/)
   await again.core.seal()
@@ -157,7 +166,7 @@ test('an upgraded server writes codes from a line on that says so, and verifies 
 function asLegacy(world: CoreWorld, file: string): { count: number; stored: Promise<unknown> } {
   let head: ChainHead = { sequence: 0, hash: '0'.repeat(64) }
   const lines = lineTexts(file).map((line) => {
-    const legacy = chained(`${line.slice(0, line.lastIndexOf(',"chain":'))}}`, head)
+    const legacy = formatLegacyLine(`${line.slice(0, line.lastIndexOf(',"chain":'))}}`, head)
     head = headOf(legacy) ?? assert.fail('it is a line')
     return legacy
   })

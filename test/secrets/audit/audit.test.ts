@@ -18,7 +18,7 @@ import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import { goErrors, goQuote } from '../../../src/engines/cloud/templates/go-quote.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { KeyedHash } from '../../../src/platform/keyed-hash.ts'
-import { withoutValues } from '../../../src/secrets/audit/audit-errors.ts'
+import { redactValues } from '../../../src/secrets/audit/audit-errors.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 
 interface AuditLine {
@@ -151,7 +151,7 @@ test('what no endpoint declares is an HMAC in a path, and so is what errors quot
 
 test('values are found in an error whole, cut, inside of one another and in any number', () => {
   const key = new KeyedHash(Buffer.alloc(32, 1))
-  const shown = (error: string, data: Record<string, unknown>) => withoutValues(key, error, data)
+  const shown = (error: string, data: Record<string, unknown>) => redactValues(key, error, data)
   const hmac = (text: string) => `hmac-sha256:${key.digest(text, 'hex')}`
   const long = 'v'.repeat(100)
   assert.equal(shown(`no such type: ${long.slice(0, 64)}`, { type: long }), `no such type: ${hmac(long)}`)
@@ -172,7 +172,7 @@ test('values are found in an error whole, cut, inside of one another and in any 
 
 test('values are found in an error with a mark of the cut, with escapes and in a quotation of a quotation', () => {
   const key = new KeyedHash(Buffer.alloc(32, 1))
-  const shown = (error: string, data: Record<string, unknown>) => withoutValues(key, error, data)
+  const shown = (error: string, data: Record<string, unknown>) => redactValues(key, error, data)
   const hmac = (text: string) => `hmac-sha256:${key.digest(text, 'hex')}`
   const long = 'v'.repeat(300)
   const odd = `"\n\u0007\\\u{1f600}\u200b${'v'.repeat(300)}`
@@ -253,7 +253,7 @@ test('one device that fails does not hold up another', async (t) => {
   const listed = await world.ask('GET', 'sys/audit')
   const device = listed.body.data['file/'] as { failures: number; fault?: string }
   assert.ok(device.failures >= 2)
-  assert.match(device.fault ?? '', /is a link/)
+  assert.match(device.fault ?? '', /is a symbolic link/)
 })
 
 test('the chain goes on over a rotation, a restart and a torn line', async (t) => {
@@ -293,19 +293,19 @@ test('a device that would write where it must not is refused', async (t) => {
   writeFileSync(other, '')
   linkSync(other, join(world.directory, 'name'))
   const bad: readonly [Record<string, unknown>, RegExp][] = [
-    [{ type: 'file', options: { file_path: inUse } }, /no audit device has written/],
-    [{ type: 'file', options: { file_path: join(world.directory, 'secrets.db') } }, /no audit device has written/],
-    [{ type: 'file', options: { file_path: link } }, /is a link/],
-    [{ type: 'file', options: { file_path: other } }, /other names/],
+    [{ type: 'file', options: { file_path: inUse } }, /not written by an audit device/],
+    [{ type: 'file', options: { file_path: join(world.directory, 'secrets.db') } }, /not written by an audit device/],
+    [{ type: 'file', options: { file_path: link } }, /is a symbolic link/],
+    [{ type: 'file', options: { file_path: other } }, /other hard links/],
     [{ type: 'file', options: { file_path: 'relative' } }, /absolute/],
     [{ type: 'file', options: { file_path: `${world.directory}/../x` } }, /absolute/],
     [{ type: 'file', options: { file_path: world.directory } }, /./],
     [{ type: 'file', options: {} }, /file_path is required/],
-    [{ type: 'file', options: { file_path: `${inUse}2`, mode: '0777' } }, /never executable/],
+    [{ type: 'file', options: { file_path: `${inUse}2`, mode: '0777' } }, /must not be executable/],
     [{ type: 'file', options: { file_path: `${inUse}2`, prefix: '#!/bin/sh\n' } }, /prefix/],
     [{ type: 'file', options: { file_path: `${inUse}2`, colour: 'red' } }, /unknown options/],
     [{ type: 'socket', options: { address: 'nowhere' } }, /host:port/],
-    [{ type: 'socket', options: { address: '127.0.0.1:1' } }, /cannot record/],
+    [{ type: 'socket', options: { address: '127.0.0.1:1' } }, /audit device write failed/],
     [{ type: 'syslog', options: {} }, /unknown audit device type/],
   ]
   for (const [given, text] of bad) {
