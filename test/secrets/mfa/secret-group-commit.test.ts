@@ -1,11 +1,11 @@
 /** Secrets that are gathered into one commit: what counts while they wait, when it fails, and when something else writes them. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GatheredSecrets } from '../../../src/secrets/mfa/gathered-secrets.ts'
-import type { Method } from '../../../src/secrets/mfa/mfa-method.ts'
+import { SecretGroupCommit } from '../../../src/secrets/mfa/secret-group-commit.ts'
+import type { TotpMethod } from '../../../src/secrets/mfa/mfa-method.ts'
 import { type MfaSecret, newSecret } from '../../../src/secrets/mfa/mfa-secret.ts'
 
-const METHOD: Method = {
+const METHOD: TotpMethod = {
   id: 'm',
   position: 0,
   name: 'm',
@@ -27,7 +27,7 @@ const one = (path: string, failures: number) => new Map([[path, secretOf(failure
 function world() {
   const commits: { readonly counts: Record<string, number>; readonly done: () => void; readonly fail: () => void }[] =
     []
-  const gathered = new GatheredSecrets((secrets) => {
+  const gathered = new SecretGroupCommit((secrets) => {
     const { promise, reject, resolve } = Promise.withResolvers<void>()
     const counts = Object.fromEntries([...secrets].map(([path, { failures }]) => [path, failures]))
     commits.push({ counts, done: resolve, fail: () => reject(new Error('the disk is full')) })
