@@ -7,7 +7,7 @@ import { cloud } from '../../src/engines/cloud/cloud.ts'
 import { CloudWorld } from '../helpers/cloud-world.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
-test('leases, rotations, tokens and audit devices that are due are left alone', async (t) => {
+test('an isolated core leaves due leases, rotations, tokens and audit devices unchanged', async (t) => {
   const own = await CloudWorld.open(t)
   await own.userRole('app')
   await own.good('POST', 'sys/policies/acl/app', { policy: 'path "*" { capabilities = ["read", "update"] }' })

@@ -49,7 +49,7 @@ async function operationToken({ told, world }: Awaited<ReturnType<typeof open>>)
   return decodeToken(String(encoded), String(otp))
 }
 
-test('sys/health tells the mode, and asks nothing of what the status asks', async (t) => {
+test('sys/health has the DR mode and does not read the replication status', async (t) => {
   const { replication, told, world } = await secondary(t)
   replication.statuses = 0
   const { status, body } = await world.ask('GET', 'sys/health', undefined, NO_TOKEN)
@@ -258,7 +258,7 @@ test('an operation token for the owner of a PGP key, and too many attempts of on
   assert.equal((await world.ask('POST', ATTEMPT, {}, { token: null, remote: '10.1.1.1' })).status, 200)
 })
 
-test('promote opens the core with the held key; its token is spent, and the tokens of before are good', async (t) => {
+test('promote activates the core with the held key, consumes the operation token, and keeps earlier tokens valid', async (t) => {
   const opened = await secondary(t)
   const { refused, replication, told, world } = opened
   const dr_operation_token = await operationToken(opened)
@@ -319,7 +319,7 @@ test('update-primary: a token, addresses, or a blank token that forgets; never b
   ])
 })
 
-test('secondary/enable: what is wrong with a token is said before anything is wiped', async (t) => {
+test('secondary/enable refuses an invalid token before it deletes data', async (t) => {
   const { refused, replication, told, world } = await open(t)
   const path = `${DR}/secondary/enable`
   await refused(403, /permission denied/, path, { token: 'x' }, NO_TOKEN)

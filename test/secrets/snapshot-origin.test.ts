@@ -36,7 +36,7 @@ async function restoredAnew(world: CoreWorld, snapshot: Buffer): Promise<void> {
   await restoreNew?.run({}, call, undefined)
 }
 
-test('the devices of the snapshot record how it came here, once, when they are first opened', async (t) => {
+test('the audit devices of a snapshot record its restore once when they are first enabled', async (t) => {
   const first = await CoreWorld.open(t)
   const file = join(first.directory, 'audit.log')
   assert.equal((await first.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: file } })).status, 204)
@@ -64,7 +64,7 @@ test('the devices of the snapshot record how it came here, once, when they are f
   await assertWhole(file)
 })
 
-test('a snapshot without audit devices is restored, and nothing waits to be recorded', async (t) => {
+test('the restore of a snapshot without audit devices leaves no record pending', async (t) => {
   const first = await CoreWorld.open(t)
   const snapshot = await snapshotOf(first)
   const { unsealKey } = first

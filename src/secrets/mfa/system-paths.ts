@@ -57,28 +57,22 @@ function requireAccessByName(core: MfaParts, declared: Path): Path {
 }
 
 function methodPaths(core: MfaParts): Path[] {
+  const listNamed = () => {
+    const named = core.open.mfa.methods.filter(({ name }) => name !== '')
+    return { data: methodList(named, 'name') }
+  }
   return [
     path({
       pattern: 'mfa/method',
       summary: 'Names of the MFA methods',
       fields: {},
-      list: () => ({
-        data: methodList(
-          core.open.mfa.methods.filter(({ name }) => name !== ''),
-          'name',
-        ),
-      }),
+      list: listNamed,
     }),
     path({
       pattern: 'mfa/method/totp',
       summary: 'Names of the TOTP methods',
       fields: {},
-      list: () => ({
-        data: methodList(
-          core.open.mfa.methods.filter(({ name }) => name !== ''),
-          'name',
-        ),
-      }),
+      list: listNamed,
     }),
     path({
       pattern: 'mfa/method/totp/:name',

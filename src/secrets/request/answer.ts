@@ -10,7 +10,7 @@ import { AuditFault } from '../audit/audit.ts'
 import type { Place } from '../mounts/mounts.ts'
 import type { Verb } from './request.ts'
 
-export type CoreAnswer = WholeAnswer | StreamedAnswer
+export type RequestAnswer = WholeAnswer | StreamedAnswer
 
 /** The headers of every answer. Caches must not store secrets, and a browser that has used TLS must keep using it. */
 export const HEADERS: Readonly<Record<string, string>> = Object.freeze({
@@ -133,10 +133,10 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
 
 /** Adds the token's accessor, for the access log, and more headers. */
 export function withAccessor(
-  original: CoreAnswer,
+  original: RequestAnswer,
   accessor: string,
   more?: Readonly<Record<string, string>>,
-): CoreAnswer {
+): RequestAnswer {
   const headers = more ? { ...original.headers, ...more } : original.headers
   if (original instanceof StreamedAnswer) return new StreamedAnswer(headers, original.chunks, accessor)
   return new WholeAnswer(original.status, headers, original.body, accessor)

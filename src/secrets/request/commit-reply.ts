@@ -15,7 +15,7 @@ import type { Login } from '../logins/login.ts'
 import type { MfaCredentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
-import type { RequestHead } from './request.ts'
+import type { CoreRequestHead } from './request.ts'
 import type { Admitted } from '../tokens/token-admission.ts'
 import type { Wrapping } from '../wrapping/wrapping.ts'
 
@@ -32,7 +32,7 @@ export interface CommitServices {
 
 /** A request whose handler has replied. */
 export interface HandledRequest {
-  readonly head: RequestHead
+  readonly head: CoreRequestHead
   readonly resolved: { readonly mount: Mount; readonly rest: string }
   readonly admitted: Admitted
   /** No policies were checked. */
@@ -48,7 +48,7 @@ export interface HandledRequest {
 const LAST_USE = 'Secret cannot be returned; token had one use left, so leased credentials were immediately revoked.'
 
 /** True if more than a batch becomes durable with the reply, or the answer is wrapped. */
-export function needsFullCommit(reply: Reply | undefined, head: RequestHead): boolean {
+export function needsFullCommit(reply: Reply | undefined, head: CoreRequestHead): boolean {
   if (head.wrapping !== undefined) return true
   return reply !== undefined && (reply.lease ?? reply.login ?? reply.parts ?? reply.releasedAliases) !== undefined
 }

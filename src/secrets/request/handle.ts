@@ -30,7 +30,7 @@ import { inTurns } from '../../engines/framework/time-slices.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
 import { type AnyOperation, type Call, handle } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import { answerOf, type CoreAnswer, helpReply, rejectionAnswer, withAccessor } from './answer.ts'
+import { answerOf, type RequestAnswer, helpReply, rejectionAnswer, withAccessor } from './answer.ts'
 import { RequestAudit } from '../audit/request-audit.ts'
 import { AuditFault, type AuditTrail } from '../audit/audit.ts'
 import { BodyReader } from './body-reader.ts'
@@ -42,7 +42,7 @@ import { undeclaredFrom } from './path-parts.ts'
 import { fencedPrimary } from '../dr/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
 import type { CallerAdmission, Core, Request, RequestTarget, RequestTrace } from './request-states.ts'
-import { type RequestBody, type RequestHead, requestHead, type Verb } from './request.ts'
+import { type RequestBody, type CoreRequestHead, requestHead, type Verb } from './request.ts'
 import { commitReply, needsFullCommit, restrictList, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
 import { type Admitted, finishUse } from '../tokens/token-admission.ts'
@@ -72,7 +72,7 @@ export function agentLoginOperation(core: Core): AnyOperation {
 }
 
 /** Answers a request. Rejects only for an internal fault. */
-export async function handleRequest(core: Core, method: Verb, raw: RawInput, call: Call): Promise<CoreAnswer> {
+export async function handleRequest(core: Core, method: Verb, raw: RawInput, call: Call): Promise<RequestAnswer> {
   const trace: RequestTrace = { accessor: '', mount: undefined, verb: method }
   let status = FAULT
   try {
@@ -95,7 +95,7 @@ const FAULT = 500
 const STREAMED = 200
 
 /** Throws or rejects with the error. Not `async`, because each promise costs every request a microsecond. */
-function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: RequestTrace): Promise<CoreAnswer> {
+function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: RequestTrace): Promise<RequestAnswer> {
   const location = resolveTarget(core, requestHead(method, raw))
   const { head, match, resolved } = location
   trace.verb = head.verb
@@ -122,7 +122,7 @@ function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Reque
 type TargetLocation = Pick<RequestTarget, 'head' | 'canonical' | 'givenRest' | 'resolved' | 'match'>
 
 /** Finds the mount and the endpoint of a request, and makes its path canonical. */
-function resolveTarget(core: Core, head: RequestHead): TargetLocation {
+function resolveTarget(core: Core, head: CoreRequestHead): TargetLocation {
   const resolved = core.find(head.path)
   const match = resolved?.mount.paths.find(resolved.rest)
   const givenRest = resolved?.rest ?? ''
@@ -156,7 +156,7 @@ async function serveAudited(
   target: RequestTarget,
   audit: AuditTrail,
   admit: () => CallerAdmission,
-): Promise<CoreAnswer> {
+): Promise<RequestAnswer> {
   const admission = resultOf(admit)
   const caller = 'value' in admission ? admission.value : { admitted: core.anonymous, isOpen: false }
   const body = bodyReaderOf(core, { ...target, ...caller })
@@ -223,7 +223,7 @@ function isReadOnly({ head, match, resolved }: RequestTarget): boolean {
 }
 
 /** Serves a request of an admitted caller. Throws or rejects with the error. */
-function serveAdmitted(core: Core, request: Request): Promise<CoreAnswer> {
+function serveAdmitted(core: Core, request: Request): Promise<RequestAnswer> {
   const { admitted, body, trace } = request
   const { refusal } = body
   if (refusal) throw refusal
@@ -233,7 +233,7 @@ function serveAdmitted(core: Core, request: Request): Promise<CoreAnswer> {
 }
 
 /** A refused request also consumes a use of the token. The use is durable before the caller receives the answer. */
-async function finishTokenUse(admitted: Admitted, answer: Promise<CoreAnswer>): Promise<CoreAnswer> {
+async function finishTokenUse(admitted: Admitted, answer: Promise<RequestAnswer>): Promise<RequestAnswer> {
   const [outcome] = await Promise.allSettled([answer, admitted.used])
   await finishUse(admitted)
   if (outcome.status === 'rejected') throw outcome.reason
@@ -257,7 +257,7 @@ function bodyReaderOf(
 }
 
 /** Executes a request and keeps it in the lists of requests in flight meanwhile. */
-async function executeInFlight(core: Core, request: Request): Promise<CoreAnswer> {
+async function executeInFlight(core: Core, request: Request): Promise<RequestAnswer> {
   const { call, head, resolved } = request
   const [leaveMount, leave] = [resolved?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
@@ -268,7 +268,7 @@ async function executeInFlight(core: Core, request: Request): Promise<CoreAnswer
   }
 }
 
-async function execute(core: Core, request: Request): Promise<CoreAnswer> {
+async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   const { head, match, resolved, raw } = request
   const body = request.body.read()
   if (head.verb === 'help' && resolved)

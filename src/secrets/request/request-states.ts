@@ -13,7 +13,7 @@ import type { Place } from '../mounts/mounts.ts'
 import type { Quotas } from '../quotas/quotas.ts'
 import type { DrFence } from '../dr/dr-replication.ts'
 import type { RequestCounts } from './request-counts.ts'
-import type { RequestHead, Verb } from './request.ts'
+import type { CoreRequestHead, Verb } from './request.ts'
 import type { CommitServices } from './commit-reply.ts'
 import type { Admitted } from '../tokens/token-admission.ts'
 
@@ -62,7 +62,7 @@ export interface RequestTrace {
 
 /** The head of a request with its mount and endpoint. The path is canonical in `head`, `resolved` and `match`. */
 export interface RequestTarget {
-  readonly head: RequestHead
+  readonly head: CoreRequestHead
   /** The path of `head` as policies match it. */
   readonly canonical: CanonicalPath
   /** Path below the mount as the caller spelled it. */

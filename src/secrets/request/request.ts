@@ -17,7 +17,7 @@ export interface WrappingRequest {
   readonly jwt: boolean
 }
 
-export interface RequestHead {
+export interface CoreRequestHead {
   readonly verb: Verb
   /** Without a leading slash. The path of a list ends with a slash. */
   readonly path: string
@@ -44,7 +44,7 @@ const NAMES_MAX = 100_000
 const FORM_PAIRS_MAX = 1000
 
 /** Throws a Rejection for a malformed or ambiguous head. */
-export function requestHead(method: Verb, raw: RawInput): RequestHead {
+export function requestHead(method: Verb, raw: RawInput): CoreRequestHead {
   const verb = verbOf(method, raw)
   const path = canonicalPath(raw.params['path'] ?? '', verb)
   const namespace = raw.headers['x_vault_namespace'] ?? ''

@@ -77,7 +77,7 @@ function endOf(text: string) {
   return { head: headOf(text.trimEnd()), line: text.trimEnd() }
 }
 
-test('a line of a write that failed is the end of the chain until another line is recorded, and not behind that', (t) => {
+test('a line of a failed write is accepted as the end of the chain only until another line is recorded', (t) => {
   const id = newChainId()
   const chain = new DeviceChain(Buffer.alloc(32, 1), { id, head: CHAIN_START, isNew: true, trust: 'keyed' })
   t.after(() => chain.close())
@@ -94,7 +94,7 @@ test('a line of a write that failed is the end of the chain until another line i
   assert.equal(chain.acceptEnd(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
 })
 
-test('lines that another program appends are not taken as the end of the chain', async (t) => {
+test('lines that another program appends are not accepted as the end of the chain', async (t) => {
   const { file, world } = await audited(t)
   const before = stateOf(world)
   appendFileSync(file, `${forged(10, before.head, before.chainId).join('\n')}\n`)
@@ -127,7 +127,7 @@ test('lines that another program appends are not taken as the end of the chain',
   await last.core.seal()
 })
 
-test('a file that was forged while the server was down is not taken as the end of the chain', async (t) => {
+test('a file that was forged while the server was stopped is not accepted as the end of the chain', async (t) => {
   const { file, world } = await audited(t)
   const { chainId, head } = stateOf(world)
   await world.core.saveAuditHeads()
@@ -140,7 +140,7 @@ test('a file that was forged while the server was down is not taken as the end o
   await again.core.seal()
 })
 
-test('an upgraded server writes codes from a line on that says so, and verifies the lines before', async (t) => {
+test('an upgraded server starts a chain with MACs and verifies the lines before it', async (t) => {
   const { file, world } = await audited(t)
   await world.core.saveAuditHeads()
   await world.core.seal()
@@ -184,7 +184,7 @@ function asLegacy(world: CoreWorld, file: string): { count: number; stored: Prom
   return { count: lines.length, stored }
 }
 
-test('a kill between a line and the stored head raises no alarm, and the chain continues', async (t) => {
+test('a kill between a line and the storing of the head raises no alarm, and the chain continues', async (t) => {
   const { file, world } = await audited(t)
   // The head that is stored is that of the first lines.
   const again = await killed(t, world)
@@ -208,7 +208,7 @@ test('a kill between a line and the stored head raises no alarm, and the chain c
   await rotated.core.seal()
 })
 
-test('lines that are cut off are noticed while the server runs, and at the next start', async (t) => {
+test('truncated lines are detected while the server runs and at the next start', async (t) => {
   const { file, world } = await audited(t)
   const [first = ''] = lineTexts(file)
   truncateSync(file, first.length + 1)
@@ -227,7 +227,7 @@ test('lines that are cut off are noticed while the server runs, and at the next 
   await again.core.seal()
 })
 
-test('lines that are inserted before the last one are noticed while the server runs', async (t) => {
+test('lines inserted before the last one are detected while the server runs', async (t) => {
   const { file, world } = await audited(t)
   const { chainId, head } = stateOf(world)
   const lines = lineTexts(file)
@@ -272,7 +272,7 @@ test('a file that is emptied or removed is reported, and a rotation is not', asy
   assert.match(verified.err, /audit\.log:1: the first line has the number \d+ instead of 1/)
 })
 
-test('lines of another server with the same devices cannot stand in for those of this one', async (t) => {
+test('lines of another server with the same devices cannot replace those of this server', async (t) => {
   const { file, world } = await audited(t, 2)
   await world.core.saveAuditHeads()
   const own = readFileSync(file)
@@ -296,7 +296,7 @@ test('lines of another server with the same devices cannot stand in for those of
   assert.notDeepEqual(own, ofOther)
 })
 
-test('the head is stored once a minute, without a stop', async (t) => {
+test('the head is stored once a minute while the server runs', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const { file, world } = await audited(t)
   const stored = () => {

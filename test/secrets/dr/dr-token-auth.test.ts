@@ -6,7 +6,7 @@ import { ScriptedReplication } from '../../helpers/scripted-replication.ts'
 
 const DR = 'sys/replication/dr'
 
-test('on a secondary a token counts within its addresses and its time, and one of limited uses never', async (t) => {
+test('a secondary accepts a token within its bound addresses and TTL, and never one with limited uses', async (t) => {
   const replication = new ScriptedReplication()
   const world = await CoreWorld.open(t, { replication })
   replication.world = world

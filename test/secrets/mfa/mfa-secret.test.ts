@@ -79,7 +79,7 @@ test('after an accepted code, a recovery code too, lock-outs begin at their shor
   }
 })
 
-test('a day after the last wrong code counting begins anew, and not a moment before', () => {
+test('the counters are reset one day after the last invalid code and not earlier', () => {
   for (const [ms, expected] of [
     [DAY_MS, [ATTEMPTS_MAX, 30]],
     [DAY_MS - 1, [ATTEMPTS_MAX - 1, 120]],

@@ -37,7 +37,7 @@ function world() {
   return { commits, gathered, pending }
 }
 
-test('one goes at once, those behind it go together, and each holds before it is queued', async () => {
+test('the first change is committed immediately, later ones together, and pending changes are effective', async () => {
   const { commits, gathered, pending } = world()
   const first = gathered.add(one('a', 1))
   assert.deepEqual(commits[0]?.counts, { a: 1 })
@@ -52,7 +52,7 @@ test('one goes at once, those behind it go together, and each holds before it is
   assert.deepEqual([commits.length, pending('a'), pending('b')], [2, 2, 2])
 })
 
-test('a commit that fails fails for each in it, and nothing of it is remembered', async () => {
+test('a failed commit rejects each of its changes and caches none of them', async () => {
   const { commits, gathered, pending } = world()
   const first = gathered.add(one('a', 1))
   const others = [gathered.add(one('a', 2)), gathered.add(one('b', 1))]
@@ -67,7 +67,7 @@ test('a commit that fails fails for each in it, and nothing of it is remembered'
   await next
 })
 
-test('what something else writes is not remembered, whether it waited, was queued or was durable', async () => {
+test('an entry that another writer changes is removed from the cache in every state', async () => {
   const { commits, gathered, pending } = world()
   const queued = gathered.add(one('queued', 1))
   const waiting = gathered.add(one('waiting', 1))

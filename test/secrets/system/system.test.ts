@@ -97,7 +97,7 @@ test('leader, servers, replication', async (t) => {
   }
 })
 
-test('the machine, the figures, what is under way', async (t) => {
+test('host info, metrics and requests in flight', async (t) => {
   const { refused, told } = await open(t)
   const { data } = await told('GET', 'sys/host-info')
   assert.deepEqual(Object.keys(data), ['timestamp', 'cpu', 'cpu_times', 'disk', 'host', 'memory'])
@@ -156,7 +156,7 @@ test('random bytes', async (t) => {
   await refused('POST', 'sys/tools/random/moon/5', {}, 'unsupported entropy source "moon"')
 })
 
-test('pages of other origins: kept, refused, in force at once, and after a restart', async (t) => {
+test('CORS settings are validated, effective immediately, and kept over a restart', async (t) => {
   const { refused, told, world } = await open(t)
   assert.deepEqual((await told('GET', 'sys/config/cors'))['enabled'], false)
   const rule = () => world.core.crossOrigin
@@ -225,7 +225,7 @@ test('engines that can be enabled; versions that were here; tokens', async (t) =
   assert.deepEqual(counters, { service_tokens: { total: 1 } })
 })
 
-test('the OpenAPI document is valid, and tells of no mount to who has no token', async (t) => {
+test('the OpenAPI document is valid and shows no mounts to a caller without a token', async (t) => {
   const { told, world } = await open(t)
   await told('POST', 'sys/mounts/team/things', { type: 'shelf' })
   await told('POST', 'sys/mounts/secret', { type: 'kv-v2' })
