@@ -8,8 +8,8 @@ import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
 import { type Put, Storage, Tenure } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
-import type { LoginFailures } from '../engines/framework/login-order.ts'
-import { PathTable } from '../engines/framework/path-table.ts'
+import type { LoginFailures } from '../engines/framework/login-grant.ts'
+import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
@@ -29,7 +29,6 @@ import {
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
-import { type Canonical, canonicalAt } from '../engines/framework/canonical-path.ts'
 import { Traffic } from './mounts/traffic.ts'
 import { type Mount, mountOf, type Place } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'

@@ -1,6 +1,6 @@
 /** The parts of an active core: its stores and what works on them, made when it becomes active (`core.ts`). */
 import type { Storage } from '../storage/barrier/storage.ts'
-import { canonicalAt } from '../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../engines/framework/path-table.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine } from '../engines/framework/engine.ts'
 import type { Logger } from '../platform/log.ts'

@@ -27,7 +27,7 @@ test('docs/adding-an-engine.md is true', () => {
     'pathsFor',
     'isSingle',
     'kind',
-    'figures',
+    'metrics',
     'Rejection',
   ]) {
     assert.match(guide, new RegExp(`\\b${word}\\b`))

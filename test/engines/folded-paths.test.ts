@@ -8,7 +8,7 @@ import { approle } from '../../src/auth/approle/approle.ts'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import { type Engine, path, type Path } from '../../src/engines/framework/engine.ts'
-import { type Field, inPath } from '../../src/engines/framework/fields.ts'
+import { type EngineField, inPath } from '../../src/engines/framework/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { totp } from '../../src/engines/totp/totp.ts'
 import { coreEngines } from '../../src/daemon/engines.ts'
@@ -72,7 +72,7 @@ function placeOf(stack: string): string {
   return [...new Set(places)].slice(1, 4).join(' < ')
 }
 
-function valueOf({ kind }: Field<unknown>): unknown {
+function valueOf({ kind }: EngineField<unknown>): unknown {
   return { string: 'x', integer: 1, number: 1, boolean: true, object: {}, array: ['x'] }[kind]
 }
 

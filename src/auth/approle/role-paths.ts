@@ -1,22 +1,29 @@
 /** `role/…` of an AppRole mount: what programs are, and what their tokens may do. */
 import { randomUUID } from 'node:crypto'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { changedGroups, GROUPS_FIELD, shownGroups } from '../../engines/framework/group-names.ts'
+import {
+  changedGroups,
+  changedTerms,
+  GROUPS_FIELD,
+  NO_TERMS,
+  shownGroups,
+  shownTerms,
+  TOKEN_FIELDS,
+} from '../../engines/framework/token-terms.ts'
 import {
   aliasField,
   boolean,
   commaList,
   duration,
-  type Fields,
+  type EngineFields,
   inPath,
-  type InputOf,
+  type EngineInput,
   integer,
   text,
   UNPRINTABLE,
 } from '../../engines/framework/fields.ts'
-import { hiddenNames } from '../../engines/framework/hidden-names.ts'
-import { changedTerms, NO_TERMS, shownTerms, TOKEN_FIELDS } from '../../engines/framework/token-terms.ts'
+import { hiddenNames } from '../../engines/framework/records.ts'
 import { encoded, hashOf, type Role, roleNamed, roleOfId, rolePaths as at, tidied } from './role-record.ts'
 
 const NAME_LENGTH_MAX = 256
@@ -37,7 +44,7 @@ const FIELDS = {
   local_secret_ids: boolean('Kept for clients that set it; can be set only when the role is made'),
 }
 
-type RoleInput = InputOf<typeof FIELDS>
+type RoleInput = EngineInput<typeof FIELDS>
 
 const NOTHING_GIVEN = Object.fromEntries(Object.keys(FIELDS).map((name) => [name, undefined])) as {
   readonly [K in Exclude<keyof typeof FIELDS, 'role_name'>]: undefined
@@ -106,7 +113,7 @@ export function rolePaths(): Path[] {
 /** One setting of a role, by a path of its own. */
 function settingPath(setting: (typeof SETTINGS)[number]): Path {
   const field = setting.replaceAll('-', '_') as Exclude<keyof typeof FIELDS, 'role_name'>
-  const fields: Fields = { ...ROLE_NAME, [field]: FIELDS[field] }
+  const fields: EngineFields = { ...ROLE_NAME, [field]: FIELDS[field] }
   return path({
     pattern: `role/:role_name/${setting}`,
     summary: `The setting ${field} of a role`,

@@ -4,8 +4,8 @@ import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { Fault } from '../../platform/errors.ts'
 import type { MountFacts } from '../../engines/framework/engine.ts'
-import { PENDING_LOGIN_MS } from '../../engines/framework/login-order.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { PENDING_LOGIN_MS } from '../../engines/framework/login-grant.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 import { tokenTermsSchema } from '../../engines/framework/token-terms.ts'
 
 const roleSchema = v.object({

@@ -1,10 +1,10 @@
 /** `role/:name/secret-id…` of an AppRole mount: what a program logs in with. */
 import { randomUUID } from 'node:crypto'
 import type { Batch } from '../../storage/barrier/storage.ts'
-import { AddressRanges, isRangeWithin } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges, isRangeWithin } from '../../engines/framework/addresses.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { commaList, duration, type InputOf, integer, isObject, text } from '../../engines/framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { commaList, duration, type EngineInput, integer, isObject, text } from '../../engines/framework/fields.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
 import { ROLE_NAME } from './role-paths.ts'
 import {
   encoded,
@@ -48,7 +48,7 @@ export function secretIdPaths(): Path[] {
       update: (input, call) => made(input, randomUUID(), call),
       list: async ({ role_name: name }, call) => {
         const role = required(name, call)
-        return { data: { keys: await inTurns(accessors(role, call), call) } }
+        return { data: { keys: await runSliced(accessors(role, call), call) } }
       },
     }),
     path({
@@ -108,7 +108,7 @@ function required(name: string, { mount, storage }: EngineCall): Role {
   return role
 }
 
-function made(input: InputOf<typeof MADE>, secretId: string, call: EngineCall): Reply {
+function made(input: EngineInput<typeof MADE>, secretId: string, call: EngineCall): Reply {
   const { mount, nowMs, storage } = call
   const role = required(input.role_name, call)
   if (!role.bindSecretId) throw new Rejection(400, 'bind_secret_id is not set on the role')
@@ -225,7 +225,7 @@ function removal(role: Role, hash: string, { mount, storage }: EngineCall): { re
 }
 
 function destroy(
-  { role_name: name, secret_id: secretId }: InputOf<typeof SECRET>,
+  { role_name: name, secret_id: secretId }: EngineInput<typeof SECRET>,
   call: EngineCall,
 ): Reply | undefined {
   if (secretId === '') throw new Rejection(400, 'missing secret_id')
@@ -233,7 +233,7 @@ function destroy(
 }
 
 function destroyByAccessor(
-  { role_name: name, secret_id_accessor: accessor }: InputOf<typeof ACCESSOR>,
+  { role_name: name, secret_id_accessor: accessor }: EngineInput<typeof ACCESSOR>,
   call: EngineCall,
 ): Reply | undefined {
   const role = required(name, call)
@@ -242,7 +242,7 @@ function destroyByAccessor(
   return removal(role, hash, call)
 }
 
-function* accessors(role: Role, { nowMs, storage }: EngineCall): Steps<string[]> {
+function* accessors(role: Role, { nowMs, storage }: EngineCall): SlicedWork<string[]> {
   const found: string[] = []
   for (const hash of storage.list(at.secrets(role.uid))) {
     const secret = secretIdAt((each) => storage.get(each), role.uid, hash, nowMs)

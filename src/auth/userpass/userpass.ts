@@ -10,18 +10,20 @@
 import * as v from 'valibot'
 import { Fault } from '../../platform/errors.ts'
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { callerNetwork } from '../../engines/framework/client-address.ts'
-import { changedGroups, GROUPS_FIELD, shownGroups } from '../../engines/framework/group-names.ts'
-import { inPath, type InputOf, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
-import { hiddenNames } from '../../engines/framework/hidden-names.ts'
+import { callerNetwork } from '../../engines/framework/addresses.ts'
 import {
+  changedGroups,
   changedTerms,
+  GROUPS_FIELD,
   mayLogInFrom,
   NO_TERMS,
+  shownGroups,
   shownTerms,
   TOKEN_FIELDS,
   tokenTermsSchema,
 } from '../../engines/framework/token-terms.ts'
+import { inPath, type EngineInput, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
+import { hiddenNames } from '../../engines/framework/records.ts'
 import {
   absentUsersHash,
   HASH_COST,
@@ -90,7 +92,7 @@ function put(user: User, { mount }: EngineCall) {
   return { puts: [{ path: userPath(user.name, mount.secret), value }], deletes: [] }
 }
 
-async function write(input: InputOf<typeof USER>, cost: number, call: EngineCall): Promise<undefined> {
+async function write(input: EngineInput<typeof USER>, cost: number, call: EngineCall): Promise<undefined> {
   const { username: name } = input
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)

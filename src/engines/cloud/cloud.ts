@@ -61,7 +61,7 @@ export const cloud: Engine = {
   revoke: revoked,
   isRevokedInside: (internal) => internal['is_sts'] === true,
   forget: forgotten,
-  figures: (where) => CloudMount.of(where).counts.figures(where.mount.path),
+  metrics: (where) => CloudMount.of(where).counts.metrics(where.mount.path),
   async periodic(call) {
     await Promise.all([
       CloudMount.of(call).undo(call),

@@ -1,6 +1,6 @@
 /** What a caller gives for a key, checked in the order and with the texts of the compatible engine. */
 import { Rejection } from '../framework/engine.ts'
-import { boolean, duration, inPath, type InputOf, integer, text, UNPRINTABLE } from '../framework/fields.ts'
+import { boolean, duration, inPath, type EngineInput, integer, text, UNPRINTABLE } from '../framework/fields.ts'
 import { bytesOfBase32 } from './base32.ts'
 import { ALGORITHMS, newKey } from './codes.ts'
 import type { TotpKey } from './key-record.ts'
@@ -23,7 +23,7 @@ export const KEY_FIELDS = {
   qr_size: integer('Width and height of the QR code in pixels, 64 to 2048; 0 for none', { fallback: 200 }),
 }
 
-export type KeyInput = InputOf<typeof KEY_FIELDS>
+export type KeyInput = EngineInput<typeof KEY_FIELDS>
 
 const KEY_BYTES = { least: 10, most: 128 }
 const QR_PIXELS = { least: 64, most: 2048 }

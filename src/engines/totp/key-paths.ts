@@ -1,6 +1,6 @@
 /** `keys/…` of a TOTP mount: making, importing, reading and removing keys. */
 import { type EngineCall, path, type Path, type Reply } from '../framework/engine.ts'
-import { hiddenNames } from '../framework/hidden-names.ts'
+import { hiddenNames } from '../framework/records.ts'
 import { otpauthUrl } from './codes.ts'
 import { checkedKey, KEY_FIELDS, type KeyInput } from './key-input.ts'
 import {

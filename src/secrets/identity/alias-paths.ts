@@ -1,7 +1,7 @@
 /** `identity/entity-alias`: what auth methods call an entity. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { aliasField, inPath, type EngineInput, text, textMap } from '../../engines/framework/fields.ts'
+import { runSliced } from '../../platform/scheduler.ts'
 import { everyEntity } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName } from './identity-limits.ts'
@@ -17,7 +17,7 @@ const FIELDS = {
   custom_metadata: textMap('Texts by name, for templates of policies and for people'),
 }
 
-type AliasInput = InputOf<typeof FIELDS>
+type AliasInput = EngineInput<typeof FIELDS>
 
 export function aliasPaths(core: IdentityParts): Path[] {
   return [
@@ -115,7 +115,7 @@ function ownerOf(draft: IdentityDraft, canonicalId: string, known: Found | undef
 }
 
 async function listed(core: IdentityParts, call: EngineCall): Promise<Reply> {
-  const entities = await inTurns(everyEntity(core), call)
+  const entities = await runSliced(everyEntity(core), call)
   const info: Record<string, unknown> = {}
   for (const entity of entities) {
     for (const alias of entity.aliases) {

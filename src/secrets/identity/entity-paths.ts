@@ -1,7 +1,15 @@
 /** `identity/entity`: who callers are. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { boolean, foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import {
+  boolean,
+  foldedField,
+  inPath,
+  type EngineInput,
+  text,
+  textList,
+  textMap,
+} from '../../engines/framework/fields.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName, checkedPolicies } from './identity-limits.ts'
 import { type IdentityParts, mountNamed, type Told, toldEntity } from './identity-parts.ts'
@@ -18,7 +26,7 @@ const FIELDS = {
   disabled: boolean('A disabled entity has no rights, with any token'),
 }
 
-type EntityInput = InputOf<typeof FIELDS>
+type EntityInput = EngineInput<typeof FIELDS>
 
 const ID = { ...FIELDS, id: inPath('ID of the entity') }
 const NAME = { ...FIELDS, name: inPath('Name of the entity', { fold: 'case' }) }
@@ -105,7 +113,7 @@ async function remove(core: IdentityParts, find: (draft: IdentityDraft) => (Enti
 }
 
 async function listed(core: IdentityParts, call: EngineCall, by: 'id' | 'name'): Promise<Reply> {
-  const entities = await inTurns(everyEntity(core, call.limitMax), call)
+  const entities = await runSliced(everyEntity(core, call.limitMax), call)
   if (by === 'name') return { data: { keys: entities.map(({ name }) => name).sort() } }
   const info = Object.fromEntries(entities.map((entity) => [entity.id, infoOf(core, entity)]))
   return { data: { keys: entities.map(({ id }) => id), ...(entities.length > 0 && { key_info: info }) } }
@@ -121,7 +129,7 @@ function infoOf(core: IdentityParts, { aliases, name }: Entity): Told {
   return { aliases: shown, name }
 }
 
-export function* everyEntity(core: IdentityParts, most = Number.POSITIVE_INFINITY): Steps<Entity[]> {
+export function* everyEntity(core: IdentityParts, most = Number.POSITIVE_INFINITY): SlicedWork<Entity[]> {
   const entities: Entity[] = []
   for (const id of core.open.identity.ids(identityPaths.entities)) {
     if (entities.length >= most) break

@@ -3,8 +3,8 @@
  * entities for which the auth method of its alias reported the alias's name with their last login or renewal.
  */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { foldedField, inPath, type EngineInput, text, textList, textMap } from '../../engines/framework/fields.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
 import { checkedMembers, checkedMetadata, checkedName, checkedPolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityParts, toldAlias, toldGroup } from './identity-parts.ts'
 import { type Group, identityPaths } from './identity-record.ts'
@@ -27,8 +27,8 @@ const ALIAS = {
   canonical_id: text('ID of the external group; one is made unless given', { fallback: '' }),
 }
 
-type GroupInput = InputOf<typeof FIELDS>
-type AliasInput = InputOf<typeof ALIAS>
+type GroupInput = EngineInput<typeof FIELDS>
+type AliasInput = EngineInput<typeof ALIAS>
 
 export function groupPaths(core: IdentityParts): Path[] {
   const told = (group: Group | undefined): Reply | undefined => group && { data: toldGroup(core, group) }
@@ -181,7 +181,7 @@ function isCalled(alias: Group['alias'], mountAccessor: string, name: string): b
   return alias?.mountAccessor === mountAccessor && alias.name === name
 }
 
-function* everyGroup(core: IdentityParts, most = Number.POSITIVE_INFINITY): Steps<Group[]> {
+function* everyGroup(core: IdentityParts, most = Number.POSITIVE_INFINITY): SlicedWork<Group[]> {
   const groups: Group[] = []
   for (const id of core.open.identity.ids(identityPaths.groups)) {
     if (groups.length >= most) break
@@ -193,7 +193,7 @@ function* everyGroup(core: IdentityParts, most = Number.POSITIVE_INFINITY): Step
 }
 
 async function listed(core: IdentityParts, call: EngineCall, by: 'id' | 'name'): Promise<Reply> {
-  const groups = await inTurns(everyGroup(core, call.limitMax), call)
+  const groups = await runSliced(everyGroup(core, call.limitMax), call)
   if (by === 'name') return { data: { keys: groups.map(({ name }) => name).sort() } }
   const info = groups.map((group) => {
     const { id, name, parentGroupIds, policies } = group
@@ -207,7 +207,7 @@ async function listed(core: IdentityParts, call: EngineCall, by: 'id' | 'name'):
 }
 
 async function listedAliases(core: IdentityParts, call: EngineCall): Promise<Reply> {
-  const groups = await inTurns(everyGroup(core), call)
+  const groups = await runSliced(everyGroup(core), call)
   const info: Record<string, unknown> = {}
   for (const { alias, id } of groups) {
     if (!alias) continue

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { Batch, Storage } from '../../storage/barrier/storage.ts'
-import { Changes } from '../../engines/framework/changes.ts'
+import { BatchBuilder } from '../../engines/framework/records.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { ALIASES_MAX } from './identity-limits.ts'
 import {
@@ -44,13 +44,13 @@ export class IdentityDraft {
   readonly removed = new Map<string, string | undefined>()
   /** What many entities have may change. */
   isWide = false
-  readonly #changes: Changes
+  readonly #changes: BatchBuilder
   /** By group, members that are removed: a group of ten thousand is written once, however many of them leave it. */
   readonly #leaving = new Map<string, Set<string>>()
   readonly #hash: Hash
 
   constructor(storage: Storage, hash: Hash, nowMs: number) {
-    this.#changes = new Changes(storage)
+    this.#changes = new BatchBuilder(storage)
     this.#hash = hash
     this.nowMs = nowMs
   }

@@ -1,6 +1,6 @@
 /** What is kept of entities, aliases and groups, where, and how it is written. */
 import * as v from 'valibot'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 import { Fault } from '../../platform/errors.ts'
 
 export const IDENTITY_PREFIX = 'sys/identity/'

@@ -8,7 +8,7 @@
  */
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
-import { type IdentityToken, type IdentityTokenWish, Rejection } from '../../engines/framework/engine.ts'
+import { type IdentityToken, type IdentityTokenRequest, Rejection } from '../../engines/framework/engine.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { ALGORITHM, OidcKeys, VERIFICATION_SECONDS } from './oidc-keys.ts'
@@ -49,7 +49,7 @@ export class OidcIssuer {
   }
 
   /** A fresh token for a mount. Throws once the core is sealed; a Rejection (400) for a term that is too long. */
-  async token(mount: MountRecord, { audience, ttlSeconds }: IdentityTokenWish): Promise<IdentityToken> {
+  async token(mount: MountRecord, { audience, ttlSeconds }: IdentityTokenRequest): Promise<IdentityToken> {
     const seconds = ttlSeconds === 0 ? DEFAULT_TTL_SECONDS : ttlSeconds
     if (seconds > VERIFICATION_SECONDS) {
       const hours = VERIFICATION_SECONDS / 3600

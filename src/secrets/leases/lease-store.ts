@@ -7,10 +7,10 @@
  */
 import { randomBytes } from 'node:crypto'
 import type { Part, Put, Storage } from '../../storage/barrier/storage.ts'
-import type { LeaseOrder } from '../../engines/framework/engine.ts'
-import { Decoded } from '../../engines/framework/decoded.ts'
+import type { LeaseRequest } from '../../engines/framework/engine.ts'
+import { CachedCodec } from '../../engines/framework/records.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
-import type { Steps } from '../../engines/framework/time-slices.ts'
+import type { SlicedWork } from '../../platform/scheduler.ts'
 import { randomName } from '../tokens/token-entry.ts'
 import {
   dueAtMs,
@@ -28,7 +28,7 @@ const NOTHING = Buffer.alloc(0)
 /** Paths that are read at a time. */
 const PAGE = 500
 
-const leases = new Decoded(parseLease, encodeLease)
+const leases = new CachedCodec(parseLease, encodeLease)
 
 /** For whom and for what a lease is given. */
 export interface Issue {
@@ -36,7 +36,7 @@ export interface Issue {
   readonly path: string
   readonly rest: string
   readonly tokenHash: string
-  readonly order: LeaseOrder
+  readonly order: LeaseRequest
   /** What the mount allows. */
   readonly terms: { readonly defaultSeconds: number; readonly maxSeconds: number }
   /** No longer than the token lasts, where the token is not kept; else absent. */
@@ -205,7 +205,7 @@ export class LeaseStore {
   }
 
   /** Names directly below a prefix of IDs, which ends with a slash or is empty; folders with a slash. */
-  *names(prefix: string): Steps<string[]> {
+  *names(prefix: string): SlicedWork<string[]> {
     const names = new Set<string>()
     for (const { folder, path } of this.texts()) {
       yield 1
@@ -233,7 +233,7 @@ export class LeaseStore {
   }
 
   /** How many leases there are, and how many of them are irrevocable, in steps. */
-  *counts(): Steps<{ leases: number; irrevocable: number }> {
+  *counts(): SlicedWork<{ leases: number; irrevocable: number }> {
     const counted = { leases: 0, irrevocable: 0 }
     for (const { page } of this.#pages(leasePaths.expiries)) {
       counted.leases += page.length

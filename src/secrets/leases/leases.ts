@@ -16,7 +16,7 @@
  * `core-clock.ts`.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/scheduler.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import type { Lease } from './lease-entry.ts'
@@ -152,7 +152,7 @@ export class Leases {
   counts(): Promise<{ leases: number; irrevocable: number }> {
     const nowMs = performance.now()
     if (!this.#counted || nowMs - this.#counted.atMs > COUNTED_EVERY_MS) {
-      const counts = Promise.resolve(inTurns(this.#parts.store.counts(), { signal: new AbortController().signal }))
+      const counts = Promise.resolve(runSliced(this.#parts.store.counts(), { signal: new AbortController().signal }))
       this.#counted = { atMs: nowMs, counts }
     }
     return this.#counted.counts

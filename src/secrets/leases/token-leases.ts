@@ -12,7 +12,7 @@
  * the rest. The process is killed: the same. What is left of ended tokens is removed by the next process
  * (`token-revocation.ts`).
  */
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
 import { Fault } from '../../platform/errors.ts'
 import { giveWay } from '../../platform/scheduler.ts'
 import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'
@@ -91,7 +91,7 @@ export class TokenLeases {
   }
 
   /** Names directly below a prefix of lease IDs, which ends with a slash or is empty; folders with a slash. */
-  *names(prefix: string): Steps<Set<string>> {
+  *names(prefix: string): SlicedWork<Set<string>> {
     const { storage } = this.#parts.tokens
     const names = new Set<string>()
     if (prefix === '') return storage.paths(tokenPaths.leases, { limit: 1 }).length > 0 ? names.add(AUTH) : names

@@ -9,9 +9,9 @@
  * credential that is good for one login there is one.
  */
 import type { Part } from '../../storage/barrier/storage.ts'
-import { rangesInBoth } from '../../engines/framework/address-ranges.ts'
+import { rangesInBoth } from '../../engines/framework/addresses.ts'
 import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginFailures, LoginOrder } from '../../engines/framework/login-order.ts'
+import type { LoginFailures, LoginGrant } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
@@ -54,7 +54,7 @@ export interface Login {
 interface LetIn {
   readonly mount: Mount
   readonly path: string
-  readonly login: LoginOrder
+  readonly login: LoginGrant
 }
 
 /** Throws the auth method's refusal where the entity is disabled. */
@@ -122,7 +122,7 @@ export function finishedLogin(
  * What the auth method says today. Addresses that the first step bound, as those of a secret ID, stay bound: the method may say them
  * of the login alone. Throws a Rejection (400) where the user or the role is gone, or its credentials are others.
  */
-function standingOf({ order }: PendingLogin, mount: Mount): Pick<LoginOrder, 'groups' | 'terms'> {
+function standingOf({ order }: PendingLogin, mount: Mount): Pick<LoginGrant, 'groups' | 'terms'> {
   try {
     const standing = mount.engine.renewLogin?.(order.subject, mount, order.mark)
     if (!standing) return order
@@ -190,7 +190,7 @@ function granted(parts: LoginParts, { login, mount, path }: LetIn, draft: Identi
 }
 
 /** The entity of the alias, with what the auth method says of it today. */
-function entityOf(draft: IdentityDraft, { alias, groups }: LoginOrder, { record }: Mount): Entity {
+function entityOf(draft: IdentityDraft, { alias, groups }: LoginGrant, { record }: Mount): Entity {
   const name = checkedName(alias.name, 'alias')
   const metadata = alias.metadata && (checkedMetadata(new Map(Object.entries(alias.metadata))) ?? null)
   const known = draft.entityOfAlias(record.accessor, name)
@@ -221,13 +221,13 @@ function isSame(a: object | null, b: object | null): boolean {
 interface Order {
   readonly mount: Mount
   readonly path: string
-  readonly login: LoginOrder
+  readonly login: LoginGrant
   readonly entityId: string
   readonly type: TokenEntry['type']
 }
 
 /** Why such a login gets no token. What is written today is refused where it is written, but a mount can be tuned later. */
-function barOf({ terms }: LoginOrder, type: TokenEntry['type']): string | undefined {
+function barOf({ terms }: LoginGrant, type: TokenEntry['type']): string | undefined {
   if (canonicalNames(terms.policies).includes('root')) return 'auth methods cannot create root tokens'
   // Nothing counts the uses of a batch token: the limit would be none.
   return type === 'batch' && terms.numUses > 0 ? 'batch tokens cannot have a limited number of uses' : undefined
@@ -278,14 +278,14 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path, ty
 }
 
 /** The mount's tuning says it, unless it leaves it to the role. */
-function typeOf({ terms }: LoginOrder, { record }: Mount): TokenEntry['type'] {
+function typeOf({ terms }: LoginGrant, { record }: Mount): TokenEntry['type'] {
   const { tokenType = 'default-service' } = record.config
   const byMount = tokenType === 'service' || tokenType === 'batch'
   const type = byMount || terms.type === 'default' ? tokenType : terms.type
   return type === 'batch' || type === 'default-batch' ? 'batch' : 'service'
 }
 
-function displayName({ record }: Mount, login: LoginOrder): string {
+function displayName({ record }: Mount, login: LoginGrant): string {
   const source = record.path.slice(AUTH.length).replaceAll('/', '-')
   return (source + login.displayName).replace(/-$/, '')
 }

@@ -2,7 +2,7 @@
 import { Storage } from '../../storage/barrier/storage.ts'
 import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
 import { anything, text } from '../../engines/framework/fields.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import { parseMfaPayload } from '../mfa/mfa-header.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'

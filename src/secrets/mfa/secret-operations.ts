@@ -5,7 +5,7 @@ import { type EngineCall, Rejection, type Reply } from '../../engines/framework/
 import { base32Of } from '../../engines/totp/base32.ts'
 import { otpauthUrl } from '../../engines/totp/codes.ts'
 import { qrPng } from '../../engines/totp/qr.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/scheduler.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
 import type { Enforcements } from './enforcement.ts'
 import type { Mfa } from './mfa.ts'
@@ -86,7 +86,7 @@ export async function removed(
     )
   }
   if (!force) {
-    const names = await inTurns(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
+    const names = await runSliced(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
     if (names.length > 0) throw stillNamed(method, names)
   }
   await mfa.remove(method)

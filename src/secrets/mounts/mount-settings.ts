@@ -6,7 +6,7 @@ import {
   duration,
   integer,
   commaList,
-  type InputOf,
+  type EngineInput,
   isObject,
   readFields,
   text,
@@ -72,7 +72,7 @@ export const ENABLE_FIELDS = {
   plugin_version: text('Only the version that is built in'),
 }
 
-type Config = InputOf<typeof CONFIG>
+type Config = EngineInput<typeof CONFIG>
 
 /** A mount's path as it is kept; `given` is without a slash in front. Throws a Rejection for one that cannot be. */
 export function mountPath(given: string): string {
@@ -101,7 +101,7 @@ export function isReserved(path: string): boolean {
 /** The record of a mount that is to be enabled at a path that may be had, and what its caller should know. */
 export function enabledRecord(
   path: string,
-  input: InputOf<typeof ENABLE_FIELDS>,
+  input: EngineInput<typeof ENABLE_FIELDS>,
   table: MountTable,
 ): { readonly record: MountRecord; readonly warnings: readonly string[] } {
   const named = input.type === 'plugin' && input.plugin_name ? input.plugin_name : input.type
@@ -124,7 +124,7 @@ export function enabledRecord(
 export function tunedRecord(
   record: MountRecord,
   { engine }: Mount,
-  input: InputOf<typeof TUNE_FIELDS>,
+  input: EngineInput<typeof TUNE_FIELDS>,
   warn: (text: string) => void,
 ): MountRecord {
   const config = configOf(input, record.config, isAuthPath(record.path))
@@ -209,7 +209,7 @@ function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: b
   if (!isObject(given)) throw new Rejection(400, 'user_lockout_config is an object')
   const fields = readFields(LOCKOUT, { data: given, params: {} }, (name, why) => {
     return new Rejection(400, `user_lockout_config: ${name}: ${why}`)
-  }) as InputOf<typeof LOCKOUT>
+  }) as EngineInput<typeof LOCKOUT>
   const {
     lockout_counter_reset: reset,
     lockout_disable: isDisabled,

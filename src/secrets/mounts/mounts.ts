@@ -3,7 +3,7 @@
  * in memory only after an entry is durable (`mount-changes.ts`).
  */
 import type { Storage, Tenure } from '../../storage/barrier/storage.ts'
-import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from '../../engines/framework/engine.ts'
+import type { Engine, IdentityToken, IdentityTokenRequest, MountFacts, Path } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { PathTable } from '../../engines/framework/path-table.ts'
 import { Fault } from '../../platform/errors.ts'
@@ -38,7 +38,7 @@ export interface MountTableOptions {
   readonly storage: Storage
   readonly engines: readonly Engine[]
   /** Signs for a mount. */
-  readonly identityToken: (record: MountRecord, wish: IdentityTokenWish) => Promise<IdentityToken>
+  readonly identityToken: (record: MountRecord, wish: IdentityTokenRequest) => Promise<IdentityToken>
 }
 
 export class MountTable {

@@ -19,19 +19,16 @@
  * An ACL is a value: nothing changes it. It holds for the moments from `validFromMs` to before `validUntilMs`, because
  * rules may expire, and for the entity facts that it was made with.
  */
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
-import type { Fields } from '../../engines/framework/fields.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
+import type { EngineFields } from '../../engines/framework/fields.ts'
 import type { FoldShape } from '../../engines/framework/name-fold.ts'
 import { AclIndex } from './acl-index.ts'
-import { barrierOf, restricts, ruleOf, unite } from './acl-rule.ts'
-import type { AclRule, RuleOrigin } from './acl-rule.ts'
+import { type AclRule, barrierOf, restricts, ruleOf, type RuleOrigin, unite } from './acl-rule.ts'
 import { filteredPath } from './key-filter.ts'
-import { objection } from './parameter-rules.ts'
-import type { ParameterFault, RequestData } from './parameter-rules.ts'
+import { objection, type ParameterFault, type RequestData } from './parameter-rules.ts'
 import { reachesBelow } from './path-pattern.ts'
 import type { PathCapability } from './path-rules.ts'
-import { fillTemplate, isTemplate } from './policy-template.ts'
-import type { EntityFacts } from './policy-template.ts'
+import { type EntityFacts, fillTemplate, isTemplate } from './policy-template.ts'
 import type { Policy } from './policy.ts'
 
 export type { AclRule, RuleOrigin }
@@ -45,7 +42,7 @@ export interface AccessRequest {
   /** Which segments of the path an engine folds. */
   readonly folds?: FoldShape | undefined
   /** The fields of the path: which of their values an engine folds. */
-  readonly fields?: Fields | undefined
+  readonly fields?: EngineFields | undefined
   /** The body, or the query of a verb without one; `limit` of a list or scan is looked for here. */
   readonly data?: RequestData
   /** How long the caller wants the reply to stay wrapped; absent when not at all. */

@@ -5,7 +5,7 @@
  * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list when the caller may read the path that comes
  * out, or list it where the name is a folder's.
  */
-import type { Steps } from '../../engines/framework/time-slices.ts'
+import type { SlicedWork } from '../../platform/scheduler.ts'
 
 interface Insertion {
   readonly of: 'path' | 'key'
@@ -59,7 +59,7 @@ const ASKED_COST = 2
 export function* withoutKeys(
   data: Readonly<Record<string, unknown>>,
   keeps: (key: string) => boolean,
-): Steps<Record<string, unknown>> {
+): SlicedWork<Record<string, unknown>> {
   const keys: string[] = []
   const all: readonly unknown[] = Array.isArray(data['keys']) ? data['keys'] : []
   for (const key of all) {

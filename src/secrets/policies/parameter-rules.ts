@@ -10,10 +10,10 @@
  * very list; a text with commas, which a field may take for a list, is allowed by a `*` only when each part is. A list or
  * a text with commas is denied when one of its members is; a denied number or boolean is found in each of its spellings.
  * So is a denied duration (`1h` and `3600`). Where the path declares the field, a value is also denied when the field reads
- * it as it reads the denied value (`"true"` and `T`), and a rule about a field holds for its older names (`Field.aliasOf`).
+ * it as it reads the denied value (`"true"` and `T`), and a rule about a field holds for its older names (`EngineField.aliasOf`).
  * Only a field that keeps a text and interprets it later can take another spelling of a denied value.
  */
-import { type Field, FieldError, type Fields, secondsOf } from '../../engines/framework/fields.ts'
+import { type EngineField, FieldError, type EngineFields, secondsOf } from '../../engines/framework/fields.ts'
 import { foldName, type NameFold } from '../../engines/framework/name-fold.ts'
 import type { Parameters, ParameterScalar, ParameterValue } from './path-rules.ts'
 
@@ -35,7 +35,7 @@ export type ParameterFault = 'parameter missing' | 'parameter denied' | 'paramet
 export function objection(
   rules: ParameterRules,
   data: RequestData,
-  fields: Fields = {},
+  fields: EngineFields = {},
 ): { why: ParameterFault; name: string } | undefined {
   const missing = rules.required.find((name) => !has(data, name))
   if (missing !== undefined) return { why: 'parameter missing', name: missing }
@@ -69,20 +69,20 @@ const FOLDS: ReadonlyMap<string, NameFold> = new Map<string, NameFold>([
   ['allowed_entity_aliases', 'case and spaces'],
 ])
 
-function foldOf(name: string, fields: Fields): NameFold | undefined {
+function foldOf(name: string, fields: EngineFields): NameFold | undefined {
   return (Object.hasOwn(fields, name) ? fields[name]?.fold : undefined) ?? FOLDS.get(name)
 }
 
 /** The field and the older names of it, beginning with `name`. */
-function namesOf(name: string, fields: Fields): readonly string[] {
+function namesOf(name: string, fields: EngineFields): readonly string[] {
   let aliases = known.get(fields)
   if (!aliases) known.set(fields, (aliases = aliasesIn(fields)))
   return aliases.get(name) ?? [name]
 }
 
-const known = new WeakMap<Fields, ReadonlyMap<string, readonly string[]>>()
+const known = new WeakMap<EngineFields, ReadonlyMap<string, readonly string[]>>()
 
-function aliasesIn(fields: Fields): Map<string, readonly string[]> {
+function aliasesIn(fields: EngineFields): Map<string, readonly string[]> {
   const aliases = new Map<string, readonly string[]>()
   for (const [name, { aliasOf }] of Object.entries(fields)) {
     if (aliasOf === undefined) continue
@@ -92,7 +92,7 @@ function aliasesIn(fields: Fields): Map<string, readonly string[]> {
   return aliases
 }
 
-function isDenied(denied: Parameters, name: string, value: unknown, fields: Fields): boolean {
+function isDenied(denied: Parameters, name: string, value: unknown, fields: EngineFields): boolean {
   if (denied.has('*')) return true
   const values = denied.get(name)
   if (values === undefined || values.length === 0) return values !== undefined
@@ -104,7 +104,7 @@ function isDenied(denied: Parameters, name: string, value: unknown, fields: Fiel
 }
 
 /** Whether the field reads the value, or a member of it, as it reads one of those that the rule names. */
-function isReadAsOneOf(field: Field<unknown>, value: unknown, values: readonly ParameterValue[]): boolean {
+function isReadAsOneOf(field: EngineField<unknown>, value: unknown, values: readonly ParameterValue[]): boolean {
   const members = scalarsRead(field, value)
   // Texts are compared as they are.
   if (members.length > LIST_MAX) return true
@@ -113,7 +113,7 @@ function isReadAsOneOf(field: Field<unknown>, value: unknown, values: readonly P
 }
 
 /** The numbers, booleans and texts that a field reads; empty for a value that it refuses or that is an object to it. */
-function scalarsRead(field: Field<unknown>, value: unknown): readonly unknown[] {
+function scalarsRead(field: EngineField<unknown>, value: unknown): readonly unknown[] {
   try {
     const read = field.read(value)
     return (Array.isArray(read) ? read : [read]).filter((each) => typeof each !== 'object' && each !== undefined)
@@ -123,7 +123,7 @@ function scalarsRead(field: Field<unknown>, value: unknown): readonly unknown[] 
   }
 }
 
-function isAllowed(allowed: Parameters, name: string, value: unknown, fields: Fields): boolean {
+function isAllowed(allowed: Parameters, name: string, value: unknown, fields: EngineFields): boolean {
   const values = allowed.get(name) ?? allowedBeside(allowed, name, fields)
   if (values === undefined || values.length === 0) return values !== undefined
   const fold = foldOf(name, fields)
@@ -134,7 +134,7 @@ function isAllowed(allowed: Parameters, name: string, value: unknown, fields: Fi
 }
 
 /** The values of `*`, but for another name of a field whose values the rule lists. */
-function allowedBeside(allowed: Parameters, name: string, fields: Fields): readonly ParameterValue[] | undefined {
+function allowedBeside(allowed: Parameters, name: string, fields: EngineFields): readonly ParameterValue[] | undefined {
   const any = allowed.get('*')
   if (any === undefined) return undefined
   const listed = namesOf(name, fields).find((each) => allowed.has(each))

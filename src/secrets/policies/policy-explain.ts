@@ -2,16 +2,13 @@
  * Why a request is allowed or denied: which rule decides, and what kept every other one from it. For people who write
  * policies; the server decides with the same `acl.ts`.
  */
-import type { Canonical, CanonicalPath } from '../../engines/framework/canonical-path.ts'
+import type { Canonical, CanonicalPath } from '../../engines/framework/path-table.ts'
 import { foldRulePath } from '../../engines/framework/name-fold.ts'
-import { compileAcl } from './acl.ts'
-import type { AccessRequest, Acl, AclSource, Decision, RuleOrigin } from './acl.ts'
+import { type AccessRequest, type Acl, type AclSource, compileAcl, type Decision, type RuleOrigin } from './acl.ts'
 import { VERSIONED } from './policy-lint.ts'
-import { compilePattern, matchesPath, SplitPath } from './path-pattern.ts'
-import type { PathPattern } from './path-pattern.ts'
+import { compilePattern, matchesPath, type PathPattern, SplitPath } from './path-pattern.ts'
 import type { PathRule } from './path-rules.ts'
-import { fillTemplate, isTemplate } from './policy-template.ts'
-import type { EntityFacts } from './policy-template.ts'
+import { type EntityFacts, fillTemplate, isTemplate } from './policy-template.ts'
 
 export interface OtherRule {
   readonly origin: RuleOrigin

@@ -15,7 +15,7 @@ import type { Put, Storage } from '../../storage/barrier/storage.ts'
 import type { Position } from '../../config/hcl.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { UNPRINTABLE } from '../../engines/framework/fields.ts'
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
 import { Fault } from '../../platform/errors.ts'
 import type { Identity } from '../../platform/operation.ts'
 import { compileAcl, rootAcl } from './acl.ts'
@@ -151,7 +151,7 @@ export class PolicyStore {
   }
 
   /** Names of the policies with a rule that asks for a code of an MFA method, given by its ID and its name; in order. */
-  *namingMfaMethod(references: readonly string[], nowMs: number): Steps<string[]> {
+  *namingMfaMethod(references: readonly string[], nowMs: number): SlicedWork<string[]> {
     const found: string[] = []
     for (const name of this.names('', nowMs)) {
       if (this.mfaMethodsOf(name, nowMs).some(({ method }) => references.includes(method))) found.push(name)

@@ -2,11 +2,10 @@
  * The paths that fold names, at the places where their engines usually are. For who judges policies without a server and
  * so knows no mounts. A test compares them with what the engines declare.
  */
-import { type Canonical, canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { type Canonical, canonicalAt, PathTable } from '../../engines/framework/path-table.ts'
 import { path, type Path } from '../../engines/framework/engine.ts'
-import { inPath, type Field } from '../../engines/framework/fields.ts'
+import { inPath, type EngineField } from '../../engines/framework/fields.ts'
 import type { NameFold } from '../../engines/framework/name-fold.ts'
-import { PathTable } from '../../engines/framework/path-table.ts'
 
 /** By pattern, the parameters and the fields of the body that fold. */
 const FOLDS: Readonly<Record<string, Readonly<Record<string, NameFold>>>> = {
@@ -35,7 +34,7 @@ const FOLDS: Readonly<Record<string, Readonly<Record<string, NameFold>>>> = {
 }
 
 function declared([pattern, folds]: readonly [string, Readonly<Record<string, NameFold>>]): Path {
-  const fields: Record<string, Field<string>> = {}
+  const fields: Record<string, EngineField<string>> = {}
   for (const [name, fold] of Object.entries(folds)) fields[name] = inPath('', { fold })
   return path({ pattern, summary: '', fields })
 }

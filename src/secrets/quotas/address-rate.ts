@@ -1,6 +1,6 @@
 /** How often one address, or one IPv6 network of 64 bits, may do what costs others something, or gets in their way, and needs no token. */
 import { LRUCache } from 'lru-cache'
-import { callerNetwork } from '../../engines/framework/client-address.ts'
+import { callerNetwork } from '../../engines/framework/addresses.ts'
 import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
 
 const WINDOW_MS = 60_000

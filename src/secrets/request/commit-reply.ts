@@ -3,9 +3,9 @@
  * the answer is wrapped below are one commit: all of it is there, or the caller is told that nothing is.
  */
 import { type Part, Storage } from '../../storage/barrier/storage.ts'
-import { denied, type EngineCall, type LeaseOrder, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginOrder } from '../../engines/framework/login-order.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { denied, type EngineCall, type LeaseRequest, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import type { LoginGrant } from '../../engines/framework/login-grant.ts'
+import { runSliced, type SlicedWork } from '../../platform/scheduler.ts'
 import { Fault } from '../../platform/errors.ts'
 import { JsonText, type WholeAnswer } from '../../platform/operation.ts'
 import { type Answered, answerOf } from './answer.ts'
@@ -25,7 +25,7 @@ export interface Settling {
   readonly leases: Leases
   readonly wrapping: Wrapping
   /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
-  login(letIn: { mount: Mount; path: string; login: LoginOrder }, credentials: Credentials | undefined): Login
+  login(letIn: { mount: Mount; path: string; login: LoginGrant }, credentials: Credentials | undefined): Login
   /** Removes aliases of an auth method from their entities: `parts` are to be committed, then `landed` is to be called. */
   releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'>
 }
@@ -77,7 +77,7 @@ export async function settled(core: Settling, request: Replied, reply: Reply | u
     }
     // Narrowing gives way to others: nothing may be left to be written upon what was read before.
     if (isNarrow && parts.length > 0) await Storage.commitAll(parts.splice(0))
-    const shown = isNarrow ? await inTurns(narrowed(told, grant), request.call) : told
+    const shown = isNarrow ? await runSliced(narrowed(told, grant), request.call) : told
     trace.reply = shown
     const answer = wrappedAnswer(core, request, shown, parts) ?? answerOf(shown, answeredOf(request), warnings(shown))
     if (parts.length > 0) await Storage.commitAll(parts)
@@ -132,7 +132,7 @@ export function unwrappable(): Rejection {
   return new Rejection(400, 'the answer of this endpoint cannot be wrapped')
 }
 
-function prepared(core: Settling, { admitted, head, place }: Replied, order: LeaseOrder) {
+function prepared(core: Settling, { admitted, head, place }: Replied, order: LeaseRequest) {
   const { caller, expiresAtMs, leaseOwner } = admitted
   return core.leases.prepare(place.mount, {
     path: head.path,
@@ -161,7 +161,7 @@ function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['le
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
-export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): Steps<Reply> {
+export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): SlicedWork<Reply> {
   const kept = keeps ? yield* filtered(reply, keeps) : reply
   if (limit <= 0 || kept.data instanceof JsonText) return kept
   const keys = kept.data?.['keys']
@@ -171,7 +171,7 @@ export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']):
 }
 
 /** A list without the names that its caller may not see. */
-function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Steps<Reply> {
+function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): SlicedWork<Reply> {
   if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
   return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }

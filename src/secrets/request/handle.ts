@@ -17,10 +17,17 @@
  * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
-import type { EngineCall, EngineVerb, Path, Reply } from '../../engines/framework/engine.ts'
-import { denied, oneError, Rejection } from '../../engines/framework/engine.ts'
+import {
+  denied,
+  type EngineCall,
+  type EngineVerb,
+  oneError,
+  type Path,
+  Rejection,
+  type Reply,
+} from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/scheduler.ts'
 import { sealed } from '../../platform/errors.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -31,7 +38,7 @@ import { BodyReader } from './body-reader.ts'
 import { admission } from './entry.ts'
 import { helpOf } from './help.ts'
 import { stepUp } from '../mfa/step-up.ts'
-import { canonicalOf } from '../../engines/framework/canonical-path.ts'
+import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
 import { fencedPrimary } from '../dr/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
@@ -266,7 +273,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   }
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
-  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
+  const shown = reply && isNarrow ? await runSliced(narrowed(reply, grant), engineCall) : reply
   request.trace.reply = shown
   const { requestId } = request.call
   return answerOf(shown, { verb: head.verb, requestId }, warningsOf(match, body, shown))

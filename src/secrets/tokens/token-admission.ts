@@ -5,7 +5,7 @@
  * A token with a limited number of uses pays with each of them, also with one that is refused afterwards: what is left
  * is written down before the caller is answered. Two that come at the same time are counted one after the other.
  */
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
 import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { unknownToken } from '../../platform/errors.ts'
 import type { Grants, Identity } from '../../platform/operation.ts'

@@ -1,8 +1,7 @@
 /** Giving a token more time. */
-import type { Reply } from '../../engines/framework/engine.ts'
-import type { LoginStanding } from '../../engines/framework/login-order.ts'
+import { Rejection, type Reply } from '../../engines/framework/engine.ts'
+import type { LoginRenewal } from '../../engines/framework/login-grant.ts'
 import type { Mount } from '../mounts/mounts.ts'
-import { Rejection } from '../../engines/framework/engine.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 import type { TokenParts } from './token-parts.ts'
@@ -61,7 +60,7 @@ function rulesOf(core: TokenParts, entry: TokenEntry): Rules {
 interface Standing {
   readonly mount: Mount
   /** Absent where the method has nothing to say. */
-  readonly standing: LoginStanding | undefined
+  readonly standing: LoginRenewal | undefined
 }
 
 /** Throws a Rejection (400) where the auth method would not let it in any more. */

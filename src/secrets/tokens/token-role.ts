@@ -1,7 +1,6 @@
 /** Token roles: what tokens that are created by their name may and must be. */
 import * as v from 'valibot'
-import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
-import { path, Rejection } from '../../engines/framework/engine.ts'
+import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import {
   aliasField,
   boolean,
@@ -15,7 +14,7 @@ import {
 import { Fault } from '../../platform/errors.ts'
 import type { TokenParts } from './token-parts.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { tokenPaths } from './token-entry.ts'
 import { tokenMountRules } from './token-mount.ts'
 

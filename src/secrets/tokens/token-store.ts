@@ -12,12 +12,11 @@
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { type Batch, type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
-import type { Caller } from '../../engines/framework/engine.ts'
-import { Rejection } from '../../engines/framework/engine.ts'
+import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { hasServingRecord } from '../mounts/mount-record.ts'
 import {
   callerOf,

@@ -21,7 +21,7 @@ test('credentials, shared sessions, failures by kind and revocations of each rol
   await world.ask('PUT', 'sys/leases/revoke-prefix/cloud/creds/app')
   const mount = world.world.core.open.mounts.get('cloud/')
   assert.ok(mount)
-  const told = mount.engine.figures?.({ mount: mount.facts, storage: mount.storage }) ?? []
+  const told = mount.engine.metrics?.({ mount: mount.facts, storage: mount.storage }) ?? []
   const rows = told.flatMap(({ name, points }) =>
     points.map(({ labels, value }) => `${name} ${Object.values(labels).join(' ')} ${value}`),
   )
@@ -40,7 +40,7 @@ test('of more roles than a hundred the others are one', () => {
   const counts = new RoleCounts()
   for (let count = 0; count < 300; count++) counts.add('credentials', `r${count}`)
   counts.add('credentials', 'r7')
-  const points = counts.figures('cloud/').flatMap((each) => each.points)
+  const points = counts.metrics('cloud/').flatMap((each) => each.points)
   assert.equal(points.length, 101)
   assert.deepEqual(
     points.filter(({ value }) => value > 1).map(({ labels, value }) => [labels['role'], value]),

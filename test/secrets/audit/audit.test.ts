@@ -145,7 +145,7 @@ test('what no endpoint declares is an HMAC in a path, and so is what errors quot
     .slice(-2 * faulty.length)
     .flatMap(({ error = [] }) => error)
   assert.equal(errors.length, faulty.length - 1)
-  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is no address and no range such as "10\.0\.0\.0\/8"$/)
+  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is not an address or a range such as "10\.0\.0\.0\/8"$/)
   assert.ok(!/planted|xxx/.test(readFileSync(file, 'utf8')))
 })
 

@@ -5,9 +5,9 @@
 import * as v from 'valibot'
 import type { Put, Storage } from '../../../storage/barrier/storage.ts'
 import { Fault, Refusal } from '../../../platform/errors.ts'
-import { Decoded } from '../../framework/decoded.ts'
+import { CachedCodec } from '../../framework/records.ts'
 import type { MountFacts } from '../../framework/engine.ts'
-import { RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
 
 export const at = {
   root: 'config/root',
@@ -39,7 +39,7 @@ export function whole<T>(read: () => T): T | undefined {
 
 /** One kind of entry. */
 export class Kept<T extends object> {
-  readonly #decoded: Decoded<T>
+  readonly #decoded: CachedCodec<T>
 
   constructor(schema: v.GenericSchema<unknown, T>, what: string) {
     const stored = v.pipe(v.string(), v.parseJson(), schema)
@@ -48,7 +48,7 @@ export class Kept<T extends object> {
       if (!parsed.success) throw new Fault(`the entry of ${what} is damaged, or of another version of this program`)
       return parsed.output
     }
-    this.#decoded = new Decoded(decode, (value) => Buffer.from(JSON.stringify(value)))
+    this.#decoded = new CachedCodec(decode, (value) => Buffer.from(JSON.stringify(value)))
   }
 
   /** Throws a Fault for an entry that is damaged. The value is shared: nobody may change it. */
@@ -87,7 +87,7 @@ export class Named<T extends { readonly name: string }> {
    * All of them, in the order of their names. Throws for an entry that cannot be read, or gives the error to `onDamaged` and
    * leaves the entry out. Throws a Refusal while sealed.
    */
-  *all(storage: Storage, onDamaged?: (error: unknown) => void): Steps<T[]> {
+  *all(storage: Storage, onDamaged?: (error: unknown) => void): SlicedWork<T[]> {
     const found: T[] = []
     for (const entry of storage.list(this.#folder)) {
       try {

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import type { WorkCall } from '../../framework/engine.ts'
-import { inTurns } from '../../framework/time-slices.ts'
+import { runSliced } from '../../../platform/scheduler.ts'
 import type { IamClient } from '../aws/aws.ts'
 import { AwsFailure, strangeAnswer } from '../aws/aws-failure.ts'
 import { Backlog } from './revocation-backlog.ts'
@@ -15,7 +15,7 @@ import { checkPlace, isSamePlace, type Place, placeField } from '../aws/record-p
 import { rootOf } from '../aws/root-record.ts'
 import { ATTEMPT_MS, SETTLED_MS } from './rollback.ts'
 import { type AssumedAccount, assumedSchema, staticRoles } from './static-record.ts'
-import { Turns } from '../../../platform/mutex.ts'
+import { KeyedMutex } from '../../../platform/mutex.ts'
 import { isCode } from './user-removal.ts'
 
 /** A key whose answer was lost is younger than its note; clocks differ a little. */
@@ -105,7 +105,7 @@ export class KeyIntents {
   readonly #storage: Storage
   readonly #backlog = new Backlog()
   /** Of a user, one at a time makes keys, or deletes those that were lost. */
-  readonly #turns = new Turns()
+  readonly #mutex = new KeyedMutex()
 
   readonly #placeOf: CloudPlace
 
@@ -116,7 +116,7 @@ export class KeyIntents {
 
   /** Waits until nothing else makes or deletes keys of a user, and keeps all others from it meanwhile. */
   alone<T>(user: KeyUser, work: () => Promise<T>): Promise<T> {
-    return this.#turns.take(turnOf(user), work)
+    return this.#mutex.runExclusive(turnOf(user), work)
   }
 
   /**
@@ -206,7 +206,7 @@ export class KeyIntents {
     for (const path of this.#backlog.due(this.#paths(), where.nowMs, isUrgent)) {
       const user = await this.#readable(path, where)
       // A rotation that is under way looks at it by itself; what is urgent waits for it.
-      if (!user || (this.#turns.isTaken(turnOf(user)) && !isUrgent)) continue
+      if (!user || (this.#mutex.isLocked(turnOf(user)) && !isUrgent)) continue
       await this.alone(user, () => this.#attempt(path, where, withIam))
     }
     return this.#paths().length
@@ -254,7 +254,7 @@ export class KeyIntents {
   /** Keys that the mount works with, or gives out. */
   async #stored(signal: AbortSignal): Promise<string[]> {
     const root = rootOf((each) => this.#storage.pending(each))?.accessKey ?? ''
-    const roles = await inTurns(staticRoles.all(this.#storage), { signal })
+    const roles = await runSliced(staticRoles.all(this.#storage), { signal })
     return [root, ...roles.map(({ accessKey }) => accessKey)]
   }
 

@@ -10,7 +10,7 @@ import { RoleCounts } from './role-counts.ts'
 import { Rollback } from '../intents/rollback.ts'
 import { SessionCache } from './session-cache.ts'
 import type { AssumedAccount } from '../intents/static-record.ts'
-import { Turns } from '../../../platform/mutex.ts'
+import { KeyedMutex } from '../../../platform/mutex.ts'
 
 /** By which what is remembered of a mount is found. */
 interface Where {
@@ -25,7 +25,7 @@ export class CloudMount {
   readonly sessions = new SessionCache()
   readonly counts = new RoleCounts()
   /** What is done for one thing at a time, by its name. */
-  readonly #turns = new Turns()
+  readonly #mutex = new KeyedMutex()
   #isChecking = false
 
   private constructor({ mount, storage }: Where) {
@@ -41,7 +41,7 @@ export class CloudMount {
 
   /** Waits for its turn among all that has the same name. */
   exclusive<T>(name: string, work: () => Promise<T>): Promise<T> {
-    return this.#turns.take(name, work)
+    return this.#mutex.runExclusive(name, work)
   }
 
   /** One dry run at a time. Rejects with a Rejection (429) while there is another one. */

@@ -2,7 +2,7 @@
  * What the roles of one mount have given, for figures: credentials, sessions that were shared, failures by their kind, and users that were
  * taken back. Roles are made by callers, so their number is bounded here: what is beyond it is counted as `other`.
  */
-import { type EngineFigure, Rejection } from '../../framework/engine.ts'
+import { type EngineMetric, Rejection } from '../../framework/engine.ts'
 
 /** Roles with figures of their own. */
 const ROLES_MAX = 100
@@ -38,7 +38,7 @@ export class RoleCounts {
     this.add('failures', role, { kind: kindOf(error) })
   }
 
-  figures(mount: string): EngineFigure[] {
+  metrics(mount: string): EngineMetric[] {
     return (Object.keys(HELP) as Kind[]).map((kind) => ({
       name: `outpost.cloud.${kind}`,
       help: HELP[kind],

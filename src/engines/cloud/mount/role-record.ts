@@ -1,6 +1,6 @@
 /** A role of a mount, as it is kept: what kind of credentials it gives, and what they may do. */
 import * as v from 'valibot'
-import { textRecord } from '../../framework/text-record.ts'
+import { textRecord } from '../../framework/records.ts'
 import { at, Named } from '../aws/entries.ts'
 
 export const CREDENTIAL_TYPES = ['iam_user', 'assumed_role', 'federation_token', 'session_token'] as const

@@ -1,6 +1,6 @@
 /** `creds/…` and `sts/…`: credentials by a role. They differ for roles of the old parameters only. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { boolean, duration, inPath, type InputOf, text } from '../../framework/fields.ts'
+import { boolean, duration, inPath, type EngineInput, text } from '../../framework/fields.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
 import { goQuote } from '../templates/go-quote.ts'
 import { checkName } from '../aws/names.ts'
@@ -17,7 +17,7 @@ const FIELDS = {
   wait: boolean('Whether to answer only when AWS accepts the new access key of a user', { fallback: true }),
 }
 
-type CredsInput = InputOf<typeof FIELDS>
+type CredsInput = EngineInput<typeof FIELDS>
 type Place = 'creds' | 'sts'
 
 export const credsPaths: readonly Path[] = (['creds', 'sts'] as const).map((place) => {

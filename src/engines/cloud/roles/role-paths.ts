@@ -1,7 +1,7 @@
 /** `roles/…`: which credentials a mount gives out. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { commaList, duration, inPath, type InputOf, text, textMap } from '../../framework/fields.ts'
-import { inTurns } from '../../framework/time-slices.ts'
+import { commaList, duration, inPath, type EngineInput, text, textMap } from '../../framework/fields.ts'
+import { runSliced } from '../../../platform/scheduler.ts'
 import { arnFault } from '../aws/arn.ts'
 import { goErrors, goQuote } from '../templates/go-quote.ts'
 import { checkName } from '../aws/names.ts'
@@ -31,7 +31,7 @@ const FIELDS = {
   arn: text('Old form of role_arns and policy_arns'),
 }
 
-type RoleInput = InputOf<typeof FIELDS>
+type RoleInput = EngineInput<typeof FIELDS>
 
 export const rolePaths: readonly Path[] = [
   path({
@@ -39,7 +39,7 @@ export const rolePaths: readonly Path[] = [
     summary: 'Names of the roles',
     fields: {},
     list: async (_input, call) => {
-      const all = await inTurns(roles.all(call.storage), call)
+      const all = await runSliced(roles.all(call.storage), call)
       return { data: { keys: all.map(({ name }) => name) } }
     },
   }),

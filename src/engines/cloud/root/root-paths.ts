@@ -1,6 +1,6 @@
 /** `config/root`: with which credentials AWS is called, where, and how users are named. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { boolean, commaList, duration, type InputOf, integer, text } from '../../framework/fields.ts'
+import { boolean, commaList, duration, type EngineInput, integer, text } from '../../framework/fields.ts'
 import { arnFault } from '../aws/arn.ts'
 import { at } from '../aws/entries.ts'
 import { DEFAULT_TEMPLATE, NO_ROOT, type RootConfig, rootOf, roots } from '../aws/root-record.ts'
@@ -32,7 +32,7 @@ const FIELDS = {
   rotation_policy: text('Kept for clients that set it'),
 }
 
-type RootInput = InputOf<typeof FIELDS>
+type RootInput = EngineInput<typeof FIELDS>
 
 export const rootPaths: readonly Path[] = [
   path({

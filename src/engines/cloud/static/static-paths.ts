@@ -1,7 +1,7 @@
 /** `static-roles/…` and `static-creds/…`: users of IAM that were there before, whose key the mount rotates. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { duration, inPath, type InputOf, text } from '../../framework/fields.ts'
-import { inTurns } from '../../framework/time-slices.ts'
+import { duration, inPath, type EngineInput, text } from '../../framework/fields.ts'
+import { runSliced } from '../../../platform/scheduler.ts'
 import { arnFault } from '../aws/arn.ts'
 import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
@@ -23,7 +23,7 @@ const FIELDS = {
   external_id: text('External ID with which it is assumed'),
 }
 
-type StaticInput = InputOf<typeof FIELDS>
+type StaticInput = EngineInput<typeof FIELDS>
 
 export const staticPaths: readonly Path[] = [
   path({
@@ -31,7 +31,7 @@ export const staticPaths: readonly Path[] = [
     summary: 'Names of the static roles',
     fields: {},
     list: async (_input, call) => {
-      const all = await inTurns(staticRoles.all(call.storage), call)
+      const all = await runSliced(staticRoles.all(call.storage), call)
       return { data: { keys: all.map(({ name }) => name) } }
     },
   }),
@@ -123,7 +123,7 @@ function checkAccount({ assumeRoleArn, assumeRoleSessionName, externalId }: Stat
 
 /** Of two roles with one user each would delete the other's key. Throws a Rejection (400). */
 async function checkOnly({ assumeRoleArn, name, username }: StaticRole, call: EngineCall): Promise<void> {
-  const all = await inTurns(staticRoles.all(call.storage), call)
+  const all = await runSliced(staticRoles.all(call.storage), call)
   const other = all.find(
     (each) => each.name !== name && each.username === username && each.assumeRoleArn === assumeRoleArn,
   )

@@ -6,7 +6,7 @@ import { randomInt } from 'node:crypto'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import { messageOf } from '../../../platform/errors.ts'
 import { type MountFacts, Rejection, type WorkCall } from '../../framework/engine.ts'
-import { inTurns } from '../../framework/time-slices.ts'
+import { runSliced } from '../../../platform/scheduler.ts'
 import type { IamClient } from '../aws/aws.ts'
 import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
@@ -159,7 +159,7 @@ export class StaticSchedule {
       this.#isDamaged = true
       this.#nextAtMs = Math.min(this.#nextAtMs, nowMs + PAUSE_MAX_MS)
     }
-    return inTurns(staticRoles.all(storage, onDamaged), call)
+    return runSliced(staticRoles.all(storage, onDamaged), call)
   }
 
   #dueAtMs({ expiresAtMs, name }: StaticRole): number {

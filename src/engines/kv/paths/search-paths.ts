@@ -4,7 +4,7 @@
  */
 import { type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { inPath, integer, text, textList } from '../../framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
 import { folderOf } from '../store/listing.ts'
 import { eachBelow } from '../store/names.ts'
 import { kvPath } from '../store/reads.ts'
@@ -34,7 +34,7 @@ function shown(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: num
   }
 }
 
-function* search(input: Input, call: EngineCall): Steps<Reply> {
+function* search(input: Input, call: EngineCall): SlicedWork<Reply> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const wanted = (input.custom_metadata ?? []).map(pairOf)
@@ -109,6 +109,6 @@ export const searchPaths: readonly Path[] = [
       after: text('`next` of the answer before', { fallback: '' }),
       limit: integer(`Most secrets that are given, at most ${FOUND_MAX}`, { fallback: 0 }),
     },
-    read: (input, call) => inTurns(search(input, call), call),
+    read: (input, call) => runSliced(search(input, call), call),
   }),
 ]

@@ -6,7 +6,7 @@
 import { type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { parseExact } from '../../framework/exact-json.ts'
 import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../../framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
 import { customMetadata } from '../store/custom-metadata.ts'
 import { envText, parseEnv } from '../store/env-file.ts'
 import { exactBody, exactData } from '../store/exact-body.ts'
@@ -41,7 +41,7 @@ function exportEnv(name: string, call: EngineCall): Reply | undefined {
   return { data: { format: 'env', text: envText(isObject(data) ? data : {}) } }
 }
 
-function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
+function* exportTree(input: ExportInput, call: EngineCall): SlicedWork<Reply> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const limit = Math.min(input.limit <= 0 ? SECRETS_MAX : input.limit, SECRETS_MAX)
@@ -163,7 +163,7 @@ export const treePaths: readonly Path[] = [
     },
     read(input, call) {
       if (input.format === 'env') return exportEnv(input.path, call)
-      if (input.format === 'json') return inTurns(exportTree(input, call), call)
+      if (input.format === 'json') return runSliced(exportTree(input, call), call)
       throw new Rejection(400, '"format" is json or env')
     },
   }),

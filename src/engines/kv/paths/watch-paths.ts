@@ -5,7 +5,7 @@
  */
 import { nextTurn } from '../../../platform/scheduler.ts'
 import type { Storage } from '../../../storage/barrier/storage.ts'
-import { type EngineCall, type Path, Rejection, type Reply, type Told } from '../../framework/engine.ts'
+import { type EngineCall, type Path, Rejection, type Reply, type StreamEvent } from '../../framework/engine.ts'
 import { boolean, duration, inPath, text } from '../../framework/fields.ts'
 import { Follower } from '../store/change-follower.ts'
 import { cursorText, Journal, type KvEvent, type Place, tooMany } from '../store/journal.ts'
@@ -73,7 +73,7 @@ async function poll(follower: Follower, waitMs: number, call: EngineCall): Promi
   }
 }
 
-function toldOf({ cursor, ...value }: KvEvent): Told {
+function toldOf({ cursor, ...value }: KvEvent): StreamEvent {
   return { cursor, value }
 }
 
@@ -87,7 +87,7 @@ interface Telling {
 async function* told(journal: Journal, follower: Follower, { start, signal, heartbeatMs }: Telling) {
   const leave = journal.attend()
   try {
-    yield [{ cursor: start }] satisfies Told[]
+    yield [{ cursor: start }] satisfies StreamEvent[]
     let toldMs = performance.now()
     while (!signal.aborted) {
       const { epoch, events, isAll, isGap, upTo: sequence } = follower.next()

@@ -8,8 +8,7 @@
  * A folder that is there has at least one name that is not young.
  */
 import { Fault } from '../../../platform/errors.ts'
-import type { Changes } from '../../framework/changes.ts'
-import { Decoded } from '../../framework/decoded.ts'
+import { type BatchBuilder, CachedCodec } from '../../framework/records.ts'
 
 /** Reads an entry: what is durable for who lists, what is pending for who writes. */
 export type Read = (path: string) => Buffer | undefined
@@ -29,8 +28,8 @@ type Paged = Extract<Base, { readonly pages: unknown }>
 
 const encode = (value: unknown) => Buffer.from(JSON.stringify(value))
 /** Written by this file and authenticated by the barrier: nobody else can have put anything else there. */
-const bases = new Decoded<Base>((bytes) => JSON.parse(bytes.toString('utf8')) as Base, encode)
-const lists = new Decoded<Names>((bytes) => JSON.parse(bytes.toString('utf8')) as Names, encode)
+const bases = new CachedCodec<Base>((bytes) => JSON.parse(bytes.toString('utf8')) as Base, encode)
+const lists = new CachedCodec<Names>((bytes) => JSON.parse(bytes.toString('utf8')) as Names, encode)
 
 const youngPath = (path: string) => `${path}+`
 const pagePath = (path: string, id: number) => `${path}/${id}`
@@ -130,7 +129,7 @@ function firstBehind(names: Names, after: string): number {
 }
 
 /** Adds a name that is not there. True when the folder was there before. */
-export function addTo(path: string, changes: Changes, name: string): boolean {
+export function addTo(path: string, changes: BatchBuilder, name: string): boolean {
   const read: Read = (entry) => changes.get(entry)
   const base = baseIn(read, path)
   if (!base) {
@@ -165,7 +164,7 @@ function merged(names: Names, more: Names): Names {
   return all
 }
 
-function setNames(path: string, changes: Changes, names: Names): void {
+function setNames(path: string, changes: BatchBuilder, names: Names): void {
   if (names.length <= PAGE_NAMES_MAX) return changes.put(path, bases.bytes({ names }))
   const parts = split(names)
   parts.forEach((part, id) => changes.put(pagePath(path, id), lists.bytes(part)))
@@ -179,7 +178,7 @@ function split(names: Names): Names[] {
   return Array.from({ length: count }, (_, at) => names.slice(at * length, (at + 1) * length))
 }
 
-function addToPages(path: string, changes: Changes, base: Paged, names: Names): void {
+function addToPages(path: string, changes: BatchBuilder, base: Paged, names: Names): void {
   const pages: (readonly [string, number])[] = []
   let { next } = base
   let from = 0
@@ -208,7 +207,7 @@ function addToPages(path: string, changes: Changes, base: Paged, names: Names): 
 }
 
 /** Removes a name. True when nothing is left in the folder. */
-export function removeFrom(path: string, changes: Changes, name: string): boolean {
+export function removeFrom(path: string, changes: BatchBuilder, name: string): boolean {
   const read: Read = (entry) => changes.get(entry)
   const base = baseIn(read, path)
   if (!base) return false
@@ -230,14 +229,14 @@ export function removeFrom(path: string, changes: Changes, name: string): boolea
 }
 
 /** False when no name is left, and then nothing was changed. */
-function takeOut(path: string, changes: Changes, before: Names, name: string): boolean {
+function takeOut(path: string, changes: BatchBuilder, before: Names, name: string): boolean {
   const names = before.filter((each) => each !== name)
   if (names.length > 0) changes.put(path, bases.bytes({ names }))
   return names.length > 0
 }
 
 /** False when no page is left, and then only that page was changed. */
-function takeOffPage(path: string, changes: Changes, base: Paged, name: string): boolean {
+function takeOffPage(path: string, changes: BatchBuilder, base: Paged, name: string): boolean {
   const at = pageIndex(base.pages, name)
   const page = base.pages[at]
   if (!page) throw new Fault('a folder of names has no page')

@@ -1,7 +1,7 @@
 /** Names in a folder and below it, in pages, for those who may see them. */
-import type { EngineCall, Outcome, Reply } from '../../framework/engine.ts'
+import type { EngineCall, HandlerResult, Reply } from '../../framework/engine.ts'
 import { boolean, inPath, integer, text } from '../../framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
 import { eachBelow, eachIn } from './names.ts'
 import { type KeyRecord, shownRecord } from './record.ts'
 import { isMetadataForbidden } from './rights.ts'
@@ -67,7 +67,7 @@ function foldersOf(call: EngineCall): (scanned: string, name: string) => boolean
 type Take = (name: string) => number
 
 /** What of the names in a folder, or below it, its caller is to see: `take` is given each. */
-function* seen(each: typeof eachIn, input: Listing, call: EngineCall, take: Take): Steps<void> {
+function* seen(each: typeof eachIn, input: Listing, call: EngineCall, take: Take): SlicedWork<void> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const limit = limitOf(input, call)
@@ -85,7 +85,7 @@ function* seen(each: typeof eachIn, input: Listing, call: EngineCall, take: Take
   })
 }
 
-function* listed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<string[]> {
+function* listed(each: typeof eachIn, input: Listing, call: EngineCall): SlicedWork<string[]> {
   const keys: string[] = []
   yield* seen(each, input, call, (name) => {
     keys.push(name)
@@ -94,34 +94,34 @@ function* listed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<s
   return keys
 }
 
-export function list(input: Listing, call: EngineCall): Outcome {
-  return inTurns(listReply(input, call), call)
+export function list(input: Listing, call: EngineCall): HandlerResult {
+  return runSliced(listReply(input, call), call)
 }
 
-function* listReply(input: Listing, call: EngineCall): Steps<Reply> {
+function* listReply(input: Listing, call: EngineCall): SlicedWork<Reply> {
   return { data: { keys: yield* listed(eachIn, input, call) } }
 }
 
-export function scan(input: Listing, call: EngineCall): Outcome {
-  return inTurns(scanReply(input, call), call)
+export function scan(input: Listing, call: EngineCall): HandlerResult {
+  return runSliced(scanReply(input, call), call)
 }
 
 /** Nothing at all has no keys, as in a list. */
-function* scanReply(input: Listing, call: EngineCall): Steps<Reply> {
+function* scanReply(input: Listing, call: EngineCall): SlicedWork<Reply> {
   const keys = yield* listed(eachBelow, input, call)
   return { data: keys.length > 0 ? { keys } : {} }
 }
 
-export function detailedList(input: Listing, call: EngineCall): Outcome {
-  return inTurns(detailed(eachIn, input, call), call)
+export function detailedList(input: Listing, call: EngineCall): HandlerResult {
+  return runSliced(detailed(eachIn, input, call), call)
 }
 
-export function detailedScan(input: Listing, call: EngineCall): Outcome {
-  return inTurns(detailed(eachBelow, input, call), call)
+export function detailedScan(input: Listing, call: EngineCall): HandlerResult {
+  return runSliced(detailed(eachBelow, input, call), call)
 }
 
 /** A name and what is kept of it are of one state. A secret whose metadata a rule forbids has its name alone. */
-function* detailed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<Reply> {
+function* detailed(each: typeof eachIn, input: Listing, call: EngineCall): SlicedWork<Reply> {
   const secrets = new Secrets(call)
   const folder = folderOf(input.path)
   const infos: (readonly [string, Record<string, unknown>])[] = []

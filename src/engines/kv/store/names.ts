@@ -4,9 +4,9 @@
  * An entry's path is an HMAC of what it is for, under the mount's own secret; names are in the entries' values, which the
  * barrier encrypts (`folder.ts`). A name that ends with a slash is a folder; a secret and a folder may have one name.
  */
-import type { Changes } from '../../framework/changes.ts'
+import type { BatchBuilder } from '../../framework/records.ts'
 import type { KeyedHash } from '../../../platform/keyed-hash.ts'
-import { RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
 import { addTo, compareNames, hasName, namesFrom, type Read, removeFrom } from './folder.ts'
 
 /** What an entry about `name` is called: 32 letters that tell nothing of it. */
@@ -25,7 +25,7 @@ function parted(name: string): { folder: string; leaf: string } {
 }
 
 /** Adds a secret's name, and its folders where they are new. */
-export function addName(secret: KeyedHash, changes: Changes, name: string): void {
+export function addName(secret: KeyedHash, changes: BatchBuilder, name: string): void {
   for (let left = name; left !== ''; ) {
     const { folder, leaf } = parted(left)
     const wasThere = addTo(folderPath(secret, folder), changes, leaf)
@@ -34,7 +34,7 @@ export function addName(secret: KeyedHash, changes: Changes, name: string): void
 }
 
 /** Removes a secret's name, and its folders where they are empty then. */
-export function removeName(secret: KeyedHash, changes: Changes, name: string): void {
+export function removeName(secret: KeyedHash, changes: BatchBuilder, name: string): void {
   for (let left = name; left !== ''; ) {
     const { folder, leaf } = parted(left)
     const isEmpty = removeFrom(folderPath(secret, folder), changes, leaf)
@@ -61,7 +61,13 @@ export type Visit = (name: string) => number | 'enough'
  * come in, the folder is read again from the last name on: a name that is there all the time is visited, once, whatever
  * has become of the pages meanwhile.
  */
-export function* eachIn(secret: KeyedHash, read: Read, folder: string, after: string, visit: Visit): Steps<boolean> {
+export function* eachIn(
+  secret: KeyedHash,
+  read: Read,
+  folder: string,
+  after: string,
+  visit: Visit,
+): SlicedWork<boolean> {
   let last = after
   for (let isToRead = true; isToRead; ) {
     isToRead = false
@@ -81,7 +87,13 @@ export function* eachIn(secret: KeyedHash, read: Read, folder: string, after: st
  * own. Those behind `after` only, in this order. Folders that are still to be read wait in a list: somebody may have made
  * some thousands of them inside one another, which is more than the stack has room for.
  */
-export function* eachBelow(secret: KeyedHash, read: Read, top: string, after: string, visit: Visit): Steps<boolean> {
+export function* eachBelow(
+  secret: KeyedHash,
+  read: Read,
+  top: string,
+  after: string,
+  visit: Visit,
+): SlicedWork<boolean> {
   const waiting = [{ prefix: '', after }]
   for (let folder = waiting.pop(); folder; folder = waiting.pop()) {
     const { after: start, prefix } = folder

@@ -11,7 +11,7 @@
  */
 import { Fault } from '../../../platform/errors.ts'
 import { type EngineVerb, type ImpliedRead, path, type Path, type PathDeclaration } from '../../framework/engine.ts'
-import type { Fields } from '../../framework/fields.ts'
+import type { EngineFields } from '../../framework/fields.ts'
 
 export type KvRead = 'data' | 'metadata' | 'names' | 'data of each' | 'metadata of each' | 'names of each'
 /** By operation; `update` stands for `create` too. */
@@ -69,7 +69,7 @@ export const PLAIN_READS: Readonly<Record<string, PathReads>> = {
 }
 
 /** A path with what it reads. Throws a Fault for one of which `table` does not say it. */
-export function kvPath<F extends Fields>(declaration: PathDeclaration<F>, table = VERSIONED_READS): Path {
+export function kvPath<F extends EngineFields>(declaration: PathDeclaration<F>, table = VERSIONED_READS): Path {
   const made = path(declaration)
   const reads = table[made.pattern]
   for (const verb of Object.keys(made.handlers)) {

@@ -5,7 +5,7 @@
  */
 import { formatDuration } from '../../../platform/duration.ts'
 import { Fault } from '../../../platform/errors.ts'
-import { Decoded } from '../../framework/decoded.ts'
+import { CachedCodec } from '../../framework/records.ts'
 
 /** Who did something, as it is shown; what is not known is left out. */
 export interface Actor {
@@ -191,7 +191,7 @@ function decodeRecord(bytes: Buffer): KeyRecord {
 }
 
 /** Records as entries. Throws a Fault for a record of a form that this program does not know. */
-export const records = new Decoded(decodeRecord, encodeRecord)
+export const records = new CachedCodec(decodeRecord, encodeRecord)
 
 export function isDeleted({ deletedAtMs }: VersionRecord, nowMs: number): boolean {
   return deletedAtMs !== 0 && deletedAtMs <= nowMs

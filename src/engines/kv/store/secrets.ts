@@ -3,7 +3,7 @@
  * the changes that are made to a secret. Nothing here knows of requests and answers.
  */
 import type { Batch } from '../../../storage/barrier/storage.ts'
-import { Changes } from '../../framework/changes.ts'
+import { BatchBuilder } from '../../framework/records.ts'
 import { type Caller, type EngineCall, Rejection } from '../../framework/engine.ts'
 import type { KeyedHash } from '../../../platform/keyed-hash.ts'
 import type { Read } from './folder.ts'
@@ -135,7 +135,7 @@ export interface Asked {
 
 /** The same for a caller who writes: what is pending, and the batch that is being made. */
 export class ChangingSecrets extends PendingSecrets {
-  readonly #changes: Changes
+  readonly #changes: BatchBuilder
   readonly #caller: Caller
   readonly #removed = new Set<string>()
   /** What the path has found out in this turn already. */
@@ -146,7 +146,7 @@ export class ChangingSecrets extends PendingSecrets {
   readonly #records = new Map<string, KeyRecord>()
 
   constructor(call: EngineCall, asked?: Asked) {
-    const changes = new Changes(call.storage)
+    const changes = new BatchBuilder(call.storage)
     super(call, (path) => changes.get(path))
     this.#changes = changes
     this.#caller = call.caller

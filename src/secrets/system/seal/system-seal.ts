@@ -5,7 +5,7 @@ import type { InitialSplit } from '../../../storage/seal/seal-init.ts'
 import { StaticKeyFault } from '../../../storage/seal/seal-static.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
-import { boolean, type Field, integer, text, textList } from '../../../engines/framework/fields.ts'
+import { boolean, type EngineField, integer, text, textList } from '../../../engines/framework/fields.ts'
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
 import { versionFacts } from '../api-version.ts'
 import type { CoreState, MadeWith } from '../core-parts.ts'
@@ -158,7 +158,7 @@ async function withMachineKey<T>(core: SealParts, change: () => Promise<T>): Pro
   }
 }
 
-function number(description: string): Field<number> {
+function number(description: string): EngineField<number> {
   return integer(description, { fallback: 0 })
 }
 
