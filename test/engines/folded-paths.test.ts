@@ -143,7 +143,7 @@ test('no engine folds a name that its path does not declare', async (t) => {
   assert.deepEqual([...new Set(found)], [])
 })
 
-test('who judges policies without a server knows the same folds', async (t) => {
+test('evaluates policies without a server with the same folds', async (t) => {
   const world = await worldOf(t, [kv, quickUserpass, approle, totp, cloud])
   for (const { paths, record } of world.core.open.mounts.all()) {
     for (const declared of paths.paths) {
@@ -162,7 +162,7 @@ test('who judges policies without a server knows the same folds', async (t) => {
   }
 })
 
-test('an engine that folds a name without declaring it is found', async (t) => {
+test('detects an engine that folds a name without declaring it', async (t) => {
   const sloppy: Engine = {
     type: 'sloppy',
     description: 'folds names',

@@ -1,12 +1,12 @@
-/** Which time steps had their code accepted: more of them than are kept one by one, and a clock that is set back. */
+/** Used time steps: more of them than are recorded, and a clock that is set back. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../../src/engines/totp/used-steps.ts'
+import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../../src/engines/totp/code-check.ts'
 
 const KEPT = 8
 const after = (...steps: readonly number[]): UsedSteps => steps.reduce<UsedSteps>(withStep, NO_STEPS)
 
-test('no accepted step is accepted again after more steps than are kept, in whichever order they came', () => {
+test('rejects each accepted step again, in any order and after more steps than are recorded', () => {
   const rising = Array.from({ length: KEPT + 1 }, (_, at) => 100 + at)
   for (const steps of [rising, rising.toReversed(), [104, 100, 108, 101, 107, 102, 106, 103, 105]]) {
     const kept = after(...steps)
@@ -16,7 +16,7 @@ test('no accepted step is accepted again after more steps than are kept, in whic
   }
 })
 
-test('below the steps that are kept nothing is accepted, between them each step once', () => {
+test('rejects steps below the recorded ones and accepts each step between them once', () => {
   const even = Array.from({ length: KEPT + 1 }, (_, at) => 100 + 2 * at)
   const kept = after(...even)
   // The clock was set back to before all of them: any of these codes may have been seen.
@@ -27,7 +27,7 @@ test('below the steps that are kept nothing is accepted, between them each step 
   assert.deepEqual([more.usedSteps.length, more.floorStep], [KEPT, 101])
 })
 
-test('a clock that is set back by one step after the other lets each code in once, and the floor never falls', () => {
+test('accepts each code once while the clock is set back step by step, and never lowers the floor', () => {
   let kept = after(...Array.from({ length: KEPT + 1 }, (_, at) => 200 + at))
   const floor = kept.floorStep
   kept = withStep(kept, 300)
