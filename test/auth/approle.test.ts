@@ -59,7 +59,7 @@ test('a program logs in with its role and a secret ID', async (t) => {
   assert.match(String(refused.body.errors[0]), /the role of this token is gone/)
 })
 
-test('of a secret ID that is good for three logins there are three, whoever comes at the same time', async (t) => {
+test('a secret ID with three uses allows three of many concurrent logins', async (t) => {
   const { login, roleId, secretId, world } = await open(t, { secret_id_num_uses: 3 })
   const { secret_id: secret } = await secretId()
   const id = await roleId()
@@ -75,7 +75,7 @@ test('of a secret ID that is good for three logins there are three, whoever come
   assert.deepEqual(secretsIn(world), [])
 })
 
-test('wrong, expired, destroyed and foreign pairs are told alike', async (t) => {
+test('wrong, expired, destroyed and foreign pairs get the same error', async (t) => {
   const { login, secretId, world } = await open(t, { secret_id_ttl: '10m' })
   assert.deepEqual(textsOf(await login('nonsense')), WRONG)
   assert.deepEqual(textsOf(await login('nonsense', {}, 'nonsense')), WRONG)
@@ -98,7 +98,7 @@ test('wrong, expired, destroyed and foreign pairs are told alike', async (t) => 
   assert.deepEqual(secretsIn(world), [])
 })
 
-test('a role whose ID is changed keeps its secret IDs, and one that is made again does not', async (t) => {
+test('a role keeps its secret IDs when its ID changes, but not when it is created again', async (t) => {
   const { login, role, secretId, world } = await open(t, { role_id: 'chosen' })
   const { secret_id: secret } = await secretId()
   assert.equal((await login(secret, {}, 'chosen')).status, 200)
@@ -110,7 +110,7 @@ test('a role whose ID is changed keeps its secret IDs, and one that is made agai
   assert.deepEqual(textsOf(await login(secret, {}, 'changed')), WRONG)
 })
 
-test('a role that cannot be removed keeps its secret IDs; one that is removed has none soon', async (t) => {
+test('a role keeps its secret IDs if its removal fails and loses them after it', async (t) => {
   let failing = 0
   const { login, secretId, world } = await open(t, {}, (real) => ({
     ...steppedStore(real, () => undefined),
@@ -192,7 +192,7 @@ test('settings of a role, together and one by one', async (t) => {
   assert.equal((await world.ask('GET', at)).status, 404)
 })
 
-test('a wrapped secret ID is good for who unwraps it', async (t) => {
+test('a wrapped secret ID works for the caller that unwraps it', async (t) => {
   const { login, world } = await open(t)
   const wrapped = await world.ask(
     'POST',
@@ -231,14 +231,14 @@ test('a login that would get a batch token of a role with limited uses is refuse
   assert.equal((await login(secret)).body.auth['num_uses'], 2)
 })
 
-test('the addresses of secret IDs can be taken away again', async (t) => {
+test('the bound addresses of secret IDs can be removed', async (t) => {
   const { world } = await open(t, { secret_id_bound_cidrs: '10.0.0.0/8' })
   const at = 'auth/approle/role/web/secret-id-bound-cidrs'
   assert.equal((await world.ask('DELETE', at)).status, 204)
   assert.equal((await world.ask('GET', at)).body.data['secret_id_bound_cidrs'], null)
 })
 
-test('a disabled entity is told as a wrong pair, and uses no secret ID up', async (t) => {
+test('a disabled entity gets the error of a wrong pair and uses up no secret ID', async (t) => {
   const { login, secretId, world } = await open(t, { secret_id_num_uses: 1 })
   const [first, second] = [await secretId(), await secretId()]
   const id = String((await login(first['secret_id'])).body.auth['entity_id'])
@@ -274,7 +274,7 @@ test('five wrong secret IDs lock a role ID, whether a role has it or not, until 
   assert.equal((await login(secret)).status, 200)
 })
 
-test('the lockout of role IDs is what user_lockout_config of the mount says, and a login resets its count', async (t) => {
+test('the lockout of role IDs follows user_lockout_config of the mount and is reset by a login', async (t) => {
   const { login, secretId, world } = await open(t)
   const { secret_id: secret } = await secretId()
   const tune = (config: object) => world.ask('POST', 'sys/auth/approle/tune', { user_lockout_config: config })

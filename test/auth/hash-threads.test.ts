@@ -96,7 +96,7 @@ test('keys are those of scrypt, derived by threads of a lower priority', async (
   assert.deepEqual(new Set(lowered()), new Set([Math.min(19, own + 10)]))
 })
 
-test('a hash that fails is a fault, and its thread takes the next one', async () => {
+test('a failed hash is a fault and its thread runs the next one', async () => {
   await assert.rejects(derive('a', 1000), { name: 'Fault', message: /a password could not be hashed/ })
   const threads = lowered().length
   assert.deepEqual(await derive('d'), expected('d'))

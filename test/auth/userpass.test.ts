@@ -27,7 +27,7 @@ async function open(t: TestContext, user: object = {}, engine: Engine = quickUse
 
 const textsOf = ({ body, status }: CoreAnswer) => [status, body.errors[0]]
 
-test('a login gives a token of its user, with the same entity each time', async (t) => {
+test('a login creates a token of its user with the same entity each time', async (t) => {
   const terms = { token_policies: 'p', token_ttl: '1h', token_max_ttl: '2h' }
   const { login, world } = await open(t, terms, userpass)
   const first = await login('Alice', 'right')
@@ -54,7 +54,7 @@ test('a login gives a token of its user, with the same entity each time', async 
   assert.deepEqual([cost, blockSize, parallelization], [16_384, 8, 1], 'what a hash costs where no test makes it cheap')
 })
 
-test('a right password that can get no token gets the answer of a wrong one, and the log tells why', async (t) => {
+test('a right password without a token gets the error of a wrong one, with the reason in the log', async (t) => {
   const { login, world } = await open(t, { token_num_uses: 2 })
   const wrong = await login('alice', 'wrong')
   const reasons = () => world.lines.flatMap(({ fields }) => (fields['reason'] === undefined ? [] : [fields['reason']]))
@@ -84,7 +84,7 @@ test('a dozen first logins at the same time get one entity', async (t) => {
   assert.equal(((await world.ask('LIST', 'identity/entity/id')).body.data['keys'] as string[]).length, 1)
 })
 
-test('its token is renewed up to its maximum, and not once its user is gone or has other policies', async (t) => {
+test('a token is renewed up to its maximum, but not without its user or after a change of policies', async (t) => {
   const { login, world } = await open(t, { token_ttl: '1h', token_max_ttl: '2h' })
   const token = String((await login('alice', 'right')).body.auth['client_token'])
   const renew = () => world.ask('POST', 'auth/token/renew-self', { increment: '90m' }, { token })
@@ -98,7 +98,7 @@ test('its token is renewed up to its maximum, and not once its user is gone or h
   assert.match(String((await renew()).body.errors[0]), /the user of this token is gone/)
 })
 
-test('a wrong password and a name that is nobody’s are told alike, and both are locked out', async (t) => {
+test('a wrong password and an unknown name get the same error and are both locked out', async (t) => {
   const { login, world } = await open(t)
   for (const name of ['alice', 'nobody']) {
     for (let tries = 0; tries < 5; tries++) {
@@ -115,7 +115,7 @@ test('a wrong password and a name that is nobody’s are told alike, and both ar
   assert.deepEqual(textsOf(await login('nobody', 'right')), [400, 'invalid username or password'])
 })
 
-test('a lock is what the mount says', async (t) => {
+test('lockouts follow the settings of the mount', async (t) => {
   const { login, world } = await open(t)
   const tune = (config: object) => world.ask('POST', 'sys/auth/userpass/tune', { user_lockout_config: config })
   assert.equal((await tune({ lockout_threshold: 0 })).status, 400)
@@ -129,7 +129,7 @@ test('a lock is what the mount says', async (t) => {
   assert.equal((await login('alice', 'right')).status, 200)
 })
 
-test('of guesses that come all at once no more are tried than one by one', async (t) => {
+test('concurrent guesses are limited like sequential ones', async (t) => {
   const { login } = await open(t)
   const guesses = await Promise.all(
     Array.from({ length: 12 }, (_, at) => login('alice', 'wrong', { remote: `10.0.0.${at}` })),
@@ -140,7 +140,7 @@ test('of guesses that come all at once no more are tried than one by one', async
   assert.equal((await login('alice', 'right')).status, 403)
 })
 
-test('from an address that is not bound a right password is answered and counted as a wrong one', async (t) => {
+test('from an unbound address a right password is answered and counted as a wrong one', async (t) => {
   const { login } = await open(t, { token_bound_cidrs: '10.0.0.0/8' })
   const far = { remote: '11.0.0.1' }
   const answer = async (password: string, options: AskOptions) => {
@@ -228,7 +228,7 @@ test('an alias made before its user is kept, and one of a user who is not there 
   assert.equal((await login('bob', 'right')).body.auth['entity_id'], id)
 })
 
-test('users: what is kept, what is shown, what is refused', async (t) => {
+test('users are stored, shown and validated', async (t) => {
   const { login, world } = await open(t)
   const users = 'auth/userpass/users'
   const refused = async (path: string, body: object, text: RegExp) => {
@@ -353,7 +353,7 @@ test('a password that is changed while a login waits for its hash lets in neithe
   assert.equal((await removal).status, 204)
 })
 
-test('what is changed of a user while a login or another password waits for its hash is kept and counts', async (t) => {
+test('changes of a user during the hash of a login or password are kept and apply', async (t) => {
   const { login, world } = await open(t, { token_policies: 'first' })
   const policies = (names: string) => world.ask('POST', 'auth/userpass/users/alice/policies', { token_policies: names })
   const [made] = await Promise.all([login('alice', 'right'), policies('second')])

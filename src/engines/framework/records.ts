@@ -57,6 +57,9 @@ export const textRecord = v.custom<Record<string, string>>(
   (value) => isObject(value) && Object.values(value).every((each) => typeof each === 'string'),
 )
 
+/** Reads an entry: `storage.get` for durable state, `storage.pending` for decisions about writes. */
+export type ReadEntry = (path: string) => Buffer | undefined
+
 /** The batch of a request while it is built. Reads see the changes made so far. */
 export class BatchBuilder {
   readonly #storage: Storage

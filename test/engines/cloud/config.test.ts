@@ -127,13 +127,13 @@ test('config/root', async (t) => {
     })
   }
 
-  await t.test('1. a read has exactly the 17 keys and no secret', async () => {
+  await t.test('a read has exactly the 17 keys and no secret', async () => {
     assert.equal((await write(KEYS)).status, 204)
     assert.deepEqual(await read(), SHOWN)
     assert.ok(!(await world.ask('GET', 'cloud/config/root')).text.includes('planted'))
   })
 
-  await t.test('2, 13. an update keeps what is not given; max_retries 0 is 0', async () => {
+  await t.test('an update keeps what is not given; max_retries 0 is 0', async () => {
     await write({ max_retries: 0, region: 'eu-west-1', nothing: 1 })
     assert.deepEqual(await read(), { ...SHOWN, max_retries: 0, region: 'eu-west-1' })
   })
@@ -152,7 +152,7 @@ test('config/root', async (t) => {
     }
   })
 
-  await t.test('3. fallback lists as lists and as texts', async () => {
+  await t.test('fallback lists as lists and as texts', async () => {
     for (const [endpoints, regions] of [
       [
         ['a.example', 'b.example'],
@@ -172,7 +172,7 @@ test('config/root', async (t) => {
     }
   })
 
-  await t.test('12. an empty template is the default, another is kept as it is', async () => {
+  await t.test('an empty template is the default, another is kept as it is', async () => {
     await write({ username_template: '{{ .PolicyName }}' })
     assert.equal((await read())['username_template'], '{{ .PolicyName }}')
     await write({ username_template: '' })
@@ -211,7 +211,7 @@ function at(config: Partial<typeof NO_ROOT>, env = {}) {
   return [iamTarget(whole, env), ...stsTargets(whole, env)]
 }
 
-test('5 to 9. where IAM and STS are called', () => {
+test('where IAM and STS are called', () => {
   const east = { region: 'us-east-1' }
   assert.deepEqual(at({}), [east, east])
   assert.deepEqual(at({}, { AWS_DEFAULT_REGION: 'eu-west-1' })[0], { region: 'eu-west-1' })

@@ -49,7 +49,7 @@ function tokens(own: CloudWorld): string[] {
   return exchanges.map(({ form }) => form.required('WebIdentityToken'))
 }
 
-test('55. federation gives users and sessions, with one exchange and no key of AWS', async (t) => {
+test('federation gives users and sessions, with one exchange and no key of AWS', async (t) => {
   const { accessor, own, subject } = await federated(t)
   process.env['AWS_ACCESS_KEY_ID'] = 'AKIAOFTHEMACHINE'
   process.env['AWS_SECRET_ACCESS_KEY'] = 'planted-secret'

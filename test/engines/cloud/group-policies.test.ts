@@ -8,7 +8,7 @@ const statement = (action: string) => ({ Effect: 'Allow', Action: action, Resour
 const document = (...actions: string[]) =>
   JSON.stringify({ Id: 'x', Version: '2008-10-17', Statement: actions.map(statement) })
 
-test('59. groups of managed policies, of inline ones, of both, and of none', async (t) => {
+test('groups of managed policies, of inline ones, of both, and of none', async (t) => {
   const world = await CloudWorld.open(t)
   const { account } = world.aws
   const arn = account.addRole('r')
@@ -43,7 +43,7 @@ test('59. groups of managed policies, of inline ones, of both, and of none', asy
   }
 })
 
-test("60. documents become one: their statements, in order, of today's version", () => {
+test("documents become one: their statements, in order, of today's version", () => {
   const one = { Version: '2012-10-17', Statement: [statement('s3:*')] }
   assert.equal(merged([document('s3:*')]), JSON.stringify(one))
   assert.equal(merged([document('s3:*'), ' ', '']), JSON.stringify(one), 'empty ones are left out')

@@ -19,7 +19,7 @@ const codeOf = (promise: Promise<unknown>) =>
     (error: { Code?: string; name: string }) => error.Code ?? error.name,
   )
 
-test('36, 38, 39. a user as its role says, whose key works; revoked it is gone', async (t) => {
+test('a user as its role says, whose key works; revoked it is gone', async (t) => {
   const own = await PortableWorld.open(t)
   const { iam, run } = own
   const [group, policy] = [`ops-${run}`, `read-${run}`]
@@ -56,7 +56,7 @@ test('36, 38, 39. a user as its role says, whose key works; revoked it is gone',
     [group],
   )
   assert.deepEqual(await own.keys(UserName), [made.body.data['access_key']])
-  await t.test('37. its boundary', { skip: lacks('boundary') }, () => {
+  await t.test('its boundary', { skip: lacks('boundary') }, () => {
     assert.equal(User?.PermissionsBoundary?.PermissionsBoundaryArn, arn)
   })
   await own.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
@@ -122,7 +122,7 @@ test('many users at once, and all of them revoked at once; a lease that ends tak
   assert.deepEqual(await own.users(), [])
 })
 
-test('40 to 43. roles of the old parameters', async (t) => {
+test('roles of the old parameters', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/old', { policy: POLICY })
   await own.good('GET', 'cloud/creds/old')
@@ -136,7 +136,7 @@ test('40 to 43. roles of the old parameters', async (t) => {
   assert.deepEqual(await own.users(), [])
 })
 
-test('44 to 47. assumed roles: who they are, how long, by which policies', async (t) => {
+test('assumed roles: who they are, how long, by which policies', async (t) => {
   const own = await PortableWorld.open(t)
   const arn = await own.role('r', { actions: ['sts:AssumeRole', 'sts:TagSession'] })
   const group = `ops-${own.run}`
@@ -155,7 +155,7 @@ test('44 to 47. assumed roles: who they are, how long, by which policies', async
   }
   const named = await own.good('POST', 'cloud/sts/a', { role_session_name: `a b/${'x'.repeat(80)}`, ttl: '15m' })
   assert.match(String(named.body.data['arn']), new RegExp(`/a_b_${'x'.repeat(60)}$`))
-  await t.test('52. default_sts_ttl', async () => {
+  await t.test('default_sts_ttl', async () => {
     await own.good('POST', 'cloud/roles/a', { default_sts_ttl: 900, max_sts_ttl: 900 })
     const { body } = await own.good('GET', 'cloud/creds/a')
     assert.ok(Number(body['lease_duration']) <= 900, String(body['lease_duration']))
@@ -175,7 +175,7 @@ test('44 to 47. assumed roles: who they are, how long, by which policies', async
   })
 })
 
-test('48 to 51. federation and session tokens', async (t) => {
+test('federation and session tokens', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/f', { credential_type: 'federation_token', policy_document: POLICY })
   const token = await own.good('GET', 'cloud/creds/f?ttl=1h')
@@ -196,14 +196,14 @@ test('48 to 51. federation and session tokens', async (t) => {
     await own.good('POST', 'cloud/roles/f', { iam_groups: [group] })
     assert.match((await own.ask('GET', 'cloud/creds/f')).text, /Error generating STS keys: /)
   })
-  await t.test('51. with a second factor', { skip: lacks('mfa') }, async () => {
+  await t.test('with a second factor', { skip: lacks('mfa') }, async () => {
     await own.good('POST', 'cloud/roles/s', { mfa_serial_number: 'arn:aws:iam::123456789012:mfa/d' })
     const answer = await own.ask('POST', 'cloud/sts/s', { mfa_code: '123456' })
     assert.match(answer.text, /Error generating STS keys: AccessDenied: MultiFactorAuthentication failed/)
   })
 })
 
-test('54. rotate-root: one key before, one key after; a second key is named and stays', async (t) => {
+test('rotate-root: one key before, one key after; a second key is named and stays', async (t) => {
   const own = await PortableWorld.open(t)
   const first = await own.good('POST', 'cloud/config/rotate-root')
   assert.deepEqual(first.body.warnings, null)
@@ -218,7 +218,7 @@ test('54. rotate-root: one key before, one key after; a second key is named and 
   assert.equal((await own.keys(own.rootName)).length, 2)
 })
 
-test('61 to 69. a static role: made, rotated twice, removed', async (t) => {
+test('a static role: made, rotated twice, removed', async (t) => {
   const own = await PortableWorld.open(t)
   const username = `app-${own.run}`
   const write = (body: object) => own.ask('POST', 'cloud/static-roles/app', body)

@@ -219,7 +219,7 @@ test('old parameters', async (t) => {
   const write = (body: object) => world.ask('POST', 'cloud/roles/old', body)
   const read = async () => (await world.ask('GET', 'cloud/roles/old')).body.data
 
-  await t.test('17. a policy: compacted, for users and federation tokens, with a warning', async () => {
+  await t.test('a policy: compacted, for users and federation tokens, with a warning', async () => {
     const answer = await write({ policy: ' {"Statement" : [ {"Sid": "a b"} ] }' })
     assert.equal(answer.status, 200)
     assert.deepEqual(answer.body.warnings, [
@@ -232,18 +232,18 @@ test('old parameters', async (t) => {
       policy_document: document,
     })
   })
-  await t.test('18. the ARN of a policy, also of AWS', async () => {
+  await t.test('the ARN of a policy, also of AWS', async () => {
     for (const arn of [MANAGED, 'arn:aws:iam::aws:policy/ReadOnlyAccess']) {
       await write({ arn })
       assert.deepEqual(await read(), { ...UNSET, credential_type: 'iam_user', policy_arns: [arn] })
     }
   })
-  await t.test('19. the ARN of a role with a path', async () => {
+  await t.test('the ARN of a role with a path', async () => {
     await write({ arn: ROLE })
     assert.deepEqual(await read(), { ...UNSET, credential_type: 'assumed_role', role_arns: [ROLE] })
   })
   await t.test(
-    '20. an arn that is neither that of a role nor that of a policy is refused and changes nothing',
+    'an arn that is neither that of a role nor that of a policy is refused and changes nothing',
     async () => {
       const before = await read()
       const foreign = [
@@ -320,7 +320,7 @@ test('roles as they are kept', async (t) => {
   }
   const read = async (name: string) => (await world.ask('GET', `cloud/roles/${name}`)).body.data
 
-  await t.test('16, 21. ten roles are listed with and without a slash; a removed one is gone', async () => {
+  await t.test('ten roles are listed with and without a slash; a removed one is gone', async () => {
     const names = Array.from({ length: 10 }, (_each, at) => `role-${at}.x@y`)
     for (const name of names) await write(name, user)
     for (const path of ['cloud/roles', 'cloud/roles/']) {
@@ -337,24 +337,24 @@ test('roles as they are kept', async (t) => {
       assert.equal((await world.ask('POST', `cloud/roles/${name}`, user)).status, 404, name)
     }
   })
-  await t.test('22, 23. groups and tags, and what is not set', async () => {
+  await t.test('groups and tags, and what is not set', async () => {
     await write('g', { credential_type: 'iam_user', iam_groups: ['a', 'b'], iam_tags: ['k=v', 'l=w=x'] })
     const data = { ...UNSET, credential_type: 'iam_user', iam_groups: ['a', 'b'], iam_tags: { k: 'v', l: 'w=x' } }
     assert.deepEqual(await read('g'), data)
     await write('g', { iam_groups: 'c', iam_tags: 'one=1' })
     assert.deepEqual(await read('g'), { ...data, iam_groups: ['c'], iam_tags: { one: '1' } })
   })
-  await t.test('24, 25. session tags are replaced as a whole, an external ID stays', async () => {
+  await t.test('session tags are replaced as a whole, an external ID stays', async () => {
     await write('a', { ...assumed, session_tags: { a: 'b', c: 'd' }, external_id: 'ext' })
     await write('a', { session_tags: ['e=f'] })
     assert.deepEqual([(await read('a'))['session_tags'], (await read('a'))['external_id']], [{ e: 'f' }, 'ext'])
     await write('a', { session_tags: {}, external_id: '' })
     assert.deepEqual([(await read('a'))['session_tags'], (await read('a'))['external_id']], [{}, ''])
   })
-  await t.test('28. paths of users', async () => {
+  await t.test('paths of users', async () => {
     for (const path of ['/', '/path/', `/${'a'.repeat(510)}/`]) await write('p', { ...user, user_path: path })
   })
-  await t.test('29 to 34. what goes together', async () => {
+  await t.test('what goes together', async () => {
     await write('ok', { ...user, policy_arns: MANAGED, permissions_boundary_arn: MANAGED })
     await write('ok2', {
       ...assumed,

@@ -18,7 +18,7 @@ async function staticWorld(t: Parameters<typeof CloudWorld.open>[0]) {
   return { world, user, write, creds }
 }
 
-test('54. rotate-root: a new key, the old one is gone, the engine works on', async (t) => {
+test('rotate-root: a new key, the old one is gone, the engine works on', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const { body } = await world.good('POST', 'cloud/config/rotate-root')
@@ -94,7 +94,7 @@ test('the root key is rotated by itself: period, failure, what is disabled', asy
   assert.equal(key(), second)
 })
 
-test('61, 62, 64, 66. a static role: created with its key, read, mistakes refused', async (t) => {
+test('a static role: created with its key, read, mistakes refused', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   const refused: readonly (readonly [object, number, RegExp])[] = [
     [{ rotation_period: 60 }, 400, /^missing "username" parameter$/],
@@ -146,7 +146,7 @@ test('61, 62, 64, 66. a static role: created with its key, read, mistakes refuse
   assert.deepEqual((await world.good('LIST', 'cloud/static-roles')).body.data, { keys: ['app'] })
 })
 
-test('63. another period counts from now, and its expiration is told', async (t) => {
+test('another period counts from now, and its expiration is told', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   await write({ username: 'app', rotation_period: '24h' })
   for (const [period, seconds] of [
@@ -167,7 +167,7 @@ test('63. another period counts from now, and its expiration is told', async (t)
   )
 })
 
-test('67, 68. rotations: the oldest of two keys goes, never another', async (t) => {
+test('rotations: the oldest of two keys goes, never another', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   await write({ username: 'app', rotation_period: 60 })
   const seen = [(await creds())['access_key']]
@@ -183,7 +183,7 @@ test('67, 68. rotations: the oldest of two keys goes, never another', async (t) 
   assert.equal(new Set(seen).size, 4)
 })
 
-test('69, 70. one that fails is tried again, others go on, a restart goes on', async (t) => {
+test('one that fails is tried again, others go on, a restart goes on', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   const other = world.aws.account.addUser('other')
   await write({ username: 'app', rotation_period: 60 })
@@ -224,7 +224,7 @@ test('a static role: a lost answer at each step leaves no key that nobody knows'
   }
 })
 
-test('65. a removed static role: its key goes first, the user and other keys stay', async (t) => {
+test('a removed static role: its key goes first, the user and other keys stay', async (t) => {
   const { user, world, write } = await staticWorld(t)
   await world.good('DELETE', 'cloud/static-roles/none')
   assert.deepEqual(world.aws.actions(), [])
@@ -295,7 +295,7 @@ test('a round that throws stops neither the rotations beside it nor those of lat
   assert.equal(keyIds(user).at(-1), (await creds())['access_key'])
 })
 
-test('71. a static role of another account: the role there is assumed', async (t) => {
+test('a static role of another account: the role there is assumed', async (t) => {
   const { world, write } = await staticWorld(t)
   const arn = world.aws.account.addRole('cross', { principals: ['*'], externalId: 'ext' })
   const body = { username: 'app', rotation_period: 60, assume_role_arn: arn, assume_role_session_name: 'outpost' }

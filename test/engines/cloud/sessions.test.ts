@@ -40,7 +40,7 @@ test('an assumed role, at creds and at sts, with its lease', async (t) => {
   await world.good('POST', 'sys/leases/revoke', { lease_id: `cloud/creds/a/${lease}` })
 })
 
-test('52. no lease is longer than the session that was asked for, although its answer took a moment', async (t) => {
+test('no lease is longer than the session that was asked for, although its answer took a moment', async (t) => {
   const { world } = await withRole(t, { default_sts_ttl: 900, max_sts_ttl: 900 })
   world.aws.nowMs = () => world.world.nowMs + 2000
   const { body } = await world.good('GET', 'cloud/creds/a')
@@ -53,7 +53,7 @@ test('session names: other characters become underscores, then 64 are taken', as
   assert.equal(lastForm(world).required('RoleSessionName'), `a_b_${'x'.repeat(60)}`)
 })
 
-test('44 to 47. policies, groups, tags and the external ID are sent', async (t) => {
+test('policies, groups, tags and the external ID are sent', async (t) => {
   const policy_arns = ['arn:aws:iam::aws:policy/ReadOnlyAccess']
   const more = { policy_document: POLICY, policy_arns, iam_groups: 'ops', session_tags: { a: 'b' }, external_id: 'ext' }
   const { world } = await withRole(t, more, { allowsTags: true, externalId: 'ext' })
@@ -76,7 +76,7 @@ test('44 to 47. policies, groups, tags and the external ID are sent', async (t) 
   assert.match((await world.ask('GET', 'cloud/creds/a')).body.errors[0] ?? '', /^NoSuchEntity: The group/)
 })
 
-test('52. how long sessions last', async (t) => {
+test('how long sessions last', async (t) => {
   const { world } = await withRole(t, { default_sts_ttl: 900, max_sts_ttl: 1800 }, { maxSeconds: 43_200 })
   for (const [query, seconds] of [
     ['', 900],
@@ -105,7 +105,7 @@ test('several roles: which one must be said, and be one of them', async (t) => {
   assert.equal(await errorOf('x'), 'Role "ax" not found')
 })
 
-test('48, 49. federation tokens: name, policies, groups', async (t) => {
+test('federation tokens: name, policies, groups', async (t) => {
   const world = await CloudWorld.open(t)
   const group = world.aws.account.addGroup('ops')
   await world.good('POST', 'cloud/roles/f', { credential_type: 'federation_token', iam_groups: 'ops' })
@@ -129,7 +129,7 @@ test('48, 49. federation tokens: name, policies, groups', async (t) => {
   assert.deepEqual([form.optional('Policy'), form.list('PolicyArns', 'arn').length], [POLICY, 1])
 })
 
-test('50, 51. session tokens, with and without an MFA device', async (t) => {
+test('session tokens, with and without an MFA device', async (t) => {
   const world = await CloudWorld.open(t)
   await world.good('POST', 'cloud/roles/s', { credential_type: 'session_token' })
   for (const path of ['cloud/creds/s', 'cloud/sts/s']) await world.good('GET', path)
@@ -143,7 +143,7 @@ test('50, 51. session tokens, with and without an MFA device', async (t) => {
   await world.good('GET', 'cloud/creds/s?mfa_code=123456')
 })
 
-test('41 to 43. roles of old parameters give users at creds and sessions at sts only', async (t) => {
+test('roles of old parameters give users at creds and sessions at sts only', async (t) => {
   const world = await CloudWorld.open(t)
   const arn = world.aws.account.addRole('r')
   const errorOf = async (path: string) => (await world.ask('GET', path)).body.errors[0]

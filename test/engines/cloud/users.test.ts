@@ -9,7 +9,7 @@ function leaseOf({ body }: { body: Readonly<Record<string, unknown>> }): string 
   return String(body['lease_id'])
 }
 
-test('36 to 38. a user is made as its role says, and removed when its lease is revoked', async (t) => {
+test('a user is made as its role says, and removed when its lease is revoked', async (t) => {
   const world = await CloudWorld.open(t)
   const { account } = world.aws
   account.addGroup('ops')
@@ -65,7 +65,7 @@ test('a failed step leaves no user behind, and its error is as it was', async (t
   assert.equal(world.world.core.open.leases.store.mounts().length, 0)
 })
 
-test('53. CreateUser throttled is 502 with its text', async (t) => {
+test('CreateUser throttled is 502 with its text', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   world.aws.script('CreateUser', { error: throttled() })
@@ -270,7 +270,7 @@ test('wait answers when AWS accepts the new key, twice in a row, or says that it
   })
 })
 
-test('39, 40. groups alone are a policy, and a user is given at creds and at sts', async (t) => {
+test('groups alone are a policy, and a user is given at creds and at sts', async (t) => {
   const world = await CloudWorld.open(t)
   world.aws.account.addGroup('ops')
   await world.good('POST', 'cloud/roles/app', { credential_type: 'iam_user', iam_groups: 'ops' })

@@ -23,7 +23,7 @@ function toTheEnd<T>(steps: SlicedWork<T>): T {
   for (let next = steps.next(false); ; next = steps.next(false)) if (next.done === true) return next.value
 }
 
-test('names are listed as a sorted list would be, whatever was added and removed', async (t) => {
+test('names are listed like a sorted list after any additions and removals', async (t) => {
   const world = await openKv(t)
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)
@@ -79,7 +79,7 @@ test('names are listed as a sorted list would be, whatever was added and removed
   assert.deepEqual(mount.storage.list('f/'), [])
 })
 
-test('a name that is there all the time is visited once, whatever is added and removed between the turns', async (t) => {
+test('a name that exists throughout is visited once while other names change between slices', async (t) => {
   const world = await openKv(t)
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)

@@ -1,4 +1,4 @@
-/** What no stock client asks for: transactions, copies, differences, search, trees; each with what policies say of it. */
+/** Paths that Vault does not have: transactions, copies, differences, search, trees; each with its policies. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { CoreWorld } from '../../helpers/core-world.ts'
@@ -47,7 +47,7 @@ test('a transaction changes all of its secrets', async (t) => {
   await expect(world, 404, 'GET', 'secret/metadata/old')
 })
 
-test('a transaction of which one part fails changes nothing, and says which', async (t) => {
+test('a transaction with a failing operation changes nothing and names the operation', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   for (const [bad, text] of [
@@ -59,7 +59,7 @@ test('a transaction of which one part fails changes nothing, and says which', as
     [{ op: 'put', path: '', data: {} }, /must name a secret/],
     [{ op: 'put', path: 'f/', data: {} }, /must name a secret/],
     [{ op: 'put', path: '../sys', data: {} }, /relative paths/],
-    [{ op: 'put', path: 'a\u0000b', data: {} }, /do not print/],
+    [{ op: 'put', path: 'a\u0000b', data: {} }, /are not printable/],
     [{ op: 'put', path: 'n'.repeat(4097), data: {} }, /4096 bytes/],
     [{ op: 'put', path: 7, data: {} }, /name of a secret/],
     [{ op: 'drop', path: 'a' }, /"op" must be one of/],
@@ -80,7 +80,7 @@ test('a transaction of which one part fails changes nothing, and says which', as
   assert.equal((await read(world, 'a')).metadata?.['version'], 1)
 })
 
-test('each part of a transaction needs the policy that it would need alone', async (t) => {
+test('each operation of a transaction requires the policy of the single request', async (t) => {
   const world = await openKv(t)
   for (const name of ['mine', 'theirs']) await write(world, name, { x: 1 })
   const token = await tokenWith(
@@ -153,7 +153,7 @@ test('a secret is copied and moved with its history', async (t) => {
   assert.equal(view?.list('k/').filter((each) => each.endsWith('/')).length, 2, 'what was moved left no data behind')
 })
 
-test('who copies reads the one and writes the other; who moves also removes', async (t) => {
+test('a copy requires rights to read the source and write the target, a move also to remove', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   const grants = (paths: Record<string, string>) =>
@@ -181,7 +181,7 @@ test('who copies reads the one and writes the other; who moves also removes', as
   assert.equal((await world.ask('POST', 'secret/copy/a', { to: 'b' }, { token })).status, 200)
 })
 
-test('a diff tells members, and values where they are asked for, to a caller who may read both versions', async (t) => {
+test('a diff shows members, and values on request, to a caller who may read both versions', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { same: 1, change: 'one', gone: true, deep: { x: [1], 'a/b': 1 } })
   await write(world, 'a', { same: 1, change: 'two', added: null, deep: { x: [2], 'a/b': 1 } })
@@ -305,7 +305,7 @@ test('a tree is exported and imported, and a second import changes nothing', asy
   await expect(world, 404, 'GET', 'secret/metadata/to/ok')
 })
 
-test('an export leaves out what may not be read, and says so; an import of it is refused whole', async (t) => {
+test('an export omits unreadable secrets with a warning, and a partly forbidden import is refused', async (t) => {
   const world = await openKv(t)
   for (const name of ['a', 'b']) await write(world, name, { name })
   const token = await tokenWith(
@@ -317,15 +317,15 @@ test('an export leaves out what may not be read, and says so; an import of it is
   const { body } = await world.ask('GET', 'secret/export', undefined, { token })
   assert.deepEqual(Object.keys(body.data['secrets'] as object), ['a'])
   assert.deepEqual(body.warnings, [
-    'secrets that this token may not read are left out: 1',
-    'custom metadata that this token may not read is left out: 1',
+    'secrets omitted that this token may not read: 1',
+    'secrets without custom metadata that this token may not read: 1',
   ])
   const secrets = { a: { data: { x: 1 } }, b: { data: { x: 1 } } }
   assert.equal((await world.ask('POST', 'secret/import', { secrets }, { token })).status, 403)
   assert.deepEqual((await read(world, 'a')).data, { name: 'a' })
 })
 
-test('a secret goes to a .env file and comes back', async (t) => {
+test('a secret is exported to a .env file and imported from it', async (t) => {
   const world = await openKv(t)
   const data = { PLAIN: 'a.b/c', EMPTY: '', SPACE: 'a b', QUOTE: `it's "so" $HOME`, LINES: 'one\ntwo\\n', HASH: '#no' }
   await write(world, 'a', data)
@@ -343,7 +343,7 @@ test('a secret goes to a .env file and comes back', async (t) => {
   await expect(world, 400, 'GET', 'secret/export/odd?format=env')
 })
 
-test('a copy has at most 1,000 versions; destroyed ones do not count and stay so', async (t) => {
+test('a copy has at most 1,000 versions, without those that are destroyed', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 2000 })
   const operations = Array.from({ length: 500 }, (_, x) => ({ op: 'put', path: 'a', data: { x } }))
@@ -352,7 +352,7 @@ test('a copy has at most 1,000 versions; destroyed ones do not count and stay so
   }
   for (const what of ['copy', 'move']) {
     const { errors } = await expect(world, 400, 'POST', `secret/${what}/a`, { to: 'b' })
-    assert.match(String(errors[0]), /it has 1001 versions and a copy at most 1000: destroy/)
+    assert.match(String(errors[0]), /the secret has 1001 versions, at most 1000 can be copied: destroy/)
   }
   await expect(world, 404, 'GET', 'secret/metadata/b')
   await expect(world, 204, 'POST', 'secret/destroy/a', { versions: [7] })

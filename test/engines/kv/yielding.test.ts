@@ -1,4 +1,4 @@
-/** Requests that look at very many secrets let everybody else in meanwhile; those that look at few do not wait for anybody. */
+/** Requests that read very many secrets let other requests run; small requests do not wait. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Rejection } from '../../../src/engines/framework/engine.ts'
@@ -28,7 +28,7 @@ async function turnsOf(work: () => Promise<unknown>): Promise<number> {
   return turns.end()
 }
 
-test('whoever reads the names of very many secrets lets others in', async (t) => {
+test('listing very many secrets lets other requests run', async (t) => {
   const world = await openKv(t)
   await plant(world)
   const blind = await tokenWith(
@@ -86,7 +86,7 @@ test('whoever reads the names of very many secrets lets others in', async (t) =>
   assert.equal((await asked('GET', 'export/many', blind)).body.data['left_out'], MANY)
 })
 
-test('a list that is under way ends with what has happened: 503 once sealed, 404 once the mount is gone', async (t) => {
+test('a running list ends with 503 once sealed and with 404 once the mount is disabled', async (t) => {
   const world = await openKv(t)
   await plant(world, 2 * 599 + 10)
   const sealed = world.ask('SCAN', 'secret/detailed-metadata')
