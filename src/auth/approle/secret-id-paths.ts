@@ -4,7 +4,7 @@ import type { Batch } from '../../storage/barrier/storage.ts'
 import { AddressRanges, isRangeWithin } from '../../engines/framework/addresses.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { commaList, duration, type EngineInput, integer, isObject, text } from '../../engines/framework/fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { ROLE_NAME } from './role-paths.ts'
 import {
   encoded,

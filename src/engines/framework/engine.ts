@@ -16,7 +16,7 @@
  * whose policies allow the operation, with fields already parsed into their types.
  *
  * Assumptions. Handlers are fast: they run on the event loop of all requests. A handler that reads many entries yields
- * (`runSliced` of `platform/scheduler.ts`). A handler that waits for an external service returns a promise. After the wait it
+ * (`runSliced` of `platform/sliced-work.ts`). A handler that waits for an external service returns a promise. After the wait it
  * reads the state that its decision depends on again, and commits writes that depend on it with `call.storage.commit` before its
  * next `await`.
  *

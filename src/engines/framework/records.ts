@@ -5,7 +5,7 @@ import { parseRecord } from '../../platform/stored-record.ts'
 import type { Batch, Put, Storage } from '../../storage/barrier/storage.ts'
 import type { EngineCall } from './engine.ts'
 import { isObject } from './fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 
 /** Encodes and decodes entries. An entry is decoded once for as long as its buffer is the same. Values are shared and must not be modified. */
 export class CachedCodec<T extends object> {

@@ -1,7 +1,7 @@
 /** `identity/entity-alias`: what auth methods call an entity. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { aliasField, inPath, type EngineInput, text, textMap } from '../../engines/framework/fields.ts'
-import { runSliced } from '../../platform/scheduler.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import { everyEntity } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName } from './identity-limits.ts'

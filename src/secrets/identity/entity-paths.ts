@@ -9,7 +9,7 @@ import {
   textList,
   textMap,
 } from '../../engines/framework/fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { checkedMetadata, checkedName, checkedPolicies } from './identity-limits.ts'
 import { type IdentityParts, mountNamed, type Told, toldEntity } from './identity-parts.ts'

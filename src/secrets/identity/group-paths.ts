@@ -4,7 +4,7 @@
  */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { foldedField, inPath, type EngineInput, text, textList, textMap } from '../../engines/framework/fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { checkedMembers, checkedMetadata, checkedName, checkedPolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityParts, toldAlias, toldGroup } from './identity-parts.ts'
 import { type Group, identityPaths } from './identity-record.ts'

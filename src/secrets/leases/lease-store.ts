@@ -10,7 +10,7 @@ import type { Part, Put, Storage } from '../../storage/barrier/storage.ts'
 import type { LeaseRequest } from '../../engines/framework/engine.ts'
 import { CachedCodec } from '../../engines/framework/records.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
-import type { SlicedWork } from '../../platform/scheduler.ts'
+import type { SlicedWork } from '../../platform/sliced-work.ts'
 import { randomName } from '../tokens/token-entry.ts'
 import {
   dueAtMs,

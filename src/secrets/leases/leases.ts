@@ -16,7 +16,7 @@
  * `core-clock.ts`.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
-import { runSliced } from '../../platform/scheduler.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { leaseTerms } from '../mounts/mount-ttl.ts'
 import type { Lease } from './lease-entry.ts'

@@ -12,7 +12,7 @@
  * the rest. The process is killed: the same. What is left of ended tokens is removed by the next process
  * (`token-revocation.ts`).
  */
-import { RECORD_COST, type SlicedWork } from '../../platform/scheduler.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { giveWay } from '../../platform/scheduler.ts'
 import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'

@@ -1,7 +1,7 @@
 /** `sys/mfa/method`: TOTP methods by their names, and the secrets of entities. */
 import { denied, type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, inPath, text } from '../../engines/framework/fields.ts'
-import { runSliced, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
 import {

@@ -5,7 +5,7 @@
  * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list when the caller may read the path that comes
  * out, or list it where the name is a folder's.
  */
-import type { SlicedWork } from '../../platform/scheduler.ts'
+import type { SlicedWork } from '../../platform/sliced-work.ts'
 
 interface Insertion {
   readonly of: 'path' | 'key'

@@ -5,7 +5,7 @@
 import { type Part, Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type LeaseRequest, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import type { LoginGrant } from '../../engines/framework/login-grant.ts'
-import { runSliced, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { JsonText, type WholeAnswer } from '../../platform/operation.ts'
 import { type Answered, answerOf } from './answer.ts'

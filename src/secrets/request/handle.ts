@@ -27,7 +27,7 @@ import {
   type Reply,
 } from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
-import { runSliced } from '../../platform/scheduler.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import { sealed } from '../../platform/errors.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'

@@ -2,7 +2,7 @@
 import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
 import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
 import { aliasField, commaList, text } from '../../engines/framework/fields.ts'
-import { runSliced, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
 import type { Judging, Opened } from './core-parts.ts'
@@ -74,7 +74,7 @@ function pathsOf({
   return all
 }
 
-/** Deciding about a path, in units of `engines/framework/time-slices.ts`. */
+/** Deciding about a path, in units of `platform/sliced-work.ts`. */
 const DECISION_COST = 4
 
 async function told(core: Judging, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {

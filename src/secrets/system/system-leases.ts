@@ -9,7 +9,7 @@ import {
 } from '../../engines/framework/engine.ts'
 import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { boolean, duration, inPath, text } from '../../engines/framework/fields.ts'
-import { runSliced, type SlicedWork } from '../../platform/scheduler.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
 import { type TokenLeases, tokenLeaseId } from '../leases/token-leases.ts'

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { BatchBuilder } from '../../../src/engines/framework/records.ts'
 import { compareNames } from '../../../src/engines/kv/store/folder.ts'
 import { addName, eachBelow, eachIn, isNamed, namesIn, removeName } from '../../../src/engines/kv/store/names.ts'
-import type { SlicedWork } from '../../../src/platform/scheduler.ts'
+import type { SlicedWork } from '../../../src/platform/sliced-work.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
 /** Whole numbers below a bound (mulberry32). */

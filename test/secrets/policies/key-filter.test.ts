@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { compileAcl } from '../../../src/secrets/policies/acl.ts'
-import { runSliced } from '../../../src/platform/scheduler.ts'
+import { runSliced } from '../../../src/platform/sliced-work.ts'
 import { filteredPath, parseKeyFilter, withoutKeys } from '../../../src/secrets/policies/key-filter.ts'
 import { checkPolicy, parsePolicy } from '../../../src/secrets/policies/policy.ts'
 

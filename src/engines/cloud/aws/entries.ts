@@ -7,7 +7,7 @@ import type { Put, Storage } from '../../../storage/barrier/storage.ts'
 import { Fault, Refusal } from '../../../platform/errors.ts'
 import { CachedCodec } from '../../framework/records.ts'
 import type { MountFacts } from '../../framework/engine.ts'
-import { RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
+import { RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 
 export const at = {
   root: 'config/root',

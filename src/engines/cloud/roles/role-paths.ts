@@ -1,7 +1,7 @@
 /** `roles/…`: which credentials a mount gives out. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { commaList, duration, inPath, type EngineInput, text, textMap } from '../../framework/fields.ts'
-import { runSliced } from '../../../platform/scheduler.ts'
+import { runSliced } from '../../../platform/sliced-work.ts'
 import { arnFault } from '../aws/arn.ts'
 import { goErrors, goQuote } from '../templates/go-quote.ts'
 import { checkName } from '../aws/names.ts'

@@ -1,7 +1,7 @@
 /** `static-roles/…` and `static-creds/…`: users of IAM that were there before, whose key the mount rotates. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { duration, inPath, type EngineInput, text } from '../../framework/fields.ts'
-import { runSliced } from '../../../platform/scheduler.ts'
+import { runSliced } from '../../../platform/sliced-work.ts'
 import { arnFault } from '../aws/arn.ts'
 import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'

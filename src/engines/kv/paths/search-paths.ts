@@ -4,7 +4,7 @@
  */
 import { type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { inPath, integer, text, textList } from '../../framework/fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { folderOf } from '../store/listing.ts'
 import { eachBelow } from '../store/names.ts'
 import { kvPath, mayReadMetadata, mayReadNewest } from '../store/rights.ts'

@@ -6,7 +6,7 @@
 import { denied, type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { parseExact } from '../../framework/exact-json.ts'
 import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../../framework/fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { customMetadata } from '../store/custom-metadata.ts'
 import { envText, parseEnv } from '../store/env-file.ts'
 import { exactBody, exactData, put } from '../store/writes.ts'
@@ -18,7 +18,7 @@ import { SecretWriter, SecretReader } from '../store/secrets.ts'
 /** Limit of a request. Larger folders are exported in pages. */
 const SECRETS_MAX = 1000
 const BYTES_MAX = 16 << 20
-/** JSON that is parsed for one unit of cost (`platform/scheduler.ts`). */
+/** JSON that is parsed for one unit of cost (`platform/sliced-work.ts`). */
 const BYTES_PER_UNIT = 2048
 
 interface ExportInput {

@@ -1,7 +1,7 @@
 /** Lists and recursive lists of names, in pages, limited to the names that the caller may see. */
 import type { EngineCall, HandlerResult, Reply } from '../../framework/engine.ts'
 import { boolean, inPath, integer, text } from '../../framework/fields.ts'
-import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { eachBelow, eachIn } from './names.ts'
 import { type KeyRecord, shownRecord } from './record.ts'
 import { isMetadataForbidden } from './rights.ts'

@@ -5,7 +5,7 @@
  * barrier encrypts (`folder.ts`). A name that ends with a slash is a folder. A secret and a folder may have the same name.
  */
 import type { KeyedHash } from '../../../platform/keyed-hash.ts'
-import { RECORD_COST, type SlicedWork } from '../../../platform/scheduler.ts'
+import { RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { Rejection } from '../../framework/engine.ts'
 import { UNPRINTABLE } from '../../framework/fields.ts'
 import type { BatchBuilder, ReadEntry } from '../../framework/records.ts'
@@ -55,7 +55,7 @@ export function namesIn(secret: KeyedHash, read: ReadEntry, folder: string, afte
   return namesFrom(read, folderPath(secret, folder), after)
 }
 
-/** Returns the cost of handling the name (`platform/scheduler.ts`), or 'enough' to stop. */
+/** Returns the cost of handling the name (`platform/sliced-work.ts`), or 'enough' to stop. */
 export type NameVisitor = (name: string) => number | 'enough'
 
 /**
