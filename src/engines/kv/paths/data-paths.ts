@@ -8,7 +8,7 @@ import { isVersionForbidden, kvPath, mayReadVersion } from '../store/rights.ts'
 import { SecretWriter, pendingSecrets, SecretReader } from '../store/secrets.ts'
 import { type DataInput, exactInput, patch, put } from '../store/writes.ts'
 
-const name = inPath('Name of the secret')
+const NAME = inPath('Name of the secret')
 const options = object('`cas`: the required current version, 0 for a new secret')
 const data = object('Data of the secret')
 const version = integer('Version; 0 for the newest', { fallback: 0 })
@@ -121,7 +121,7 @@ export const dataPaths: readonly Path[] = [
   kvPath({
     pattern: 'data/:path+',
     summary: 'Read, write, patch or delete a secret',
-    fields: { path: name, options, data, version, at },
+    fields: { path: NAME, options, data, version, at },
     exists: ({ path: given }, call) => pendingSecrets(call).has(given),
     read: readData,
     create: (input, call) => writeData(input, call, false),
@@ -138,7 +138,7 @@ export const dataPaths: readonly Path[] = [
     pattern: 'subkeys/:path+',
     summary: 'Read the keys of a secret without values',
     fields: {
-      path: name,
+      path: NAME,
       version,
       depth: integer('Number of levels; 0 for all', { fallback: 0 }),
     },
@@ -146,17 +146,17 @@ export const dataPaths: readonly Path[] = [
   }),
 ]
 
-type VersionChange = (secrets: SecretWriter, name: string, versions: readonly number[]) => void
+type VersionChange = 'softDelete' | 'undelete' | 'destroy'
 
 function versionPath(pattern: string, summary: string, missing: string, change: VersionChange): Path {
   return kvPath({
     pattern,
     summary,
-    fields: { path: inPath('Name of the secret'), versions: integerList('Version numbers') },
+    fields: { path: NAME, versions: integerList('Version numbers') },
     update({ path: name, versions }, call: EngineCall): Reply {
       if (!versions || versions.length === 0) throw new Rejection(400, missing)
       const secrets = new SecretWriter(call)
-      change(secrets, name, versions)
+      secrets[change](name, versions)
       return { batch: secrets.batch }
     },
   })
@@ -164,19 +164,7 @@ function versionPath(pattern: string, summary: string, missing: string, change: 
 
 /** `delete/`, `undelete/`, `destroy/`. */
 export const versionPaths: readonly Path[] = [
-  versionPath(
-    'delete/:path+',
-    'Delete versions, which can be undeleted',
-    'No version number provided',
-    (secrets, name, versions) => secrets.softDelete(name, versions),
-  ),
-  versionPath('undelete/:path+', 'Undelete versions', 'No version number provided', (secrets, name, versions) =>
-    secrets.undelete(name, versions),
-  ),
-  versionPath(
-    'destroy/:path+',
-    'Destroy the data of versions permanently',
-    'no version number provided',
-    (secrets, name, versions) => secrets.destroy(name, versions),
-  ),
+  versionPath('delete/:path+', 'Delete versions, which can be undeleted', 'No version number provided', 'softDelete'),
+  versionPath('undelete/:path+', 'Undelete versions', 'No version number provided', 'undelete'),
+  versionPath('destroy/:path+', 'Destroy versions permanently', 'no version number provided', 'destroy'),
 ]

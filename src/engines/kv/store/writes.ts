@@ -96,11 +96,11 @@ export function parseBounded(text: string): unknown {
 }
 
 /** JSON merge patch (RFC 7396): null removes, objects merge, everything else replaces. Neither argument is modified. */
-export function mergePatch(target: unknown, patch: unknown): unknown {
-  if (!isObject(patch)) return patch
+export function mergePatch(target: unknown, changes: unknown): unknown {
+  if (!isObject(changes)) return changes
   // A map, because a member may have the name `__proto__`.
   const merged = new Map(isObject(target) ? Object.entries(target) : [])
-  for (const [name, value] of Object.entries(patch)) {
+  for (const [name, value] of Object.entries(changes)) {
     if (value === null) merged.delete(name)
     else merged.set(name, mergePatch(merged.get(name), value))
   }

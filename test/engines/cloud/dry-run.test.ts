@@ -36,7 +36,7 @@ async function userWorld(t: TestContext) {
   return { own, managed }
 }
 
-test('a user role: everything is there', async (t) => {
+test('dry run of a user role without faults', async (t) => {
   const { own } = await userWorld(t)
   const before = stateOf(own)
   const found = await check(own, 'app')
@@ -57,7 +57,7 @@ test('a user role: everything is there', async (t) => {
   assert.equal(leases.status, 404)
 })
 
-test('a user role: actions that the root lacks, by simulation and without it', async (t) => {
+test('dry run of a user role with missing permissions, by simulation and without it', async (t) => {
   const { own } = await userWorld(t)
   const { denied } = own.rootUser
   for (const action of ['PutUserPolicy', 'DeleteAccessKey', 'CreateUser']) denied.add(action)
@@ -81,7 +81,7 @@ test('a user role: actions that the root lacks, by simulation and without it', a
   assert.ok(names.length > 8 && names.every((name) => /^vault-.*-[0-9a-f]{20}$/.test(name) && name.length <= 64))
 })
 
-test('a user role: policies and groups that are not there, and what cannot be looked for', async (t) => {
+test('dry run of a user role with missing policies and groups', async (t) => {
   const { own, managed } = await userWorld(t)
   own.aws.account.policies.delete(managed)
   own.aws.account.groups.delete('ops')
@@ -95,11 +95,11 @@ test('a user role: policies and groups that are not there, and what cannot be lo
   own.rootUser.denied.add('GetPolicy').add('GetGroup')
   const unseen = await check(own, 'app')
   assert.equal(unseen.result, 'unknown')
-  assert.match(failed(unseen).join('\n'), /^unknown: policy .*: cannot be looked for: allow iam:GetPolicy$/m)
+  assert.match(failed(unseen).join('\n'), /^unknown: policy .*: cannot be checked: allow iam:GetPolicy$/m)
   assert.deepEqual(unseen.missing_actions, [])
 })
 
-test('an assumed role: each ARN by itself, with its policies', async (t) => {
+test('dry run of an assumed role checks each ARN', async (t) => {
   const own = await CloudWorld.open(t)
   const { account } = own.aws
   const good = account.addRole('good')
@@ -125,7 +125,7 @@ test('an assumed role: each ARN by itself, with its policies', async (t) => {
   assert.match(failed(await check(own, 'g'))[0] ?? '', /^failed: sts:AssumeRole .*NoSuchEntity/)
 })
 
-test('federation and session tokens', async (t) => {
+test('dry run of federation and session tokens', async (t) => {
   const own = await CloudWorld.open(t)
   await own.good('POST', 'cloud/roles/f', { credential_type: 'federation_token', policy_document: POLICY })
   assert.equal((await check(own, 'f')).result, 'ok')
@@ -135,14 +135,14 @@ test('federation and session tokens', async (t) => {
   const found = await check(own, 's')
   assert.deepEqual(
     [found.result, failed(found)],
-    ['unknown', ['unknown: sts:GetSessionToken: it needs a code of the MFA device']],
+    ['unknown', ['unknown: sts:GetSessionToken: requires a code of the MFA device']],
   )
   await own.good('POST', 'cloud/roles/old', { policy: POLICY })
   const both = await check(own, 'old')
   assert.ok(both.findings.includes('ok: iam:CreateUser') && both.findings.includes('ok: sts:GetFederationToken'))
 })
 
-test('root credentials that are refused, an AWS that is asked too often or is away, a role that is none', async (t) => {
+test('dry run with refused credentials, throttling, no response, and an invalid role', async (t) => {
   const own = await CloudWorld.open(t)
   await own.userRole()
   own.aws.script('GetCallerIdentity', { error: throttled() })
@@ -155,14 +155,14 @@ test('root credentials that are refused, an AWS that is asked too often or is aw
   await own.good('POST', 'cloud/config/root', { sts_endpoint: 'http://127.0.0.1:9' })
   assert.match(
     failed(await check(own, 'app'))[0] ?? '',
-    /^unknown: root credentials: no answer from http:\/\/127\.0\.0\.1:9/,
+    /^unknown: root credentials: no response from http:\/\/127\.0\.0\.1:9/,
   )
   assert.equal((await own.ask('GET', 'cloud/roles/none/check')).status, 404)
   await storeInvalidRole(own.world, 'odd')
-  assert.deepEqual((await check(own, 'odd')).findings, ['failed: role: its data is invalid: write it anew'])
+  assert.deepEqual((await check(own, 'odd')).findings, ['failed: role: its data is invalid: write the role again'])
 })
 
-test('faults of policy documents', () => {
+test('detects faults of policy documents', () => {
   const allow = { Effect: 'Allow', Action: 's3:Get*', Resource: '*' }
   const documents: readonly (readonly [unknown, RegExp | undefined])[] = [
     [{ Statement: allow }, undefined],
@@ -171,18 +171,18 @@ test('faults of policy documents', () => {
       undefined,
     ],
     [{ Statement: [{ Effect: 'Deny', NotAction: 'iam:*', NotResource: ['*'], Condition: {}, Sid: 'x' }] }, undefined],
-    [5, /no JSON object/],
+    [5, /not a JSON object/],
     [{}, /no Statement/],
     [{ Statement: [] }, /no Statement/],
     [{ Version: '2020-01-01', Statement: allow }, /Version/],
-    [{ Statement: [allow, 7] }, /Statement 2: it is no object/],
-    [{ Statement: { ...allow, Effect: 'allow' } }, /Effect is Allow or Deny/],
-    [{ Statement: { ...allow, NotAction: 'x:y' } }, /needs Action or NotAction/],
-    [{ Statement: { Effect: 'Allow', Action: 's3:*' } }, /needs Resource or NotResource/],
-    [{ Statement: { ...allow, Action: 'GetObject' } }, /"GetObject" is not service:Action/],
-    [{ Statement: { ...allow, Resource: 'bucket' } }, /"bucket" is not an ARN/],
-    [{ Statement: { ...allow, Action: [] } }, /Action names nothing/],
-    [{ Statement: { ...allow, Principal: '*' } }, /"Principal" has no place/],
+    [{ Statement: [allow, 7] }, /Statement 2: it is not an object/],
+    [{ Statement: { ...allow, Effect: 'allow' } }, /Effect must be Allow or Deny/],
+    [{ Statement: { ...allow, NotAction: 'x:y' } }, /needs exactly one of Action and NotAction/],
+    [{ Statement: { Effect: 'Allow', Action: 's3:*' } }, /needs exactly one of Resource and NotResource/],
+    [{ Statement: { ...allow, Action: 'GetObject' } }, /"GetObject" is neither service:Action/],
+    [{ Statement: { ...allow, Resource: 'bucket' } }, /"bucket" is neither an ARN/],
+    [{ Statement: { ...allow, Action: [] } }, /Action is empty/],
+    [{ Statement: { ...allow, Principal: '*' } }, /"Principal" is not allowed/],
     [{ Statement: { ...allow, Resource: `arn:${'x'.repeat(2048)}` } }, /AWS takes 2048/],
   ]
   for (const [document, why] of documents) {
@@ -190,7 +190,7 @@ test('faults of policy documents', () => {
     if (why) assert.match(fault ?? '', why)
     else assert.equal(fault, undefined)
   }
-  assert.match(documentFault('{') ?? '', /no JSON object/)
+  assert.match(documentFault('{') ?? '', /not a JSON object/)
 })
 
 /** A role of a hundred ARNs and ten groups, each with three policies of its own. */
@@ -209,7 +209,7 @@ async function largeRole(t: TestContext) {
   return own
 }
 
-test('policies of groups are read once for all ARNs of a role', async (t) => {
+test('reads group policies once for all ARNs of a role', async (t) => {
   const own = await largeRole(t)
   const found = await check(own, 'large')
   assert.equal(found.findings.length, 101)
@@ -223,7 +223,7 @@ test('policies of groups are read once for all ARNs of a role', async (t) => {
   )
 })
 
-test('one dry run at a time of a mount, which ends with its caller', async (t) => {
+test('runs one dry run per mount, which ends when its caller disconnects', async (t) => {
   const own = await largeRole(t)
   const gone = new AbortController()
   const [asked, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
@@ -237,7 +237,7 @@ test('one dry run at a time of a mount, which ends with its caller', async (t) =
   const second = await own.ask('GET', 'cloud/roles/large/check')
   assert.deepEqual(
     [second.status, second.body.errors],
-    [429, ['a role of this mount is being checked: try again when that is done']],
+    [429, ['another role of this mount is being checked: retry later']],
   )
   gone.abort()
   assert.equal((await left.catch(() => ({ status: 503 }))).status, 503)
@@ -249,7 +249,7 @@ test('one dry run at a time of a mount, which ends with its caller', async (t) =
   assert.ok(own.aws.actions().filter((action) => action === 'AssumeRole').length <= 4)
 })
 
-test('a dry run that takes too long says what it has not looked at', async (t) => {
+test('a dry run that times out lists what was not checked', async (t) => {
   const own = await largeRole(t)
   const late = new AbortController()
   const real = AbortSignal.timeout.bind(AbortSignal)
@@ -260,6 +260,6 @@ test('a dry run that takes too long says what it has not looked at', async (t) =
   }
   const found = await check(own, 'large')
   assert.deepEqual([found.result, found.findings.length], ['unknown', 101])
-  assert.match(found.findings.at(-1) ?? '', /^unknown: sts:AssumeRole .*: not looked at: the dry run took too long$/)
+  assert.match(found.findings.at(-1) ?? '', /^unknown: sts:AssumeRole .*: not checked: the dry run timed out$/)
   assert.ok(own.aws.actions().filter((action) => action === 'AssumeRole').length <= 4)
 })

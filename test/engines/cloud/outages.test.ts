@@ -7,7 +7,7 @@ import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 
-test('throttled for a minute: callers are told, and what was given out is taken back when it is over', async (t) => {
+test('reports throttling to callers and completes the revocations after it', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const lease = String((await world.good('GET', 'cloud/creds/app?wait=false')).body['lease_id'])
@@ -40,7 +40,7 @@ test('throttled for a minute: callers are told, and what was given out is taken 
   assert.equal((await world.world.core.leases.counts()).leases, 0)
 })
 
-test('two servers that rotate one root key at once: one has the only key, the other one is told', async (t) => {
+test('leaves one key when two servers rotate the same root key, and reports the failure to the other', async (t) => {
   const world = await CloudWorld.open(t)
   const second = await CoreWorld.open(t, { engines: [cloud] })
   await second.ask('POST', 'sys/mounts/cloud', { type: 'cloud' })
@@ -73,7 +73,7 @@ test('two servers that rotate one root key at once: one has the only key, the ot
   assert.equal((await loser.ask('POST', 'cloud/config/rotate-root')).status, 200)
 })
 
-test('a region that is not that of the endpoint is said', async (t) => {
+test('names a region that does not match the endpoint', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const text = "Credential should be scoped to a valid region, not 'eu-west-1'."

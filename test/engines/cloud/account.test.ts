@@ -4,15 +4,15 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { MountAws } from '../../../src/engines/cloud/aws/mount-aws.ts'
-import { checkPlace, placeOf } from '../../../src/engines/cloud/aws/record-place.ts'
+import { AwsClients } from '../../../src/engines/cloud/aws/aws-clients.ts'
+import { checkLocation, locationOf } from '../../../src/engines/cloud/aws/account.ts'
 import { AwsEndpoint, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
 const [FIRST, SECOND] = ['123456789012', '222222222222']
 const ELSEWHERE =
-  /it was made in account 123456789012 at http:\S+, and config\/root is that of account 222222222222 at http:\S+: point/
+  /it was created in account 123456789012 at http:\S+, but config\/root is for account 222222222222 at http:\S+: write/
 
 function rootOf(aws: AwsEndpoint, key: { readonly id: string; readonly secret: string }): object {
   return { access_key: key.id, secret_key: key.secret, iam_endpoint: aws.url, sts_endpoint: aws.url }
@@ -35,7 +35,7 @@ async function twoAccounts(t: TestContext, account = SECOND) {
 
 const errorsOf = ({ body }: { body: { errors: readonly string[] } }) => body.errors.join('; ')
 
-test('a lease outlives the move of config/root to another account, and ends when that is back', async (t) => {
+test('keeps a lease while config/root is for another account and revokes it afterwards', async (t) => {
   const { away, back, other, world } = await twoAccounts(t)
   const { body } = await world.good('GET', 'cloud/creds/app?wait=false')
   const lease = { lease_id: body['lease_id'] }
@@ -58,7 +58,7 @@ test('a lease outlives the move of config/root to another account, and ends when
   assert.deepEqual(world.users(), [])
 })
 
-test('the same account at another endpoint: what is found there is removed, what is not stays known', async (t) => {
+test('treats the same account at another endpoint as another location', async (t) => {
   const { away, other, world } = await twoAccounts(t, FIRST)
   const leases: unknown[] = []
   for (let count = 0; count < 2; count++) {
@@ -70,10 +70,10 @@ test('the same account at another endpoint: what is found there is removed, what
   assert.equal(other.account.users.size, 1)
   const refused = await world.ask('POST', 'sys/leases/revoke', { lease_id: leases[1] })
   const [first, second] = [world.aws.url, other.url]
-  assert.match(errorsOf(refused), new RegExp(`account ${FIRST} at ${first}/, and .* account ${FIRST} at ${second}/`))
+  assert.match(errorsOf(refused), new RegExp(`account ${FIRST} at ${first}/, but .* account ${FIRST} at ${second}/`))
 })
 
-test('a user whose making was not answered is removed in its own account only', async (t) => {
+test('removes a user whose creation had no response only in its own account', async (t) => {
   const { away, back, other, world } = await twoAccounts(t)
   world.aws.script('CreateUser', { isCut: true, when: 'after' })
   world.aws.script('CreateUser', { isCut: true })
@@ -93,7 +93,7 @@ test('a user whose making was not answered is removed in its own account only', 
   assert.deepEqual(world.users(), [])
 })
 
-test('what was begun in an account that is lost is told, forgotten on request, and keeps no mount then', async (t) => {
+test('lists intents of a lost account, forgets them on request and then allows disabling the mount', async (t) => {
   const { away, world } = await twoAccounts(t)
   world.aws.script('CreateAccessKey', { error: new AwsError('LimitExceeded', 'no', 409) })
   assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 400)
@@ -108,7 +108,7 @@ test('what was begun in an account that is lost is told, forgotten on request, a
   await world.good('DELETE', 'sys/mounts/cloud')
 })
 
-test('an old root key is deleted in its own account only, also when the other has a user of that name', async (t) => {
+test('deletes an old root key only in its own account', async (t) => {
   const { away, other, world } = await twoAccounts(t)
   world.aws.script('DeleteAccessKey', { error: new AwsError('AccessDenied', 'no', 403), times: 1 })
   await world.good('POST', 'cloud/config/rotate-root')
@@ -127,7 +127,7 @@ test('an old root key is deleted in its own account only, also when the other ha
   assert.deepEqual(world.rootUser.keys, [fresh])
 })
 
-test('a static role is not removed by another account that does not have its key', async (t) => {
+test('does not remove a static role with credentials of another account', async (t) => {
   const { away, back, other, world } = await twoAccounts(t)
   for (const { account } of [world.aws, other]) account.addUser('adopted')
   await world.good('POST', 'cloud/static-roles/one', { username: 'adopted', rotation_period: '1h' })
@@ -141,7 +141,7 @@ test('a static role is not removed by another account that does not have its key
   assert.equal(world.aws.account.user('adopted').keys.length, 0)
 })
 
-test('where neither STS nor IAM tells the account no user is made', async (t) => {
+test('creates no user if the account is unknown', async (t) => {
   const { back, world } = await twoAccounts(t)
   await back()
   world.aws.script('GetCallerIdentity', { error: unavailable() })
@@ -155,30 +155,34 @@ test('where neither STS nor IAM tells the account no user is made', async (t) =>
   assert.equal(world.users().length, 1)
 })
 
-test('where STS never answers IAM is still asked', async (t) => {
+test('looks up the account at IAM if STS does not respond', async (t) => {
   const world = await CloudWorld.open(t)
   const mount = world.world.core.open.mounts.get('cloud/')
   assert.ok(mount)
   const silent = Promise.withResolvers<void>()
   world.aws.script('GetCallerIdentity', { gate: silent.promise, times: 9 })
-  const aws = new MountAws(mount.storage, mount.facts.identityToken, 2000)
+  const aws = new AwsClients(mount.storage, mount.facts.identityToken, 2000)
   t.after(() => {
     silent.resolve()
     aws.close()
   })
-  const { account } = await aws.placeOf(aws.iam)
+  const { account } = await aws.locationOf(aws.iam)
   assert.equal(account, FIRST)
   assert.equal(world.aws.actions().at(-1), 'GetUser')
 })
 
-test('names of AWS itself are one place, those of other endpoints and partitions are not', () => {
+test('treats endpoints of AWS as one location, but not other endpoints and partitions', () => {
   const arn = `arn:aws:iam::${FIRST}:user/x`
-  const plain = placeOf(arn, undefined)
+  const plain = locationOf(arn, undefined)
   for (const url of ['https://iam.amazonaws.com', 'https://iam.eu-west-1.api.aws/', 'https://x.vpce.amazonaws.com']) {
-    checkPlace(plain, placeOf(arn, url))
+    checkLocation(plain, locationOf(arn, url))
   }
-  checkPlace(undefined, plain)
-  const others = [placeOf(arn, 'https://amazonaws.com.example'), placeOf(`arn:aws-cn:iam::${FIRST}:user/x`, undefined)]
-  for (const other of others) assert.throws(() => checkPlace(plain, other), /it was made in account 123456789012, and/)
-  assert.throws(() => placeOf('arn:aws:iam', undefined), /no account/)
+  checkLocation(undefined, plain)
+  const others = [
+    locationOf(arn, 'https://amazonaws.com.example'),
+    locationOf(`arn:aws-cn:iam::${FIRST}:user/x`, undefined),
+  ]
+  for (const other of others)
+    assert.throws(() => checkLocation(plain, other), /it was created in account 123456789012, but/)
+  assert.throws(() => locationOf('arn:aws:iam', undefined), /no account/)
 })

@@ -1,6 +1,6 @@
 /**
- * The clients of one mount. They are made when the first call needs them, by the root configuration as it is then, and made
- * anew when that has changed. Of several endpoints of STS the first that answers is used until it no longer does.
+ * The AWS clients of a mount. They are created for the first call, and again after a change of the root configuration. Of several
+ * STS endpoints the first that responds is used until it fails.
  */
 import type { Storage } from '../../../storage/barrier/storage.ts'
 import type { MountFacts } from '../../framework/engine.ts'
@@ -15,34 +15,34 @@ import {
 import { AwsFailure } from './aws-failure.ts'
 import { attemptsOf, iamTarget, staticCredentials, stsTargets } from './aws-target.ts'
 import { Federation } from './federation.ts'
-import { type Place, placeOf } from './record-place.ts'
+import { type AccountLocation, locationOf } from './account.ts'
 import { NO_ROOT, type RootConfig, rootOf } from './root-record.ts'
 
-/** For so long AWS may not know a key that was made. */
+/** A new access key may be unknown to AWS for this time. */
 const NEW_KEY_MS = 15_000
-/** What it may take to see whose the root credentials are: for each endpoint of STS, and for IAM after them. */
-const PLACE_MS = 10_000
+/** Timeout for the lookup of the account, for each STS endpoint and for IAM. */
+const ACCOUNT_LOOKUP_MS = 10_000
 
-export class MountAws {
+export class AwsClients {
   readonly #storage: Storage
   #config: RootConfig | undefined
   #iam: IamClient | undefined
   #sts: StsClient[] = []
-  /** That of `#sts` which has answered; undefined while that is not known. */
-  #chosen: StsClient | undefined
-  /** Where `#iam` calls. */
-  #place: Promise<Place> | undefined
+  /** The element of `#sts` that responded; undefined if none has. */
+  #activeSts: StsClient | undefined
+  /** The account of `#iam`. */
+  #location: Promise<AccountLocation> | undefined
   readonly #tokens: MountFacts['identityToken']
-  readonly #placeMs: number
+  readonly #lookupMs: number
   #federation: Federation | undefined
 
-  constructor(storage: Storage, tokens: MountFacts['identityToken'], placeMs = PLACE_MS) {
+  constructor(storage: Storage, tokens: MountFacts['identityToken'], lookupMs = ACCOUNT_LOOKUP_MS) {
     this.#storage = storage
     this.#tokens = tokens
-    this.#placeMs = placeMs
+    this.#lookupMs = lookupMs
   }
 
-  /** As it is durable. */
+  /** The durable root configuration. */
   get config(): RootConfig {
     return rootOf((each) => this.#storage.get(each)) ?? NO_ROOT
   }
@@ -58,46 +58,46 @@ export class MountAws {
     return { ...this.#settings(config), target: iamTarget(config) }
   }
 
-  /** Where calls of the mount's own client go: asked once for each root configuration. Rejects with an AwsFailure. */
-  async placeOf(iam: IamClient): Promise<Place> {
-    if (this.iam !== iam) throw new AwsFailure('', 'config/root was changed meanwhile', 0, true)
-    if (!this.#place) {
-      const asked: Promise<Place> = this.#askPlace(iam).catch((error: unknown) => {
-        if (this.#place === asked) this.#place = undefined
+  /** The account of the mount's client, looked up once for each root configuration. Rejects with an AwsFailure. */
+  async locationOf(iam: IamClient): Promise<AccountLocation> {
+    if (this.iam !== iam) throw new AwsFailure('', 'config/root was changed during the request', 0, true)
+    if (!this.#location) {
+      const lookup: Promise<AccountLocation> = this.#lookupLocation(iam).catch((error: unknown) => {
+        if (this.#location === lookup) this.#location = undefined
         throw error
       })
-      this.#place = asked
+      this.#location = lookup
     }
-    return this.#place
+    return this.#location
   }
 
-  /** STS tells everybody who they are; where it cannot be reached or is silent, IAM tells a user that may read itself. */
-  async #askPlace(iam: IamClient): Promise<Place> {
+  /** STS returns the caller's identity to every caller. Without it, IAM returns it to a user with the right to read itself. */
+  async #lookupLocation(iam: IamClient): Promise<AccountLocation> {
     const { endpoint } = this.iamSettings.target
     try {
-      const signal = AbortSignal.timeout(this.#placeMs * this.#stsClients().length)
+      const signal = AbortSignal.timeout(this.#lookupMs * this.#stsClients().length)
       const ask = (client: StsClient) => client.call((sts, options) => sts.getCallerIdentity({}, options), { signal })
-      return placeOf((await this.sts(ask, signal)).Arn, endpoint)
+      return locationOf((await this.sts(ask, signal)).Arn, endpoint)
     } catch (error) {
-      // Its own time: a silent STS has taken all of the other.
-      const signal = AbortSignal.timeout(this.#placeMs)
+      // A new timeout: an STS that does not respond has used up the other one.
+      const signal = AbortSignal.timeout(this.#lookupMs)
       const answer = await iam.call((client, options) => client.getUser({}, options), { signal }).catch(() => undefined)
       if (answer?.User?.Arn === undefined) throw error
-      return placeOf(answer.User.Arn, endpoint)
+      return locationOf(answer.User.Arn, endpoint)
     }
   }
 
-  /** Calls STS, at the first endpoint that answers. Rejects with an AwsFailure. */
+  /** Calls STS at the first endpoint that responds. Rejects with an AwsFailure. */
   async sts<T>(send: (client: StsClient) => Promise<T>, signal: AbortSignal): Promise<T> {
     const clients = this.#stsClients()
     const [only] = clients
     if (only && clients.length === 1) return send(only)
-    const client = this.#chosen ?? (await this.#choose(clients, signal))
+    const client = this.#activeSts ?? (await this.#choose(clients, signal))
     try {
       return await send(client)
     } catch (error) {
-      // Another one may answer the next call; this one may have taken effect.
-      if (error instanceof AwsFailure && error.code === '' && this.#chosen === client) this.#chosen = undefined
+      // The next call may use another endpoint. This one is not repeated, as it may have taken effect.
+      if (error instanceof AwsFailure && error.code === '' && this.#activeSts === client) this.#activeSts = undefined
       throw error
     }
   }
@@ -106,8 +106,8 @@ export class MountAws {
     for (const client of [this.#iam, ...this.#sts]) client?.close()
     this.#iam = undefined
     this.#sts = []
-    this.#chosen = undefined
-    this.#place = undefined
+    this.#activeSts = undefined
+    this.#location = undefined
     this.#federation = undefined
   }
 
@@ -124,7 +124,7 @@ export class MountAws {
     return { credentials: this.#credentials(config), attempts: attemptsOf(config), newForMs }
   }
 
-  /** Federation where it is configured, although the environment may have a key. */
+  /** Federation takes precedence over a key in the environment. */
   #credentials(config: RootConfig): CredentialSource | undefined {
     if (config.identityTokenAudience === '') return staticCredentials(config)
     this.#federation ??= new Federation(config, this.#tokens)
@@ -139,13 +139,13 @@ export class MountAws {
     return this.#sts
   }
 
-  /** Needs no permission of the caller: everybody may ask who they are. */
+  /** GetCallerIdentity needs no permission. */
   async #choose(clients: readonly StsClient[], signal: AbortSignal): Promise<StsClient> {
     let last: unknown = new AwsFailure('', 'could not obtain sts client', 0, true)
     for (const client of clients) {
       try {
         await client.call((sts, options) => sts.getCallerIdentity({}, options), { signal })
-        this.#chosen = client
+        this.#activeSts = client
         return client
       } catch (error) {
         last = error

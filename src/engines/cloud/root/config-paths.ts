@@ -1,35 +1,48 @@
-/** `config/root`: with which credentials AWS is called, where, and how users are named. */
+/** `config/root`: credentials and endpoints of AWS, and the username template. `config/lease`: TTLs of users. */
+import * as v from 'valibot'
+import { formatDuration } from '../../../platform/duration.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { boolean, commaList, duration, type EngineInput, integer, text } from '../../framework/fields.ts'
-import { arnFault } from '../aws/arn.ts'
-import { at } from '../aws/entries.ts'
+import {
+  anything,
+  boolean,
+  commaList,
+  duration,
+  type EngineInput,
+  FieldError,
+  integer,
+  secondsOf,
+  text,
+} from '../../framework/fields.ts'
+import { arnFault } from '../aws/account.ts'
+import { StoredRecord, type ReadEntry } from '../../framework/records.ts'
+import { ENTRY_PATHS } from '../aws/entries.ts'
 import { DEFAULT_TEMPLATE, NO_ROOT, type RootConfig, rootOf, roots } from '../aws/root-record.ts'
+import { checkTemplate } from '../templates/username.ts'
 import { checkRotation } from './rotation-schedule.ts'
-import { checkTemplate } from '../mount/username.ts'
 
 const TEXT_LENGTH_MAX = 4096
 const LIST_LENGTH_MAX = 32
 const RETRIES_MAX = 20
 
 const FIELDS = {
-  access_key: text('ID of the access key that AWS is called with'),
-  secret_key: text('Its secret'),
-  region: text('Region of AWS; unless given that of the environment, else us-east-1'),
-  iam_endpoint: text('URL of IAM, where it is not that of AWS'),
-  sts_endpoint: text('URL of STS, where it is not that of AWS'),
-  sts_region: text('Region of STS, where it is another one'),
-  sts_fallback_endpoints: commaList('URLs of STS that are tried after it, in order'),
-  sts_fallback_regions: commaList('Their regions, in the same order'),
-  max_retries: integer('How often a failed request is sent again; -1 for two times'),
-  username_template: text('Template for the names of users and sessions'),
-  role_arn: text('ARN of the role that is assumed with an identity token'),
-  identity_token_audience: text('Audience of identity tokens; instead of an access key'),
-  identity_token_ttl: duration('How long an identity token is good'),
-  rotation_schedule: text('Cron expression of five fields, in UTC: when the access key is rotated'),
-  rotation_window: duration('How long after that time the rotation may still begin'),
-  rotation_period: duration('Time between two rotations of the access key'),
-  disable_automated_rotation: boolean('Whether no rotation happens by itself'),
-  rotation_policy: text('Kept for clients that set it'),
+  access_key: text('Access key ID'),
+  secret_key: text('Secret access key'),
+  region: text('Region; default is that of the environment, else us-east-1'),
+  iam_endpoint: text('URL of a custom IAM endpoint'),
+  sts_endpoint: text('URL of a custom STS endpoint'),
+  sts_region: text('Region of STS, if different'),
+  sts_fallback_endpoints: commaList('URLs of fallback STS endpoints, in order'),
+  sts_fallback_regions: commaList('Regions of the fallback endpoints, in the same order'),
+  max_retries: integer('Number of retries of a failed request; -1 for 2'),
+  username_template: text('Template for usernames and session names'),
+  role_arn: text('ARN of the role to assume with an identity token'),
+  identity_token_audience: text('Audience of identity tokens, instead of an access key'),
+  identity_token_ttl: duration('TTL of identity tokens'),
+  rotation_schedule: text('Rotation schedule: cron expression with five fields, in UTC'),
+  rotation_window: duration('Time after the schedule within which the rotation may start'),
+  rotation_period: duration('Rotation period of the access key'),
+  disable_automated_rotation: boolean('Disable automated rotation'),
+  rotation_policy: text('Stored for clients that set it; no effect'),
 }
 
 type RootInput = EngineInput<typeof FIELDS>
@@ -37,7 +50,7 @@ type RootInput = EngineInput<typeof FIELDS>
 export const rootPaths: readonly Path[] = [
   path({
     pattern: 'config/root',
-    summary: 'Credentials and settings for AWS',
+    summary: 'Read or write the AWS credentials and settings',
     fields: FIELDS,
     exists: (_input, { storage }) => rootOf((each) => storage.pending(each)) !== undefined,
     read(_input, { storage }) {
@@ -45,27 +58,27 @@ export const rootPaths: readonly Path[] = [
       return config && { data: shown(config) }
     },
     update(input, call) {
-      const config = wanted(input, call)
-      if (config.identityTokenAudience !== '') return federated(input, call)
-      return { batch: { puts: [roots.put(at.root, config)], deletes: [] }, status: 204 }
+      const config = changedConfig(input, call)
+      if (config.identityTokenAudience !== '') return writeFederated(input, call)
+      return { batch: { puts: [roots.put(ENTRY_PATHS.root, config)], deletes: [] }, status: 204 }
     },
   }),
 ]
 
-/** What a write makes of the configuration. Throws a Rejection (400) for what does not go together. */
-function wanted(input: RootInput, { nowMs, storage }: EngineCall): RootConfig {
+/** The configuration after a write. Throws a Rejection (400) for conflicting settings. */
+function changedConfig(input: RootInput, { nowMs, storage }: EngineCall): RootConfig {
   checkPair(input)
   const config = changed(rootOf((each) => storage.pending(each)) ?? NO_ROOT, input, nowMs)
   check(config)
   return config
 }
 
-/** Nothing is stored unless a token can be made; whether AWS accepts it is not looked at. */
-async function federated(input: RootInput, call: EngineCall): Promise<Reply> {
-  const { identityTokenAudience: audience, identityTokenTtlSeconds: ttlSeconds } = wanted(input, call)
+/** Stores the configuration only if a token can be signed. Whether AWS accepts it is not checked. */
+async function writeFederated(input: RootInput, call: EngineCall): Promise<Reply> {
+  const { identityTokenAudience: audience, identityTokenTtlSeconds: ttlSeconds } = changedConfig(input, call)
   const { issuer } = await call.mount.identityToken({ audience, ttlSeconds })
-  // Read again: others may have come in meanwhile.
-  await call.storage.commit({ puts: [roots.put(at.root, wanted(input, call))], deletes: [] })
+  // Read again, because other requests may have run.
+  await call.storage.commit({ puts: [roots.put(ENTRY_PATHS.root, changedConfig(input, call))], deletes: [] })
   if (issuer.startsWith('https://')) return { status: 204 }
   const why = `AWS reads the keys of an issuer by HTTPS, and cannot read those of ${issuer}`
   return { warnings: [`${why}: write the public URL of this server to identity/oidc/config`] }
@@ -78,7 +91,7 @@ function changed(before: RootConfig, input: RootInput, nowMs: number): RootConfi
   return {
     format: 1,
     accessKey: input.access_key ?? before.accessKey,
-    // A secret belongs to its key: where the key goes, it goes too.
+    // Removing the access key removes its secret.
     secretKey: input.secret_key ?? (input.access_key === '' ? '' : before.secretKey),
     keyMadeAtMs: isKeyNew ? 0 : before.keyMadeAtMs,
     region: input.region ?? before.region,
@@ -101,13 +114,13 @@ function changed(before: RootConfig, input: RootInput, nowMs: number): RootConfi
   }
 }
 
-/** Throws a Rejection (400) for one half of a key: it must not be combined with the half that is stored. An empty `access_key` removes both. */
+/** Throws a Rejection (400) for half of a key pair, which must not be combined with the stored half. An empty `access_key` removes both. */
 function checkPair({ access_key: accessKey = '', secret_key: secretKey = '' }: RootInput): void {
-  if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' needs 'secret_key' beside it")
-  if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' needs 'access_key' beside it")
+  if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' requires 'secret_key'")
+  if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' requires 'access_key'")
 }
 
-/** Throws a Rejection (400) for what does not go together. Whether AWS accepts the credentials is not looked at. */
+/** Throws a Rejection (400) for conflicting settings. Whether AWS accepts the credentials is not checked. */
 function check(config: RootConfig): void {
   const { accessKey, identityTokenAudience, secretKey, stsFallbackEndpoints, stsFallbackRegions } = config
   checkSizes(config)
@@ -123,9 +136,9 @@ function check(config: RootConfig): void {
     throw new Rejection(400, "missing required 'role_arn' when 'identity_token_audience' is set")
   }
   const fault = identityTokenAudience === '' ? undefined : arnFault(config.roleArn, 'role')
-  if (fault !== undefined) throw new Rejection(400, `'role_arn' is no ARN of a role: ${fault}`)
-  if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' needs 'access_key' beside it")
-  if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' needs 'secret_key' beside it")
+  if (fault !== undefined) throw new Rejection(400, `'role_arn' is not the ARN of a role: ${fault}`)
+  if (secretKey !== '' && accessKey === '') throw new Rejection(400, "'secret_key' requires 'access_key'")
+  if (accessKey !== '' && secretKey === '') throw new Rejection(400, "'access_key' requires 'secret_key'")
   checkEndpoint('iam_endpoint', config.iamEndpoint)
   checkEndpoint('sts_endpoint', config.stsEndpoint)
   for (const endpoint of stsFallbackEndpoints) checkEndpoint('sts_fallback_endpoints', endpoint)
@@ -138,7 +151,7 @@ function checkSizes(config: RootConfig): void {
     throw new Rejection(400, `a value has at most ${TEXT_LENGTH_MAX} characters`)
   }
   if (lists.some((each) => each.length > LIST_LENGTH_MAX)) {
-    throw new Rejection(400, `there are at most ${LIST_LENGTH_MAX} fallback endpoints`)
+    throw new Rejection(400, `at most ${LIST_LENGTH_MAX} fallback endpoints are allowed`)
   }
   if (config.maxRetries < -1 || config.maxRetries > RETRIES_MAX) {
     throw new Rejection(400, `max_retries is -1 to ${RETRIES_MAX}`)
@@ -149,7 +162,7 @@ function checkEndpoint(field: string, endpoint: string): void {
   if (endpoint === '') return
   const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(endpoint) ? endpoint : `https://${endpoint}`)
   if (url && /^https?:$/.test(url.protocol) && url.hostname !== '' && url.username === '' && url.password === '') return
-  throw new Rejection(400, `'${field}' is no URL: give it as https://host[:port]`)
+  throw new Rejection(400, `'${field}' is not a URL: expected https://host[:port]`)
 }
 
 function shown(config: RootConfig): Record<string, unknown> {
@@ -171,5 +184,50 @@ function shown(config: RootConfig): Record<string, unknown> {
     rotation_period: config.rotationPeriodSeconds,
     disable_automated_rotation: config.isRotationDisabled,
     rotation_policy: config.rotationPolicy,
+  }
+}
+
+const leaseSchema = v.object({ format: v.literal(1), leaseSeconds: v.number(), maxSeconds: v.number() })
+
+const leases = new StoredRecord(leaseSchema, 'the lease configuration')
+
+/** 0: the setting of the mount. */
+export function leaseTermsOf(readEntry: ReadEntry): { readonly leaseSeconds: number; readonly maxSeconds: number } {
+  return leases.of(readEntry(ENTRY_PATHS.lease)) ?? { leaseSeconds: 0, maxSeconds: 0 }
+}
+
+export const leasePaths: readonly Path[] = [
+  path({
+    pattern: 'config/lease',
+    summary: 'Read or write the TTLs of users',
+    fields: {
+      lease: anything('TTL of the lease of a user'),
+      lease_max: anything('Maximum TTL including renewals'),
+    },
+    read(_input, { storage }) {
+      const stored = leases.of(storage.get(ENTRY_PATHS.lease))
+      if (!stored) return undefined
+      const [lease, max] = [formatDuration(stored.leaseSeconds * 1000), formatDuration(stored.maxSeconds * 1000)]
+      return { data: { lease, lease_max: max } }
+    },
+    update({ lease, lease_max: max }) {
+      if (isMissing(lease)) throw new Rejection(400, "'lease' is a required parameter")
+      if (isMissing(max)) throw new Rejection(400, "'lease_max' is a required parameter")
+      const value = { format: 1 as const, leaseSeconds: termOf('lease', lease), maxSeconds: termOf('lease_max', max) }
+      return { batch: { puts: [leases.put(ENTRY_PATHS.lease, value)], deletes: [] } }
+    },
+  }),
+]
+
+function isMissing(value: unknown): boolean {
+  return value === undefined || value === null || value === ''
+}
+
+function termOf(field: string, value: unknown): number {
+  try {
+    return secondsOf(value)
+  } catch (error) {
+    if (!(error instanceof FieldError)) throw error
+    throw new Rejection(400, `Invalid ${field}: ${error.message}`)
   }
 }

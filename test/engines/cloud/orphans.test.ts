@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
-test('a lease that was forgotten by force leaves its user among the orphans', async (t) => {
+test('lists the user of a lease removed by force as orphan', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   for (let count = 0; count < 3; count++) await world.good('GET', 'cloud/creds/app?wait=false')
@@ -31,7 +31,7 @@ test('a lease that was forgotten by force leaves its user among the orphans', as
   assert.deepEqual((await world.good('GET', 'cloud/orphans')).body.data, { orphans: [] })
 })
 
-test('a mount is not disabled while AWS may have users of it', async (t) => {
+test('refuses to disable a mount while AWS may have users of it', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   world.aws.script('CreateAccessKey', { error: new AwsError('LimitExceeded', 'no', 409) })
@@ -39,7 +39,7 @@ test('a mount is not disabled while AWS may have users of it', async (t) => {
   await world.ask('GET', 'cloud/creds/app?wait=false')
   const answer = await world.ask('DELETE', 'sys/mounts/cloud')
   assert.equal(answer.status, 400)
-  const text = 'users and keys of AWS that may be without a lease and cannot be removed yet: 1; AccessDenied: no'
+  const text = 'AWS users and keys that may have no lease and cannot be removed yet: 1; AccessDenied: no'
   assert.deepEqual(answer.body.errors, [text])
   world.aws.unscript()
   await world.good('DELETE', 'sys/mounts/cloud')

@@ -1,66 +1,70 @@
 /**
- * Which actions of IAM the root credentials lack for a role that gives users. IAM is asked to simulate them; where that is not
- * allowed, each is tried on a user that cannot be there: AWS asks the policies first, so one that is allowed answers that there
- * is no such user. Nothing is made, changed or removed either way.
+ * Checks which IAM actions the root credentials may not perform, for a role that issues users. IAM simulates the actions. If the
+ * simulation is not permitted, each action is sent for a user that cannot exist: AWS evaluates policies first, so a permitted
+ * action fails because the user does not exist. Nothing is created, changed or removed either way.
  */
 import { randomBytes } from 'node:crypto'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { IamClient } from '../aws/aws.ts'
-import { AwsFailure, UnreadableAnswer } from '../aws/aws-failure.ts'
-import { parseArn } from '../aws/arn.ts'
-import { type Finding, failureFinding } from '../mount/finding.ts'
-import type { Role } from '../mount/role-record.ts'
+import { AwsFailure, UnreadableResponse } from '../aws/aws-failure.ts'
+import { parseArn } from '../aws/account.ts'
+import { type Finding, failureFinding } from './dry-run.ts'
+import type { CloudRole } from '../mount/role-record.ts'
 import { isCode, isDenied } from '../intents/user-removal.ts'
 
 const NAME_LENGTH_MAX = 64
 const PAGES_MAX = 5
-/** By which a simulation takes part: SCPs of an organization are not looked at. */
-const SIMULATED = 'by simulation; policies of an organization are not part of it'
+/** A simulation ignores service control policies. */
+const SIMULATED = 'by simulation, which ignores policies of the organization'
 
-interface Wanted {
-  readonly role: Role
-  /** Of the caller. */
+interface PermissionCheck {
+  readonly role: CloudRole
+  /** ARN of the root credentials. */
   readonly arn: string
-  /** A name such as the template gives. */
+  /** A name of the username template. */
   readonly username: string
 }
 
-type Sending = { readonly abortSignal: AbortSignal }
-type Try = (iam: IAM, options: Sending) => Promise<unknown>
+type SendOptions = { readonly abortSignal: AbortSignal }
+type IamRequest = (iam: IAM, options: SendOptions) => Promise<unknown>
 
-export async function actionFindings(iam: IamClient, wanted: Wanted, signal: AbortSignal): Promise<Finding[]> {
-  const { account, partition } = partsOf(wanted.arn)
-  if (wanted.arn.endsWith(':root'))
-    return [{ outcome: 'ok', what: 'actions of IAM', why: 'the account itself may do all' }]
-  // Longer than any that a template has made, and random: no user can have it.
-  const name = `${wanted.username.slice(0, NAME_LENGTH_MAX - 21)}-${randomBytes(10).toString('hex')}`
-  const path = wanted.role.userPath === '' ? '/' : wanted.role.userPath
+export async function permissionFindings(
+  iam: IamClient,
+  check: PermissionCheck,
+  signal: AbortSignal,
+): Promise<Finding[]> {
+  const { account, partition } = partsOf(check.arn)
+  if (check.arn.endsWith(':root'))
+    return [{ outcome: 'ok', what: 'actions of IAM', why: 'the root user of the account has all permissions' }]
+  // Random, so that no user has it.
+  const name = `${check.username.slice(0, NAME_LENGTH_MAX - 21)}-${randomBytes(10).toString('hex')}`
+  const path = check.role.userPath === '' ? '/' : check.role.userPath
   const user = `arn:${partition}:iam::${account}:user${path}${name}`
-  const tries = triesOf(wanted.role, name)
+  const requests = requestsOf(check.role, name)
   try {
-    return await simulated(iam, { ...wanted, user, actions: [...tries.keys()] }, signal)
+    return await simulated(iam, { ...check, user, actions: [...requests.keys()] }, signal)
   } catch (error) {
-    // An answer, whatever it says: it is not allowed, or this IAM does not have it.
+    // Not permitted, or not supported by this IAM.
     const hasStatus = error instanceof AwsFailure && error.status > 0 && !error.isThrottle
-    const isAnswered = hasStatus || error instanceof UnreadableAnswer
+    const isAnswered = hasStatus || error instanceof UnreadableResponse
     if (!isAnswered) return [failureFinding('actions of IAM', error)]
   }
-  const found: Finding[] = []
-  for (const [action, attempt] of tries) found.push(await tried(iam, action, attempt, signal))
-  return found
+  const findings: Finding[] = []
+  for (const [action, request] of requests) findings.push(await requestFinding(iam, action, request, signal))
+  return findings
 }
 
-/** The caller's account; `aws` where its ARN cannot be read. */
+/** Account and partition of an ARN; partition `aws` if it is invalid. */
 function partsOf(arn: string): { readonly account: string; readonly partition: string } {
   const parsed = parseArn(arn)
   return typeof parsed === 'string' ? { account: '', partition: 'aws' } : parsed
 }
 
-/** What a user of this role is made and removed with. Null: what only making a user would show. */
-function triesOf(role: Role, UserName: string): ReadonlyMap<string, Try | null> {
+/** The actions that create and remove a user of this role. Null: only the creation of a user can check it. */
+function requestsOf(role: CloudRole, UserName: string): ReadonlyMap<string, IamRequest | null> {
   const user = { UserName }
   const Tags = [{ Key: 'outpost:check', Value: 'check' }]
-  const tries = new Map<string, Try | null>([
+  const requests = new Map<string, IamRequest | null>([
     ['CreateUser', null],
     ['GetUser', (iam, options) => iam.getUser(user, options)],
     ['TagUser', (iam, options) => iam.tagUser({ ...user, Tags }, options)],
@@ -78,25 +82,25 @@ function triesOf(role: Role, UserName: string): ReadonlyMap<string, Try | null> 
   if (role.policyDocument !== '') {
     const policy = { ...user, PolicyName: role.name }
     const whole = { ...policy, PolicyDocument: role.policyDocument }
-    tries.set('PutUserPolicy', (iam, options) => iam.putUserPolicy(whole, options))
-    tries.set('DeleteUserPolicy', (iam, options) => iam.deleteUserPolicy(policy, options))
+    requests.set('PutUserPolicy', (iam, options) => iam.putUserPolicy(whole, options))
+    requests.set('DeleteUserPolicy', (iam, options) => iam.deleteUserPolicy(policy, options))
   }
   const [PolicyArn] = role.policyArns ?? []
   if (PolicyArn !== undefined) {
-    tries.set('AttachUserPolicy', (iam, options) => iam.attachUserPolicy({ ...user, PolicyArn }, options))
-    tries.set('DetachUserPolicy', (iam, options) => iam.detachUserPolicy({ ...user, PolicyArn }, options))
+    requests.set('AttachUserPolicy', (iam, options) => iam.attachUserPolicy({ ...user, PolicyArn }, options))
+    requests.set('DetachUserPolicy', (iam, options) => iam.detachUserPolicy({ ...user, PolicyArn }, options))
   }
   const [GroupName] = role.iamGroups ?? []
   if (GroupName !== undefined) {
-    tries.set('AddUserToGroup', (iam, options) => iam.addUserToGroup({ ...user, GroupName }, options))
-    tries.set('RemoveUserFromGroup', (iam, options) => iam.removeUserFromGroup({ ...user, GroupName }, options))
+    requests.set('AddUserToGroup', (iam, options) => iam.addUserToGroup({ ...user, GroupName }, options))
+    requests.set('RemoveUserFromGroup', (iam, options) => iam.removeUserFromGroup({ ...user, GroupName }, options))
   }
-  return tries
+  return requests
 }
 
 async function simulated(
   iam: IamClient,
-  { actions, arn, role, user }: Wanted & { readonly user: string; readonly actions: readonly string[] },
+  { actions, arn, role, user }: PermissionCheck & { readonly user: string; readonly actions: readonly string[] },
   signal: AbortSignal,
 ): Promise<Finding[]> {
   const context = [
@@ -115,22 +119,23 @@ async function simulated(
       .map(({ values, ...rest }) => ({ ...rest, ContextKeyValues: values.filter(Boolean) }))
       .filter(({ ContextKeyValues }) => ContextKeyValues.length > 0),
   }
-  const found: Finding[] = []
+  const findings: Finding[] = []
   let Marker: string | undefined
   for (let page = 0; page < PAGES_MAX; page++) {
     const whole = { ...input, ...(Marker !== undefined && { Marker }) }
     const answer = await iam.call((client, options) => client.simulatePrincipalPolicy(whole, options), { signal })
     for (const { EvalActionName: action = '', EvalDecision: decision } of answer.EvaluationResults ?? []) {
-      if (decision === 'allowed') found.push({ outcome: 'ok', what: action })
-      else found.push({ outcome: 'failed', what: action, why: `${decision} on ${user}, ${SIMULATED}`, missing: action })
+      if (decision === 'allowed') findings.push({ outcome: 'ok', what: action })
+      else
+        findings.push({ outcome: 'failed', what: action, why: `${decision} on ${user}, ${SIMULATED}`, missing: action })
     }
     Marker = answer.IsTruncated === true ? answer.Marker : undefined
     if (Marker === undefined) break
   }
-  return found
+  return findings
 }
 
-/** Whose policies are simulated: of a session those of its role, whose path only IAM knows. */
+/** The principal to simulate. For a session it is its role, whose path only IAM knows. */
 async function principalOf(iam: IamClient, arn: string, signal: AbortSignal): Promise<string> {
   const [, RoleName] = /:assumed-role\/([^/]+)\//.exec(arn) ?? []
   if (RoleName === undefined) return arn
@@ -144,20 +149,25 @@ async function principalOf(iam: IamClient, arn: string, signal: AbortSignal): Pr
     )
 }
 
-async function tried(iam: IamClient, action: string, attempt: Try | null, signal: AbortSignal): Promise<Finding> {
+async function requestFinding(
+  iam: IamClient,
+  action: string,
+  request: IamRequest | null,
+  signal: AbortSignal,
+): Promise<Finding> {
   const what = `iam:${action}`
-  if (!attempt) {
+  if (!request) {
     return {
       outcome: 'unknown',
       what,
-      why: 'only a user that is made would show it: allow iam:SimulatePrincipalPolicy',
+      why: 'only the creation of a user can check it: allow iam:SimulatePrincipalPolicy',
     }
   }
   try {
-    await iam.call((client, options) => attempt(client, options), { signal, isOnce: true })
+    await iam.call((client, options) => request(client, options), { signal, isOnce: true })
     return { outcome: 'ok', what }
   } catch (error) {
-    // It was allowed, and there is no such user.
+    // Permitted, and the user does not exist.
     if (isCode(error, 'NoSuchEntity')) return { outcome: 'ok', what }
     const finding = failureFinding(what, error)
     return isDenied(error) ? { ...finding, missing: what } : finding

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { AwsClient } from '../../../src/engines/cloud/aws/aws.ts'
 import { AwsFailure } from '../../../src/engines/cloud/aws/aws-failure.ts'
-import { AT_ONCE_MAX, AwsPace } from '../../../src/engines/cloud/aws/aws-pace.ts'
+import { CONCURRENT_REQUESTS_MAX, RequestLimiter } from '../../../src/engines/cloud/aws/request-limiter.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const never = new AbortController().signal
@@ -12,7 +12,7 @@ const isRefused = (error: unknown) => error === 'refused'
 /** A pace whose clock stands, and requests that are answered by hand. */
 function played() {
   const own = { nowMs: 1000 }
-  const pace = new AwsPace(() => own.nowMs)
+  const pace = new RequestLimiter(() => own.nowMs)
   const under: PromiseWithResolvers<void>[] = []
   const send = (signal = never) =>
     pace.run(
@@ -27,13 +27,13 @@ function played() {
   return { own, pace, under, send }
 }
 
-test('a refusal lets one go on at a time for a second, then half as many, and each answer a little more', async () => {
+test('limits requests to one for a second after throttling, then to half as many, then increases the limit', async () => {
   const { own, pace, send, under } = played()
-  const outcomes = Promise.allSettled(Array.from({ length: AT_ONCE_MAX + 30 }, () => send()))
-  await eventually(() => under.length === AT_ONCE_MAX, 'as many as there are sockets')
+  const outcomes = Promise.allSettled(Array.from({ length: CONCURRENT_REQUESTS_MAX + 30 }, () => send()))
+  await eventually(() => under.length === CONCURRENT_REQUESTS_MAX, 'as many as there are sockets')
   const [first, second, ...others] = under.splice(0)
   first?.reject('refused')
-  await eventually(() => pace.limit === AT_ONCE_MAX / 2, 'half as many')
+  await eventually(() => pace.limit === CONCURRENT_REQUESTS_MAX / 2, 'half as many')
   // Of a request that had begun before.
   second?.reject('refused')
   for (const each of others) each.resolve()
@@ -42,7 +42,7 @@ test('a refusal lets one go on at a time for a second, then half as many, and ea
     under.pop()?.resolve()
   }
   await eventually(() => under.length === 1, 'one at a time')
-  assert.ok(pace.limit >= AT_ONCE_MAX / 2 && pace.limit < AT_ONCE_MAX / 2 + 3, `${pace.limit}`)
+  assert.ok(pace.limit >= CONCURRENT_REQUESTS_MAX / 2 && pace.limit < CONCURRENT_REQUESTS_MAX / 2 + 3, `${pace.limit}`)
   const { limit } = pace
   own.nowMs += 1000
   under.pop()?.resolve()
@@ -55,7 +55,7 @@ test('a refusal lets one go on at a time for a second, then half as many, and ea
   assert.equal(refused.length, 2)
 })
 
-test('a lone request never waits, and a caller that leaves takes nothing along', async () => {
+test('never delays a single request, and a disconnected caller affects no other', async () => {
   const { own, pace, send, under } = played()
   for (let count = 0; count < 8; count++) {
     const one = send()
@@ -78,11 +78,13 @@ test('a lone request never waits, and a caller that leaves takes nothing along',
   await Promise.all(all)
 })
 
-test('a refusal that passes is tried again, however long the request waited before AWS was asked', async () => {
+test('retries a temporary refusal also after a long wait in the limiter', async () => {
   const target = { endpoint: 'http://127.0.0.1:1', region: 'us-east-1' }
   const client = new AwsClient('IAM', Promise.resolve({ destroy: () => undefined }), { target, attempts: 1 })
   const open = Promise.withResolvers<void>()
-  const others = Array.from({ length: AT_ONCE_MAX }, () => client.call(() => open.promise, { signal: never }))
+  const others = Array.from({ length: CONCURRENT_REQUESTS_MAX }, () =>
+    client.call(() => open.promise, { signal: never }),
+  )
   let asked = 0
   const passingMs = 100
   const unseen = client.call(

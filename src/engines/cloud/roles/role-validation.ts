@@ -1,20 +1,20 @@
-/** What goes together in a role. All faults are told at once, in the order of their fields. */
-import { arnFault } from '../aws/arn.ts'
+/** Validation of roles. Reports all faults, in the order of the fields. */
+import { arnFault } from '../aws/account.ts'
 import { DOCUMENT_LENGTH_MAX } from '../aws/policy-document.ts'
-import type { CredentialType, Role } from '../mount/role-record.ts'
+import type { CredentialType, CloudRole } from '../mount/role-record.ts'
 
 const USER_PATH = /^\/([\x21-\x7f]{0,510}\/)?$/
 const TAG_TEXT = /^[\p{L}\p{Z}\p{N}_.:/=+\-@]*$/u
-/** By those a mount knows its users. */
+/** A mount identifies its users by these tags. */
 const OWN_TAG = /^outpost:/i
 const EXTERNAL_ID = /^[\w+=,.@:/-]{2,1224}$/
 const LIST_LENGTH_MAX = 100
-/** Of a session; a user has as many. */
+/** The limit of sessions and of users. */
 const POLICY_ARNS_MAX = 10
-/** AWS has no more; the engine adds two of its own to those of a user. */
+/** The limit of AWS is 50. The engine adds two tags to users. */
 const TAGS_MAX = 48
 
-export function roleFaults(role: Role): string[] {
+export function roleFaults(role: CloudRole): string[] {
   const [type] = role.types
   if (type === undefined) return ['did not supply credential_type']
   return [
@@ -25,7 +25,7 @@ export function roleFaults(role: Role): string[] {
   ]
 }
 
-function ttlFaults(role: Role, type: CredentialType): string[] {
+function ttlFaults(role: CloudRole, type: CredentialType): string[] {
   const { cacheSeconds, defaultTtlSeconds, maxTtlSeconds, mfaSerialNumber } = role
   const types = 'assumed_role, federation_token, and session_token credential types'
   const faults: string[] = []
@@ -35,12 +35,12 @@ function ttlFaults(role: Role, type: CredentialType): string[] {
     faults.push('"default_sts_ttl" value must be less than or equal to "max_sts_ttl" value')
   }
   if (type === 'iam_user' && cacheSeconds > 0) faults.push(`cache_ttl parameter only valid for ${types}`)
-  // A code is asked of each caller.
+  // Each caller needs a new code.
   if (cacheSeconds > 0 && mfaSerialNumber !== '') faults.push('cannot supply cache_ttl with mfa_serial_number')
   return faults
 }
 
-function userFaults({ iamTags, permissionsBoundaryArn, userPath }: Role, type: CredentialType): string[] {
+function userFaults({ iamTags, permissionsBoundaryArn, userPath }: CloudRole, type: CredentialType): string[] {
   const faults: string[] = []
   if (userPath !== '' && type !== 'iam_user') faults.push('user_path parameter only valid for iam_user credential type')
   else if (userPath !== '' && !USER_PATH.test(userPath)) {
@@ -58,7 +58,7 @@ function userFaults({ iamTags, permissionsBoundaryArn, userPath }: Role, type: C
   return [...faults, ...tagFaults('iam_tags', iamTags)]
 }
 
-function policyFaults(role: Role, type: CredentialType): string[] {
+function policyFaults(role: CloudRole, type: CredentialType): string[] {
   const { iamGroups, policyArns, policyDocument } = role
   const faults: string[] = []
   const hasPolicy = policyDocument !== '' || (policyArns ?? []).length > 0
@@ -78,7 +78,7 @@ function policyFaults(role: Role, type: CredentialType): string[] {
   if ((policyArns ?? []).length > POLICY_ARNS_MAX) faults.push(`policy_arns has more than ${POLICY_ARNS_MAX} ARNs`)
   if ((iamGroups ?? []).length > POLICY_ARNS_MAX) faults.push(`iam_groups has more than ${POLICY_ARNS_MAX} groups`)
   if ((iamGroups ?? []).some((group) => !/^[\w+=,.@-]{1,128}$/.test(group))) {
-    faults.push('iam_groups has a name that no group of IAM can have')
+    faults.push('iam_groups has an invalid name of an IAM group')
   }
   if (policyDocument.length > DOCUMENT_LENGTH_MAX) {
     const length = policyDocument.length
@@ -89,7 +89,7 @@ function policyFaults(role: Role, type: CredentialType): string[] {
   return faults
 }
 
-function assumedFaults({ externalId, roleArns, sessionTags }: Role, type: CredentialType): string[] {
+function assumedFaults({ externalId, roleArns, sessionTags }: CloudRole, type: CredentialType): string[] {
   const isAssumed = type === 'assumed_role'
   const faults: string[] = []
   const arns = roleArns ?? []
@@ -115,15 +115,14 @@ function assumedFaults({ externalId, roleArns, sessionTags }: Role, type: Creden
 function tagFaults(field: string, tags: Readonly<Record<string, string>> | null): string[] {
   const pairs = Object.entries(tags ?? {})
   if (pairs.length > TAGS_MAX) return [`${field} has more than ${TAGS_MAX} tags`]
-  if (pairs.some(([key]) => OWN_TAG.test(key)))
-    return [`${field} has a tag that begins with outpost:, which are the server's own`]
+  if (pairs.some(([key]) => OWN_TAG.test(key))) return [`${field} has a tag with the reserved prefix outpost:`]
   const isWrong = pairs.some(
     ([key, value]) => key === '' || key.length > 128 || value.length > 256 || !TAG_TEXT.test(key + value),
   )
-  return isWrong ? [`${field} has a tag that AWS does not take: keys to 128 and values to 256 characters`] : []
+  return isWrong ? [`${field} has an invalid tag: AWS allows keys up to 128 and values up to 256 characters`] : []
 }
 
-/** A text of a caller in an error, cut where it is long. */
+/** Truncates a value for an error. */
 function shown(text: string): string {
   return text.length > 100 ? `${text.slice(0, 100)}…` : text
 }

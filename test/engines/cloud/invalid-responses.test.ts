@@ -4,8 +4,8 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
-import { at } from '../../../src/engines/cloud/aws/entries.ts'
-import { readAnswer } from '../../../src/engines/cloud/aws/aws-answer.ts'
+import { ENTRY_PATHS } from '../../../src/engines/cloud/aws/entries.ts'
+import { readResponse } from '../../../src/engines/cloud/aws/response-limits.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
 const xml = (action: string, inner: string) =>
@@ -23,17 +23,17 @@ const whole =
 
 /** What comes, and what the caller is told of it. */
 const ANSWERS: Readonly<Record<string, readonly [Answer, RegExp]>> = {
-  empty: [whole(''), /no access key|no credentials|no answer of AWS/],
-  page: [whole('<html><body>Sign in<br></body></html>'), /no access key|no credentials|no answer of AWS/],
-  json: [whole('{"AccessKeyId":"AKIA"}'), /no answer of AWS|no access key|no credentials/],
-  half: [whole('<CreateUserResponse><CreateUserResult>'), /no answer of AWS|no access key|no credentials/],
+  empty: [whole(''), /no access key|no credentials|not a response of AWS/],
+  page: [whole('<html><body>Sign in<br></body></html>'), /no access key|no credentials|not a response of AWS/],
+  json: [whole('{"AccessKeyId":"AKIA"}'), /not a response of AWS|no access key|no credentials/],
+  half: [whole('<CreateUserResponse><CreateUserResult>'), /not a response of AWS|no access key|no credentials/],
   bomb: [whole(`${bomb}<a>&b;&b;&b;</a>`), /document type/],
-  deep: [whole('<a>'.repeat(1000)), /within each other/],
-  deepWithText: [whole('<a>/>'.repeat(1000)), /within each other/],
-  deepWithAttributes: [whole('<a b="/>">'.repeat(1000)), /within each other/],
+  deep: [whole('<a>'.repeat(1000)), /too deeply nested/],
+  deepWithText: [whole('<a>/>'.repeat(1000)), /too deeply nested/],
+  deepWithAttributes: [whole('<a b="/>">'.repeat(1000)), /too deeply nested/],
   wide: [whole(xml('CreateUser', '<a/>'.repeat(30_000))), /too many elements/],
   huge: [(_action, response) => flood(response), /more than 262144 bytes/],
-  redirect: [whole('', 301), /no answer of AWS from .*: HTTP 301/],
+  redirect: [whole('', 301), /not a response of AWS from .*: HTTP 301/],
   teapot: [whole('<html>no</html>', 418), /Unknown/],
   error: [
     whole(
@@ -76,7 +76,7 @@ async function strange(t: TestContext) {
   return { world, own, url }
 }
 
-test('whatever an endpoint answers is refused in words, and nothing that may be there is forgotten', async (t) => {
+test('refuses any invalid response with a text and forgets no intent', async (t) => {
   const { own, url, world } = await strange(t)
   await world.userRole('app')
   await world.good('POST', 'cloud/roles/deploy', {
@@ -100,15 +100,15 @@ test('whatever an endpoint answers is refused in words, and nothing that may be 
   await world.good('POST', 'cloud/config/root', { max_retries: 0, region: 'eu-west-1' })
   own.answer = whole(xml('GetCallerIdentity', ''))
   const nowhere = await world.ask('GET', 'cloud/creds/app?wait=false')
-  assert.deepEqual(nowhere.body.errors, ['Error creating IAM user: the answer has no account'])
+  assert.deepEqual(nowhere.body.errors, ['Error creating IAM user: the response has no account'])
   assert.equal((await world.good('GET', 'cloud/config/root')).body.data['access_key'], world.rootKey.id)
   const storage = world.world.core.open.mounts.get('cloud/')?.storage
-  assert.ok((storage?.list(at.intents).length ?? 0) > 0, 'users that may have been made are looked for')
+  assert.ok((storage?.list(ENTRY_PATHS.intents).length ?? 0) > 0, 'users that may have been made are looked for')
   await world.good('POST', 'cloud/config/root', { iam_endpoint: world.aws.url, sts_endpoint: world.aws.url })
   await world.good('POST', 'cloud/config/rotate-root')
 })
 
-test('a rotation whose new key is not in the answer keeps the old one, and what was made is deleted', async (t) => {
+test('keeps the old key if the response has no new one, and deletes the new one', async (t) => {
   const { own, url, world } = await strange(t)
   const { key, user } = { key: world.rootKey, user: world.rootUser }
   own.answer = (action, response) => {
@@ -122,14 +122,14 @@ test('a rotation whose new key is not in the answer keeps the old one, and what 
   const answer = await world.ask('POST', 'cloud/config/rotate-root')
   assert.deepEqual(
     [answer.status, answer.body.errors],
-    [502, ['error calling CreateAccessKey: the answer has no access key']],
+    [502, ['error calling CreateAccessKey: the response has no access key']],
   )
   assert.equal((await world.good('GET', 'cloud/config/root')).body.data['access_key'], key.id)
   const storage = world.world.core.open.mounts.get('cloud/')?.storage
-  assert.equal(storage?.list(at.keyIntents).length, 1)
+  assert.equal(storage?.list(ENTRY_PATHS.keyIntents).length, 1)
 })
 
-test('an answer that never ends is given up', async () => {
+test('aborts a response that does not end', async () => {
   let isClosed = false
   async function* drops() {
     try {
@@ -141,8 +141,8 @@ test('an answer that never ends is given up', async () => {
       isClosed = true
     }
   }
-  await assert.rejects(readAnswer(drops(), 50), /did not end within 0.05 s/)
+  await assert.rejects(readResponse(drops(), 50), /was not complete within 0.05 s/)
   await new Promise((resolve) => setTimeout(resolve, 20))
   assert.ok(isClosed)
-  assert.deepEqual(await readAnswer(Readable.from([Buffer.from('<a><b/></a>')]), 1000), Buffer.from('<a><b/></a>'))
+  assert.deepEqual(await readResponse(Readable.from([Buffer.from('<a><b/></a>')]), 1000), Buffer.from('<a><b/></a>'))
 })

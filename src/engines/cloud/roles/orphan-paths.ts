@@ -1,33 +1,33 @@
 /**
- * `orphans`: users that this mount has made and that no lease stands for. There are none unless leases were forgotten by force,
- * or a database was restored that does not know them. They are found by the tag of the mount, and removed on request only.
- * Beside them it tells what was begun in another account (`elsewhere`), which nothing but that account can end.
+ * `orphans`: users that this mount created and that have no lease. They exist only if leases were removed by force, or if an older
+ * database was restored. They are found by the tag of the mount, and removed on request only. The response also lists
+ * unfinished intents of other accounts (`elsewhere`), which cannot be completed without credentials for that account.
  */
 import type { User } from '@aws-sdk/client-iam'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { boolean, textList } from '../../framework/fields.ts'
 import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
-import { intentOf, intentPaths, MOUNT_TAG, users } from '../intents/intent-record.ts'
-import { isSamePlace } from '../aws/record-place.ts'
+import { intentOf, intentPaths, MOUNT_TAG, users } from '../intents/records.ts'
+import { isSameLocation } from '../aws/account.ts'
 import { isCode, removeUser } from '../intents/user-removal.ts'
 
 const PAGES_MAX = 100
-const AT_ONCE = 8
+const CONCURRENT_REMOVALS = 8
 
 interface Orphan {
   readonly username: string
   readonly created_time: string
 }
 
-export const janitorPaths: readonly Path[] = [
+export const orphanPaths: readonly Path[] = [
   path({
     pattern: 'orphans',
-    summary: 'Users of this mount in AWS that no lease stands for',
+    summary: 'List or remove AWS users of this mount without a lease',
     fields: {
-      remove: boolean('Whether to remove them', { fallback: false }),
-      usernames: textList('Only these of them'),
-      forget_elsewhere: boolean('Whether to forget what was begun in another account, which is lost', {
+      remove: boolean('Remove the users', { fallback: false }),
+      usernames: textList('Limit to these users'),
+      forget_elsewhere: boolean('Forget unfinished intents of other accounts', {
         fallback: false,
       }),
     },
@@ -37,10 +37,10 @@ export const janitorPaths: readonly Path[] = [
     },
     async update({ forget_elsewhere: isForgetting, remove, usernames }, call): Promise<Reply> {
       if (isForgetting) return { data: await forgotten(call) }
-      const found = await orphans(call)
-      const chosen = usernames ? found.filter(({ username }) => usernames.includes(username)) : found
-      if (!remove) return { data: { orphans: chosen } }
-      return { data: await removed(chosen, call) }
+      const all = await orphans(call)
+      const selected = usernames ? all.filter(({ username }) => usernames.includes(username)) : all
+      if (!remove) return { data: { orphans: selected } }
+      return { data: await removed(selected, call) }
     },
   }),
 ]
@@ -56,23 +56,23 @@ async function orphans(call: EngineCall): Promise<Orphan[]> {
     const known = users.read((each) => storage.pending(each), mount, username)
     if (known && !known.isForgotten) continue
     if (!(await isOfMount(username, call))) continue
-    // It may have been made, and got its lease, while AWS was asked.
+    // It may have been created, with a lease, during the request to AWS.
     const now = users.read((each) => storage.pending(each), mount, username)
     if (!now || now.isForgotten) found.push({ username, created_time: CreateDate?.toISOString() ?? '' })
   }
   return found
 }
 
-/** Intents, and notes of keys, of another account than that of the root configuration. */
+/** Intents of other accounts than that of the root configuration. */
 async function elsewhere(call: EngineCall) {
   const { aws, keys, rollback } = CloudMount.of(call)
   const all = [...rollback.idle(call.storage), ...keys.idle()]
   if (all.every(([, { place }]) => !place)) return []
-  const now = await aws.placeOf(aws.iam).catch((error: unknown) => {
+  const now = await aws.locationOf(aws.iam).catch((error: unknown) => {
     throw rejectionOf('error calling GetCallerIdentity', error)
   })
   return all.flatMap(([at, { place, username }]) => {
-    if (!place || isSamePlace(place, now)) return []
+    if (!place || isSameLocation(place, now)) return []
     const { account, endpoint } = place
     return [{ path: at, username, account, ...(endpoint !== '' && { endpoint }) }]
   })
@@ -101,7 +101,7 @@ async function allUsers(call: EngineCall): Promise<User[]> {
     Marker = answer.IsTruncated === true ? answer.Marker : undefined
     if (Marker === undefined) return found
   }
-  throw new Rejection(400, `the account has more than ${found.length} users: they are not looked through`)
+  throw new Rejection(400, `the account has more than ${found.length} users: too many to search for orphans`)
 }
 
 async function isOfMount(username: string, call: EngineCall): Promise<boolean> {
@@ -117,23 +117,23 @@ async function isOfMount(username: string, call: EngineCall): Promise<boolean> {
   }
 }
 
-/** One that cannot be removed keeps no other. */
-async function removed(chosen: readonly Orphan[], call: EngineCall): Promise<Record<string, unknown>> {
+/** A failure does not prevent the removal of the others. */
+async function removed(selected: readonly Orphan[], call: EngineCall): Promise<Record<string, unknown>> {
   const { mount, signal, storage } = call
   const { iam } = CloudMount.of(call).aws
   const gone: string[] = []
   const failed: Record<string, string> = {}
   const remove = async (username: string) => {
     try {
-      await removeUser(iam, username, { signal, checkPlace: async () => undefined })
+      await removeUser(iam, username, { signal, checkLocation: async () => undefined })
       gone.push(username)
     } catch (error) {
       if (!(error instanceof AwsFailure)) throw error
       failed[username] = error.text
     }
   }
-  for (let begin = 0; begin < chosen.length; begin += AT_ONCE) {
-    await Promise.all(chosen.slice(begin, begin + AT_ONCE).map(({ username }) => remove(username)))
+  for (let begin = 0; begin < selected.length; begin += CONCURRENT_REMOVALS) {
+    await Promise.all(selected.slice(begin, begin + CONCURRENT_REMOVALS).map(({ username }) => remove(username)))
   }
   if (gone.length > 0) {
     await storage.commit({ puts: [], deletes: gone.map((username) => users.path(mount, username)) })

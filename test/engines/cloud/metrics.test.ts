@@ -1,12 +1,12 @@
 /** What figures tell of the roles of a mount. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { RoleCounts } from '../../../src/engines/cloud/mount/role-counts.ts'
+import { RoleMetrics } from '../../../src/engines/cloud/mount/cloud-mount.ts'
 import { throttled } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
-test('credentials, shared sessions, failures by kind and revocations of each role are counted', async (t) => {
+test('counts credentials, shared sessions, failures and revocations by role', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const role_arns = world.aws.account.addRole('deploy')
@@ -36,8 +36,8 @@ test('credentials, shared sessions, failures by kind and revocations of each rol
   ])
 })
 
-test('of more roles than a hundred the others are one', () => {
-  const counts = new RoleCounts()
+test('counts roles above the limit as other', () => {
+  const counts = new RoleMetrics()
   for (let count = 0; count < 300; count++) counts.add('credentials', `r${count}`)
   counts.add('credentials', 'r7')
   const points = counts.metrics('cloud/').flatMap((each) => each.points)
