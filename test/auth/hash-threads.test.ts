@@ -72,7 +72,7 @@ test('a hash that has waited 15 s for a thread is refused with 503 and Retry-Aft
   for (const { headers, status } of refused) assert.deepEqual([status, headers['Retry-After']], [503, '2'])
 })
 
-test('a queue of 256 hashes is full: one address does not keep out the others', async () => {
+test('a full queue of hashes does not let one address exclude the others', async () => {
   const outcomes = new Map<string, number>()
   const ask = async (address: string) => {
     const outcome = await derive('a', 16, address).then(

@@ -95,7 +95,7 @@ test('a token is renewed up to its maximum, but not without its user or after a 
   await world.ask('POST', 'auth/userpass/users/alice/policies', { policies: 'other' })
   assert.deepEqual(textsOf(await renew()), [400, 'policies have changed, not renewing'])
   await world.ask('DELETE', 'auth/userpass/users/alice')
-  assert.match(String((await renew()).body.errors[0]), /the user of this token is gone/)
+  assert.match(String((await renew()).body.errors[0]), /the user of this token no longer exists/)
 })
 
 test('a wrong password and an unknown name get the same error and are both locked out', async (t) => {
@@ -154,7 +154,7 @@ test('from an unbound address a right password is answered and counted as a wron
   assert.deepEqual(textsOf(await login('alice', 'wrong', far)), [403, 'permission denied'])
 })
 
-test('a login with an auth method that is disabled ends', async (t) => {
+test('a login ends when its auth method is disabled', async (t) => {
   const { login, world } = await open(t)
   const token = String((await login('alice', 'right')).body.auth['client_token'])
   assert.equal((await world.ask('DELETE', 'sys/auth/userpass')).status, 204)
@@ -200,7 +200,7 @@ test('a token of a user who is deleted and created again is not renewed', async 
   const before = String((await login('alice', 'right')).body.auth['client_token'])
   assert.equal((await renew(before)).status, 200)
   assert.equal((await world.ask('DELETE', 'auth/userpass/users/alice')).status, 204)
-  assert.deepEqual(textsOf(await renew(before)), [400, 'the user of this token is gone, not renewing'])
+  assert.deepEqual(textsOf(await renew(before)), [400, 'the user of this token no longer exists, not renewing'])
   assert.equal((await world.ask('POST', 'auth/userpass/users/alice', { password: 'new' })).status, 204)
   const replaced = [400, 'the user or role of this token was replaced, not renewing']
   assert.deepEqual(textsOf(await renew(before)), replaced)
@@ -217,7 +217,7 @@ test('a token of a user who is deleted and created again is not renewed', async 
   assert.equal((await renew(after)).status, 200)
 })
 
-test('an alias made before its user is kept, and one of a user who is not there is not removed', async (t) => {
+test('an alias created before its user is kept, and a missing user removes none', async (t) => {
   const { login, world } = await open(t)
   const accessor = String(world.core.open.mounts.get('auth/userpass/')?.record.accessor)
   const entity = await world.ask('POST', 'identity/entity', { name: 'bob' })
@@ -239,7 +239,7 @@ test('users are stored, shown and validated', async (t) => {
   await refused(`${users}/bob`, {}, /^missing password$/)
   await refused(`${users}/bob`, { password: 'x'.repeat(1025) }, /at most 1024/)
   await refused(`${users}/${'b'.repeat(257)}`, { password: 'x' }, /at most|1 to 256/)
-  await refused(`${users}/bob`, { password: 'x', token_bound_cidrs: 'nonsense' }, /no address/)
+  await refused(`${users}/bob`, { password: 'x', token_bound_cidrs: 'nonsense' }, /not an address/)
   await refused(`${users}/bob`, { password: 'x', token_type: 'huge' }, /token_type/)
   await refused(`${users}/bob`, { password: 'x', token_num_uses: -1 }, /negative/)
   await refused(`${users}/bob/password`, { password: 'x' }, /username does not exist/)
@@ -260,7 +260,7 @@ test('users are stored, shown and validated', async (t) => {
   assert.equal((await world.ask('LIST', users)).status, 404)
 })
 
-test('batch tokens, limited uses and tokens without the default policy', async (t) => {
+test('logins create batch tokens, limited uses and tokens without the default policy', async (t) => {
   const { login, world } = await open(t, { token_type: 'batch', token_no_default_policy: true, token_policies: 'p' })
   const batch = (await login('alice', 'right')).body.auth
   assert.deepEqual([batch['token_type'], batch['policies'], batch['renewable']], ['batch', ['p'], false])
@@ -294,7 +294,7 @@ test('batch tokens of an auth method are refused once it is disabled, also after
 /** Of each address, one by one; the long form sends 100. */
 const GUESSES = Number(process.env['OUTPOST_GUESSES'] ?? 10)
 
-test('very many wrong passwords from 100 addresses: no name is tried more often than its lock allows, and others log in', async (t) => {
+test('a flood of wrong passwords from 100 addresses tries no name more often than its lock allows', async (t) => {
   // A hash long enough that others of its name wait for their turn meanwhile.
   const { login, world } = await open(t, {}, userpassEngine({ hashCost: 1024 }))
   const names = ['alice', ...Array.from({ length: 9 }, (_, at) => `guess-${at}`)]

@@ -1,14 +1,13 @@
 /**
- * Userpass: people log in with a name and a password.
+ * Userpass: users log in with a name and a password.
  *
- * Promises. A caller without a token learns from no answer, and from no time, whether there is a user: a name that is nobody's costs
- * the same hash and gets the same text, and wrong passwords lock it out as any other. What a login is decided upon is
- * looked at again once its hash is done: a password that was changed meanwhile lets nobody in.
+ * Promises. Neither the response nor its timing reveals whether a user exists: a login with an unknown name takes the same hash,
+ * returns the same error, and wrong passwords lock the name as any other. The decision is made on state that is read after
+ * the hash, so a password that was changed during the hash is not accepted.
  *
- * What can go wrong. Very many passwords are tried: see `password-hash.ts`.
+ * Failure mode. Passwords are guessed at a high rate: see `password-hash.ts`.
  */
 import * as v from 'valibot'
-import { Fault } from '../../platform/errors.ts'
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { callerNetwork } from '../../engines/framework/addresses.ts'
 import {
@@ -23,14 +22,14 @@ import {
   tokenTermsSchema,
 } from '../../engines/framework/token-terms.ts'
 import { inPath, type EngineInput, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
-import { hiddenNames } from '../../engines/framework/records.ts'
+import { hiddenNames, StoredRecord } from '../../engines/framework/records.ts'
 import {
-  absentUsersHash,
   HASH_COST,
   hashed,
   isPassword,
   type PasswordHash,
   passwordHashSchema,
+  unknownUserHash,
 } from './password-hash.ts'
 
 const NAME_LENGTH_MAX = 256
@@ -47,12 +46,14 @@ const userSchema = v.object({
 
 type User = v.InferOutput<typeof userSchema>
 
+const users = new StoredRecord(userSchema, 'a user')
+
 const USERNAME = { username: inPath('Name of the user', { fold: 'case' }) }
-const PASSWORD = { password: text('The password', { fallback: '' }) }
+const PASSWORD = { password: text('Password', { fallback: '' }) }
 const USER = { ...USERNAME, ...PASSWORD, ...TOKEN_FIELDS, ...GROUPS_FIELD }
 
 export interface UserpassOptions {
-  /** scrypt's N of new passwords, a power of two: `HASH_COST` unless given. */
+  /** scrypt's N for new passwords, a power of two: `HASH_COST` unless given. */
   readonly hashCost?: number
 }
 
@@ -60,24 +61,16 @@ function userPath(name: string, secret: EngineCall['mount']['secret']): string {
   return PREFIX + secret.digest(`user\0${name}`, 'base64url')
 }
 
-function parsed(bytes: Buffer): User {
-  const user = v.safeParse(v.pipe(v.string(), v.parseJson(), userSchema), bytes.toString('utf8'))
-  if (!user.success) throw new Fault('the entry of a user is damaged')
-  return user.output
-}
-
 function nameIn(entry: Buffer): string {
-  return parsed(entry).name
+  return users.of(entry).name
 }
 
 function pending(name: string, { mount, storage }: EngineCall): User | undefined {
-  const entry = storage.pending(userPath(name, mount.secret))
-  return entry && parsed(entry)
+  return users.of(storage.pending(userPath(name, mount.secret)))
 }
 
 function durable(name: string, { mount, storage }: Pick<EngineCall, 'mount' | 'storage'>): User | undefined {
-  const entry = storage.get(userPath(name, mount.secret))
-  return entry && parsed(entry)
+  return users.of(storage.get(userPath(name, mount.secret)))
 }
 
 function hashFor(password: string, cost: number, { remote = '', signal }: EngineCall) {
@@ -88,8 +81,7 @@ function hashFor(password: string, cost: number, { remote = '', signal }: Engine
 }
 
 function put(user: User, { mount }: EngineCall) {
-  const value = Buffer.from(JSON.stringify(user))
-  return { puts: [{ path: userPath(user.name, mount.secret), value }], deletes: [] }
+  return { puts: [users.put(userPath(user.name, mount.secret), user)], deletes: [] }
 }
 
 async function write(input: EngineInput<typeof USER>, cost: number, call: EngineCall): Promise<undefined> {
@@ -97,17 +89,19 @@ async function write(input: EngineInput<typeof USER>, cost: number, call: Engine
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
   }
-  // Before the hash: what is refused costs nothing.
+  // Validates before the hash, so that a refused request does not hash.
   changedTerms(pending(name, call)?.terms ?? NO_TERMS, input)
   changedGroups([], input.groups)
   if (input.password === '' && !pending(name, call)) throw new Rejection(400, 'missing password')
   const hash = input.password === '' ? undefined : await hashFor(input.password, cost, call)
   const before = pending(name, call)
-  const kept = hash ?? before?.hash
-  if (!kept) throw new Rejection(400, 'missing password')
+  const storedHash = hash ?? before?.hash
+  if (!storedHash) throw new Rejection(400, 'missing password')
   const terms = changedTerms(before?.terms ?? NO_TERMS, input)
   const groups = changedGroups(before?.groups ?? [], input.groups)
-  await call.storage.commit(put({ format: 1, name, hash: kept, terms: { ...terms, ...lists(terms) }, groups }, call))
+  await call.storage.commit(
+    put({ format: 1, name, hash: storedHash, terms: { ...terms, ...lists(terms) }, groups }, call),
+  )
   return undefined
 }
 
@@ -115,27 +109,27 @@ function lists({ boundCidrs, policies }: { boundCidrs: readonly string[]; polici
   return { boundCidrs: [...boundCidrs], policies: [...policies] }
 }
 
-interface Credentials {
+interface PasswordCredentials {
   readonly username: string
   readonly password: string
 }
 
-/** `absent` is compared with where there is no such user. */
+/** `unknownHash` is used for a name without a user. */
 async function login(
-  { password, username: name }: Credentials,
-  absent: PasswordHash,
+  { password, username: name }: PasswordCredentials,
+  unknownHash: PasswordHash,
   call: EngineCall,
 ): Promise<Reply> {
   if (password === '') throw new Rejection(400, 'missing password')
-  // Nobody has such a name or such a password.
-  if (name.length > NAME_LENGTH_MAX || password.length > PASSWORD_LENGTH_MAX) throw wrong()
+  // No user can have such a name or password.
+  if (name.length > NAME_LENGTH_MAX || password.length > PASSWORD_LENGTH_MAX) throw invalidCredentials()
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
   const before = durable(name, call)
-  const isRight = await isPassword(password, before?.hash ?? absent, {
+  const isRight = await isPassword(password, before?.hash ?? unknownHash, {
     address: callerNetwork(call.remote ?? ''),
     signal: call.signal,
     beforeHash() {
-      // Logins with the same name may have failed while this one was queued.
+      // Other logins with the same name may have failed while this one was queued.
       if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
     },
   })
@@ -143,10 +137,10 @@ async function login(
   const user = pending(name, call)
   const refusal = () => {
     call.failures.failed(name)
-    return wrong()
+    return invalidCredentials()
   }
   if (!isRight || !user || user.hash.key !== before?.hash.key) throw refusal()
-  // The same answer, and counted alike: another one would tell that the password is right.
+  // The same error and count, because a different error would confirm the password.
   if (!mayLogInFrom(user.terms.boundCidrs, call.remote)) throw refusal()
   return {
     login: {
@@ -163,16 +157,16 @@ async function login(
   }
 }
 
-/** Of the password that a user has: another one, also of a user who was made anew, has another mark. */
+/** Identifies the current password. It differs after a change, and for a user that was deleted and created again. */
 function markOf({ hash }: User, secret: EngineCall['mount']['secret']): string {
   return secret.digest(`mark\0${hash.key}`, 'base64url')
 }
 
-function wrong(): Rejection {
+function invalidCredentials(): Rejection {
   return new Rejection(400, 'invalid username or password')
 }
 
-/** Changes a user that is there. */
+/** Changes an existing user. */
 function change(name: string, call: EngineCall, alter: (user: User) => User): Reply {
   const user = pending(name, call)
   if (!user) throw new Rejection(400, 'username does not exist')
@@ -180,17 +174,17 @@ function change(name: string, call: EngineCall, alter: (user: User) => User): Re
 }
 
 function pathsOf(hashCost: number): readonly Path[] {
-  const absent = absentUsersHash(hashCost)
+  const unknownHash = unknownUserHash(hashCost)
   return [
     path({
       pattern: 'users',
-      summary: 'Names of the users',
+      summary: 'List the users',
       fields: {},
       list: async (_input, call) => ({ data: { keys: await hiddenNames(call, PREFIX, nameIn) } }),
     }),
     path({
       pattern: 'users/:username',
-      summary: 'A user',
+      summary: 'Read, write or delete a user',
       fields: USER,
       exists: ({ username }, call) => pending(username, call) !== undefined,
       read({ username }, call) {
@@ -207,7 +201,7 @@ function pathsOf(hashCost: number): readonly Path[] {
     }),
     path({
       pattern: 'users/:username/password',
-      summary: 'Another password for a user',
+      summary: 'Change the password of a user',
       fields: { ...USERNAME, ...PASSWORD },
       async update({ password, username }, call) {
         if (password === '') throw new Rejection(400, 'missing password')
@@ -220,11 +214,11 @@ function pathsOf(hashCost: number): readonly Path[] {
     }),
     path({
       pattern: 'users/:username/policies',
-      summary: 'Other policies for a user',
+      summary: 'Change the policies of a user',
       fields: { ...USERNAME, token_policies: TOKEN_FIELDS.token_policies, policies: TOKEN_FIELDS.policies },
       update: ({ policies, token_policies: own = policies ?? [], username }, call) =>
         change(username, call, (user) => {
-          const terms = changedTerms(user.terms, { ...NOTHING_GIVEN, token_policies: own })
+          const terms = changedTerms(user.terms, { ...NO_TOKEN_FIELDS, token_policies: own })
           return { ...user, terms: { ...terms, ...lists(terms) } }
         }),
     }),
@@ -233,7 +227,7 @@ function pathsOf(hashCost: number): readonly Path[] {
       summary: 'Log in with a name and a password',
       fields: { ...USERNAME, ...PASSWORD },
       unauthenticated: true,
-      update: (input, call) => login(input, absent, call),
+      update: (input, call) => login(input, unknownHash, call),
     }),
   ]
 }
@@ -245,8 +239,8 @@ export function userpassEngine({ hashCost = HASH_COST }: UserpassOptions = {}): 
     kind: 'auth',
     renewLogin(subject, { facts, storage }, mark) {
       const user = durable(subject, { mount: facts, storage })
-      if (!user) throw new Rejection(400, 'the user of this token is gone, not renewing')
-      if (mark !== undefined && mark !== markOf(user, facts.secret)) throw wrong()
+      if (!user) throw new Rejection(400, 'the user of this token no longer exists, not renewing')
+      if (mark !== undefined && mark !== markOf(user, facts.secret)) throw invalidCredentials()
       return { alias: subject, groups: user.groups, terms: user.terms }
     },
     paths: pathsOf(hashCost),
@@ -255,6 +249,6 @@ export function userpassEngine({ hashCost = HASH_COST }: UserpassOptions = {}): 
 
 export const userpass = userpassEngine()
 
-const NOTHING_GIVEN = Object.fromEntries(Object.keys(TOKEN_FIELDS).map((name) => [name, undefined])) as {
+const NO_TOKEN_FIELDS = Object.fromEntries(Object.keys(TOKEN_FIELDS).map((name) => [name, undefined])) as {
   readonly [K in keyof typeof TOKEN_FIELDS]: undefined
 }

@@ -183,7 +183,7 @@ test('detects faults of policy documents', () => {
     [{ Statement: { ...allow, Resource: 'bucket' } }, /"bucket" is neither an ARN/],
     [{ Statement: { ...allow, Action: [] } }, /Action is empty/],
     [{ Statement: { ...allow, Principal: '*' } }, /"Principal" is not allowed/],
-    [{ Statement: { ...allow, Resource: `arn:${'x'.repeat(2048)}` } }, /AWS takes 2048/],
+    [{ Statement: { ...allow, Resource: `arn:${'x'.repeat(2048)}` } }, /limit of AWS is 2048/],
   ]
   for (const [document, why] of documents) {
     const fault = documentFault(JSON.stringify(document))
