@@ -5,7 +5,7 @@
 import * as v from 'valibot'
 import { AwsFailure, invalidResponse } from './aws-failure.ts'
 
-export const locationSchema = v.object({
+const locationSchema = v.object({
   partition: v.string(),
   account: v.string(),
   /** URL of IAM; empty for all endpoints of AWS. */

@@ -38,8 +38,6 @@ const userSchema = v.object({
   isForgotten: v.boolean(),
 })
 
-export type LeasedUser = v.InferOutput<typeof userSchema>
-
 /** Users with a lease. */
 export const users = new NamedRecords(ENTRY_PATHS.users, userSchema, 'a user')
 

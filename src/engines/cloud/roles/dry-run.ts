@@ -54,7 +54,7 @@ export function outcomeOf(findings: readonly Finding[]): FindingOutcome {
 }
 
 /** Rejects only with faults of the server. */
-export async function findingOf(what: string, check: () => Promise<unknown>): Promise<Finding> {
+async function findingOf(what: string, check: () => Promise<unknown>): Promise<Finding> {
   try {
     await check()
     return { outcome: 'ok', what }

@@ -18,7 +18,7 @@ import { permissionFindings } from './iam-permission-check.ts'
 const CONCURRENT_CHECKS = 4
 
 /** Rejects for a fault of the server, and with a Rejection (503) once the caller has disconnected. */
-export async function roleFindings(role: CloudRole, run: DryRun): Promise<Finding[]> {
+async function roleFindings(role: CloudRole, run: DryRun): Promise<Finding[]> {
   const documents = documentFindings(role)
   if (role.types.length === 0) {
     return [{ outcome: 'failed', what: 'role', why: 'its data is invalid: write the role again' }]

@@ -32,7 +32,7 @@ export const rotateRootPaths: readonly Path[] = [
 ]
 
 /** Rejects with a Rejection without a change. */
-export function rotateRootKey(context: MountContext): Promise<{ accessKey: string; warning?: string }> {
+function rotateRootKey(context: MountContext): Promise<{ accessKey: string; warning?: string }> {
   const mount = CloudMount.of(context)
   return mount.exclusive('root', () => rotation(mount, context))
 }

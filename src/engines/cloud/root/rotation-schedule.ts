@@ -3,8 +3,8 @@ import { Cron } from 'croner'
 import { messageOf } from '../../../platform/errors.ts'
 import { Rejection } from '../../framework/engine.ts'
 
-export const PERIOD_MIN_SECONDS = 10
-export const WINDOW_MIN_SECONDS = 3600
+const PERIOD_MIN_SECONDS = 10
+const WINDOW_MIN_SECONDS = 3600
 const EXPRESSION_LENGTH_MAX = 256
 
 export interface RotationTerms {

@@ -17,7 +17,7 @@ export const LIST_FIELDS = {
 /** Cost of several policy checks for a name. */
 const FILTER_COST = 2
 
-export interface ListInput {
+export interface FolderListInput {
   readonly path: string
   readonly after: string
   readonly limit: number
@@ -29,7 +29,7 @@ export function folderOf(given: string): string {
 }
 
 /** The requested limit, capped by the caller's policy. */
-function limitOf({ limit }: ListInput, { limitMax }: EngineCall): number {
+function limitOf({ limit }: FolderListInput, { limitMax }: EngineCall): number {
   if (limitMax === undefined) return limit
   return limit <= 0 ? limitMax : Math.min(limit, limitMax)
 }
@@ -69,7 +69,7 @@ type VisibleNameVisitor = (name: string) => number
 /** Visits the names in a folder, or below it, that the caller may see. */
 function* eachVisible(
   each: typeof eachIn,
-  input: ListInput,
+  input: FolderListInput,
   call: EngineCall,
   visit: VisibleNameVisitor,
 ): SlicedWork<void> {
@@ -90,7 +90,7 @@ function* eachVisible(
   })
 }
 
-function* visibleKeys(each: typeof eachIn, input: ListInput, call: EngineCall): SlicedWork<string[]> {
+function* visibleKeys(each: typeof eachIn, input: FolderListInput, call: EngineCall): SlicedWork<string[]> {
   const keys: string[] = []
   yield* eachVisible(each, input, call, (name) => {
     keys.push(name)
@@ -99,34 +99,34 @@ function* visibleKeys(each: typeof eachIn, input: ListInput, call: EngineCall): 
   return keys
 }
 
-export function list(input: ListInput, call: EngineCall): HandlerResult {
+export function list(input: FolderListInput, call: EngineCall): HandlerResult {
   return runSliced(listReply(input, call), call)
 }
 
-function* listReply(input: ListInput, call: EngineCall): SlicedWork<Reply> {
+function* listReply(input: FolderListInput, call: EngineCall): SlicedWork<Reply> {
   return { data: { keys: yield* visibleKeys(eachIn, input, call) } }
 }
 
-export function scan(input: ListInput, call: EngineCall): HandlerResult {
+export function scan(input: FolderListInput, call: EngineCall): HandlerResult {
   return runSliced(scanReply(input, call), call)
 }
 
 /** An empty result has no member `keys`, as with an empty list. */
-function* scanReply(input: ListInput, call: EngineCall): SlicedWork<Reply> {
+function* scanReply(input: FolderListInput, call: EngineCall): SlicedWork<Reply> {
   const keys = yield* visibleKeys(eachBelow, input, call)
   return { data: keys.length > 0 ? { keys } : {} }
 }
 
-export function detailedList(input: ListInput, call: EngineCall): HandlerResult {
+export function detailedList(input: FolderListInput, call: EngineCall): HandlerResult {
   return runSliced(detailed(eachIn, input, call), call)
 }
 
-export function detailedScan(input: ListInput, call: EngineCall): HandlerResult {
+export function detailedScan(input: FolderListInput, call: EngineCall): HandlerResult {
   return runSliced(detailed(eachBelow, input, call), call)
 }
 
 /** A name and its metadata are of the same state. If a rule forbids the metadata, only the name is returned. */
-function* detailed(each: typeof eachIn, input: ListInput, call: EngineCall): SlicedWork<Reply> {
+function* detailed(each: typeof eachIn, input: FolderListInput, call: EngineCall): SlicedWork<Reply> {
   const secrets = new SecretReader(call)
   const folder = folderOf(input.path)
   const infos: (readonly [string, Record<string, unknown>])[] = []

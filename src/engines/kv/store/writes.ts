@@ -96,7 +96,7 @@ export function parseBounded(text: string): unknown {
 }
 
 /** JSON merge patch (RFC 7396): null removes, objects merge, everything else replaces. Neither argument is modified. */
-export function mergePatch(target: unknown, changes: unknown): unknown {
+function mergePatch(target: unknown, changes: unknown): unknown {
   if (!isObject(changes)) return changes
   // A map, because a member may have the name `__proto__`.
   const merged = new Map(isObject(target) ? Object.entries(target) : [])
