@@ -124,7 +124,7 @@ export const approle: Engine = {
       pattern: 'login',
       summary: 'Log in with a role ID and a secret ID',
       fields: {
-        role_id: text('AppRole ID', { fallback: '' }),
+        role_id: text('Role ID', { fallback: '' }),
         secret_id: text('Secret ID', { fallback: '' }),
       },
       unauthenticated: true,

@@ -7,8 +7,8 @@ import {
   changedTerms,
   GROUPS_FIELD,
   NO_TERMS,
-  shownGroups,
-  shownTerms,
+  groupsResponse,
+  termsResponse,
   TOKEN_FIELDS,
 } from '../../engines/framework/token-terms.ts'
 import {
@@ -35,7 +35,7 @@ const FIELDS = {
   ...ROLE_NAME,
   ...TOKEN_FIELDS,
   ...GROUPS_FIELD,
-  role_id: text('AppRole ID; generated unless set'),
+  role_id: text('Role ID; generated unless set'),
   bind_secret_id: boolean('Require a secret ID for logins; true unless set'),
   secret_id_bound_cidrs: commaList('Addresses and ranges from which logins with a secret ID are allowed'),
   bound_cidr_list: aliasField(commaList('Deprecated: use secret_id_bound_cidrs'), 'secret_id_bound_cidrs'),
@@ -84,10 +84,10 @@ export function rolePaths(): Path[] {
       pattern: 'role/:role_name',
       summary: 'Read, write or delete a role',
       fields: FIELDS,
-      exists: ({ role_name: name }, call) => pending(name, call) !== undefined,
+      exists: ({ role_name: name }, call) => pendingRole(name, call) !== undefined,
       read: ({ role_name: name }, call) => {
-        const role = durable(name, call)
-        return role && { data: shown(role) }
+        const role = durableRole(name, call)
+        return role && { data: roleResponse(role) }
       },
       update: write,
       delete: remove,
@@ -97,12 +97,12 @@ export function rolePaths(): Path[] {
       summary: 'Read or change the role ID',
       fields: { ...ROLE_NAME, role_id: text('New role ID', { fallback: '' }) },
       read: ({ role_name: name }, call) => {
-        const role = durable(name, call)
+        const role = durableRole(name, call)
         return role && { data: { role_id: role.roleId } }
       },
       update({ role_id: roleId, role_name: name }, call) {
         if (roleId === '') throw new Rejection(400, 'missing role_id')
-        if (!pending(name, call)) throw new Rejection(404)
+        if (!pendingRole(name, call)) throw new Rejection(404)
         return write({ ...NO_ROLE_FIELDS, role_name: name, role_id: roleId }, call)
       },
     }),
@@ -119,17 +119,17 @@ function settingPath(setting: (typeof SETTINGS)[number]): Path {
     summary: `Read, change or reset ${field} of a role`,
     fields,
     read: (input, call) => {
-      const role = durable(String(input['role_name']), call)
-      return role && { data: { [field]: shown(role)[CURRENT_NAMES[field] ?? field] } }
+      const role = durableRole(String(input['role_name']), call)
+      return role && { data: { [field]: roleResponse(role)[CURRENT_NAMES[field] ?? field] } }
     },
     update(input, call) {
       const name = String(input['role_name'])
-      if (!pending(name, call)) throw new Rejection(404)
+      if (!pendingRole(name, call)) throw new Rejection(404)
       return write({ ...NO_ROLE_FIELDS, ...input, role_name: name }, call)
     },
     delete(input, call) {
       const name = String(input['role_name'])
-      const role = pending(name, call)
+      const role = pendingRole(name, call)
       if (!role) return undefined
       // An empty list is shown as null, which would mean that the field is not given.
       const value = fieldDefaults[CURRENT_NAMES[field] ?? field] ?? []
@@ -148,11 +148,11 @@ function nameIn(entry: Buffer): string {
   return roles.of(entry).name
 }
 
-function pending(name: string, { mount, storage }: EngineCall): AppRole | undefined {
+function pendingRole(name: string, { mount, storage }: EngineCall): AppRole | undefined {
   return roleNamed((each) => storage.pending(each), mount, name)
 }
 
-function durable(name: string, { mount, storage }: EngineCall): AppRole | undefined {
+function durableRole(name: string, { mount, storage }: EngineCall): AppRole | undefined {
   return roleNamed((each) => storage.get(each), mount, name)
 }
 
@@ -172,26 +172,26 @@ function newRole(name: string): AppRole {
   }
 }
 
-function shown(role: AppRole): Record<string, unknown> {
+function roleResponse(role: AppRole): Record<string, unknown> {
   return {
     bind_secret_id: role.bindSecretId,
     local_secret_ids: role.localSecretIds,
     secret_id_bound_cidrs: role.secretIdBoundCidrs.length > 0 ? role.secretIdBoundCidrs : null,
     secret_id_num_uses: role.secretIdNumUses,
     secret_id_ttl: role.secretIdTtlSeconds,
-    ...shownTerms(role.terms),
-    ...shownGroups(role.groups),
+    ...termsResponse(role.terms),
+    ...groupsResponse(role.groups),
   }
 }
 
-const fieldDefaults = shown(newRole(''))
+const fieldDefaults = roleResponse(newRole(''))
 
 function write(input: RoleInput, call: EngineCall): Reply {
   const name = input.role_name
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a role has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
   }
-  const known = pending(name, call)
+  const known = pendingRole(name, call)
   const before = known ?? newRole(name)
   const cidrs = input.secret_id_bound_cidrs ?? input.bound_cidr_list
   if (known && input.local_secret_ids !== undefined && input.local_secret_ids !== known.localSecretIds) {
@@ -236,13 +236,13 @@ function check(role: AppRole, call: EngineCall): void {
 }
 
 function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undefined {
-  const role = pending(name, call)
+  const role = pendingRole(name, call)
   if (!role) return undefined
   const { mount } = call
   const deletes = [at.role(hashOf(mount, 'role', role.name)), at.roleId(hashOf(mount, 'role-id', role.roleId))]
   const landed = () => {
     // If the removal failed, the role keeps its secret IDs.
-    if (durable(name, call)?.uid === role.uid) return
+    if (durableRole(name, call)?.uid === role.uid) return
     // No request finds secret IDs of a removed role. If this fails, `tidy/secret-id` removes them.
     setImmediate(() => void tidySecretIds(call, role.uid, true).catch(() => undefined))
   }

@@ -83,15 +83,15 @@ export async function deriveKey(request: HashRequest, caller: HashCaller): Promi
 }
 
 /** `cost` is scrypt's N, a power of two. */
-export async function hashed(password: string, cost: number, caller: HashCaller): Promise<PasswordHash> {
+export async function hashPassword(password: string, cost: number, caller: HashCaller): Promise<PasswordHash> {
   const salt = randomBytes(SALT_BYTES)
   const parameters = { ...PARAMETERS, cost }
-  const key = await derived(password, salt, parameters, caller)
+  const key = await deriveStoredKey(password, salt, parameters, caller)
   return { algorithm: 'scrypt', ...parameters, salt: salt.toString('base64'), key: key.toString('base64') }
 }
 
 export async function isPassword(password: string, stored: PasswordHash, caller: HashCaller): Promise<boolean> {
-  const key = await derived(password, Buffer.from(stored.salt, 'base64'), stored, caller)
+  const key = await deriveStoredKey(password, Buffer.from(stored.salt, 'base64'), stored, caller)
   const expected = Buffer.from(stored.key, 'base64')
   return key.length === expected.length && timingSafeEqual(key, expected)
 }
@@ -107,7 +107,7 @@ export function unknownUserHash(cost = HASH_COST): PasswordHash {
   }
 }
 
-function derived(
+function deriveStoredKey(
   password: string,
   salt: Buffer,
   parameters: Pick<PasswordHash, 'cost' | 'blockSize' | 'parallelization'>,

@@ -16,8 +16,8 @@ import {
   GROUPS_FIELD,
   mayLogInFrom,
   NO_TERMS,
-  shownGroups,
-  shownTerms,
+  groupsResponse,
+  termsResponse,
   TOKEN_FIELDS,
   tokenTermsSchema,
 } from '../../engines/framework/token-terms.ts'
@@ -25,7 +25,7 @@ import { inPath, type EngineInput, text, UNPRINTABLE } from '../../engines/frame
 import { hiddenNames, StoredRecord } from '../../engines/framework/records.ts'
 import {
   HASH_COST,
-  hashed,
+  hashPassword,
   isPassword,
   type PasswordHash,
   passwordHashSchema,
@@ -65,11 +65,11 @@ function nameIn(entry: Buffer): string {
   return users.of(entry).name
 }
 
-function pending(name: string, { mount, storage }: EngineCall): User | undefined {
+function pendingUser(name: string, { mount, storage }: EngineCall): User | undefined {
   return users.of(storage.pending(userPath(name, mount.secret)))
 }
 
-function durable(name: string, { mount, storage }: Pick<EngineCall, 'mount' | 'storage'>): User | undefined {
+function durableUser(name: string, { mount, storage }: Pick<EngineCall, 'mount' | 'storage'>): User | undefined {
   return users.of(storage.get(userPath(name, mount.secret)))
 }
 
@@ -77,7 +77,7 @@ function hashFor(password: string, cost: number, { remote = '', signal }: Engine
   if (password.length > PASSWORD_LENGTH_MAX) {
     throw new Rejection(400, `a password has at most ${PASSWORD_LENGTH_MAX} characters`)
   }
-  return hashed(password, cost, { address: callerNetwork(remote), signal })
+  return hashPassword(password, cost, { address: callerNetwork(remote), signal })
 }
 
 function put(user: User, { mount }: EngineCall) {
@@ -90,11 +90,11 @@ async function write(input: EngineInput<typeof USER>, cost: number, call: Engine
     throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
   }
   // Validates before the hash, so that a refused request does not hash.
-  changedTerms(pending(name, call)?.terms ?? NO_TERMS, input)
+  changedTerms(pendingUser(name, call)?.terms ?? NO_TERMS, input)
   changedGroups([], input.groups)
-  if (input.password === '' && !pending(name, call)) throw new Rejection(400, 'missing password')
+  if (input.password === '' && !pendingUser(name, call)) throw new Rejection(400, 'missing password')
   const hash = input.password === '' ? undefined : await hashFor(input.password, cost, call)
-  const before = pending(name, call)
+  const before = pendingUser(name, call)
   const storedHash = hash ?? before?.hash
   if (!storedHash) throw new Rejection(400, 'missing password')
   const terms = changedTerms(before?.terms ?? NO_TERMS, input)
@@ -124,7 +124,7 @@ async function login(
   // No user can have such a name or password.
   if (name.length > NAME_LENGTH_MAX || password.length > PASSWORD_LENGTH_MAX) throw invalidCredentials()
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
-  const before = durable(name, call)
+  const before = durableUser(name, call)
   const isRight = await isPassword(password, before?.hash ?? unknownHash, {
     address: callerNetwork(call.remote ?? ''),
     signal: call.signal,
@@ -134,7 +134,7 @@ async function login(
     },
   })
   if (call.failures.isLocked(name)) throw new Rejection(403, 'permission denied')
-  const user = pending(name, call)
+  const user = pendingUser(name, call)
   const refusal = () => {
     call.failures.failed(name)
     return invalidCredentials()
@@ -168,7 +168,7 @@ function invalidCredentials(): Rejection {
 
 /** Changes an existing user. */
 function change(name: string, call: EngineCall, alter: (user: User) => User): Reply {
-  const user = pending(name, call)
+  const user = pendingUser(name, call)
   if (!user) throw new Rejection(400, 'username does not exist')
   return { batch: put(alter(user), call) }
 }
@@ -186,14 +186,14 @@ function pathsOf(hashCost: number): readonly Path[] {
       pattern: 'users/:username',
       summary: 'Read, write or delete a user',
       fields: USER,
-      exists: ({ username }, call) => pending(username, call) !== undefined,
+      exists: ({ username }, call) => pendingUser(username, call) !== undefined,
       read({ username }, call) {
-        const user = durable(username, call)
-        return user && { data: { ...shownTerms(user.terms), ...shownGroups(user.groups) } }
+        const user = durableUser(username, call)
+        return user && { data: { ...termsResponse(user.terms), ...groupsResponse(user.groups) } }
       },
       update: (input, call) => write(input, hashCost, call),
       delete({ username }, call) {
-        const user = pending(username, call)
+        const user = pendingUser(username, call)
         if (!user) return undefined
         const batch = { puts: [], deletes: [userPath(username, call.mount.secret)] }
         return { batch, releasedAliases: [user.name] }
@@ -205,7 +205,7 @@ function pathsOf(hashCost: number): readonly Path[] {
       fields: { ...USERNAME, ...PASSWORD },
       async update({ password, username }, call) {
         if (password === '') throw new Rejection(400, 'missing password')
-        if (!pending(username, call)) throw new Rejection(400, 'username does not exist')
+        if (!pendingUser(username, call)) throw new Rejection(400, 'username does not exist')
         const hash = await hashFor(password, hashCost, call)
         const { batch } = change(username, call, (user) => ({ ...user, hash }))
         if (batch) await call.storage.commit(batch)
@@ -238,7 +238,7 @@ export function userpassEngine({ hashCost = HASH_COST }: UserpassOptions = {}): 
     description: 'logins with a name and a password',
     kind: 'auth',
     renewLogin(subject, { facts, storage }, mark) {
-      const user = durable(subject, { mount: facts, storage })
+      const user = durableUser(subject, { mount: facts, storage })
       if (!user) throw new Rejection(400, 'the user of this token no longer exists, not renewing')
       if (mark !== undefined && mark !== markOf(user, facts.secret)) throw invalidCredentials()
       return { alias: subject, groups: user.groups, terms: user.terms }

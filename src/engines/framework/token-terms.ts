@@ -120,7 +120,7 @@ function checkTerms(terms: TokenTerms): void {
   }
 }
 
-export function shownTerms(terms: TokenTerms): Record<string, unknown> {
+export function termsResponse(terms: TokenTerms): Record<string, unknown> {
   return {
     token_bound_cidrs: terms.boundCidrs,
     token_explicit_max_ttl: terms.explicitMaxTtlSeconds,
@@ -163,6 +163,6 @@ export function changedGroups(before: readonly string[], given: readonly string[
 }
 
 /** Shown only if set: Vault has no such field. */
-export function shownGroups(groups: readonly string[]): { readonly groups?: readonly string[] } {
+export function groupsResponse(groups: readonly string[]): { readonly groups?: readonly string[] } {
   return groups.length > 0 ? { groups } : {}
 }

@@ -46,7 +46,7 @@ const keyPaths: readonly Path[] = [
     fields: KEY_FIELDS,
     read({ name }, call) {
       const key = durableKey(name, call)
-      return key && { data: shown(key) }
+      return key && { data: keyResponse(key) }
     },
     update: (input, call) => (input.generate ? generate(input, call) : importKey(input, call)),
     delete({ name }, call) {
@@ -61,7 +61,7 @@ function nameIn(entry: Buffer): string {
 }
 
 /** Without the key itself. */
-function shown({ account, algorithm, digits, issuer, periodSeconds }: TotpKey): Record<string, unknown> {
+function keyResponse({ account, algorithm, digits, issuer, periodSeconds }: TotpKey): Record<string, unknown> {
   return { account_name: account, algorithm, digits, issuer, period: periodSeconds }
 }
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { DEFAULT_TEMPLATE } from '../../../src/engines/cloud/aws/root-record.ts'
 import { parseTemplate } from '../../../src/engines/cloud/templates/template.ts'
 import { TemplateError } from '../../../src/engines/cloud/templates/template-functions.ts'
-import { checkTemplate, normalised, usernameOf } from '../../../src/engines/cloud/templates/username.ts'
+import { checkTemplate, normalizeName, usernameOf } from '../../../src/engines/cloud/templates/username.ts'
 
 const DATA = { Type: 'IAM', DisplayName: 'token', PolicyName: 'app' }
 const NOW_MS = Date.UTC(2024, 2, 5, 14, 7, 9, 120)
@@ -21,7 +21,7 @@ test('the default template gives 64 characters for users and 32 for STS sessions
 })
 
 test('replaces characters that AWS does not accept', () => {
-  assert.equal(normalised('a b\n^#$)(*c_-,.@+=d'), 'a_b_______c_-,.@+=d')
+  assert.equal(normalizeName('a b\n^#$)(*c_-,.@+=d'), 'a_b_______c_-,.@+=d')
 })
 
 test('refuses a name above the limit with 500', () => {

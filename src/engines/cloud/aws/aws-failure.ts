@@ -56,8 +56,8 @@ export class AwsFailure extends Error {
   readonly hint: string | undefined
 
   constructor(code: string, message: string, status: number, isAmbiguous: boolean, hint?: string) {
-    super(shown(message, MESSAGE_LENGTH_MAX))
-    this.code = shown(code, CODE_LENGTH_MAX)
+    super(sanitized(message, MESSAGE_LENGTH_MAX))
+    this.code = sanitized(code, CODE_LENGTH_MAX)
     this.status = status
     this.isAmbiguous = isAmbiguous
     this.hint = hint
@@ -95,7 +95,7 @@ export class AwsFailure extends Error {
 }
 
 /** Sanitizes a text of the endpoint for logs and terminals. */
-function shown(text: string, lengthMax: number): string {
+function sanitized(text: string, lengthMax: number): string {
   const plain = text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
   return plain.length > lengthMax ? `${plain.slice(0, lengthMax)}…` : plain
 }

@@ -43,7 +43,7 @@ export function stsTargets(config: RootConfig, env: Environment = process.env): 
 }
 
 /** Names a target in error messages. */
-export function shownTarget(service: string, { endpoint, region }: AwsTarget): string {
+export function targetName(service: string, { endpoint, region }: AwsTarget): string {
   return endpoint ?? `${service} in ${region}`
 }
 

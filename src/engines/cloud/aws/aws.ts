@@ -12,7 +12,7 @@ import type { STS } from '@aws-sdk/client-sts'
 import { readResponse } from './response-limits.ts'
 import { AwsFailure, failureOf } from './aws-failure.ts'
 import { CONCURRENT_REQUESTS_MAX, RequestLimiter } from './request-limiter.ts'
-import { type AwsTarget, shownTarget, type StaticCredentials } from './aws-target.ts'
+import { type AwsTarget, targetName, type StaticCredentials } from './aws-target.ts'
 
 const CONNECT_MS = 3000
 const REQUEST_MS = 10_000
@@ -97,7 +97,7 @@ export class AwsClient<C extends { destroy(): void }> {
   }
 
   #failureOf(error: unknown): AwsFailure {
-    return failureOf(error, shownTarget(this.#service, this.#settings.target))
+    return failureOf(error, targetName(this.#service, this.#settings.target))
   }
 
   #isRetried(failure: AwsFailure, attempt: number, options: CallOptions & { passedMs: number }): boolean {

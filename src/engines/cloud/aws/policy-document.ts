@@ -5,7 +5,7 @@ import { isObject, type JsonObject } from '../../framework/fields.ts'
 export const DOCUMENT_LENGTH_MAX = 2048
 
 /** Removes white space outside of strings. Undefined for a text that is not a JSON object. */
-export function compacted(text: string): string | undefined {
+export function compactJson(text: string): string | undefined {
   try {
     if (!isObject(JSON.parse(text))) return undefined
   } catch {

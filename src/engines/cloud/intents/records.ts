@@ -106,7 +106,7 @@ export function accountOf(role: Pick<StaticRole, 'assumeRoleArn' | 'assumeRoleSe
   return account
 }
 
-export function shownStatic(role: StaticRole): Record<string, unknown> {
+export function staticRoleResponse(role: StaticRole): Record<string, unknown> {
   return {
     assume_role_arn: role.assumeRoleArn,
     assume_role_session_name: role.assumeRoleSessionName,

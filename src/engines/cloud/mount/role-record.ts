@@ -62,7 +62,7 @@ export function newRole(name: string): CloudRole {
   }
 }
 
-export function shownRole(role: CloudRole): Record<string, unknown> {
+export function roleResponse(role: CloudRole): Record<string, unknown> {
   return {
     credential_type: role.types.join(','),
     policy_arns: role.policyArns,

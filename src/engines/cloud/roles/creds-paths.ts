@@ -37,7 +37,7 @@ async function credentials(credentialPath: CredentialPath, input: CredsInput, ca
   if (!role) throw new Rejection(400, `Role ${goQuote(input.name)} not found`)
   const { metrics } = CloudMount.of(call)
   try {
-    const reply = await issued(credentialPath, role, input, call)
+    const reply = await issueCredentials(credentialPath, role, input, call)
     metrics.add('credentials', role.name)
     return reply
   } catch (error) {
@@ -46,7 +46,7 @@ async function credentials(credentialPath: CredentialPath, input: CredsInput, ca
   }
 }
 
-async function issued(
+async function issueCredentials(
   credentialPath: CredentialPath,
   role: CloudRole,
   input: CredsInput,

@@ -36,11 +36,11 @@ export const orphanPaths: readonly Path[] = [
       return { data: { orphans: await orphans(call), ...(others.length > 0 && { elsewhere: others }) } }
     },
     async update({ forget_elsewhere: isForgetting, remove, usernames }, call): Promise<Reply> {
-      if (isForgetting) return { data: await forgotten(call) }
+      if (isForgetting) return { data: await forgetElsewhere(call) }
       const all = await orphans(call)
       const selected = usernames ? all.filter(({ username }) => usernames.includes(username)) : all
       if (!remove) return { data: { orphans: selected } }
-      return { data: await removed(selected, call) }
+      return { data: await removeOrphans(selected, call) }
     },
   }),
 ]
@@ -78,7 +78,7 @@ async function elsewhere(call: EngineCall) {
   })
 }
 
-async function forgotten(call: EngineCall): Promise<Record<string, unknown>> {
+async function forgetElsewhere(call: EngineCall): Promise<Record<string, unknown>> {
   const others = await elsewhere(call)
   const deletes = others.map((each) => each.path)
   if (deletes.length > 0) await call.storage.commit({ puts: [], deletes })
@@ -118,7 +118,7 @@ async function isOfMount(username: string, call: EngineCall): Promise<boolean> {
 }
 
 /** A failure does not prevent the removal of the others. */
-async function removed(selected: readonly Orphan[], call: EngineCall): Promise<Record<string, unknown>> {
+async function removeOrphans(selected: readonly Orphan[], call: EngineCall): Promise<Record<string, unknown>> {
   const { mount, signal, storage } = call
   const { iam } = CloudMount.of(call).aws
   const gone: string[] = []

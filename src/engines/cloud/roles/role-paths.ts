@@ -5,7 +5,7 @@ import { runSliced } from '../../../platform/sliced-work.ts'
 import { arnFault } from '../aws/account.ts'
 import { goQuote } from '../templates/template-functions.ts'
 import { checkName } from '../aws/entries.ts'
-import { compacted } from '../aws/policy-document.ts'
+import { compactJson } from '../aws/policy-document.ts'
 import { roleFaults } from './role-validation.ts'
 import {
   CREDENTIAL_TYPES,
@@ -13,7 +13,7 @@ import {
   newRole,
   type CloudRole,
   roles,
-  shownRole,
+  roleResponse,
 } from '../mount/role-record.ts'
 
 const LEGACY_WARNING = 'Detected use of legacy role or policy parameter. Please upgrade to use the new parameters.'
@@ -54,31 +54,31 @@ export const rolePaths: readonly Path[] = [
     pattern: 'roles/:name',
     summary: 'Read, write or delete a role',
     fields: FIELDS,
-    exists: ({ name }, call) => pending(name, call) !== undefined,
+    exists: ({ name }, call) => pendingRole(name, call) !== undefined,
     read({ name }, { mount, storage }) {
       checkName(name)
       const role = roles.read((each) => storage.get(each), mount, name)
-      return role && { data: shownRole(role) }
+      return role && { data: roleResponse(role) }
     },
     update: write,
     delete({ name }, call) {
       checkName(name)
-      if (!pending(name, call)) throw new Rejection(404)
+      if (!pendingRole(name, call)) throw new Rejection(404)
       return { batch: { puts: [], deletes: [roles.path(call.mount, name)] } }
     },
   }),
 ]
 
-function pending(name: string, { mount, storage }: EngineCall): CloudRole | undefined {
+function pendingRole(name: string, { mount, storage }: EngineCall): CloudRole | undefined {
   return roles.read((each) => storage.pending(each), mount, name)
 }
 
 function write(input: RoleInput, call: EngineCall): Reply {
   checkName(input.name)
-  const before = pending(input.name, call) ?? newRole(input.name)
+  const before = pendingRole(input.name, call) ?? newRole(input.name)
   const isLegacy = input.policy !== undefined || input.arn !== undefined
   const warnings: string[] = []
-  const role = isLegacy ? legacyRole(input) : changed(before, input)
+  const role = isLegacy ? legacyRole(input) : changedRole(before, input)
   if (before.invalidData !== '') warnings.push(`Invalid data of ${goQuote(before.invalidData)} cleared out of role`)
   if (isLegacy) warnings.push(LEGACY_WARNING)
   const faults = role.types.length > 1 ? [] : role.invalidData === '' ? roleFaults(role) : []
@@ -101,9 +101,9 @@ function recordOf(map: ReadonlyMap<string, string>): Record<string, string> {
 }
 
 /** Fields that are not given keep their values. */
-function changed(before: CloudRole, input: RoleInput): CloudRole {
+function changedRole(before: CloudRole, input: RoleInput): CloudRole {
   const given = input.policy_document ?? before.policyDocument
-  const document = given === '' ? '' : compacted(given)
+  const document = given === '' ? '' : compactJson(given)
   if (document === undefined) throw new Rejection(400, `cannot parse policy document: ${goQuote(shortened(given))}`)
   const { iam_tags: iamTags, session_tags: sessionTags } = input
   return {
@@ -164,7 +164,7 @@ function legacyRole(input: RoleInput): CloudRole {
   if (arnFault(given, 'role') === undefined) return { ...base, types: ['assumed_role'], roleArns: [given] }
   if (arnFault(given, 'policy') === undefined) return { ...base, types: ['iam_user'], policyArns: [given] }
   if (arn !== undefined || given.startsWith('arn:')) throw new Rejection(400, foreignArn(given))
-  const document = compacted(data)
+  const document = compactJson(data)
   if (document === undefined) throw new Rejection(400, `unable to parse supplied data: ${goQuote(shortened(data))}`)
   return { ...base, types: ['iam_user', 'federation_token'], policyDocument: document }
 }

@@ -73,7 +73,7 @@ function policyFaults(role: CloudRole, type: CredentialType): string[] {
   }
   for (const arn of policyArns ?? []) {
     const fault = arnFault(arn, 'policy')
-    if (fault !== undefined) faults.push(`invalid policy_arns parameter: ${shown(arn)}: ${fault}`)
+    if (fault !== undefined) faults.push(`invalid policy_arns parameter: ${truncated(arn)}: ${fault}`)
   }
   if ((policyArns ?? []).length > POLICY_ARNS_MAX) faults.push(`policy_arns has more than ${POLICY_ARNS_MAX} ARNs`)
   if ((iamGroups ?? []).length > POLICY_ARNS_MAX) faults.push(`iam_groups has more than ${POLICY_ARNS_MAX} groups`)
@@ -98,7 +98,7 @@ function assumedFaults({ externalId, roleArns, sessionTags }: CloudRole, type: C
   if (arns.length > LIST_LENGTH_MAX) faults.push(`role_arns has more than ${LIST_LENGTH_MAX} ARNs`)
   for (const arn of arns) {
     const fault = arnFault(arn, 'role')
-    if (fault !== undefined) faults.push(`invalid role_arns parameter: ${shown(arn)}: ${fault}`)
+    if (fault !== undefined) faults.push(`invalid role_arns parameter: ${truncated(arn)}: ${fault}`)
   }
   if (!isAssumed && Object.keys(sessionTags ?? {}).length > 0) {
     faults.push("cannot supply session_tags when credential_type isn't assumed_role")
@@ -123,6 +123,6 @@ function tagFaults(field: string, tags: Readonly<Record<string, string>> | null)
 }
 
 /** Truncates a value for an error. */
-function shown(text: string): string {
+function truncated(text: string): string {
   return text.length > 100 ? `${text.slice(0, 100)}…` : text
 }

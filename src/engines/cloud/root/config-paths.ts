@@ -55,7 +55,7 @@ export const rootPaths: readonly Path[] = [
     exists: (_input, { storage }) => rootOf((each) => storage.pending(each)) !== undefined,
     read(_input, { storage }) {
       const config = rootOf((each) => storage.get(each))
-      return config && { data: shown(config) }
+      return config && { data: configResponse(config) }
     },
     update(input, call) {
       const config = changedConfig(input, call)
@@ -68,7 +68,7 @@ export const rootPaths: readonly Path[] = [
 /** The configuration after a write. Throws a Rejection (400) for conflicting settings. */
 function changedConfig(input: RootInput, { nowMs, storage }: EngineCall): RootConfig {
   checkPair(input)
-  const config = changed(rootOf((each) => storage.pending(each)) ?? NO_ROOT, input, nowMs)
+  const config = withChanges(rootOf((each) => storage.pending(each)) ?? NO_ROOT, input, nowMs)
   check(config)
   return config
 }
@@ -85,7 +85,7 @@ async function writeFederated(input: RootInput, call: EngineCall): Promise<Reply
 }
 
 /** The values of a record whose fields were given. */
-function changed(before: RootConfig, input: RootInput, nowMs: number): RootConfig {
+function withChanges(before: RootConfig, input: RootInput, nowMs: number): RootConfig {
   const template = input.username_template === '' ? DEFAULT_TEMPLATE : input.username_template
   const isKeyNew = input.access_key !== undefined && input.access_key !== before.accessKey
   return {
@@ -165,7 +165,7 @@ function checkEndpoint(field: string, endpoint: string): void {
   throw new Rejection(400, `'${field}' is not a URL: expected https://host[:port]`)
 }
 
-function shown(config: RootConfig): Record<string, unknown> {
+function configResponse(config: RootConfig): Record<string, unknown> {
   return {
     access_key: config.accessKey,
     region: config.region,

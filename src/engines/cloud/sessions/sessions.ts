@@ -7,7 +7,7 @@ import { goQuote } from '../templates/template-functions.ts'
 import { groupPolicies } from '../aws/group-policies.ts'
 import { mergedPolicies, PolicyMergeError } from '../aws/policy-document.ts'
 import type { CloudRole } from '../mount/role-record.ts'
-import { normalised, usernameOf } from '../templates/username.ts'
+import { normalizeName, usernameOf } from '../templates/username.ts'
 
 const DEFAULT_TTL_SECONDS = 3600
 const SESSION_NAME_MAX = 64
@@ -68,7 +68,7 @@ export function assumeRequest(
   call: EngineCall,
 ) {
   const { aws } = CloudMount.of(call)
-  const given = normalised(input.role_session_name ?? '').slice(0, SESSION_NAME_MAX)
+  const given = normalizeName(input.role_session_name ?? '').slice(0, SESSION_NAME_MAX)
   const name = given === '' ? usernameOf(aws.config.usernameTemplate, 'IAM', namesOf(role, call)) : given
   const Tags = Object.entries(role.sessionTags ?? {}).map(([Key, Value]) => ({ Key, Value }))
   return {

@@ -7,7 +7,7 @@ import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
 import { deleteKey } from '../intents/key-intent.ts'
 import { checkName } from '../aws/entries.ts'
-import { accountOf, shownStatic, type StaticRole, staticRoles } from '../intents/records.ts'
+import { accountOf, staticRoleResponse, type StaticRole, staticRoles } from '../intents/records.ts'
 import { rotateStaticRole, StaticSchedule, userIdOf } from './static-rotation.ts'
 
 const PERIOD_MIN_SECONDS = 60
@@ -38,11 +38,11 @@ export const staticPaths: readonly Path[] = [
     pattern: 'static-roles/:name',
     summary: 'Read, write or delete a static role',
     fields: FIELDS,
-    exists: ({ name }, call) => pending(name, call) !== undefined,
+    exists: ({ name }, call) => pendingRole(name, call) !== undefined,
     read({ name }, { mount, storage }) {
       checkName(name)
       const role = staticRoles.read((each) => storage.get(each), mount, name)
-      return role && { data: shownStatic(role) }
+      return role && { data: staticRoleResponse(role) }
     },
     update: (input, call) => exclusively(input.name, call, () => write(input, call)),
     delete: ({ name }, call) => exclusively(name, call, () => remove(name, call)),
@@ -61,7 +61,7 @@ export const staticPaths: readonly Path[] = [
   }),
 ]
 
-function pending(name: string, { mount, storage }: EngineCall): StaticRole | undefined {
+function pendingRole(name: string, { mount, storage }: EngineCall): StaticRole | undefined {
   return staticRoles.read((each) => storage.pending(each), mount, name)
 }
 
@@ -132,12 +132,12 @@ async function checkSingleRole({ assumeRoleArn, name, username }: StaticRole, ca
 /** Rotates the key of a new role. For an existing role the rotation period starts again. */
 async function write(input: StaticInput, call: EngineCall): Promise<Reply> {
   const { mount, nowMs, signal, storage } = call
-  const before = pending(input.name, call)
+  const before = pendingRole(input.name, call)
   const role = changedRole(input, before)
   if (!before) {
     return CloudMount.of(call).exclusive(`static-user/${role.username}`, async () => {
       await checkSingleRole(role, call)
-      return { data: shownStatic(await rotateStaticRole(role, { mount, storage, nowMs, signal })) }
+      return { data: staticRoleResponse(await rotateStaticRole(role, { mount, storage, nowMs, signal })) }
     })
   }
   const isUserChanged = input.username !== undefined || role.assumeRoleArn !== before.assumeRoleArn
@@ -151,13 +151,13 @@ async function write(input: StaticInput, call: EngineCall): Promise<Reply> {
   }
   const next = { ...role, expiresAtMs: nowMs + role.periodSeconds * 1000 }
   await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [] })
-  return { data: shownStatic(next) }
+  return { data: staticRoleResponse(next) }
 }
 
 /** Deletes the keys in AWS first: if that fails, the role and its keys are still stored. */
 async function remove(name: string, call: EngineCall): Promise<undefined> {
   const { mount, signal, storage } = call
-  const role = pending(name, call)
+  const role = pendingRole(name, call)
   if (!role) return undefined
   try {
     const cloudMount = CloudMount.of(call)

@@ -34,7 +34,7 @@ function goType(value: Value): string {
 }
 
 /** The first bytes of a text, without a partial character at the end. */
-function cut(value: string, bytes: number): string {
+function truncateBytes(value: string, bytes: number): string {
   const all = Buffer.from(value)
   let end = Math.min(bytes, all.length)
   while (end > 0 && end < all.length && ((all[end] ?? 0) & 0xc0) === 0x80) end--
@@ -43,13 +43,13 @@ function cut(value: string, bytes: number): string {
 
 function truncate(maxBytes: number, value: string): string {
   if (maxBytes <= 0) throw new TemplateError(`max length must be > 0 but was ${maxBytes}`)
-  return cut(value, maxBytes)
+  return truncateBytes(value, maxBytes)
 }
 
 function truncateSha256(maxBytes: number, value: string): string {
   if (maxBytes <= 8) throw new TemplateError(`max length must be > 8 but was ${maxBytes}`)
   if (Buffer.byteLength(value) <= maxBytes) return value
-  const kept = cut(value, maxBytes - 8)
+  const kept = truncateBytes(value, maxBytes - 8)
   return kept + sha256(value.slice(kept.length)).slice(0, 8)
 }
 
@@ -98,7 +98,7 @@ function printed(verb: string, value: Value, precision = ''): string {
     case 'v':
       return shown
     case 's':
-      return typeof value === 'string' ? (precision === '' ? value : cut(value, Number(precision))) : wrong
+      return typeof value === 'string' ? (precision === '' ? value : truncateBytes(value, Number(precision))) : wrong
     case 'q':
       return typeof value === 'string' ? goQuote(value) : wrong
     case 'd':

@@ -9,7 +9,7 @@ export type NameKind = 'IAM' | 'STS'
 const LENGTH_MAX: Readonly<Record<NameKind, number>> = { IAM: 64, STS: 32 }
 
 /** Replaces characters that IAM does not accept. */
-export function normalised(text: string): string {
+export function normalizeName(text: string): string {
   return text.replace(/[^a-zA-Z0-9+=,.@_-]/g, '_')
 }
 
@@ -21,7 +21,7 @@ export function usernameOf(
 ): string {
   const data =
     kind === 'IAM'
-      ? { Type: kind, DisplayName: normalised(displayName), PolicyName: normalised(policyName) }
+      ? { Type: kind, DisplayName: normalizeName(displayName), PolicyName: normalizeName(policyName) }
       : { Type: kind, DisplayName: '', PolicyName: '' }
   let name: string
   try {

@@ -3,7 +3,7 @@ import { type EngineCall, type EngineVerb, type Path, Rejection, type Reply } fr
 import { anything, boolean, duration, inPath, integer, signedDuration } from '../../framework/fields.ts'
 import { customMetadata, patchedMetadata } from '../store/custom-metadata.ts'
 import { detailedList, detailedScan, list, LIST_FIELDS, scan } from '../store/listing.ts'
-import { durationText, freshRecord, type KeyRecord, shownRecord } from '../store/record.ts'
+import { durationText, newRecord, type KeyRecord, metadataResponse } from '../store/record.ts'
 import { kvPath } from '../store/rights.ts'
 import { SecretWriter, pendingSecrets, SecretReader } from '../store/secrets.ts'
 
@@ -58,7 +58,7 @@ function warnings(secrets: SecretReader, given: MetadataInput): string[] {
   ]
 }
 
-function changed(before: KeyRecord, given: MetadataInput, custom: KeyRecord['custom'], nowMs: number): KeyRecord {
+function changedRecord(before: KeyRecord, given: MetadataInput, custom: KeyRecord['custom'], nowMs: number): KeyRecord {
   return {
     ...before,
     maxVersions: given.max_versions ?? before.maxVersions,
@@ -87,7 +87,7 @@ function writeMetadata(input: MetadataInput & { readonly path: string }, call: E
   checkMetadataCas(secrets, before, input.metadata_cas)
   const isNamed = Object.hasOwn(call.data, 'custom_metadata')
   const custom = isNamed ? customMetadata(input.custom_metadata) : (before?.custom ?? null)
-  const record = changed(before ?? freshRecord(input.path, call.nowMs), input, custom, call.nowMs)
+  const record = changedRecord(before ?? newRecord(input.path, call.nowMs), input, custom, call.nowMs)
   secrets.putSettings(record, !before, 'update')
   return reply(secrets, input)
 }
@@ -104,7 +104,7 @@ function patchMetadata(input: MetadataInput & { readonly path: string }, call: E
   // Null resets a setting, except a duration, which it leaves unchanged.
   const isUnchanged = call.data['delete_version_after'] === null
   const given = isUnchanged ? { ...input, delete_version_after: undefined } : input
-  secrets.putSettings(changed(before, given, custom, call.nowMs), false, 'patch')
+  secrets.putSettings(changedRecord(before, given, custom, call.nowMs), false, 'patch')
   return reply(secrets, input)
 }
 
@@ -136,7 +136,7 @@ export const metadataPaths: readonly Path[] = [
     exists: ({ path: name }, call) => pendingSecrets(call).record(name) !== undefined,
     read({ path: name }, call) {
       const record = new SecretReader(call).record(name)
-      return record && { data: shownRecord(record) }
+      return record && { data: metadataResponse(record) }
     },
     update: writeMetadata,
     patch: patchMetadata,

@@ -23,7 +23,7 @@ interface SearchInput {
   readonly limit: number
 }
 
-function shown(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: number): Record<string, unknown> {
+function searchResult(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: number): Record<string, unknown> {
   const newest = record.versions.get(record.current)
   return {
     path: name,
@@ -53,7 +53,7 @@ function* search(input: SearchInput, call: EngineCall): SlicedWork<Reply> {
     if (!hasMetadata && pairs.length > 0) return 1
     const record = secrets.record(whole)
     if (record && pairs.every(([key, value]) => fits(record, key, value))) {
-      found.push(shown(whole, record, hasMetadata, secrets.nowMs))
+      found.push(searchResult(whole, record, hasMetadata, secrets.nowMs))
     }
     return RECORD_COST
   })

@@ -61,10 +61,10 @@ function* exportTree(input: ExportInput, call: EngineCall): SlicedWork<Reply> {
     found.push([name, { data: parseExact(json), ...(hasMetadata && { custom_metadata: record?.custom ?? null }) }])
     return RECORD_COST + json.length / BYTES_PER_UNIT
   })
-  return exported(found, { hidden, withoutMetadata }, isMore ? next : null)
+  return exportReply(found, { hidden, withoutMetadata }, isMore ? next : null)
 }
 
-function exported(
+function exportReply(
   found: readonly (readonly [string, unknown])[],
   { hidden, withoutMetadata }: { readonly hidden: number; readonly withoutMetadata: number },
   next: string | null,

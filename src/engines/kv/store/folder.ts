@@ -134,22 +134,22 @@ export function addTo(path: string, changes: BatchBuilder, name: string): boolea
     return false
   }
   if ('names' in base && base.names.length < RECENT_NAMES_MAX) {
-    changes.put(path, bases.bytes({ names: merged(base.names, [name]) }))
+    changes.put(path, bases.bytes({ names: mergeNames(base.names, [name]) }))
     return true
   }
-  const recent = merged(namesAt(read, recentPath(path)), [name])
+  const recent = mergeNames(namesAt(read, recentPath(path)), [name])
   if (recent.length < RECENT_NAMES_MAX) {
     changes.put(recentPath(path), lists.bytes(recent))
     return true
   }
   changes.delete(recentPath(path))
-  if ('names' in base) setNames(path, changes, merged(base.names, recent))
+  if ('names' in base) setNames(path, changes, mergeNames(base.names, recent))
   else addToPages(path, changes, base, recent)
   return true
 }
 
 /** Merges two sorted lists without common names. */
-function merged(names: Names, more: Names): Names {
+function mergeNames(names: Names, more: Names): Names {
   const all: string[] = []
   let from = 0
   for (const name of more) {
@@ -188,7 +188,7 @@ function addToPages(path: string, changes: BatchBuilder, base: PagedFolder, name
       pages.push([first, id])
       return
     }
-    const all = merged(
+    const all = mergeNames(
       namesAt((entry) => changes.get(entry), pagePath(path, id)),
       more,
     )

@@ -3,7 +3,7 @@ import type { EngineCall, HandlerResult, Reply } from '../../framework/engine.ts
 import { boolean, inPath, integer, text } from '../../framework/fields.ts'
 import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { eachBelow, eachIn } from './names.ts'
-import { type KeyRecord, shownRecord } from './record.ts'
+import { type KeyRecord, metadataResponse } from './record.ts'
 import { isMetadataForbidden } from './rights.ts'
 import { SecretReader } from './secrets.ts'
 
@@ -133,7 +133,7 @@ function* detailed(each: typeof eachIn, input: FolderListInput, call: EngineCall
   yield* eachVisible(each, input, call, (key) => {
     const isShown = !key.endsWith('/') && !isMetadataForbidden(call, folder + key)
     const record = isShown ? secrets.record(folder + key) : undefined
-    infos.push([key, record ? shownRecord(record) : {}])
+    infos.push([key, record ? metadataResponse(record) : {}])
     return FILTER_COST + RECORD_COST + (record ? record.versions.size : 0)
   })
   return { data: { keys: infos.map(([key]) => key), key_info: Object.fromEntries(infos) } }

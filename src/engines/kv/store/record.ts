@@ -84,7 +84,7 @@ type Encoded = [
   actors: Actor[],
 ]
 
-export function freshRecord(name: string, nowMs: number): KeyRecord {
+export function newRecord(name: string, nowMs: number): KeyRecord {
   return {
     name,
     current: 0,
@@ -227,7 +227,7 @@ export function durationText(seconds: number): string {
 }
 
 /** The metadata of a secret in responses. */
-export function shownRecord(record: KeyRecord): Record<string, unknown> {
+export function metadataResponse(record: KeyRecord): Record<string, unknown> {
   const versions = [...record.versions].map(
     ([number, { createdAtMs, createdBy, deletedAtMs, deletedBy, destroyed }]) => {
       const times = { created_time: timeText(createdAtMs), deletion_time: timeText(deletedAtMs) }

@@ -10,7 +10,7 @@ import { addName, hashedName, isNamed, removeName } from './names.ts'
 import {
   type Actor,
   type ChangeKind,
-  freshRecord,
+  newRecord,
   isDeleted,
   type KeyRecord,
   records,
@@ -211,7 +211,7 @@ export class SecretWriter extends PendingSecretReader {
   /** Adds a version with this JSON text and prunes old ones. Returns the new record. */
   addVersion(name: string, before: KeyRecord | undefined, data: string, operation: 'update' | 'patch'): KeyRecord {
     const { config, nowMs } = this
-    const known = before ?? freshRecord(name, nowMs)
+    const known = before ?? newRecord(name, nowMs)
     const current = known.current + 1
     const createdBy = this.#actor(before ? operation : 'create')
     const deletedAtMs = this.#deletionTime(config, known)
@@ -244,7 +244,7 @@ export class SecretWriter extends PendingSecretReader {
     const before = this.record(name)
     const createdBy = this.#actor(before ? 'update' : 'create')
     const version = { createdAtMs: this.nowMs, deletedAtMs: 0, destroyed: false, createdBy, deletedBy: null }
-    const record = { ...(before ?? freshRecord(name, this.nowMs)), current: 1, versions: new Map([[1, version]]) }
+    const record = { ...(before ?? newRecord(name, this.nowMs)), current: 1, versions: new Map([[1, version]]) }
     const newest = this.#putNewest(name, 1, data)
     if (before && before.newest === undefined && newest !== undefined) this.#changes.delete(this.blobPath(name, 1))
     this.#put({ ...record, updatedAtMs: this.nowMs, lastUpdatedBy: createdBy, newest }, 'write', !before)
