@@ -63,7 +63,6 @@ function listFault(statement: JsonObject, name: string, form: RegExp, what: stri
   return wrong === undefined ? undefined : `${JSON.stringify(wrong).slice(0, 80)} is neither ${what} nor *`
 }
 
-/** A policy that cannot be mergedPolicies. */
 export class PolicyMergeError extends Error {
   override readonly name = 'PolicyMergeError'
 }
