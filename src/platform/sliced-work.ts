@@ -21,7 +21,7 @@ export const FIRST_SLICE_UNITS = 256
 /** Bounds a slice on machines with a coarse clock. */
 const SLICE_UNITS_MAX = 4 * FIRST_SLICE_UNITS
 
-const slices = scheduler.line()
+const slices = scheduler.queue()
 
 /** Returns the result if the first slice completes the work, else a promise. Rejects with a Refusal (503) once `signal` aborts. */
 export function runSliced<T>(work: SlicedWork<T>, { signal }: { readonly signal: AbortSignal }): T | Promise<T> {
@@ -44,7 +44,7 @@ function runSlice<T>(work: SlicedWork<T>, isResumed: boolean): IteratorResult<nu
   for (let units = 0; next.done !== true; next = work.next(false)) {
     units += next.value
     if (units < FIRST_SLICE_UNITS) continue
-    if (units >= SLICE_UNITS_MAX || slices.hasWaiting || performance.now() >= endMs) return next
+    if (units >= SLICE_UNITS_MAX || slices.hasWork || performance.now() >= endMs) return next
   }
   return next
 }

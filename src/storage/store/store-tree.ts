@@ -2,7 +2,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { entryCrc } from '../sqlite/entry-crc.ts'
 import type { Leaf, MerkleTree, RebuildOptions, SubtreeReport, TreeProgress, TreeReport } from './replica.ts'
@@ -128,7 +128,7 @@ export class StoreTree implements MerkleTree {
     const leaves: Leaf[] = []
     let last = after
     while (leaves.length < limit) {
-      await giveWay()
+      await yieldIfDue()
       const most = Math.min(PATHS_AT_ONCE, limit - leaves.length)
       const paths = this.#parts.read(() => this.#paths.all(last, most)).map(({ path }) => String(path))
       for (const path of paths) {

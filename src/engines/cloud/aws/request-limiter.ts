@@ -14,7 +14,7 @@ export const CONCURRENT_REQUESTS_MAX = 50
 const IMMEDIATE_MAX = 2
 const PAUSE_MS = 1000
 
-const line = scheduler.line()
+const line = scheduler.queue()
 
 export class RequestLimiter {
   readonly #nowMs: () => number
