@@ -38,7 +38,7 @@ const ALONE: Readonly<Record<string, string>> = {
   'http/messages.test.ts': 'measures the memory of its process',
   'platform/log-once.test.ts': 'replaces the clock of its process',
   'secrets/token-uses-unwritten.test.ts': 'counts the unhandled rejections of its process',
-  'storage/store/store-threads.test.ts': 'looks at the threads that wait for a store',
+  'storage/store/store-worker-cache.test.ts': 'counts the idle workers of the process',
 }
 
 /** A file that takes longer than this has a process of its own, so that the last ones end together. */

@@ -3,8 +3,7 @@
  * give it are merged. A schema (`schema.ts`) is a record of these; reading it never stops at a fault, it collects them.
  */
 import { parseDurationMs } from '../platform/duration.ts'
-import { labelledBlocks } from './hcl.ts'
-import type { Entry, Node, ObjectNode, Position } from './hcl.ts'
+import { type Entry, labelledBlocks, type Node, type ObjectNode, type Position } from './hcl.ts'
 import { nearestName } from './nearest-name.ts'
 
 /** Where a setting was given: in a file, or by a flag of the command line, which has no lines. */

@@ -8,8 +8,19 @@
  * the first fault: what follows one is guesswork. Checking what the tree means is left to others (`fields.ts`, policies).
  */
 import { parseJson } from './json.ts'
-import { DEPTH_MAX, HclError, numberNode, Source } from './tree.ts'
-import type { Entry, Label, ListNode, Node, ObjectNode, Position, StringNode } from './tree.ts'
+import {
+  DEPTH_MAX,
+  type Entry,
+  HclError,
+  type Label,
+  type ListNode,
+  type Node,
+  numberNode,
+  type ObjectNode,
+  type Position,
+  Source,
+  type StringNode,
+} from './tree.ts'
 
 export { HclError, parseJson }
 export type { Entry, Label, ListNode, Node, ObjectNode, Position, StringNode } from './tree.ts'

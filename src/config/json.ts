@@ -2,8 +2,7 @@
  * JSON with positions, into the same tree as HCL. Node's own parser cannot serve: it loses places and repeated keys,
  * and its message quotes the text, which may hold a secret.
  */
-import { DEPTH_MAX, numberNode, Source } from './tree.ts'
-import type { Entry, Node, ObjectNode, StringNode } from './tree.ts'
+import { DEPTH_MAX, type Entry, type Node, numberNode, type ObjectNode, Source, type StringNode } from './tree.ts'
 
 const BLANKS = /[ \t\r\n]+/y
 // The control characters are the point: JSON forbids them inside a string.

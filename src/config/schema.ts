@@ -3,8 +3,7 @@
  * setting. What a setting is when nobody gives it, and which settings exclude each other, stands in `defaults.ts`.
  */
 import { isIP } from 'node:net'
-import { LEVELS } from '../platform/log.ts'
-import type { Level } from '../platform/log.ts'
+import { type Level, LEVELS } from '../platform/log.ts'
 import { isUuid } from '../platform/schema.ts'
 import {
   absolutePath,
@@ -12,6 +11,7 @@ import {
   boolean,
   choice,
   duration,
+  type Field,
   labelled,
   number,
   size,
@@ -19,7 +19,6 @@ import {
   textMap,
   texts,
 } from './fields.ts'
-import type { Field } from './fields.ts'
 import { isUserKey } from './nkey.ts'
 
 export type RawOf<F> = F extends Field<infer Raw> ? Raw : never

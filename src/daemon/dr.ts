@@ -3,7 +3,7 @@
  * closes and opens with the role, and the endpoints that change it.
  */
 import type { Barrier } from '../storage/barrier/barrier.ts'
-import { KEYRING_PATH } from '../storage/barrier/ring-entry.ts'
+import { KEYRING_PATH } from '../storage/barrier/keyring.ts'
 import type { Config } from '../config/load.ts'
 import { writeAddress } from './files.ts'
 import { unwrapAt } from './unwrap.ts'

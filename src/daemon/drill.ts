@@ -13,7 +13,7 @@
 import { mkdirSync, rmSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { Barrier } from '../storage/barrier/barrier.ts'
-import { sealSettings } from '../storage/seal/seal-static.ts'
+import { sealSettings } from '../storage/seal/static-key.ts'
 import { Seal } from '../storage/seal/seal.ts'
 import { decodeShare } from '../storage/seal/shares.ts'
 import type { Drill, DrillOptions } from '../cli/framework/parts.ts'
@@ -32,7 +32,7 @@ import { SecretsCore } from '../secrets/core.ts'
 import { READ_VERBS } from '../secrets/request/core-endpoints.ts'
 import { secretsOperations } from '../secrets/request/operations.ts'
 import { nobody } from '../secrets/policies/policy.ts'
-import { copyDatabase, type CopyNeed, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
+import { copyDatabase, type CopySpace, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
 import { SqliteStore } from '../storage/store/store.ts'
 
 const DIRECTORY = 'outpost-drill'
@@ -77,7 +77,7 @@ interface DrillParts extends Omit<DrillOptions, 'config'> {
 class ServerDrill implements Drill {
   readonly directory: string
   readonly removedLeftover: boolean
-  readonly space: CopyNeed
+  readonly space: CopySpace
   readonly #parts: DrillParts
   readonly #path: string
   readonly #undo = new AsyncDisposableStack()
@@ -162,8 +162,7 @@ class ServerDrill implements Drill {
     this.#undo.defer(() => core.seal())
     this.#opened = { barrier, seal, core }
     if (seal.config.type === 'shamir') return seal.config.threshold
-    if (!(await seal.openUnattended()))
-      throw new Fault(`the copy does not open with the machine's key: ${seal.nextStep}`)
+    if (!(await seal.autoUnseal())) throw new Fault(`the copy does not open with the machine's key: ${seal.nextStep}`)
     return 0
   }
 

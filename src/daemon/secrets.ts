@@ -5,9 +5,9 @@
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Barrier } from '../storage/barrier/barrier.ts'
-import { EntriesChanged, RolledBack } from '../storage/barrier/entry-set.ts'
+import { EntrySetMismatch, RollbackError } from '../storage/barrier/entry-set.ts'
 import { KEY_BYTES } from '../storage/barrier/keyring.ts'
-import { sealSettings } from '../storage/seal/seal-static.ts'
+import { sealSettings } from '../storage/seal/static-key.ts'
 import { Seal } from '../storage/seal/seal.ts'
 import type { Config } from '../config/load.ts'
 import { coreEngines, ownEngines } from './engines.ts'
@@ -84,7 +84,7 @@ export class SecretsRoom {
     begun.defer(() => room.replication.close())
     await room.replication.open(room.core)
     if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
-    begun.defer(() => room.#seen.note())
+    begun.defer(() => room.#seen.write())
     begun.defer(() => room.core.seal())
     begun.defer(() => room.core.saveAuditHeads())
     begun.defer(() => room.#rest())
@@ -98,7 +98,7 @@ export class SecretsRoom {
     const { type, settings } = config.server.seal
     const barrier = new Barrier(store)
     barrier.onFound = (error) => {
-      const which = error instanceof RolledBack ? { entry: error.path, kind: error.kind } : {}
+      const which = error instanceof RollbackError ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
       this.replication.repair()
     }
@@ -179,7 +179,7 @@ export class SecretsRoom {
       await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
-      if (!(error instanceof Refusal) || error instanceof EntriesChanged) throw error
+      if (!(error instanceof Refusal) || error instanceof EntrySetMismatch) throw error
       // Its entries are those of its primary, and so are the key shares.
       if (this.core.isSecondary) return false
       const instead = 'start without -dev, or with another -data-dir'
@@ -196,7 +196,7 @@ export class SecretsRoom {
   async #tick(said = ''): Promise<void> {
     let why = ''
     try {
-      if (await this.#seal.openUnattended()) {
+      if (await this.#seal.autoUnseal()) {
         await this.core.activateOrSeal()
         for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
       }
@@ -208,7 +208,7 @@ export class SecretsRoom {
           error: why,
         })
     }
-    void this.#seen.note()
+    void this.#seen.write()
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()

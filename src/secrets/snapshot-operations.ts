@@ -271,7 +271,7 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
           check()
           return replace()
         }
-        const options = { force, signal: call.signal, inTurn, onReplaced: () => core.suspend() }
+        const options = { force, signal: call.signal, withLock: inTurn, onReplaced: () => core.suspend() }
         try {
           await accounted(account, async () => {
             if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
@@ -349,7 +349,7 @@ const beginning = handle(
             signal: call.signal,
             requires: KEY_PATHS,
             inTurn: (replace) =>
-              seal.inTurn(async () => {
+              seal.withLock(async () => {
                 refuseInitialised()
                 await replace()
                 // Durable before the answer; the devices of the snapshot record it when the core opens.

@@ -158,7 +158,7 @@ test('the database is moved away and back: refused meanwhile, and nothing is los
   await eventually(async () => {
     const { status, text } = await victim.write('other')
     assert.equal(status, 503)
-    return text.includes('is another file than the one that this server has open')
+    return text.includes('is not the file that this server has open')
   }, 'the other file is seen')
   renameSync(aside, database)
   await eventually(async () => (await victim.write('back')).status === 200, 'the same file is back')
@@ -247,11 +247,11 @@ test('the write-ahead log is cut: refused until the next start, which serves wha
   // The core does not find its own entries any more and seals itself, some time after the first refusal.
   await victim.refusesSince(
     performance.now(),
-    /the write-ahead log .* was cut.*what was written last may be lost|Vault is sealed/,
+    /the write-ahead log .* was truncated.*the latest commits may be lost|Vault is sealed/,
   )
   // What was cut off does not come back with the length.
   truncateSync(wal, Math.max(before, statSync(wal).size))
-  await victim.saysSo(/was cut/)
+  await victim.saysSo(/was truncated/)
   assert.equal((await victim.write('never')).status, 503)
   await victim.stop()
   await victim.startHere()

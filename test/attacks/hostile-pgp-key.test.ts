@@ -6,9 +6,8 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import * as openpgp from 'openpgp'
-import { readPgpKey } from '../../src/storage/seal/pgp.ts'
-import { PgpWorker } from '../../src/storage/seal/pgp-worker.ts'
 import { Refusal } from '../../src/platform/errors.ts'
+import { PgpWorker, readPgpKey } from '../../src/storage/seal/pgp.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
 function base64(key: openpgp.PublicKey): string {

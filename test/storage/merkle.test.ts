@@ -7,8 +7,8 @@ import { test } from 'node:test'
 import { crc32 } from 'node:zlib'
 import { checkDatabase } from '../../src/storage/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/storage/snapshot/snapshot.ts'
-import { writeFact } from '../../src/storage/sqlite/facts.ts'
-import { KnownRoot } from '../../src/storage/sqlite/known-root.ts'
+import { writeFact } from '../../src/storage/sqlite/rows.ts'
+import { RootCache } from '../../src/storage/store/store-tree.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { leafBytes, leafOf, subpageOf } from '../../src/storage/merkle/tree.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -61,7 +61,7 @@ async function reopened(t: { after(end: () => Promise<void>): void }, path: stri
 test('the root is asked of the writer once as long as nothing changes, and is never older than the question', async () => {
   let [version, asked] = [0, 0]
   const { promise, resolve } = Promise.withResolvers<void>()
-  const known = new KnownRoot(
+  const known = new RootCache(
     async () => {
       asked++
       const of = version
@@ -103,11 +103,11 @@ test('a tree of an older version, with other leaves, is made anew at the start, 
   writeFact(database, 'tree', 'made')
   database.close()
   const store = await reopened(t, before.path)
-  await assert.rejects(() => store.tree.root(), /is being made/)
+  await assert.rejects(() => store.tree.root(), /is being built/)
   const failures: unknown[] = []
   await store.tree.resume((error) => failures.push(error))
   // Two turns of a thread are before it is made, and a start has gone on by then.
-  await assert.rejects(store.tree.pages(), /is being made/)
+  await assert.rejects(store.tree.pages(), /is being built/)
   // The look of `enable` is behind the one that was begun.
   await meanwhile(store.tree.enable(), () => store.commit({ puts: [put('a/7')], deletes: ['b'] }))
   assert.deepEqual(failures, [])
@@ -163,7 +163,7 @@ test('what is kept is what would be made: over commits, restarts, copies of a ki
     Promise.all(Array.from({ length: batches }, () => store.commit(randomBatch(random, 300))))
   await write(30)
   assert.equal(store.tree.isEnabled, false)
-  await assert.rejects(store.tree.root(), /no tree of hashes/)
+  await assert.rejects(store.tree.root(), /the Merkle tree is disabled/)
   // It is made while commits go on.
   await meanwhile(store.tree.enable(), () => write(3))
   const done: number[] = []
@@ -291,7 +291,7 @@ test('a damaged page of the tree is named, running or at the start, and written 
   // Notes that cannot be read: the tree is made anew before anybody is told of it.
   behindItsBack(store.path, 'UPDATE tree_changes SET crc = crc + 1')
   const third = await reopened(t, store.path)
-  await assert.rejects(third.tree.root(), /being made/)
+  await assert.rejects(third.tree.root(), /being built/)
   await third.tree.enable()
   assert.deepEqual(await findingsOf(third), [])
 })

@@ -101,13 +101,13 @@ const PROOFS: readonly Proof[] = [
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
   { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
   { says: 'was moved or removed while the server runs', in: 'attacks/displaced-database.test.ts' },
-  { says: 'what was written last may be lost', in: 'attacks/displaced-database.test.ts' },
+  { says: 'the latest commits may be lost', in: 'attacks/displaced-database.test.ts' },
   {
     says: 'is damaged',
     in: 'storage/store/damage.test.ts',
     lower: 'in a process the look at all entries after the start may find it first',
   },
-  { says: 'the database was changed: an entry that is needed here', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'the database was changed: a required entry', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
@@ -152,9 +152,7 @@ const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
     { says: 'too old', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_CLOCK },
     { says: 'too many callers', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_BUS },
   ],
-  'the database was changed: an entry that is needed here': [
-    { says: 'put back', in: 'attacks/rolled-back-entry.test.ts' },
-  ],
+  'the database was changed: a required entry': [{ says: 'put back', in: 'attacks/rolled-back-entry.test.ts' }],
 }
 
 /** The rows of all tables without their heads, but those of alerts. Throws for a row outside of its table, which is shown as text. */

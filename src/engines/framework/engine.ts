@@ -24,7 +24,7 @@
  * What can go wrong. A caller's mistake: throw a `Rejection` (or another `Refusal`), nothing is committed. Anything else that
  * is thrown is ours: the caller sees "internal error", the log has the rest.
  */
-import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
+import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { codeOfStatus, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { JsonText } from '../../platform/operation.ts'
@@ -242,7 +242,7 @@ export interface Reply {
   /** Below the engine's own prefix; durable before the answer goes out. */
   readonly batch?: Batch
   /** What the core's own engines write elsewhere, in the same commit. */
-  readonly parts?: readonly Part[]
+  readonly parts?: readonly CommitPart[]
   /** Called when all of it is durable, or has failed. */
   readonly landed?: () => void
 }

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { Barrier, WrongKey } from '../../../src/storage/barrier/barrier.ts'
-import { Storage, Tenure } from '../../../src/storage/barrier/storage.ts'
+import { Storage, ViewScope } from '../../../src/storage/barrier/storage.ts'
 import type { Batch } from '../../../src/storage/sqlite/batch.ts'
 import { SqliteStore, type StoreError } from '../../../src/storage/store/store.ts'
 import { MemoryStore } from '../../helpers/memory-store.ts'
@@ -103,7 +103,7 @@ test('sealing while a rotation is under way, and unsealing at once, knows the ri
 
 test('a storage removes everything below it, in commits of a bounded size, and what is beside stays', async () => {
   const { barrier } = await world()
-  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  const storage = new Storage(barrier, new ViewScope(), 'logical/1/')
   const puts = Array.from({ length: 1700 }, (_, at) => ({ path: `d${at % 7}/${at}`, value: Buffer.from('x') }))
   await storage.commit({ puts, deletes: [] })
   await barrier.commit(put('logical/10/thing', 'other'))

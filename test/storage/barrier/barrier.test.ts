@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { Barrier, WrongKey } from '../../../src/storage/barrier/barrier.ts'
-import { Storage, Tenure } from '../../../src/storage/barrier/storage.ts'
-import { entryCrc } from '../../../src/storage/sqlite/entry-crc.ts'
+import { Storage, ViewScope } from '../../../src/storage/barrier/storage.ts'
+import { entryCrc } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { poison } from '../../helpers/poison.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
@@ -102,7 +102,7 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
   }
   for (lie of planted) {
     assert.throws(() => lying.get('x/a'), /cannot be decrypted/)
-    assert.throws(() => lying.shown('x/a'), /cannot be decrypted/)
+    assert.throws(() => lying.getShared('x/a'), /cannot be decrypted/)
   }
   lie = original
   assert.equal(lying.get('x/a')?.toString(), 'one')
@@ -118,7 +118,7 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
 
 test('what is shared is the same until it changes, and nothing once it is sealed or did not come to be', async (t) => {
   const { path, barrier, rootKey } = await world(t)
-  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  const storage = new Storage(barrier, new ViewScope(), 'logical/1/')
   await storage.commit(put('a', 'one'))
   const first = storage.get('a')
   assert.equal(storage.get('a'), first)
@@ -145,7 +145,7 @@ test('what is shared is the same until it changes, and nothing once it is sealed
 
 test('a storage reaches only what is below it', async (t) => {
   const { barrier } = await world(t)
-  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  const storage = new Storage(barrier, new ViewScope(), 'logical/1/')
   await storage.commit(put('deep/thing', 'mine'))
   await barrier.commit(put('logical/2/thing', 'other'))
   assert.equal(storage.get('deep/thing')?.toString(), 'mine')
@@ -155,7 +155,7 @@ test('a storage reaches only what is below it', async (t) => {
   assert.equal(storage.get('../2/thing'), undefined)
   await storage.commit({ puts: [], deletes: ['deep/thing'] })
   assert.equal(storage.get('deep/thing'), undefined)
-  assert.throws(() => new Storage(barrier, new Tenure(), 'logical'), /slash/)
+  assert.throws(() => new Storage(barrier, new ViewScope(), 'logical'), /slash/)
 })
 
 const SEALED = { name: 'Refusal', code: 'sealed', message: 'Vault is sealed' }
@@ -164,24 +164,24 @@ function over(text: string): () => Error {
   return () => new Error(text)
 }
 
-test('a storage ends with its tenure, and what was lent of it too; what was lent ends alone', async (t) => {
+test('a storage ends with its viewScope, and what was lent of it too; what was lent ends alone', async (t) => {
   const { barrier } = await world(t)
-  const tenure = new Tenure()
-  const all = new Storage(barrier, tenure)
-  const [one, two] = [all.lend('logical/1/'), all.lend('logical/2/')]
+  const viewScope = new ViewScope()
+  const all = new Storage(barrier, viewScope)
+  const [one, two] = [all.createView('logical/1/'), all.createView('logical/2/')]
   const part = one.storage.below('deep/')
   await part.commit(put('thing', 'mine'), [{ path: 'bare', value: Buffer.alloc(0) }])
   assert.deepEqual(one.storage.paths(), ['deep/bare', 'deep/thing'], 'what is not encrypted is below the prefix, too')
   let told = 0
   const leave = one.storage.onCommit(() => told++)
-  one.tenure.retire(over('retired'))
+  one.viewScope.endFeed(over('retired'))
   assert.equal(told, 1, 'who waits is woken')
   assert.throws(() => part.history(0, 1, () => true), /retired/)
   await part.commit(put('thing', 'changed'))
   assert.deepEqual([told, part.get('thing')?.toString()], [2, 'changed'])
   leave()
   const last = part.commit(put('thing', 'last'))
-  await one.tenure.end(over('disabled'))
+  await one.viewScope.revoke(over('disabled'))
   assert.equal(barrier.get('logical/1/deep/thing')?.toString(), 'last', 'it was waited for')
   assert.deepEqual([(await last) > 0, told], [true, 2])
   for (const act of [() => part.get('thing'), () => part.pending('thing'), () => part.list(), () => part.paths()]) {
@@ -189,7 +189,7 @@ test('a storage ends with its tenure, and what was lent of it too; what was lent
   }
   await assert.rejects(part.commit(put('thing', 'late')), /disabled/)
   await two.storage.commit(put('thing', 'other'))
-  await tenure.end(over('sealed'))
+  await viewScope.revoke(over('sealed'))
   for (const each of [all, all.below('x/'), two.storage]) {
     assert.throws(() => each.get('thing'), /sealed/)
     assert.throws(() => each.history(0, 1, () => true), /sealed/)

@@ -1,11 +1,11 @@
 /** A server that stands by: its root key is proven and held, and nothing is read or written before it is wanted. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Rekey } from '../../../src/storage/seal/seal-rekey.ts'
+import { Rekey } from '../../../src/storage/seal/rekey.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { encrypt } from '../../../src/storage/barrier/cipher.ts'
 import { HeldKey } from '../../../src/storage/barrier/held-key.ts'
-import { KEYRING_PATH } from '../../../src/storage/barrier/ring-entry.ts'
+import { KEYRING_PATH } from '../../../src/storage/barrier/keyring.ts'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { asking, askingRecovery, FIRST, foreignShare, give, machineKey, sealWorld } from './seal-world.ts'
@@ -94,12 +94,12 @@ test('the machine’s key opens no barrier of a secondary either, and recovery s
   const settings = machineKey('key1')
   const { barrier, seal, store } = await sealWorld(t, settings)
   const { recoveryKeys } = await seal.initialise(askingRecovery(2, 2), FIRST)
-  assert.ok(await seal.openUnattended())
+  assert.ok(await seal.autoUnseal())
   const standing = new Barrier(store)
   const secondary = new Seal(store, standing, settings, { isSecondary: () => true })
-  assert.ok(await secondary.openUnattended())
+  assert.ok(await secondary.autoUnseal())
   assert.ok(standing.isSealed && standing.standby.isHeld)
-  const [proof] = secondary.proofs()
+  const [proof] = secondary.verifiers()
   assert.equal(proof?.matches(Buffer.alloc(32)), false)
   assert.equal(recoveryKeys.length, 2)
   assert.ok(standing.standby.isHeld, 'looking at the proof opens nothing')

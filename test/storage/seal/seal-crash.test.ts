@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
-import type { SealSettings } from '../../../src/storage/seal/seal-static.ts'
+import type { SealSettings } from '../../../src/storage/seal/static-key.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
@@ -161,7 +161,7 @@ test('rotate', async (t) => {
 
 async function unattended(store: SqliteStore, settings: SealSettings): Promise<boolean> {
   const barrier = new Barrier(store)
-  const isOpen = await new Seal(store, barrier, settings).openUnattended().catch(() => false)
+  const isOpen = await new Seal(store, barrier, settings).autoUnseal().catch(() => false)
   if (isOpen) assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
   return isOpen
 }

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { combine } from 'shamir-secret-sharing'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
-import { Rekey } from '../../../src/storage/seal/seal-rekey.ts'
+import { Rekey } from '../../../src/storage/seal/rekey.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { decodeShare } from '../../../src/storage/seal/shares.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
@@ -215,7 +215,7 @@ test('shares have the layout of stock tools: any three of those that a stock ser
 })
 
 test('no key and no share is in the database, in any form', async (t) => {
-  const world = await sealWorld(t, undefined, { answeredMs: 1 })
+  const world = await sealWorld(t, undefined, { responseMs: 1 })
   const secret = randomBytes(32)
   const known: Buffer[] = [Buffer.from(secret)]
   const { keys } = await world.seal.initialise(asking(1, 1), FIRST, secret)
@@ -271,7 +271,7 @@ test('a disk that fails leaves everything as it was', async (t) => {
     },
   }
   const barrier = new Barrier(store)
-  const seal = new Seal(store, barrier, SHAMIR, { answeredMs: 1 })
+  const seal = new Seal(store, barrier, SHAMIR, { responseMs: 1 })
   await assert.rejects(seal.initialise(asking(1, 1), FIRST), /no space/)
   assert.equal(seal.status.initialised, false)
   isFull = false

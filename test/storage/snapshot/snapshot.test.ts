@@ -13,7 +13,7 @@ import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { encodeMeta, MEMBERS, tarHeader } from '../../../src/storage/snapshot/format/snapshot-archive.ts'
-import type { Position } from '../../../src/storage/sqlite/log-row.ts'
+import type { CommitPosition } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
 import { Random } from '../../helpers/frames.ts'
@@ -49,7 +49,7 @@ async function saved(store: SqliteStore): Promise<Buffer> {
 const restored = (store: SqliteStore, bytes: Buffer, force = false) =>
   restoreSnapshot(store, Readable.from([bytes.subarray(0, 1000), bytes.subarray(1000)]), { force })
 
-const shown = ({ sequence, epoch, checksum }: Position) =>
+const shown = ({ sequence, epoch, checksum }: CommitPosition) =>
   `${sequence} ${epoch} ${Buffer.from(checksum).toString('hex')}`
 
 /** All that is replicated, as one text. */
@@ -135,7 +135,7 @@ test('what is no whole snapshot is refused before anything is changed', async (t
     if (!isPadding) cases.push([`byte ${at} of the archive`, gzipSync(changed, { level: 0 })])
   }
   for (const [name, damaged] of cases) {
-    await assert.rejects(restored(store, damaged), /no snapshot of outpost|the snapshot is damaged/, name)
+    await assert.rejects(restored(store, damaged), /not a snapshot of outpost|the snapshot is damaged/, name)
     assert.equal(store.get('since')?.value.length, 5, name)
   }
   assert.equal(contentsOf(store), contents)

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { encodeBatch } from '../../../src/storage/sqlite/batch.ts'
 import { openForWriting } from '../../../src/storage/sqlite/database.ts'
-import { Displaced, FileGuard } from '../../../src/storage/sqlite/file-guard.ts'
-import { LOG_LIMITS } from '../../../src/storage/sqlite/log-limits.ts'
+import { DisplacedFilesError, FileGuard } from '../../../src/storage/sqlite/file-guard.ts'
+import { LOG_LIMITS } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { Writer } from '../../../src/storage/store/writer.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
@@ -46,10 +46,10 @@ test('a log that is cut while a transaction is written: what was written behind 
   const { guard, wal, write } = opened(t)
   write()
   const written = statSync(wal).size
-  assert.throws(() => write(() => truncateSync(wal)), Displaced)
+  assert.throws(() => write(() => truncateSync(wal)), DisplacedFilesError)
   assert.ok(statSync(wal).size > written, 'its length alone tells nothing')
-  assert.equal(guard.look()?.isCut, true)
-  assert.throws(() => write(), /was cut while it was written/)
+  assert.equal(guard.inspect()?.isTruncated, true)
+  assert.throws(() => write(), /was truncated while it was written/)
   assert.equal(guard.empty(), false, 'a log with a hole is not put in its place')
 })
 
@@ -59,10 +59,10 @@ for (const bytes of [0, 32, 5000]) {
     write()
     const before = statSync(wal).size
     truncateSync(wal, bytes)
-    assert.throws(() => write(), /was cut: \d+ bytes are left of/)
+    assert.throws(() => write(), /was truncated to \d+ of/)
     assert.equal(statSync(wal).size, bytes)
     truncateSync(wal, before)
-    assert.equal(guard.look()?.isCut, true, 'its length does not bring back what it held')
+    assert.equal(guard.inspect()?.isTruncated, true, 'its length does not bring back what it held')
   })
 }
 
@@ -72,10 +72,10 @@ test('a log that the writer itself empties or begins anew is no fault', (t) => {
     // More than SQLite puts in its place by itself: then the log is written from its beginning again.
     for (let each = 0; each < 30; each++) write(undefined, 0, 300_000)
     assert.ok(statSync(wal).size > 4_000_000)
-    assert.equal(guard.look(), undefined)
+    assert.equal(guard.inspect(), undefined)
     assert.equal(guard.empty(), true)
     assert.equal(statSync(wal).size, 0)
-    assert.equal(guard.look(), undefined)
+    assert.equal(guard.inspect(), undefined)
   }
 })
 
@@ -83,10 +83,10 @@ test('a database that is cut is refused, and stays so', (t) => {
   const { guard, path, write } = opened(t)
   write()
   guard.empty()
-  assert.equal(guard.look(), undefined)
+  assert.equal(guard.inspect(), undefined)
   truncateSync(path, 4096)
-  assert.throws(() => write(), /the database .* was cut: 4096 bytes are left/)
-  assert.equal(guard.look()?.isCut, true)
+  assert.throws(() => write(), /the database .* was truncated to 4096 of/)
+  assert.equal(guard.inspect()?.isTruncated, true)
 })
 
 test('the whole directory is renamed and comes back', (t) => {
@@ -94,9 +94,9 @@ test('the whole directory is renamed and comes back', (t) => {
   write()
   renameSync(directory, `${directory}-aside`)
   assert.throws(() => write(), /was moved or removed/)
-  assert.equal(guard.lookAndSave()?.isCut, false)
+  assert.equal(guard.inspectAndSave()?.isTruncated, false)
   renameSync(`${directory}-aside`, directory)
-  assert.equal(guard.look(), undefined)
+  assert.equal(guard.inspect(), undefined)
   // A batch of the generation in which one was refused is dropped, as after any failure.
   assert.deepEqual(write(undefined, 0), [{ kind: 'dropped' }])
   assert.equal(write(undefined, 1)[0]?.kind, 'written')
@@ -113,10 +113,10 @@ test('a database behind a link: the log lies beside the file, and a link that le
     guard.close()
     database.close()
   })
-  assert.equal(guard.look(), undefined)
+  assert.equal(guard.inspect(), undefined)
   rmSync(link)
   symlinkSync('/dev/null', link)
-  assert.match(guard.look()?.text ?? '', /is another file/)
+  assert.match(guard.inspect()?.text ?? '', /is not the file/)
 })
 
 test('one who reads where the log was cut is told so, also before the writer has looked', async (t) => {
@@ -143,6 +143,6 @@ test('one who reads where the log was cut is told so, also before the writer has
   assert.ok(failures.length > 0)
   for (const failure of failures) {
     assert.ok(failure instanceof StoreError && failure.kind === 'displaced', String(failure))
-    assert.match(failure.message, /the write-ahead log .* was cut: 0 bytes are left of \d+/)
+    assert.match(failure.message, /the write-ahead log .* was truncated to 0 of \d+ bytes/)
   }
 })

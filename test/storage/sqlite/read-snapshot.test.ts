@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
-import { positionOf, writeBase } from '../../../src/storage/sqlite/log-row.ts'
+import { positionOf, writeBase } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 

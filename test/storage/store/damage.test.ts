@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
-import { takeForward } from '../../../src/storage/sqlite/database.ts'
+import { migrate } from '../../../src/storage/sqlite/database.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
 import { Random } from '../../helpers/frames.ts'
@@ -74,9 +74,9 @@ test('another file, another program’s, an empty one and a newer one are refuse
   raised.exec('PRAGMA user_version = 99')
   raised.close()
   const cases = [
-    [file('text.db'), /damaged \(it is not a database/],
-    [file('empty.db'), /damaged \(it is cut/],
-    [file('foreign.db'), /no database of outpost/],
+    [file('text.db'), /damaged \(no SQLite header/],
+    [file('empty.db'), /damaged \(the file is truncated/],
+    [file('foreign.db'), /not a database of outpost/],
     [newer, /newer version of outpost \(99\)/],
   ] as const
   for (const [path, expected] of cases) {
@@ -88,7 +88,7 @@ test('another file, another program’s, an empty one and a newer one are refuse
   const gone = await filled(t)
   rmSync(gone)
   writeFileSync(`${gone}-wal`, 'what was left')
-  await assert.rejects(SqliteStore.open(gone), /is gone and .*-wal is left/)
+  await assert.rejects(SqliteStore.open(gone), /is missing and .*-wal exists/)
   assert.ok(!existsSync(gone))
 })
 
@@ -141,7 +141,7 @@ test('a bit flipped in an entry is told by whoever reads it, and in the newest r
   assert.ok(store.get('d1/11'))
   await store.close()
   change('UPDATE log SET epoch = 9 WHERE sequence = 290')
-  await assert.rejects(SqliteStore.open(path), /damaged \(row 29[01] of its log/)
+  await assert.rejects(SqliteStore.open(path), /damaged \(the checksum of log row 29[01] does not match/)
 })
 
 test('a second process is refused while the first lives, and not after it was killed', async (t) => {
@@ -166,18 +166,18 @@ test('a database of an older version is taken forward, each step whole or not at
   t.after(() => database.close())
   const steps = ['CREATE TABLE a (x);', 'CREATE TABLE b (x); INSERT INTO a VALUES (1);']
   const version = () => database.prepare('PRAGMA user_version').get()?.['user_version']
-  takeForward(database, path, steps.slice(0, 1))
+  migrate(database, path, steps.slice(0, 1))
   assert.equal(version(), 1)
   assert.throws(
-    () => takeForward(database, path, [...steps.slice(0, 1), 'CREATE TABLE b (x); CREATE TABLE a (x);']),
+    () => migrate(database, path, [...steps.slice(0, 1), 'CREATE TABLE b (x); CREATE TABLE a (x);']),
     /already exists/,
   )
   assert.equal(version(), 1)
-  takeForward(database, path, steps)
-  takeForward(database, path, steps)
+  migrate(database, path, steps)
+  migrate(database, path, steps)
   assert.equal(version(), 2)
   assert.equal(database.prepare('SELECT count(*) AS count FROM a').get()?.['count'], 1)
-  assert.throws(() => takeForward(database, path, steps.slice(0, 1)), /newer version/)
+  assert.throws(() => migrate(database, path, steps.slice(0, 1)), /newer version/)
 })
 
 test('what was removed is in no file any more, once the store has come to rest', async (t) => {

@@ -79,10 +79,10 @@ function replayed(t: TestContext, path: string, orders: readonly ReplicaOrder[])
   })
   const tree = new TreeWriter(database, writer)
   const replica = new ReplicaWriter(database, writer)
-  tree.take({ do: 'keep' })
+  tree.execute({ do: 'keep' })
   for (const order of orders) {
     said = order.do
-    replica.take(order)
+    replica.execute(order)
   }
   database.close()
   return copies

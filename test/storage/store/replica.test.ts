@@ -6,7 +6,7 @@ import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 import { encodeBatch, HEAD_PATH } from '../../../src/storage/sqlite/batch.ts'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
-import { checksumOf, type LogRow } from '../../../src/storage/sqlite/log-row.ts'
+import { checksumOf, type LogRow } from '../../../src/storage/sqlite/rows.ts'
 import { NotChained } from '../../../src/storage/store/replica.ts'
 import { SeenPosition } from '../../../src/storage/store/seen-position.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
@@ -50,7 +50,7 @@ test('a replica takes rows, and its own batches, and no commit; a promoted one t
   await primary.setRole('fenced', 2)
   assert.throws(() => void primary.commit({ puts: [put('late')], deletes: [] }), isKind('fenced'))
   await primary.commit({ puts: [put('local/replication/state')], deletes: [] })
-  await assert.rejects(primary.applyRows(replica.rowsAfter(2, EVERY_ROW)), /no replica/)
+  await assert.rejects(primary.applyRows(replica.rowsAfter(2, EVERY_ROW)), /not a replica/)
 
   const path = primary.path
   await primary.close()
@@ -90,7 +90,7 @@ test('rows that do not follow, were changed or are local to a machine are refuse
   const local = { ...b, batch: encodeBatch({ puts: [put('local/replication/state', 'x')], deletes: [] }) }
   await assert.rejects(
     replica.applyRows([a, { ...local, checksum: checksumOf(local, a.checksum) }]),
-    /local to a machine/,
+    /sent local paths/,
   )
   assert.equal(replica.position().sequence, 0)
   assert.deepEqual(entriesOf(replica), [])
@@ -159,7 +159,7 @@ test('wipe leaves nothing but the state of replication, and the next start does 
     deletes: [],
   })
   await store.raiseEpoch(4)
-  await assert.rejects(store.wipe(), /no replica/)
+  await assert.rejects(store.wipe(), /not a replica/)
   await store.setRole('replica')
   assert.ok(store.get('a'))
   await store.wipe()
@@ -238,8 +238,8 @@ test('a repair takes entries as of one moment, and leaves alone what rows have c
   await ship(primary, replica)
   await replica.repairEntries(entries, missing, sequence)
   assert.deepEqual(entriesOf(replica), entriesOf(primary))
-  await assert.rejects(replica.repairEntries([{ ...put('a'), sequence: 5 }], [], 4), /newer than it says/)
-  await assert.rejects(replica.copyEntries(entries, []), /no copy has begun/)
+  await assert.rejects(replica.repairEntries([{ ...put('a'), sequence: 5 }], [], 4), /newer than the repair/)
+  await assert.rejects(replica.copyEntries(entries, []), /no copy is in progress/)
 })
 
 test('a repair as of before the base of the log is refused and changes nothing; as of the base it is made', async (t) => {
@@ -255,7 +255,7 @@ test('a repair as of before the base of the log is refused and changes nothing; 
   const old = { ...put('a', '3'), sequence: sequence - 1 }
   await assert.rejects(replica.repairEntries([old], [], sequence - 1), {
     name: 'NotChained',
-    message: `the log does not go back to ${sequence - 1}`,
+    message: `the log does not reach back to sequence ${sequence - 1}`,
   })
   await assert.rejects(replica.repairEntries([], ['a'], sequence - 1), NotChained)
   assert.deepEqual(entriesOf(replica), before)
@@ -291,10 +291,10 @@ test('of a copy that was never finished no snapshot is taken, and a restored one
   const file = join(dirname(primary.path), 'snapshot')
   await saveSnapshot(primary, createWriteStream(file))
   await replica.beginCopy(primary.position(), primary.clusterId)
-  await assert.rejects(restoreSnapshot(replica, createReadStream(file), { force: true }), /no primary/)
+  await assert.rejects(restoreSnapshot(replica, createReadStream(file), { force: true }), /not a primary/)
   await replica.setRole('own', 2)
   assert.equal(replica.isWhole, false)
-  await assert.rejects(saveSnapshot(replica, new PassThrough()), /being copied/)
+  await assert.rejects(saveSnapshot(replica, new PassThrough()), /initial sync .* is not complete/)
   await restoreSnapshot(replica, createReadStream(file), { force: true })
   assert.deepEqual([replica.isWhole, replica.get('a')?.value.length], [true, 1])
   const path = replica.path

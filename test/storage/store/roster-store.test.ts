@@ -76,7 +76,10 @@ test('on a full disk the roster is kept in memory, and the log says so', (t) => 
     assert.throws(() => writeFileSync(join(disk, 'ballast'), Buffer.alloc(1 << 17)), { code: 'ENOSPC' })
     const logger = keepingLogger()
     RosterDatabase.open(join(disk, 'roster.db'), logger).close()
-    assert.match(String(logger.lines[0]?.message), /no space left on the disk for the roster, it is kept in memory/)
+    assert.match(
+      String(logger.lines[0]?.message),
+      /no space left on the disk for the roster database, keeping it in memory/,
+    )
   } finally {
     // Lazily: SQLite's handle of the file that could not be made is closed when it is collected.
     spawnSync('umount', ['-l', disk])
@@ -95,7 +98,7 @@ test('rows that cannot be written stay, are said once, and are written as they a
   database.put('claim', 'with it', {})
   database.put('node', 'one', { at: 1 })
   database.put('node', 'two', { at: 1 })
-  const errors = () => logger.lines.filter(({ message }) => message === 'the roster cannot be written')
+  const errors = () => logger.lines.filter(({ message }) => message === 'roster database write failed')
   await nextTurn()
   assert.equal(errors().length, 1)
   assert.equal(

@@ -7,7 +7,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
 import { decodeBatch } from '../../../src/storage/sqlite/batch.ts'
-import { checksumOf } from '../../../src/storage/sqlite/log-row.ts'
+import { checksumOf } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { storeContract } from '../contract.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
-import { checksumOf } from '../../../src/storage/sqlite/log-row.ts'
+import { checksumOf } from '../../../src/storage/sqlite/rows.ts'
 
 test('a checksum is SHA-256 of the one before, three numbers of eight bytes, and the batch', () => {
   for (const bytes of [0, 1, 1400, 65_479, 65_480, 65_481, 200_000]) {

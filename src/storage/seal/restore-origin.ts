@@ -1,7 +1,6 @@
 /**
- * How the entries of a server came here, where no core could record it: a snapshot was restored into a server without any. The
- * note lies beside the entries until the core that opens next has recorded it. It belongs to this machine (`local/`), so no snapshot
- * has it, and it is not encrypted: while it is written no key is at hand.
+ * A note about the restore of a snapshot into an empty server, which no audit device could record. It is kept until the core that opens
+ * next has recorded it. It is a local entry, so it is in no snapshot, and not encrypted, because no key is available when it is written.
  */
 import * as v from 'valibot'
 import type { Store } from '../store/store.ts'
@@ -11,28 +10,28 @@ const PATH = 'local/origin'
 const originSchema = v.object({
   atMs: v.number(),
   requestId: v.string(),
-  /** Address of the caller; empty where none was seen. */
+  /** Address of the client; empty if unknown. */
   remote: v.string(),
 })
 
-export type Origin = v.InferOutput<typeof originSchema>
+export type RestoreOrigin = v.InferOutput<typeof originSchema>
 
-export class OriginNote {
+export class RestoreOriginNote {
   readonly #store: Store
 
   constructor(store: Store) {
     this.#store = store
   }
 
-  /** Undefined where there is none, or none that can be read. */
-  read(): Origin | undefined {
+  /** Undefined for a missing or malformed note. */
+  read(): RestoreOrigin | undefined {
     const value = this.#store.get(PATH)?.value
     const text = value === undefined ? '' : Buffer.from(value).toString('utf8')
     const note = v.safeParse(v.pipe(v.string(), v.parseJson(), originSchema), text)
     return note.success ? note.output : undefined
   }
 
-  async write(origin: Origin): Promise<void> {
+  async write(origin: RestoreOrigin): Promise<void> {
     await this.#store.commit({ puts: [{ path: PATH, value: Buffer.from(JSON.stringify(origin)) }], deletes: [] })
   }
 

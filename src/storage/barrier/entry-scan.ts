@@ -1,47 +1,45 @@
 /**
- * A look at all entries in the background, some at a time, from their first path to the last: whether each is in the state that the
- * entry set has of it, and whether any is missing. A read finds out about the entry that it reads; this finds what no
- * read asks for, and what a listing lacks.
+ * Scans all entries in the background in the order of their paths, some at a time, and compares each with the entry set. A read checks
+ * only the entry that it returns; the scan finds changed entries that are not read, and missing ones.
  *
- * Entries change meanwhile. What is queued for a path, in the database or not yet, is counted as the set has it; an entry that
- * comes or goes behind the place that has been reached is counted up or down.
+ * Entries change during the scan. A path with a queued change counts as the set has it. An entry that is added or deleted before the
+ * current position adjusts the count.
  */
 import type { Store } from '../store/store.ts'
 import { tailsOf } from './entry-set-load.ts'
-import { type EntrySet, isBound, RolledBack } from './entry-set.ts'
+import { type EntrySet, isBound, RollbackError } from './entry-set.ts'
 
-/** About a millisecond's work. */
-const ENTRIES_AT_ONCE = 200
+/** Takes about a millisecond. */
+const ENTRIES_PER_STEP = 200
 const PAUSE_MS = 5
 
-export interface Found {
-  readonly changed: readonly RolledBack[]
-  /** How many entries are missing. */
+export interface EntryScanResult {
+  readonly changed: readonly RollbackError[]
   readonly missing: number
 }
 
-/** Of those that are told one by one. */
+/** Changed entries that are reported individually. */
 const CHANGED_MAX = 20
 
-export class EntryPass {
+export class EntryScan {
   readonly #store: Store
   readonly #set: EntrySet
-  readonly #onEnd: (found: Found) => void
-  readonly #changed: RolledBack[] = []
+  readonly #onEnd: (result: EntryScanResult) => void
+  readonly #changed: RollbackError[] = []
   #timer: NodeJS.Timeout | undefined
-  /** Everything up to this path was looked at. */
+  /** All paths up to this one were scanned. */
   #reached: Buffer = Buffer.alloc(0)
   #after = ''
   #seen = 0
 
-  constructor(store: Store, set: EntrySet, onEnd: (found: Found) => void) {
+  constructor(store: Store, set: EntrySet, onEnd: (result: EntryScanResult) => void) {
     this.#store = store
     this.#set = set
     this.#onEnd = onEnd
     set.watcher = (path, step) => {
       if (Buffer.compare(Buffer.from(path), this.#reached) <= 0) this.#seen += step
     }
-    this.#wait()
+    this.#scheduleStep()
   }
 
   stop(): void {
@@ -49,7 +47,7 @@ export class EntryPass {
     this.#set.watcher = undefined
   }
 
-  #wait(): void {
+  #scheduleStep(): void {
     this.#timer = setTimeout(() => this.#step(), PAUSE_MS)
     this.#timer.unref()
   }
@@ -57,20 +55,20 @@ export class EntryPass {
   #step(): void {
     let isOver: boolean
     try {
-      isOver = this.#look()
+      isOver = this.#scanSome()
     } catch {
-      // The database cannot be read, or is closed: whoever asks for an entry is told.
+      // The database cannot be read, or is closed: reads report the error.
       return this.stop()
     }
-    if (!isOver) return this.#wait()
+    if (!isOver) return this.#scheduleStep()
     this.stop()
     this.#onEnd({ changed: this.#changed, missing: Math.max(0, this.#set.size - this.#seen) })
   }
 
-  /** True when it has come to the end. */
-  #look(): boolean {
-    const tails = tailsOf(this.#store, this.#after, ENTRIES_AT_ONCE)
-    const last = tails.length < ENTRIES_AT_ONCE ? undefined : tails.at(-1)?.path
+  /** True at the end. */
+  #scanSome(): boolean {
+    const tails = tailsOf(this.#store, this.#after, ENTRIES_PER_STEP)
+    const last = tails.length < ENTRIES_PER_STEP ? undefined : tails.at(-1)?.path
     const queued = new Set(this.#set.queuedPaths)
     for (const { path, tail } of tails) if (isBound(path) && !queued.has(path)) this.#compare(path, tail)
     const before = this.#reached
@@ -89,12 +87,12 @@ export class EntryPass {
       this.#set.check(path, tail)
       this.#seen++
     } catch (error) {
-      if (!(error instanceof RolledBack)) throw error
+      if (!(error instanceof RollbackError)) throw error
       if (error.kind === 'replaced') this.#seen++
       if (this.#changed.length < CHANGED_MAX) this.#changed.push(error)
     }
   }
 }
 
-/** Behind every path: no byte of UTF-8 is so high. */
+/** Sorts after every path: 0xff does not occur in UTF-8. */
 const LAST = Buffer.from([0xff])

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { readStaticKey, sealSettings, type SealSettings } from '../../../src/storage/seal/seal-static.ts'
+import { readStaticKey, sealSettings, type SealSettings } from '../../../src/storage/seal/static-key.ts'
 import { Fault } from '../../../src/platform/errors.ts'
 import {
   asking,
@@ -50,14 +50,14 @@ test('a key that is not there, not one, or readable by everybody is refused with
   writeFileSync(join(directory, 'short.key'), 'secret-but-short', { mode: 0o600 })
   writeFileSync(join(directory, 'large.key'), Buffer.alloc(100_000), { mode: 0o600 })
   const cases: [string, RegExp][] = [
-    [`file://${open}`, /everybody on this machine can read .*chmod 0600/],
+    [`file://${open}`, /is world-readable; run: chmod 0600/],
     [`file://${directory}/missing.key`, /ENOENT/],
     [`file://${directory}/short.key`, /must have 32 bytes/],
-    [`file://${directory}/large.key`, /is no key, it has 100000 bytes/],
+    [`file://${directory}/large.key`, /is not a key: it has 100000 bytes/],
     [`file://${directory}`, /EISDIR|everybody/],
     ['env://NOTHING', /variable NOTHING is not set/],
     ['env://SHORT', /must have 32 bytes/],
-    ['credential://key', /no systemd credentials; add LoadCredential=key/],
+    ['credential://key', /no systemd credentials are available; add LoadCredential=key/],
     ['vault://x', /vault:\/\/ is none of/],
     ['0123456789abcdef0123456789abcdef', /must have 32 bytes/],
   ]
@@ -88,13 +88,13 @@ test('settings say what is missing', () => {
   })
   assert.throws(() => sealSettings('static', {}), /needs current_key_id and current_key/)
   assert.throws(() => sealSettings('static', { ...given, previous_key: '' }), /go together/)
-  assert.throws(() => sealSettings('static', { ...given, previous_key_id: 'a' }), /of its own/)
+  assert.throws(() => sealSettings('static', { ...given, previous_key_id: 'a' }), /new current_key_id/)
 })
 
 test('a static seal opens by itself, after each start; its recovery shares open nothing', async (t) => {
   const settings = machineKey('key-1')
   const world = await sealWorld(t, settings)
-  assert.equal(await world.seal.openUnattended(), false)
+  assert.equal(await world.seal.autoUnseal(), false)
   await assert.rejects(
     world.seal.initialise(asking(5, 3), FIRST),
     /parameters secret_shares,secret_threshold not applic/,
@@ -102,17 +102,17 @@ test('a static seal opens by itself, after each start; its recovery shares open 
   await assert.rejects(world.seal.initialise(askingRecovery(0, 0), FIRST), /^Refusal: invalid recovery configuration/)
   const { keys, recoveryKeys } = await world.seal.initialise(askingRecovery(3, 2), FIRST)
   assert.deepEqual([keys.length, recoveryKeys.length], [0, 3])
-  assert.equal(await world.seal.openUnattended(), true)
-  assert.equal(await world.seal.openUnattended(), false)
+  assert.equal(await world.seal.autoUnseal(), true)
+  assert.equal(await world.seal.autoUnseal(), false)
   const { type, recoverySeal, threshold, shares } = world.seal.status
   assert.deepEqual([type, recoverySeal, threshold, shares], ['static', true, 2, 3])
 
   const next = restarted(world, settings)
-  await assert.rejects(give(next.seal, recoveryKeys), /opens with the static key of its machine/)
-  assert.equal(await next.seal.openUnattended(), true)
+  await assert.rejects(give(next.seal, recoveryKeys), /unseals with its static key/)
+  assert.equal(await next.seal.autoUnseal(), true)
   assert.equal(next.barrier.get('sys/first')?.toString(), 'first entry')
   // Recovery shares prove who one is.
-  assert.equal(next.seal.proofs().length, 1)
+  assert.equal(next.seal.verifiers().length, 1)
   await next.seal.seal()
 
   for (const wrong of [
@@ -120,16 +120,13 @@ test('a static seal opens by itself, after each start; its recovery shares open 
     { ...machineKey('key-2'), current: { id: 'key-1', source: '2'.repeat(64) } },
   ]) {
     const other = restarted(world, wrong)
-    await assert.rejects(
-      other.seal.openUnattended(),
-      /encrypted with the static key "key-1"; "key-[12]" does not open it/,
-    )
+    await assert.rejects(other.seal.autoUnseal(), /encrypted with the static key "key-1"; "key-[12]" cannot decrypt it/)
     assert.ok(other.barrier.isSealed)
   }
   const none = restarted(world)
   assert.equal(
-    await none.seal.openUnattended().catch((error: unknown) => String(error)),
-    'Fault: the configuration names no static seal, but the root key is encrypted with the static key "key-1": ' +
+    await none.seal.autoUnseal().catch((error: unknown) => String(error)),
+    'Fault: the configuration has no static seal, but the root key is encrypted with the static key "key-1": ' +
       'add server.seal "static" with it',
   )
 })
@@ -138,14 +135,11 @@ test('another key of the machine takes over at the first start that knows both',
   const world = await sealWorld(t, machineKey('key-1'))
   await world.seal.initialise(askingRecovery(1, 1), FIRST)
   const both: SealSettings = { ...machineKey('key-2'), previous: machineKey('key-1').current }
-  assert.equal(await restarted(world, both).seal.openUnattended(), true)
+  assert.equal(await restarted(world, both).seal.autoUnseal(), true)
   const alone = restarted(world, machineKey('key-2'))
-  assert.equal(await alone.seal.openUnattended(), true)
+  assert.equal(await alone.seal.autoUnseal(), true)
   assert.deepEqual(alone.seal.status.warnings, [])
-  await assert.rejects(
-    restarted(world, machineKey('key-1')).seal.openUnattended(),
-    /encrypted with the static key "key-2"/,
-  )
+  await assert.rejects(restarted(world, machineKey('key-1')).seal.autoUnseal(), /encrypted with the static key "key-2"/)
 })
 
 test('from key shares to a static key: with consent, and the shares become recovery shares', async (t) => {
@@ -154,22 +148,22 @@ test('from key shares to a static key: with consent, and the shares become recov
   await assert.rejects(give(world.seal, keys, true), /can't perform a seal migration, no migration seal found/)
   const moving = restarted(world, machineKey('key-1'))
   assert.equal(moving.seal.status.migration, true)
-  assert.equal(await moving.seal.openUnattended(), false)
+  assert.equal(await moving.seal.autoUnseal(), false)
   await assert.rejects(give(moving.seal, keys), /migrate option not provided and seal migration is pending/)
   await assert.rejects(give(moving.seal, [foreignShare(1), foreignShare(2)], true), /unseal failed/)
   assert.equal(await give(moving.seal, keys.slice(0, 2), true), true)
   assert.equal(moving.seal.status.migration, false)
   assert.equal(moving.barrier.get('sys/first')?.toString(), 'first entry')
-  assert.equal(moving.seal.proofs()[0]?.matches(foreignShare(1).subarray(1)), false)
+  assert.equal(moving.seal.verifiers()[0]?.matches(foreignShare(1).subarray(1)), false)
 
   const next = restarted(world, machineKey('key-1'))
-  assert.equal(await next.seal.openUnattended(), true)
+  assert.equal(await next.seal.autoUnseal(), true)
   assert.deepEqual([next.seal.status.type, next.seal.status.threshold, next.seal.status.shares], ['static', 2, 3])
 
   // And back again: the machine's key is still there, but only to change over.
   const disabled: SealSettings = { ...machineKey('key-1'), disabled: true }
   const back = restarted(world, disabled)
-  assert.equal(await back.seal.openUnattended(), false)
+  assert.equal(await back.seal.autoUnseal(), false)
   assert.equal(back.seal.status.migration, true)
   await assert.rejects(give(back.seal, [foreignShare(1), foreignShare(2)], true), /unseal failed/)
   assert.ok(back.barrier.isSealed)

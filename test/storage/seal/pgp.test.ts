@@ -38,7 +38,7 @@ test('a key that cannot encrypt, or cannot any more, and what is no key, are ref
     ['the recorded one without encryption', recorded, /cannot encrypt/],
     ['expired', (await newPgpKey('e', { kind: 'expired' })).publicKey, /cannot encrypt: .*expired/],
     ['revoked', (await newPgpKey('r', { kind: 'revoked' })).publicKey, /cannot encrypt: .*revoked/],
-    ['private', good.privateKey, /is a private one/],
+    ['private', good.privateKey, /is a private key/],
     ['not base64', '!!!', /error decoding given PGP key: illegal base64 data/],
     ['armored', armored, /error decoding given PGP key: illegal base64 data/],
     ['base64 of armored', Buffer.from(armored).toString('base64'), /error parsing given PGP key/],

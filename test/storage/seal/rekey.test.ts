@@ -1,7 +1,7 @@
 /** Other key shares: who may ask for them, when they count, and that no way of dying loses both the old and the new. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Rekey, type RekeyRequest, type RekeyResult } from '../../../src/storage/seal/seal-rekey.ts'
+import { Rekey, type RekeyRequest, type RekeyResult } from '../../../src/storage/seal/rekey.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { newPgpKey } from '../../helpers/pgp-keys.ts'
 import {
@@ -36,7 +36,7 @@ async function opened(world: SealWorld): Promise<readonly Buffer[]> {
 }
 
 test('new shares open it, those before do not; the root key is another one', async (t) => {
-  const world = await sealWorld(t, undefined, { answeredMs: 1 })
+  const world = await sealWorld(t, undefined, { responseMs: 1 })
   const keys = await opened(world)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')
   const before = Buffer.from(world.store.get('core/root-key')?.value ?? [])
@@ -209,23 +209,23 @@ test('with a static seal: recovery shares are changed, and the root key without 
   const settings = machineKey('key-1')
   const world = await sealWorld(t, settings)
   const { recoveryKeys } = await world.seal.initialise(askingRecovery(3, 2), FIRST)
-  await world.seal.openUnattended()
+  await world.seal.autoUnseal()
   const recovery = new Rekey(world.seal, world.barrier, 'recovery')
   const { keys } = await rekeyed(recovery, { ...PLAIN, shares: 5, threshold: 3 }, recoveryKeys)
   assert.equal(keys.length, 5)
   assert.equal(world.seal.status.threshold, 3)
   // Its end was not seen: both sets prove who one is, until one of them did.
   const next = restarted(world, settings)
-  await next.seal.openUnattended()
+  await next.seal.autoUnseal()
   const root = new Rekey(next.seal, next.barrier, 'unseal')
-  await assert.rejects(root.start({ ...TO_TWO, requireVerification: true }), /has no shares for people/)
+  await assert.rejects(root.start({ ...TO_TWO, requireVerification: true }), /has no shares: PGP keys/)
   const before = Buffer.from(next.store.get('core/root-key')?.value ?? [])
   assert.deepEqual((await rekeyed(root, TO_TWO, recoveryKeys)).keys, [])
   assert.notDeepEqual(Buffer.from(next.store.get('core/root-key')?.value ?? []), before)
   assert.equal(next.seal.status.threshold, 2, 'the old ones were used')
   await assert.rejects(rekeyed(root, TO_TWO, keys), /rekey aborted/)
   const last = restarted(world, settings)
-  assert.equal(await last.seal.openUnattended(), true)
+  assert.equal(await last.seal.autoUnseal(), true)
   assert.equal(last.barrier.get('sys/first')?.toString(), 'first entry')
 })
 

@@ -1,9 +1,9 @@
 /**
- * The static seal's key: 32 bytes that the machine itself holds, so that a server opens its barrier without anybody
- * present. Where it comes from is a setting; it is read when it is needed and kept nowhere.
+ * The key of the static seal: 32 bytes that the machine has, so that a server unseals without an operator. A setting names its source. It
+ * is read when it is needed and not kept.
  *
- *     file:///etc/outpost/unseal.key      32 bytes as they are, or hex or base64 text; not readable by everybody
- *     credential://NAME                   the same, of systemd's credentials (LoadCredential=, ImportCredential=)
+ *     file:///etc/outpost/unseal.key      32 raw bytes, or hex or base64 text; not world-readable
+ *     credential://NAME                   the same, from systemd credentials (LoadCredential=, ImportCredential=)
  *     env://NAME                          hex or base64 text
  *     anything else                       hex or base64 text in the configuration itself
  */
@@ -13,23 +13,23 @@ import { Fault, messageOf } from '../../platform/errors.ts'
 import { KEY_BYTES } from '../barrier/keyring.ts'
 
 export interface StaticKeySource {
-  /** The operator's name for it; it is not secret and is kept with what the key encrypts. */
+  /** The operator's name of the key. Not secret; stored with the encrypted root key. */
   readonly id: string
   readonly source: string
 }
 
-/** The machine's own key cannot be had, or is not the one. For the operator: it names files and variables. */
+/** The machine's key is unavailable or wrong. For the operator: the message names files and variables. */
 export class StaticKeyFault extends Fault {}
 
-/** What the configuration says about the seal. */
+/** The seal in the configuration. */
 export type SealSettings =
   | { readonly type: 'shamir' }
   | {
       readonly type: 'static'
-      /** The key is only there to change over to key shares. */
+      /** The key is used only for the migration to the shamir seal. */
       readonly disabled: boolean
       readonly current: StaticKeySource
-      /** The key before, for the first start with a new one. */
+      /** The previous key, for the first start with a new one. */
       readonly previous?: StaticKeySource
     }
 
@@ -40,12 +40,12 @@ export interface StaticKey {
 }
 
 const FILE_BYTES_MAX = 4096
-const READABLE_BY_ALL = 0o004
+const WORLD_READABLE = 0o004
 const HEX = /^[0-9a-f]{64}$/i
 const BASE64 = /^[A-Za-z0-9+/]{43}=?$/
 const CREDENTIAL_NAME = /^[^/\0]+$/
 
-/** Settings from a configuration's text map. Throws a Fault that says what to write. */
+/** Settings from a text map of the configuration. Throws a Fault with instructions. */
 export function sealSettings(type: 'shamir' | 'static', map: Readonly<Record<string, string>>): SealSettings {
   if (type === 'shamir') return { type }
   const { current_key_id: id, current_key: source, previous_key_id, previous_key, disabled } = map
@@ -53,7 +53,7 @@ export function sealSettings(type: 'shamir' | 'static', map: Readonly<Record<str
   if (!previous_key_id !== !previous_key) {
     throw new Fault('server.seal "static": previous_key_id and previous_key go together')
   }
-  if (previous_key_id === id) throw new Fault('server.seal "static": a new key needs a current_key_id of its own')
+  if (previous_key_id === id) throw new Fault('server.seal "static": a new key needs a new current_key_id')
   return {
     type,
     disabled: disabled === 'true',
@@ -62,13 +62,13 @@ export function sealSettings(type: 'shamir' | 'static', map: Readonly<Record<str
   }
 }
 
-/** Reads a key. Throws a StaticKeyFault that names where it should have come from, never what was there. */
+/** Reads a key. Throws a StaticKeyFault that names the source, never the content. */
 export function readStaticKey({ id, source }: StaticKeySource, environment = process.env): StaticKey {
-  const { bytes, isFile } = bytesOf(source, id, environment)
+  const { bytes, isFile } = keyBytes(source, id, environment)
   return { id, key: parse(bytes, isFile, `the static seal key "${id}"`) }
 }
 
-function bytesOf(source: string, id: string, environment: NodeJS.ProcessEnv): { bytes: Buffer; isFile: boolean } {
+function keyBytes(source: string, id: string, environment: NodeJS.ProcessEnv): { bytes: Buffer; isFile: boolean } {
   const [, scheme, rest = ''] = /^([a-z]+):\/\/(.*)$/s.exec(source) ?? []
   switch (scheme) {
     case undefined:
@@ -84,15 +84,17 @@ function bytesOf(source: string, id: string, environment: NodeJS.ProcessEnv): { 
       const directory = environment['CREDENTIALS_DIRECTORY']
       if (!directory) {
         throw new StaticKeyFault(
-          `the static seal key "${id}": there are no systemd credentials; add LoadCredential=${rest}:…`,
+          `the static seal key "${id}": no systemd credentials are available; add LoadCredential=${rest}:…`,
         )
       }
       if (!CREDENTIAL_NAME.test(rest))
-        throw new StaticKeyFault(`the static seal key "${id}": a credential has a plain name`)
+        throw new StaticKeyFault(`the static seal key "${id}": a credential name must not contain "/"`)
       return { bytes: fileBytes(join(directory, rest), id), isFile: true }
     }
     default:
-      throw new StaticKeyFault(`the static seal key "${id}": ${scheme}:// is none of file://, env://, credential://`)
+      throw new StaticKeyFault(
+        `the static seal key "${id}": unknown source ${scheme}://, expected file://, env:// or credential://`,
+      )
   }
 }
 
@@ -105,13 +107,11 @@ function fileBytes(path: string, id: string): Buffer {
   }
   try {
     const { mode, size } = fstatSync(descriptor)
-    if ((mode & READABLE_BY_ALL) !== 0) {
-      throw new Fault(
-        `the static seal key "${id}": everybody on this machine can read ${path}; run: chmod 0600 ${path}`,
-      )
+    if ((mode & WORLD_READABLE) !== 0) {
+      throw new Fault(`the static seal key "${id}": ${path} is world-readable; run: chmod 0600 ${path}`)
     }
     if (size > FILE_BYTES_MAX)
-      throw new StaticKeyFault(`the static seal key "${id}": ${path} is no key, it has ${size} bytes`)
+      throw new StaticKeyFault(`the static seal key "${id}": ${path} is not a key: it has ${size} bytes`)
     const bytes = Buffer.alloc(FILE_BYTES_MAX)
     const length = readSync(descriptor, bytes, 0, FILE_BYTES_MAX, 0)
     return bytes.subarray(0, length)
@@ -134,5 +134,5 @@ function parse(bytes: Buffer, isFile: boolean, what: string): Buffer {
   bytes.fill(0)
   if (HEX.test(text)) return Buffer.from(text, 'hex')
   if (BASE64.test(text)) return Buffer.from(text, 'base64')
-  throw new StaticKeyFault(`${what} must have ${KEY_BYTES} bytes, as they are (in a file) or in hex or base64`)
+  throw new StaticKeyFault(`${what} must have ${KEY_BYTES} bytes, raw (in a file) or in hex or base64`)
 }

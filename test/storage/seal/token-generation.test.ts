@@ -1,7 +1,12 @@
 /** Tokens of great power from key shares alone. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { decodeToken, encodeToken, Generation, type TokenSource } from '../../../src/storage/seal/seal-generation.ts'
+import {
+  decodeToken,
+  encodeToken,
+  TokenGeneration,
+  type TokenFactory,
+} from '../../../src/storage/seal/token-generation.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { newPgpKey } from '../../helpers/pgp-keys.ts'
 import {
@@ -17,13 +22,13 @@ import {
 
 const OTP = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'
 
-function source(): TokenSource & { readonly made: string[]; readonly valid: string[] } {
+function source(): TokenFactory & { readonly made: string[]; readonly valid: string[] } {
   const [made, valid]: string[][] = [[], []]
   return {
     tokenLength: 26,
     made: made ?? [],
     valid: valid ?? [],
-    make() {
+    create() {
       const token = `s.token-number-${made?.length ?? 0}`.padEnd(26, 'x')
       made?.push(token)
       return { token, commit: async () => valid?.push(token) }
@@ -37,7 +42,7 @@ async function opened(world: SealWorld): Promise<readonly Buffer[]> {
   return keys
 }
 
-async function all(generation: Generation, shares: readonly Buffer[], nonce: string) {
+async function all(generation: TokenGeneration, shares: readonly Buffer[], nonce: string) {
   let last = generation.status
   for (const share of shares) last = await generation.update(Buffer.from(share), nonce)
   return last
@@ -66,7 +71,7 @@ test('a token with the server’s password, told once; and with the caller’s',
   const world = await sealWorld(t)
   const keys = await opened(world)
   const tokens = source()
-  const generation = new Generation(world.seal, world.barrier, tokens)
+  const generation = new TokenGeneration(world.seal, world.barrier, tokens)
   const idle = {
     nonce: '',
     started: false,
@@ -114,7 +119,7 @@ test('a token for the owner of a PGP key; a key that cannot encrypt begins nothi
   const world = await sealWorld(t)
   const keys = await opened(world)
   const tokens = source()
-  const generation = new Generation(world.seal, world.barrier, tokens)
+  const generation = new TokenGeneration(world.seal, world.barrier, tokens)
   const useless = await newPgpKey('sign', { kind: 'signing only' })
   await assert.rejects(generation.start({ otp: '', pgpKey: useless.publicKey }), /cannot encrypt/)
   assert.equal(generation.status.started, false)
@@ -130,7 +135,7 @@ test('wrong shares make no token, and the attempt begins anew under its name', a
   const world = await sealWorld(t)
   const keys = await opened(world)
   const tokens = source()
-  const generation = new Generation(world.seal, world.barrier, tokens)
+  const generation = new TokenGeneration(world.seal, world.barrier, tokens)
   const { nonce } = await generation.start({ otp: OTP, pgpKey: '' })
   await assert.rejects(
     all(generation, [foreignShare(7), ...keys.slice(0, 2)], nonce),
@@ -152,9 +157,9 @@ test('wrong shares make no token, and the attempt begins anew under its name', a
 test('with a static seal the recovery shares do it', async (t) => {
   const world = await sealWorld(t, machineKey('key-1'))
   const { recoveryKeys } = await world.seal.initialise(askingRecovery(2, 2), FIRST)
-  await world.seal.openUnattended()
+  await world.seal.autoUnseal()
   const tokens = source()
-  const generation = new Generation(world.seal, world.barrier, tokens)
+  const generation = new TokenGeneration(world.seal, world.barrier, tokens)
   const { nonce } = await generation.start({ otp: OTP, pgpKey: '' })
   const { encodedToken } = await all(generation, recoveryKeys, nonce)
   assert.equal(decodeToken(encodedToken, OTP), tokens.valid[0])

@@ -1,53 +1,53 @@
-/** What an initialisation asks for: who gets which shares, and whether that can be. */
+/** The shares of an initialisation: validation of the request, and creation of the shares. */
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { PgpKey } from './pgp.ts'
-import { checkSplit, type Split, splitKey } from './shares.ts'
+import { checkSplit, type ShareSplit, splitKey } from './shares.ts'
 
-export interface InitialSplit extends Split {
-  /** One for each share, or none. */
+export interface InitialSplit extends ShareSplit {
+  /** One per share, or empty. */
   readonly pgpKeys: readonly string[]
 }
 
 export interface InitRequest {
-  /** Of the unseal key: for the shamir seal. 0 where it was not given. */
+  /** Shares of the unseal key, for the shamir seal. 0 when not given. */
   readonly unseal: InitialSplit
-  /** Of the recovery key: for the static seal. */
+  /** Shares of the recovery key, for the static seal. */
   readonly recovery: InitialSplit
-  /** Empty: the root token is given as it is. */
+  /** Empty: the root token is returned in plaintext. */
   readonly rootTokenPgpKey: string
 }
 
 export interface InitialKeys {
-  /** Shares, or the PGP messages that hold their hex form. */
+  /** Shares, or PGP messages with their hex form. */
   readonly keys: readonly Buffer[]
   readonly recoveryKeys: readonly Buffer[]
-  /** The token, or base64 of the PGP message that holds it. */
+  /** The token, or a PGP message with it in base64. */
   readonly rootToken: string
 }
 
-/** How the one key that such a seal gives to people is to be divided. Throws a Refusal for what cannot be. */
+/** Returns the requested split for this type of seal. Throws a Refusal for an invalid request. */
 export function checkInit(type: 'shamir' | 'static', { unseal, recovery }: InitRequest): InitialSplit {
   const isShamir = type === 'shamir'
-  const [wanted, other, prefix] = isShamir ? [unseal, recovery, 'recovery'] : [recovery, unseal, 'secret']
-  const wrong = [
+  const [requested, other, prefix] = isShamir ? [unseal, recovery, 'recovery'] : [recovery, unseal, 'secret']
+  const inapplicable = [
     ...(other.shares === 0 ? [] : [`${prefix}_shares`]),
     ...(other.threshold === 0 ? [] : [`${prefix}_threshold`]),
     ...(other.pgpKeys.length === 0 ? [] : [isShamir ? 'recovery_pgp_keys' : 'pgp_keys']),
   ]
-  if (wrong.length > 0) {
-    throw new Refusal('invalid_request', `parameters ${wrong.join(',')} not applicable to seal type ${type}`)
+  if (inapplicable.length > 0) {
+    throw new Refusal('invalid_request', `parameters ${inapplicable.join(',')} not applicable to seal type ${type}`)
   }
   const what = isShamir ? 'seal configuration' : 'recovery configuration'
-  checkSplit(wanted, what)
-  if (wanted.pgpKeys.length > 0 && wanted.pgpKeys.length !== wanted.shares) {
+  checkSplit(requested, what)
+  if (requested.pgpKeys.length > 0 && requested.pgpKeys.length !== requested.shares) {
     const why = 'count mismatch between number of provided PGP keys and number of shares'
     throw new Refusal('invalid_request', `invalid ${what}: ${why}`)
   }
-  return wanted
+  return requested
 }
 
-/** The shares of a key, each for its holder where holders gave PGP keys. */
-export async function sharesFor(key: Buffer, split: Split, holders: readonly PgpKey[]): Promise<Buffer[]> {
+/** Splits a key. Each share is encrypted to the PGP key of its holder, if there are PGP keys. */
+export async function sharesFor(key: Buffer, split: ShareSplit, holders: readonly PgpKey[]): Promise<Buffer[]> {
   const parts = await splitKey(key, split)
   if (holders.length === 0) return parts
   try {

@@ -8,7 +8,7 @@ import { promisify } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
-import { returnStoreThread, takeStoreThread } from '../../../src/storage/store/store-threads.ts'
+import { releaseStoreWorker, acquireStoreWorker } from '../../../src/storage/store/store-worker-cache.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const STORE = new URL('../../../src/storage/store/store.ts', import.meta.url).href
@@ -21,9 +21,9 @@ async function openAndClose(path: string): Promise<void> {
 
 /** The thread that the next store gets; it stays the next one. */
 async function nextThread(): Promise<number> {
-  const worker = takeStoreThread()
+  const worker = acquireStoreWorker()
   const { threadId } = worker
-  await returnStoreThread(worker)
+  await releaseStoreWorker(worker)
   return threadId
 }
 
@@ -83,10 +83,13 @@ test('a thread whose copy or tree failed serves no other', async (t) => {
   t.after(() => other.close())
   other.exec('ALTER TABLE entries RENAME TO moved')
   const first = await nextThread()
-  await assert.rejects(store.tree.check(), /could not be looked at/)
+  await assert.rejects(store.tree.check(), /could not be scanned/)
   const second = await nextThread()
   assert.notEqual(second, first)
-  await assert.rejects(saveSnapshot(store, createWriteStream(join(directory, 'snapshot'))), /no snapshot was taken/)
+  await assert.rejects(
+    saveSnapshot(store, createWriteStream(join(directory, 'snapshot'))),
+    /taking the snapshot failed/,
+  )
   assert.notEqual(await nextThread(), second)
   other.exec('ALTER TABLE moved RENAME TO entries')
 })
@@ -113,15 +116,15 @@ test('a store that is closed ends no thread that has made its tree and is the wr
 
 test('a thread that has waited long ends', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
-  const worker = takeStoreThread()
-  await returnStoreThread(worker)
+  const worker = acquireStoreWorker()
+  await releaseStoreWorker(worker)
   const ended = new Promise((resolve) => worker.once('exit', resolve))
   t.mock.timers.tick(10_000)
   await ended
-  const next = takeStoreThread()
+  const next = acquireStoreWorker()
   assert.notEqual(next.threadId, worker.threadId)
   assert.ok(next.threadId > 0)
-  await returnStoreThread(next)
+  await releaseStoreWorker(next)
 })
 
 test('a thread that waits does not keep the process from ending', async (t) => {
