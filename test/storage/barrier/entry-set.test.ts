@@ -1,4 +1,4 @@
-/** The entry set: it follows every commit and failure, comes back the same from what is in the database, and tells what was changed. */
+/** The entry set: it follows commits and failures, is the same after a restart, and detects changes of the database. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
@@ -40,7 +40,7 @@ async function opened(t: TestContext) {
   return { barrier, reopened, current: () => store }
 }
 
-test('the table of marks is a Map, whatever comes and goes', () => {
+test('the table of marks behaves like a Map under random inserts and deletes', () => {
   const random = new Random(7)
   const table = new MarkTable()
   const model = new Map<string, { id: EntryMark; mark: EntryMark }>()
@@ -70,7 +70,7 @@ test('the table of marks is a Map, whatever comes and goes', () => {
   assert.equal(MarkTable.decode(Buffer.concat([bytes, bytes])), undefined, 'one ID twice')
 })
 
-test('random commits, failures and restarts: nothing that is whole is ever refused', async () => {
+test('never refuses an intact entry over random commits, failures and restarts', async () => {
   const random = new Random(11)
   const store = new MemoryStore()
   let barrier = new Barrier(store)
@@ -96,7 +96,7 @@ test('random commits, failures and restarts: nothing that is whole is ever refus
   assert.equal(barrier.integrity.changed, 0)
 })
 
-test('a set that was made from its parts and the log is the one of the entries, also with changes under way', async (t) => {
+test('a set loaded from shards and the log equals the set of the entries, also with queued changes', async (t) => {
   const { barrier, current: store, reopened } = await opened(t)
   const random = new Random(3)
   let current = barrier
@@ -129,7 +129,7 @@ test('a set that was made from its parts and the log is the one of the entries, 
   }
 })
 
-test('what the log says of an entry that changes, goes and comes again needs no look at the entries', async (t) => {
+test('replays log rows of an entry that is changed, deleted and written again without reading entries', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   const random = new Random(11)
@@ -161,7 +161,7 @@ test('what the log says of an entry that changes, goes and comes again needs no 
   for (let at = 0; at <= 40; at++) loaded.set.check(`x/${at}`, store.get(`x/${at}`)?.value)
 })
 
-test('a part that is damaged, older or exchanged costs time and no answer', async (t) => {
+test('a damaged, older or swapped shard makes the start slower and changes no result', async (t) => {
   const { barrier, reopened } = await opened(t)
   for (let at = 0; at < 600; at++) await barrier.commit(put(`x/${at % 50}`, `${at}`))
   barrier.seal()
@@ -181,7 +181,7 @@ test('a part that is damaged, older or exchanged costs time and no answer', asyn
   }
 })
 
-test('a database of before there was a set is taken forward, and protected from then on', async (t) => {
+test('a database without an entry set is migrated, and is protected afterwards', async (t) => {
   const { barrier, reopened } = await opened(t)
   await barrier.commit(put('a', 'one'))
   // The ring as it was written then: without a key for the set.

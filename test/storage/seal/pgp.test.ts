@@ -1,4 +1,4 @@
-/** PGP keys: what can be encrypted to is read by its owner, what cannot is refused when it is given. */
+/** PGP keys: only the owner reads a message, and an unusable key is refused when it is submitted. */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { newPgpKey } from '../../helpers/pgp-keys.ts'
 import { asking, FIRST, give, NONE, sealWorld } from '../barrier/seal-world.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-test('each holder gets a share, and the root token, that only its key reads', async (t) => {
+test('shares and the root token are encrypted to the PGP keys of their holders', async (t) => {
   const world = await sealWorld(t)
   const [ann, bob, cid] = [await newPgpKey('ann'), await newPgpKey('bob', { rsaBits: 2048 }), await newPgpKey('cid')]
   const made = await world.seal.initialise(
@@ -27,7 +27,7 @@ test('each holder gets a share, and the root token, that only its key reads', as
   assert.equal(await give(world.seal, shares), true)
 })
 
-test('a key that cannot encrypt, or cannot any more, and what is no key, are refused with 400', async (t) => {
+test('refuses an expired key, a key that cannot encrypt, and malformed keys with 400', async (t) => {
   const armored = '-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n-----END PGP PUBLIC KEY BLOCK-----'
   const good = await newPgpKey('good')
   const recording = readFileSync('fixtures/openbao/generate-root-pgp-no-encryption-key-raft.jsonl', 'utf8')
@@ -73,7 +73,7 @@ test('a key that cannot encrypt, or cannot any more, and what is no key, are ref
 
 const gpg = spawnSync('gpg', ['--version']).status === 0
 
-test('gpg reads what was encrypted to its key', { skip: gpg ? false : 'there is no gpg here' }, async (t) => {
+test('gpg decrypts a message to its key', { skip: gpg ? false : 'there is no gpg here' }, async (t) => {
   const home = temporaryDirectory(t)
   const run = (args: readonly string[], input?: Buffer) => {
     const done = spawnSync(

@@ -1,4 +1,4 @@
-/** Other key shares: who may ask for them, when they count, and that no way of dying loses both the old and the new. */
+/** Rekey: its authorisation, when new shares take effect, and that no crash loses both the old and the new shares. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Rekey, type RekeyRequest, type RekeyResult } from '../../../src/storage/seal/rekey.ts'
@@ -35,7 +35,7 @@ async function opened(world: SealWorld): Promise<readonly Buffer[]> {
   return keys
 }
 
-test('new shares open it, those before do not; the root key is another one', async (t) => {
+test('after a rekey the new shares unseal, the previous ones do not, and the root key has changed', async (t) => {
   const world = await sealWorld(t, undefined, { responseMs: 1 })
   const keys = await opened(world)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')
@@ -79,7 +79,7 @@ test('new shares open it, those before do not; the root key is another one', asy
   assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
 })
 
-test('what cannot be done is refused at the start', async (t) => {
+test('refuses an invalid rekey at the start', async (t) => {
   const world = await sealWorld(t)
   await opened(world)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')
@@ -104,7 +104,7 @@ test('what cannot be done is refused at the start', async (t) => {
   await assert.rejects(rekey.start(TO_TWO), /Vault is sealed/)
 })
 
-test('a process that ends before the answer has arrived: old and new shares open it, the first to be used stay', async (t) => {
+test('if the process ends before the response arrived, both sets of shares are valid until one is used', async (t) => {
   for (const first of ['old', 'new'] as const) {
     const world = await sealWorld(t)
     const old = await opened(world)
@@ -126,7 +126,7 @@ test('a process that ends before the answer has arrived: old and new shares open
   }
 })
 
-test('sealing after a rekey, and another rekey, end the shares before it', async (t) => {
+test('a seal and another rekey remove the previous shares', async (t) => {
   const world = await sealWorld(t)
   const old = await opened(world)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')
@@ -140,7 +140,7 @@ test('sealing after a rekey, and another rekey, end the shares before it', async
   assert.equal(await give(seal, again.keys), true)
 })
 
-test('with verification the new shares count once they were given back, and then at once', async (t) => {
+test('with verification the new shares take effect once they were entered', async (t) => {
   const world = await sealWorld(t)
   const old = await opened(world)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')
@@ -175,7 +175,7 @@ async function partOf<T>(outcome: Promise<T | string>): Promise<T> {
   return part
 }
 
-test('shares for owners of PGP keys, and a backup of the messages', async (t) => {
+test('encrypts new shares to PGP keys and stores a backup of the messages', async (t) => {
   const world = await sealWorld(t)
   const old = await opened(world)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')
@@ -205,7 +205,7 @@ test('shares for owners of PGP keys, and a backup of the messages', async (t) =>
   assert.equal(then.readBackup(), undefined)
 })
 
-test('with a static seal: recovery shares are changed, and the root key without any', async (t) => {
+test('with a static seal a rekey changes the recovery shares, or the root key without shares', async (t) => {
   const settings = machineKey('key-1')
   const world = await sealWorld(t, settings)
   const { recoveryKeys } = await world.seal.initialise(askingRecovery(3, 2), FIRST)
@@ -229,7 +229,7 @@ test('with a static seal: recovery shares are changed, and the root key without 
   assert.equal(last.barrier.get('sys/first')?.toString(), 'first entry')
 })
 
-test('an attempt ends when the barrier is sealed and when nobody adds to it', async (t) => {
+test('an attempt ends on a seal and after an idle time', async (t) => {
   const world = await sealWorld(t, undefined, { idleMs: 1 })
   await world.seal.initialise(asking(1, 1), FIRST)
   const rekey = new Rekey(world.seal, world.barrier, 'unseal')

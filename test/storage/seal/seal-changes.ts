@@ -1,6 +1,6 @@
 /**
- * Changes of a seal that seal-crash.test.ts cuts short: in its own process, where each step is copied, and in processes that
- * are killed. What is answered is told as values that are JSON.
+ * Changes of a seal for seal-crash.test.ts: in its own process, where each step is copied, and in processes that are killed. Responses are
+ * JSON values.
  */
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { Rekey } from '../../../src/storage/seal/rekey.ts'

@@ -1,4 +1,4 @@
-/** The machine's own key: where it comes from, when it changes, and the way from one kind of seal to the other. */
+/** The static key: its sources, its replacement, and migrations between the types of seal. */
 import assert from 'node:assert/strict'
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,7 +19,7 @@ import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const KEY = Buffer.from('0123456789abcdef0123456789ABCDEF')
 
-test('a key comes from a file, a credential, a variable or the configuration, in three forms', (t) => {
+test('reads a key from a file, a credential, a variable or the configuration, raw, in hex or in base64', (t) => {
   const directory = temporaryDirectory(t)
   mkdirSync(join(directory, 'credentials'))
   const forms = [KEY, `${KEY.toString('hex')}\n`, `${KEY.toString('base64')}\n`]
@@ -42,7 +42,7 @@ test('a key comes from a file, a credential, a variable or the configuration, in
   for (const source of sources) assert.deepEqual(readStaticKey({ id: 'k', source }, environment).key, KEY, source)
 })
 
-test('a key that is not there, not one, or readable by everybody is refused without showing it', (t) => {
+test('refuses a missing, malformed or world-readable key without its content in the error', (t) => {
   const directory = temporaryDirectory(t)
   const open = join(directory, 'open.key')
   writeFileSync(open, KEY)
@@ -54,11 +54,11 @@ test('a key that is not there, not one, or readable by everybody is refused with
     [`file://${directory}/missing.key`, /ENOENT/],
     [`file://${directory}/short.key`, /must have 32 bytes/],
     [`file://${directory}/large.key`, /is not a key: it has 100000 bytes/],
-    [`file://${directory}`, /EISDIR|everybody/],
+    [`file://${directory}`, /EISDIR|world-readable/],
     ['env://NOTHING', /variable NOTHING is not set/],
     ['env://SHORT', /must have 32 bytes/],
     ['credential://key', /no systemd credentials are available; add LoadCredential=key/],
-    ['vault://x', /vault:\/\/ is none of/],
+    ['vault://x', /unknown source vault:\/\//],
     ['0123456789abcdef0123456789abcdef', /must have 32 bytes/],
   ]
   for (const [source, text] of cases) {
@@ -77,7 +77,7 @@ test('a key that is not there, not one, or readable by everybody is refused with
   assert.throws(() => readStaticKey({ id: 'k', source: 'credential://../open.key' }, outside), /plain name/)
 })
 
-test('settings say what is missing', () => {
+test('incomplete settings are refused with the missing setting', () => {
   assert.deepEqual(sealSettings('shamir', {}), { type: 'shamir' })
   const given = { current_key_id: 'a', current_key: 'x', previous_key_id: 'b', previous_key: 'y', disabled: 'true' }
   assert.deepEqual(sealSettings('static', given), {
@@ -91,7 +91,7 @@ test('settings say what is missing', () => {
   assert.throws(() => sealSettings('static', { ...given, previous_key_id: 'a' }), /new current_key_id/)
 })
 
-test('a static seal opens by itself, after each start; its recovery shares open nothing', async (t) => {
+test('a static seal unseals at each start, and its recovery shares do not unseal', async (t) => {
   const settings = machineKey('key-1')
   const world = await sealWorld(t, settings)
   assert.equal(await world.seal.autoUnseal(), false)
@@ -131,7 +131,7 @@ test('a static seal opens by itself, after each start; its recovery shares open 
   )
 })
 
-test('another key of the machine takes over at the first start that knows both', async (t) => {
+test('a new static key replaces the previous one at the first start with both', async (t) => {
   const world = await sealWorld(t, machineKey('key-1'))
   await world.seal.initialise(askingRecovery(1, 1), FIRST)
   const both: SealSettings = { ...machineKey('key-2'), previous: machineKey('key-1').current }
@@ -142,7 +142,7 @@ test('another key of the machine takes over at the first start that knows both',
   await assert.rejects(restarted(world, machineKey('key-1')).seal.autoUnseal(), /encrypted with the static key "key-2"/)
 })
 
-test('from key shares to a static key: with consent, and the shares become recovery shares', async (t) => {
+test('migrates from key shares to a static key with consent, and the shares become recovery shares', async (t) => {
   const world = await sealWorld(t)
   const { keys } = await world.seal.initialise(asking(3, 2), FIRST)
   await assert.rejects(give(world.seal, keys, true), /can't perform a seal migration, no migration seal found/)
@@ -176,7 +176,7 @@ test('from key shares to a static key: with consent, and the shares become recov
   await assert.rejects(give(restarted(world, disabled).seal, keys, true), /no migration seal found/)
 })
 
-test('a change-over whose batch cannot be written leaves the barrier sealed and as it was', async (t) => {
+test('a migration that cannot be written leaves the barrier sealed and unchanged', async (t) => {
   const world = await sealWorld(t)
   const { keys } = await world.seal.initialise(asking(1, 1), FIRST)
   const unreadable: SealSettings = { ...machineKey('key-1'), current: { id: 'key-1', source: 'env://NOTHING' } }

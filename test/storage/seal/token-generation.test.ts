@@ -1,4 +1,4 @@
-/** Tokens of great power from key shares alone. */
+/** Generating privileged tokens with key shares. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
@@ -48,7 +48,7 @@ async function all(generation: TokenGeneration, shares: readonly Buffer[], nonce
   return last
 }
 
-test('encoding is that of stock tools', () => {
+test('the encoding of a token is that of stock tools', () => {
   const vectors = [
     ['AnQ+CEkZCyEcUit5fnoiEBI8I1MYFSlXBE4', 'qZkG8AAgu4l5KOdypXG1TQS8lz', 's.UOqXJFifGL55FibddbLDzoh4'],
     ['Bxg9JQQqOCNKBRICNwMIRzo2J3cWCBRi', '3JhHkONiyiaNYj14nnD9xZQS', '4RUmoevJ3lsLni9sTXcNnRE1'],
@@ -67,7 +67,7 @@ test('encoding is that of stock tools', () => {
   }
 })
 
-test('a token with the server’s password, told once; and with the caller’s', async (t) => {
+test('generates a token with a generated password, which is returned once, and with the caller’s password', async (t) => {
   const world = await sealWorld(t)
   const keys = await opened(world)
   const tokens = source()
@@ -115,7 +115,7 @@ test('a token with the server’s password, told once; and with the caller’s',
   assert.equal(decodeToken(second, OTP), tokens.valid[1])
 })
 
-test('a token for the owner of a PGP key; a key that cannot encrypt begins nothing', async (t) => {
+test('encrypts a token to a PGP key, and refuses to start with an unusable key', async (t) => {
   const world = await sealWorld(t)
   const keys = await opened(world)
   const tokens = source()
@@ -131,7 +131,7 @@ test('a token for the owner of a PGP key; a key that cannot encrypt begins nothi
   assert.equal(await owner.decrypt(Buffer.from(done.encodedToken, 'base64')), tokens.valid[0])
 })
 
-test('wrong shares make no token, and the attempt begins anew under its name', async (t) => {
+test('wrong shares create no token, and the attempt restarts with the same nonce', async (t) => {
   const world = await sealWorld(t)
   const keys = await opened(world)
   const tokens = source()
@@ -146,7 +146,7 @@ test('wrong shares make no token, and the attempt begins anew under its name', a
   await assert.rejects(generation.update(Buffer.from(keys[0] ?? []), nonce), /given key has already been provided/)
   generation.end()
   await assert.rejects(generation.update(Buffer.from(keys[1] ?? []), nonce), /no root generation in progress/)
-  // Sealing ends it, whatever it holds.
+  // A seal ends the attempt.
   await generation.start({ otp: OTP, pgpKey: '' })
   await world.seal.seal()
   await assert.rejects(generation.start({ otp: OTP, pgpKey: '' }), /sealed|in progress/)
@@ -154,7 +154,7 @@ test('wrong shares make no token, and the attempt begins anew under its name', a
   assert.equal(generation.status.started, false)
 })
 
-test('with a static seal the recovery shares do it', async (t) => {
+test('recovery shares generate a token with a static seal', async (t) => {
   const world = await sealWorld(t, machineKey('key-1'))
   const { recoveryKeys } = await world.seal.initialise(askingRecovery(2, 2), FIRST)
   await world.seal.autoUnseal()

@@ -1,4 +1,4 @@
-/** Snapshots: whole, of one moment, and restored as a whole or not at all. */
+/** Snapshots: complete, of one point in time, and restored atomically. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
@@ -60,7 +60,7 @@ function contentsOf(store: SqliteStore): string {
     .join('\n')
 }
 
-test('a snapshot is of one moment while commits go on, and a restore brings exactly that back', async (t) => {
+test('a snapshot has one point in time while commits continue, and a restore returns exactly that state', async (t) => {
   const store = await openIn(t)
   await fill(store, 3000)
   const contents = contentsOf(store)
@@ -93,7 +93,7 @@ test('a snapshot is of one moment while commits go on, and a restore brings exac
   assert.ok(!readdirSync(dirname(store.path)).some((name) => name.includes('snapshot-')))
 })
 
-test('stock tools take it apart: a tar archive whose checksums fit', async (t) => {
+test('tar and sha256sum read a snapshot and verify its checksums', async (t) => {
   const store = await openIn(t)
   await fill(store, 50)
   const directory = temporaryDirectory(t)
@@ -108,7 +108,7 @@ test('stock tools take it apart: a tar archive whose checksums fit', async (t) =
   assert.equal(header[124], 0x80)
 })
 
-test('what is no whole snapshot is refused before anything is changed', async (t) => {
+test('refuses an incomplete or damaged snapshot before anything is changed', async (t) => {
   const store = await openIn(t)
   await fill(store, 60)
   const bytes = await saved(store)
@@ -143,7 +143,7 @@ test('what is no whole snapshot is refused before anything is changed', async (t
   assert.equal(store.get('since'), undefined)
 })
 
-test('a newer format and another cluster’s are refused; the latter is taken when forced, or by an empty store', async (t) => {
+test('refuses a newer format and another cluster; the latter is accepted with force and by an empty store', async (t) => {
   const store = await openIn(t)
   await fill(store, 20)
   const bytes = await saved(store)
@@ -167,7 +167,7 @@ test('a newer format and another cluster’s are refused; the latter is taken wh
   assert.equal(contentsOf(fresh), contentsOf(store))
 })
 
-test('the barrier stays open when its root key opens what came, and is sealed otherwise', async (t) => {
+test('a restore leaves the barrier open if its root key opens the restored keyring, and seals it otherwise', async (t) => {
   const store = await openIn(t)
   const barrier = new Barrier(store)
   const rootKey = randomBytes(32)
@@ -188,7 +188,7 @@ test('the barrier stays open when its root key opens what came, and is sealed ot
   assert.equal(barrier.get('a')?.toString(), 'before')
 })
 
-test('commits are refused while a snapshot is put in place, and whoever leaves changes nothing', async (t) => {
+test('commits are refused during the restore transaction, and an aborted restore changes nothing', async (t) => {
   const store = await openIn(t)
   await fill(store, 2000)
   const bytes = await saved(store)
@@ -217,7 +217,7 @@ test('commits are refused while a snapshot is put in place, and whoever leaves c
   assert.ok(store.get('after'))
 })
 
-test('a receiver that stands still keeps neither writers waiting nor the write-ahead log', async (t) => {
+test('a stalled receiver of a snapshot blocks neither writers nor checkpoints', async (t) => {
   const store = await openIn(t)
   await fill(store, 3000)
   const slow = new Writable({ highWaterMark: 1, write: () => undefined })
@@ -229,7 +229,7 @@ test('a receiver that stands still keeps neither writers waiting nor the write-a
   await assert.rejects(saving, /abort/i)
 })
 
-test('a restore that is killed at any moment leaves the old state or the new one', async (t) => {
+test('a restore that is killed at any time leaves either the old or the new state', async (t) => {
   const directory = temporaryDirectory(t)
   const path = join(directory, 'secrets.db')
   const first = await SqliteStore.open(path)

@@ -1,4 +1,4 @@
-/** What is remembered of entries follows what is known to be durable, and never goes back to before it. */
+/** Cached entries follow durable batches and never return to an earlier state. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { EntryCache } from '../../../src/storage/sqlite/entry-reader.ts'
@@ -15,7 +15,7 @@ function next(text: string) {
   return () => entry(text, 9)
 }
 
-test('the database is asked once, also for what it does not have, and again once all is forgotten', () => {
+test('reads the database once per path, also for missing entries, and again after a clear', () => {
   const cache = new EntryCache()
   assert.equal(
     textIn(cache, () => entry('one', 1)),
@@ -30,7 +30,7 @@ test('the database is asked once, also for what it does not have, and again once
   assert.equal(textIn(cache), undefined)
 })
 
-test('a later batch takes the place of what is known; an earlier one, that was told late, does not', () => {
+test('a later batch replaces a cached entry, and an earlier batch does not', () => {
   const cache = new EntryCache()
   textIn(cache, () => entry('three', 3))
   cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('two') }], deletes: [] }, 2)
@@ -40,7 +40,7 @@ test('a later batch takes the place of what is known; an earlier one, that was t
   assert.equal(textIn(cache), 'four')
 })
 
-test('where it cannot be told which is later, the database is asked', () => {
+test('drops a cached entry when the order of two states is unknown', () => {
   const cache = new EntryCache()
   textIn(cache, () => undefined)
   cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 7)
@@ -57,7 +57,7 @@ test('where it cannot be told which is later, the database is asked', () => {
   assert.equal(textIn(cache, next('back')), 'back')
 })
 
-test('what nobody has asked for does not come in, and what is large does not stay', () => {
+test('caches neither entries that were not read nor large ones', () => {
   const cache = new EntryCache()
   cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 1)
   assert.equal(

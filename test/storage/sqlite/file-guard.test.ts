@@ -1,4 +1,4 @@
-/** The files of an open database are moved and cut between two looks at them: by the real writer, on real files. */
+/** The files of an open database are moved and truncated between two checks, with the real writer on real files. */
 import assert from 'node:assert/strict'
 import { mkdtempSync, renameSync, rmSync, statSync, symlinkSync, truncateSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -42,7 +42,7 @@ function opened(t: TestContext, name = 'secrets.db') {
   return { directory, path, wal: `${path}-wal`, guard, write }
 }
 
-test('a log that is cut while a transaction is written: what was written behind the hole is no success', (t) => {
+test('a commit fails if the write-ahead log was truncated during its transaction', (t) => {
   const { guard, wal, write } = opened(t)
   write()
   const written = statSync(wal).size
@@ -66,7 +66,7 @@ for (const bytes of [0, 32, 5000]) {
   })
 }
 
-test('a log that the writer itself empties or begins anew is no fault', (t) => {
+test('a checkpoint and a restart of the log by the writer are no fault', (t) => {
   const { guard, wal, write } = opened(t)
   for (let round = 0; round < 3; round++) {
     // More than SQLite puts in its place by itself: then the log is written from its beginning again.
@@ -79,7 +79,7 @@ test('a log that the writer itself empties or begins anew is no fault', (t) => {
   }
 })
 
-test('a database that is cut is refused, and stays so', (t) => {
+test('a truncated database stays a fault', (t) => {
   const { guard, path, write } = opened(t)
   write()
   guard.empty()
@@ -89,7 +89,7 @@ test('a database that is cut is refused, and stays so', (t) => {
   assert.equal(guard.inspect()?.isTruncated, true)
 })
 
-test('the whole directory is renamed and comes back', (t) => {
+test('a fault ends when the renamed directory is moved back', (t) => {
   const { directory, guard, write } = opened(t)
   write()
   renameSync(directory, `${directory}-aside`)
@@ -102,7 +102,7 @@ test('the whole directory is renamed and comes back', (t) => {
   assert.equal(write(undefined, 1)[0]?.kind, 'written')
 })
 
-test('a database behind a link: the log lies beside the file, and a link that leads elsewhere is a fault', (t) => {
+test('for a symlinked database the log is beside the target, and a changed symlink is a fault', (t) => {
   const { path, write, directory } = opened(t)
   write()
   const link = join(directory, 'link.db')
@@ -119,14 +119,14 @@ test('a database behind a link: the log lies beside the file, and a link that le
   assert.match(guard.inspect()?.text ?? '', /is not the file/)
 })
 
-test('one who reads where the log was cut is told so, also before the writer has looked', async (t) => {
+test('a read of a truncated log reports the truncation before the writer has detected it', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
   for (let at = 0; at < 50; at++)
     await store.commit({ puts: [{ path: `a/${at}`, value: Buffer.alloc(3000, at) }], deletes: [] })
   truncateSync(`${path}-wal`)
-  // In the same turn: nothing of what the writer sees has been told here.
+  // In the same turn: the report of the writer has not arrived.
   const reads = Array.from({ length: 50 }, (_, at) => () => store.get(`a/${at}`))
   reads.push(
     () => void store.paths(''),

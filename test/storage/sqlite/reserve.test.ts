@@ -7,7 +7,7 @@ import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-test('the reserve waits where it may and there is plenty of space, and is whole afterwards', (t) => {
+test('the reserve is created later if there is enough space, and is complete then', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const reserve = new DiskReserve(`${path}.reserve`)
   t.after(() => reserve.close())
@@ -22,14 +22,14 @@ test('the reserve waits where it may and there is plenty of space, and is whole 
   assert.equal(statSync(`${path}.reserve`).size, whole)
 })
 
-test('a store that stays open has its reserve without a commit', async (t) => {
+test('a store creates its reserve without a commit', async (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
   await eventually(() => existsSync(`${path}.reserve`) && statSync(`${path}.reserve`).size > 0, 'the reserve is made')
 })
 
-test('a file of another program is never truncated for a reserve', (t) => {
+test('an existing file of another program is never truncated for a reserve', (t) => {
   const path = join(temporaryDirectory(t), 'a.reserve')
   writeFileSync(path, 'kept')
   const reserve = new DiskReserve(path)

@@ -1,4 +1,4 @@
-/** The file that says how far a database has come: another process that can write to the directory does not hold up its writer. */
+/** The file `.seen`: another process with access to the directory does not block the writer. */
 import assert from 'node:assert/strict'
 import { execFile, execFileSync } from 'node:child_process'
 import { lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -14,7 +14,7 @@ const PATIENCE_MS = 120_000
 
 const seen = (sequence: number) => ({ cluster: 'c', epoch: 1, sequence })
 
-test('it is readable for its owner only, and written in place', (t) => {
+test('the file has mode 0600 and is written in place', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const mark = new SeenMark(path)
   t.after(() => mark.close())
@@ -26,7 +26,7 @@ test('it is readable for its owner only, and written in place', (t) => {
   assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
 })
 
-test('a file that was replaced by another one is written anew, and the one that was moved stays as it was', (t) => {
+test('creates the file again after it was replaced, and leaves the moved file unchanged', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const mark = new SeenMark(path)
   t.after(() => mark.close())
@@ -38,7 +38,7 @@ test('a file that was replaced by another one is written anew, and the one that 
   assert.deepEqual([readSeen(`${path}.seen`)?.sequence, readSeen(`${path}.aside`)?.sequence], [2, 1])
 })
 
-test('the generation of the operation token stays over commits and restarts, until it is another one or everything is removed', (t) => {
+test('the generation of the operation token survives commits and restarts until it is replaced or removed', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const kept = () => readSeen(`${path}.seen`)?.generation
   const mark = new SeenMark(path)
@@ -62,7 +62,7 @@ test('the generation of the operation token stays over commits and restarts, unt
   assert.equal(kept(), undefined)
 })
 
-test('a pipe that takes its place the moment it is made holds nothing up, and a later look mends it', async (t) => {
+test('a FIFO that replaces the new file does not block the writer, and the next check recovers', async (t) => {
   const directory = temporaryDirectory(t)
   const path = join(directory, 'a.db')
   execFileSync('mkfifo', [join(directory, 'pipe')])

@@ -27,7 +27,7 @@ async function nextThread(): Promise<number> {
   return threadId
 }
 
-test('the thread of a store that was closed serves the next one', async (t) => {
+test('the worker of a closed store serves the next store', async (t) => {
   const directory = temporaryDirectory(t)
   await openAndClose(join(directory, 'a.db'))
   const first = await nextThread()
@@ -35,7 +35,7 @@ test('the thread of a store that was closed serves the next one', async (t) => {
   assert.equal(await nextThread(), first)
 })
 
-test('each of two open stores has a thread of its own, and what they write stays apart', async (t) => {
+test('two open stores have separate workers and separate content', async (t) => {
   const directory = temporaryDirectory(t)
   await openAndClose(join(directory, 'a.db'))
   const stores = [await SqliteStore.open(join(directory, 'a.db')), await SqliteStore.open(join(directory, 'b.db'))]
@@ -49,7 +49,7 @@ test('each of two open stores has a thread of its own, and what they write stays
   await Promise.all(stores.map((store) => store.close()))
 })
 
-test('a thread whose database could not be opened serves no other', async (t) => {
+test('a worker that could not open its database is not reused', async (t) => {
   const directory = temporaryDirectory(t)
   await openAndClose(join(directory, 'a.db'))
   const before = await nextThread()
@@ -59,7 +59,7 @@ test('a thread whose database could not be opened serves no other', async (t) =>
   assert.notEqual(await nextThread(), before)
 })
 
-test('a thread that has made a tree or copied a snapshot serves the next store', async (t) => {
+test('a worker that built a tree or copied a snapshot is reused', async (t) => {
   const directory = temporaryDirectory(t)
   const store = await SqliteStore.open(join(directory, 'a.db'))
   t.after(() => store.close())
@@ -73,7 +73,7 @@ test('a thread that has made a tree or copied a snapshot serves the next store',
   assert.equal(await nextThread(), first)
 })
 
-test('a thread whose copy or tree failed serves no other', async (t) => {
+test('a worker whose copy or tree failed is not reused', async (t) => {
   const directory = temporaryDirectory(t)
   const store = await SqliteStore.open(join(directory, 'a.db'))
   t.after(() => store.close())
@@ -94,7 +94,7 @@ test('a thread whose copy or tree failed serves no other', async (t) => {
   other.exec('ALTER TABLE moved RENAME TO entries')
 })
 
-test('a store that is closed ends no thread that has made its tree and is the writer of another', async (t) => {
+test('closing a store does not end a worker that now writes for another store', async (t) => {
   const directory = temporaryDirectory(t)
   const posted = t.mock.method(Worker.prototype, 'postMessage')
   /** IDs of the threads that were sent a message whose JSON matches. */
@@ -114,7 +114,7 @@ test('a store that is closed ends no thread that has made its tree and is the wr
   assert.deepEqual(other.paths(''), ['a'])
 })
 
-test('a thread that has waited long ends', async (t) => {
+test('an idle worker ends after a timeout', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const worker = acquireStoreWorker()
   await releaseStoreWorker(worker)
@@ -127,7 +127,7 @@ test('a thread that has waited long ends', async (t) => {
   await releaseStoreWorker(next)
 })
 
-test('a thread that waits does not keep the process from ending', async (t) => {
+test('an idle worker does not keep the process running', async (t) => {
   const directory = temporaryDirectory(t)
   const program = join(directory, 'program.mjs')
   writeFileSync(
