@@ -74,7 +74,7 @@ test('refuses a missing, malformed or world-readable key without its content in 
     )
   }
   const outside = { CREDENTIALS_DIRECTORY: directory }
-  assert.throws(() => readStaticKey({ id: 'k', source: 'credential://../open.key' }, outside), /plain name/)
+  assert.throws(() => readStaticKey({ id: 'k', source: 'credential://../open.key' }, outside), /must not contain "\/"/)
 })
 
 test('incomplete settings are refused with the missing setting', () => {
