@@ -195,13 +195,13 @@ function valuesOf<D extends object>(
   return values
 }
 
-type Given<S> = { [K in keyof S]?: NonNullable<S[K]> extends Setting<infer T> ? T : never }
+type GivenValues<S> = { [K in keyof S]?: NonNullable<S[K]> extends Setting<infer T> ? T : never }
 
 /** The values of the given settings only: the types of `Config` distinguish absent and undefined. */
-function given<S extends Readonly<Record<string, Setting<unknown> | undefined>>>(settings: S): Given<S> {
+function given<S extends Readonly<Record<string, Setting<unknown> | undefined>>>(settings: S): GivenValues<S> {
   const values = Object.entries(settings).flatMap(([key, setting]) => (setting ? [[key, setting.value] as const] : []))
   // Each value is that of the setting with the same name.
-  return Object.fromEntries(values) as Given<S>
+  return Object.fromEntries(values) as GivenValues<S>
 }
 
 function plainMap(map: ReadonlyMap<string, Setting<string>> | undefined): Record<string, string> {

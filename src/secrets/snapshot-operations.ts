@@ -33,7 +33,7 @@ export interface RestoreOptions {
   /** Paths without which it is refused. */
   readonly requires?: readonly string[]
   /** Called with what puts the snapshot in place, once all of it has arrived. */
-  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
+  readonly withLock?: (replace: () => Promise<void>) => Promise<void>
 }
 
 /** What the room needs of the store, which it may not import. */
@@ -348,7 +348,7 @@ const beginning = handle(
             force: true,
             signal: call.signal,
             requires: KEY_PATHS,
-            inTurn: (replace) =>
+            withLock: (replace) =>
               seal.withLock(async () => {
                 refuseInitialised()
                 await replace()

@@ -177,8 +177,8 @@ test('the database is replaced, and put back while the server is stopped', { tim
   copyFileSync(database, `${database}.copy`)
   renameSync(database, aside)
   renameSync(`${database}.copy`, database)
-  await victim.refusesSince(performance.now(), /is another file .* while the server runs/)
-  await victim.saysSo(/is another file/)
+  await victim.refusesSince(performance.now(), /is not the file .* while the server runs/)
+  await victim.saysSo(/is not the file/)
   // One file has all of it: nothing lies in a log that the other one would be read with.
   await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
   await victim.stop('SIGKILL')
@@ -222,7 +222,7 @@ for (const [how, spoil] of [
       const wal = `${victim.database}-wal`
       spoil(wal)
       await victim.refusesSince(performance.now(), /the write-ahead log of the database .* while the server runs/)
-      await victim.saysSo(/the write-ahead log of the database (was moved|is another file)/)
+      await victim.saysSo(/the write-ahead log of the database (was moved|is not the file)/)
       await victim.stop(signal)
       rmSync(wal, { force: true })
       await victim.startHere()

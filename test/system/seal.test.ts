@@ -98,7 +98,7 @@ test('a server with a credential of systemd is open when it says that it is read
     /sealed, next: restart the server: it was sealed by an operator/,
     /operator unseal|is wrong|Progress/,
   )
-  assert.match(said['unseal'] ?? '', /key shares do not open it: restart the server/)
+  assert.match(said['unseal'] ?? '', /not with key shares: restart the server/)
   await next.stop()
   next = await agentHere(t, ['-config', file], { env })
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)

@@ -71,7 +71,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core and devices on a full disk',
   },
   {
-    says: 'no space left on the disk for the roster, it is kept in memory',
+    says: 'no space left on the disk for the roster database, keeping it in memory',
     in: 'storage/store/roster-store.test.ts',
     lower: 'the real database on a full disk',
   },
@@ -99,7 +99,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
-  { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
+  { says: '-wal exists', in: 'attacks/failed-start.test.ts' },
   { says: 'was moved or removed while the server runs', in: 'attacks/displaced-database.test.ts' },
   { says: 'the latest commits may be lost', in: 'attacks/displaced-database.test.ts' },
   {

@@ -91,7 +91,7 @@ export interface EntrySetHead {
   readonly sum: Int32Array
 }
 
-interface Change {
+interface EntryChange {
   readonly path: string
   readonly id: EntryMark
   readonly before: EntryMark | undefined
@@ -103,7 +103,7 @@ interface Change {
 /** A queued batch. */
 export interface PendingBatch {
   readonly counter: number
-  readonly changes: readonly Change[]
+  readonly changes: readonly EntryChange[]
 }
 
 interface Shard {
@@ -142,7 +142,7 @@ export class EntrySet {
   #counter = 0
   #pendingBatches: PendingBatch[] = []
   /** Queued changes by path, in order: the database may have the state before or after any of them. */
-  readonly #queuedChanges = new PassingMap<string, Change[]>()
+  readonly #queuedChanges = new PassingMap<string, EntryChange[]>()
   watcher: EntrySetWatcher | undefined
 
   /** `key` is copied; `close` overwrites the copy. */
@@ -174,7 +174,7 @@ export class EntrySet {
 
   /** Applies a batch to the set. The caller must then queue the batch with the result of `sealHead`. */
   bind({ puts, deletes }: Batch): PendingBatch {
-    const changes: Change[] = []
+    const changes: EntryChange[] = []
     for (const { path, value } of puts) if (isBound(path)) changes.push(this.#queue(path, markOf(value)))
     for (const path of deletes) if (isBound(path)) changes.push(this.#queue(path, undefined))
     const pending = { counter: ++this.#counter, changes }
@@ -183,7 +183,7 @@ export class EntrySet {
   }
 
   /** Reuses the ID and the term of an earlier queued change of the same entry. */
-  #queue(path: string, after: EntryMark | undefined): Change {
+  #queue(path: string, after: EntryMark | undefined): EntryChange {
     const queued = this.#queuedChanges.get(path)
     const newest = queued?.at(-1)
     const change = this.#change(path, after, newest?.id, newest?.term)
@@ -198,7 +198,7 @@ export class EntrySet {
     after: EntryMark | undefined,
     id = this.#ids.get(path) ?? this.#hashOf(path),
     termBefore?: string,
-  ): Change {
+  ): EntryChange {
     const shard = this.#shardOf(id)
     const before = shard.table.get(id)
     const term = this.#move(shard, id, { mark: before, term: termBefore }, after)
@@ -298,7 +298,7 @@ export class EntrySet {
     const id = this.#idOf(path)
     const known = this.#shardOf(id).table.get(id)
     if (isSame(found, known)) return
-    const isQueued = ({ before, after }: Change) => isSame(found, before) || isSame(found, after)
+    const isQueued = ({ before, after }: EntryChange) => isSame(found, before) || isSame(found, after)
     if (this.#queuedChanges.get(path)?.some(isQueued)) return
     throw new RollbackError(path, !found ? 'removed' : known ? 'replaced' : 'put back')
   }

@@ -95,7 +95,7 @@ export function encodeBatch(batch: Batch): Buffer<ArrayBuffer> {
 
 /** Writes a checked batch into `out` at `at`. The caller provides the space. Returns the end offset. */
 export function writeBatch({ puts, deletes }: Batch, out: Buffer, at: number): number {
-  const writer = new Writer(out, at)
+  const writer = new BatchEncoder(out, at)
   writer.byte(FORMAT)
   writer.number(puts.length)
   for (const { path, value } of puts) {
@@ -109,7 +109,7 @@ export function writeBatch({ puts, deletes }: Batch, out: Buffer, at: number): n
 
 /** The values are views of `bytes`. Throws MalformedBatch. */
 export function decodeBatch(bytes: Uint8Array): Batch {
-  const reader = new Reader(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length))
+  const reader = new BatchDecoder(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length))
   if (reader.byte() !== FORMAT) throw new MalformedBatch('unknown format of a batch')
   const puts: Put[] = []
   for (let left = reader.number(); left > 0; left--) puts.push({ path: reader.text(), value: reader.bytes() })
@@ -123,7 +123,7 @@ const VARINT_BYTES_MAX = 5
 /** Lengths below this take one byte. */
 const SHORT_LENGTH_MAX = 128
 
-class Writer {
+class BatchEncoder {
   readonly #out: Buffer
   at: number
 
@@ -164,7 +164,7 @@ class Writer {
   }
 }
 
-class Reader {
+class BatchDecoder {
   readonly #in: Buffer
   #at = 0
 

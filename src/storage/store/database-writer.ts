@@ -84,7 +84,7 @@ const RESERVE_DELAY_MS = 2000
 /** SQLITE_FULL. */
 const FULL = 13
 
-type Write = Extract<WriterOrder, { kind: 'write' }>
+type WriteOrder = Extract<WriterOrder, { kind: 'write' }>
 
 /** The writer's connection to the main thread. */
 export interface WriterPort {
@@ -151,7 +151,7 @@ export class DatabaseWriter {
     return new Writer(this.#database, this.#log, Date.now, this.#guard)
   }
 
-  #write(groups: readonly Write[]): OrderOutcome[] {
+  #write(groups: readonly WriteOrder[]): OrderOutcome[] {
     try {
       const requests = groups.flatMap(requestsOf)
       const results = this.#writer.write(
@@ -208,7 +208,7 @@ export class DatabaseWriter {
     this.#seen.reopenIfReplaced()
   }
 
-  #executeOther(order: Exclude<WriterOrder, Write>): OrderOutcome {
+  #executeOther(order: Exclude<WriterOrder, WriteOrder>): OrderOutcome {
     const { id } = order
     try {
       if (order.kind === 'replica') return { id, state: this.#replicate(order.order) }
@@ -275,7 +275,7 @@ export class DatabaseWriter {
   #serve(first: WriterOrder): void {
     let next: WriterOrder | undefined = first
     while (next) {
-      const groups: Write[] = []
+      const groups: WriteOrder[] = []
       let [batches, bytes] = [0, 0]
       while (next?.kind === 'write' && batches < BATCHES_MAX && bytes < BYTES_MAX) {
         groups.push(next)
@@ -336,7 +336,7 @@ function failureOf(error: unknown): { message: string; code: number } {
   return { message, code }
 }
 
-function requestsOf(group: Write): WriteRequest[] {
+function requestsOf(group: WriteOrder): WriteRequest[] {
   const { epoch, generation } = group
   return Array.from(batchesIn(group), (batch) => ({ batch, epoch, generation }))
 }

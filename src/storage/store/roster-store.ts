@@ -30,7 +30,7 @@ const RETRY_MS = 5000
 const ROWS_MAX = 500
 
 const TABLES = ['node', 'allocation', 'claim'] as const
-type Table = (typeof TABLES)[number]
+type RosterTable = (typeof TABLES)[number]
 
 export interface StoredRow {
   readonly id: string
@@ -41,10 +41,10 @@ export interface StoredRow {
 export class RosterDatabase {
   readonly #database: DatabaseSync
   readonly #logger: Logger
-  readonly #put: Readonly<Record<Table, StatementSync>>
-  readonly #remove: Readonly<Record<Table, StatementSync>>
+  readonly #put: Readonly<Record<RosterTable, StatementSync>>
+  readonly #remove: Readonly<Record<RosterTable, StatementSync>>
   /** The newest value of each changed row; undefined deletes the row. */
-  readonly #pending = new Map<string, { table: Table; id: string; value: unknown }>()
+  readonly #pending = new Map<string, { table: RosterTable; id: string; value: unknown }>()
   /** Cancels the next write; undefined while none is scheduled. */
   #cancelFlush: (() => void) | undefined
   #lastFlushMs = Number.NEGATIVE_INFINITY
@@ -92,7 +92,7 @@ export class RosterDatabase {
     }
     // Even a write of the same value needs space on the disk.
     if (version < VERSION) this.#database.exec(`PRAGMA user_version = ${VERSION}`)
-    const each = (sql: (table: Table) => string) => ({
+    const each = (sql: (table: RosterTable) => string) => ({
       node: this.#database.prepare(sql('node')),
       allocation: this.#database.prepare(sql('allocation')),
       claim: this.#database.prepare(sql('claim')),
@@ -104,7 +104,7 @@ export class RosterDatabase {
   }
 
   /** All readable rows of a table. */
-  *rows(table: Table): Generator<StoredRow> {
+  *rows(table: RosterTable): Generator<StoredRow> {
     for (const row of this.#database.prepare(`SELECT id, value FROM ${table}`).iterate()) {
       const { id, value } = row
       if (typeof id !== 'string' || typeof value !== 'string') continue
@@ -120,15 +120,15 @@ export class RosterDatabase {
     this.#logger.warn('unreadable row in the roster database, skipped', { table, id })
   }
 
-  put(table: Table, id: string, value: unknown): void {
+  put(table: RosterTable, id: string, value: unknown): void {
     this.#schedule(table, id, value)
   }
 
-  remove(table: Table, id: string): void {
+  remove(table: RosterTable, id: string): void {
     this.#schedule(table, id, undefined)
   }
 
-  #schedule(table: Table, id: string, value: unknown): void {
+  #schedule(table: RosterTable, id: string, value: unknown): void {
     this.#pending.set(`${table} ${id}`, { table, id, value })
     if (!this.#cancelFlush) this.#flushIn(this.#lastFlushMs + FLUSH_MS - performance.now())
   }
