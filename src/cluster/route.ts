@@ -32,7 +32,7 @@ import {
   type Chunk,
   type Handler,
   type JsonText,
-  type Place,
+  type CallTarget,
   unknownAllocation,
   unknownNode,
   type WholeAnswer,
@@ -142,7 +142,7 @@ function handOn(
   return endpoint.output === 'answer' ? forwarding.whole(request) : forwarding.answer(request)
 }
 
-function destination(place: Place, directory: Directory): Destination | undefined {
+function destination(place: CallTarget, directory: Directory): Destination | undefined {
   if ('allocationId' in place) {
     const { allocationId } = place
     if (directory.hasAllocation(allocationId)) return undefined

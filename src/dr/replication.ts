@@ -91,7 +91,7 @@ export class Replication {
     this.#notice = new FenceNotice({
       ...inner,
       onEpoch: (epoch) => this.#fencing.riseAbove(epoch),
-      onRival: (rival) => this.#fencing.giveWay(rival),
+      onRival: (rival) => this.#fencing.yieldIfDue(rival),
     })
   }
 

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net'
 import { Fault, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import {
-  type Answering,
+  type CallResponder,
   type AnyEndpoint,
   type Callers,
   type Chunk,
@@ -100,7 +100,7 @@ export interface ExchangeOptions {
   readonly upgrade?: { readonly of: Upgrade; readonly acceptor: Acceptor }
 }
 
-export class Exchange implements Outlet, Answering {
+export class Exchange implements Outlet, CallResponder {
   /** Random, as callers see it: a count would tell each how many requests the others make. */
   readonly requestId = randomUUID()
   readonly startedAtMs = performance.now()

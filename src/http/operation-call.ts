@@ -1,5 +1,5 @@
 /** A request as its operation sees it. */
-import { type ArrivedCall, type Identity, NOBODY } from '../platform/operation.ts'
+import { type IncomingCall, type Identity, NOBODY } from '../platform/operation.ts'
 import type { RawInput } from '../platform/schema.ts'
 import { plainAddress } from './connections.ts'
 
@@ -13,7 +13,7 @@ interface Exchanged {
   readonly body: AsyncIterable<Uint8Array>
 }
 
-export class OperationCall implements ArrivedCall {
+export class OperationCall implements IncomingCall {
   /** Of the last check of its rights. */
   identity: Identity = NOBODY
   readonly raw: RawInput

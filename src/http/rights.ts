@@ -10,7 +10,7 @@
  * while no server answers.
  */
 import { Refusal } from '../platform/errors.ts'
-import type { Identity, KeepsRights, RightsHolder } from '../platform/operation.ts'
+import type { Identity, PermissionWatcher, PermissionHolder } from '../platform/operation.ts'
 
 /** Checks of different groups must not fall together: each waits up to this part of the interval less. */
 const JITTER = 0.25
@@ -25,7 +25,7 @@ export interface RightsOptions {
 interface Group {
   readonly token: string | undefined
   readonly remote: string | undefined
-  readonly holders: Set<RightsHolder>
+  readonly holders: Set<PermissionHolder>
   timer: NodeJS.Timeout | undefined
   /** When its next check begins, by `performance.now`; 0 while one is under way. */
   checkAtMs: number
@@ -35,12 +35,12 @@ interface Group {
 interface Young {
   readonly token: string | undefined
   readonly remote: string | undefined
-  readonly holder: RightsHolder
+  readonly holder: PermissionHolder
   /** How to leave its group, once it is in one. */
   leave: (() => void) | undefined
 }
 
-export class Rights implements KeepsRights {
+export class Rights implements PermissionWatcher {
   readonly #options: RightsOptions
   readonly #groups = new Map<string, Group>()
   readonly #young = new Set<Young>()
@@ -56,12 +56,12 @@ export class Rights implements KeepsRights {
   }
 
   /** Checks this caller from now on; returns how to stop. `remote` is its address. */
-  keep(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void {
+  keep(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void {
     return this.#join({ token, remote, holder }, this.#options.intervalMs())
   }
 
   /** The same for an answer with an end. The first check comes as soon, and where it is over before the next sweep, none. */
-  keepLong(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void {
+  keepLong(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void {
     const young: Young = { token, remote, holder, leave: undefined }
     this.#young.add(young)
     if (!this.#sweeper) this.#sweeper = setTimeout(() => this.#sweep(), this.#options.intervalMs() / 2).unref()
@@ -119,7 +119,7 @@ export class Rights implements KeepsRights {
   }
 }
 
-function judge(holder: RightsHolder, found: Identity | Refusal): void {
+function judge(holder: PermissionHolder, found: Identity | Refusal): void {
   if (found instanceof Refusal) return holder.end(found)
   try {
     holder.renew(found)

@@ -1,11 +1,11 @@
 /**
- * Time, so that a test can hold it still. Wall time is for what people read and for files' times; it may step
- * backwards. Everything that measures or waits uses monotonic time.
+ * Clock, replaceable in tests. Wall time is for timestamps; it may step backwards. Timeouts and measurements use
+ * monotonic time.
  */
 export interface Clock {
   /** Wall time in milliseconds since the Unix epoch. */
   nowMs(): number
-  /** Milliseconds that only ever grow; the origin means nothing. */
+  /** Monotonic time in milliseconds, with an arbitrary origin. */
   monotonicMs(): number
 }
 

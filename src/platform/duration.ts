@@ -14,7 +14,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 }
 
-/** What most callers write. */
+/** The common form, parsed without the general pattern. */
 const SIMPLE = /^(\d{1,9})(ms|s|m|h)$/
 const WHOLE = /^[+-]?(?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h)|\.\d+(?:ns|us|µs|μs|ms|s|m|h))+$/
 const PART = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/g
@@ -22,7 +22,7 @@ const PART = /(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)/g
 /** Go's durations are int64 nanoseconds: about 292 years. */
 const LIMIT_MS = 9_223_372_036_854.775
 
-/** Milliseconds of a Go duration string (fractions kept), or undefined when it is not one or is out of Go's range. */
+/** Milliseconds of a Go duration string (fractions kept), or undefined if it is malformed or out of Go's range. */
 export function parseDurationMs(text: string): number | undefined {
   if (text === '0' || text === '+0' || text === '-0') return 0
   const simple = SIMPLE.exec(text)
@@ -53,7 +53,7 @@ export function formatDuration(ms: number): string {
   return minutes > 0 ? `${sign}${minutes}m${seconds}s` : `${sign}${seconds}s`
 }
 
-/** The same without the zeros at its end: `1h30m` for `1h30m0s`. */
+/** The same without trailing zero units: `1h30m` for `1h30m0s`. */
 export function shortDuration(ms: number): string {
   return formatDuration(ms)
     .replace(/([hm])0s$/, '$1')

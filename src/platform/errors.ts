@@ -1,14 +1,14 @@
 /**
- * The catalogue of everything that can go wrong in front of a caller.
+ * The errors of the program.
  *
- * Two families, and only two. A *refusal* is the caller's fault: its status and message are shown as they are, so the
- * message must say what to do and must never hold a secret, a host path or an engine's own text. A *fault* is ours: the
- * caller sees "internal error" and the request ID, the detail goes to the log.
+ * There are two kinds. A *refusal* is caused by the caller: status and message are shown verbatim, so the message says what to do
+ * and never contains a secret, a host path or the text of a JavaScript engine. A *fault* is an internal error: the caller sees
+ * "internal error" and the request ID, and the log has the detail.
  *
- * Errors are told apart by `code`, never by their text, on every transport.
+ * Every transport distinguishes errors by `code`, never by text.
  */
 
-/** Status of each refusal. The code is what crosses the wire between processes; the status is what HTTP shows. */
+/** HTTP status of each refusal. Processes exchange the code. */
 export const REFUSAL_STATUS = {
   invalid_request: 400,
   unauthenticated: 401,
@@ -19,28 +19,28 @@ export const REFUSAL_STATUS = {
   conflict: 409,
   body_too_large: 413,
   path_too_long: 414,
-  /** The form of answer that was asked for is switched off. */
+  /** The requested form of answer is disabled. */
   not_offered: 415,
   range_not_satisfiable: 416,
   expectation_failed: 417,
   upgrade_required: 426,
   prohibited: 403,
   too_many: 429,
-  /** The host's file system refused; the text is safe to show and tells the operator what to mend. */
+  /** The host's file system returned an error; the text is safe to show and says what to fix. */
   host_error: 500,
   not_implemented: 501,
   unavailable: 503,
-  /** The secrets core is sealed, so no token of it can be judged. */
+  /** The secrets core is sealed, so tokens cannot be resolved. */
   sealed: 503,
-  /** Another process was asked and did not answer. */
+  /** Another process did not answer. */
   no_answer: 504,
-  /** The disk is full; the text names the directory, for whoever is to free space there. */
+  /** The disk is full; the text names the directory in which to free space. */
   insufficient_storage: 507,
 } as const
 
 export type RefusalCode = keyof typeof REFUSAL_STATUS
 
-/** The caller asked for something it cannot have. `message` is shown to the caller verbatim. */
+/** A request that is refused. `message` is shown to the caller verbatim. */
 export class Refusal extends Error {
   override readonly name: string = 'Refusal'
   readonly code: RefusalCode
@@ -48,7 +48,7 @@ export class Refusal extends Error {
   /** Extra response headers, for example `Allow` or `Retry-After`. */
   readonly headers: Readonly<Record<string, string>>
 
-  /** `status` only where it is not that of the code. */
+  /** `status` only if it differs from that of the code. */
   constructor(
     code: RefusalCode,
     message: string,
@@ -61,7 +61,7 @@ export class Refusal extends Error {
     this.headers = headers
   }
 
-  /** What an answer that lists its errors shows. */
+  /** The entries of `errors` in a JSON error answer. */
   get texts(): readonly string[] {
     return this.message === '' ? [] : [this.message]
   }
@@ -74,29 +74,29 @@ const CODE_OF_STATUS: ReadonlyMap<number, RefusalCode> = new Map(
     .map(([code, status]) => [status, code as RefusalCode]),
 )
 
-/** The code under which a refusal that has a status of its own travels. */
+/** The code that represents a status between processes. */
 export function codeOfStatus(status: number): RefusalCode {
   return CODE_OF_STATUS.get(status) ?? (status < 500 ? 'invalid_request' : 'unavailable')
 }
 
-/** What stock clients know a sealed server by. */
+/** The text by which stock clients recognize a sealed server. */
 export const SEALED = 'Vault is sealed'
 
-/** For what needs the secrets core while that is sealed, or was sealed meanwhile. */
+/** The refusal of a request that needs the sealed secrets core. */
 export function sealed(): Refusal {
   return new Refusal('sealed', SEALED)
 }
 
-/** Says, in lower case, what became of the token of a request that was refused. */
+/** Header of a refusal that says why the token was not accepted; in lower case. */
 export const TOKEN_HEADER = 'x-outpost-token'
 export const UNKNOWN_TOKEN = 'unknown'
 
-/** For a token that is not known, or is no longer. Its holder can tell that from a token that may not do something. */
+/** The refusal for an unknown or expired token. The header distinguishes it from a missing permission. */
 export function unknownToken(): Refusal {
   return new Refusal('permission_denied', 'Permission denied', { 'X-Outpost-Token': UNKNOWN_TOKEN })
 }
 
-/** Something of ours failed. `message` is for the log; the caller is told only that it happened. */
+/** An internal error. `message` is for the log only. */
 export class Fault extends Error {
   override readonly name = 'Fault'
 }

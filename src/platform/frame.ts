@@ -15,25 +15,25 @@ export const HEARTBEAT: Buffer = Buffer.from('{}')
 
 export type FileEvent = 'file deleted' | 'file truncated'
 
-/** Bytes that `encodeFrames` may write for this much data of one file. */
+/** Upper bound of the bytes that `encodeFrames` writes for this amount of data. */
 export function framesBytesMax(dataBytes: number, label: FrameLabel): number {
   const frames = Math.ceil(dataBytes / FRAME_DATA_BYTES_MAX)
   return Math.ceil(dataBytes / 3) * 4 + frames * (4 + label.bytes)
 }
 
-/** Gives the cursor of the place behind `data[0, end)`, which is `endOffset` in the file. Letters, digits, `-` and `_`. */
+/** Returns the cursor of the position after `data[0, end)`, `endOffset` in the file. Letters, digits, `-` and `_`. */
 export type CursorAt = (data: Buffer, end: number, endOffset: number) => string
 
-/** A heartbeat that also tells a place: progress was made without anything to send. */
+/** A heartbeat with a cursor: progress without data to send. */
 export function cursorFrame(cursor: string): Buffer {
   return Buffer.from(`{"Cursor":"${cursor}"}`)
 }
 
-/** The parts of a frame that are the same for all frames of one file, made once. */
+/** The constant parts of the frames of one file. */
 export class FrameLabel {
   readonly file: string
   readonly #tail: string
-  /** Upper bound of the bytes a frame has besides its base64. */
+  /** Upper bound of the bytes of a frame without its base64. */
   readonly bytes: number
 
   constructor(file: string) {
@@ -45,8 +45,8 @@ export class FrameLabel {
 
   /**
    * Writes `data[from, to)` as frames into `target` at `at`, each with the exact end offset of its data in the file.
-   * Returns the position behind the last frame. `startOffset` is the file offset of `data[from]`. With `cursorAt`, the
-   * caller leaves room for what it gives.
+   * Returns the position after the last frame. `startOffset` is the file offset of `data[from]`. With `cursorAt`, the caller
+   * reserves space for the cursors.
    */
   encodeFrames(
     data: Buffer,
@@ -69,7 +69,7 @@ export class FrameLabel {
     return position
   }
 
-  /** A frame that says what happened to the file, with no data. */
+  /** A frame with an event of the file and no data. */
   eventFrame(event: FileEvent, offset: number): Buffer {
     const file = this.#tail.slice(2, -',"Offset":'.length)
     return Buffer.from(`{${file},"FileEvent":"${event}"${offset === 0 ? '' : `,"Offset":${offset}`}}`)

@@ -1,12 +1,14 @@
 /**
- * The program's own log: one line an event, JSON for machines or plain for a terminal, written in the background.
+ * The log of the process: one line for each event, JSON or plain text, written in the background.
  *
- * Promises: a log line never blocks a request and never throws into one; memory is bounded (`BUFFER_CHARS_MAX`), past
- * which lines are dropped and counted, and the count is written as soon as there is room. Lines keep their order.
- * Lines that could not be written (a full disk) count as dropped too, and writing is tried again with the next line.
- * Assumes that nobody puts a secret into `fields`: nothing is redacted here, because a filter that must guess will
- * guess wrong. What can go wrong: the descriptor is a pipe nobody drains (lines are dropped) or is closed (lines are
- * dropped); a process that is killed (SIGKILL) loses at most `FLUSH_MS` of lines that were not errors.
+ * Promises. A log line never blocks a request and never throws. Memory is bounded by `BUFFER_CHARS_MAX`: further lines are dropped and
+ * counted, and the count is logged once lines are written again. Lines keep their order. Lines that could not be written (full
+ * disk) count as dropped; the next line is a new attempt.
+ *
+ * Assumptions. `fields` never contains a secret: nothing is redacted here, because a filter that guesses is wrong sometimes.
+ *
+ * Failure modes. The descriptor is a pipe that is not drained, or closed: lines are dropped. SIGKILL loses at most `FLUSH_MS` of lines
+ * below the level `error`.
  */
 import { write, writeSync } from 'node:fs'
 
@@ -20,12 +22,12 @@ export interface Logger {
   info(message: string, fields?: Fields): void
   warn(message: string, fields?: Fields): void
   error(message: string, fields?: Fields): void
-  /** A logger for one part of the program; `name` stands in the `@module` of its lines. */
+  /** A logger for a part of the program; `name` is appended to `@module`. */
   named(name: string): Logger
   enabled(level: Level): boolean
 }
 
-/** One event, before it is known how it will be written. */
+/** One event, before it is formatted. */
 export interface LogEntry {
   /** RFC 3339, UTC. */
   readonly at: string
@@ -35,12 +37,12 @@ export interface LogEntry {
   readonly fields: Fields
 }
 
-/** The entry as one line, without its end: JSON, or for people. */
+/** The entry as one line without its newline, JSON or plain. */
 export function entryLine(entry: LogEntry, json: boolean): string {
   if (!json) return plainLine(entry)
   const { at, level, module, message, fields } = entry
   const own = `{"@timestamp":"${at}","@level":"${level}","@module":${JSON.stringify(module)},"@message":${JSON.stringify(message)}`
-  // The fields as they are: a copy of them beside the others takes twice as long to make and to put into text.
+  // Merging the fields into one object first takes twice as long.
   const more = JSON.stringify(fields)
   return more === '{}' ? `${own}}` : `${own},${more.slice(1)}`
 }
@@ -48,7 +50,7 @@ export function entryLine(entry: LogEntry, json: boolean): string {
 let newestMs = 0
 let newestText = ''
 
-/** RFC 3339, UTC. The last one is remembered: many lines are of one millisecond. */
+/** RFC 3339, UTC. The last value is cached: many lines share a millisecond. */
 function timeNow(): string {
   const ms = Date.now()
   if (ms !== newestMs || newestText === '') {
@@ -61,16 +63,16 @@ function timeNow(): string {
 const BUFFER_CHARS_MAX = 1 << 20
 const FLUSH_MS = 20
 
-/** What lines are written to. */
+/** Destination of log lines. */
 export interface LogOutput {
-  /** Appends; calls back once, with the number of bytes that were written before an error, if there was one. */
+  /** Appends; calls back once with the number of bytes written, less than all after an error. */
   append(bytes: Buffer, done: (written: number) => void): void
   /** The same, blocking; may throw. */
   appendSync(bytes: Buffer): void
   close(): void
 }
 
-/** An open descriptor, which stays whose it is. */
+/** An open descriptor, which is not closed. */
 export class DescriptorOutput implements LogOutput {
   readonly #fd: number
 
@@ -94,30 +96,30 @@ export class DescriptorOutput implements LogOutput {
   }
 
   close(): void {
-    // Standard error is not ours to close.
+    // Standard error stays open.
   }
 }
 
 const LINE_END = 0x0a
 
-/** Where lines go: shared by every logger of a process. */
+/** Formats and buffers the lines of all loggers of a process. */
 export class LogSink {
   #level: number
-  /** What the sink itself and all who listen in want together. */
+  /** The lowest level of the sink and its listeners. */
   #lowest: number
   readonly #listeners = new Set<{ readonly level: number; readonly take: (entry: LogEntry) => void }>()
   #output: LogOutput
-  /** Outputs to close once nothing is on its way to them. */
-  readonly #left: LogOutput[] = []
+  /** Replaced outputs, closed after the write in progress. */
+  readonly #replaced: LogOutput[] = []
   #json: boolean
   #pending = ''
   #writing = false
   #dropped = 0
-  /** The last write stopped in the middle of a line. */
+  /** The last write ended within a line. */
   #torn = false
   #timer: NodeJS.Timeout | undefined
 
-  /** `json` for machines; otherwise lines for people. */
+  /** `json`: JSON lines; otherwise plain text. */
   constructor(options: { output: LogOutput; level: Level; json?: boolean }) {
     this.#output = options.output
     this.#json = options.json ?? true
@@ -125,17 +127,17 @@ export class LogSink {
     this.#lowest = this.#level
   }
 
-  /** From the next lines on, they go there and look so. The output before is closed once it has what it was given. */
+  /** Changes output and format for the next lines. The old output is closed after its last write. */
   redirect(output: LogOutput, json: boolean): void {
     this.#json = json
     if (output === this.#output) return
-    this.#left.push(this.#output)
+    this.#replaced.push(this.#output)
     this.#output = output
-    if (!this.#writing) this.#closeLeft()
+    if (!this.#writing) this.#closeReplaced()
   }
 
-  #closeLeft(): void {
-    for (const output of this.#left.splice(0)) output.close()
+  #closeReplaced(): void {
+    for (const output of this.#replaced.splice(0)) output.close()
   }
 
   setLevel(level: Level): void {
@@ -147,12 +149,12 @@ export class LogSink {
     this.#lowest = Math.min(this.#level, ...[...this.#listeners].map((listener) => listener.level))
   }
 
-  /** True when anybody wants lines of this level. */
+  /** True if lines of this level have a reader. */
   enabled(level: Level): boolean {
     return LEVELS.indexOf(level) >= this.#lowest
   }
 
-  /** Hands every entry of at least this level to `take`, which must not throw, until what is returned is called. */
+  /** Passes every entry of at least this level to `take`, which must not throw. Returns the function that ends it. */
   listen(level: Level, take: (entry: LogEntry) => void): () => void {
     const listener = { level: LEVELS.indexOf(level), take }
     this.#listeners.add(listener)
@@ -163,14 +165,14 @@ export class LogSink {
     }
   }
 
-  /** Writes an entry, and tells those who listen in. */
+  /** Writes an entry and passes it to the listeners. */
   take(entry: LogEntry): void {
     const level = LEVELS.indexOf(entry.level)
     if (level >= this.#level) this.line(entryLine(entry, this.#json), entry.level === 'error')
     for (const listener of this.#listeners) if (level >= listener.level) listener.take(entry)
   }
 
-  /** Queues one line (without its newline). `urgent` lines are handed to the system in this turn of the loop. */
+  /** Queues one line without its newline. `urgent`: written in this iteration of the event loop. */
   line(text: string, urgent: boolean): void {
     if (this.#pending.length + text.length > BUFFER_CHARS_MAX) {
       this.#dropped++
@@ -193,15 +195,15 @@ export class LogSink {
     this.#writing = true
     this.#output.append(bytes, (written) => {
       if (written > 0) this.#torn = bytes[written - 1] !== LINE_END
-      // What was not written includes the word about what was dropped before.
+      // The unwritten bytes may include the line that reports earlier drops.
       if (written < bytes.length) this.#dropped += linesIn(bytes.subarray(written)) + dropped - (dropped > 0 ? 1 : 0)
       this.#writing = false
-      this.#closeLeft()
+      this.#closeReplaced()
       this.#flush()
     })
   }
 
-  /** Writes what is queued, blocking; for the last moments of a process. */
+  /** Writes all queued lines synchronously, at process exit. */
   close(): void {
     clearTimeout(this.#timer)
     const rest = this.#pending
@@ -210,7 +212,7 @@ export class LogSink {
       if (rest !== '') this.#output.appendSync(Buffer.from(rest))
       this.#output.close()
     } catch {
-      // The output is gone or full, and so is the process: there is nobody left to tell.
+      // The process exits, and the output accepts nothing: the error has no destination.
     }
   }
 }
@@ -255,39 +257,39 @@ function plainLine({ at, level, module, message, fields }: LogEntry): string {
   return `${at} ${tag} ${module}: ${message}${shown.length > 0 ? `: ${shown.join(' ')}` : ''}`
 }
 
-/** How often a thing that keeps happening is said: once, or once in a while. */
+/** How often a repeated event is logged. */
 export interface LogOnceOptions {
-  /** After this time it is said again; unless given, only after it was forgotten. */
+  /** Interval after which it is logged again; unless given, only after `forget`. */
   readonly everyMs?: number
-  /** Things that are remembered: beyond, the oldest gives way, or, where nothing is said again, a new one is not said. */
+  /** Kinds that are remembered. Beyond: the oldest is evicted, or without `everyMs` a new one is not logged. */
   readonly kindsMax?: number
 }
 
-/** Remembers what was said, so that what keeps happening, or what others do, does not fill the log. */
+/** Remembers which kinds of events were logged, so that a repeated event does not fill the log. */
 export class LogOnce {
   readonly #everyMs: number
   readonly #kindsMax: number
-  readonly #kinds = new Map<string, { saidAtMs: number; count: number }>()
+  readonly #kinds = new Map<string, { loggedAtMs: number; count: number }>()
 
   constructor({ everyMs = Number.POSITIVE_INFINITY, kindsMax = 1000 }: LogOnceOptions = {}) {
     this.#everyMs = everyMs
     this.#kindsMax = kindsMax
   }
 
-  /** Counts a thing: how often it has happened since it was last said where it is to be said now, else 0. */
+  /** Counts an event. Returns the number of events since the last log line if one is due now, else 0. */
   due(kind = ''): number {
     const nowMs = performance.now()
     const known = this.#kinds.get(kind)
-    if (!known) return this.#isRoom() ? this.#begin(kind, nowMs) : 0
+    if (!known) return this.#hasCapacity() ? this.#begin(kind, nowMs) : 0
     known.count++
-    if (nowMs - known.saidAtMs < this.#everyMs) return 0
+    if (nowMs - known.loggedAtMs < this.#everyMs) return 0
     const { count } = known
-    known.saidAtMs = nowMs
+    known.loggedAtMs = nowMs
     known.count = 0
     return count
   }
 
-  /** When it happens again it is said. */
+  /** Logs the next event of this kind. */
   forget(kind: string): void {
     this.#kinds.delete(kind)
   }
@@ -297,11 +299,11 @@ export class LogOnce {
   }
 
   #begin(kind: string, nowMs: number): number {
-    this.#kinds.set(kind, { saidAtMs: nowMs, count: 0 })
+    this.#kinds.set(kind, { loggedAtMs: nowMs, count: 0 })
     return 1
   }
 
-  #isRoom(): boolean {
+  #hasCapacity(): boolean {
     if (this.#kinds.size < this.#kindsMax) return true
     if (this.#everyMs === Number.POSITIVE_INFINITY) return false
     const [oldest = ''] = this.#kinds.keys()

@@ -1,20 +1,21 @@
 /**
- * Endpoints and what runs them.
+ * Endpoints and operations: theory of operation of the platform.
  *
- * An *endpoint* is data: everything a transport needs to know about it (its routes, how its input is parsed, who may call
- * it, what it gives, within which limits), and nothing of what it does. Its *handler* does it, and is bound in the room that
- * can: `handle` joins the two, as one value that the room's table lists. Both together are an *operation*, which HTTP
- * serves directly. A server that hands calls on needs the endpoints alone, and the host looks up the very same one. Routing,
- * permission at every hop, the metric label, the access log line, OpenAPI and the error format all follow from the endpoint,
- * so adding one is one value and one line in its room's table.
+ * An *endpoint* is data: everything that a transport needs to know (routes, input schema, permission, form of the answer,
+ * limits). A *handler* does the work; `handle` joins both in the module that can run it, as one value in that module's table.
+ * Both together are an *operation*. HTTP serves operations directly; a server that forwards calls needs the endpoints only, and
+ * the host finds the same one. Routing, authorization at every hop, metric labels, access log, OpenAPI and error format
+ * follow from the endpoint, so a new endpoint is one value and one line in a table.
  *
- * Every transport calls through `invoke`, so that a call is parsed, its caller identified and authorised in one way. What it
- * is about is looked up once (`find`), before permission is asked for, and is handed to the permission and to the handler.
+ * Promises. Every transport calls `invoke`, so a call is parsed, authenticated and authorized in one way. The target of a call is
+ * looked up once (`find`), before authorization, and passed to `authorize` and `run`.
  *
- * A streaming operation returns an async iterable. Its first chunk is a `StreamHead`; until it has been yielded, a
- * thrown `Refusal` is still a status. The bytes of a chunk stay valid until the second chunk after it is asked for: a
- * consumer writes one chunk while the next is being made, and two reused buffers carry any amount of data. A consumer that
- * keeps bytes longer must copy them.
+ * Streams. A streaming operation returns an async iterable. Its first chunk is a `StreamHead`; until it was yielded, a thrown
+ * `Refusal` is a status code. The bytes of a chunk stay valid until the second chunk after it is requested: a consumer writes one
+ * chunk while the next one is prepared, and two reused buffers carry any amount of data. A consumer that keeps bytes longer
+ * copies them.
+ *
+ * Failure modes. What a handler throws before the first byte becomes a status (`errors.ts`); after it, the transport breaks the answer.
  */
 import { Refusal } from './errors.ts'
 import { isUuid, type RawInput, type Schema } from './schema.ts'
@@ -24,15 +25,15 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'LIST' | 'SCA
 /** `*` serves any verb, as the fs and gc endpoints of the compatible system do. */
 export type Route = `${Method | '*'} /${string}`
 
-/** A piece of a path: a word that an endpoint declares, or a name that a caller gives. */
+/** A segment of a path: declared by an endpoint, or a name from the caller. */
 export interface PathPart {
   readonly text: string
   readonly isName: boolean
-  /** A name that no log shows: a caller may have put in there what opens something. */
+  /** Never logged: the caller may have put a credential there. */
   readonly isSecret?: boolean
 }
 
-/** What may be done in a namespace, as operations ask for it. The place of one is its bit on the wire: append only. */
+/** Capabilities of a namespace. The index of one is its bit on the wire: append only. */
 export const NAMESPACE_CAPABILITIES = [
   'list-jobs',
   'read-job',
@@ -47,30 +48,30 @@ export type NamespaceCapability = (typeof NAMESPACE_CAPABILITIES)[number]
 
 export type Access = 'read' | 'write'
 
-/** Who is calling and what they may do. Made from a token at every hop; never holds the token. */
+/** A caller and its permissions. Resolved from the token at every hop; never contains the token. */
 export interface Identity {
-  /** Public name of the token for the access log: never the token itself. */
+  /** Accessor of the token, for the access log. */
   readonly accessor: string
   allowsNode(access: Access): boolean
   allowsAgent(access: Access): boolean
   allowsNamespace(namespace: string, capability: NamespaceCapability): boolean
 }
 
-/** What a token may do, as one process tells another. */
+/** Permissions of a token, as a server sends them to an agent. */
 export interface Grants {
-  /** Public name of the token. */
+  /** Accessor of the token. */
   readonly accessor: string
-  /** It may do everything. */
+  /** Grants everything. */
   readonly management: boolean
-  /** Texts of its policies, HCL or JSON. */
+  /** Policy documents, HCL or JSON. */
   readonly policies: readonly string[]
-  /** Milliseconds until the token, or one of its policies, expires. Absent: it does not expire. */
+  /** Time until the token or one of its policies expires. Absent: never. */
   readonly expiresInMs?: number
-  /** True for a token with a limited number of uses: these grants are good for one call. */
+  /** True for a token with a limited number of uses: valid for one call only. */
   readonly isUseLimited?: boolean
 }
 
-/** Nobody, who may nothing: whom an operation sees that looks at the token itself. */
+/** A caller without any permission. Operations that check the token themselves receive it. */
 export const NOBODY: Identity = {
   accessor: '',
   allowsNode: () => false,
@@ -78,32 +79,32 @@ export const NOBODY: Identity = {
   allowsNamespace: () => false,
 }
 
-/** One call as an operation sees it. */
+/** A call, as a handler receives it. */
 export interface Call {
   readonly requestId: string
   readonly identity: Identity
-  /** Aborts when the caller is gone, the deadline has passed or the process is stopping. */
+  /** Aborts when the caller has disconnected, the deadline has passed, or the process stops. */
   readonly signal: AbortSignal
   /**
-   * Aborts when a process on the way of the call stops: a call that waits for a change answers at once, as when its time
-   * has passed. Absent where nothing reports it.
+   * Aborts when a process on the path of the call stops: a blocking query then answers at once, as after its timeout. Absent
+   * where nothing reports it.
    */
   readonly draining?: AbortSignal | undefined
-  /** What the input was parsed from and the token that came along, for the next process only. Never log either. */
+  /** Unparsed input and token, for forwarding only. Never log either. */
   readonly raw: RawInput
   readonly token: string | undefined
-  /** How many processes have handed the call on. */
+  /** Number of processes that forwarded the call. */
   readonly hops: number
-  /** The body as it comes, for an operation that takes a stream; absent where there is none. */
+  /** The unbuffered body, for an operation with `takesStream`; absent without a body. */
   readonly body?: AsyncIterable<Uint8Array>
-  /** Address that the request came from, IPv4 in its own form; as the first process saw it, so only as true as the processes are. */
+  /** Client address as the first process saw it; IPv4 without the IPv6 prefix. Only as trustworthy as that process. */
   readonly remote?: string | undefined
 }
 
-/** Where an operation with the target `node` runs. No node ID: on the node that the call has reached. */
-export type Place = { readonly allocationId: string } | { readonly nodeId: string | undefined }
+/** Where an operation with the target `node` runs. Without a node ID: on the node that received the call. */
+export type CallTarget = { readonly allocationId: string } | { readonly nodeId: string | undefined }
 
-/** What is said of an allocation that is not known: the same words wherever a call for it arrives. */
+/** The refusal for an unknown allocation, the same in every process. */
 export function unknownAllocation(id: string): Refusal {
   if (id === '') return new Refusal('invalid_request', 'must provide a valid alloc id')
   if (isUuid(id)) return new Refusal('not_found', `Unknown allocation "${id}"`)
@@ -111,7 +112,7 @@ export function unknownAllocation(id: string): Refusal {
   return new Refusal('invalid_request', text)
 }
 
-/** The same of a node. */
+/** The refusal for an unknown node. */
 export function unknownNode(id: string): Refusal {
   if (isUuid(id)) return new Refusal('not_found', `Unknown node ${id}`)
   const text = `node lookup failed: ${shownId(id)} is not a full node ID, give all 36 characters of the UUID`
@@ -122,7 +123,7 @@ function shownId(id: string): string {
   return JSON.stringify(id.length > 64 ? `${id.slice(0, 61)}...` : id)
 }
 
-/** A value that is JSON text already, with headers of its own where it needs some. */
+/** A value that is JSON text already, with additional headers. */
 export class JsonText {
   readonly text: string
   readonly headers: Readonly<Record<string, string>>
@@ -133,13 +134,13 @@ export class JsonText {
   }
 }
 
-/** An answer that its operation has made whole: it is written as it is, never compressed, because it may hold secrets. */
+/** A complete answer. It may contain secrets, so it is never compressed (BREACH). */
 export class WholeAnswer {
   readonly status: number
-  /** Without Content-Length, which the transport adds. */
+  /** Without Content-Length, which the transport sets. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | Uint8Array | undefined
-  /** Public name of the token that was used, for the access log. */
+  /** Accessor of the token, for the access log. */
   readonly accessor: string | undefined
 
   constructor(
@@ -155,12 +156,12 @@ export class WholeAnswer {
   }
 }
 
-/** An answer with status 200 that its operation goes on with for as long as the caller likes, once it knows that there is one. */
+/** An answer with status 200 whose body is produced while the caller reads it. */
 export class StreamedAnswer {
   readonly headers: Readonly<Record<string, string>>
-  /** Taken one by one as the caller takes them; ended early when it leaves. Each stays valid as those of a stream do. */
+  /** Requested one by one; ended early when the caller disconnects. Chunks stay valid as long as those of a stream. */
   readonly chunks: AsyncIterable<Uint8Array>
-  /** As that of a `WholeAnswer`. */
+  /** Accessor of the token, for the access log. */
   readonly accessor: string | undefined
 
   constructor(headers: Readonly<Record<string, string>>, chunks: AsyncIterable<Uint8Array>, accessor?: string) {
@@ -170,171 +171,169 @@ export class StreamedAnswer {
   }
 }
 
-/** What precedes the bytes of a stream. */
+/** Status and headers of a stream. */
 export interface StreamHead {
   readonly status: 200 | 206
   readonly contentType?: string
-  /** Exact number of bytes that will follow, when it is known. */
+  /** Exact number of bytes of the body, if known. */
   readonly contentLength?: number
   readonly headers?: Readonly<Record<string, string>>
-  /** True when the bytes are frames (platform/frame.ts), each chunk whole ones: where there are messages, each is one. */
+  /** True if each chunk consists of complete frames (frame.ts); over WebSocket each chunk is a message. */
   readonly frames?: boolean
 }
 
 export type Chunk = StreamHead | Uint8Array
 
-/** A schema in the words of JSON Schema, as data. */
+/** A JSON Schema document. */
 export type JsonSchema = Readonly<Record<string, unknown>>
 
-/** What transports, other processes and documents need to know. `About` is what a call is about, looked up by its handler. */
+/** Declaration of an endpoint. `About` is the target of a call, which its handler looks up. */
 export interface Endpoint<In, About = unknown> {
-  /** Dotted name: access log, metric label, wire name between processes, audit. */
+  /** Dotted name in access log, metric labels, OpenAPI, and between processes. */
   readonly name: string
   readonly summary: string
-  /** Each under `/v1`; the router serves it bare as well. */
+  /** Routes below `/v1`; the router serves them without the prefix as well. */
   readonly http: readonly Route[]
-  /** `node` runs on the host that owns the node or the allocation; `server` runs where it lands. */
+  /** `node` runs on the host that owns the node or the allocation; `server` runs on the process that received it. */
   readonly target: 'node' | 'server'
   readonly input: Schema<In>
   /**
-   * What the caller gets: a JSON value, nothing at all, bytes, or what its handler resolves with as a `WholeAnswer` or a
-   * `StreamedAnswer`.
+   * Form of the answer: a JSON value, empty, a byte stream, or a `WholeAnswer` or `StreamedAnswer` from the handler.
    */
   readonly output: 'json' | 'empty' | 'stream' | 'answer'
-  /** What the JSON value looks like, for the OpenAPI document; absent means that it is not told. */
+  /** Schema of the JSON value, for the OpenAPI document. */
   readonly result?: JsonSchema
-  /** Status of an answer that is nothing at all. Default 200, which is what stock clients take for success. */
+  /** Status of an empty answer. Default 200, which stock clients require. */
   readonly emptyStatus?: 204
-  /** Content type of a JSON answer, also of one that is streamed; `text/plain` still becomes JSON for a caller whose Accept asks for it. */
+  /** Content type of a JSON answer. `text/plain` becomes `application/json` if the Accept header requests it. */
   readonly produces?: 'application/json' | 'text/plain'
   /** `plain` errors are text, `errors` are `{"errors":[...]}`. */
   readonly errorFormat: 'plain' | 'errors'
   /**
-   * Verbs a browser of another origin may use; `configured` where a setting says what it may do. Absent means that the
-   * endpoint is not offered to other origins.
+   * Verbs allowed for pages of other origins; `configured`: decided by a setting. Absent: none.
    */
   readonly crossOrigin?: readonly ('GET' | 'HEAD')[] | 'configured'
-  /** True when it answers everybody alike: a token that comes along is not looked at, so a stale one is no obstacle. */
+  /** True if the endpoint needs no token: a token is ignored, so an expired one causes no error. */
   readonly open?: boolean
-  /** True when it finds out itself whose the token is (`call.token`); the transport then says that it is nobody's. */
+  /** True if the handler resolves `call.token` itself; `call.identity` then has no permissions. */
   readonly ownToken?: boolean
-  /** False for an endpoint whose GET must not answer HEAD. Default true. */
+  /** False if HEAD is not allowed where GET is. Default true. */
   readonly head?: boolean
-  /** True when GET changes something: HEAD is refused then, and so is a GET from a web page of another origin. */
+  /** True if GET changes state: HEAD and requests of pages of other origins are refused. */
   readonly changesOnGet?: true
-  /** True when it takes the body's bytes as they come (`call.body`), however many, instead of a text. */
+  /** True if the handler reads the body as a stream (`call.body`) of any length. */
   readonly takesStream?: boolean
-  /** Largest body in bytes; 0 or absent means that a body is read and thrown away. */
+  /** Largest body in bytes; 0 or absent: a body is read and discarded. */
   readonly bodyBytesMax?: number
-  /** What is said of a larger one, where stock clients know a text of their own. */
+  /** Error text for a larger body, where stock clients expect a certain one. */
   readonly bodyTooLarge?: string
-  /** True when it may stay open as long as the caller likes. It breaks when the process stops. */
+  /** True if the answer has no end. It breaks when the process stops. */
   endless?(input: In): boolean
-  /** True when it waits for a change and then ends. It is answered at once when the process stops (`Call.draining`). */
+  /** True for a blocking query. It is answered at once when the process stops (`Call.draining`). */
   longPoll?(input: In): boolean
-  /** Which node's it is, where the target is `node`. Absent or undefined: of the process that the call has reached. */
-  locate?(input: In): Place | undefined
-  /** Throws a Refusal. Called at every hop, with what that hop knows. */
+  /** The node, if the target is `node`. Absent or undefined: the process that received the call. */
+  locate?(input: In): CallTarget | undefined
+  /** Throws a Refusal if the identity lacks the permission. Called at every hop. */
   authorize(input: In, identity: Identity, about: About): void
 }
 
-/** What runs an endpoint, in the room that can. */
+/** Runs an endpoint. */
 export interface Handler<In, Out, About = unknown> {
-  /** Looks up what a call is about, once and before permission is asked for. Throws a Refusal for what is not there. */
+  /** Looks up the target of a call, once, before authorization. Throws a Refusal if it does not exist. */
   find?(input: In): About
   /**
-   * Asked before more of a body is read than anybody may send (`http/large-bodies`), where the operation looks at the token itself:
-   * false leaves the body unread (`RawInput.isBodyLeft`), because this caller has no right to anything.
+   * Called before a body is read beyond the size that is allowed without a token, for an operation with `ownToken`. False leaves the
+   * body unread (`RawInput.isBodyLeft`), because the caller has no permission at all.
    */
   takesLongBody?(token: string | undefined, remote: string | undefined): boolean
   run(input: In, call: Call, about: About): Promise<Out> | AsyncIterable<Chunk>
 }
 
-/** An endpoint with what runs it. */
+/** An endpoint with its handler. */
 export interface Operation<In, Out, About = unknown> extends Endpoint<In, About>, Handler<In, Out, About> {}
 
-/** Those whose types are of no matter: what tables and transports hold. */
+/** For tables and transports, which do not depend on the types. */
 export type AnyEndpoint = Endpoint<unknown>
 export type AnyOperation = Operation<unknown, unknown>
 
-/** An endpoint of a room, with what its handler is made of there. */
-export interface RoomEndpoint<Room> {
+/** An endpoint and the constructor of its handler. `Deps` are the services of the module that runs it. */
+export interface RoomEndpoint<Deps> {
   readonly endpoint: AnyEndpoint
-  /** The endpoint as the room runs it. */
-  in(room: Room): AnyOperation
+  /** The operation, with these services. */
+  in(deps: Deps): AnyOperation
 }
 
-/** The one value of an endpoint. `bind` makes its handler, once in the life of a room. */
-export function handle<Room, In, Out, About, Found extends About>(
+/** Declares an endpoint. `bind` creates its handler, once for each set of services. */
+export function handle<Deps, In, Out, About, Found extends About>(
   endpoint: Endpoint<In, About>,
-  bind: (room: Room) => Handler<In, Out, Found>,
-): RoomEndpoint<Room> {
+  bind: (deps: Deps) => Handler<In, Out, Found>,
+): RoomEndpoint<Deps> {
   return {
     endpoint,
-    in(room) {
-      const operation: Operation<In, Out, Found> = { ...endpoint, ...bind(room) }
+    in(deps) {
+      const operation: Operation<In, Out, Found> = { ...endpoint, ...bind(deps) }
       return operation
     },
   }
 }
 
-/** Looks up what a call is about and asks whether its caller may make it. Throws a Refusal. */
+/** Looks up the target of a call and authorizes the caller. Throws a Refusal. */
 export function admit(operation: AnyOperation, input: unknown, identity: Identity): unknown {
   const about = operation.find?.(input)
   operation.authorize(input, identity, about)
   return about
 }
 
-/** An answer under way, as what checks its caller again knows it. */
-export interface RightsHolder {
-  /** Judges its caller with the present identity. Throws a Refusal when it has no right to the answer any more. */
+/** An answer in progress whose caller's permissions are checked again. */
+export interface PermissionHolder {
+  /** Authorizes the current identity. Throws a Refusal if it has lost the permission. */
   renew(identity: Identity): void
-  /** Ends the answer. It is not called again after this. */
+  /** Ends the answer. The last call. */
   end(refusal: Refusal): void
 }
 
-/** What checks callers again while their answers last. */
-export interface KeepsRights {
-  /** Checks this caller from now on; returns how to stop. */
-  keep(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void
-  /** The same for an answer that has an end: as often once it lasts, at next to no cost where it is over at once. */
-  keepLong(token: string | undefined, remote: string | undefined, holder: RightsHolder): () => void
+/** Checks the permissions of callers periodically while their answers are in progress. */
+export interface PermissionWatcher {
+  /** Starts to check this caller; returns the function that stops it. */
+  keep(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void
+  /** The same for an answer that has an end: no cost if it ends soon. */
+  keepLong(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void
 }
 
-/** Who is calling. */
+/** Resolves callers. */
 export interface Callers {
-  /** Who a token names. Throws a Refusal when it names nobody. */
+  /** Resolves a token. Throws a Refusal for an unknown token. */
   resolve(token: string | undefined, remote: string | undefined): Identity | Promise<Identity>
-  /** Absent where the caller cannot be judged again. */
-  readonly rights?: KeepsRights | undefined
+  /** Absent if permissions cannot be checked again. */
+  readonly rights?: PermissionWatcher | undefined
 }
 
-/** A call before it is known who makes it: `identity` is set by `invoke`. */
-export interface ArrivedCall extends Call {
+/** A call before authentication: `invoke` sets `identity`. */
+export interface IncomingCall extends Call {
   identity: Identity
 }
 
-/** How a transport answers one call. */
-export interface Answering {
+/** Writes the answer of one call to its transport. */
+export interface CallResponder {
   /**
-   * The caller is authorised; nothing was done yet. Throws a Refusal when nothing endless may begin any more. A long poll
-   * lasts as endless answers do.
+   * The caller is authorized; nothing was executed yet. Throws a Refusal if the process stops and the answer has no end. A long poll
+   * counts as an answer without an end.
    */
   admitted(isEndless: boolean, isLongPoll: boolean): void
   value(value: unknown): Promise<void>
   stream(chunks: AsyncIterable<Chunk>): Promise<void>
-  /** The caller has lost its right to an answer that is under way, which must break. */
+  /** The caller lost its permission: break the answer in progress. */
   rightsLost(refusal: Refusal): void
 }
 
 /**
- * One call, whichever way it came: parse, identify, authorise, run, answer. `asserted` is who calls where a server has
- * vouched for it. Rejects with what was thrown; what has begun by then is the transport's to break.
+ * Runs one call of any transport: parse, authenticate, authorize, run, answer. `asserted` is the identity that a server asserts. Rejects
+ * with what was thrown; the transport breaks an answer that has started.
  */
 export async function invoke(
   operation: AnyOperation,
-  call: ArrivedCall,
-  answering: Answering,
+  call: IncomingCall,
+  responder: CallResponder,
   callers: Callers,
   asserted?: Identity,
 ): Promise<void> {
@@ -347,32 +346,32 @@ export async function invoke(
   const about = admit(operation, input, call.identity)
   const isLongPoll = operation.longPoll?.(input) ?? false
   const isEndless = isLongPoll || (operation.endless?.(input) ?? false)
-  answering.admitted(isEndless, isLongPoll)
+  responder.admitted(isEndless, isLongPoll)
   const rights = asserted || operation.ownToken ? undefined : callers.rights
-  let leave = isEndless ? keepRights(operation, { input, call }, answering, rights) : undefined
+  let leave = isEndless ? watchPermission(operation, { input, call }, responder, rights) : undefined
   try {
     const result = operation.run(input, call, about)
     if (Symbol.asyncIterator in result) {
-      // What has an end lasts as long as its caller reads slowly.
-      leave ??= keepRights(operation, { input, call, found: { about } }, answering, rights)
-      await answering.stream(result)
-    } else await answering.value(await result)
+      // An answer with an end lasts as long as a slow reader makes it last.
+      leave ??= watchPermission(operation, { input, call, found: { about } }, responder, rights)
+      await responder.stream(result)
+    } else await responder.value(await result)
   } finally {
     leave?.()
   }
 }
 
 /**
- * While an answer lasts, its caller is judged again, and the answer breaks once its rights are gone. One with an end is about what
- * was `found` when it began, whatever has become of that.
+ * Checks the caller's permissions while an answer is in progress, and breaks the answer when they are lost. An answer with an end keeps the
+ * target that was `found` at its start.
  */
-function keepRights(
+function watchPermission(
   operation: AnyOperation,
-  { call, found, input }: { input: unknown; call: ArrivedCall; found?: { readonly about: unknown } },
-  answering: Answering,
-  rights: KeepsRights | undefined,
+  { call, found, input }: { input: unknown; call: IncomingCall; found?: { readonly about: unknown } },
+  responder: CallResponder,
+  rights: PermissionWatcher | undefined,
 ): (() => void) | undefined {
-  const holder: RightsHolder = {
+  const holder: PermissionHolder = {
     renew(identity) {
       if (found) operation.authorize(input, identity, found.about)
       else admit(operation, input, identity)
@@ -380,7 +379,7 @@ function keepRights(
     },
     end(refusal) {
       leave?.()
-      answering.rightsLost(refusal)
+      responder.rightsLost(refusal)
     },
   }
   const { remote, token } = call

@@ -1,18 +1,16 @@
 /**
- * Files that the program keeps for itself (databases, state, keys, locks): how it decides that one is missing, and how it
- * makes one that is.
+ * Files of the program itself (databases, state, keys, locks): how it detects that one is missing, creates it and replaces it.
  *
- * A file is missing when open(2) says ENOENT, and for no other reason. access(2), which `existsSync` calls, judges by the
- * real user without its capabilities: it says "no" for a file that open(2) opens. A file that was taken for missing must
- * not be lost all the same: a new one gets its name by link(2), which fails where the name is taken.
+ * A file is missing only if open(2) returns ENOENT. access(2), which `existsSync` calls, checks the real user without its
+ * capabilities: it fails for a file that open(2) opens. A new file gets its name by link(2), which fails if the name exists, so a
+ * file that was wrongly considered missing is never lost.
  *
- * A pipe, a socket or a directory under such a name is an error: opening a pipe would wait for another process, for ever.
- * For the same reason a temporary file is always a new one: an old one is removed first, and links are not followed.
+ * A pipe, socket or directory with such a name is an error: opening a pipe could block forever. Temporary files are always created:
+ * an old one is removed first, and links are not followed.
  *
- * A file is replaced whole: temporary name in the same directory, write, sync, rename. Until the rename the old file is
- * untouched, so a full disk or a kill costs the new content and nothing else. `writeDurably` also syncs the directory;
- * the one doubtful moment is when that fails after the rename: the new content is in place but may not survive a power
- * cut. `RenamedButNotSynced` tells that case apart.
+ * A file is replaced atomically: temporary file in the same directory, write, sync, rename. Before the rename the old file is
+ * untouched, so a full disk or a kill loses only the new content. `writeDurably` also syncs the directory. If that fails after
+ * the rename, the new content is in place but may not survive a power failure (`RenamedButNotSynced`).
  */
 import {
   closeSync,
@@ -32,12 +30,12 @@ import { link, open, readdir, rename, unlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { Fault, isErrno, messageOf } from './errors.ts'
 
-/** Of a file that is read whole: many times what any of them grows to. A file with a hole can be larger than the memory. */
+/** Limit of files that are read completely: many times their real size. A sparse file can be larger than the memory. */
 const BYTES_MAX = 64 << 20
 
 /**
- * A descriptor of the file, for reading unless `flags` (`constants.O_…`) say otherwise; undefined when it is missing. Throws a
- * Fault for the operator, also for what is no regular file.
+ * Opens the file, for reading unless `flags` (`constants.O_…`) say otherwise; undefined if it is missing. Throws a Fault with a remedy,
+ * also for anything but a regular file.
  */
 export function openIfThere(path: string, flags: number = constants.O_RDONLY): number | undefined {
   let fd: number
@@ -49,21 +47,21 @@ export function openIfThere(path: string, flags: number = constants.O_RDONLY): n
   }
   if (fstatSync(fd).isFile()) return fd
   closeSync(fd)
-  throw new Fault(`${path} is no regular file: move it away, or put the file back from a backup`)
+  throw new Fault(`${path} is not a regular file: move it away, or restore the file from a backup`)
 }
 
-/** The content of a file that an operator named. Throws the system's error, and a Fault for what is no regular file. */
+/** Reads a file that the operator configured. Throws the system error, or a Fault for anything but a regular file. */
 export function bytesOf(path: string): Buffer {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   try {
-    if (!fstatSync(fd).isFile()) throw new Fault(`${path} is no regular file`)
+    if (!fstatSync(fd).isFile()) throw new Fault(`${path} is not a regular file`)
     return readFileSync(fd)
   } finally {
     closeSync(fd)
   }
 }
 
-/** False when the file is missing. Throws a Fault for one that cannot be opened. Not for files that hold POSIX locks. */
+/** False if the file is missing. Throws a Fault if it cannot be opened. Not for files with POSIX locks, which a close releases. */
 export function isThere(path: string): boolean {
   const fd = openIfThere(path)
   if (fd === undefined) return false
@@ -71,12 +69,12 @@ export function isThere(path: string): boolean {
   return true
 }
 
-/** The content of a file in UTF-8; undefined when it is missing. Throws a Fault for one that cannot be read. */
+/** Reads a UTF-8 file; undefined if it is missing. Throws a Fault if it cannot be read. */
 export function textIfThere(path: string): string | undefined {
   return bytesIfThere(path)?.toString()
 }
 
-/** The content of a file; undefined when it is missing. Throws a Fault for one that cannot be read, or is far too large. */
+/** Reads a file; undefined if it is missing. Throws a Fault if it cannot be read or exceeds `BYTES_MAX`. */
 export function bytesIfThere(path: string): Buffer | undefined {
   const fd = openIfThere(path)
   if (fd === undefined) return undefined
@@ -89,8 +87,7 @@ export function bytesIfThere(path: string): Buffer | undefined {
 }
 
 /**
- * Makes a file (0600) with this content: whole and durable, or not at all. Throws EEXIST where there is one, which stays
- * as it is.
+ * Creates a file (0600) atomically and durably. Throws EEXIST if it exists, without a change.
  */
 export function makeFile(path: string, content: string | Uint8Array): void {
   const temporary = `${path}.new`
@@ -109,19 +106,19 @@ export function makeFile(path: string, content: string | Uint8Array): void {
   }
 }
 
-/** How a file is replaced. */
+/** Options of a file replacement. */
 export interface Replacement {
-  /** Of a new file, within what the process's mask allows. */
+  /** Mode of the new file, reduced by the umask. */
   readonly mode?: number
-  /** Whether its content would survive a power cut. */
+  /** Sync the content before the rename. */
   readonly durable?: boolean
-  /** A name in the same directory that is ours alone; `PATH.new` unless given. */
+  /** Temporary name in the same directory; `PATH.new` unless given. */
   readonly temporary?: string
-  /** Whose the new file is, before anything is written to it. Only root can give files away. */
+  /** Owner of the new file, set before anything is written. Requires root. */
   readonly owner?: { readonly uid: number; readonly gid: number }
 }
 
-/** A file that takes the place of another one when it is whole; what is written until then is under another name. */
+/** Replaces a file atomically: writes go to a temporary file until `finish`. */
 export class FileReplacement {
   readonly #path: string
   readonly #temporary: string
@@ -144,7 +141,7 @@ export class FileReplacement {
     for (let at = 0; at < bytes.length; ) at += writeSync(this.#fd, bytes, at)
   }
 
-  /** Puts it in place. Throws the system's error; `discard` then leaves everything as it was. */
+  /** Renames it into place. Throws the system error; `discard` then leaves the old file untouched. */
   finish(): void {
     if (this.#durable && this.#fd !== undefined) fsyncSync(this.#fd)
     this.#close()
@@ -164,8 +161,7 @@ export class FileReplacement {
 }
 
 /**
- * Replaces a file, whole or not at all; whether it is `durable` when this returns is the caller's choice. Throws the
- * system's error.
+ * Replaces a file atomically; `durable` is the caller's choice. Throws the system error.
  */
 export function replaceFile(path: string, text: string, how: Replacement = {}): void {
   const replacement = new FileReplacement(path, how)
@@ -178,14 +174,14 @@ export function replaceFile(path: string, text: string, how: Replacement = {}): 
   }
 }
 
-/** Gives a finished file its name, durably. Throws EEXIST where there is one of that name; `temporary` is left then. */
+/** Links a finished file to its name, durably. Throws EEXIST if the name exists, and leaves `temporary`. */
 export function nameFile(temporary: string, path: string): void {
   linkSync(temporary, path)
   rmSync(temporary)
   syncDirectory(dirname(path))
 }
 
-/** Makes durable what names a directory holds. Throws the system's error. */
+/** Syncs a directory, so that created and renamed entries are durable. Throws the system error. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, constants.O_RDONLY)
   try {
@@ -195,12 +191,12 @@ export function syncDirectory(path: string): void {
   }
 }
 
-/** The steps that can fail, so that a test can make each of them fail. */
+/** The steps that can fail, replaceable in tests. */
 export interface DiskSteps {
-  /** Creates `path` (0600, must not exist), writes all of `text` and syncs it. */
+  /** Creates `path` (0600, must not exist), writes `text` and syncs it. */
   readonly create: (path: string, text: string) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
-  /** Fails with EEXIST where there is a file of that name. */
+  /** Fails with EEXIST if the name exists. */
   readonly link: (from: string, to: string) => Promise<void>
   readonly syncDirectory: (path: string) => Promise<void>
   readonly remove: (path: string) => Promise<void>
@@ -229,21 +225,21 @@ export const diskSteps: DiskSteps = {
   remove: unlink,
 }
 
-/** The new content is in place, but a power cut might still bring the old one back. */
+/** The new content is in place, but a power failure may restore the old one. */
 export class RenamedButNotSynced extends Fault {}
 
 const TEMPORARY = '.tmp-'
 let serial = 0
 
 /**
- * Replaces the file at `path` by `text` (UTF-8, mode 0600). Resolves once it would survive a power cut. Rejects with the
- * system's error and leaves the old file, or with `RenamedButNotSynced`. Calls for one path must not overlap.
+ * Replaces the file at `path` by `text` (UTF-8, mode 0600). Resolves when it is durable. Rejects with the system error and leaves the
+ * old file, or with `RenamedButNotSynced`. Calls for one path must not overlap.
  */
 export function writeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
   return put(path, text, steps, steps.rename)
 }
 
-/** Makes the file as `writeDurably` does. Rejects with EEXIST where there is one: it stays as it is. */
+/** Creates the file durably. Rejects with EEXIST if it exists, without a change. */
 export function makeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
   return put(path, text, steps, async (temporary) => {
     await steps.link(temporary, path)
@@ -267,7 +263,7 @@ async function put(path: string, text: string, steps: DiskSteps, name: DiskSteps
   }
 }
 
-/** Removes the temporary files that killed writers of `path` left. Returns how many there were. */
+/** Removes temporary files that killed writers of `path` left. Returns their number. */
 export async function removeLeftovers(path: string): Promise<number> {
   const prefix = basename(path) + TEMPORARY
   const names = (await readdir(dirname(path))).filter((name) => name.startsWith(prefix))
@@ -275,7 +271,7 @@ export async function removeLeftovers(path: string): Promise<number> {
   return names.length
 }
 
-/** Why a file cannot be opened, for the operator: with owner, mode and the command that mends it where rights are missing. */
+/** Why a file cannot be opened: with owner, mode and the command that fixes it if permissions are missing. */
 export function accessFault(path: string, error: unknown): Fault {
   if (!isErrno(error, 'EACCES', 'EPERM')) return new Fault(`${path}: ${messageOf(error)}`, { cause: error })
   const own = process.geteuid?.() ?? 0
@@ -285,7 +281,7 @@ export function accessFault(path: string, error: unknown): Fault {
   if (!culprit) return new Fault(`${path} cannot be opened: permission denied; ${running}`, { cause: error })
   const mode = (culprit.mode & 0o7777).toString(8).padStart(4, '0')
   const isForeign = culprit.uid !== own
-  // Of a directory further up only the way through it is needed.
+  // A directory further up needs the search permission only.
   const isNear = culprit.path === path || culprit.path === dirname(path)
   const far = `chmod a+x ${culprit.path}`
   const near = isForeign ? chownCommand(culprit, own) : `chmod ${culprit.isDirectory ? '-R ' : ''}u+rwX ${culprit.path}`
@@ -296,8 +292,8 @@ export function accessFault(path: string, error: unknown): Fault {
 }
 
 /**
- * What to tell an operator about files that can be used only because the process has capabilities or is root: undefined
- * where file and directory belong to the user that the process runs as.
+ * Warning about a file that is usable only because the process has capabilities or is root; undefined if file and directory
+ * belong to the user of the process.
  */
 export function foreignOwner(path: string): string | undefined {
   const own = process.geteuid?.() ?? 0
@@ -307,24 +303,24 @@ export function foreignOwner(path: string): string | undefined {
   return own === 0 ? owners : `${owners}; run as root: ${chownCommand(culprit, own)}`
 }
 
-interface Owned {
+interface FileOwner {
   readonly path: string
   readonly uid: number
   readonly mode: number
   readonly isDirectory: boolean
 }
 
-/** The file and its directory, the file first; where neither can be looked at, the next directory above that can. */
-function closest(path: string): Owned[] {
-  const near = [path, dirname(path)].flatMap((each) => owned(each) ?? [])
+/** The file and its directory, the file first; if neither can be read, the nearest readable directory above. */
+function closest(path: string): FileOwner[] {
+  const near = [path, dirname(path)].flatMap((each) => ownerOf(each) ?? [])
   for (let above = dirname(path); near.length === 0 && above !== dirname(above); ) {
     above = dirname(above)
-    near.push(...[owned(above) ?? []].flat())
+    near.push(...[ownerOf(above) ?? []].flat())
   }
   return near
 }
 
-function owned(path: string): Owned | undefined {
+function ownerOf(path: string): FileOwner | undefined {
   try {
     const stats = lstatSync(path)
     return { path, uid: stats.uid, mode: stats.mode, isDirectory: stats.isDirectory() }
@@ -333,18 +329,18 @@ function owned(path: string): Owned | undefined {
   }
 }
 
-/** A directory with everything in it, or one file. */
-function chownCommand({ path, isDirectory }: Owned, own: number): string {
+/** The command for one file, or for a directory with its content. */
+function chownCommand({ path, isDirectory }: FileOwner, own: number): string {
   return `chown ${isDirectory ? '-R ' : ''}${ownSpec(own)} ${path}`
 }
 
-/** As chown takes it: a user without a name has no login group either. */
+/** The argument of chown: a user without a name has no login group either. */
 function ownSpec(own: number): string {
   const name = nameOfUser(own)
   return name === String(own) ? `${own}:${process.getegid?.() ?? own}` : `${name}:`
 }
 
-/** The name of a user where the system has one for it. */
+/** The name of a user, or the number if the system has no name for it. */
 export function nameOfUser(uid: number): string {
   try {
     const line = readFileSync('/etc/passwd', 'utf8')

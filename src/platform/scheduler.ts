@@ -1,135 +1,135 @@
 /**
- * Who goes on in this turn of the event loop, and who in a later one.
+ * Cooperative scheduler: shares each iteration of the event loop fairly.
  *
- * Everything that a caller can make long (a list, a search through a log, the beginning of very many requests) gives way
- * here, so that timers, heartbeats and small requests wait no longer for a hundred of them than for one. There is one
- * budget of time for each turn and for all of them together. Time is measured, not bytes or entries, because what those
- * cost depends on what is done with them; what it is measured from is the first piece of work of the turn.
+ * Work that a client can make long (a list, a search in a log, the start of many requests) yields here, so that timers,
+ * heartbeats and small requests wait for one piece of such work only. All of it shares one time budget for each iteration. The
+ * budget is time and not bytes or entries, whose cost depends on what is done with them. It starts with the first piece of
+ * work of the iteration.
  *
- * Each kind of work stands in a *line* of its own, in order; lines go on by turns. So a long list does not stand in front
- * of small requests, nor do many requests keep a list from its end.
+ * Each kind of work has a FIFO queue of its own, and the queues are served round-robin. So a long list does not delay small requests,
+ * and many requests do not delay the end of a list.
  */
 
-/** Of each turn. What waits in none of the lines, such as a request among few, is not counted. */
+/** Budget of an iteration. Work that waits in no queue, such as one of few requests, does not count. */
 const TURN_MS = 1
 
-interface Waiting {
+interface QueuedWork {
   readonly resume: () => void
-  /** It takes what is left of its turn. */
+  /** Takes the rest of its iteration. */
   readonly isWhole: boolean
 }
 
 export class Scheduler {
   readonly turnMs: number
   readonly #now: () => number
-  /** Those in which somebody waits, the next one first. */
-  readonly #lines: Line[] = []
-  /** When the first work of this turn began. */
-  #beganMs: number | undefined
-  #isSet = false
+  /** Queues with work, the next one first. */
+  readonly #queues: SchedulerQueue[] = []
+  /** When the first work of this iteration started. */
+  #startedMs: number | undefined
+  #isScheduled = false
 
   constructor(turnMs = TURN_MS, now: () => number = () => performance.now()) {
     this.turnMs = turnMs
     this.#now = now
   }
 
-  line(): Line {
-    return new Line(this)
+  queue(): SchedulerQueue {
+    return new SchedulerQueue(this)
   }
 
-  /** Whether more may be done in this turn; the first who asks may. */
+  /** True if this iteration has time left; always true for its first caller. */
   hasTime(): boolean {
     const nowMs = this.#now()
-    if (this.#beganMs !== undefined) return nowMs - this.#beganMs < this.turnMs
-    this.#beganMs = nowMs
-    this.#set()
+    if (this.#startedMs !== undefined) return nowMs - this.#startedMs < this.turnMs
+    this.#startedMs = nowMs
+    this.#schedule()
     return true
   }
 
-  /** To be called when somebody waits in a line where nobody did. */
-  join(line: Line): void {
-    this.#lines.push(line)
-    this.#set()
+  /** Called when a queue receives its first work. */
+  join(queue: SchedulerQueue): void {
+    this.#queues.push(queue)
+    this.#schedule()
   }
 
-  #set(): void {
-    if (this.#isSet) return
-    this.#isSet = true
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
     setImmediate(() => {
-      this.#isSet = false
-      this.#beganMs = undefined
-      if (this.#lines.length > 0) this.#set()
+      this.#isScheduled = false
+      this.#startedMs = undefined
+      if (this.#queues.length > 0) this.#schedule()
       this.#resumeNext()
     })
   }
 
   #resumeNext(): void {
-    if (this.#lines.length === 0 || !this.hasTime()) return
-    const line = this.#lines.shift()
-    const next = line?.take()
-    if (!line || !next) return
-    if (line.hasWaiting) this.#lines.push(line)
-    if (next.isWhole) this.#beganMs = Number.NEGATIVE_INFINITY
+    if (this.#queues.length === 0 || !this.hasTime()) return
+    const queue = this.#queues.shift()
+    const next = queue?.take()
+    if (!queue || !next) return
+    if (queue.hasWork) this.#queues.push(queue)
+    if (next.isWhole) this.#startedMs = Number.NEGATIVE_INFINITY
     next.resume()
-    // Behind what that one does first, so that its time counts.
+    // After the first synchronous part of that work, so that its time counts.
     queueMicrotask(() => this.#resumeNext())
   }
 }
 
-/** One kind of work, in order. */
-export class Line {
+/** One kind of work, in FIFO order. */
+export class SchedulerQueue {
   readonly #scheduler: Scheduler
-  readonly #waiting: Waiting[] = []
+  readonly #work: QueuedWork[] = []
 
   constructor(scheduler: Scheduler) {
     this.#scheduler = scheduler
   }
 
-  get hasWaiting(): boolean {
-    return this.#waiting.length > 0
+  get hasWork(): boolean {
+    return this.#work.length > 0
   }
 
-  /** Whether a piece of such work may be done now: nobody waits in the line, and the turn has time. */
+  /** True if a piece of this work may run now: the queue is empty and the iteration has time left. */
   isFree(): boolean {
-    return this.#waiting.length === 0 && this.#scheduler.hasTime()
+    return this.#work.length === 0 && this.#scheduler.hasTime()
   }
 
-  /** Undefined: go on. Otherwise resolves when it is this one's turn. */
+  /** Undefined: continue. Otherwise resolves when this work may continue. */
   enter(): Promise<void> | undefined {
     if (this.isFree()) return undefined
     return new Promise((resolve) => this.wait(resolve))
   }
 
-  /** Resolves in a later turn, when it is this one's. `isWhole`: no other waiting work goes on in that turn. */
+  /** Resolves in a later iteration. `isWhole`: no other queued work continues in that iteration. */
   later(isWhole = false): Promise<void> {
     return new Promise((resolve) => this.wait(resolve, isWhole))
   }
 
-  /** Calls back in a later turn. `resume` must not throw. */
+  /** Calls back in a later iteration. `resume` must not throw. */
   wait(resume: () => void, isWhole = false): void {
-    this.#waiting.push({ resume, isWhole })
-    if (this.#waiting.length === 1) this.#scheduler.join(this)
+    this.#work.push({ resume, isWhole })
+    if (this.#work.length === 1) this.#scheduler.join(this)
   }
 
-  /** The one whose turn it is. */
-  take(): Waiting | undefined {
-    return this.#waiting.shift()
+  /** Removes and returns the oldest work. */
+  take(): QueuedWork | undefined {
+    return this.#work.shift()
   }
 }
 
-/** Of this process: there is one event loop. */
+/** The scheduler of this process, which has one event loop. */
 export const scheduler: Scheduler = new Scheduler()
-const others = scheduler.line()
+const defaultQueue = scheduler.queue()
 
 /**
- * For a loop that may be long, between two of its pieces. Undefined: go on. Otherwise resolves in a later turn; what was
- * read before may be of an earlier state then.
+ * Called by a long loop between two pieces. Undefined: continue. Otherwise resolves in a later iteration; what was read before may
+ * be outdated then.
  */
-export function giveWay(): Promise<void> | undefined {
-  return others.enter()
+export function yieldIfDue(): Promise<void> | undefined {
+  return defaultQueue.enter()
 }
 
-/** Resolves in a later turn: for what must let others come in, whatever time is left. */
+/** Resolves in a later iteration, also if this one has time left. */
 export function nextTurn(): Promise<void> {
-  return others.later()
+  return defaultQueue.later()
 }

@@ -8,16 +8,16 @@
  */
 import { Refusal } from './errors.ts'
 
-/** A request before it is understood, the same from HTTP and from another process. */
+/** Unparsed input, the same from HTTP and from another process. */
 export interface RawInput {
   readonly params: Readonly<Record<string, string>>
-  /** Decoded pairs in the order they were given. */
+  /** Decoded pairs in their order. */
   readonly query: readonly (readonly [string, string])[]
-  /** Only those request headers that some operation's input names, in lower case. */
+  /** Request headers that an operation's input names, in lower case. */
   readonly headers: Readonly<Record<string, string>>
-  /** The body's text, or undefined when there was none. */
+  /** The body, or undefined without one. */
   readonly body: string | undefined
-  /** There is a body, longer than its caller may send, and it was not read. */
+  /** The body is longer than this caller may send, and was not read. */
   readonly isBodyLeft?: true
 }
 
@@ -28,7 +28,7 @@ export function isUuid(text: string): boolean {
   return UUID.test(text)
 }
 
-/** True for a UUID as nodes announce themselves, and as it stands in subjects: in lower case. */
+/** True for a lower-case UUID, the form of node IDs in announcements and subjects. */
 export function isNodeId(text: string): boolean {
   return isUuid(text) && text === text.toLowerCase()
 }
@@ -41,7 +41,7 @@ export interface Field<T> {
   readonly description: string
   readonly required: boolean
   readonly choices?: readonly string[]
-  /** What an absent value counts as, for documentation. */
+  /** Default value, for documentation. */
   readonly fallback?: string | number | boolean
   parse(raw: RawInput, name: string): T
 }
@@ -68,7 +68,7 @@ export function schema<F extends Fields>(fields: F): Schema<InputOf<F>> {
   }
 }
 
-/** The value of a query parameter; an empty one counts as absent. Given twice, it is refused: which one is meant? */
+/** The value of a query parameter; empty counts as absent. A repeated parameter is ambiguous and refused. */
 export function queryValue(raw: RawInput, name: string): string | undefined {
   let found: string | undefined
   let count = 0
@@ -94,10 +94,10 @@ export function pathParam(description: string): Field<string> {
 interface TextOptions<D> {
   description: string
   fallback: D
-  /** Text of the refusal when it is missing; absent means that it may be missing. */
+  /** Error text if it is missing; absent: optional. */
   required?: string
   choices?: readonly string[]
-  /** Text of the refusal when it is none of the choices. */
+  /** Error text if it is none of the choices. */
   otherwise?: string
 }
 
@@ -126,7 +126,7 @@ export function queryText<D extends string | undefined>(options: TextOptions<D>)
   }
 }
 
-/** Most characters of a caller's value that an error text repeats. */
+/** Limit of characters of a caller's value in an error text. */
 const SHOWN_MAX = 64
 
 function shortened(text: string): string {
@@ -164,8 +164,7 @@ const INT64_MAX = 2n ** 63n - 1n
 const INT64_MIN = -(2n ** 63n)
 
 /**
- * A base-10 int64 as Go reads it. Values beyond 2^53 are clamped to it: no file, limit or count reaches that far, so
- * the clamped value means the same thing.
+ * A base-10 int64 as Go parses it. Values beyond 2^53 are clamped: no file, limit or count is that large.
  */
 export function parseInteger(text: string): number | 'syntax' | 'range' {
   if (!/^[+-]?\d+$/.test(text)) return 'syntax'

@@ -1,38 +1,38 @@
-/** How much each of many senders may send: a sum that fills up at a steady rate, up to a limit (token bucket). */
-export class Allowance {
+/** Token buckets, one for each key: a bucket fills at a steady rate up to its capacity. */
+export class TokenBuckets {
   readonly #perSecond: number
-  readonly #most: number
+  readonly #capacity: number
   readonly #now: () => number
-  readonly #senders = new Map<string, { left: number; atMs: number }>()
+  readonly #buckets = new Map<string, { tokens: number; atMs: number }>()
 
-  /** `most` may be sent at once; `now` is a monotonic clock in milliseconds. */
-  constructor(options: { readonly perSecond: number; readonly most: number; readonly now: () => number }) {
+  /** A burst may take `capacity` at once. `now` is a monotonic clock in milliseconds. */
+  constructor(options: { readonly perSecond: number; readonly capacity: number; readonly now: () => number }) {
     this.#perSecond = options.perSecond
-    this.#most = options.most
+    this.#capacity = options.capacity
     this.#now = options.now
   }
 
-  /** Takes so much from what the sender has left; false where that is less. */
-  take(sender: string, amount: number): boolean {
+  /** Takes `amount` from the bucket of `key`; false and no change if it holds less. */
+  take(key: string, amount: number): boolean {
     const nowMs = this.#now()
-    const state = this.#senders.get(sender) ?? { left: this.#most, atMs: nowMs }
-    this.#senders.set(sender, state)
-    state.left = this.#leftOf(state, nowMs)
-    state.atMs = nowMs
-    if (state.left < amount) return false
-    state.left -= amount
+    const bucket = this.#buckets.get(key) ?? { tokens: this.#capacity, atMs: nowMs }
+    this.#buckets.set(key, bucket)
+    bucket.tokens = this.#tokensOf(bucket, nowMs)
+    bucket.atMs = nowMs
+    if (bucket.tokens < amount) return false
+    bucket.tokens -= amount
     return true
   }
 
-  #leftOf({ left, atMs }: { left: number; atMs: number }, nowMs: number): number {
-    return Math.min(this.#most, left + ((nowMs - atMs) / 1000) * this.#perSecond)
+  #tokensOf({ tokens, atMs }: { tokens: number; atMs: number }, nowMs: number): number {
+    return Math.min(this.#capacity, tokens + ((nowMs - atMs) / 1000) * this.#perSecond)
   }
 
-  /** Forgets senders that have everything left. */
+  /** Removes full buckets. */
   sweep(): void {
     const nowMs = this.#now()
-    for (const [sender, state] of this.#senders) {
-      if (this.#leftOf(state, nowMs) >= this.#most) this.#senders.delete(sender)
+    for (const [key, bucket] of this.#buckets) {
+      if (this.#tokensOf(bucket, nowMs) >= this.#capacity) this.#buckets.delete(key)
     }
   }
 }

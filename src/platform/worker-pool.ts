@@ -6,7 +6,7 @@
  * moment (`prepare`), so a queued task holds no buffers. A worker that has been idle for `idleTimeoutMs` is terminated. Busy
  * workers keep the process alive, idle ones do not.
  *
- * A worker is in one of three states. *Live*: it takes tasks. *Ending*: it was told to terminate or has reported an error; it gets no
+ * A worker is in one of three states. *Live*: it takes tasks. *Ending*: it was terminated or has reported an error; it gets no
  * task, and its answers are ignored. *Exited*: it is forgotten, and the next queued task may start another one. The change from live
  * to ending is synchronous with its cause (idle timeout, task timeout, error, `close`), so a task submitted at the moment of an idle
  * timeout is never given to the worker that ends. An ending worker still counts towards `workersMax`: native code is not
@@ -17,8 +17,8 @@
  *   its `prepare` threw.
  * - There are never more than `workersMax` threads, `queueMax` queued tasks, or `tasksPerWorkerMax` tasks at one worker.
  * - A worker that dies rejects only the tasks that it had; queued tasks get another worker.
- * - Keys share the workers equally. Where the queue is full, a new task takes the place of the newest task of the key with the most
- *   queued tasks, if that key has more than the new task's own; otherwise the new task is rejected.
+ * - Keys share the workers equally. If the queue is full, a new task evicts the newest task of the key with the most queued
+ *   tasks, if that key has more than the new task's own; otherwise the new task is rejected.
  * - A queued task is rejected when its signal aborts or `queueTimeoutMs` has passed. A running task is not cancelled.
  * - A task that has not answered within `taskTimeoutMs`, the start of its worker included, is rejected and its worker is terminated.
  *

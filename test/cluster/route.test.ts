@@ -10,7 +10,7 @@ import {
   type Endpoint,
   JsonText,
   type Operation,
-  type Place,
+  type CallTarget,
 } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
 import { callOf, identity, performed } from '../host/allocations/host-fixture.ts'
@@ -30,7 +30,7 @@ const directory: Directory = {
 }
 
 /** An operation at `place` that says where it ran, and what was handed on. */
-function serve(place: Place, over: Partial<Directory> = {}) {
+function serve(place: CallTarget, over: Partial<Directory> = {}) {
   const handed: ForwardedRequest[] = []
   const operation: Operation<Record<string, never>, unknown> = {
     name: 'test.value',
@@ -89,7 +89,7 @@ test('permission is asked for before anything is handed on', () => {
 })
 
 test('no way there is said at once', () => {
-  const cases: [Place, Partial<Directory>, string, string][] = [
+  const cases: [CallTarget, Partial<Directory>, string, string][] = [
     [{ nodeId: undefined }, { ownNodeId: undefined }, 'invalid_request', 'No local Node and node_id not provided'],
     [{ nodeId: 'short' }, {}, 'invalid_request', 'node lookup failed'],
     [{ nodeId: ALLOC }, {}, 'not_found', `Unknown node ${ALLOC}`],

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
 import {
-  type ArrivedCall,
+  type IncomingCall,
   type Callers,
   type Chunk,
   type Endpoint,
@@ -11,7 +11,7 @@ import {
   type Identity,
   invoke,
   NOBODY,
-  type RightsHolder,
+  type PermissionHolder,
 } from '../../src/platform/operation.ts'
 import { queryBoolean, schema } from '../../src/platform/schema.ts'
 import { callOf, identity, root } from '../host/allocations/host-fixture.ts'
@@ -69,15 +69,15 @@ function world(over: Partial<Endpoint<Input, string>> = {}, thing: () => string 
   return { operation, answering, seen, end }
 }
 
-function arrived(query: [string, string][] = [], token?: string): ArrivedCall {
+function arrived(query: [string, string][] = [], token?: string): IncomingCall {
   return { ...callOf(NOBODY), raw: { params: {}, query, headers: {}, body: undefined }, token }
 }
 
 /** Who has the token `t`, and what was asked. */
 function callers(who: Identity | Promise<Identity> = root) {
   const asked: (string | undefined)[] = []
-  const holders: RightsHolder[] = []
-  const keep = (_token: string | undefined, _remote: string | undefined, holder: RightsHolder) => {
+  const holders: PermissionHolder[] = []
+  const keep = (_token: string | undefined, _remote: string | undefined, holder: PermissionHolder) => {
     kept.push(holder)
     holders.push(holder)
     return () => void holders.splice(holders.indexOf(holder), 1)

@@ -7,7 +7,7 @@ import { InFlight } from '../../src/secrets/request/in-flight.ts'
 
 test('what begins in a turn takes no more than its time, in the order in which they came, and none is left', async () => {
   let nowMs = 0
-  const line = new Scheduler(3, () => nowMs).line()
+  const line = new Scheduler(3, () => nowMs).queue()
   let turn = 0
   let isOver = false
   const count = () => {
@@ -37,7 +37,7 @@ test('what begins in a turn takes no more than its time, in the order in which t
 })
 
 test('who comes when nobody waits does not wait', async () => {
-  const line = new Scheduler(0).line()
+  const line = new Scheduler(0).queue()
   assert.equal(line.enter(), undefined)
   await line.enter()
   await new Promise(setImmediate)
@@ -45,7 +45,7 @@ test('who comes when nobody waits does not wait', async () => {
 })
 
 test('who comes when some still wait does not overtake them, although there is room again', async () => {
-  const inFlight = new InFlight(new Scheduler(0).line())
+  const inFlight = new InFlight(new Scheduler(0).queue())
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
   const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
@@ -63,10 +63,10 @@ test('lines go on by turns, and share the time of a turn; what takes all of a tu
   let nowMs = 0
   let turn = 0
   const scheduler = new Scheduler(2, () => nowMs)
-  const [lists, requests] = [scheduler.line(), scheduler.line()]
+  const [lists, requests] = [scheduler.queue(), scheduler.queue()]
   const count = () => {
     turn++
-    if (lists.hasWaiting || requests.hasWaiting) setImmediate(count)
+    if (lists.hasWork || requests.hasWork) setImmediate(count)
   }
   const done: string[] = []
   const go = (name: string) => () => {
@@ -82,7 +82,7 @@ test('lines go on by turns, and share the time of a turn; what takes all of a tu
   lists.wait(go('last'))
   setImmediate(count)
   await whole
-  while (lists.hasWaiting) await new Promise(setImmediate)
+  while (lists.hasWork) await new Promise(setImmediate)
   const turns = Object.groupBy(done, (each) => each[0] ?? '')
   assert.deepEqual(
     Object.values(turns).map((each = []) => each.map((name) => name.slice(1)).join(' ')),

@@ -3,7 +3,7 @@
  * list is made and written piece by piece, with turns of the event loop between: neither its length nor a filter that
  * nothing matches holds anybody up, and memory does not grow with it.
  */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { type Call, type Chunk, JsonText } from '../../platform/operation.ts'
 import { type Filter, parseFilter } from './filter.ts'
@@ -90,7 +90,7 @@ async function* matching<T>(listing: Listing<T>, filter: Filter | undefined, fro
     if (++looked % BATCH !== 0) continue
     if (batch.length > 0) yield batch
     batch = []
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
     if (call.signal.aborted) return
   }
@@ -130,7 +130,7 @@ async function* pieces<T>(
       isFirst = false
       if (writer.isFull) yield writer.take()
     }
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
   }
   writer.add(isPretty ? `${isFirst ? '' : '\n'}]\n` : ']')

@@ -4,7 +4,7 @@ import { Refusal } from '../../platform/errors.ts'
 import { handle, type Identity, JsonText } from '../../platform/operation.ts'
 import { type Field, schema } from '../../platform/schema.ts'
 import type { Fleet } from '../roster/fleet.ts'
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { readHeaders } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import { namespaceField, readFields, requireRegion, uuidPrefix } from './query.ts'
@@ -96,7 +96,7 @@ async function firstOf(ids: Iterable<string>): Promise<{ found: string[]; isCut:
   const found: string[] = []
   let looked = 0
   for (const id of ids) {
-    const turn = ++looked % 64 === 0 ? giveWay() : undefined
+    const turn = ++looked % 64 === 0 ? yieldIfDue() : undefined
     if (turn) await turn
     if (id === '') continue
     if (found.length === FOUND_MAX) return { found, isCut: true }

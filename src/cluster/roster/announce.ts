@@ -6,7 +6,7 @@
  */
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from '../../platform/log.ts'
-import { Complaints } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import {
   ALLOCATIONS_MAX,
   type AllocationDescription,
@@ -53,7 +53,7 @@ export class Announcer {
   #sequence = 0
   /** Until then another process is taken for this node. */
   #supersededUntilMs = Number.NEGATIVE_INFINITY
-  readonly #complaints: Complaints
+  readonly #complaints: RateLimitedLogger
   #digest = ''
   #isStopped = false
   #isTooMuch = false
@@ -61,7 +61,7 @@ export class Announcer {
   constructor(options: AnnounceOptions) {
     this.#options = options
     this.#run = options.nextRun(0)
-    this.#complaints = new Complaints(options.logger)
+    this.#complaints = new RateLimitedLogger(options.logger)
   }
 
   /** True while servers take another process for this node: this one must not answer in its place. */

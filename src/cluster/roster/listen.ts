@@ -11,8 +11,8 @@
  * second of work. What the node says meanwhile waits, of states the newest.
  */
 import { isNodeId } from '../../platform/schema.ts'
-import { giveWay } from '../../platform/scheduler.ts'
-import { Allowance } from '../../platform/token-bucket.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
+import { TokenBuckets } from '../../platform/token-bucket.ts'
 import { atOnce, BEAT_BYTES_MAX, openSteps, STATE_BYTES_MAX } from './description.ts'
 import type { Link, Message, Subscription } from '../nats/link.ts'
 import type { Roster, Taken } from './roster.ts'
@@ -21,9 +21,9 @@ import type { Subjects } from '../nats/subjects.ts'
 import { TIMINGS } from '../nats/timings.ts'
 
 /** Messages of a node a second and at once. It sends two states a second at most, and a beat in ten. */
-const MESSAGES = { perSecond: 5, most: 60 }
+const MESSAGES = { perSecond: 5, capacity: 60 }
 /** Bytes of its states. `announce.ts` keeps to half of the first figure. */
-const STATE_BYTES = { perSecond: 1 << 20, most: 4 * STATE_BYTES_MAX }
+const STATE_BYTES = { perSecond: 1 << 20, capacity: 4 * STATE_BYTES_MAX }
 const NOTHING = new Uint8Array(0)
 /** What is longer is taken in by pieces: some 70 allocations, one or two milliseconds. */
 const SHORT_BYTES = 16_384
@@ -44,8 +44,8 @@ export class RosterListener {
   readonly #subjects: Subjects
   readonly #roster: Roster
   readonly #ownNodeId: string | undefined
-  readonly #messages: Allowance
-  readonly #stateBytes: Allowance
+  readonly #messages: TokenBuckets
+  readonly #stateBytes: TokenBuckets
   readonly #askedAtMs = new Map<string, number>()
   readonly #counts = { taken: 0, old: 0, superseded: 0, refused: 0, malformed: 0 }
   #subscription: Subscription | undefined
@@ -68,8 +68,8 @@ export class RosterListener {
     this.#roster = options.roster
     this.#ownNodeId = options.ownNodeId
     const now = options.now ?? (() => performance.now())
-    this.#messages = new Allowance({ ...MESSAGES, now })
-    this.#stateBytes = new Allowance({ ...STATE_BYTES, now })
+    this.#messages = new TokenBuckets({ ...MESSAGES, now })
+    this.#stateBytes = new TokenBuckets({ ...STATE_BYTES, now })
   }
 
   start(): void {
@@ -131,7 +131,7 @@ export class RosterListener {
       const steps = this.#steps(said)
       let step = steps.next()
       while (!step.done && !this.#isStopped) {
-        const turn = giveWay()
+        const turn = yieldIfDue()
         if (turn) await turn
         step = steps.next()
       }

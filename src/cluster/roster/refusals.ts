@@ -1,6 +1,6 @@
 /** What was refused of the messages of nodes: counted by reason, and logged once a minute for each reason and node. */
 import type { Fields, Logger } from '../../platform/log.ts'
-import { Complaints } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 
 /** Each with what the log says of it. */
 const TEXTS = {
@@ -24,7 +24,7 @@ const GRAVE: ReadonlySet<RosterRefusal> = new Set(['key', 'claim'])
 const ANONYMOUS: ReadonlySet<RosterRefusal> = new Set(['forged', 'malformed', 'newer'])
 
 export class RosterRefusals {
-  readonly #complaints: Complaints
+  readonly #complaints: RateLimitedLogger
   readonly counts: Record<RosterRefusal, number> = {
     key: 0,
     claim: 0,
@@ -37,7 +37,7 @@ export class RosterRefusals {
   }
 
   constructor(logger: Logger) {
-    this.#complaints = new Complaints(logger)
+    this.#complaints = new RateLimitedLogger(logger)
   }
 
   count(reason: RosterRefusal, nodeId: string | undefined, fields: Fields = {}): void {

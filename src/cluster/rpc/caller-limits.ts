@@ -4,13 +4,13 @@
  * other hosts need. Servers are not counted: they have the word for all hosts anyway.
  */
 import { isNodeId } from '../../platform/schema.ts'
-import { Allowance } from '../../platform/token-bucket.ts'
+import { TokenBuckets } from '../../platform/token-bucket.ts'
 import { NodeShares } from './node-shares.ts'
 
 /** Calls of a host a second and at once: far more than one asks about its callers' tokens, or hands on for them. */
-export const HOST_CALLS = { perSecond: 1000, most: 4000 }
+export const HOST_CALLS = { perSecond: 1000, capacity: 4000 }
 /** Of those beyond, how many are told so; the others are dropped. */
-const TOLD = { perSecond: 20, most: 100 }
+const TOLD = { perSecond: 20, capacity: 100 }
 /** Calls under way: a host has at most a quarter of what a server serves at once, all hosts together three, servers the rest. */
 export const HOST_CALLS_UNDER_WAY = 1024
 export const HOSTS_CALLS_UNDER_WAY = 3072
@@ -18,14 +18,14 @@ export const HOSTS_CALLS_UNDER_WAY = 3072
 const nowMs = () => performance.now()
 
 export class CallerLimits {
-  readonly #calls: Allowance
-  readonly #told: Allowance
+  readonly #calls: TokenBuckets
+  readonly #told: TokenBuckets
   readonly #underWay: NodeShares
 
   /** `slots`: concurrent calls of all hosts, and of one. */
   constructor(slots = { slots: HOSTS_CALLS_UNDER_WAY, slotsPerNode: HOST_CALLS_UNDER_WAY }) {
-    this.#calls = new Allowance({ ...HOST_CALLS, now: nowMs })
-    this.#told = new Allowance({ ...TOLD, now: nowMs })
+    this.#calls = new TokenBuckets({ ...HOST_CALLS, now: nowMs })
+    this.#told = new TokenBuckets({ ...TOLD, now: nowMs })
     this.#underWay = new NodeShares(slots)
   }
 

@@ -26,7 +26,7 @@ import {
   sessionNameIn,
 } from '../trust/assertion.ts'
 import { EVERYBODY } from '../trust/authorizer.ts'
-import { Complaints } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import { CurveKey } from '../trust/envelope.ts'
 import { ReplayGuard } from '../trust/replay-guard.ts'
 import type { ReceivedCall } from './wire.ts'
@@ -134,13 +134,13 @@ export class NodeAdmission {
   readonly #options: NodeAdmissionOptions
   readonly #sessions: Sessions
   readonly #replays = new ReplayGuard(KEEP_MS)
-  readonly #complaints: Complaints
+  readonly #complaints: RateLimitedLogger
   readonly #now: () => number
 
   constructor(options: NodeAdmissionOptions) {
     this.#options = options
     this.#sessions = new Sessions(options.keys, options.nodeId)
-    this.#complaints = new Complaints(options.logger)
+    this.#complaints = new RateLimitedLogger(options.logger)
     this.#now = options.now ?? Date.now
   }
 

@@ -5,7 +5,7 @@
  * requests are fresh by this server's own clock, which callers know from its announcements: the clocks of two hosts are
  * never compared. Memory is bounded: so many sessions in all, and for each name that NATS lets a caller speak under.
  */
-import { Allowance } from '../../platform/token-bucket.ts'
+import { TokenBuckets } from '../../platform/token-bucket.ts'
 import {
   type CurveKey,
   ENVELOPE_BYTES,
@@ -32,7 +32,7 @@ const SESSIONS_MAX = 32_768
 /** A process has one, and another after each restart. */
 const CALLER_SESSIONS_MAX = 16
 /** New keys of a caller a second and at once: each costs a tenth of a millisecond before anything of it is proved. */
-const NEW_KEYS = { perSecond: 1, most: 64 }
+const NEW_KEYS = { perSecond: 1, capacity: 64 }
 /** Calls may overtake each other by so much. */
 const WINDOW = 1024
 
@@ -61,7 +61,7 @@ export class SealedCalls {
   readonly #options: SealedCallsOptions
   readonly #sessions = new Map<string, Session>()
   readonly #ofCaller = new Map<string, number>()
-  readonly #newKeys = new Allowance({ ...NEW_KEYS, now: () => performance.now() })
+  readonly #newKeys = new TokenBuckets({ ...NEW_KEYS, now: () => performance.now() })
   #sweptAtMs = 0
 
   constructor(options: SealedCallsOptions) {

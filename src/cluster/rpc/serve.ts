@@ -7,7 +7,7 @@ import type { Logger } from '../../platform/log.ts'
 import { type AnyOperation, type Callers, type Identity, invoke, NOBODY } from '../../platform/operation.ts'
 import { CallerLimits } from './caller-limits.ts'
 import { CallTable } from './call-table.ts'
-import { Complaints } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import { encodeRefused, type RefusedReason } from '../trust/envelope.ts'
 import type { Link, Message, Subscription } from '../nats/link.ts'
 import { OtherRun } from './node-admission.ts'
@@ -65,7 +65,7 @@ export class CallServer {
   readonly #operations: ReadonlyMap<string, AnyOperation>
   readonly #calls = new CallTable<ServedCall>()
   readonly #subscriptions: Subscription[] = []
-  readonly #complaints: Complaints
+  readonly #complaints: RateLimitedLogger
   /** Of a server: what hosts may ask of it. */
   readonly #limits: CallerLimits
   readonly #callers: Callers
@@ -76,7 +76,7 @@ export class CallServer {
   constructor(options: ServeOptions) {
     this.#options = options
     this.#limits = options.limits ?? new CallerLimits()
-    this.#complaints = new Complaints(options.logger)
+    this.#complaints = new RateLimitedLogger(options.logger)
     // For a node the word of a server stands for the token.
     this.#callers = 'callers' in options.as ? options.as.callers : { resolve: () => NOBODY }
     this.#operations = new Map(options.operations.map((operation) => [operation.name, operation]))

@@ -4,8 +4,8 @@
  */
 import { Fault, type Refusal } from '../../platform/errors.ts'
 import {
-  type Answering,
-  type ArrivedCall,
+  type CallResponder,
+  type IncomingCall,
   type Chunk,
   type Identity,
   isStreamHead,
@@ -74,7 +74,7 @@ export interface ServedCallOptions {
   readonly remote: string | undefined
 }
 
-export class ServedCall implements Answering {
+export class ServedCall implements CallResponder {
   readonly message: CallMessage
   /** Address of the first caller, where a server has seen it; what an agent says of it is not believed. */
   readonly remote: string | undefined
@@ -108,7 +108,7 @@ export class ServedCall implements Answering {
     return this.#isOver
   }
 
-  call(): ArrivedCall {
+  call(): IncomingCall {
     return new OperationCall(this)
   }
 
@@ -264,7 +264,7 @@ export class ServedCall implements Answering {
 }
 
 /** The call as the operation sees it. */
-class OperationCall implements ArrivedCall {
+class OperationCall implements IncomingCall {
   /** Of the last check of its rights. */
   identity: Identity = NOBODY
   readonly #served: ServedCall

@@ -4,7 +4,7 @@
  */
 import type { Logger } from '../../platform/log.ts'
 import { Refusal } from '../../platform/errors.ts'
-import { Complaints } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import {
   type Addressed,
   type CurveKey,
@@ -43,11 +43,11 @@ export class ServerCalls {
   readonly #sessions = new Map<string, SessionKeys>()
   /** Of calls to all servers: a number is never used twice with one key, also when a session was forgotten meanwhile. */
   #count = 0
-  readonly #complaints: Complaints
+  readonly #complaints: RateLimitedLogger
 
   constructor(options: ServerCallsOptions) {
     this.#options = options
-    this.#complaints = new Complaints(options.logger)
+    this.#complaints = new RateLimitedLogger(options.logger)
   }
 
   /** Any server of the group but those that were tried. Rejects with a Refusal when none is heard of within a moment. */

@@ -11,7 +11,7 @@
  */
 import { type KeyObject, verify } from 'node:crypto'
 import type { Logger } from '../../platform/log.ts'
-import { Complaints } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import type { Link, Message, Subscription } from '../nats/link.ts'
 import { type SigningKey, verifyingKeyOf } from '../nats/nkey.ts'
 import { type Announcement, openAnnouncement, signAnnouncement } from './server-announcement.ts'
@@ -65,7 +65,7 @@ export interface ServerKeysOptions {
 /** The servers' keys as one process knows them. */
 export class ServerKeys implements ServerTrust {
   readonly #options: ServerKeysOptions
-  readonly #complaints: Complaints
+  readonly #complaints: RateLimitedLogger
   /** By key and name of the run: a run has two keys while its own is replaced. */
   readonly #servers = new Map<string, KnownServer>()
   readonly #keys = new Map<string, KeyObject>()
@@ -84,7 +84,7 @@ export class ServerKeys implements ServerTrust {
   constructor(options: ServerKeysOptions) {
     this.#options = options
     this.#trusted = options.trusted
-    this.#complaints = new Complaints(options.logger)
+    this.#complaints = new RateLimitedLogger(options.logger)
     this.#readOwn()
   }
 

@@ -76,7 +76,7 @@ export class Fencing {
    * Another secondary of the same primary was promoted, and was the first to say so there: this cluster gives way. Rejects with a
    * LinkError for an epoch that no promotions explain, and where `depose` does.
    */
-  async giveWay({ epoch, addresses, api }: Deposed): Promise<void> {
+  async yieldIfDue({ epoch, addresses, api }: Deposed): Promise<void> {
     const { store } = this.#parts
     checkEpoch(epoch, store.epoch)
     await this.depose({ epoch: Math.max(epoch, store.epoch), addresses, api, isRival: true })
@@ -136,7 +136,7 @@ export class Fencing {
       throw new LinkError('busy', 'this cluster is being stopped, or is no primary any more: ask again')
   }
 
-  /** The primary that this one has replaced had counted further: its rows must stay below ours. Rejects with a LinkError as `giveWay` does. */
+  /** The primary that this one has replaced had counted further: its rows must stay below ours. Rejects with a LinkError as `yieldIfDue` does. */
   riseAbove(epoch: number): Promise<void> {
     return this.#inTurn(async () => {
       const { store, state } = this.#parts

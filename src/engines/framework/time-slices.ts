@@ -25,7 +25,7 @@ export const WHOLE = 256
 /** Most of one turn, so that it has an end where the clock is coarse. */
 const MOST = 4 * WHOLE
 
-const line = scheduler.line()
+const line = scheduler.queue()
 
 /** What the work returns, where it ends in this turn; else a promise. Rejects with a Rejection once nobody waits for it. */
 export function inTurns<T>(steps: Steps<T>, call: Pick<EngineCall, 'signal'>): T | Promise<T> {
@@ -49,7 +49,7 @@ function turn<T>(steps: Steps<T>, isLater: boolean): IteratorResult<number, T> {
     done += next.value
     if (done < WHOLE) continue
     // Where others wait to go on with such work, no more than what is promised.
-    if (done >= MOST || line.hasWaiting || performance.now() >= endMs) return next
+    if (done >= MOST || line.hasWork || performance.now() >= endMs) return next
   }
   return next
 }

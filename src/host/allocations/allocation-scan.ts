@@ -8,7 +8,7 @@
  * Nothing here is trusted to be what its name says: a manifest is opened without following links and without waiting
  * for a pipe's writer, and it is read only when it is a regular file of a sane size.
  */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { closeSync, constants, fstatSync, lstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno, errnoOf } from '../../platform/errors.ts'
@@ -209,7 +209,7 @@ export async function inSlices<T>(items: Iterable<T>, each: (item: T) => void, s
   for (const item of items) {
     if (signal?.aborted) return
     each(item)
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
   }
 }

@@ -2,7 +2,7 @@
  * `fs/ls` and `fs/stat`: names, sizes, modes, and what a file's content looks like. Content is never opened here except
  * the first bytes of a regular file that may be read, so a stat never waits on a pipe nor takes bytes out of it.
  */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { closeSync, lstatSync, readdirSync, readSync } from 'node:fs'
 import { isErrno, Refusal } from '../../platform/errors.ts'
 import { schema } from '../../platform/schema.ts'
@@ -23,7 +23,7 @@ async function listDirectory(allocation: Allocation, path: string): Promise<File
     const names = namesIn(directory)
     const infos: FileInfo[] = []
     for (const [index, name] of names.entries()) {
-      const turn = index % LIST_SLICE === LIST_SLICE - 1 ? giveWay() : undefined
+      const turn = index % LIST_SLICE === LIST_SLICE - 1 ? yieldIfDue() : undefined
       if (turn) await turn
       const info = entryInfo(directory, name)
       if (info) infos.push(info)

@@ -36,7 +36,7 @@ function readInline(fd: number, buffer: Buffer, at: number, length: number, posi
 
 /** Chunks below are too small to keep anybody waiting. */
 const TURN_CHUNK_BYTES_MIN = 4096
-const line = scheduler.line()
+const line = scheduler.queue()
 
 /**
  * To be called with the bytes that are handed on; what it returns, if anything, is to be awaited. Reads in place and

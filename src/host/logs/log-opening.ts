@@ -1,5 +1,5 @@
 /** Opening the logs that a request asks for, each where the request begins in it: to be followed, or read once. */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import type { BufferLease } from '../files/buffers.ts'
 import type { Followers } from './follow/followers.ts'
@@ -74,7 +74,7 @@ export class LogOpening {
   /** `names` are those in the log directory. */
   async #startOf(logs: LogFiles, names: readonly string[]): Promise<LogStart | undefined> {
     // Finding where each of hundreds of logs begins takes a while, in which others are to be served.
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
     const { at, signal } = this.#asked
     signal.throwIfAborted()

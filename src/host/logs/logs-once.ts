@@ -1,7 +1,7 @@
 /**
  * Logs that are read once: each from where it begins to the end that it has when that is reached.
  */
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import type { BufferLease } from '../files/buffers.ts'
 import { type Mark, markAt } from './locate/cursor-code.ts'
 import { eventStep, type LogStart } from './follow/log-cursor.ts'
@@ -79,7 +79,7 @@ export class LogsOnce implements Once {
     labelBytes: () => number,
     after: number | undefined,
   ): AsyncGenerator<SourceStep, LogPlace | undefined> {
-    const turn = giveWay()
+    const turn = yieldIfDue()
     if (turn) await turn
     const reading = this.#open(logs, place, after)
     if (!reading) return after === undefined ? undefined : this.#placeAfter(logs, place) // rotated away since it was listed

@@ -14,7 +14,7 @@
  */
 import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
 import { Fault } from '../../platform/errors.ts'
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'
 import type { TokenLeaseIndex } from '../tokens/token-lease-index.ts'
 import type { TokenRevocation } from '../tokens/token-revocation.ts'
@@ -127,7 +127,7 @@ export class TokenLeases {
   async *#pagesUnder(prefix: string): AsyncGenerator<string[]> {
     const page: string[] = []
     for (const found of prefix.startsWith(AUTH) ? this.#folders() : []) {
-      await giveWay()
+      await yieldIfDue()
       if (!found || !`${found.path}/`.startsWith(prefix)) continue
       for (const hashes of this.#hashesIn(found.folder)) {
         for (let at = 0; at < hashes.length; at += PAGE) {

@@ -1,7 +1,7 @@
 /** The requests that are being answered: for `sys/in-flight-req`, and so that many of them leave room for others. */
 import type { Call } from '../../platform/operation.ts'
 import { PassingMap } from '../../platform/passing.ts'
-import { type Line, scheduler } from '../../platform/scheduler.ts'
+import { type SchedulerQueue, scheduler } from '../../platform/scheduler.ts'
 import type { Verb } from './request.ts'
 
 /** Requests under way that need no pace: together they take no more of the thread than others can wait for. */
@@ -30,15 +30,15 @@ export class InFlight {
   readonly #entries = new PassingMap<number, Entry>()
   #count = 0
   /** Requests that wait to begin. */
-  readonly #line: Line
+  readonly #line: SchedulerQueue
 
-  constructor(line: Line = scheduler.line()) {
+  constructor(line: SchedulerQueue = scheduler.queue()) {
     this.#line = line
   }
 
   /** While many are under way, what the next one has to wait for; nobody overtakes those that wait already. */
   turn(): Promise<void> | undefined {
-    const isFree = this.#entries.size < UNPACED_MAX && !this.#line.hasWaiting
+    const isFree = this.#entries.size < UNPACED_MAX && !this.#line.hasWork
     return isFree ? undefined : this.#line.enter()
   }
 

@@ -3,7 +3,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Worker } from 'node:worker_threads'
 import { sleep } from '../../platform/clock.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { giveWay } from '../../platform/scheduler.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 import type { EntriesTree, TreeTask, TreeThreadReport } from '../merkle/entries-tree.ts'
 import { treeStateIn } from '../merkle/tree-keeper.ts'
 import {
@@ -128,7 +128,7 @@ export class StoreTree implements MerkleTree {
     const leaves: Leaf[] = []
     let last = after
     while (leaves.length < limit) {
-      await giveWay()
+      await yieldIfDue()
       const most = Math.min(PATHS_PER_STEP, limit - leaves.length)
       const paths = this.#parts.read(() => this.#paths.all(last, most)).map(({ path }) => String(path))
       for (const path of paths) {

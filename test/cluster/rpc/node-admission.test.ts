@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ASSERTION_TTL_MS, CLOCK_SKEW_MS } from '../../../src/cluster/trust/assertion.ts'
-import { Allowance } from '../../../src/platform/token-bucket.ts'
+import { TokenBuckets } from '../../../src/platform/token-bucket.ts'
 import { AssertionIssuer } from '../../../src/cluster/rpc/call-to-node.ts'
 import { CallerLimits, HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../../src/cluster/rpc/caller-limits.ts'
 import { NodeAdmission, OtherRun } from '../../../src/cluster/rpc/node-admission.ts'
@@ -114,10 +114,10 @@ test('a host sends so many calls at once, some beyond are refused, the rest is d
     const verdict = limits.judge(caller)
     judged.set(verdict, (judged.get(verdict) ?? 0) + 1)
   }
-  const many = HOST_CALLS.most * 2
+  const many = HOST_CALLS.capacity * 2
   for (let at = 0; at < many; at++) judge(NODE)
   // Some more are let in meanwhile, a thousand a second.
-  assert.ok((judged.get('open') ?? 0) >= HOST_CALLS.most && (judged.get('open') ?? 0) < many)
+  assert.ok((judged.get('open') ?? 0) >= HOST_CALLS.capacity && (judged.get('open') ?? 0) < many)
   assert.ok((judged.get('refuse') ?? 0) >= 100 && (judged.get('drop') ?? 0) > 0)
   assert.equal(limits.judge(OTHER), 'open')
   for (let at = 0; at < many; at++) assert.equal(limits.judge('server-1'), 'open')
@@ -162,7 +162,7 @@ test('a node that holds one slot more than another loses none to it: they would 
 
 test('a sender that has spent its allowance has not got it back when silent ones are forgotten', () => {
   let nowMs = 0
-  const allowance = new Allowance({ perSecond: 10, most: 5, now: () => nowMs })
+  const allowance = new TokenBuckets({ perSecond: 10, capacity: 5, now: () => nowMs })
   assert.equal(allowance.take('one', 5), true)
   allowance.sweep()
   assert.equal(allowance.take('one', 1), false)

@@ -138,14 +138,14 @@ test('what is to be decided while a primary stops is refused, so that those who 
   const rising = fencing.riseAbove(3)
   await asked
   // These wait for their turn when the stop comes, the others come behind it.
-  const waiting = [fencing.depose({ ...rival, epoch: 5 }), fencing.giveWay(rival), fencing.riseAbove(5)]
+  const waiting = [fencing.depose({ ...rival, epoch: 5 }), fencing.yieldIfDue(rival), fencing.riseAbove(5)]
   const refused = Promise.all(waiting.map((decision) => assert.rejects(decision, BUSY)))
   const stopped = fencing.stop()
   release()
   await Promise.all([rising, stopped, refused])
   for (const decide of [
     () => fencing.depose({ ...rival, epoch: 5 }),
-    () => fencing.giveWay(rival),
+    () => fencing.yieldIfDue(rival),
     () => fencing.riseAbove(5),
   ])
     await assert.rejects(decide, BUSY)

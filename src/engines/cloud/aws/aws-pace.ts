@@ -14,7 +14,7 @@ export const AT_ONCE_MAX = 50
 const UNPACED_MAX = 2
 const PAUSE_MS = 1000
 
-const line = scheduler.line()
+const line = scheduler.queue()
 
 export class AwsPace {
   readonly #nowMs: () => number

@@ -7,7 +7,7 @@ import { scheduler } from '../../../platform/scheduler.ts'
 /** Does one slice, which is well below a turn's time; true when there is more to do. */
 export type Slice = () => boolean
 
-const line = scheduler.line()
+const line = scheduler.queue()
 
 /**
  * Does all slices of a work: at once as far as this turn has time, the others in later turns. Returns nothing when all is
