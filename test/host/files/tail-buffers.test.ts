@@ -99,6 +99,15 @@ test('streams that end early give their share of the large buffers back', () => 
   }
 })
 
+test('a stream that waits holds no buffer: the next one that reads gets it', () => {
+  const [waiting, reading] = [new BufferLease({ framed: true }), new BufferLease({ framed: true })]
+  const [read, frames] = [waiting.readBuffer(), waiting.framesBuffer()]
+  waiting.rest()
+  assert.deepEqual([reading.readBuffer() === read, reading.framesBuffer() === frames], [true, true])
+  assert.notEqual(waiting.readBuffer(), read)
+  for (const lease of [waiting, reading]) lease.rest()
+})
+
 test('reading in place lets everybody else have a turn', async (t) => {
   const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
   mkdirSync(join(directory, 'alloc/logs'), { recursive: true })
