@@ -20,7 +20,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type MutantTestResult, RESULT_MARK } from './mutant-reporter.ts'
-import { removeRoom } from './test-room.ts'
+import { removeTestDirectory } from './test-directory.ts'
 
 const NOT_COPIED = new Set(['node_modules', '.git', 'dist'])
 /** After its first failure a file may end by itself and remove what it has made. */
@@ -141,14 +141,14 @@ export class TreeCopy {
     await killRun(child.pid, runId)
     this.#running = undefined
     const exitCode = outcome === 'stopped' ? await ended : outcome
-    removeRoom(temporary)
+    removeTestDirectory(temporary)
     return { results, isTimedOut, exitCode, durationMs: performance.now() - startedMs, stderr }
   }
 
   /** Also ends a test that runs. May be called more than once. */
   remove(): void {
     if (this.#running) killOnce(this.#running.pid, this.#running.runId)
-    removeRoom(this.#temporary)
+    removeTestDirectory(this.#temporary)
     rmSync(this.root, { recursive: true, force: true })
   }
 }

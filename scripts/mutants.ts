@@ -20,7 +20,7 @@ import {
   uncoveredPromises,
 } from '../test/long/mutants/mutant-list.ts'
 import { type TestRun, TreeCopy } from './mutant-run.ts'
-import { roomInMemory } from './test-room.ts'
+import { directoryInMemory } from './test-directory.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const AT_ONCE_MAX = 2
@@ -72,11 +72,11 @@ async function runAll(mutants: readonly ListedMutant[]): Promise<string[]> {
       print(`SURVIVED  ${line}`)
     }
   }
-  const room = roomInMemory() ?? mkdtempSync(join(tmpdir(), 'op-'))
-  const copies = Array.from({ length: atOnce }, (_, index) => new TreeCopy(ROOT, join(room, String(index))))
+  const directory = directoryInMemory() ?? mkdtempSync(join(tmpdir(), 'op-'))
+  const copies = Array.from({ length: atOnce }, (_, index) => new TreeCopy(ROOT, join(directory, String(index))))
   const remove = () => {
     for (const copy of copies) copy.remove()
-    rmSync(room, { recursive: true, force: true })
+    rmSync(directory, { recursive: true, force: true })
   }
   process.once('exit', remove)
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))

@@ -1,5 +1,5 @@
 /**
- * Which test files share a process. To start Node and to load the rooms that a file imports takes 0.2 to 0.4 s of CPU, more
+ * Which test files share a process. Starting Node and loading the modules that a file imports takes 0.2 to 0.4 s of CPU, more
  * than most files take for their tests; small files of one folder therefore run one after the other in one process, a
  * *group*. The reporter shows their tests as before, and each failure with the file that it is in.
  *

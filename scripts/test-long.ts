@@ -46,8 +46,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   'kv-watchers': {
     files: ['test/engines/kv/watch-stream.test.ts'],
     env: { OUTPOST_WATCH_WRITES: '1000', OUTPOST_WATCH_STREAMS: '1000' },
-    proves:
-      'watchers who reconnect at random are told of every one of 2,000 changes once, in order; 1,000 streams at once',
+    proves: 'watchers that reconnect at random receive each of 2,000 changes once, in order; 1,000 concurrent streams',
   },
   'kv-many': {
     files: ['test/engines/kv/hostile.test.ts'],

@@ -1,6 +1,6 @@
 /**
  * Where tests that run side by side have their directories: in memory, where the host has a file system for it with enough
- * room. A commit waits for the disk, and tests make thousands; what they prove of a kill does not change, as a killed
+ * space. A commit waits for the disk, and tests make thousands; what they prove of a kill does not change, as a killed
  * process leaves the same bytes on either. Tests that run alone, and files under `node --test`, have theirs on the disk.
  */
 import { spawnSync } from 'node:child_process'
@@ -15,16 +15,16 @@ const FREE_BYTES_MIN = 4 * 2 ** 30
 const PREFIX = 'op-'
 
 /** A directory that lasts as long as this process; undefined where the disk has to do, or the caller has chosen a place. */
-export function roomInMemory(): string | undefined {
+export function directoryInMemory(): string | undefined {
   if (process.env['TMPDIR'] !== undefined || !isFit()) return undefined
   const memory = realpathSync(MEMORY)
   removeLeft(memory)
-  const room = join(memory, `${PREFIX}${process.pid}`)
-  mkdirSync(room, { recursive: true })
+  const directory = join(memory, `${PREFIX}${process.pid}`)
+  mkdirSync(directory, { recursive: true })
   // Agents of other users have directories in it, as in any place for temporary files.
-  chmodSync(room, 0o1777)
-  process.once('exit', () => removeRoom(room))
-  return room
+  chmodSync(directory, 0o1777)
+  process.once('exit', () => removeTestDirectory(directory))
+  return directory
 }
 
 function isFit(): boolean {
@@ -44,19 +44,19 @@ function isFit(): boolean {
 function removeLeft(memory: string): void {
   for (const name of readdirSync(memory)) {
     const pid = name.startsWith(PREFIX) ? Number(name.slice(PREFIX.length)) : NaN
-    if (Number.isInteger(pid) && !isRunning(pid)) removeRoom(join(memory, name))
+    if (Number.isInteger(pid) && !isRunning(pid)) removeTestDirectory(join(memory, name))
   }
 }
 
 /** Unmounts the file systems that tests have mounted in it and left behind. One that stays costs memory and no run. */
-export function removeRoom(room: string): void {
+export function removeTestDirectory(directory: string): void {
   try {
-    const left = mounts().filter(({ place }) => place.startsWith(`${room}/`))
+    const left = mounts().filter(({ place }) => place.startsWith(`${directory}/`))
     // The newest first: it may lie within another.
     for (const { place } of left.toReversed()) spawnSync('umount', ['-l', place])
-    rmSync(room, { recursive: true, force: true })
+    rmSync(directory, { recursive: true, force: true })
   } catch (error) {
-    process.stderr.write(`${room} could not be removed: ${String(error)}\n`)
+    process.stderr.write(`${directory} could not be removed: ${String(error)}\n`)
   }
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { removeRoom } from '../../scripts/test-room.ts'
+import { removeTestDirectory } from '../../scripts/test-directory.ts'
 import { mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
@@ -14,6 +14,6 @@ test('file systems that a killed run has left mounted are unmounted, also one wi
   if (!mountSmallDisk(outer, 1)) return t.skip('needs the right to mount')
   assert.ok(mountSmallDisk(join(outer, 'inner'), 1))
   writeFileSync(join(outer, 'inner/file'), 'left')
-  removeRoom(room)
+  removeTestDirectory(room)
   assert.equal(existsSync(room), false)
 })
