@@ -1,6 +1,5 @@
 /**
- * Reading the configuration again while the agent runs: everything is checked and got ready first, and only when nothing
- * can fail any more does anything change.
+ * Configuration reload: everything is checked and prepared first, and changes start only when nothing can fail.
  */
 import type { OwnAuthorizer } from '../cluster/trust/authorizer.ts'
 import type { Config } from '../config/load.ts'
@@ -11,7 +10,7 @@ import { authorizerOf, hostNamesOf, limitsOf } from './settings.ts'
 import type { Host } from '../host/host.ts'
 import type { Listener } from '../http/listener.ts'
 
-/** What runs and takes new settings. */
+/** Running parts that accept new settings. */
 export interface Reloadable {
   readonly config: Config
   readonly rootToken: string | undefined
@@ -20,7 +19,7 @@ export interface Reloadable {
   readonly host: Host | undefined
 }
 
-/** Takes over from `loaded` what can change while running. Throws, and changes nothing, when a file it names is no good. */
+/** Applies what can change at run time. Throws without a change if a file that the configuration names is invalid. */
 export function applyConfig(running: Reloadable, loaded: Config): ReloadDiff & { readonly authorizer: OwnAuthorizer } {
   const authorizer = authorizerOf(loaded, running.rootToken)
   const tls = readTlsFiles(loaded.tls)

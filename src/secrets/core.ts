@@ -64,6 +64,10 @@ export interface CoreOptions {
   readonly own: (core: SecretsCore) => readonly Engine[]
   readonly version: string
   readonly clusterName: string
+  /** ID of the cluster that an initialisation creates; a random one unless given. */
+  readonly newClusterId?: () => string
+  /** Called before an initialisation; rejects with a Refusal where the region has a core already. */
+  readonly requireNoOtherCore?: () => Promise<void>
   readonly logger: Logger
   readonly surroundings?: Surroundings
   /** Absent where the process does not replicate. */
@@ -174,7 +178,8 @@ export class SecretsCore implements Core {
       path: recordPath(record.uuid),
       value: encodeRecord(record),
     }))
-    const cluster = { id: randomUUID(), name: this.options.clusterName }
+    const { clusterName, newClusterId = randomUUID } = this.options
+    const cluster = { id: newClusterId(), name: clusterName }
     const version = versionNote([], this.options.version, this.now())
     const puts = [
       { path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) },

@@ -128,7 +128,7 @@ class Victim {
     assert.match(told.stdout + told.stderr, /not ready: storage: commits are refused/)
     const snapshot = await fetch(`${this.agent.url}/v1/sys/storage/snapshot`, { headers: HEADERS })
     assert.equal(snapshot.status, 503, await snapshot.text())
-    await eventually(() => this.agent.stderr().includes('the database is not as this server left it'), 'the log tells')
+    await eventually(() => this.agent.stderr().includes('database file displaced, writes are refused'), 'the log tells')
   }
 
   async hasAll(): Promise<void> {

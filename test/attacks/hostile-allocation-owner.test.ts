@@ -12,6 +12,7 @@ import {
   readFileSync,
   readdirSync,
   renameSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -96,6 +97,21 @@ test("a manifest names root's process, init, or a whole group: nothing of it is 
   }
 })
 
+test('a manifest in a directory of root’s does not say when its process began: the process is not ended', {
+  skip: SKIP,
+}, (t) => {
+  const victim = sleeper(t, VICTIM)
+  for (const as of ['supervisor', 'task'] as const) {
+    const dataDir = workDirectory(t)
+    const directory = hostileAllocation(dataDir, as, { pid: victim.pid })
+    for (const path of [directory, join(directory, 'alloc.json')]) chownSync(path, 0, 0)
+    const { status, stderr } = stop(dataDir)
+    assert.equal(status, 1)
+    assert.match(stderr, /is not signalled as root, the manifest does not say when it began/)
+    assert.ok(isRunning(victim.pid), as)
+  }
+})
+
 test("what root writes for a stopped allocation is its owner's file, and overwrites nothing else", {
   skip: SKIP,
 }, (t) => {
@@ -118,6 +134,7 @@ test("what root writes for a stopped allocation is its owner's file, and overwri
   assert.equal(status, 0, stderr)
   assert.equal(readFileSync(precious, 'utf8'), 'precious')
   assert.match(readFileSync(join(directory, 'alloc.json'), 'utf8'), /"ClientStatus":"lost"/)
+  assert.equal(statSync(join(directory, 'alloc.json')).uid, MALLORY)
 })
 
 test('a manifest that is a pipe or a link: root does not wait for it and does not follow it', {

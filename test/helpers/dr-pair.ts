@@ -68,7 +68,8 @@ export class DrServer {
   }
 
   async initialise(): Promise<void> {
-    const made = await this.told('PUT', 'sys/init', { secret_shares: 3, secret_threshold: 2 }, '')
+    // A secondary in the region of its primary is a second core until it is enabled.
+    const made = await this.told('PUT', 'sys/init', { secret_shares: 3, secret_threshold: 2, force: true }, '')
     const shares = (made.body['keys_base64'] as string[]).slice(0, 2)
     this.keys = { shares, token: String(made.body['root_token']) }
     await this.unseal(this.keys)

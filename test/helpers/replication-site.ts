@@ -31,6 +31,7 @@ const TIMINGS = {
   startMs: 300,
   gatherMs: 1,
   compareMs: 3_600_000,
+  handoverMs: 20_000,
 }
 
 export interface SiteOptions {

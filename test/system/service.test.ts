@@ -46,6 +46,7 @@ test('install.sh refuses what it cannot do, and prints with -n what it would', (
     ['--config-dir', '/etc/a b'],
     ['--nonsense'],
     ['--purge'],
+    ['--no-secrets'],
     ['--prefix'],
   ]) {
     const { status, stderr, stdout } = script('-n', ...args)
@@ -319,7 +320,12 @@ async function installsAServer(machine: Machine, script: string): Promise<void> 
   assert.equal(machine.ok('stat', '-c', '%a %U', '/etc/outpost-server/first-token'), '600 root')
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   machine.ok('systemctl', 'stop', 'occupier')
-  const token = tokenFrom(machine.ok(script, '--role', 'server'))
+  const late = machine.run(script, '--role', 'server', '--no-secrets')
+  assert.notEqual(late.status, 0)
+  assert.match(late.stderr, /set server \{ secrets = false \} in it\. Nothing was changed/)
+  const installed = machine.ok(script, '--role', 'server')
+  assert.match(installed, /operator init .*\n.*on the first server of a region only/)
+  const token = tokenFrom(installed)
   machine.ok('test', '!', '-e', '/etc/outpost-server/first-token')
   const url = 'http://127.0.0.1:4648'
   assert.equal(machine.ok('cat', '/var/lib/outpost-server/http.addr'), url)

@@ -222,7 +222,7 @@ export interface Reply {
   readonly lease?: LeaseOrder
   /** The lease that the answer tells: the core fills it in for `lease`. */
   readonly leased?: { readonly id: string; readonly renewable: boolean; readonly seconds: number }
-  /** The answer is the token that it is wrapped below, and nothing else. */
+  /** The answer is the token that it is wrapped below, and `warnings`. */
   readonly wrapped?: Readonly<object>
   /** A status of its own, with the envelope as its body; without `data` and `warnings` it has no body. */
   readonly status?: number

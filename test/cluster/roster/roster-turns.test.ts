@@ -37,10 +37,10 @@ function speaker(nodeId: string, key = newNodeKey()) {
   }
 }
 
-function listening() {
+function listening(options: { readonly now?: () => number } = {}) {
   const link = new MemoryBus().link()
   const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
-  const listener = new RosterListener({ link, subjects, roster, ownNodeId: undefined })
+  const listener = new RosterListener({ link, subjects, roster, ownNodeId: undefined, ...options })
   listener.start()
   const publish = ({ subject, payload }: { subject: string; payload: Uint8Array }) => link.publish(subject, payload)
   return { roster, listener, publish }
@@ -107,4 +107,15 @@ test('an allocation with more tasks than may be looked at in one piece is refuse
   const tasks = Array.from({ length: TASKS_MAX + 1 }, () => ({ name: 't', state: 'running' as const, failed: false }))
   const { payload, subject } = speaker(LARGE)('state', [allocationOf(idOf('a110c000'), { tasks })])
   assert.equal(atOnce(openSteps(payload, subject)), 'malformed')
+})
+
+test('of the short messages of a node no more than its allowance are taken, and another node is heard', async (t) => {
+  const { listener, publish, roster } = listening({ now: () => 0 })
+  t.after(() => listener.stop())
+  const say = speaker(LARGE)
+  for (let count = 0; count < 100; count++) publish(say('leave'))
+  publish(speaker(OTHER)('state'))
+  await eventually(() => roster.node(OTHER) !== undefined, 'the other node')
+  const { old = 0, refused = 0 } = listener.counts
+  assert.deepEqual([old, refused], [60, 40])
 })

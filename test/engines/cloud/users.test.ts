@@ -1,6 +1,7 @@
 /** Users of IAM from their making to their removal, against the endpoint of AWS. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { intentPut, newIntent } from '../../../src/engines/cloud/intents/intent-record.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
@@ -51,6 +52,23 @@ test('a lease that ends, and one whose role is gone, take their users with them'
   world.pass(121)
   await world.sweep()
   assert.deepEqual(world.users(), [])
+})
+
+test('a revocation that AWS refuses keeps lease and user, and one of the next attempts removes both', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  world.aws.script('DeleteUser', { error: new AwsError('AccessDenied', 'not allowed to delete', 403), times: 10 })
+  const refused = await world.ask('POST', 'sys/leases/revoke', { lease_id: leaseOf(made), sync: true })
+  assert.equal(refused.status, 400)
+  assert.match(refused.body.errors.join(), /AccessDenied: not allowed to delete/)
+  assert.equal(world.users().length, 1)
+  await world.good('POST', 'sys/leases/lookup', { lease_id: leaseOf(made) })
+  world.aws.unscript()
+  world.pass(60)
+  await world.sweep()
+  assert.deepEqual(world.users(), [])
+  assert.equal((await world.ask('POST', 'sys/leases/lookup', { lease_id: leaseOf(made) })).status, 400)
 })
 
 test('a failed step leaves no user behind, and its error is as it was', async (t) => {
@@ -215,6 +233,23 @@ test('a user that was there before is not undone, also by root credentials that 
   world.pass(40)
   await world.work()
   assert.deepEqual([world.users(), before.keys.length], [['taken'], 1])
+})
+
+test('a user that has the name of an intent, and not its tag, stays', async (t) => {
+  const world = await CloudWorld.open(t)
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  // As a process leaves it that was killed before it asked for the user.
+  const intent = newIntent('somebody', 'app', 0, undefined)
+  await storage.commit({ puts: [intentPut(intent)], deletes: [] })
+  const user = world.aws.account.addUser('somebody')
+  user.tags.set('outpost:intent', 'of another one')
+  for (let round = 0; round < 3; round++) {
+    await world.work()
+    world.pass(31)
+  }
+  assert.equal(world.aws.account.user('somebody'), user)
+  assert.deepEqual(storage.list('intent/'), [], 'nothing is left to be undone')
 })
 
 test('an intent that is damaged keeps no other from being undone', async (t) => {

@@ -95,7 +95,7 @@ test('lines that another program appends are not taken as the end of the chain',
   assert.equal(after.breaks, 1)
   assert.deepEqual(after.broken?.expected, before.head)
   assert.equal(after.broken.found?.sequence, before.head.sequence + 10)
-  assert.equal(after.fault, undefined, 'requests are recorded')
+  assert.equal(after.fault, undefined, 'audit devices write')
   const logged = world.lines.filter(({ message }) => message === alarmLine)
   assert.equal(logged.length, 1)
   const line = auditLinesIn(file).find(({ chain }) => chain.event === 'break')

@@ -299,8 +299,40 @@ test('an error of the disk changes nothing', async (t) => {
   isFull = true
   await seal.seal()
   assert.notEqual(store.get('core/root-key-before'), undefined)
+  const next = new Barrier(store)
+  assert.equal(await give(new Seal(store, next, SHAMIR), result.keys), true, 'it opens, though nothing can be written')
+  next.seal()
   await assert.rejects(give(seal, keys), /unseal failed/)
   isFull = false
   await eventually(() => store.get('core/root-key-before') === undefined)
   assert.equal(await give(restarted(world).seal, result.keys), true)
+})
+
+function given(shares: readonly Buffer[]): Buffer[] {
+  return shares.map((share) => Buffer.from(share))
+}
+
+function isOverwritten(shares: readonly Buffer[]): boolean {
+  return shares.every((share) => share.every((byte) => byte === 0))
+}
+
+test('shares that were given are overwritten once the attempt has ended, whatever its end', async (t) => {
+  const world = await sealWorld(t)
+  const { keys } = await world.seal.initialise(asking(5, 3), FIRST)
+  const cancelled = given(keys.slice(0, 2))
+  for (const share of cancelled) await world.seal.unseal(share)
+  assert.equal(isOverwritten(cancelled), false, 'the attempt still runs')
+  world.seal.resetUnseal()
+  assert.ok(isOverwritten(cancelled))
+  const wrong = [...given(keys.slice(0, 2)), foreignShare(9)]
+  await assert.rejects(
+    async () => {
+      for (const share of wrong) await world.seal.unseal(share)
+    },
+    refused(/unseal failed/),
+  )
+  assert.ok(isOverwritten(wrong))
+  const right = given(keys.slice(0, 3))
+  for (const share of right) await world.seal.unseal(share)
+  assert.ok(isOverwritten(right))
 })

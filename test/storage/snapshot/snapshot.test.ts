@@ -124,6 +124,10 @@ test('refuses an incomplete or damaged snapshot before anything is changed', asy
     ['something behind it', gzipSync(Buffer.concat([archive, Buffer.from('more')]))],
     ['two of them', gzipSync(Buffer.concat([archive.subarray(0, -1024), archive]))],
   ]
+  const otherTime = Buffer.from(archive)
+  const digitAt = archive.indexOf('"takenAtMs":') + '"takenAtMs":1'.length
+  otherTime[digitAt] = (otherTime[digitAt] ?? 0) ^ 1
+  cases.push(['another time in its description', gzipSync(otherTime)])
   for (let count = 0; count < 25; count++) {
     const cut = random.between(1, bytes.length - 1)
     cases.push([`cut to ${cut}`, bytes.subarray(0, cut)])

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { mayUseReserve } from '../../../src/storage/sqlite/batch.ts'
 import { DiskReserve } from '../../../src/platform/disk-reserve.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -37,4 +38,12 @@ test('an existing file of another program is never truncated for a reserve', (t)
   reserve.look()
   assert.equal(reserve.giveUp(), false)
   assert.equal(readFileSync(path, 'utf8'), 'kept')
+})
+
+test('the reserve is for writes that remove entries, and for entries that grow by 128 bytes at most', () => {
+  const sizes = new Map([['kept', 1000]])
+  const isFor = (bytes: number, path = 'kept', deletes: readonly string[] = []) =>
+    mayUseReserve({ puts: [{ path, value: Buffer.alloc(bytes) }], deletes }, (each) => sizes.get(each))
+  assert.deepEqual([isFor(1128), isFor(1129)], [true, false])
+  assert.deepEqual([isFor(64, 'new', ['kept']), isFor(65, 'new', ['kept']), isFor(64, 'new')], [true, false, false])
 })

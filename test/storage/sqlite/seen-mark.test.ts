@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { readSeen, SeenMark } from '../../../src/storage/sqlite/seen-mark.ts'
+import { SeenPosition } from '../../../src/storage/store/seen-position.ts'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const MARK = new URL('../../../src/storage/sqlite/seen-mark.ts', import.meta.url).href
@@ -60,6 +62,27 @@ test('the generation of the operation token survives commits and restarts until 
   next.remove()
   next.write(seen(5))
   assert.equal(kept(), undefined)
+})
+
+test('reports a database that lacks one change, and refuses an empty one while the mark exists', async (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const store = await SqliteStore.open(path)
+  t.after(() => store.close())
+  const note = (sequence: number) =>
+    writeFileSync(`${path}.seen`, JSON.stringify({ cluster: store.clusterId, epoch: store.epoch, sequence }))
+  note(5)
+  const empty = new SeenPosition(store)
+  assert.match(String(empty.warning), /is empty, and this server had written 5 changes/)
+  assert.match(String(empty.refusal), /is empty, and this server had written 5 changes/)
+  rmSync(`${path}.seen`)
+  assert.equal(empty.refusal, undefined, 'the operator has moved it away')
+  await store.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
+  const { sequence } = store.position()
+  note(sequence + 1)
+  assert.match(String(new SeenPosition(store).warning), /older than what this server wrote: 1 changes are missing/)
+  assert.equal(new SeenPosition(store).refusal, undefined)
+  note(sequence)
+  assert.equal(new SeenPosition(store).warning, undefined)
 })
 
 test('a FIFO that replaces the new file does not block the writer, and the next check recovers', async (t) => {

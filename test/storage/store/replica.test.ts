@@ -78,6 +78,11 @@ test('commits queued before a change of the role are written, and later ones are
   assert.equal(await store.commit({ puts: [put('again')], deletes: [] }), 2)
 })
 
+/** Chained as a row should be, whatever its numbers are. */
+function chained(row: LogRow, before: LogRow): LogRow {
+  return { ...row, checksum: checksumOf(row, before.checksum) }
+}
+
 test('refuses rows that do not follow, were changed, or have local paths', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
@@ -85,6 +90,13 @@ test('refuses rows that do not follow, were changed, or have local paths', async
   const [a, b, c, d] = primary.rowsAfter(0, EVERY_ROW) as [LogRow, LogRow, LogRow, LogRow]
   const flipped = { ...b, batch: Buffer.from(b.batch).fill(1, 5, 6) }
   for (const rows of [[b], [a, c], [a, flipped], [a, { ...b, epoch: 9 }], [a, a], [a, b, { ...c, atMs: 5 }]]) {
+    await assert.rejects(replica.applyRows(rows), NotChained)
+  }
+  const newer = chained({ ...a, epoch: 2 }, { ...a, checksum: replica.position().checksum })
+  for (const rows of [
+    [a, chained({ ...b, sequence: 3 }, a)],
+    [newer, chained({ ...b, epoch: 1 }, newer)],
+  ]) {
     await assert.rejects(replica.applyRows(rows), NotChained)
   }
   const local = { ...b, batch: encodeBatch({ puts: [put('local/replication/state', 'x')], deletes: [] }) }

@@ -15,7 +15,7 @@ import { sealLog } from './seal-log.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger'> {
+export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
   readonly barrier: Pick<Barrier, 'isSealed'>
   /** What a fresh core begins with. */
   beginning(): { readonly puts: readonly Put[]; readonly rootToken: string }
@@ -116,11 +116,15 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
       recovery_pgp_keys: textList('PGP keys of their holders'),
       root_token_pgp_key: text('PGP key, in base64, of who gets the root token', { fallback: '' }),
       stored_shares: number('Not used'),
+      force: boolean('Also where another server of the region has a secrets core', { fallback: false }),
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
     async update(input, call) {
       const keys = [...(input.pgp_keys ?? []), ...(input.recovery_pgp_keys ?? []), input.root_token_pgp_key]
-      if (!seal.status.initialised) pgpRate.check(keys, call)
+      if (!seal.status.initialised) {
+        pgpRate.check(keys, call)
+        if (!input.force) await core.options.requireNoOtherCore?.()
+      }
       const request = {
         unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
         recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),

@@ -288,7 +288,7 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
   await writeSecret(world, 'taken', { other_token: 'planted-3' })
   const wide = join(at.directory, 'wide')
   mkdirSync(wide)
-  chmodSync(wide, 0o755)
+  chmodSync(wide, 0o710)
   symlinkSync(wide, join(at.directory, 'link'))
   for (const [options, text, wanted] of [
     ['-secret=secret/data/none', /no value found at secret\/data\/none/, 1],
