@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { DiskReserve } from '../../../src/platform/disk-reserve.ts'
@@ -27,6 +27,21 @@ test('a store that stays open has its reserve without a commit', async (t) => {
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
   await eventually(() => existsSync(`${path}.reserve`) && statSync(`${path}.reserve`).size > 0, 'the reserve is made')
+})
+
+test('no reserve is made through a link, nor in a file that has another name', (t) => {
+  const directory = temporaryDirectory(t)
+  const [outside, named] = [join(directory, 'outside'), join(directory, 'named')]
+  symlinkSync(outside, join(directory, 'link.reserve'))
+  writeFileSync(named, '')
+  linkSync(named, join(directory, 'named.reserve'))
+  for (const name of ['link.reserve', 'named.reserve']) {
+    const reserve = new DiskReserve(join(directory, name))
+    t.after(() => reserve.close())
+    reserve.look()
+  }
+  assert.ok(!existsSync(outside))
+  assert.equal(statSync(named).size, 0)
 })
 
 test('a file of another program is never truncated for a reserve', (t) => {
