@@ -87,6 +87,27 @@ for (const as of ['supervisor', 'task'] as const) {
   })
 }
 
+test("root's directory has a manifest of another user: only that user's own process is signalled, and only if its start is known", {
+  skip: SKIP,
+}, (t) => {
+  const [victim, own] = [sleeper(t, VICTIM), sleeper(t, MALLORY)]
+  const claims = [
+    { pid: victim.pid, startTicks: startTicksOf(victim.pid), why: /it is a process of user 65533, and the manifest/ },
+    { pid: victim.pid, startTicks: undefined, why: /the manifest does not say when it began/ },
+    { pid: own.pid, startTicks: undefined, why: /the manifest does not say when it began/ },
+  ]
+  for (const as of ['supervisor', 'task'] as const) {
+    for (const { why, ...claim } of claims) {
+      const dataDir = workDirectory(t)
+      chownSync(hostileAllocation(dataDir, as, claim), 0, 0)
+      const { status, stderr } = stop(dataDir)
+      assert.equal(status, 1)
+      assert.match(stderr, why)
+      assert.ok(isRunning(claim.pid))
+    }
+  }
+})
+
 test("a manifest names root's process, init, or a whole group: nothing of it is ended", { skip: SKIP }, (t) => {
   const own = sleeper(t, 0)
   for (const pid of [own.pid, -own.pid, 1, 0, -1]) {

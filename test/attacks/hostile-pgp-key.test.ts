@@ -90,6 +90,17 @@ test('who sends keys again and again is told to wait, and nobody else', async (t
   assert.equal(plain.status, 200, 'without a key it costs nothing')
 })
 
+test('who sends keys for the initialisation of a server is told to wait, too', async (t) => {
+  const world = await CoreWorld.open(t, { raw: true })
+  const split = { secret_shares: 1, secret_threshold: 1, pgp_keys: ['AAAA'] }
+  const send = async (remote: string) => {
+    const { status } = await world.ask('PUT', 'sys/init', split, { token: null, remote })
+    return status
+  }
+  for (let sent = 0; sent < 10; sent++) assert.equal(await send('192.0.2.1'), 400)
+  assert.deepEqual([await send('192.0.2.1'), await send('192.0.2.2')], [429, 400])
+})
+
 test('who sends slow keys keeps no holder of a share from going on', async (t) => {
   const world = await CoreWorld.open(t)
   const key = await keyWith({ userIds: 32 })

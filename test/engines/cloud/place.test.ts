@@ -35,6 +35,15 @@ async function twoAccounts(t: TestContext, account = SECOND) {
 
 const errorsOf = ({ body }: { body: { errors: readonly string[] } }) => body.errors.join('; ')
 
+test('an account that could not be asked for is asked for again', async (t) => {
+  const world = await CloudWorld.open(t, { root: { max_retries: 0 } })
+  await world.userRole()
+  world.aws.script('GetCallerIdentity', { error: unavailable() })
+  world.aws.script('GetUser', { error: unavailable() })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 502)
+  await world.good('GET', 'cloud/creds/app?wait=false')
+})
+
 test('a lease outlives the move of config/root to another account, and ends when that is back', async (t) => {
   const { away, back, other, world } = await twoAccounts(t)
   const { body } = await world.good('GET', 'cloud/creds/app?wait=false')

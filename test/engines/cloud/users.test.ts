@@ -1,7 +1,7 @@
 /** Users of IAM from their making to their removal, against the endpoint of AWS. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { intentPut, newIntent } from '../../../src/engines/cloud/intents/intent-record.ts'
+import { intentPaths, intentPut, newIntent } from '../../../src/engines/cloud/intents/intent-record.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
@@ -203,6 +203,30 @@ test('a name that somebody else has is refused, and that user stays', async (t) 
   world.pass(40)
   await world.work()
   assert.deepEqual(world.users(), [before.name])
+})
+
+test('an intent whose server was killed takes no user of that name that somebody else has made', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const { storage } = world.world.core.open.mounts.get('cloud/') ?? assert.fail('it is mounted')
+  const before = world.aws.account.addUser('somebody')
+  before.tags.set('outpost:intent', 'of another mount')
+  const intent = newIntent('somebody', 'app', world.world.nowMs, undefined)
+  await storage.commit({ puts: [intentPut(intent)], deletes: [] })
+  await world.work()
+  assert.deepEqual([world.users(), intentPaths(storage)], [['somebody'], []])
+})
+
+test('a user that was there before stays, where AWS does not answer whether it was made', async (t) => {
+  const world = await CloudWorld.open(t, { root: { username_template: 'taken', max_retries: 1 } })
+  await world.userRole()
+  world.aws.account.addUser('taken')
+  for (let at = 0; at < 2; at++) world.aws.script('CreateUser', { error: unavailable() })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 502)
+  await world.work()
+  world.pass(40)
+  await world.work()
+  assert.deepEqual(world.users(), ['taken'])
 })
 
 test('root credentials that may not set tags make users all the same', async (t) => {
