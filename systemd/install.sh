@@ -11,6 +11,7 @@ usage() {
 Usage: systemd/install.sh [options]              install or upgrade, then start
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
   --role agent|server  what this host runs: a worker's agent, or a server               (agent)
+  --no-secrets         with --role server: no secrets core here, for the second and further servers of a region
   -n, --dry-run        print the steps and do none of them
   --link               link the program to this checkout instead of copying it
   --no-start           install only: neither enable nor start the service
@@ -28,11 +29,12 @@ fail() {
   exit "${2:-1}"
 }
 
-dry='' uninstall='' purge='' link='' start=yes
+no_secrets='' dry='' uninstall='' purge='' link='' start=yes
 role=agent prefix=/opt/outpost config_dir='' data_dir='' unit_dir=/etc/systemd/system user=''
 while [ $# -gt 0 ]; do
   case $1 in
     -n | --dry-run) dry=yes ;;
+    --no-secrets) no_secrets=yes ;;
     --uninstall) uninstall=yes ;;
     --purge) purge=yes ;;
     --link) link=yes ;;
@@ -60,6 +62,7 @@ case $role in
   server) service=outpost-server other=outpost ;;
   *) fail "--role $role: it is agent or server" 2 ;;
 esac
+[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets works only together with --role server' 2
 config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} user=${user:-$service}
 # They end up in the unit, and some are removed at the end: nothing that would mean something else there.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
@@ -126,6 +129,9 @@ check() {
   say "==> check"
   [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
   "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see above; nothing was changed"
+  if [ -n "$no_secrets" ] && has_config && ! without_secrets; then
+    fail "--no-secrets: $config_dir has a configuration already; set server { secrets = false } in it. Nothing was changed"
+  fi
   if has_config; then
     # With the program that is to run it, not the one that runs now.
     "$checkout/bin/outpost" validate "$config_dir" || fail "fix the configuration in $config_dir first; nothing was changed"
@@ -164,6 +170,11 @@ has_config() {
     [ ! -e "$file" ] || [ "$file" = "$config_dir/cluster.hcl" ] || return 0
   done
   return 1
+}
+
+# Whether the configuration leaves the secrets core to another server.
+without_secrets() {
+  grep -Eqs '^[^#]*secrets"?[[:space:]]*[=:][[:space:]]*false' "$config_dir"/*.hcl "$config_dir"/*.json
 }
 
 make_user() {
@@ -259,7 +270,9 @@ END
   if [ -e "$unit_dir/$other.service" ]; then
     printf 'ports {\n  http    = 4648\n  cluster = 4649\n}\n'
   fi
-  [ "$role" = server ] && printf '\nserver {\n  enabled = true\n}\n' || printf '\nclient {\n  enabled = true\n}\n'
+  [ "$role" = server ] && printf '\nserver {\n  enabled = true\n' || printf '\nclient {\n  enabled = true\n'
+  [ -z "$no_secrets" ] || printf '  # Another server of the region has the secrets core. Requests for secrets go there.\n  secrets = false\n'
+  printf '}\n'
   cat <<END
 
 acl {
@@ -331,7 +344,7 @@ show() {
   say "  systemctl status $service"
   say "  journalctl -u $service -f"
   say "  ln -s $prefix/bin/outpost /usr/local/bin/     makes \"outpost alloc run\" and the rest a command"
-  [ "$role" = agent ] || say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     makes the key shares and the root token of the secrets"
+  [ "$role" = agent ] || show_secrets
   # Also of an earlier run whose start failed.
   [ -n "$start" ] && [ -r "$token_file" ] && token=$(cat "$token_file")
   if [ -z "${token:-}" ]; then
@@ -341,6 +354,15 @@ show() {
   say "  curl -H 'X-Nomad-Token: $token' $url/v1/agent/self?pretty"
   say "==> the token (shown this once; the configuration holds its hash only): $token"
   rm -f "$token_file"
+}
+
+show_secrets() {
+  if without_secrets; then
+    say "  (no secrets core here: this server forwards requests for secrets to the server that has it)"
+    return
+  fi
+  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     makes the key shares and the root token of the secrets"
+  say "  (on the first server of a region only; on a further one set server { secrets = false } in $config_dir instead)"
 }
 
 if [ -n "$uninstall" ]; then

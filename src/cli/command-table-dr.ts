@@ -9,13 +9,23 @@ export const DR_TABLE: readonly TableRow[] = [
   },
   {
     name: 'operator dr enable',
-    summary: 'Make this cluster a DR primary, or the secondary of one',
+    summary: 'Make this cluster a DR primary',
     load: () => import('./commands/operator/dr/enable.ts'),
   },
   {
     name: 'operator dr token',
     summary: 'Print an activation token for a DR secondary',
     load: async () => ({ command: (await import('./commands/operator/dr/enable.ts')).token }),
+  },
+  {
+    name: 'operator dr join',
+    summary: 'Make this server the DR secondary of a primary',
+    load: () => import('./commands/operator/dr/join.ts'),
+  },
+  {
+    name: 'operator dr switch',
+    summary: 'Exchange the roles of a DR primary and its secondary',
+    load: () => import('./commands/operator/dr/switch.ts'),
   },
   {
     name: 'operator dr demote',

@@ -13,10 +13,14 @@ export const TABLE: readonly TableRow[] = [
     summary: 'Run a command as an allocation of this host',
     load: () => import('./commands/alloc/run.ts'),
   },
-  { name: 'alloc list', summary: 'List the allocations of this host', load: () => import('./commands/alloc/list.ts') },
+  {
+    name: 'alloc list',
+    summary: 'List allocations of a host or of all hosts of a server',
+    load: () => import('./commands/alloc/list.ts'),
+  },
   {
     name: 'alloc status',
-    summary: 'Show one allocation of this host',
+    summary: 'Show one allocation of a host or of any host of a server',
     load: () => import('./commands/alloc/status.ts'),
   },
   { name: 'alloc stop', summary: 'Stop an allocation of this host', load: () => import('./commands/alloc/stop.ts') },
@@ -49,8 +53,13 @@ export const TABLE: readonly TableRow[] = [
     load: () => import('./commands/fs/tail.ts'),
   },
   {
+    name: 'node list',
+    summary: 'List the hosts that a server knows',
+    load: () => import('./commands/node/list.ts'),
+  },
+  {
     name: 'node status',
-    summary: 'Show what is known of the node: identity, roles, load, metadata',
+    summary: 'Show a host: identity, status, load, metadata, allocations',
     load: () => import('./commands/node/status.ts'),
   },
   {
@@ -68,6 +77,27 @@ export const TABLE: readonly TableRow[] = [
     name: 'node gc',
     summary: 'Remove the directories of all allocations that have ended',
     load: () => import('./commands/node/gc.ts'),
+  },
+  {
+    name: 'node purge',
+    summary: 'Make a server forget a host with its key and its allocations',
+    load: () => import('./commands/node/purge.ts'),
+  },
+  { name: 'job list', summary: 'List the jobs that allocations name', load: () => import('./commands/job/list.ts') },
+  {
+    name: 'job status',
+    summary: 'Show a job and its allocations on all hosts',
+    load: () => import('./commands/job/status.ts'),
+  },
+  {
+    name: 'job logs',
+    summary: 'Print or follow the logs of all allocations of a job',
+    load: () => import('./commands/job/logs.ts'),
+  },
+  {
+    name: 'server members',
+    summary: 'Show the server that is addressed',
+    load: () => import('./commands/server/members.ts'),
   },
   {
     name: 'cluster keys',

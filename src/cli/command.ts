@@ -19,7 +19,8 @@
  * starts it is one of the `Parts` given to `runCommand`.
  *
  * Commands talk to an agent over HTTP like any other client (`http-client.ts`), with one exception: `alloc` works on
- * the allocation directories of this host, because a supervisor and its commands must work while no agent runs.
+ * the allocation directories of this host where no address is given, because a supervisor and its commands must work while no
+ * agent runs (`alloc-source.ts`). IDs and names are completed by `id-prefix.ts`; commands about several hosts are in `fleet/`.
  *
  * The commands for secrets share what is in `secrets/`: `core-access.ts` asks the core, `secret-output.ts` prints what it
  * answers, `data-input.ts` and `typed-secret.ts` read what is given to it, by arguments, files, standard input and terminal.

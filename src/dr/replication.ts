@@ -25,6 +25,8 @@ import { randomUUID } from 'node:crypto'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import type { TreeReport } from '../storage/store/replica.ts'
 import { type Bundle, makeSealingKeys, openBundle, upstreamOf } from './link/bundle.ts'
+import { clusterAddressWarnings } from './state/cluster-address.ts'
+import { beginDemotion } from './primary/demotion.ts'
 import { type FenceState, fenceStateOf } from './primary/fence-state.ts'
 import { type ReplicationFigures, replicationFigures } from './dr-metrics.ts'
 import { Fencing } from './primary/fencing.ts'
@@ -121,6 +123,14 @@ export class Replication {
     return this.#state.now.notice?.upstream.address
   }
 
+  /** What keeps secondaries on other hosts from this primary. */
+  get warnings(): readonly string[] {
+    if (this.mode !== 'primary') return []
+    const { addresses, listenAddress } = this.#parts
+    const { primaryClusterAddr: given } = this.#state.now
+    return clusterAddressWarnings(given || addresses().cluster, given, listenAddress.host)
+  }
+
   async #resume(): Promise<void> {
     const { store } = this.#parts
     await this.#roleCode.admit(this.#inner).catch(() => undefined)
@@ -210,23 +220,12 @@ export class Replication {
     })
   }
 
-  demote(): Promise<void> {
+  /** `secondaryId`: refused, and nothing has changed, unless this secondary has everything. */
+  demote({ secondaryId = '' }: { readonly secondaryId?: string } = {}): Promise<void> {
     return this.#exclusively(async () => {
       this.#require('primary')
-      const { store, transition } = this.#parts
-      await this.#state.change(() => ({
-        mode: 'secondary',
-        needsToken: true,
-        upstream: undefined,
-        provenEpoch: store.epoch,
-      }))
-      try {
-        await transition.toSecondary()
-      } catch (error) {
-        await this.#state.change(() => ({ mode: 'primary', needsToken: false }))
-        throw error
-      }
-      await this.#primary?.drain()
+      const { store } = this.#parts
+      await beginDemotion(this.#inner, this.#primary, secondaryId)
       await this.#stopAll()
       await store.setRole('replica')
       await this.#state.change(() => ({ ...NO_LONGER_PRIMARY, provenEpoch: store.epoch }))
@@ -480,7 +479,7 @@ export class Replication {
     const about = { parts: this.#parts, state: this.#state.now, root, reindex: this.#reindex }
     if (this.#secondary)
       return { ...secondaryStatus(about, this.#secondary), ...(this.refusal && { trouble: this.refusal }) }
-    if (this.#primary) return primaryStatus(about, this.#primary)
+    if (this.#primary) return primaryStatus({ ...about, warnings: this.warnings }, this.#primary)
     return { mode: this.mode, state: 'idle' }
   }
 

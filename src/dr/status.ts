@@ -1,5 +1,6 @@
 /** What `sys/replication/dr/status` tells, in the types that stock clients decode: numbers of times are strings. */
 import { fenceStateOf } from './primary/fence-state.ts'
+import type { Heartbeat } from './primary/presence.ts'
 import type { Primary } from './primary/primary.ts'
 import type { Secondary } from './secondary/secondary.ts'
 import type { ReplicationParts } from './state/parts.ts'
@@ -50,7 +51,11 @@ export function secondaryBrief({ parts, state }: Pick<StatusParts, 'parts' | 'st
   return { mode: isBootstrapping ? 'bootstrapping' : 'secondary', sync: secondary.lastBeat?.sync ?? 'off' }
 }
 
-export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
+interface PrimaryStatusParts extends StatusParts {
+  readonly warnings: readonly string[]
+}
+
+export function primaryStatus(about: PrimaryStatusParts, primary: Primary): DrStatus {
   const { parts, state } = about
   const { store } = parts
   const head = store.position().sequence
@@ -66,10 +71,7 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
       connection_status: isConnected ? 'connected' : 'disconnected',
       disconnected_seconds: isConnected ? 0 : Math.round(primary.presence.absentSeconds(one.id)),
       disconnect_reason: isConnected ? '' : primary.presence.reason(one.id),
-      clock_skew_ms: String(follower?.skewMs ?? 0),
-      last_heartbeat: follower?.heartbeatAtMs === undefined ? '' : rfc3339(follower.heartbeatAtMs),
-      last_heartbeat_duration_ms: String(follower?.durationMs ?? 0),
-      replication_primary_canary_age_ms: String(follower?.heartbeatAgeMs ?? 0),
+      ...heartbeatOf(follower ?? primary.presence.lastHeartbeat(one.id)),
       last_acknowledged_wal: acknowledged,
       lag_entries: Math.max(0, head - acknowledged),
       // Grows while it is disconnected, also when nothing is committed.
@@ -86,6 +88,7 @@ export function primaryStatus(about: StatusParts, primary: Primary): DrStatus {
     ...commonOf(about),
     ...primaryBrief(primary),
     state: store.role === 'own' ? 'running' : 'fenced',
+    warnings: about.warnings,
     fence_reason: fence?.reason ?? '',
     fence_detail: fence?.text ?? '',
     fenced_by: state.deposed?.provenBy ?? state.deposed?.heir ?? '',
@@ -132,6 +135,16 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     lag_seconds: secondary.lagSeconds ?? null,
     trouble: secondary.trouble ?? '',
     ...(progress && { merkle_sync_progress: { sync_total_keys: progress.found, sync_progress: progress.done } }),
+  }
+}
+
+/** As it was measured last, also of a secondary that has left since the start. */
+function heartbeatOf(heartbeat: Heartbeat | undefined) {
+  return {
+    clock_skew_ms: String(heartbeat?.skewMs ?? 0),
+    last_heartbeat: heartbeat?.heartbeatAtMs === undefined ? '' : rfc3339(heartbeat.heartbeatAtMs),
+    last_heartbeat_duration_ms: String(heartbeat?.durationMs ?? 0),
+    replication_primary_canary_age_ms: String(heartbeat?.heartbeatAgeMs ?? 0),
   }
 }
 

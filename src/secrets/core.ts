@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
-import { type Put, Storage, Tenure } from '../storage/barrier/storage.ts'
+import { type Put, Storage, ViewScope } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
 import type { LoginFailures } from '../engines/framework/login-grant.ts'
 import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
@@ -63,6 +63,10 @@ export interface CoreOptions {
   readonly own: (core: SecretsCore) => readonly Engine[]
   readonly version: string
   readonly clusterName: string
+  /** ID of the cluster that an initialisation creates; a random one unless given. */
+  readonly newClusterId?: () => string
+  /** Called before an initialisation; rejects with a Refusal where the region has a core already. */
+  readonly requireNoOtherCore?: () => Promise<void>
   readonly logger: Logger
   readonly surroundings?: Surroundings
   /** Absent where the process does not replicate. */
@@ -93,7 +97,7 @@ export class SecretsCore implements Core {
   readonly #clock: CoreClock
   #open: OpenCore | undefined
   /** Of everything in `#open`. */
-  #tenure: Tenure | undefined
+  #viewScope: ViewScope | undefined
   #isSuspended = false
   #onSeal: (() => Promise<void>) | undefined
   /** Other processes may remember what this core has told of its tokens. */
@@ -173,7 +177,8 @@ export class SecretsCore implements Core {
       path: recordPath(record.uuid),
       value: encodeRecord(record),
     }))
-    const cluster = { id: randomUUID(), name: this.options.clusterName }
+    const { clusterName, newClusterId = randomUUID } = this.options
+    const cluster = { id: newClusterId(), name: clusterName }
     const version = versionNote([], this.options.version, this.now())
     const puts = [
       { path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) },
@@ -187,10 +192,10 @@ export class SecretsCore implements Core {
 
   /** Takes up work: the barrier has been unsealed. */
   activate(): void {
-    const tenure = new Tenure()
-    const storage = new Storage(this.barrier, tenure)
+    const viewScope = new ViewScope()
+    const storage = new Storage(this.barrier, viewScope)
     this.#isSuspended = false
-    this.#tenure = tenure
+    this.#viewScope = viewScope
     const { leaving, open } = openCore({
       engines: this.engines,
       logger: this.options.logger,
@@ -205,7 +210,7 @@ export class SecretsCore implements Core {
     })
     this.#open = open
     this.#isRemembered = true
-    this.barrier.lookAtAll()
+    this.barrier.startScan()
     if (this.options.isIsolated) return stopOwnWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
@@ -262,7 +267,7 @@ export class SecretsCore implements Core {
   async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
-    const queued = this.#tenure?.end(sealed)
+    const queued = this.#viewScope?.revoke(sealed)
     if (open) this.#end(open)
     await queued
   }
@@ -434,7 +439,7 @@ export class SecretsCore implements Core {
     if (!engine) throw new Error('there is no system engine')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
-      ...new Storage(this.barrier).lend(),
+      ...new Storage(this.barrier).createView(),
       traffic: new Traffic(),
       identityToken: () => Promise.reject(sealed()),
     })

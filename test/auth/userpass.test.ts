@@ -294,6 +294,14 @@ test('batch tokens of an auth method are refused once it is disabled, also after
 /** Of each address, one by one; the long form sends 100. */
 const GUESSES = Number(process.env['OUTPOST_GUESSES'] ?? 10)
 
+test('a login of a user that does not exist costs a hash as expensive as that of any other', async (t) => {
+  // More memory than a hash may use: whoever computes such a hash fails.
+  const world = await CoreWorld.open(t, { engines: [userpassEngine({ hashCost: 1 << 17 })] })
+  assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
+  const login = world.ask('POST', 'auth/userpass/login/absent', { password: 'wrong' }, NOBODY)
+  await assert.rejects(login, /a password could not be hashed/)
+})
+
 test('a flood of wrong passwords from 100 addresses tries no name more often than its lock allows', async (t) => {
   // A hash long enough that others of its name wait for their turn meanwhile.
   const { login, world } = await open(t, {}, userpassEngine({ hashCost: 1024 }))

@@ -83,7 +83,6 @@ const CHANGES = [
   'operator rekey -cancel -nonce=n',
   'operator rekey -backup-delete',
   'operator dr enable',
-  'operator dr enable t',
   'operator dr token s',
   'operator dr demote',
   'operator dr promote t',

@@ -58,7 +58,7 @@ export async function fakeAgent(
 /** One frame; a cursor and a file only where they are given. */
 export function frame(
   data: string | Buffer,
-  more: { File?: string; Cursor?: string; FileEvent?: string } = {},
+  more: { File?: string; Cursor?: string; FileEvent?: string; AllocID?: string } = {},
 ): string {
   const bytes = Buffer.from(data)
   const { Cursor, ...rest } = more

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { ALLOC_ID, fakeAgent } from './fake-agent.ts'
 import { runHere } from '../helpers/command-here.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { outpost } from './outpost-process.ts'
 
 function ask(url: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
@@ -69,8 +70,10 @@ test('an allocation is measured and collected', async (t) => {
     0,
   )
   const stats = async () => (await ask(url, ['alloc', 'stats', ...data, id.slice(0, 8)])).stdout
-  let shown = await stats()
-  for (let tries = 0; tries < 100 && !/^web/m.test(shown); tries++) shown = await stats()
+  const shown = await eventually(async () => {
+    const text = await stats()
+    return /^web/m.test(text) && text
+  }, 'the task is measured')
   assert.match(shown, /^Task +CPU +Memory +Swap +Processes\nweb +\d+\.\d % +\S+ \w*B +\S+ \w*B +1$/m)
   const running = await ask(url, ['alloc', 'gc', id])
   assert.deepEqual([running.code, running.stdout], [1, ''])

@@ -63,7 +63,7 @@ export async function permittedCluster(
         .replaceAll(/\/etc\/outpost(-server)?/g, folder)
         .replace(':4222', `:${nats.port}`)
       writeFileSync(join(folder, 'cluster.hcl'), text)
-      const isServer = text.includes('server { enabled = true }')
+      const isServer = /^server \{\s+enabled = true/m.test(text)
       writeFileSync(
         join(folder, 'agent.hcl'),
         `data_dir = "${folder}/data"\nports { http = 0 }\n${isServer ? ACL : ''}`,

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import type { Logger } from '../../src/platform/log.ts'
 import { Replication, type ReplicationParts, type ReplicationSettings } from '../../src/dr/replication.ts'
-import type { LogLimits } from '../../src/storage/sqlite/log-limits.ts'
+import type { LogLimits } from '../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from './eventually.ts'
 import { keepingLogger, type LogLine } from './kept-log.ts'
@@ -31,6 +31,7 @@ const TIMINGS = {
   startMs: 300,
   gatherMs: 1,
   compareMs: 3_600_000,
+  handoverMs: 20_000,
 }
 
 export interface SiteOptions {

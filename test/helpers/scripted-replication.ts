@@ -59,7 +59,8 @@ export class ScriptedReplication implements ReplicationSide {
         return { mode: this.mode }
       },
       enablePrimary: (options) => turn('enablePrimary', 'primary', options),
-      demote: () => turn('demote', 'secondary'),
+      demote: (options) => turn('demote', 'secondary', options),
+      warnings: [],
       disable: () => turn('disable', 'disabled'),
       issueSecondary: async (options) => {
         await note('issueSecondary', options)

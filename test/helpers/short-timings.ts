@@ -19,6 +19,7 @@ export const SHORT = {
   refusedTokenMs: 500,
   recheckMaxMs: 1000,
   recheckOwnMs: 250,
+  coreProbeMs: 1000,
   partAgainMs: 500,
 } satisfies Partial<Timings>
 

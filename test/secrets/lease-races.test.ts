@@ -63,6 +63,14 @@ test('a lease that ends while its engine renews it is not renewed', async (t) =>
   assert.deepEqual(left, [], 'no refused renewal has left an entry')
 })
 
+test('revocations of one lease at the same time ask its engine once', async (t) => {
+  const { own, world } = await lending(t)
+  const { revocation, store } = world.core.open.leases
+  const hash = store.hashOf(idOf(await world.ask('GET', 'lent/creds/app?ttl=60')))
+  assert.deepEqual(await Promise.all([1, 2, 3].map(() => revocation.revoke(hash))), [true, true, true])
+  assert.deepEqual([...own.taken.values()], [1])
+})
+
 test('an engine that takes more than 30 s for a renewal leaves the lease as it was', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))

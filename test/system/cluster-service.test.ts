@@ -46,6 +46,25 @@ test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachi
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost-nats'), 'active')
   assert.ok(!log().includes('connection to NATS lost'))
 
+  // A second server leaves the secrets core to the first.
+  shell(`
+    ${checkout}/bin/outpost cluster keys -out /root/keys -server h2
+    cp /root/keys/users.conf /etc/nats/
+    systemctl reload outpost-nats
+    cp /root/keys/h1/cluster.hcl /etc/outpost/
+    systemctl reload outpost
+    install -d /etc/outpost-server
+    cp /root/keys/h2/cluster.* /etc/outpost-server/
+    cp /etc/nats/server.crt /etc/outpost-server/nats-ca.crt`)
+  const installed = machine.ok(`${checkout}/systemd/install.sh`, '--role', 'server')
+  assert.match(installed, /this server forwards requests for secrets/)
+  assert.doesNotMatch(installed, /operator init/)
+  assert.match(machine.ok('cat', '/etc/outpost-server/cluster.hcl'), /secrets = false/)
+  await eventually(() => machine.ok('journalctl', '-u', 'outpost-server', '-o', 'cat').includes('connected to NATS'))
+  const sealOf = (port: number) => machine.ok('curl', '-s', `http://127.0.0.1:${port}/v1/sys/seal-status`)
+  await eventually(() => sealOf(4648).includes('"initialized":false'), 'the first server answers through the second')
+  assert.equal(machine.run('test', '-e', '/var/lib/outpost-server/server/secrets.db').status, 1)
+
   machine.ok('systemctl', 'restart', 'outpost-nats')
   await eventually(() => log().split('connected to NATS').length === 3)
   assert.ok(!log().includes('does not permit'))

@@ -7,26 +7,34 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { runShell, shellBlocks } from '../helpers/document.ts'
 import { DrServer } from '../helpers/dr-pair.ts'
 
-test('a cluster is given a secondary, is lost, and the secondary takes over by the book', {
+test('a cluster is given a secondary, changes roles with it and back, is lost, and the secondary takes over by the book', {
   timeout: 280_000,
 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
-  const [activate = '', failover = '', ...more] = shellBlocks('## A second cluster that can take over')
-  assert.ok(activate && failover && more.length === 0)
+  const [activate = '', change = '', failover = '', ...more] = shellBlocks('## A second cluster that can take over')
+  assert.ok(activate && change && failover && more.length === 0)
   writeFileSync(join(directory, 'shares.txt'), `${a.keys.shares.join('\n')}\n`)
-  const where = [
-    `PRIMARY=${a.agent.url} PRIMARY_TOKEN=${a.keys.token}`,
-    `SECONDARY=${b.agent.url} SECONDARY_TOKEN=${b.keys.token}`,
-    // It ends what was left in the background: nothing here.
-    'sleep 0 &',
-  ].join('\n')
+  const between = (primary: DrServer, secondary: DrServer) =>
+    [
+      `PRIMARY=${primary.agent.url} PRIMARY_TOKEN=${a.keys.token}`,
+      `SECONDARY=${secondary.agent.url} SECONDARY_TOKEN=${b.keys.token}`,
+      // It ends what was left in the background: nothing here.
+      'sleep 0 &',
+    ].join('\n')
   await a.told('POST', 'cubbyhole/kept', { a: '1' })
-  const first = await runShell(directory, b.agent.port, `${where}\n${activate}`)
+  const first = await runShell(directory, b.agent.port, `${between(a, b)}\n${activate}`)
   assert.equal(first.code, 0, first.stderr)
   assert.match(first.stdout, /^Mode +secondary$/m)
+  for (const [primary, secondary] of [
+    [a, b],
+    [b, a],
+  ] as const) {
+    const changed = await runShell(directory, b.agent.port, `${between(primary, secondary)}\n${change}`)
+    assert.equal(changed.code, 0, changed.stderr)
+  }
   await a.kill()
-  const second = await runShell(directory, b.agent.port, `${where}\n${failover}`)
+  const second = await runShell(directory, b.agent.port, `${between(a, b)}\n${failover}`)
   assert.equal(second.code, 0, second.stderr)
   assert.match(second.stderr, /^5\. It serves as the primary/m)
   assert.deepEqual((await b.told('GET', 'cubbyhole/kept', undefined, a.keys.token)).data, { a: '1' })

@@ -46,6 +46,7 @@ test('install.sh refuses what it cannot do, and prints with -n what it would', (
     ['--config-dir', '/etc/a b'],
     ['--nonsense'],
     ['--purge'],
+    ['--no-secrets'],
     ['--prefix'],
   ]) {
     const { status, stderr, stdout } = script('-n', ...args)
@@ -319,7 +320,12 @@ async function installsAServer(machine: Machine, script: string): Promise<void> 
   assert.equal(machine.ok('stat', '-c', '%a %U', '/etc/outpost-server/first-token'), '600 root')
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   machine.ok('systemctl', 'stop', 'occupier')
-  const token = tokenFrom(machine.ok(script, '--role', 'server'))
+  const late = machine.run(script, '--role', 'server', '--no-secrets')
+  assert.notEqual(late.status, 0)
+  assert.match(late.stderr, /set server \{ secrets = false \} in it\. Nothing was changed/)
+  const installed = machine.ok(script, '--role', 'server')
+  assert.match(installed, /operator init .*\n.*on the first server of a region only/)
+  const token = tokenFrom(installed)
   machine.ok('test', '!', '-e', '/etc/outpost-server/first-token')
   const url = 'http://127.0.0.1:4648'
   assert.equal(machine.ok('cat', '/var/lib/outpost-server/http.addr'), url)
@@ -359,7 +365,7 @@ function missesItsCredential(machine: Machine, outpost: (...args: string[]) => O
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost-server'), 'active')
   const shown = outpost('status')
   assert.equal(shown.status, 2, shown.stdout)
-  assert.match(shown.stderr, /sealed, next: give the server the static key of its machine/)
+  assert.match(shown.stderr, /sealed, next: provide the static key of the server/)
   const log = () => machine.ok('journalctl', '-u', 'outpost-server')
   assert.match(log(), /does not open.*ENOENT.*\/run\/credentials\/outpost-server\.service\/unseal/)
   // Put back, it opens the server at the next start. With its whole path in the unit, systemd insists on it.
@@ -372,5 +378,5 @@ function missesItsCredential(machine: Machine, outpost: (...args: string[]) => O
   assert.match(machine.run('systemctl', 'status', 'outpost-server').stdout, /status=243\/CREDENTIALS/)
   machine.ok('sh', '-ec', `rm ${dropIns}/seal.conf && systemctl daemon-reload && systemctl reset-failed outpost-server`)
   machine.ok('systemctl', 'restart', 'outpost-server')
-  assert.match(log(), /there are no systemd credentials; add LoadCredential=unseal:/)
+  assert.match(log(), /no systemd credentials are available; add LoadCredential=unseal:/)
 }

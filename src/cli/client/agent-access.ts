@@ -17,12 +17,6 @@ export const agentOptions = {
 
 export const jsonOption = flag('Print the answer as JSON')
 
-export const nodeIdOption = text({
-  placeholder: 'UUID',
-  help: 'The node that is meant, where the agent is to pass the request on',
-  fallback: undefined,
-})
-
 /** The agent of a command about hosts. Throws CommandError. */
 export function agentOf(values: { readonly address: string | undefined }, io: CommandIo): AgentTarget {
   return agentTarget(io.env, 'hosts', values.address)

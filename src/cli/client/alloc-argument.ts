@@ -1,6 +1,7 @@
 /**
- * The allocation and the task that a command line means. An agent knows allocations by their full IDs only; the
- * beginning of one is enough where this host's own directories can tell which is meant.
+ * The allocation and the task that a command line means. Endpoints know allocations by their full IDs only. The beginning of
+ * one is completed by the agent or server that is addressed; by the directories of this host where `-data-dir` names
+ * them, or where no address is given and one of them matches (docs/decisions/094).
  */
 import { isUuid } from '../../platform/schema.ts'
 import { allocRoot, dataDirOption, matchAllocations } from '../../supervisor/alloc-directory.ts'
@@ -10,6 +11,7 @@ import { CommandError } from '../framework/command-shape.ts'
 import { fieldsOf } from '../output/answer.ts'
 import type { AgentTarget } from './agent-target.ts'
 import { RefusedByAgent, requestJson } from './http-client.ts'
+import { findAllocation } from './id-prefix.ts'
 
 export const allocOptions = { 'data-dir': dataDirOption }
 
@@ -17,29 +19,29 @@ export const allocOperand: Operands = {
   shown: 'ALLOC',
   min: 1,
   max: 1,
-  missing: 'which allocation? give its ID',
+  missing: 'which allocation? give its ID or the beginning of it',
 }
 
-/** The full ID. Throws CommandError when `given` is not one and this host cannot tell which is meant. */
-export function allocationId(
+/** The full ID. Throws CommandError when it is not one and there is no match, or several. */
+export async function allocationId(
   given: string,
   values: { readonly 'data-dir': string | undefined },
   target: AgentTarget,
   io: CommandIo,
-): string {
+): Promise<string> {
   if (isUuid(given)) return given.toLowerCase()
-  if (!isLoopback(target.url.hostname)) {
-    throw new CommandError(`${JSON.stringify(given)} is not a full allocation ID, which a remote agent needs`)
-  }
   const root = allocRoot(values['data-dir'], io.env)
-  if (matchAllocations(root, given).length > 0) return findOne(root, given, io).id
-  throw new CommandError(
-    `no allocation under ${root} begins with ${JSON.stringify(given)}: give the full ID, or -data-dir`,
-  )
+  const isLocal = values['data-dir'] !== undefined || (target.from === undefined && hasMatch(root, given))
+  return isLocal ? findOne(root, given, io).id : findAllocation(target, given, io)
 }
 
-function isLoopback(hostname: string): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || hostname.startsWith('127.')
+/** False also for a directory that this user may not list: its agent can be asked. */
+function hasMatch(root: string, given: string): boolean {
+  try {
+    return given !== '' && matchAllocations(root, given).length > 0
+  } catch {
+    return false
+  }
 }
 
 /**

@@ -9,7 +9,7 @@ import { humanAge } from '../output/quantities.ts'
 import { formatPairs, formatTable } from '../output/table.ts'
 
 /**
- * The one allocation whose ID is `id` or begins with it. When there are several, they are shown on stdout.
+ * The one allocation whose ID is `id` or begins with it. When there are several, they are listed on stderr.
  * Throws CommandError.
  */
 export function findOne(root: string, id: string, io: CommandIo): LocalAllocation {
@@ -22,7 +22,7 @@ export function findOne(root: string, id: string, io: CommandIo): LocalAllocatio
     )
   }
   if (others.length === 0) return first
-  io.out(allocationTable(matches))
+  io.err(allocationTable(matches))
   throw new CommandError(`${JSON.stringify(id)} is the beginning of ${matches.length} allocation IDs, give more of it`)
 }
 

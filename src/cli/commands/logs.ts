@@ -15,8 +15,8 @@ export const command = defineCommand({
   summary: "Print or follow a task's log",
   details: [
     'Prints the whole log of TASK, or its end with -tail; -f goes on with what is written. TASK may be left',
-    'out when the allocation has only one. ALLOC is a full ID; the beginning of one is enough when the',
-    'agent is on this host and -data-dir (or OUTPOST_DATA_DIR) names its data directory.',
+    'out when the allocation has only one. ALLOC is an ID or the beginning of one, of any host of the',
+    'server that is addressed. Without an address, the data directory of this host completes it first.',
     '',
     'Without -stdout, -stderr or -type it is both: lines of stdout go to stdout, those of stderr to',
     'stderr. -f begins with the newest file of each.',
@@ -40,7 +40,7 @@ export const command = defineCommand({
     const fault = faultsOf(values, operandTask)
     if (fault !== undefined) throw new UsageError(fault)
     const target = agentOf(values, io)
-    const id = allocationId(given, values, target, io)
+    const id = await allocationId(given, values, target, io)
     const named = operandTask === undefined ? values.task : [operandTask]
     const tasks = values.all ? ['*'] : named.length > 0 ? named : [await onlyTask(target, id)]
     const types = typesOf(values)

@@ -17,6 +17,8 @@ import {
   responseText,
 } from '../client/http-client.ts'
 import { text, texts, UsageError } from '../framework/options.ts'
+import { readinessOf } from '../client/readiness.ts'
+import { shownName } from '../framework/shown.ts'
 import { isJsonObject, parseExact } from '../output/exact-json.ts'
 import { requireWrapField } from '../output/field-names.ts'
 import { openingStep } from './opening-step.ts'
@@ -249,12 +251,14 @@ async function explained(core: CoreAccess, response: IncomingMessage, body: stri
   }
   if (refusal.status !== 503 || !body.includes(SEALED)) return refusal
   const seal = await sealStatus(core)
-  return seal.value('initialized') === false
-    ? say(
-        'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"',
-      )
-    : say(`the secrets are sealed, next: ${openingStep(seal)}`)
+  if (seal.value('initialized') !== false) return say(`the secrets are sealed, next: ${openingStep(seal)}`)
+  const reason = (await readinessOf(core.target))?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
+  // The server knows of another one that has the core.
+  return say(reason.includes('secrets = false') ? shownName(reason) : NOT_INITIALISED)
 }
+
+const NOT_INITIALISED =
+  'the secrets core is not initialised, do that with "outpost operator init", or restore a snapshot into it: "outpost operator snapshot restore -new FILE"'
 
 async function sealStatus(core: CoreAccess): Promise<Answer> {
   const response = await openResponse(core.target, { path: '/v1/sys/seal-status' })

@@ -32,7 +32,8 @@ export function overview(entries: readonly Entry[], group = ''): string {
           "    OUTPOST_CACERT    PEM file of the authorities to trust with https instead of the system's",
           '    OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY',
           '                      PEM files of the certificate to show where an agent asks for one',
-          '    OUTPOST_DATA_DIR  where allocations live on this host, default /var/lib/outpost',
+          '    OUTPOST_DATA_DIR  where allocations live on this host, default /var/lib/outpost; not read by "alloc',
+          '                      list" and "alloc status" where an address is set',
           '',
           'Exit codes: 0 done, 1 the request failed, 2 the command line is wrong.',
         ]

@@ -5,6 +5,7 @@
 import { type ByteSink, openSink } from '../framework/byte-sink.ts'
 import type { CommandIo } from '../framework/command-shape.ts'
 import type { AgentTarget } from '../client/agent-target.ts'
+import type { Frame } from './frame-reader.ts'
 import type { Query } from '../client/http-client.ts'
 import { framesOf, type Outage } from './log-stream.ts'
 import type { Sinks, StreamOutput } from './stream-output.ts'
@@ -18,6 +19,8 @@ export interface SessionOptions {
   readonly resume: boolean
   /** True when the lines of stderr go to our stderr. */
   readonly splits: boolean
+  /** Reports an event on stderr; the text of a single log unless given. */
+  readonly onEvent?: (frame: Frame) => void
 }
 
 export class FollowSession {
@@ -40,14 +43,15 @@ export class FollowSession {
 
   /** Copies one stream to its end. Throws CommandError. */
   async copy(path: string, query: Query, output: StreamOutput): Promise<void> {
-    const { target, resume, io } = this.#options
+    const { target, resume, io, onEvent } = this.#options
     const frames = framesOf({ target, path, query, resume, signal: this.#ended.signal, outage: this.#outage })
     for await (const frame of frames) {
       const taken = output.take(frame)
       // Ctrl-C must end us also while the reader takes nothing.
       if (taken) await Promise.race([taken, this.#whenEnded()])
-      if (frame.event !== '')
-        io.err(`outpost: ${shownName(frame.file)}: ${shownName(frame.event)}, going on with what is there\n`)
+      if (frame.event === '') continue
+      if (onEvent) onEvent(frame)
+      else io.err(`outpost: ${shownName(frame.file)}: ${shownName(frame.event)}, going on with what is there\n`)
     }
   }
 

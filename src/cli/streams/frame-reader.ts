@@ -16,6 +16,10 @@ export interface Frame {
   readonly event: string
   /** Where to resume behind this frame; undefined when the server does not say. */
   readonly cursor: string | undefined
+  /** Whose log it is, in a stream of several; absent in others. */
+  readonly allocationId?: string
+  /** Why `event` happened; absent unless the server says. */
+  readonly error?: string
 }
 
 /** What arrived is no frame: a server's error text behind the frames, or not a stream of frames at all. */
@@ -171,6 +175,8 @@ function frameOf(fields: object, data: Buffer | undefined): Frame {
     file: 'File' in fields ? textOf(fields.File) : '',
     event: 'FileEvent' in fields ? textOf(fields.FileEvent) : '',
     cursor: 'Cursor' in fields && typeof fields.Cursor === 'string' ? fields.Cursor : undefined,
+    ...('AllocID' in fields ? { allocationId: textOf(fields.AllocID) } : {}),
+    ...('Error' in fields ? { error: textOf(fields.Error) } : {}),
   }
 }
 

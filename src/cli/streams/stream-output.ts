@@ -48,25 +48,33 @@ export function rawOutput(sinks: Sinks): StreamOutput {
   }
 }
 
+/** Whose bytes they are. */
+type Source = Pick<Frame, 'file' | 'allocationId'>
+
 /** How a whole line is shown: what stands before it, and what behind it. */
 interface Dress {
-  dress(line: Buffer, file: string): Buffer
+  dress(line: Buffer, source: Source): Buffer
 }
 
-/** Whole lines only, each with its task in front. */
-export function prefixedOutput(sinks: Sinks, terminal: Terminal): StreamOutput {
+/** Whole lines only, each with its task in front; in a stream of several allocations with `nameOf` the allocation before it. */
+export function prefixedOutput(
+  sinks: Sinks,
+  terminal: Terminal,
+  nameOf: (allocationId: string) => string = (id) => id,
+): StreamOutput {
   const prefixes = new Map<string, Buffer>()
-  const prefixOf = (file: string) => {
+  const prefixOf = ({ allocationId, file }: Source) => {
     const task = logName(file)?.task ?? file
-    let prefix = prefixes.get(task)
+    const text = shownName(allocationId === undefined ? task : `${nameOf(allocationId)} ${task}`)
+    let prefix = prefixes.get(text)
     if (!prefix) {
       const colour = COLOURS[prefixes.size % COLOURS.length] ?? 'cyan'
-      prefix = Buffer.from(`${painted(`${shownName(task)} |`, colour, terminal)} `)
-      prefixes.set(task, prefix)
+      prefix = Buffer.from(`${painted(`${text} |`, colour, terminal)} `)
+      prefixes.set(text, prefix)
     }
     return prefix
   }
-  return new LineOutput(sinks, { dress: (line, file) => Buffer.concat([prefixOf(file), line, END_OF_LINE]) })
+  return new LineOutput(sinks, { dress: (line, source) => Buffer.concat([prefixOf(source), line, END_OF_LINE]) })
 }
 
 /** One JSON object a line: task, type, file, and the line as text. */
@@ -74,9 +82,10 @@ export function jsonOutput(sinks: Sinks): StreamOutput {
   return new LineOutput(
     { out: sinks.out, err: sinks.out },
     {
-      dress(line, file) {
+      dress(line, { allocationId, file }) {
         const name = logName(file)
-        const label = name ? { Task: name.task, Type: name.type, File: file } : { File: file }
+        const of = allocationId === undefined ? {} : { AllocID: allocationId }
+        const label = { ...of, ...(name ? { Task: name.task, Type: name.type, File: file } : { File: file }) }
         return Buffer.from(`${JSON.stringify({ ...label, Line: line.toString('utf8') })}\n`)
       },
     },
@@ -86,28 +95,29 @@ export function jsonOutput(sinks: Sinks): StreamOutput {
 class LineOutput implements StreamOutput {
   readonly #sinks: Sinks
   readonly #how: Dress
-  /** The begun line of each log, by task and type: a line may go on in the next file. */
-  readonly #begun = new Map<string, { file: string; pieces: Buffer[]; bytes: number }>()
+  /** The begun line of each log, by allocation, task and type: a line may go on in the next file. */
+  readonly #begun = new Map<string, { source: Source; pieces: Buffer[]; bytes: number }>()
 
   constructor(sinks: Sinks, how: Dress) {
     this.#sinks = sinks
     this.#how = how
   }
 
-  take({ data, file }: Frame): Promise<void> | undefined {
+  take(frame: Frame): Promise<void> | undefined {
+    const { data, file } = frame
     if (!data) return undefined
-    const begun = this.#begunOf(file)
+    const begun = this.#begunOf(frame)
     const lines: Buffer[] = []
     let from = 0
     for (let end = data.indexOf(NEWLINE); end >= 0; end = data.indexOf(NEWLINE, from)) {
       begun.pieces.push(data.subarray(from, end))
-      lines.push(this.#how.dress(joined(begun), file))
+      lines.push(this.#how.dress(joined(begun), frame))
       from = end + 1
     }
     if (from < data.length) {
       begun.pieces.push(data.subarray(from))
       begun.bytes += data.length - from
-      if (begun.bytes > LINE_BYTES_MAX) lines.push(this.#how.dress(joined(begun), file))
+      if (begun.bytes > LINE_BYTES_MAX) lines.push(this.#how.dress(joined(begun), frame))
     }
     return lines.length === 0 ? undefined : sinkOf(this.#sinks, file).write(Buffer.concat(lines))
   }
@@ -115,18 +125,20 @@ class LineOutput implements StreamOutput {
   async end(): Promise<void> {
     for (const begun of this.#begun.values()) {
       if (begun.pieces.length > 0) {
-        await sinkOf(this.#sinks, begun.file).write(this.#how.dress(joined(begun), begun.file))
+        await sinkOf(this.#sinks, begun.source.file).write(this.#how.dress(joined(begun), begun.source))
       }
     }
     await endAll(this.#sinks)
   }
 
-  #begunOf(file: string) {
+  #begunOf({ allocationId, file }: Frame) {
     const name = logName(file)
-    const key = name ? `${name.task}\0${name.type}` : file
+    const log = name ? `${name.task}\0${name.type}` : file
+    const key = allocationId === undefined ? log : `${allocationId}\0${log}`
+    const source = { file, ...(allocationId === undefined ? {} : { allocationId }) }
     let begun = this.#begun.get(key)
-    if (!begun) this.#begun.set(key, (begun = { file, pieces: [], bytes: 0 }))
-    begun.file = file
+    if (!begun) this.#begun.set(key, (begun = { source, pieces: [], bytes: 0 }))
+    begun.source = source
     return begun
   }
 }

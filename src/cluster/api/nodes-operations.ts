@@ -45,6 +45,7 @@ const nodesFields = {
   meta,
   resources: queryBoolean({ description: 'With the resources of each node', fallback: false }),
   os: queryBoolean({ description: 'With the name of each operating system', fallback: false }),
+  status_time: queryBoolean({ description: 'With StatusUpdatedAt: since when each has its status', fallback: false }),
 }
 
 export const nodes = handle(

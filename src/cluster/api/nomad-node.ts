@@ -10,20 +10,25 @@ const MEGABYTE = 1024 * 1024
 export interface NodeStubOptions {
   readonly resources: boolean
   readonly os: boolean
+  /** Since when the node has its status: stock clients have no such field. */
+  readonly status_time: boolean
 }
 
-/** Records never change, so the text of one is made once. Four forms: with resources or not, with the system or not. */
+/** Records never change, so the text of one is made once for each of its eight forms. */
 const texts = new WeakMap<NodeRecord, (string | undefined)[]>()
 
 /** JSON text of a node in a list. */
 export function nodeStubText(record: NodeRecord, options: NodeStubOptions): string {
-  const form = (options.resources ? 2 : 0) + (options.os ? 1 : 0)
+  const form = (options.status_time ? 4 : 0) + (options.resources ? 2 : 0) + (options.os ? 1 : 0)
   let forms = texts.get(record)
   if (!forms) texts.set(record, (forms = []))
   return (forms[form] ??= JSON.stringify(nodeStub(record, options)))
 }
 
-function nodeStub(record: NodeRecord, { resources, os }: NodeStubOptions): Record<string, unknown> {
+function nodeStub(
+  record: NodeRecord,
+  { resources, os, status_time: hasTime }: NodeStubOptions,
+): Record<string, unknown> {
   const { node } = record
   return {
     Address: hostOf(node.httpAddress),
@@ -43,6 +48,7 @@ function nodeStub(record: NodeRecord, { resources, os }: NodeStubOptions): Recor
     SchedulingEligibility: 'eligible',
     Status: record.status,
     StatusDescription: record.status === 'ready' ? '' : record.statusText,
+    ...(hasTime ? { StatusUpdatedAt: Math.floor(record.statusAtMs / 1000) } : {}),
     Version: node.version,
   }
 }

@@ -69,6 +69,18 @@ const TABLE: readonly RoomEndpoint<ServerRoomParts>[] = [
 /** As data, for a process that only hands their calls on. */
 export const SERVER_ENDPOINTS = TABLE.map(({ endpoint }) => endpoint)
 
+/** What only a server answers: who the servers are, what is the same for all hosts, and what changes other hosts. */
+const OF_SERVERS: ReadonlySet<RoomEndpoint<ServerRoomParts>> = new Set<RoomEndpoint<ServerRoomParts>>([
+  nodePurge,
+  leader,
+  peers,
+  regions,
+  agentMembers,
+  namespaces,
+  license,
+  systemGc,
+])
+
 /** What a server's endpoints keep. */
 export class ServerRoom {
   readonly fleet: Fleet
@@ -83,8 +95,16 @@ export class ServerRoom {
 
   /** The endpoints, with `logs`, which is `host.logs` as this process routes it. */
   operations(logs: AnyOperation): AnyOperation[] {
-    const parts = { ...this.#options, fleet: this.fleet, events: this.#events, logs }
-    return TABLE.map((each) => each.in(parts))
+    return TABLE.map((each) => each.in(this.#parts(logs)))
+  }
+
+  /** Those that read the roster, for an agent without servers, whose roster has its own node only. */
+  readings(logs: AnyOperation): AnyOperation[] {
+    return TABLE.filter((each) => !OF_SERVERS.has(each)).map((each) => each.in(this.#parts(logs)))
+  }
+
+  #parts(logs: AnyOperation): ServerRoomParts {
+    return { ...this.#options, fleet: this.fleet, events: this.#events, logs }
   }
 
   stop(): void {

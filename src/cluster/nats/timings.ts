@@ -39,6 +39,8 @@ export const DEFAULT_TIMINGS = {
   recheckOwnMs: 1000,
   /** A stretch of waiting for a node in which it has to send a least amount (`pace.ts`): a search through a large log is silent for minutes. */
   paceMs: 600_000,
+  /** Between two questions to servers that are known to have another secrets core. A tenth of it: between two looks at one's own. */
+  coreProbeMs: 10_000,
   /** Until a part of a job's logs that could not be followed is asked for again. */
   partAgainMs: 3000,
 } as const satisfies Readonly<Record<string, number>>

@@ -1,6 +1,6 @@
 /**
- * What a server says about itself to every process of the cluster: its keys, and whether it has the secrets core. Signed
- * with the server's NKEY over the subject and the bytes, so that no one can take a key that is not his.
+ * What a server says about itself to every process of the cluster: its keys, whether it has the secrets core, and the
+ * cluster ID of that core. Signed with the server's NKEY over the subject and the bytes, so that no one can take a key that is not his.
  *
  *     1 byte format · 64 bytes signature · MessagePack
  */
@@ -12,6 +12,7 @@ const FORMAT = 1
 const SIGNATURE_BYTES = 64
 const HEAD_BYTES = 1 + SIGNATURE_BYTES
 const CURVE_KEY_BYTES = 32
+const NAME_LENGTH_MAX = 255
 const CONTEXT = 'outpost server announcement\0'
 
 const announcementSchema = v.object({
@@ -21,6 +22,10 @@ const announcementSchema = v.object({
   serverId: v.pipe(v.string(), v.regex(/^[\w-]{1,128}$/)),
   /** True for a server with the secrets core. */
   hasCore: v.boolean(),
+  /** Name of the server in the configuration. Older versions do not send it. */
+  name: v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(NAME_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),
+  /** Of the initialised core. Absent before the initialisation, without a core, and from older versions. */
+  clusterId: v.optional(v.pipe(v.string(), v.uuid())),
   /** Public X25519 key of this run, raw: what is meant for this server is encrypted to it. */
   curveKey: v.pipe(
     v.instance(Uint8Array),

@@ -58,7 +58,9 @@ export interface ServerKeysOptions {
   /** On a server: reads its signing key, and throws a Fault with the reason where it cannot. */
   readonly ownKey: (() => SigningKey) | undefined
   /** On a server: what it says about itself. */
-  readonly about: Pick<Announcement, 'serverId' | 'hasCore' | 'curveKey'> | undefined
+  readonly about: Pick<Announcement, 'serverId' | 'hasCore' | 'curveKey' | 'name'> | undefined
+  /** On a server: cluster ID of its secrets core at this moment; undefined unless that is initialised. */
+  readonly clusterId?: () => string | undefined
   readonly logger: Logger
 }
 
@@ -80,6 +82,7 @@ export class ServerKeys implements ServerTrust {
   #announcedAtMs = Number.NEGATIVE_INFINITY
   #askedAtMs = Number.NEGATIVE_INFINITY
   #sequence = 0
+  #announcedClusterId: string | undefined
 
   constructor(options: ServerKeysOptions) {
     this.#options = options
@@ -142,6 +145,11 @@ export class ServerKeys implements ServerTrust {
       ({ key, hasCore, heardAtMs }) =>
         isFresh(heardAtMs) && (!needsCore || (hasCore && (!coreKeys || coreKeys.includes(key)))),
     )
+  }
+
+  /** When the core of this server was initialised or replaced since the last announcement, others are to know it soon. */
+  announceIfChanged(): void {
+    if (this.#options.clusterId?.() !== this.#announcedClusterId) this.#announceSoon()
   }
 
   /** True for the key for encryption of a server that was heard not long ago. */
@@ -231,7 +239,14 @@ export class ServerKeys implements ServerTrust {
     const own = this.#own
     if (!about || !own) return
     this.#announcedAtMs = performance.now()
-    const announcement = { ...about, clockMs: Math.round(performance.now()), sequence: ++this.#sequence }
+    const clusterId = this.#options.clusterId?.()
+    this.#announcedClusterId = clusterId
+    const announcement = {
+      ...about,
+      ...(clusterId === undefined ? {} : { clusterId }),
+      clockMs: Math.round(performance.now()),
+      sequence: ++this.#sequence,
+    }
     link.publish(subjects.serverKey, signAnnouncement(announcement, subjects.serverKey, own))
   }
 

@@ -7,9 +7,20 @@
 import type { Follower } from './follower.ts'
 import type { KnownSecondary } from '../state/state.ts'
 
+/** What the answers of a secondary to heartbeats say. */
+export interface Heartbeat {
+  /** When the last one was answered, by the clock; undefined before the first. */
+  readonly heartbeatAtMs: number | undefined
+  /** Since any message of the secondary. */
+  readonly heartbeatAgeMs: number
+  readonly durationMs: number
+  readonly skewMs: number
+}
+
 interface Absence {
   readonly sinceMs: number
   readonly why: string
+  readonly heartbeat: Heartbeat
 }
 
 export class Presence {
@@ -35,9 +46,19 @@ export class Presence {
   }
 
   /** `why`: for operators. */
-  left({ caughtUpMs, id }: Pick<Follower, 'caughtUpMs' | 'id'>, why: string): void {
+  left(follower: Pick<Follower, 'caughtUpMs' | 'id'> & Heartbeat, why: string): void {
+    const { caughtUpMs, durationMs, heartbeatAgeMs, heartbeatAtMs, id, skewMs } = follower
     this.#caughtUpMs.set(id, caughtUpMs)
-    this.#absences.set(id, { sinceMs: performance.now(), why })
+    const heartbeat = { durationMs, heartbeatAgeMs, heartbeatAtMs, skewMs }
+    this.#absences.set(id, { sinceMs: performance.now(), why, heartbeat })
+  }
+
+  /** Of a secondary that does not follow; undefined where it has not followed since the start. */
+  lastHeartbeat(id: string): Heartbeat | undefined {
+    const absence = this.#absences.get(id)
+    if (!absence) return undefined
+    const { heartbeat, sinceMs } = absence
+    return { ...heartbeat, heartbeatAgeMs: heartbeat.heartbeatAgeMs + Math.round(performance.now() - sinceMs) }
   }
 
   /** It follows, or makes its first copy or compares trees on a connection that is alive. */

@@ -8,7 +8,7 @@
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { Position } from '../../storage/store/replica.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
 import { notAcknowledged } from '../../storage/sqlite/store-error.ts'
 import { Alarms } from '../state/alarms.ts'
 import { Bandwidth } from '../link/bandwidth.ts'
@@ -23,7 +23,7 @@ import type { LinkTimings, ReplicationParts } from '../state/parts.ts'
 import { Presence } from './presence.ts'
 import { type Proofs, type Session, type Statement, statements, type Verdict } from '../link/proofs.ts'
 import { Registry } from './registry.ts'
-import type { KnownSecondary, ReplicationState, State } from '../state/state.ts'
+import { isOwedTo, type KnownSecondary, type ReplicationState, type State } from '../state/state.ts'
 import { Sync, type Together } from './sync.ts'
 import { TreeAnswers } from '../tree/tree-answers.ts'
 
@@ -265,7 +265,8 @@ export class Primary {
     if (!asked.isTrial) {
       await this.#admit(known, peer, isProven)
       const acknowledged = store.holds(asked.position) ? asked.position.sequence : position.sequence
-      await state.change(({ secondaries }) => ({
+      await state.change(({ notice, secondaries }) => ({
+        notice: isProven && isOwedTo(notice, asked.cluster) ? undefined : notice,
         secondaries: secondaries.map((one) =>
           one.id === known.id
             ? { ...one, status: 'active', api: asked.api, cluster: asked.cluster, acknowledged }
@@ -291,7 +292,7 @@ export class Primary {
   }
 
   /** What each heartbeat and the answer to a join tell. */
-  #about(position: Position) {
+  #about(position: CommitPosition) {
     const { store, nowMs } = this.#parts
     const { api } = this.#parts.addresses()
     return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }

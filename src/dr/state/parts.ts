@@ -32,6 +32,8 @@ export interface LinkTimings {
   readonly gatherMs: number
   /** A secondary looks at all its entries so often. */
   readonly compareMs: number
+  /** How long a secondary may take for the last commits of a primary that is demoted in its favour. */
+  readonly handoverMs: number
 }
 
 export const TIMINGS: LinkTimings = {
@@ -43,6 +45,7 @@ export const TIMINGS: LinkTimings = {
   startMs: 5000,
   gatherMs: 4,
   compareMs: 3600_000,
+  handoverMs: 15_000,
 }
 
 /** Told of changes of role, in order; the daemon closes and opens the barrier and the core in it. */

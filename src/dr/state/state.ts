@@ -210,3 +210,9 @@ function textOf(state: State): string {
     return held instanceof Uint8Array ? Buffer.from(held).toString('base64') : value
   })
 }
+
+/** True if the replaced primary has this cluster address: once it follows with a proof, it needs no notice. */
+export function isOwedTo(notice: State['notice'], clusterAddress: string): boolean {
+  if (!notice) return false
+  return [notice.upstream.address, ...notice.upstream.known].includes(clusterAddress)
+}

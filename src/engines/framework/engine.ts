@@ -23,7 +23,7 @@
  * Failure modes. A mistake of the caller: the handler throws a `Rejection` (or another `Refusal`), and nothing is committed. Any
  * other exception is a fault of the server: the caller gets "internal error", the log has the details.
  */
-import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
+import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { codeOfStatus, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { JsonText } from '../../platform/operation.ts'
@@ -241,7 +241,7 @@ export interface Reply {
   /** Limited to the engine's prefix; durable before the response is sent. */
   readonly batch?: Batch
   /** What engines of the core write elsewhere in the same commit. */
-  readonly parts?: readonly Part[]
+  readonly parts?: readonly CommitPart[]
   /** Called once the commit is durable or has failed. */
   readonly landed?: () => void
 }

@@ -1,6 +1,6 @@
 /**
  * What the endpoints of replication need of the process around the core. The room that replicates knows no keys and no
- * tokens, and this one no links: the daemon joins both (`daemon-replication.ts`).
+ * tokens, and this one no links: the daemon joins both (`daemon/dr.ts`).
  */
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
@@ -32,10 +32,13 @@ export interface DrReplication {
   readonly fence: DrFence | undefined
   /** What is known at once, of what `status` says. */
   readonly brief: DrBrief
+  /** What keeps secondaries on other hosts from this primary; empty in other modes. */
+  readonly warnings: readonly string[]
   /** The members of `sys/replication/dr/status`. */
   status(): Promise<Readonly<Record<string, unknown>>>
   enablePrimary(options: { readonly primaryClusterAddr: string }): Promise<void>
-  demote(): Promise<void>
+  /** With `secondaryId`: refused, and the primary goes on, unless that secondary has everything. */
+  demote(options: { readonly secondaryId: string }): Promise<void>
   /** Of either role. */
   disable(): Promise<void>
   /** A bundle, or a text that only the owner of the public key can open. */

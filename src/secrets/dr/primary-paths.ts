@@ -29,7 +29,8 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
         const side = sideIn(core, 'disabled')
         await side.dr.enablePrimary({ primaryClusterAddr: clusterAddress(given) })
         tell('this cluster is a DR primary', call)
-        return told(`This cluster is being enabled as a primary for replication. ${SOON}`)
+        const warnings = unreachable(core, side)
+        return told(`This cluster is being enabled as a primary for replication. ${SOON}`, warnings)
       },
     }),
     path({
@@ -37,9 +38,14 @@ export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] 
       summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',
       sudo: true,
       whileFenced: true,
-      fields: {},
-      async update(_input, call) {
-        await sideIn(core, 'primary').dr.demote()
+      fields: {
+        secondary_id: text(
+          'Demote only if this secondary has everything, so that its promotion loses nothing; otherwise this primary goes on',
+          { fallback: '' },
+        ),
+      },
+      async update({ secondary_id: secondaryId }, call) {
+        await sideIn(core, 'primary').dr.demote({ secondaryId })
         tell('this cluster was demoted to a DR secondary', call)
         return told(`This cluster is being demoted to a replication secondary. ${SOON}`)
       },
@@ -87,7 +93,9 @@ function secondaryIdPaths(core: ReplicationParts, tell: Doorway['tell']): Path[]
         const key = publicKey === '' ? {} : { publicKey }
         const issued = await side.dr.issueSecondary({ id: name, ttlMs: ttl * 1000, ...key })
         tell('an activation token for a DR secondary was made', call, { id: name })
-        return 'sealed' in issued ? { data: { token: issued.sealed } } : wrapped(core, issued.bundle, ttl, call)
+        const warnings = unreachable(core, side)
+        if ('sealed' in issued) return { data: { token: issued.sealed }, warnings }
+        return { ...wrapped(core, issued.bundle, ttl, call), warnings }
       },
     }),
     path({
@@ -152,8 +160,15 @@ export function reindexOf({
   return { diff, force, skipFlush }
 }
 
-export function told(warning: string): Reply {
-  return { data: null, warnings: [warning] }
+export function told(warning: string, more: readonly string[] = []): Reply {
+  return { data: null, warnings: [warning, ...more] }
+}
+
+/** Warnings about the cluster address, which the log gets as well. */
+function unreachable({ options }: ReplicationParts, { dr }: ReplicationSide): readonly string[] {
+  const { warnings } = dr
+  for (const warning of warnings) options.logger.warn('secondaries may not reach this DR primary', { warning })
+  return warnings
 }
 
 function wrapped(core: ReplicationParts, bundle: Bundle, ttlSeconds: number, call: EngineCall): Reply {

@@ -15,7 +15,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, type Put, Storage } from '../../storage/barrier/storage.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import type { EntityFacts, GroupFacts } from '../policies/policy-template.ts'
 import { aliasHash, groupAliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
@@ -51,7 +51,7 @@ export interface Groups {
 }
 
 /** Entities that are removed, with the ID of that into which each is merged. */
-type PartsOfRemoval = (removed: ReadonlyMap<string, string | undefined>) => readonly Part[]
+type PartsOfRemoval = (removed: ReadonlyMap<string, string | undefined>) => readonly CommitPart[]
 
 export class IdentityStore {
   readonly #storage: Storage
@@ -84,7 +84,7 @@ export class IdentityStore {
   }
 
   /** What is to be committed for a draft; `landed` must be called when that is over. */
-  part(draft: IdentityDraft): { readonly part: Part; readonly landed: () => void } {
+  part(draft: IdentityDraft): { readonly part: CommitPart; readonly landed: () => void } {
     const { batch } = draft
     const salt = this.#saltPut
     const puts = salt ? [...batch.puts, { path: salt.path, value: Buffer.from(salt.value) }] : batch.puts

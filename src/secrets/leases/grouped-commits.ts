@@ -2,7 +2,7 @@
  * Commits of one turn of the event loop, made one. What cannot be committed (its mount was sealed meanwhile, a path is damaged) must
  * keep no other: where a commit of several fails, each is attempted by itself.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 
 /** Of one commit: a few milliseconds of the writer's time, and of the event loop's. */
 const ITEMS_MAX = 128
@@ -14,10 +14,10 @@ interface Waiting<T> {
 }
 
 export class GroupedCommits<T> {
-  readonly #partOf: (item: T) => Part
+  readonly #partOf: (item: T) => CommitPart
   #waiting: Waiting<T>[] = []
 
-  constructor(partOf: (item: T) => Part) {
+  constructor(partOf: (item: T) => CommitPart) {
     this.#partOf = partOf
   }
 

@@ -6,7 +6,7 @@
  * there, and what an engine has noted beside it, too. Nothing is read at the start: how many leases there are is no matter.
  */
 import { randomBytes } from 'node:crypto'
-import type { Part, Put, Storage } from '../../storage/barrier/storage.ts'
+import type { CommitPart, Put, Storage } from '../../storage/barrier/storage.ts'
 import type { LeaseRequest } from '../../engines/framework/engine.ts'
 import { CachedCodec } from '../../engines/framework/records.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
@@ -68,7 +68,7 @@ export class LeaseStore {
   /** A new lease, and what is to be committed for it; `done` is to be called when that is durable or has failed. */
   issue({ mount, nowMs, order, path, rest, terms, tokenHash, untilMs }: Issue): {
     lease: Lease
-    part: Part
+    part: CommitPart
     done: () => void
   } {
     const mostSeconds = order.maxTtlSeconds > 0 ? Math.min(order.maxTtlSeconds, terms.maxSeconds) : terms.maxSeconds
@@ -127,7 +127,7 @@ export class LeaseStore {
   }
 
   /** What changes a lease; `before` must be what is pending when it is committed. */
-  changed(before: Lease, lease: Lease): Part {
+  changed(before: Lease, lease: Lease): CommitPart {
     const [old, index] = [this.#indexOf(before), this.#indexOf(lease)]
     const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: leases.bytes(lease) }]
     const deletes = old.filter((path) => !index.includes(path))
@@ -136,7 +136,7 @@ export class LeaseStore {
   }
 
   /** What removes a lease, to be committed with what its engine returns. */
-  removal(lease: Lease): Part {
+  removal(lease: Lease): CommitPart {
     const deletes = [leasePaths.id(this.hashOf(lease.id)), ...this.#indexOf(lease)]
     return { storage: this.storage, batch: { puts: [], deletes } }
   }

@@ -8,7 +8,7 @@
  * Nothing is waited for between the auth method's decision and that commit, so what it decided upon is still so: of a
  * credential that is good for one login there is one.
  */
-import type { Part } from '../../storage/barrier/storage.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import { rangesInBoth } from '../../engines/framework/addresses.ts'
 import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import type { LoginFailures, LoginGrant } from '../../engines/framework/login-grant.ts'
@@ -43,7 +43,7 @@ export interface LoginParts {
 export interface Login {
   readonly reply: Reply
   /** To be committed as one. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
   /** To be called when that is over. */
   readonly landed: () => void
   /** Set where there is no token: to be thrown once the parts are durable. */

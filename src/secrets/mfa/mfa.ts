@@ -21,7 +21,7 @@
  *
  * The number of secrets is no matter at a start, nor for a check: one entry is read for each method that is asked for.
  */
-import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
+import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { BatchBuilder, CachedCodec } from '../../engines/framework/records.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
@@ -77,7 +77,7 @@ export interface Judgement {
 /** A judgement whose outcome is committed with other things. */
 export interface JudgementWithParts extends Judgement {
   /** To be committed before the caller learns anything. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
 }
 
 /** A secret that was just generated, and is shown once. */
@@ -248,7 +248,7 @@ export class Mfa {
    * What removes the secrets of entities, to be committed with their removal. Those of one that is merged into another become
    * the other's, unless it has a secret for that method.
    */
-  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): Part[] {
+  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): CommitPart[] {
     this.#gathered.forgetAll()
     const changes = new BatchBuilder(this.#storage)
     for (const [entityId, into] of removed) {

@@ -163,11 +163,11 @@ export class MountChanges {
   }
 
   async #leave(mount: Mount, record: MountRecord): Promise<void> {
-    const { tenure, traffic } = mount
+    const { viewScope, traffic } = mount
     this.#outgoing.set(record.uuid, mount)
     await this.#put(record)
     this.#options.table.displace(record.uuid)
-    tenure.retire(disabled)
+    viewScope.endFeed(disabled)
     await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
     await this.#finish(record, mount)
   }
@@ -181,7 +181,7 @@ export class MountChanges {
       if (mount) {
         await this.#release(mount)
         this.#outgoing.delete(record.uuid)
-        await mount.tenure.end(disabled)
+        await mount.viewScope.revoke(disabled)
       }
       await this.#clear(record)
     } catch (error) {

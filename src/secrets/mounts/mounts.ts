@@ -2,7 +2,7 @@
  * Which engine is where. Each mount is an entry of its own; the table is read once, when the core is unsealed, and changes
  * in memory only after an entry is durable (`mount-changes.ts`).
  */
-import type { Storage, Tenure } from '../../storage/barrier/storage.ts'
+import type { Storage, ViewScope } from '../../storage/barrier/storage.ts'
 import type { Engine, IdentityToken, IdentityTokenRequest, MountFacts, Path } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { PathTable } from '../../engines/framework/path-table.ts'
@@ -19,7 +19,7 @@ export interface Mount {
   /** What its engine reaches. */
   readonly storage: Storage
   /** Of that storage. */
-  readonly tenure: Tenure
+  readonly viewScope: ViewScope
   /** The record as engines see it. */
   readonly facts: MountFacts
   /** True for the core's own engines, which work on all of the barrier. */
@@ -74,7 +74,7 @@ export class MountTable {
     const before = this.#byUuid.get(record.uuid)
     const mount = mountOf(record, engine, {
       paths: this.#table(engine.pathsFor?.(record.options) ?? engine.paths),
-      ...(before ? { storage: before.storage, tenure: before.tenure } : this.#lent(record)),
+      ...(before ? { storage: before.storage, viewScope: before.viewScope } : this.#lent(record)),
       traffic: before?.traffic ?? new Traffic(),
       identityToken: this.#identityToken(record),
     })
@@ -109,8 +109,8 @@ export class MountTable {
   }
 
   /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
-  #lent({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'tenure'> {
-    return this.#options.storage.lend(isOwnType(type) ? '' : dataPrefix(uuid))
+  #lent({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'viewScope'> {
+    return this.#options.storage.createView(isOwnType(type) ? '' : dataPrefix(uuid))
   }
 
   #measure(): void {
@@ -176,7 +176,7 @@ export function mountOf(
   {
     identityToken,
     ...rest
-  }: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'> & Pick<MountFacts, 'identityToken'>,
+  }: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'viewScope'> & Pick<MountFacts, 'identityToken'>,
 ): Mount {
   const { accessor, options, path, secret, type, uuid } = record
   const { defaultSeconds, maxSeconds } = leaseTerms(record.config)

@@ -1,5 +1,5 @@
 /** One path of an ACL: what all policies of a caller say about it, united. */
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import type { KeyFilter } from './key-filter.ts'
 import { uniteParameters } from './parameter-rules.ts'
 import type { ParameterRules } from './parameter-rules.ts'
@@ -12,7 +12,7 @@ export interface RuleOrigin {
   readonly policy: string
   /** As the policy writes it, without a leading slash. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
 /** One path of an ACL with everything that its policies say about it. */

@@ -2,7 +2,7 @@
  * Rules about hosts and their allocations: how they are read, and which of them decides about a namespace.
  */
 import { NAMESPACE_CAPABILITIES } from '../../platform/operation.ts'
-import type { Entry } from '../../config/hcl.ts'
+import type { HclEntry } from '../../config/hcl.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
 export type CoarseAccess = 'read' | 'write' | 'deny'
@@ -63,7 +63,7 @@ export interface NamespaceRule {
 
 const PATTERN = /^[A-Za-z0-9*-]{1,128}$/
 
-export function readNamespaceRule(entry: Entry, reader: RuleReader): NamespaceRule[] {
+export function readNamespaceRule(entry: HclEntry, reader: RuleReader): NamespaceRule[] {
   return reader.named(entry).flatMap((rule) => {
     if (!PATTERN.test(rule.name)) {
       return reader.fault(rule.at, 'namespace: a name has 1 to 128 letters, digits, "-" and "*"') ?? []
@@ -97,7 +97,7 @@ function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
 const VARIABLE_CAPABILITIES = ['list', 'read', 'write', 'destroy', 'deny'] as const
 
 /** `variables { path "a/*" { capabilities = ["read"] } }`: nothing here keeps variables, but a slip is still a slip. */
-function checkVariables(entry: Entry, reader: RuleReader): void {
+function checkVariables(entry: HclEntry, reader: RuleReader): void {
   for (const paths of reader.rule(entry)) {
     for (const path of paths) {
       if (path.key !== 'path') {
@@ -115,7 +115,7 @@ function checkVariables(entry: Entry, reader: RuleReader): void {
 }
 
 /** `node { policy = "read" }` and its like. JSON may give several in a list. */
-export function readCoarseRule(entry: Entry, reader: RuleReader): CoarseAccess[] {
+export function readCoarseRule(entry: HclEntry, reader: RuleReader): CoarseAccess[] {
   return reader.rule(entry).flatMap((entries) => {
     const found: CoarseAccess[] = []
     for (const each of entries) {
@@ -137,7 +137,7 @@ const VOLUME_CAPABILITIES = ['deny', 'mount-readonly', 'mount-readwrite'] as con
 const POOL_CAPABILITIES = ['deny', 'delete', 'read', 'write'] as const
 
 /** Rules that are only checked, because nothing here asks for them. False when the entry is none of them. */
-export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
+export function readNamedRule(entry: HclEntry, reader: RuleReader): boolean {
   if (entry.key === 'plugin') {
     for (const entries of reader.rule(entry)) {
       for (const each of entries) {

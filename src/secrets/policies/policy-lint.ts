@@ -1,5 +1,5 @@
 /** What is probably not meant in a policy, although it can be read: mistakes that people make and then look for. */
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import { closestFirst, compilePattern } from './path-pattern.ts'
 import type { PathPattern } from './path-pattern.ts'
 import type { PathRule } from './path-rules.ts'
@@ -7,7 +7,7 @@ import { isTemplate } from './policy-template.ts'
 import type { Policy } from './policy.ts'
 
 export interface Doubt {
-  readonly at: Position
+  readonly at: TextPosition
   readonly message: string
 }
 

@@ -12,7 +12,7 @@
 import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
 import type { Put, Storage } from '../../storage/barrier/storage.ts'
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { UNPRINTABLE } from '../../engines/framework/fields.ts'
 import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
@@ -69,7 +69,7 @@ export interface NamedMfaMethod {
   readonly method: string
   /** Of the rule. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
 interface Kept {

@@ -69,9 +69,10 @@ const ENVELOPE = new Set([
 ])
 
 /** The envelope of an answer that is wrapped. */
-function wrappedEnvelope(info: object): string {
+function wrappedEnvelope(info: object, warnings: readonly string[]): string {
+  const warningText = warnings.length > 0 ? JSON.stringify(warnings) : 'null'
   const head = '{"request_id":"","lease_id":"","renewable":false,"lease_duration":0,"data":null'
-  return `${head},"wrap_info":${JSON.stringify(info)},"warnings":null,"auth":null}\n`
+  return `${head},"wrap_info":${JSON.stringify(info)},"warnings":${warningText},"auth":null}\n`
 }
 
 /** What of a request its answer needs. */
@@ -88,7 +89,7 @@ export function answerOf(
   const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
   if (reply?.bare !== undefined) return answer(reply.status ?? 200, `${jsonOf(reply.bare)}\n`, headers)
   if (reply?.text) return new WholeAnswer(200, { ...headers, 'Content-Type': reply.text.contentType }, reply.text.body)
-  if (reply?.wrapped) return answer(200, wrappedEnvelope(reply.wrapped), headers)
+  if (reply?.wrapped) return answer(200, wrappedEnvelope(reply.wrapped, reply.warnings ?? []), headers)
   const isBare =
     !reply || (reply.data === undefined && reply.auth === undefined && !reply.leased && !reply.warnings?.length)
   if (isBare) {

@@ -2,7 +2,7 @@
  * What a handler replied becomes durable, and then an answer. The batch, the lease that the reply gives out and the token that
  * the answer is wrapped below are one commit: all of it is there, or the caller is told that nothing is.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type LeaseRequest, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import type { LoginGrant } from '../../engines/framework/login-grant.ts'
 import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
@@ -59,7 +59,7 @@ export function isSpecial(reply: Reply | undefined, head: RequestHead): boolean 
  */
 export async function settled(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
   const { grant, head, place, trace, warnings } = request
-  const parts: Part[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
+  const parts: CommitPart[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
   const issued = reply?.lease && prepared(core, request, reply.lease)
   if (issued) parts.push(issued.part)
   parts.push(...(reply?.parts ?? []))
@@ -96,7 +96,7 @@ function wrappedAnswer(
   core: Settling,
   request: Replied,
   shown: Reply | undefined,
-  parts: Part[],
+  parts: CommitPart[],
 ): WholeAnswer | undefined {
   const { head, trace, warnings } = request
   if (!head.wrapping || shown?.wrapped) return undefined

@@ -22,6 +22,8 @@ export interface CoreFacts {
   readonly version: string
   readonly logger: Logger
   readonly surroundings?: Surroundings
+  /** Rejects with a Refusal where another server of the region has a secrets core, or may have one. */
+  readonly requireNoOtherCore?: () => Promise<void>
   /** Absent where the process does not replicate. */
   readonly replication?: ReplicationSide
   /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */

@@ -1,7 +1,7 @@
 /** Making a token: everything that a maker may ask for, and what it gets. */
 import type { AuthBlock, EngineCall, Reply } from '../../engines/framework/engine.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import type { Part } from '../../storage/barrier/storage.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import {
   aliasField,
   boolean,
@@ -79,7 +79,7 @@ export function createToken(
   const isKept = entry.type === 'service'
   const shown = isKept ? token : tokens.sealBatch(entry)
   const { landed, part } = identity.part(draft)
-  const parts: Part[] = isKept ? [tokens.part(entry, { isChosen: input.id !== '' })] : []
+  const parts: CommitPart[] = isKept ? [tokens.part(entry, { isChosen: input.id !== '' })] : []
   if (part.batch.puts.length > 0 && aliasOwner !== undefined) parts.push(part)
   // Durable together with the token that the answer may be wrapped below.
   return { auth: authBlock(entry, shown, identity.rights(entry.entityId)?.policies), warnings, parts, landed }

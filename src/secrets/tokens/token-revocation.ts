@@ -10,7 +10,7 @@
  * children have no parent. Then their entries are changed, page by page, and it is revoked like any other.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import { nextTurn } from '../../platform/scheduler.ts'
@@ -98,7 +98,7 @@ export class TokenRevocation {
    */
   lastUse(
     entry: TokenEntry,
-    beside: readonly Part[] = [],
+    beside: readonly CommitPart[] = [],
   ): { readonly used: Promise<unknown>; readonly spent: () => Promise<void> } {
     const { hash } = entry
     // Nobody else is to finish with it while the request goes on.

@@ -11,7 +11,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { type Batch, type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
+import { type Batch, type CommitPart, type Put, Storage } from '../../storage/barrier/storage.ts'
 import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
@@ -223,7 +223,7 @@ export class TokenStore {
   }
 
   /** What is to be committed for a new token. Throws as `add`. */
-  part(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): Part {
+  part(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): CommitPart {
     const { hash, parent } = entry
     if (entry.depth > DEPTH_MAX) throw new Rejection(400, `a token can have at most ${DEPTH_MAX} ancestors`)
     if (parent !== '' && !this.isThere(parent)) throw new Rejection(403, 'permission denied')
@@ -262,7 +262,7 @@ export class TokenStore {
   }
 
   /** What writes a new token down that has no parent and a name of its own, to be committed with what it is for. */
-  partOf(entry: TokenEntry): Part {
+  partOf(entry: TokenEntry): CommitPart {
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
   }
@@ -286,7 +286,7 @@ export class TokenStore {
   }
 
   /** Writes a changed entry down, with `beside`; resolves when it is durable. `before` must be what is pending. */
-  async change(before: TokenEntry, entry: TokenEntry, beside: readonly Part[] = []): Promise<void> {
+  async change(before: TokenEntry, entry: TokenEntry, beside: readonly CommitPart[] = []): Promise<void> {
     const [old, index] = [this.#indexOf(before), this.#indexOf(entry)]
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     const deletes = old.filter((path) => !index.includes(path))

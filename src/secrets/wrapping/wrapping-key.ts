@@ -3,7 +3,7 @@
  * which server to take it to. The key is made when it is first needed.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign, verify } from 'node:crypto'
-import type { Part, Storage } from '../../storage/barrier/storage.ts'
+import type { CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { isObject } from '../../engines/framework/fields.ts'
 
 const KEY_PATH = 'core/wrapping/jwt-key'
@@ -25,7 +25,7 @@ export class WrappingKey {
   }
 
   /** What is to be committed before the key may be used; undefined where it is there already. */
-  ready(): Part | undefined {
+  ready(): CommitPart | undefined {
     const key = this.#open() ?? this.#make()
     if (!this.#isNew || this.#storage.get(KEY_PATH)) return undefined
     const value = key.export({ type: 'pkcs8', format: 'der' })

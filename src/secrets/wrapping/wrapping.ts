@@ -12,7 +12,7 @@
  * What can go wrong. The token expires: the answer is removed with it. What the answer gave out (a lease, a token) belongs to
  * the caller who asked for it and lives on by its own terms.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { cubbyholePrefix } from '../../engines/cubbyhole/cubbyhole.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { isObject } from '../../engines/framework/fields.ts'
@@ -84,7 +84,7 @@ export class Wrapping {
   }
 
   /** A token for an answer, `envelope`, and what is to be committed for it. Nobody has either before that is durable. */
-  wrap(envelope: string, order: WrapOrder): { readonly info: WrapInfo; readonly parts: Part[] } {
+  wrap(envelope: string, order: WrapOrder): { readonly info: WrapInfo; readonly parts: CommitPart[] } {
     const { cubbyholes, now, tokens } = this.#options
     const nowMs = now()
     const token = newTokenText()

@@ -33,7 +33,7 @@ const cases: [string[], string[]][] = [
   [['outpost', 'al'], ['alloc']],
   [
     ['outpost', 'node', ''],
-    ['status', 'stats', 'meta', 'gc'],
+    ['list', 'status', 'stats', 'meta', 'gc', 'purge'],
   ],
   [
     ['outpost', 'node', 'meta', ''],

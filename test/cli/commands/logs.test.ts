@@ -287,13 +287,24 @@ test('the task may be left out when there is one, and only then', async (t) => {
   assert.match(several.stderr, /has the tasks db, web: name one of them, or give -all\n$/)
 })
 
-test('an ID that is not whole needs this host', async () => {
-  const remote = await logs('http://192.0.2.1:4646', 'abc', 'web')
-  assert.deepEqual([remote.code, remote.stdout], [1, ''])
-  assert.match(remote.stderr, /^outpost: "abc" is not a full allocation ID, which a remote agent needs\n$/)
-  const local = await logs('http://127.0.0.1:1', '-data-dir', '/nonexistent', 'abc', 'web')
+test('the beginning of an ID is completed by the agent, or by the directory that is named', async (t) => {
+  const first = 'abc01234-0000-4000-8000-000000000001'
+  const agent = await fakeAgent(t, ({ path, query }, response) => {
+    if (path !== '/v1/allocations') return response.end(frame('text\n', { File: OUT }))
+    // Nomad's servers refuse an odd number of digits.
+    const isOdd = (query.get('prefix') ?? '').length % 2 !== 0
+    response.statusCode = isOdd ? 500 : 200
+    return response.end(isOdd ? 'odd' : JSON.stringify([{ ID: first }, { ID: first.replace('abc', 'abd') }]))
+  })
+  assert.equal((await logs(agent.url, '-stdout', 'abc', 'web')).stdout, 'text\n')
+  assert.deepEqual(
+    agent.asked.map(({ path }) => path),
+    ['/v1/allocations', `/v1/client/fs/logs/${first}`],
+  )
+  const local = await logs(agent.url, '-data-dir', '/nonexistent', 'abc', 'web')
   assert.equal(local.code, 1)
-  assert.match(local.stderr, /begins with "abc": give the full ID, or -data-dir\n$/)
+  assert.match(local.stderr, /^outpost: no allocation "abc" under \/nonexistent\/alloc, /)
+  assert.equal(agent.asked.length, 2)
 })
 
 test('Ctrl-C ends a follow with exit code 0, also when nobody takes what is written', async (t) => {

@@ -38,11 +38,6 @@ function commands(t: TestContext) {
       effect: 'make this cluster a DR primary',
       request: 'PUT sys/replication/dr/primary/enable',
     },
-    {
-      line: 'operator dr enable t',
-      effect: 'delete all its secrets and tokens',
-      request: 'PUT sys/replication/dr/secondary/enable',
-    },
     { line: 'operator dr demote', effect: 'demote this DR primary', request: 'PUT sys/replication/dr/primary/demote' },
     {
       line: 'operator dr disable',

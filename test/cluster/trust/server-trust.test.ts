@@ -93,6 +93,50 @@ test('an announcement with a signature by another key is refused, and said once'
   assert.equal(logger.lines.filter(({ message }) => message === 'keys of servers were refused').length, 1)
 })
 
+test('an announcement of an older version is accepted, and one with a faulty cluster ID is not', async (t) => {
+  const { bus, keysFor } = worldOf(t)
+  const agent = keysFor(undefined)
+  const key = signingKeyOf(newSeed())
+  const link = bus.link()
+  const about = { hasCore: true, curveKey: CURVE_KEY, clockMs: 0, sequence: 1 }
+  const clusterId = '3d0b5a1e-95a5-4c0e-8a42-6a1a3d7d2b11'
+  const announce = (more: { serverId: string; name?: string; clusterId?: string }) =>
+    link.publish(subjects.serverKey, signAnnouncement({ ...about, ...more }, subjects.serverKey, key))
+  announce({ serverId: 'old' })
+  announce({ serverId: 'faulty', name: 's1', clusterId: 'not a UUID' })
+  announce({ serverId: 'hidden', name: 's1\u001b[2J', clusterId })
+  announce({ serverId: 'new', name: 's1', clusterId })
+  await eventually(() => agent.keys.servers(true).length >= 2)
+  assert.deepEqual(
+    agent.keys.servers(true).map((each) => [each.serverId, each.name, each.clusterId]),
+    [
+      ['old', undefined, undefined],
+      ['new', 's1', clusterId],
+    ],
+  )
+})
+
+test('an announcement that is sent again does not make its server heard again', async (t) => {
+  const { bus, keysFor } = worldOf(t)
+  const agent = keysFor(undefined)
+  const key = signingKeyOf(newSeed())
+  const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, clockMs: 0 }
+  const signed = (sequence: number) => signAnnouncement({ ...about, sequence }, subjects.serverKey, key)
+  const heardAtMs = () => agent.keys.servers(false)[0]?.heardAtMs ?? 0
+  const link = bus.link()
+  const publish = async (bytes: Uint8Array) => {
+    link.publish(subjects.serverKey, bytes)
+    for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  await publish(signed(2))
+  await eventually(() => heardAtMs() > 0)
+  const before = heardAtMs()
+  for (const sequence of [2, 1]) await publish(signed(sequence))
+  assert.equal(heardAtMs(), before)
+  await publish(signed(3))
+  assert.ok(heardAtMs() > before)
+})
+
 test('with keys in the configuration no announcement makes a server', async (t) => {
   const { keysFor, logger } = worldOf(t)
   const [first, second] = [keysFor('s1'), keysFor('s2')]

@@ -35,6 +35,15 @@ async function twoAccounts(t: TestContext, account = SECOND) {
 
 const errorsOf = ({ body }: { body: { errors: readonly string[] } }) => body.errors.join('; ')
 
+test('an account that could not be asked for is asked for again', async (t) => {
+  const world = await CloudWorld.open(t, { root: { max_retries: 0 } })
+  await world.userRole()
+  world.aws.script('GetCallerIdentity', { error: unavailable() })
+  world.aws.script('GetUser', { error: unavailable() })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 502)
+  await world.good('GET', 'cloud/creds/app?wait=false')
+})
+
 test('keeps a lease while config/root is for another account and revokes it afterwards', async (t) => {
   const { away, back, other, world } = await twoAccounts(t)
   const { body } = await world.good('GET', 'cloud/creds/app?wait=false')

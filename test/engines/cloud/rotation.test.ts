@@ -65,6 +65,22 @@ test('rotate-root recovers from a lost response at each step', async (t) => {
   }
 })
 
+test('rotate-root: where the old key cannot be deleted the new one is in force, with a warning, and it is deleted later', async (t) => {
+  const world = await CloudWorld.open(t)
+  world.aws.script('DeleteAccessKey', { error: new AwsError('AccessDenied', 'not allowed', 403), times: 10 })
+  const { body } = await world.good('POST', 'cloud/config/rotate-root')
+  assert.match(
+    String(body.warnings),
+    new RegExp(`the old access key ${world.rootKey.id} will be deleted later: not allowed`),
+  )
+  assert.deepEqual(keyIds(world.rootUser), [world.rootKey.id, body.data['access_key']])
+  assert.equal((await world.good('GET', 'cloud/config/root')).body.data['access_key'], body.data['access_key'])
+  world.aws.unscript()
+  world.pass(20)
+  await world.work()
+  assert.deepEqual(keyIds(world.rootUser), [body.data['access_key']])
+})
+
 test('two concurrent rotations succeed and leave one key', async (t) => {
   const world = await CloudWorld.open(t)
   const answers = await Promise.all([1, 2, 3].map(() => world.good('POST', 'cloud/config/rotate-root')))
@@ -195,6 +211,9 @@ test('retries a failed rotation, continues others, and resumes after a restart',
   await world.work()
   assert.notEqual((await creds('other'))['access_key'], second['access_key'])
   assert.equal((await creds())['access_key'], first['access_key'])
+  const attempts = world.aws.actions().length
+  await world.work()
+  assert.equal(world.aws.actions().length, attempts, 'a pause follows the failure')
   world.aws.account.users.set('app', user)
   await world.world.core.seal()
   world.world.unseal()

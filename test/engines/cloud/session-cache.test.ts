@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { unavailable } from '../../helpers/aws/endpoint.ts'
+import { SessionCache } from '../../../src/engines/cloud/mount/session-cache.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
 
 /** Several wait for an answer of AWS, and a defect would make them wait for ever. */
@@ -71,6 +72,32 @@ test('shares only sessions with equal parameters, and none without cache_ttl', L
   assert.equal((await world.ask('POST', 'sys/mounts/cloud/tune', { max_lease_ttl: '30m' })).status, 204)
   const { body } = await ask()
   assert.deepEqual([asked(), body['lease_duration']], [7, 1800], 'a shorter maximum of the mount')
+})
+
+test('a session of one ARN is not that of another', LIMIT, async (t) => {
+  const { asked, role, world, write } = await cached(t)
+  const arns = [role.role_arns, world.aws.account.addRole('other')]
+  assert.equal((await write({ ...role, role_arns: arns })).status, 204)
+  const made = await Promise.all(arns.map((arn) => world.good('GET', `cloud/creds/deploy?role_arn=${arn}`)))
+  assert.equal(asked(), 2)
+  for (const [at, { body }] of made.entries()) assert.match(String(body.data['arn']), at === 0 ? /deploy/ : /other/)
+})
+
+test('of all roles together so many sessions are kept, and the role with most of them loses its oldest', async () => {
+  const cache = new SessionCache()
+  let made = 0
+  const lease = { ttlSeconds: 3600, maxTtlSeconds: 3600, renewable: false, internal: {} }
+  const session = (role: string, at: number) => {
+    const by = { role, caller: 'caller', key: [at], cacheSeconds: 3600, now: () => 0 }
+    return cache.get(by, async () => ({ data: { access_key: `AKIA${++made}` }, lease }))
+  }
+  const isKept = async (role: string, at: number) => (await session(role, at)).isShared
+  const counts = { one: 199, two: 199, three: 199, four: 199, largest: 200, small: 4 }
+  for (const [role, count] of Object.entries(counts)) for (let at = 0; at < count; at++) await session(role, at)
+  assert.deepEqual([made, await isKept('largest', 0)], [1000, true])
+  await session('one more', 0)
+  for (const role of ['one', 'four', 'small', 'one more']) assert.equal(await isKept(role, 0), true, role)
+  assert.equal(await isKept('largest', 0), false)
 })
 
 test('leases of a session expire with it, also after a slow response', LIMIT, async (t) => {

@@ -1,6 +1,7 @@
 /** Users of IAM from their making to their removal, against the endpoint of AWS. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { intentPaths, intentPut, newIntent } from '../../../src/engines/cloud/intents/records.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
@@ -51,6 +52,23 @@ test('removes users of expired leases and of deleted roles', async (t) => {
   world.pass(121)
   await world.sweep()
   assert.deepEqual(world.users(), [])
+})
+
+test('a revocation that AWS refuses keeps lease and user, and one of the next attempts removes both', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  world.aws.script('DeleteUser', { error: new AwsError('AccessDenied', 'not allowed to delete', 403), times: 10 })
+  const refused = await world.ask('POST', 'sys/leases/revoke', { lease_id: leaseOf(made), sync: true })
+  assert.equal(refused.status, 400)
+  assert.match(refused.body.errors.join(), /AccessDenied: not allowed to delete/)
+  assert.equal(world.users().length, 1)
+  await world.good('POST', 'sys/leases/lookup', { lease_id: leaseOf(made) })
+  world.aws.unscript()
+  world.pass(60)
+  await world.sweep()
+  assert.deepEqual(world.users(), [])
+  assert.equal((await world.ask('POST', 'sys/leases/lookup', { lease_id: leaseOf(made) })).status, 400)
 })
 
 test('leaves no user behind after a failed step and returns its error', async (t) => {
@@ -187,6 +205,30 @@ test('refuses the name of a foreign user and keeps that user', async (t) => {
   assert.deepEqual(world.users(), [before.name])
 })
 
+test('an intent whose server was killed takes no user of that name that somebody else has made', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const { storage } = world.world.core.open.mounts.get('cloud/') ?? assert.fail('it is mounted')
+  const before = world.aws.account.addUser('somebody')
+  before.tags.set('outpost:intent', 'of another mount')
+  const intent = newIntent('somebody', 'app', world.world.nowMs, undefined)
+  await storage.commit({ puts: [intentPut(intent)], deletes: [] })
+  await world.work()
+  assert.deepEqual([world.users(), intentPaths(storage)], [['somebody'], []])
+})
+
+test('a user that was there before stays, where AWS does not answer whether it was made', async (t) => {
+  const world = await CloudWorld.open(t, { root: { username_template: 'taken', max_retries: 1 } })
+  await world.userRole()
+  world.aws.account.addUser('taken')
+  for (let at = 0; at < 2; at++) world.aws.script('CreateUser', { error: unavailable() })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 502)
+  await world.work()
+  world.pass(40)
+  await world.work()
+  assert.deepEqual(world.users(), ['taken'])
+})
+
 test('creates users without the permission to set tags', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
@@ -215,6 +257,23 @@ test('does not remove an existing user without the permission to set tags', asyn
   world.pass(40)
   await world.work()
   assert.deepEqual([world.users(), before.keys.length], [['taken'], 1])
+})
+
+test('a user that has the name of an intent, and not its tag, stays', async (t) => {
+  const world = await CloudWorld.open(t)
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  // As a process leaves it that was killed before it asked for the user.
+  const intent = newIntent('somebody', 'app', 0, undefined)
+  await storage.commit({ puts: [intentPut(intent)], deletes: [] })
+  const user = world.aws.account.addUser('somebody')
+  user.tags.set('outpost:intent', 'of another one')
+  for (let round = 0; round < 3; round++) {
+    await world.work()
+    world.pass(31)
+  }
+  assert.equal(world.aws.account.user('somebody'), user)
+  assert.deepEqual(storage.list('intent/'), [], 'nothing is left to be undone')
 })
 
 test('rolls back other intents if one is damaged', async (t) => {

@@ -146,6 +146,18 @@ test('each operation of each path has an entry in the table, and one without is 
   )
 })
 
+test('these operations are refused where the rules about what they read refuse it', () => {
+  const judged = READS.filter(([, reads]) => isOf(reads, 'data', 'metadata', 'names'))
+  assert.deepEqual(Object.fromEntries(judged), {
+    'read subkeys/:path+': ['data'],
+    'list detailed-metadata/:path*': ['names', 'metadata of each'],
+    'scan detailed-metadata/:path*': ['names', 'names of each', 'metadata of each'],
+    'update copy/:path+': ['data', 'metadata'],
+    'update move/:path+': ['data', 'metadata'],
+    'read diff/:path+': ['data'],
+  })
+})
+
 test('no path shows what a rule about data/ and metadata/ denies or protects by a code', async (t) => {
   const { cursor, mfa } = await opened(t)
   for (const [what, rule] of [['deny', DENY] as const, ['code', CODE] as const]) {

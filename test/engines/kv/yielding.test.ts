@@ -96,7 +96,7 @@ test('a running list ends with 503 once sealed and with 404 once the mount is di
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)
   const left = world.ask('SCAN', 'secret/detailed-metadata')
-  await mount.tenure.end(() => new Rejection(404, 'this mount has been disabled'))
+  await mount.viewScope.revoke(() => new Rejection(404, 'this mount has been disabled'))
   const { body, status } = await left
   assert.deepEqual([status, body.errors], [404, ['this mount has been disabled']])
 })

@@ -133,6 +133,16 @@ test('leases of a batch token end with the service token that created it', async
   await world.close()
 })
 
+test('a lease of a batch token is renewed to the end of that token at most', async (t) => {
+  const { world } = await lending(t)
+  await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })
+  const made = await world.ask('POST', 'auth/token/create', { policies: ['lent'], type: 'batch', ttl: '120s' })
+  const token = String(made.body.auth['client_token'])
+  const given = await world.ask('GET', 'lent/creds/app?ttl=60', undefined, { token })
+  const renewed = await world.ask('PUT', 'sys/leases/renew', { lease_id: given.body['lease_id'], increment: 3600 })
+  assert.deepEqual([given.body['lease_duration'], renewed.body['lease_duration']], [60, 120])
+})
+
 test('leases of a batch token that a login issued end when the auth method is disabled', async (t) => {
   const own = lender()
   const world = await CoreWorld.open(t, { engines: [own.engine, quickUserpass] })

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'
-import { type Entries, Storage } from '../../../src/storage/barrier/storage.ts'
+import { type EntryAccess, Storage } from '../../../src/storage/barrier/storage.ts'
 import { MountChanges } from '../../../src/secrets/mounts/mount-changes.ts'
 import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
@@ -11,10 +11,10 @@ import { eventually } from '../../helpers/eventually.ts'
 import { keepingLogger } from '../../helpers/kept-log.ts'
 
 /** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
-function failing(barrier: Barrier, failures: { left: number }): Entries {
+function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
   return {
-    shown: (path) => barrier.shown(path),
-    pendingShown: (path) => barrier.pendingShown(path),
+    getShared: (path) => barrier.getShared(path),
+    pendingShared: (path) => barrier.pendingShared(path),
     list: (prefix, options) => barrier.list(prefix, options),
     paths: (prefix, options) => barrier.paths(prefix, options),
     history: (prefix, after, limit, isWanted) => barrier.history(prefix, after, limit, isWanted),
@@ -65,11 +65,11 @@ test('a request that does not end keeps nothing, and writes nothing behind the r
   assert.equal(world.store.paths('logical/').length, 0)
 })
 
-test('a tenure that ends waits for what was committed, and its storage takes no more', async (t) => {
+test('a view that is revoked waits for what was committed, and its storage takes no more', async (t) => {
   const { world } = await open(t)
-  const { storage, tenure } = new Storage(world.core.barrier).lend('logical/some/')
+  const { storage, viewScope } = new Storage(world.core.barrier).createView('logical/some/')
   const committed = storage.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
-  await tenure.end(() => new Error('this has been disabled'))
+  await viewScope.revoke(() => new Error('this has been disabled'))
   assert.deepEqual(world.store.paths('logical/some/'), ['logical/some/a'])
   await committed
   await assert.rejects(storage.commit({ puts: [], deletes: ['a'] }), /has been disabled/)

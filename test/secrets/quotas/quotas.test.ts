@@ -218,6 +218,26 @@ test('buckets are bounded, and the one that asked least gives way', () => {
   assert.equal(buckets.take('greedy', limit, 0).isAllowed, false, 'others gave way')
 })
 
+test('however long a caller was silent, it has no more requests at once than the rate', () => {
+  const limit: Limit = { capacity: 3, tokensPerMs: 3 / 1000, blockMs: 0 }
+  const buckets = new QuotaBuckets(10)
+  buckets.take('one', limit, 0)
+  const afterADay = Array.from({ length: 5 }, () => buckets.take('one', limit, 86_400_000).isAllowed)
+  assert.deepEqual(afterADay, [true, true, true, false, false])
+})
+
+test('a request over its quota is refused before its token is looked at: none of the uses of the token is taken', async (t) => {
+  const world = await opened(t)
+  const made = await world.ask('POST', 'auth/token/create', { num_uses: 2, policies: ['root'] }, OPERATOR)
+  const token = String(made.body.auth?.client_token)
+  await set(world, 'app', { path: 'secret/data/app', rate: 1, interval: '1h' })
+  const statusOf = async (options: AskOptions) => (await world.ask('GET', 'secret/data/app', undefined, options)).status
+  assert.equal(await statusOf({ token }), 200)
+  for (let at = 0; at < 3; at++) assert.equal(await statusOf({ token }), 429)
+  assert.equal(await statusOf({ token: 'of nobody' }), 429)
+  assert.equal(await statusOf({ token, remote: '10.0.0.77' }), 200, 'its second use')
+})
+
 test('what a flood leaves behind goes with those who come later', () => {
   const limit: Limit = { capacity: 2, tokensPerMs: 1, blockMs: 0 }
   const most = 5000

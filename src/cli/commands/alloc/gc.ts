@@ -13,7 +13,7 @@ export const command = defineCommand({
   operands: allocOperand,
   async run(values, [given = ''], io) {
     const target = agentOf(values, io)
-    const id = allocationId(given, values, target, io)
+    const id = await allocationId(given, values, target, io)
     await requestText(target, { path: `/v1/client/allocation/${id}/gc` })
     io.out(`Removed ${id}\n`)
     return 0

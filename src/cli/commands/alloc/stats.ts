@@ -23,7 +23,7 @@ export const command = defineCommand({
   operands: allocOperand,
   async run(values, [given = ''], io) {
     const target = agentOf(values, io)
-    const id = allocationId(given, values, target, io)
+    const id = await allocationId(given, values, target, io)
     const query = { task: values.task }
     const answer = await requestJson(target, { path: `/v1/client/allocation/${id}/stats`, query })
     if (values.json) {

@@ -34,14 +34,21 @@ export const command = defineCommand({
     '',
     'Run it again to add or remove members: what is there already stays as it is. A key that is on its host',
     'may be deleted here. An agent gets a new node ID, unless one is given: a host that has run alone keeps',
-    'the one that "outpost node status" shows. A name given as both is one process of both roles. When the',
-    'servers change, every cluster.hcl changes: copy it to its host and "systemctl reload outpost" there.',
+    'the one that "outpost node status" shows. A name given as both is one process of both roles.',
+    '',
+    'A region has one secrets core: the first -server has it, further ones get "secrets = false" and',
+    'forward requests for secrets to it. To move it, -remove its server and give another one as -server.',
+    '-core adds a second server with a core: for a new key of that server, or a DR secondary in the region.',
+    '',
+    'When the servers change, every cluster.hcl changes: copy it to its host and run "systemctl reload',
+    'outpost" there.',
     '',
     'Example: outpost cluster keys -out keys -nats tls://nats.example.com:4222 -server s1 -agent w1',
   ].join('\n'),
   options: {
     out: text({ placeholder: 'DIR', help: 'Directory of the keys, made when missing', fallback: undefined }),
-    server: texts('NAME', 'A server'),
+    server: texts('NAME', 'A server; the first one has the secrets core'),
+    core: texts('NAME', 'A server with a secrets core beside another one'),
     edge: texts('NAME', 'A server without the secrets core'),
     agent: texts('NAME[=NODE-ID]', 'An agent'),
     remove: texts('NAME', 'A member whose key is to open nothing any more'),
@@ -65,9 +72,11 @@ export const command = defineCommand({
       throw new UsageError('-region: letters, digits, "-" and "_" only')
     const wrong = values.nats.find((url) => !/^(?:nats|tls):\/\/[^@/\s"]+$/.test(url))
     if (wrong !== undefined) throw new UsageError('-nats: expected nats://host:port or tls://host:port')
-    const wanted = wantedOf({ servers: values.server, edges: values.edge, agents: values.agent }, before, values.remove)
+    const asked = { servers: values.server, cores: values.core, edges: values.edge, agents: values.agent }
+    const wanted = wantedOf(asked, before, values.remove)
+    const say = (line: string) => io.out(`${line}\n`)
     try {
-      change(directory, before, { wanted, removed: values.remove, nats: values.nats }, (line) => io.out(`${line}\n`))
+      change(directory, before, { wanted, removed: values.remove, nats: values.nats }, say)
     } catch (error) {
       if (error instanceof CommandError) throw error
       throw new CommandError(messageOf(error), 1, { cause: error })
@@ -78,26 +87,34 @@ export const command = defineCommand({
 
 interface Wanted {
   readonly server: boolean
+  /** A server without the secrets core. */
   readonly edge: boolean
   /** Undefined: none, or not yet known. */
   readonly nodeId: string | undefined
   readonly agent: boolean
 }
 
+interface Asked {
+  readonly servers: readonly string[]
+  readonly cores: readonly string[]
+  readonly edges: readonly string[]
+  readonly agents: readonly string[]
+}
+
 /** By name. Throws UsageError for what contradicts itself or what is there. */
-function wantedOf(
-  asked: { readonly servers: readonly string[]; readonly edges: readonly string[]; readonly agents: readonly string[] },
-  { members }: Members,
-  removed: readonly string[],
-): ReadonlyMap<string, Wanted> {
+function wantedOf(asked: Asked, { members }: Members, removed: readonly string[]): ReadonlyMap<string, Wanted> {
   const wanted = new Map<string, Wanted>()
-  for (const name of [...asked.servers, ...asked.edges]) {
-    const edge = asked.edges.includes(name)
-    const isKnownCore = members.some((member) => member.name === name && member.server && !member.edge)
-    if (edge && (asked.servers.includes(name) || isKnownCore)) {
+  const before = coresIn(members)
+  const kept = before.filter((name) => !removed.includes(name))
+  for (const name of asked.edges) {
+    if (asked.servers.includes(name) || asked.cores.includes(name) || before.includes(name)) {
       throw new UsageError(`${name} is a server with the secrets core: it cannot be -edge too`)
     }
-    wanted.set(checkedName(name), { server: true, edge, agent: false, nodeId: undefined })
+  }
+  const cores = new Set([...kept, ...asked.cores])
+  for (const name of [...asked.cores, ...asked.servers, ...asked.edges]) {
+    if (cores.size === 0 && !asked.edges.includes(name)) cores.add(name)
+    wanted.set(checkedName(name), { server: true, edge: !cores.has(name), agent: false, nodeId: undefined })
   }
   for (const given of asked.agents) {
     const [name = '', id] = given.split('=', 2)
@@ -124,6 +141,11 @@ function wantedOf(
     }
   }
   return wanted
+}
+
+/** Names of the servers with a secrets core. */
+function coresIn(members: readonly Member[]): string[] {
+  return members.filter(({ server, edge }) => server && edge !== true).map(({ name }) => name)
 }
 
 /** It becomes the name of a directory. */
@@ -156,7 +178,7 @@ function change(
     const folder = join(directory, name)
     mkdirSync(folder, { recursive: true, mode: 0o700 })
     const publicKey = known?.publicKey ?? publicKeyIn(join(folder, 'cluster.nk'))
-    // One that was an edge and is given as -server has the core from now on.
+    // A known server that is given as an agent only stays what it was.
     const edge = wanted.edge || (!wanted.server && known?.edge === true)
     const member: Member = {
       name,
@@ -174,6 +196,8 @@ function change(
   const after: Members = { region: before.region, nats, members: [...members.values()] }
   writeFragments(directory, after, fresh, say)
   writeMembers(directory, after)
+  const cores = coresIn(after.members)
+  if (cores.length > 1) say(`${cores.join(', ')} have a secrets core each: ${TWO_CORES}`)
   for (const name of asked.removed) {
     rmSync(join(directory, name, 'cluster.nk'), { force: true })
     say(`removed  ${name}`)
@@ -212,6 +236,9 @@ function writeFragments(
   if (keys.servers.length > 0)
     say(`the keys of the servers, for "nats {}" of every host:\n${keyLines(keys).join('\n')}`)
 }
+
+const TWO_CORES =
+  'right for a DR secondary and while a key is replaced, else set server { secrets = false } on all but one'
 
 function unitOf({ nodeId }: Member): string {
   return nodeId === undefined ? 'outpost-server' : 'outpost'

@@ -26,7 +26,7 @@ export const command = defineCommand({
   operands: { shown: 'ALLOC PATH', min: 2, max: 2, missing: 'which file? give the allocation and a path in it' },
   async run(values, [given = '', path = ''], io) {
     const target = agentOf(values, io)
-    const id = allocationId(given, values, target, io)
+    const id = await allocationId(given, values, target, io)
     const response = await openResponse(target, { path: `/v1/client/fs/cat/${id}`, query: { path } })
     await requireSuccess(response, target)
     if (values.o === undefined) await toStdout(response, target, io)

@@ -16,10 +16,10 @@ export const command = defineCommand({
     'directory for each task; it is listed when PATH is left out.',
   ].join('\n'),
   options: { H: flag('Sizes in KiB, MiB and so on'), json: jsonOption, ...allocOptions, ...agentOptions },
-  operands: { shown: 'ALLOC [PATH]', min: 1, max: 2, missing: 'which allocation? give its ID' },
+  operands: { shown: 'ALLOC [PATH]', min: 1, max: 2, missing: 'which allocation? give its ID or the beginning of it' },
   async run(values, [given = '', path = '/'], io) {
     const target = agentOf(values, io)
-    const id = allocationId(given, values, target, io)
+    const id = await allocationId(given, values, target, io)
     const files = await requestJson(target, { path: `/v1/client/fs/ls/${id}`, query: { path } })
     if (!Array.isArray(files)) throw new CommandError(`${target.url.origin} answered with no list, is it an agent?`)
     if (values.json) {

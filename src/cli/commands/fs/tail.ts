@@ -22,7 +22,7 @@ export const command = defineCommand({
       throw new UsageError('options -n and -c exclude each other, give one of them')
     }
     const target = agentOf(values, io)
-    const id = allocationId(given, values, target, io)
+    const id = await allocationId(given, values, target, io)
     const session = new FollowSession({
       target,
       io,

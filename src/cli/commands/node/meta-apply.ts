@@ -1,7 +1,8 @@
 /** `outpost node meta apply`. */
-import { agentOf, agentOptions, nodeIdOption, printJson } from '../../client/agent-access.ts'
+import { agentOf, agentOptions, printJson } from '../../client/agent-access.ts'
 import { defineCommand } from '../../framework/command-shape.ts'
 import { requestJson } from '../../client/http-client.ts'
+import { nodeIdOption, nodeQuery } from '../../client/node-argument.ts'
 import { flag, texts, UsageError } from '../../framework/options.ts'
 
 export const command = defineCommand({
@@ -24,7 +25,7 @@ export const command = defineCommand({
   async run(values, operands, io) {
     const meta = changesOf(operands, values.unset)
     const target = agentOf(values, io)
-    const query = { node_id: values['node-id'] }
+    const query = await nodeQuery(target, values, io)
     const answer = await requestJson(target, {
       method: 'POST',
       path: '/v1/client/metadata',

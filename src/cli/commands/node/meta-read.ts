@@ -1,8 +1,9 @@
 /** `outpost node meta read`. */
-import { agentOf, agentOptions, jsonOption, nodeIdOption, printJson } from '../../client/agent-access.ts'
+import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-access.ts'
 import { fieldsOf } from '../../output/answer.ts'
 import { defineCommand } from '../../framework/command-shape.ts'
 import { requestJson } from '../../client/http-client.ts'
+import { nodeIdOption, nodeQuery } from '../../client/node-argument.ts'
 import { formatPairs } from '../../output/table.ts'
 import { shownName } from '../../framework/shown.ts'
 import { fitted, terminalOf } from '../../output/terminal.ts'
@@ -22,8 +23,9 @@ export const command = defineCommand({
   ].join('\n'),
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },
   async run(values, _operands, io) {
-    const query = { node_id: values['node-id'] }
-    const answer = await requestJson(agentOf(values, io), { path: '/v1/client/metadata', query })
+    const target = agentOf(values, io)
+    const query = await nodeQuery(target, values, io)
+    const answer = await requestJson(target, { path: '/v1/client/metadata', query })
     if (values.json) printJson(answer, io)
     else io.out(fitted(metadataText(answer), terminalOf(1, io.env)))
     return 0

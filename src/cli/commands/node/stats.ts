@@ -1,8 +1,9 @@
 /** `outpost node stats`. */
-import { agentOf, agentOptions, jsonOption, nodeIdOption, printJson } from '../../client/agent-access.ts'
+import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-access.ts'
 import { type Answer, fieldsOf } from '../../output/answer.ts'
 import { defineCommand } from '../../framework/command-shape.ts'
 import { requestJson } from '../../client/http-client.ts'
+import { nodeIdOption, nodeQuery } from '../../client/node-argument.ts'
 import { humanBytes, humanSeconds } from '../../output/quantities.ts'
 import { formatPairs, formatTable } from '../../output/table.ts'
 import { shownName } from '../../framework/shown.ts'
@@ -20,8 +21,9 @@ export const command = defineCommand({
   details: 'As last sampled by the agent, which does so every second while somebody asks.',
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },
   async run(values, _operands, io) {
-    const query = { node_id: values['node-id'] }
-    const answer = await requestJson(agentOf(values, io), { path: '/v1/client/stats', query })
+    const target = agentOf(values, io)
+    const query = await nodeQuery(target, values, io)
+    const answer = await requestJson(target, { path: '/v1/client/stats', query })
     if (values.json) printJson(answer, io)
     else io.out(statsText(fieldsOf(answer), terminalOf(1, io.env, values['no-color'])))
     return 0

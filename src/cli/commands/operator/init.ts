@@ -27,6 +27,9 @@ export const command = defineCommand({
     'Give each share to another person. With -pgp-keys each comes encrypted for its holder.',
     'A core that its machine opens by itself gives recovery shares instead.',
     '',
+    'A region has one secrets core. Where another server has it, set server { secrets = false } here',
+    'instead. -force creates a second core, as a DR secondary in the region of its primary needs.',
+    '',
     'With -status: exit code 0 when it is initialised, 2 when it is not.',
     '',
     'Example: outpost operator init -key-shares=5 -key-threshold=3',
@@ -45,6 +48,7 @@ export const command = defineCommand({
     'recovery-shares': count('The same for a core that its machine opens', SHARES),
     'recovery-threshold': count('How many of those it takes', THRESHOLD),
     'recovery-pgp-keys': text({ placeholder: 'FILE,...', help: 'A PGP key for each of those', fallback: undefined }),
+    force: flag('Also where another server of the region has a core'),
     status: flag('Only say whether it is initialised'),
     ...formatOption,
     ...coreOptions,
@@ -72,7 +76,8 @@ export const command = defineCommand({
       throw new UsageError(`this core's seal is ${seal.text('type')}, ${meant}`)
     }
     const meant = bodyOf(isOwn ? recovery : split, isOwn ? 'recovery' : 'secret')
-    const body = { ...meant, ...(tokenKey === undefined ? {} : { root_token_pgp_key: pgpKey(tokenKey) }) }
+    const forced = values.force ? { force: true } : {}
+    const body = { ...meant, ...forced, ...(tokenKey === undefined ? {} : { root_token_pgp_key: pgpKey(tokenKey) }) }
     const { fields } = await requireCore(core, { method: 'PUT', path: 'sys/init', body })
     const numbers = { isOwn, shares: amount(body, 'shares'), threshold: amount(body, 'threshold') }
     printAs(format, machineForm(fields, numbers), io, () => peopleForm(fields, numbers))

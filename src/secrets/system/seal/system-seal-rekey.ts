@@ -4,7 +4,7 @@
  * without a token where the configuration says so.
  */
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/seal-rekey.ts'
+import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/rekey.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../../engines/framework/engine.ts'
 import { boolean, type EngineFields, integer, text, textList } from '../../../engines/framework/fields.ts'

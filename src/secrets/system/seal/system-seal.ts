@@ -1,8 +1,8 @@
 /** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
 import type { Put } from '../../../storage/barrier/storage.ts'
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import type { InitialSplit } from '../../../storage/seal/seal-init.ts'
-import { StaticKeyFault } from '../../../storage/seal/seal-static.ts'
+import type { InitialSplit } from '../../../storage/seal/initial-shares.ts'
+import { StaticKeyFault } from '../../../storage/seal/static-key.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
 import { boolean, type EngineField, integer, text, textList } from '../../../engines/framework/fields.ts'
@@ -15,7 +15,7 @@ import { sealLog } from './seal-log.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger'> {
+export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
   readonly barrier: Pick<Barrier, 'isSealed'>
   /** What a fresh core begins with. */
   beginning(): { readonly puts: readonly Put[]; readonly rootToken: string }
@@ -116,11 +116,15 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
       recovery_pgp_keys: textList('PGP keys of their holders'),
       root_token_pgp_key: text('PGP key, in base64, of who gets the root token', { fallback: '' }),
       stored_shares: number('Not used'),
+      force: boolean('Also where another server of the region has a secrets core', { fallback: false }),
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
     async update(input, call) {
       const keys = [...(input.pgp_keys ?? []), ...(input.recovery_pgp_keys ?? []), input.root_token_pgp_key]
-      if (!seal.status.initialised) pgpRate.check(keys, call)
+      if (!seal.status.initialised) {
+        pgpRate.check(keys, call)
+        if (!input.force) await core.options.requireNoOtherCore?.()
+      }
       const request = {
         unseal: splitOf(input.secret_shares, input.secret_threshold, input.pgp_keys),
         recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
@@ -141,7 +145,7 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
 /** After an initialisation: whatever keeps it from opening, the answer with the keys goes out. */
 async function openOwn(core: SealParts): Promise<void> {
   try {
-    if (await core.options.seal.openUnattended()) await core.activateOrSeal()
+    if (await core.options.seal.autoUnseal()) await core.activateOrSeal()
   } catch (error) {
     core.options.logger.error('the secrets core was initialised and does not open', { error: messageOf(error) })
   }

@@ -104,6 +104,38 @@ test('every member learns which keys are servers, and which of them have the sec
   assert.ok(!readFileSync(file, 'utf8').includes(s1))
 })
 
+test('the first server has the secrets core, and further ones forward to it', async (t) => {
+  const directory = temporaryDirectory(t)
+  writeFileSync(join(directory, 'base.hcl'), 'data_dir = "/d"\n')
+  const hasCore = (name: string) =>
+    loadConfig({ paths: [join(directory, 'base.hcl'), join(directory, name, 'cluster.hcl')] }).config.server.secrets
+  const cores = (...names: readonly string[]) => names.map(hasCore)
+  const nats = ['-nats', 'nats://127.0.0.1:4222']
+  const { out } = await keys('-out', directory, ...nats, '-server', 's1', '-server', 's2', '-agent', 'w1')
+  assert.match(out, /^made {5}s1: server\nmade {5}s2: server without secrets\n/)
+  assert.deepEqual(cores('s1', 's2'), [true, false])
+  // Later, again, and as one process with an agent.
+  await keys('-out', directory, '-server', 's3', '-server', 's2', '-server', 'w1')
+  assert.deepEqual(cores('s1', 's2', 's3', 'w1'), [true, false, false, false])
+  const users = readFileSync(join(directory, 'users.conf'), 'utf8')
+  const allowed = users.split('\n').filter((line) => line.includes('subscribe:') && line.includes('.core.'))
+  assert.equal(allowed.length, 1, 'NATS lets one server hear calls for the core')
+
+  const { out: second } = await keys('-out', directory, '-core', 's4')
+  assert.match(second, /^made {5}s4: server\n/)
+  assert.match(second, /^s1, s4 have a secrets core each: /m)
+  assert.deepEqual(cores('s1', 's2', 's4'), [true, false, true])
+  assert.equal((await keys('-out', directory, '-core', 's5', '-edge', 's5')).code, 2)
+  // Moved: no server has it, so the one that is given next gets it.
+  await keys('-out', directory, '-remove', 's1', '-remove', 's4')
+  const { out: moved } = await keys('-out', directory, '-server', 's2')
+  assert.match(moved, /^made {5}s2: server\n/)
+  assert.ok(!moved.includes('a secrets core each'))
+  assert.deepEqual(cores('s2', 's3'), [true, false])
+  await keys('-out', directory, '-remove', 's2', '-server', 's3')
+  assert.deepEqual(cores('s3', 'w1'), [true, false])
+})
+
 test('again: what is there stays, what is new is added, what is removed is gone', async (t) => {
   const directory = temporaryDirectory(t)
   await keys('-out', directory, '-server', 's1', '-agent', 'w1')

@@ -3,6 +3,7 @@ import { type Answer, fieldsOf } from '../../../output/answer.ts'
 import { CommandError, type CommandIo } from '../../../framework/command-shape.ts'
 import { askCore, type CoreAccess, requireCore } from '../../../core/core-access.ts'
 import { isJsonObject } from '../../../output/exact-json.ts'
+import { shownName } from '../../../framework/shown.ts'
 
 export const DR = 'sys/replication/dr'
 export const GENERATION = `${DR}/secondary/generate-operation-token`
@@ -14,12 +15,26 @@ export async function drStatus(core: CoreAccess): Promise<{ readonly body: unkno
   return { body, fields: fieldsOf(body) }
 }
 
-/** Sends what changes something, and shows what the server says of it. */
+/** Sends a change, prints warnings to stderr and success to stdout. Throws CommandError. */
 export async function change(core: CoreAccess, path: string, body: object, done: string, io: CommandIo): Promise<void> {
-  const answer = await askCore(core, { method: 'PUT', path: `${DR}/${path}`, body })
-  const warnings = answer?.fields.value('warnings')
-  for (const warning of Array.isArray(warnings) ? warnings : []) io.err(`${String(warning)}\n`)
+  await requestChange(core, path, body, io)
   io.out(`Success! ${done}\n`)
+}
+
+/** The same without a success, which the caller confirms first. */
+export async function requestChange(core: CoreAccess, path: string, body: object, io: CommandIo): Promise<void> {
+  const answer = await askCore(core, { method: 'PUT', path: `${DR}/${path}`, body })
+  if (answer) printWarningLines(answer.fields, io)
+}
+
+/** Of an answer or of the status. */
+export function warningsOf(fields: Answer): readonly string[] {
+  const warnings = fields.value('warnings')
+  return Array.isArray(warnings) ? warnings.map(String) : []
+}
+
+export function printWarningLines(fields: Answer, io: CommandIo): void {
+  for (const warning of warningsOf(fields)) io.err(`${shownName(warning)}\n`)
 }
 
 /** Rows of the other side: the secondaries of a primary, the primary of a secondary. */

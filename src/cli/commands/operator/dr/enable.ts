@@ -1,11 +1,13 @@
-/** `outpost operator dr enable`, `token`, `demote` and `disable`: a primary, activation tokens for its secondaries, and the way back. */
+/** `outpost operator dr enable`, `token`, `demote` and `disable`: a primary, activation tokens for its secondaries, and their end. */
 import { CommandError, defineCommand } from '../../../framework/command-shape.ts'
-import { flag, text } from '../../../framework/options.ts'
+import { text } from '../../../framework/options.ts'
 import { coreOf, coreOptions, requireCore } from '../../../core/core-access.ts'
 import { fieldsOf } from '../../../output/answer.ts'
 import { confirm, confirmOptions } from '../../../core/confirmation.ts'
 import { typedSecret } from '../../../input/typed-secret.ts'
-import { change, DR } from './dr-access.ts'
+import { change, DR, printWarningLines } from './dr-access.ts'
+import { activationOptions, join } from './join.ts'
+import { OPERANDS_MAX, secretOperand } from './secret-sources.ts'
 
 const clusterAddr = {
   'primary-cluster-addr': text({
@@ -17,46 +19,31 @@ const clusterAddr = {
 
 export const command = defineCommand({
   name: 'operator dr enable',
-  summary: 'Make this cluster a DR primary or, with an activation token, the secondary of one',
+  summary: 'Make this cluster a DR primary',
   details: [
-    'Without a token the cluster becomes a primary. With one, a secondary: everything that it has',
-    'gives way to what the primary has, after the primary was reached and has agreed. The key shares',
-    'are those of the primary from then on.',
+    'With an activation token on standard input or in a file the cluster becomes a secondary, as with',
+    '"outpost operator dr join". On a terminal it asks for confirmation.',
     '',
-    'Example: outpost operator dr enable                    on the primary',
-    '         outpost operator dr token b | outpost operator dr enable -     the secondary b',
+    'Example: outpost operator dr enable',
+    '         outpost operator dr token b         prints a token for "outpost operator dr join" on b',
   ].join('\n'),
   options: {
     ...clusterAddr,
-    'primary-api-addr': text({
-      placeholder: 'URL',
-      help: "The primary's API, where it is another one than the token names",
-      fallback: '',
-    }),
-    'ca-file': text({
-      placeholder: 'FILE',
-      help: "A file on the server: the authorities of the primary's API",
-      fallback: '',
-    }),
-    insecure: flag('Unwrap the token over plain HTTP to another host'),
+    ...activationOptions,
     ...confirmOptions,
     ...coreOptions,
   },
-  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1, missing: '' },
-  async run(values, [given], io) {
+  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX, missing: '' },
+  async run(values, operands, io) {
+    const source = secretOperand(operands, 'an activation token')
     const core = coreOf(values, io)
-    if (given === undefined) {
-      const body = { primary_cluster_addr: values['primary-cluster-addr'] }
-      await confirm(core, 'make this cluster a DR primary', values.yes, io)
-      await change(core, 'primary/enable', body, 'This cluster is a DR primary. Next: outpost operator dr token ID', io)
+    if (source !== undefined) {
+      await join(core, { ...values, token: source, shares: undefined }, io)
       return 0
     }
-    const token = await typedSecret(given, { what: 'an activation token', prompt: 'Activation token: ' }, io)
-    await confirm(core, 'make this cluster a DR secondary and delete all its secrets and tokens', values.yes, io)
-    const { insecure, 'ca-file': caFile, 'primary-api-addr': apiAddress } = values
-    const body = { token, primary_api_addr: apiAddress, ca_file: caFile, insecure }
-    const next = 'Next: outpost operator unseal, with the key shares of the primary'
-    await change(core, 'secondary/enable', body, `This cluster becomes a DR secondary. ${next}`, io)
+    const body = { primary_cluster_addr: values['primary-cluster-addr'] }
+    await confirm(core, 'make this cluster a DR primary', values.yes, io)
+    await change(core, 'primary/enable', body, 'This cluster is a DR primary. Next: outpost operator dr token ID', io)
     return 0
   },
 })
@@ -81,6 +68,7 @@ export const token = defineCommand({
     const { fields } = await requireCore(coreOf(values, io), { method: 'PUT', path, body })
     const wrapped = fieldsOf(fields.value('wrap_info')).text('token')
     const activation = wrapped || fieldsOf(fields.value('data')).text('token')
+    printWarningLines(fields, io)
     if (activation === '') throw new CommandError('the server returned no activation token')
     io.out(`${activation}\n`)
     return 0
@@ -89,10 +77,12 @@ export const token = defineCommand({
 
 export const demote = defineCommand({
   name: 'operator dr demote',
-  summary: 'Make this DR primary a secondary, which connects to no primary before update-primary',
-  details:
-    'It serves no secrets afterwards. Its data is kept, and it joins another primary of the set without\n' +
-    'a full copy. On a terminal it asks for confirmation.',
+  summary: 'Make this DR primary a secondary',
+  details: [
+    'It serves no secrets afterwards and follows no primary yet. Its data is kept, and it joins another',
+    'primary of the set without a full copy ("outpost operator dr join"). For a planned change of roles',
+    'use "outpost operator dr switch". On a terminal it asks for confirmation.',
+  ].join('\n'),
   options: { ...confirmOptions, ...coreOptions },
   async run(values, _operands, io) {
     const core = coreOf(values, io)

@@ -10,8 +10,10 @@ import { briefly, type CoreAccess, coreOf, coreOptions, requireCore } from '../.
 import { isAnswered } from '../../../core/confirmation.ts'
 import { shownName } from '../../../framework/shown.ts'
 import { drStatus, otherSide, requireSecondary } from './dr-access.ts'
-import { operationToken, removeOperationToken } from './operation-token.ts'
-import { promote, promoteOptions } from './promote.ts'
+import { KeyShares, operationToken, removeOperationToken } from './operation-token.ts'
+import { promoteOnce, promoteOptions } from './promote.ts'
+import { roundedDuration } from './rounded.ts'
+import { type Say, sayer } from './steps.ts'
 import { messageOf } from '../../../../platform/errors.ts'
 import { agentTarget } from '../../../client/agent-target.ts'
 
@@ -46,25 +48,18 @@ export const command = defineCommand({
     const core = coreOf(values, io)
     const say = sayer(io)
     await look(core, values.force, say)
-    const token = await operationToken(core, given, io)
+    const token = await operationToken(core, new KeyShares(given, io))
     say('An operation token was made from key shares of the primary')
     if (!values.yes && !(await isConfirmed(io))) {
       await removeOperationToken(core, token)
       throw new CommandError('not promoted: the operation token is removed, and nothing has changed')
     }
     const beganAtMs = performance.now()
-    await promoted(core, token, values, io)
+    await promoteOnce(core, token, values, io)
     await lookBehind(core, performance.now() - beganAtMs, say)
     return 0
   },
 })
-
-type Say = (found: string) => void
-
-function sayer(io: CommandIo): Say {
-  let step = 0
-  return (found) => io.err(`${++step}. ${found}\n`)
-}
 
 /** Throws CommandError where a promotion would be refused, or nothing could be made for it. */
 async function look(core: CoreAccess, isForced: boolean, say: Say): Promise<void> {
@@ -99,7 +94,7 @@ function missing(fields: Answer): string {
   const [entries, seconds] = [fields.value('lag_entries'), fields.value('lag_seconds')]
   if (typeof entries !== 'number') return 'it has not heard since its start how far that is'
   if (entries > 0) return `${entries} changes behind what that was last heard to have`
-  const silent = typeof seconds === 'number' && seconds > 0 ? `, as of ${Math.round(seconds)} s ago` : ''
+  const silent = typeof seconds === 'number' && seconds > 0 ? `, as of ${roundedDuration(seconds * 1000)} ago` : ''
   const sync = fields.text('sync') === 'on' ? '; commits waited for this secondary' : ''
   return `with everything that was heard of${silent}${sync}`
 }
@@ -107,7 +102,7 @@ function missing(fields: Answer): string {
 /** Whether callers may still reach the primary; asked without a token. */
 async function primaryFound(api: string, fields: Answer): Promise<string> {
   if (fields.text('state') === 'stream-wals') {
-    const planned = 'for a planned change "outpost operator dr demote" there comes first, and nothing is lost'
+    const planned = 'for a planned change use "outpost operator dr switch", which loses nothing'
     return `The primary ${shownName(api)} is alive, and will be told to take no more writes: ${planned}`
   }
   if (api === '') return 'The address of the primary is not known: make sure that no caller reaches it'
@@ -124,22 +119,6 @@ async function primaryFound(api: string, fields: Answer): Promise<string> {
 async function isConfirmed(io: CommandIo): Promise<boolean> {
   io.err('The promotion cannot be undone: the primary is replaced, and what only it has is kept in a file there.\n')
   return isAnswered(WORD, io)
-}
-
-/** Throws CommandError; the token is removed where the promotion was refused. */
-async function promoted(
-  core: CoreAccess,
-  token: string,
-  values: Parameters<typeof promote>[2],
-  io: CommandIo,
-): Promise<void> {
-  try {
-    await promote(core, token, values, io)
-  } catch (error) {
-    // The caller gets the error of the promotion; a token that stays is dead once a newer one is made.
-    await removeOperationToken(core, token).catch(() => undefined)
-    throw error
-  }
 }
 
 async function lookBehind(core: CoreAccess, ms: number, say: Say): Promise<void> {
@@ -159,7 +138,7 @@ async function lookBehind(core: CoreAccess, ms: number, say: Say): Promise<void>
   )
   say(
     'Next: move callers to it. When the old primary is back: "outpost operator dr demote" there, then\n' +
-      '   "outpost operator dr token" here and secondary/update-primary there; issue new tokens to other secondaries',
+      '   "outpost operator dr token" here and "outpost operator dr join" there; other secondaries join with new tokens',
   )
 }
 

@@ -7,8 +7,34 @@ import { DR, GENERATION } from './dr-access.ts'
 
 const SIGNS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
-/** Made of shares that are typed, or come on standard input. It ends the attempt when it cannot be finished. */
-export async function operationToken(core: CoreAccess, given: string | undefined, io: CommandIo): Promise<string> {
+/** Key shares of the primary, read when the first of them is needed and kept for a second token. */
+export class KeyShares {
+  readonly #given: string | undefined
+  readonly #io: CommandIo
+  #shares: readonly string[] = []
+
+  /** `given`: a share, `@FILE` or `-`; undefined where they are typed. */
+  constructor(given: string | undefined, io: CommandIo) {
+    this.#given = given
+    this.#io = io
+  }
+
+  /** The first is 1. Throws CommandError where there are fewer than `required`. */
+  async take(at: number, required: number): Promise<string> {
+    if (this.#shares.length < at && (at === 1 || this.#given === undefined)) {
+      const prompt = `Key share ${at} of ${required} (will be hidden): `
+      this.#shares = [...this.#shares, ...(await typedSecrets(this.#given, { what: 'a key share', prompt }, this.#io))]
+    }
+    const share = this.#shares[at - 1]
+    if (share !== undefined) return share
+    throw new CommandError(
+      `${required} key shares are needed, ${at - 1} came: the attempt was ended, nothing has changed`,
+    )
+  }
+}
+
+/** Makes an operation token. It ends the attempt when it cannot be finished. Throws CommandError. */
+export async function operationToken(core: CoreAccess, shares: KeyShares): Promise<string> {
   const attempt = { path: `${GENERATION}/attempt` }
   const { fields: idle } = await requireCore(core, attempt)
   const otp = Array.from({ length: idle.number('otp_length') }, () => SIGNS.charAt(randomInt(SIGNS.length))).join('')
@@ -16,7 +42,7 @@ export async function operationToken(core: CoreAccess, given: string | undefined
   const [nonce, required] = [fields.text('nonce'), fields.number('required')]
   let encoded = ''
   try {
-    encoded = await gathered(core, { given, nonce, required }, io)
+    encoded = await gathered(core, { shares, nonce, required })
   } finally {
     if (encoded === '') await askCore(core, { ...attempt, method: 'DELETE', query: { nonce } }).catch(() => undefined)
   }
@@ -26,25 +52,16 @@ export async function operationToken(core: CoreAccess, given: string | undefined
 }
 
 interface Gathering {
-  readonly given: string | undefined
+  readonly shares: KeyShares
   readonly nonce: string
   readonly required: number
 }
 
-async function gathered(core: CoreAccess, { given, nonce, required }: Gathering, io: CommandIo): Promise<string> {
-  let shares: readonly string[] = []
+async function gathered(core: CoreAccess, { shares, nonce, required }: Gathering): Promise<string> {
   for (let at = 1; at <= required; at++) {
-    const prompt = `Key share ${at} of ${required} (will be hidden): `
-    if (shares.length === 0) shares = await typedSecrets(given, { what: 'a key share', prompt }, io)
-    const [key, ...rest] = shares
-    shares = rest
+    const key = await shares.take(at, required)
     const answer = await requireCore(core, { method: 'PUT', path: `${GENERATION}/update`, body: { key, nonce } })
     if (answer.fields.boolean('complete')) return answer.fields.text('encoded_token')
-    if (shares.length === 0 && given !== undefined && at < required) {
-      throw new CommandError(
-        `${required} key shares are needed, ${at} came: the attempt was ended, nothing has changed`,
-      )
-    }
   }
   throw new CommandError(`the key shares made no token: see ${DR}/status`)
 }

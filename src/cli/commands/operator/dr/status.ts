@@ -4,12 +4,18 @@ import { defineCommand } from '../../../framework/command-shape.ts'
 import { coreOf, coreOptions } from '../../../core/core-access.ts'
 import { formatOf, formatOption, pairsTable, printAs } from '../../../core/secret-output.ts'
 import { shownName } from '../../../framework/shown.ts'
-import { drStatus, otherSide } from './dr-access.ts'
+import { drStatus, otherSide, warningsOf } from './dr-access.ts'
+import { roundedDuration, roundedSkew } from './rounded.ts'
 
 export const command = defineCommand({
   name: 'operator dr status',
   summary: 'Show how this cluster takes part in replication, and how far behind the secondaries are',
-  details: 'It needs no token.\n\nExample: outpost operator dr status -format json',
+  details: [
+    'It needs no token. Clock skew is the clock of the other server minus the clock of this one. Times are',
+    'rounded; -json prints the exact values.',
+    '',
+    'Example: outpost operator dr status -json',
+  ].join('\n'),
   options: { ...formatOption, ...coreOptions },
   async run(values, _operands, io) {
     const { body, fields } = await drStatus(coreOf(values, io))
@@ -32,7 +38,7 @@ function rowsOf(fields: Answer): (readonly [string, string])[] {
     ...row('Epoch', 'epoch'),
     ...row('Position', 'position'),
     ...row('Lag (entries)', 'lag_entries'),
-    ...row('Lag (seconds)', 'lag_seconds'),
+    ...lagRow(fields),
     ...row('Sync', 'sync'),
     ...row('Merkle Root', 'merkle_root'),
     ...row('Conflict Report', 'conflict_report'),
@@ -41,7 +47,13 @@ function rowsOf(fields: Answer): (readonly [string, string])[] {
     ...row('Fenced By', 'fenced_by'),
     ...row('Replaced By', 'replaced_by'),
     ...otherSide(fields).map(sideRow),
+    ...warningsOf(fields).map((warning) => ['Warning', shownName(warning)] as const),
   ]
+}
+
+function lagRow(fields: Answer): (readonly [string, string])[] {
+  const seconds = fields.value('lag_seconds')
+  return typeof seconds === 'number' ? [['Lag (time)', roundedDuration(seconds * 1000)]] : []
 }
 
 function sideRow(row: Answer): readonly [string, string] {
@@ -50,7 +62,8 @@ function sideRow(row: Answer): readonly [string, string] {
   const where = row.text('api_address')
   const state = row.text('connection_status')
   const isConnected = state === 'connected'
-  const away = [`${row.number('disconnected_seconds')} s`, row.text('disconnect_reason')].filter((text) => text !== '')
+  const absence = roundedDuration(row.number('disconnected_seconds') * 1000)
+  const away = [absence, row.text('disconnect_reason')].filter((text) => text !== '')
   const since = id === '' || isConnected ? '' : ` for ${away.join(': ')}`
   const marks = [
     ...(id === '' && row.boolean('sealed') ? [', sealed'] : []),
@@ -59,6 +72,14 @@ function sideRow(row: Answer): readonly [string, string] {
   ].join('')
   return [
     id === '' ? 'Primary' : `Secondary ${shownName(id)}`,
-    `${shownName(where)} ${state}${shownName(since)}${lag}${marks}`.trim(),
+    `${shownName(where)} ${state}${shownName(since)}${lag}${heartbeat(row)}${marks}`.trim(),
   ]
+}
+
+/** The server measures the age: the clock of this machine may differ from its clock. */
+function heartbeat(row: Answer): string {
+  if (row.text('last_heartbeat') === '') return ''
+  const ageMs = Number(row.text('replication_primary_canary_age_ms'))
+  const skewMs = Number(row.text('clock_skew_ms'))
+  return `, last heartbeat ${roundedDuration(ageMs)} ago, clock skew ${roundedSkew(skewMs)}`
 }

@@ -1,4 +1,13 @@
 /** Steps of a walk, a line each: when it began, what it took, what it found. */
+import type { CommandIo } from '../../../framework/command-shape.ts'
+
+/** Prints a numbered line about a step. */
+export type Say = (found: string) => void
+
+export function sayer(io: CommandIo): Say {
+  let step = 0
+  return (found) => io.err(`${++step}. ${found}\n`)
+}
 
 export class Steps {
   readonly #print: (line: string) => void

@@ -1,0 +1,108 @@
+/** How nodes, allocations and jobs of an agent's or server's answers are shown. */
+import { type Answer, fieldsOf } from '../output/answer.ts'
+import { shortIdsOf } from './id-prefix.ts'
+import { humanAge } from '../output/quantities.ts'
+import { shownName } from '../framework/shown.ts'
+import { formatPairs, formatTable } from '../output/table.ts'
+
+const NANOSECONDS_PER_MS = 1e6
+
+/** `3d4h ago`; a dash for a time that is not known. */
+export function ageOf(nanoseconds: number, nowMs = Date.now()): string {
+  return nanoseconds > 0 ? humanAge(nanoseconds / NANOSECONDS_PER_MS, nowMs) : '-'
+}
+
+/** Newest first, each with its node and job. */
+export function allocationsTable(allocations: readonly Answer[], isVerbose: boolean): string {
+  const nowMs = Date.now()
+  const idOf = isVerbose ? (id: string) => id : shortIdsOf(allocations.map((allocation) => allocation.text('ID')))
+  const newest = allocations.toSorted((a, b) => b.number('CreateTime') - a.number('CreateTime'))
+  const rows = newest.map((allocation) => [
+    shownName(idOf(allocation.text('ID'))),
+    nodeOf(allocation),
+    shownName(allocation.text('JobID')),
+    shownName(allocation.text('Namespace')),
+    shownName(allocation.names('TaskStates').sort().join(',')) || '-',
+    shownName(allocation.text('DesiredStatus')),
+    shownName(allocation.text('ClientStatus')),
+    ageOf(allocation.number('CreateTime'), nowMs),
+  ])
+  return formatTable(['ID', 'Node', 'Job', 'Namespace', 'Tasks', 'Desired', 'Status', 'Created'], rows)
+}
+
+/** The name, or the ID of a node without one. */
+function nodeOf(allocation: Answer): string {
+  return shownName(allocation.text('NodeName') || allocation.text('NodeID')) || '-'
+}
+
+/** `node`: the record of its node; undefined when the token does not permit it. */
+export function allocationText(allocation: Answer, node: Answer | undefined): string {
+  const head = formatPairs(
+    (
+      [
+        ['ID', allocation.text('ID')],
+        ['Name', allocation.text('Name')],
+        ['Namespace', allocation.text('Namespace')],
+        ['Job ID', allocation.text('JobID')],
+        ['Task Group', allocation.text('TaskGroup')],
+        ['Node ID', allocation.text('NodeID')],
+        ['Node Name', allocation.text('NodeName')],
+        ...(node ? [['Node Status', statusOf(node)] as const] : []),
+        ['Desired Status', allocation.text('DesiredStatus')],
+        ['Client Status', allocation.text('ClientStatus')],
+        ['Created', ageOf(allocation.number('CreateTime'))],
+        ['Modified', ageOf(allocation.number('ModifyTime'))],
+      ] as const
+    ).map(([key, value]) => [key, shownName(value)] as const),
+  )
+  const states = allocation.under('TaskStates')
+  const rows = allocation
+    .names('TaskStates')
+    .sort()
+    .map((name) => taskCells(name, states.under(name)))
+  const columns = ['Task', 'State', 'Failed', 'Started At', 'Finished At']
+  return rows.length === 0 ? head : `${head}\n${formatTable(columns, rows)}`
+}
+
+function taskCells(name: string, state: Answer): string[] {
+  return [
+    shownName(name),
+    shownName(state.text('State')),
+    state.boolean('Failed') ? 'yes' : 'no',
+    shownName(state.text('StartedAt')) || '-',
+    shownName(state.text('FinishedAt')) || '-',
+  ]
+}
+
+/** `down since 2026-11-21T10:00:00Z (3m2s ago): Node heartbeat missed`; `ready`. */
+export function statusOf(node: Answer): string {
+  const status = node.text('Status')
+  if (status === 'ready') return status
+  const since = sinceOf(node)
+  const reason = node.text('StatusDescription')
+  return `${status}${since === '' ? '' : ` since ${since}`}${reason === '' ? '' : `: ${reason}`}`
+}
+
+/** Since when the node has its status; empty when the server does not report it. */
+export function sinceOf(node: Answer): string {
+  const atMs = node.number('StatusUpdatedAt') * 1000
+  if (atMs <= 0) return ''
+  return `${new Date(atMs).toISOString().replace('.000Z', 'Z')} (${humanAge(atMs, Date.now())})`
+}
+
+export function nodesTable(records: readonly unknown[], isVerbose: boolean): string {
+  const nodes = records.map(fieldsOf)
+  const idOf = isVerbose ? (id: string) => id : shortIdsOf(nodes.map((node) => node.text('ID')))
+  const rows = nodes
+    .toSorted((a, b) => (a.text('Name') < b.text('Name') ? -1 : 1))
+    .map((node) => [
+      shownName(idOf(node.text('ID'))),
+      shownName(node.text('Name')),
+      shownName(node.text('Status')),
+      (node.text('Status') === 'ready' ? '' : sinceOf(node)) || '-',
+      shownName(node.text('Address')) || '-',
+      shownName(node.text('Datacenter')) || '-',
+      shownName(node.text('Version')) || '-',
+    ])
+  return formatTable(['ID', 'Name', 'Status', 'Not Ready Since', 'Address', 'Datacenter', 'Version'], rows)
+}

@@ -1,0 +1,53 @@
+/** The state that a node announces: identity, resources, metadata, allocations. */
+import { type NodeState, TASKS_MAX } from '../cluster/roster/description.ts'
+import type { Config } from '../config/load.ts'
+import type { Host } from '../host/host.ts'
+
+/** `url`: the HTTP address of the process. */
+export function nodeStateOf(
+  host: Host,
+  { config, version }: { readonly config: Config; readonly version: string },
+  url: string,
+): NodeState {
+  const described = host.describe()
+  const { host: address, protocol } = new URL(url)
+  return {
+    node: {
+      id: host.nodeId,
+      name: config.name,
+      datacenter: config.datacenter,
+      nodeClass: config.client.nodeClass,
+      nodePool: config.client.nodePool,
+      version,
+      httpAddress: config.advertise.http ?? address,
+      tls: protocol === 'https:',
+      attributes: { ...described.attributes },
+      meta: { ...described.meta },
+      resources: {
+        cpuMhz: described.cpuMhz,
+        cores: described.cores,
+        memoryBytes: described.memoryBytes,
+        diskBytes: described.diskBytes,
+      },
+    },
+    allocations: described.allocations.map((allocation) => ({
+      id: allocation.id,
+      name: allocation.name,
+      namespace: allocation.namespace,
+      jobId: allocation.jobId,
+      taskGroup: allocation.taskGroup,
+      desiredStatus: allocation.desiredStatus,
+      clientStatus: allocation.clientStatus,
+      createTimeMs: allocation.createTimeMs,
+      tasks: [...allocation.tasks.values()]
+        .slice(0, TASKS_MAX)
+        .map(({ name, state, failed, startedAtMs, finishedAtMs }) => ({
+          name,
+          state,
+          failed,
+          ...(startedAtMs === undefined ? {} : { startedAtMs }),
+          ...(finishedAtMs === undefined ? {} : { finishedAtMs }),
+        })),
+    })),
+  }
+}

@@ -1,0 +1,202 @@
+/** Two servers with a secrets core in one region: refused, and reported where it happened all the same. */
+import '../helpers/short-timings.ts'
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { workDirectory } from '../helpers/agent-process.ts'
+import { Member } from '../helpers/cluster.ts'
+import { DR, DrServer } from '../helpers/dr-pair.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
+import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
+
+const METRIC = 'outpost_secrets_cores_in_region'
+const HINT = 'not initialized, next: outpost operator init'
+const INIT = 'operator init -key-shares=1 -key-threshold=1'
+const MESSAGE = 'several secrets cores in the region'
+
+interface Server {
+  readonly name: string
+  readonly url: string
+}
+
+async function startServer(t: TestContext, nats: NatsServer, name: string, more = ''): Promise<Member> {
+  const member = await Member.make(t, name, {
+    role: 'server',
+    natsUrl: nats.url,
+    acl: 'acl { enabled = false }',
+    more,
+  })
+  await member.start()
+  return member
+}
+
+async function initialise(t: TestContext, server: Server, line = INIT): Promise<string> {
+  const run = commandsAt(server, workDirectory(t))
+  const made = await jsonOf(run, line)
+  const [key = ''] = made['unseal_keys_b64'] as string[]
+  assert.equal((await run(`operator unseal ${key}`)).code, 0)
+  return key
+}
+
+async function clusterIdOf({ url }: Server): Promise<string> {
+  const status = (await (await fetch(`${url}/v1/sys/seal-status`)).json()) as { cluster_id?: string }
+  assert.ok(status.cluster_id, JSON.stringify(status))
+  return status.cluster_id
+}
+
+async function isInitialised({ url }: Server): Promise<boolean> {
+  return ((await (await fetch(`${url}/v1/sys/init`)).json()) as { initialized: boolean }).initialized
+}
+
+const coresOf = async (server: Server) => (await figuresOf(server)).value(METRIC)
+const counts = (server: Server, count: number) =>
+  eventually(async () => (await coresOf(server)) === count, `${server.name} counts ${count} cores`)
+const conflictOf = async (server: Server) =>
+  (await readinessOf(server)).warnings.find((warning) => warning.includes('secrets cores in region'))
+const sealReasonOf = async (server: Server) => (await readinessOf(server)).checks['seal']?.reason ?? ''
+
+async function requestInit({ url }: Server, more: object = {}) {
+  const body = JSON.stringify({ secret_shares: 1, secret_threshold: 1, ...more })
+  const response = await fetch(`${url}/v1/sys/init`, { method: 'PUT', body })
+  const { errors } = (await response.json()) as { errors?: string[] }
+  return { status: response.status, text: errors?.join() ?? '' }
+}
+
+test('a second initialisation in a region is refused, and two cores are reported by every server', async (t) => {
+  const nats = await startNatsServer(t)
+  const [first, second, edge] = await Promise.all([
+    startServer(t, nats, 'first'),
+    startServer(t, nats, 'second'),
+    startServer(t, nats, 'edge', 'secrets = false'),
+  ])
+  assert.equal(await sealReasonOf(first), HINT)
+  await initialise(t, first)
+  const firstId = await clusterIdOf(first)
+  const run = commandsAt(second, workDirectory(t))
+
+  await t.test('the hint of the second server names the core of the first', async () => {
+    const reason = await eventually(async () => {
+      const seen = await sealReasonOf(second)
+      return seen !== HINT && seen
+    }, 'the second server knows the core of the first')
+    assert.match(reason, /^not initialized, server "first" has the secrets core .* server \{ secrets = false \}/)
+    const status = await run('status')
+    assert.equal(status.code, 2)
+    assert.ok(status.stderr.includes(reason), status.stderr)
+    assert.ok(!status.stderr.includes('operator init'), status.stderr)
+    const read = await run('read secret/data/app')
+    assert.equal(read.code, 1)
+    assert.ok(read.stderr.includes(reason), read.stderr)
+    assert.ok(!read.stderr.includes('operator init'), read.stderr)
+  })
+
+  await t.test('the initialisation is refused and changes nothing', async () => {
+    const refused = await requestInit(second)
+    assert.equal(refused.status, 400)
+    assert.match(refused.text, /server "first" of region "global" has an initialised secrets core/)
+    for (const part of [firstId, 'server { secrets = false }', '-force']) {
+      assert.ok(refused.text.includes(part), refused.text)
+    }
+    const ran = await run(INIT)
+    assert.equal(ran.code, 1)
+    assert.ok(ran.stderr.includes('server "first"'), ran.stderr)
+    assert.equal(await isInitialised(second), false)
+    // The core that exists is initialised already, whatever the region has.
+    assert.match((await requestInit(first)).text, /initiali[sz]ed/)
+    for (const server of [first, edge]) assert.equal(await coresOf(server), 1)
+    for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)
+  })
+
+  await t.test('with -force it is done, and every server reports both cores', async () => {
+    await initialise(t, second, `${INIT} -force`)
+    const secondId = await clusterIdOf(second)
+    assert.notEqual(secondId, firstId)
+    for (const server of [first, second, edge]) {
+      await counts(server, 2)
+      const conflict = (await conflictOf(server)) ?? ''
+      for (const part of ['"first"', firstId, '"second"', secondId, 'server { secrets = false }']) {
+        assert.ok(conflict.includes(part), `${server.name}: ${conflict}`)
+      }
+      await eventually(() => server.stderr.includes(MESSAGE), `${server.name} logs it`)
+    }
+    const status = await run('status')
+    assert.match(status.stderr, /^warning: 2 secrets cores in region "global": .*"first"/m)
+    assert.equal(status.code, 0, 'the server serves')
+    assert.equal(first.stderr.split(MESSAGE).length, 2, 'once in ten minutes')
+  })
+
+  await t.test('a server that comes back without its core ends the report', async () => {
+    await second.stop()
+    second.reconfigure((text) => text.replace(/server \{\n enabled = true/, '$&\n secrets = false'))
+    await second.start()
+    for (const server of [first, second, edge]) {
+      await counts(server, 1)
+      assert.equal(await conflictOf(server), undefined)
+    }
+    await eventually(() => first.stderr.includes('one secrets core in the region again'))
+  })
+})
+
+test('a core that was killed a moment ago counts for an initialisation until its server is back without it', async (t) => {
+  const nats = await startNatsServer(t)
+  const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
+  await initialise(t, first)
+  await eventually(async () => (await sealReasonOf(second)).includes('"first"'))
+  await first.kill()
+  assert.equal((await requestInit(second)).status, 400)
+  // The hint follows who answers.
+  await eventually(async () => (await sealReasonOf(second)) === HINT, 'the first server is gone')
+  assert.equal((await requestInit(second)).status, 400)
+  first.reconfigure((text) => text.replace(/server \{\n enabled = true/, '$&\n secrets = false'))
+  await first.start()
+  await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
+})
+
+test('while NATS is away an initialisation needs -force', async (t) => {
+  const nats = await startNatsServer(t)
+  const server = await startServer(t, nats, 'only')
+  await nats.kill()
+  await eventually(async () => (await readinessOf(server)).checks['nats']?.state === 'failing')
+  const refused = await requestInit(server)
+  assert.equal(refused.status, 503)
+  assert.match(refused.text, /not connected to NATS, so this server cannot check.*-force/)
+  assert.equal(await isInitialised(server), false)
+  assert.deepEqual(await requestInit(server, { force: true }), { status: 200, text: '' })
+})
+
+test('a sealed core counts, also for a server that starts later', async (t) => {
+  const nats = await startNatsServer(t)
+  const first = await startServer(t, nats, 'first')
+  await initialise(t, first)
+  const id = await clusterIdOf(first)
+  await first.stop()
+  await first.start()
+  const second = await startServer(t, nats, 'second')
+  await eventually(async () => (await sealReasonOf(second)).includes('"first"'))
+  const refused = await requestInit(second)
+  assert.equal(refused.status, 400)
+  assert.ok(refused.text.includes(id), refused.text)
+})
+
+test('a DR secondary in the region of its primary is no second core', async (t) => {
+  const nats = await startNatsServer(t)
+  const directory = workDirectory(t)
+  const more = `\n}\nnats {\n servers = ["${nats.url}"]`
+  const [primary, secondary] = await Promise.all([
+    DrServer.startHere(t, 'a', more, directory),
+    DrServer.startHere(t, 'b', more, directory),
+  ])
+  const both = () => [primary, secondary].map(({ agent: { url } }, at) => ({ name: 'ab'.charAt(at), url }))
+  for (const server of both()) await counts(server, 2)
+  await primary.told('POST', `${DR}/primary/enable`)
+  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
+  await secondary.follows(primary)
+  for (const server of both()) {
+    await counts(server, 1)
+    assert.equal(await conflictOf(server), undefined)
+  }
+  await secondary.unseal(primary.keys)
+  await primary.told('PUT', 'sys/seal')
+  for (const server of both()) await counts(server, 1)
+})
