@@ -8,10 +8,10 @@ import { test, type TestContext } from 'node:test'
 import { startTicksOf } from '../../src/supervisor/process-identity.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-const urlOf = (path: string) => new URL(`../../src/cli/${path}`, import.meta.url).href
+const urlOf = (path: string) => new URL(`../../src/${path}`, import.meta.url).href
 const RUN = `
-  import { Program } from '${urlOf('exec/program.ts')}'
-  import { SignalForwarder } from '${urlOf('signal-forwarder.ts')}'
+  import { Program } from '${urlOf('cli/commands/exec/program.ts')}'
+  import { SignalForwarder } from '${urlOf('supervisor/signal-forwarder.ts')}'
   const signals = new SignalForwarder(1000)
   const command = ['sh', '-c', process.argv[1]]
   process.exitCode = await new Program({ command, signals, killTimeoutMs: 1000 }, process.env).run()
@@ -26,7 +26,8 @@ async function running(t: TestContext, script: string) {
   })
   t.after(() => child.kill('SIGKILL'))
   const ended = once(child, 'exit')
-  const [line] = (await once(createInterface({ input: child.stdout }), 'line')) as [string]
+  const failed = ended.then(() => assert.fail('the process ended before it printed a process ID'))
+  const [line] = (await Promise.race([once(createInterface({ input: child.stdout }), 'line'), failed])) as [string]
   const pid = Number(line)
   assert.ok(pid > 1)
   t.after(() => {
