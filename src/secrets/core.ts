@@ -44,7 +44,7 @@ import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { Surroundings } from './system/host-info.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-settings.ts'
-import { Admission, type Admitted } from './tokens/token-admission.ts'
+import { TokenAdmission, type AdmittedCaller } from './tokens/token-admission.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
@@ -274,9 +274,19 @@ export class SecretsCore implements Core {
   }
 
   #end(open: OpenCore): void {
-    const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokenLeaseIndex, tokens, wrapping } =
-      open
-    const parts = [mountWork, mountChanges, sweeper, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
+    const {
+      auditing,
+      leases,
+      mountChanges,
+      mountWork,
+      revocation,
+      tidy,
+      tokenExpiry,
+      tokenLeaseIndex,
+      tokens,
+      wrapping,
+    } = open
+    const parts = [mountWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
     for (const part of [auditing.devices, auditing.trail]) part.close()
   }
@@ -349,7 +359,7 @@ export class SecretsCore implements Core {
 
   knows = (token: string | undefined, remote: string | undefined) => this.#open?.admission.knows(token, remote) ?? false
 
-  admit(token: string | undefined, remote: string | undefined): Admitted {
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller {
     return this.open.admission.admit(token, remote)
   }
 
@@ -366,7 +376,7 @@ export class SecretsCore implements Core {
     return this.#askable().grantsOf(token, remote, again)
   }
 
-  #askable(): Admission {
+  #askable(): TokenAdmission {
     // It has never given anybody a token, so it can tell.
     if (!this.isInitialised) throw unknownToken()
     if (!this.#open || this.barrier.isSealed) throw sealed()
@@ -448,6 +458,6 @@ export class SecretsCore implements Core {
 }
 
 /** In the turn in which it was made: no timer of it has fired. */
-function stopOwnWork({ leases, mountWork, sweeper }: OpenCore): void {
-  for (const part of [mountWork, sweeper, leases.sweeper]) part.close()
+function stopOwnWork({ leases, mountWork, tokenExpiry }: OpenCore): void {
+  for (const part of [mountWork, tokenExpiry, leases.sweeper]) part.close()
 }

@@ -28,11 +28,11 @@ import { PolicyStore } from './policies/policy-store.ts'
 import { Quotas } from './quotas/quotas.ts'
 import type { Surroundings } from './system/host-info.ts'
 import { SystemSettings } from './system/system-settings.ts'
-import { Admission } from './tokens/token-admission.ts'
+import { TokenAdmission } from './tokens/token-admission.ts'
 import { TokenLeaseIndex } from './tokens/token-lease-index.ts'
 import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { TokenSweeper } from './tokens/token-expiry.ts'
+import { TokenExpiry } from './tokens/token-expiry.ts'
 import { TokenTidy } from './tokens/token-tidy.ts'
 import { Wrapping } from './wrapping/wrapping.ts'
 
@@ -48,9 +48,9 @@ export interface OpenCore {
   readonly mountWork: MountWork
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
-  readonly sweeper: TokenSweeper
+  readonly tokenExpiry: TokenExpiry
   readonly tidy: TokenTidy
-  readonly admission: Admission
+  readonly admission: TokenAdmission
   readonly policies: PolicyStore
   readonly settings: SystemSettings
   readonly identity: IdentityStore
@@ -125,7 +125,7 @@ function clusterOf(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'
 type TokenParts =
   | 'tokens'
   | 'revocation'
-  | 'sweeper'
+  | 'tokenExpiry'
   | 'tidy'
   | 'admission'
   | 'policies'
@@ -158,9 +158,9 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
-  const sweeper = new TokenSweeper({ tokens, revocation, clock, logger })
-  const endedMs = () => sweeper.endedMs()
-  const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
+  const tokenExpiry = new TokenExpiry({ tokens, revocation, clock, logger })
+  const expiryTimeMs = () => tokenExpiry.expiryTimeMs()
+  const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs: expiryTimeMs, logger })
   const apiAddress = () => surroundings?.apiAddress?.() ?? ''
   return {
     wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
@@ -173,9 +173,9 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
     tokens,
     policies,
     revocation,
-    sweeper,
+    tokenExpiry,
     tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
-    admission: new Admission({
+    admission: new TokenAdmission({
       tokens,
       revocation,
       policies,
@@ -183,7 +183,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
       aclOf: ground.aclOf,
       canonical: (path) => canonicalAt(path, mounts.find(path)),
       policiesOf: (entry) => entityPolicies.of(entry),
-      onUnseenAddress: (accessor) =>
+      onUnknownAddress: (accessor) =>
         logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
           accessor,
           hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',

@@ -124,9 +124,9 @@ test('the last lease of a path is removed while others of the path are queued: t
   const mount = world.core.open.mounts.get('lent/')?.record.uuid ?? ''
   const issue = () => {
     const order = { ttlSeconds: 60, maxTtlSeconds: 0, renewable: true, internal: {} }
-    const terms = { defaultSeconds: 60, maxSeconds: 600 }
+    const ttlLimits = { defaultTtlSeconds: 60, maxTtlSeconds: 600 }
     const path = { path: 'lent/creds/app', rest: 'creds/app' }
-    return store.issue({ mount, ...path, order, terms, tokenHash: '', nowMs: world.nowMs })
+    return store.issue({ mount, ...path, order, ttlLimits, tokenHash: '', nowMs: world.nowMs })
   }
   const remove = (lease: ReturnType<typeof issue>['lease']) => Storage.commitAll([store.removal(lease)])
   const found = () => [...store.under('lent/')]

@@ -7,8 +7,8 @@ const HOUR = 3_600_000
 
 async function sweep(world: CoreWorld): Promise<void> {
   // The round that was under way may not have seen everything.
-  await world.core.open.sweeper.tick()
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
+  await world.core.open.tokenExpiry.tick()
 }
 
 test('an expired token is refused at once and removed soon, with its children and its cubbyhole', async (t) => {

@@ -47,7 +47,7 @@ test('a full disk: nothing is made, ended or used up, and all of it works again'
   assert.equal(use.status, 507)
   assert.ok(await isToken(world, plain.token), 'what writes nothing works')
   world.nowMs += 3_600_000
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
   disk.isFull = false
   assert.deepEqual(tokenPathsIn(world), before)
   assert.equal((await lookup(world, limited.token))['num_uses'], 2)
@@ -70,7 +70,7 @@ test('the disk fills while a tree is removed: the tree is refused, and goes when
   await revoked
   for (const { token } of [top, child]) assert.ok(!(await isToken(world, token)))
   assert.equal(storage.list('sys/token/revoking/').length, 1)
-  await eventually(() => world.lines.some(({ message }) => message.includes('it is tried again')))
+  await eventually(() => world.lines.some(({ message }) => message === 'token cleanup failed, will retry'))
   disk.isFull = false
   await eventually(() => tokenPathsIn(world).length === 2)
 })

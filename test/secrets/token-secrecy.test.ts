@@ -25,10 +25,10 @@ test('no token, accessor or batch token is in the database, and none nor its has
   await world.ask('POST', 'auth/token/tidy')
   await world.core.open.tidy.ended()
   world.nowMs += 3_700_000
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
   const files = readdirSync(world.directory).map((name) => readFileSync(join(world.directory, name)))
   const log = JSON.stringify(world.lines)
-  assert.ok(log.includes('tidied'))
+  assert.ok(log.includes('token tidy complete'))
   for (const secret of planted) {
     for (const bytes of files) assert.ok(!bytes.includes(secret))
     assert.ok(!log.includes(secret))
@@ -44,8 +44,8 @@ test('an entry that was damaged keeps no other, and the log line about it names 
   await world.store.commit({ puts: [{ path: `sys/token/id/${hash}`, value: randomBytes(80) }], deletes: [] })
   world.core.open.tokens.forget(hash)
   world.nowMs += 3_700_000
-  await world.core.open.sweeper.tick()
-  const line = world.lines.find(({ message }) => message.startsWith('expired tokens could not be removed'))
+  await world.core.open.tokenExpiry.tick()
+  const line = world.lines.find(({ message }) => message.startsWith('removal of expired tokens failed'))
   assert.ok(line)
   assert.equal(world.core.open.tokens.pending(world.core.open.tokens.hashOf(later.token)), undefined)
   assert.ok(!JSON.stringify(world.lines).includes(hash))

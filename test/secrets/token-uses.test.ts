@@ -69,7 +69,7 @@ test('a last use that its removal did not survive is no token after a start, and
   const { revocation, tokens } = world.core.open
   const entry = tokens.pending(tokens.hashOf(token))
   assert.ok(entry)
-  await revocation.lastUse(entry).used
+  await revocation.takeLastUse(entry).written
   await world.close()
   const next = await reopened(t, world)
   assert.ok(!(await isToken(next, token)))

@@ -54,8 +54,8 @@ export class StandbyRights {
     operation: EngineVerb,
   ): Decision | undefined {
     const storage = new Storage(entries)
-    const known = new TokenStore(storage).known(token, this.#now())
-    if (!known?.mayComeFrom(remote) || known.entry.usesLeft !== 0) return undefined
+    const known = new TokenStore(storage).lookup(token, this.#now())
+    if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined
     const enabled = readRecords(storage).filter(({ isLeaving }) => !isLeaving)
     const accessors = new Set(enabled.map(({ accessor }) => accessor))
     const entities = new EntityPolicies(new IdentityStore(storage, (accessor) => accessors.has(accessor)))

@@ -11,7 +11,9 @@ import type { LeaseOrder } from '../../engines/framework/engine.ts'
 import { Decoded } from '../../engines/framework/decoded.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import type { Steps } from '../../engines/framework/time-slices.ts'
-import { randomName } from '../tokens/token-entry.ts'
+import type { TtlLimits } from '../mounts/mount-ttl.ts'
+import { emptyPut, randomName } from '../tokens/token-entry.ts'
+import { smallerLimit } from '../tokens/token-ttl.ts'
 import {
   dueAtMs,
   encodeLease,
@@ -24,7 +26,6 @@ import {
 
 const SALT_BYTES = 32
 const ID_LENGTH = 24
-const NOTHING = Buffer.alloc(0)
 /** Paths that are read at a time. */
 const PAGE = 500
 
@@ -38,7 +39,7 @@ export interface Issue {
   readonly tokenHash: string
   readonly order: LeaseOrder
   /** What the mount allows. */
-  readonly terms: { readonly defaultSeconds: number; readonly maxSeconds: number }
+  readonly ttlLimits: TtlLimits
   /** No longer than the token lasts, where the token is not kept; else absent. */
   readonly untilMs?: number | undefined
   readonly nowMs: number
@@ -66,19 +67,16 @@ export class LeaseStore {
   }
 
   /** A new lease, and what is to be committed for it; `done` is to be called when that is durable or has failed. */
-  issue({ mount, nowMs, order, path, rest, terms, tokenHash, untilMs }: Issue): {
+  issue({ mount, nowMs, order, path, rest, tokenHash, ttlLimits, untilMs }: Issue): {
     lease: Lease
     part: Part
     done: () => void
   } {
-    const mostSeconds = order.maxTtlSeconds > 0 ? Math.min(order.maxTtlSeconds, terms.maxSeconds) : terms.maxSeconds
-    const wished = order.ttlSeconds > 0 ? order.ttlSeconds : terms.defaultSeconds
-    const ttlSeconds = Math.min(
-      wished,
-      mostSeconds,
-      untilMs === undefined ? wished : Math.floor((untilMs - nowMs) / 1000),
-    )
-    const maxAtMs = Math.min(nowMs + mostSeconds * 1000, untilMs ?? Number.POSITIVE_INFINITY)
+    const maxTtlSeconds = smallerLimit(order.maxTtlSeconds, ttlLimits.maxTtlSeconds)
+    const requestedTtlSeconds = order.ttlSeconds > 0 ? order.ttlSeconds : ttlLimits.defaultTtlSeconds
+    const untilSeconds = untilMs === undefined ? requestedTtlSeconds : Math.floor((untilMs - nowMs) / 1000)
+    const ttlSeconds = Math.min(requestedTtlSeconds, maxTtlSeconds, untilSeconds)
+    const maxAtMs = Math.min(nowMs + maxTtlSeconds * 1000, untilMs ?? Number.POSITIVE_INFINITY)
     const lease: Lease = {
       id: `${path}/${randomName(ID_LENGTH)}`,
       mount,
@@ -275,8 +273,4 @@ export class LeaseStore {
     if (isIrrevocable(lease)) paths.push(leasePaths.irrevocable + hash)
     return paths
   }
-}
-
-function emptyPut(path: string): Put {
-  return { path, value: NOTHING }
 }

@@ -18,7 +18,7 @@
 import { Rejection } from '../../engines/framework/engine.ts'
 import { inTurns } from '../../engines/framework/time-slices.ts'
 import type { Mount } from '../mounts/mounts.ts'
-import { leaseTerms } from '../mounts/mount-ttl.ts'
+import { ttlLimitsOf } from '../mounts/mount-ttl.ts'
 import type { Lease } from './lease-entry.ts'
 import { ENGINE_MS, type LeaseRevocation, tooLong } from './lease-revocation.ts'
 import { type Issue, LeaseStore } from './lease-store.ts'
@@ -58,10 +58,10 @@ export class Leases {
   }
 
   /** A lease that is to be committed with the reply that gives it out; `done` is to be called when that is over. */
-  prepare(mount: Mount, issue: Omit<Issue, 'mount' | 'terms' | 'nowMs'>): ReturnType<LeaseStore['issue']> {
+  prepare(mount: Mount, issue: Omit<Issue, 'mount' | 'ttlLimits' | 'nowMs'>): ReturnType<LeaseStore['issue']> {
     const { now, store } = this.#parts
     const { config, uuid } = mount.record
-    return store.issue({ ...issue, mount: uuid, terms: leaseTerms(config), nowMs: now() })
+    return store.issue({ ...issue, mount: uuid, ttlLimits: ttlLimitsOf(config), nowMs: now() })
   }
 
   /** Throws a Rejection (400) for an ID of no lease. */

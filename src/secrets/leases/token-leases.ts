@@ -87,7 +87,7 @@ export class TokenLeases {
       await revocation.end(hashes.flatMap((hash) => this.#pending(hash, prefix)))
       return true
     })
-    if (isAny) await (isSync ? revocation.resume() : revocation.resumeShortly())
+    if (isAny) await (isSync ? revocation.resume() : revocation.resumeBriefly())
   }
 
   /** Names directly below a prefix of lease IDs, which ends with a slash or is empty; folders with a slash. */
@@ -160,7 +160,7 @@ export class TokenLeases {
     const { tokens } = this.#parts
     for (const hashes of this.#hashesIn(folder)) {
       for (const hash of hashes) {
-        const entry = unlessDamaged(() => tokens.glance(hash))
+        const entry = unlessDamaged(() => tokens.peek(hash))
         // A name in the index is evidence of nothing: who can write the database could have made it.
         if (!entry || tokens.leaseFolderOf(entry) !== folder) continue
         yield { folder, path: entry.path }

@@ -21,12 +21,12 @@ import type { Mount, MountTable } from '../mounts/mounts.ts'
 import type { LoginFacts } from '../mfa/enforcement.ts'
 import type { Credentials } from '../mfa/mfa-header.ts'
 import { type LoginMfa, type PendingLogin, unsatisfied } from '../mfa/login-mfa.ts'
-import { leaseTerms } from '../mounts/mount-ttl.ts'
+import { ttlLimitsOf } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 import { authBlock } from '../tokens/token-create.ts'
 import { randomName, type TokenEntry } from '../tokens/token-entry.ts'
 import { newTokenText, type TokenStore } from '../tokens/token-store.ts'
-import { lifeOf, mostSeconds } from '../tokens/token-ttl.ts'
+import { grantTtl, loginMaxTtlSeconds } from '../tokens/token-ttl.ts'
 
 const AUTH = 'auth/'
 
@@ -181,7 +181,10 @@ function granted(parts: LoginParts, { login, mount, path }: LetIn, draft: Identi
   const { landed, part } = identity.part(draft)
   const isKept = entry.type === 'service'
   const shown = isKept ? token : tokens.sealBatch(entry)
-  const all = [...(draft.touched.size > 0 ? [part] : []), ...(isKept ? [tokens.part(entry, { isChosen: false })] : [])]
+  const all = [
+    ...(draft.touched.size > 0 ? [part] : []),
+    ...(isKept ? [tokens.newPart(entry, { isChosen: false })] : []),
+  ]
   login.accepted?.()
   // What is kept of its rights is of before this login; without a change they are read from nowhere.
   const policies = draft.touched.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
@@ -237,14 +240,14 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path, ty
   const { metadata, subject, terms } = login
   const nowMs = now()
   const policies = canonicalNames(terms.noDefaultPolicy ? terms.policies : [...terms.policies, 'default'])
-  const { defaultSeconds, maxSeconds } = leaseTerms(mount.record.config)
-  const life = lifeOf(
+  const { defaultTtlSeconds, maxTtlSeconds } = ttlLimitsOf(mount.record.config)
+  const { ttlSeconds, warnings } = grantTtl(
     {
-      wishSeconds: terms.ttlSeconds,
+      requestedTtlSeconds: terms.ttlSeconds,
       periodSeconds: terms.periodSeconds,
-      explicitMaxSeconds: terms.explicitMaxTtlSeconds,
-      defaultSeconds,
-      maxSeconds: mostSeconds(terms, maxSeconds),
+      explicitMaxTtlSeconds: terms.explicitMaxTtlSeconds,
+      defaultTtlSeconds,
+      maxTtlSeconds: loginMaxTtlSeconds(terms, maxTtlSeconds),
       createdAtMs: nowMs,
     },
     nowMs,
@@ -265,16 +268,16 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path, ty
     role: '',
     usesLeft: terms.numUses,
     createdAtMs: nowMs,
-    ttlSeconds: life.seconds,
-    leaseSeconds: life.seconds,
+    ttlSeconds,
+    leaseSeconds: ttlSeconds,
     explicitMaxTtlSeconds: terms.explicitMaxTtlSeconds,
     periodSeconds: terms.periodSeconds,
     renewable: !isBatch,
     boundCidrs: [...terms.boundCidrs],
-    expiresAtMs: nowMs + life.seconds * 1000,
+    expiresAtMs: nowMs + ttlSeconds * 1000,
     login: { mount: mount.record.uuid, subject, maxTtlSeconds: terms.maxTtlSeconds },
   }
-  return { entry, token, warnings: life.warnings }
+  return { entry, token, warnings }
 }
 
 /** The mount's tuning says it, unless it leaves it to the role. */

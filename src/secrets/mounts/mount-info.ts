@@ -2,7 +2,7 @@
 import type { Engine } from '../../engines/framework/engine.ts'
 import type { Mount } from './mounts.ts'
 import type { MountConfig, MountRecord } from './mount-record.ts'
-import { SYSTEM_LEASE_SECONDS } from './mount-ttl.ts'
+import { SYSTEM_MAX_TTL_SECONDS } from './mount-ttl.ts'
 
 type Told = Record<string, unknown>
 
@@ -43,8 +43,8 @@ export function tuneInfo({ record }: Mount): Told {
   const hasOptions = Object.keys(record.options).length > 0
   return {
     description,
-    default_lease_ttl: config.defaultLeaseSeconds || SYSTEM_LEASE_SECONDS,
-    max_lease_ttl: config.maxLeaseSeconds || SYSTEM_LEASE_SECONDS,
+    default_lease_ttl: config.defaultLeaseSeconds || SYSTEM_MAX_TTL_SECONDS,
+    max_lease_ttl: config.maxLeaseSeconds || SYSTEM_MAX_TTL_SECONDS,
     force_no_cache: config.forceNoCache,
     ...(hasOptions && { options: record.options }),
     ...rareSettings(config),

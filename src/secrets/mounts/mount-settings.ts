@@ -21,7 +21,7 @@ import {
   newRecord,
 } from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
-import { checkTerms, termOf } from './mount-ttl.ts'
+import { checkTtlSettings, ttlSettingSeconds } from './mount-ttl.ts'
 
 /** A mount's path is in the name of each of its secrets, and in policies. */
 const PATH_LENGTH_MAX = 512
@@ -191,15 +191,15 @@ function configOf(given: Partial<Config>, before: MountConfig | undefined, isAut
     throw new Rejection(400, `invalid value for "token_type": it is one of ${[...TOKEN_TYPES].join(', ')}`)
   }
   const config: MountConfig = {
-    defaultLeaseSeconds: termOf(given.default_lease_ttl, 'default') ?? before?.defaultLeaseSeconds ?? 0,
-    maxLeaseSeconds: termOf(given.max_lease_ttl, 'max') ?? before?.maxLeaseSeconds ?? 0,
+    defaultLeaseSeconds: ttlSettingSeconds(given.default_lease_ttl, 'default') ?? before?.defaultLeaseSeconds ?? 0,
+    maxLeaseSeconds: ttlSettingSeconds(given.max_lease_ttl, 'max') ?? before?.maxLeaseSeconds ?? 0,
     forceNoCache: given.force_no_cache ?? before?.forceNoCache ?? false,
     listingVisibility,
     ...lists(given, before),
     ...defined('userLockout', lockoutOf(given.user_lockout_config, before?.userLockout, isAuth)),
     ...defined('tokenType', tokenType ?? before?.tokenType ?? (isAuth ? 'default-service' : undefined)),
   }
-  checkTerms(config)
+  checkTtlSettings(config)
   return config
 }
 

@@ -8,7 +8,7 @@ import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { PathTable } from '../../engines/framework/path-table.ts'
 import { Fault } from '../../platform/errors.ts'
 import { dataPrefix, isOwnType, type MountRecord, readRecords } from './mount-record.ts'
-import { leaseTerms } from './mount-ttl.ts'
+import { ttlLimitsOf } from './mount-ttl.ts'
 import { Traffic } from './traffic.ts'
 
 /** A mount that serves. */
@@ -179,15 +179,15 @@ export function mountOf(
   }: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'> & Pick<MountFacts, 'identityToken'>,
 ): Mount {
   const { accessor, options, path, secret, type, uuid } = record
-  const { defaultSeconds, maxSeconds } = leaseTerms(record.config)
+  const { defaultTtlSeconds, maxTtlSeconds } = ttlLimitsOf(record.config)
   const facts = Object.freeze({
     path,
     type,
     uuid,
     accessor,
     options,
-    defaultLeaseSeconds: defaultSeconds,
-    maxLeaseSeconds: maxSeconds,
+    defaultLeaseSeconds: defaultTtlSeconds,
+    maxLeaseSeconds: maxTtlSeconds,
     secret: new KeyedHash(Buffer.from(secret, 'base64')),
     identityToken,
   })

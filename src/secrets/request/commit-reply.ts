@@ -16,7 +16,7 @@ import type { Credentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
 import type { RequestHead } from './request.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 import type { Wrapping } from '../wrapping/wrapping.ts'
 
 /** What of the core it needs. */
@@ -34,7 +34,7 @@ export interface Settling {
 export interface Replied {
   readonly head: RequestHead
   readonly place: { readonly mount: Mount; readonly rest: string }
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** No policies were asked. */
   readonly isOpen: boolean
   readonly call: Pick<EngineCall, 'signal' | 'requestId'>
@@ -146,14 +146,15 @@ function prepared(core: Settling, { admitted, head, place }: Replied, order: Lea
 
 /** Throws a Rejection where the lease cannot outlast the request. */
 async function checkLasting(core: Settling, { admitted }: Replied, lease: Lease): Promise<void> {
-  const { caller, spent } = admitted
+  const { caller, use } = admitted
+  const isLastUse = use?.revokeSpent !== undefined
   // Its token was revoked meanwhile, perhaps by one who has looked for its leases already.
-  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
+  if (caller.tokenHash !== '' && !admitted.isValid() && !isLastUse) {
     await core.leases.revoke(lease.id)
     throw denied()
   }
   // The lease goes with the token, when this request is over.
-  if (spent) throw new Rejection(400, LAST_USE)
+  if (isLastUse) throw new Rejection(400, LAST_USE)
 }
 
 function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['leased']> {

@@ -10,7 +10,7 @@ import type { Core, Request } from './request-states.ts'
 import type { Decision } from '../policies/acl.ts'
 import { type Grant, isForbidden } from './rights.ts'
 import { eventStreamOf } from './event-stream.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 /** The call as the engine sees it; what few engines look at is made when it is looked at. */
 export class RequestCall implements EngineCall {
@@ -34,7 +34,7 @@ export class RequestCall implements EngineCall {
   readonly remote: string | undefined
   readonly token: string | undefined
   readonly #wrapTtlSeconds: number | undefined
-  readonly #admitted: Admitted
+  readonly #admitted: AdmittedCaller
   readonly #mount: Place['mount']
   readonly #call: Call
   readonly #raw: RawInput
@@ -108,7 +108,7 @@ export class RequestCall implements EngineCall {
 
   #judge(operation: EngineVerb, path: string, data: EngineCall['data'], wrapTtlSeconds: number | undefined): Decision {
     const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
-    return this.#admitted.judge({ ...canonical, operation, data, wrapTtlSeconds })
+    return this.#admitted.decide({ ...canonical, operation, data, wrapTtlSeconds })
   }
 
   readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)

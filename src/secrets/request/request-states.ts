@@ -15,7 +15,7 @@ import type { DrFence } from '../dr/dr-replication.ts'
 import type { RequestCounts } from './request-counts.ts'
 import type { RequestHead, Verb } from './request.ts'
 import type { Settling } from './commit-reply.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 /** What the way through the core needs of it. */
 export interface Core extends Settling {
@@ -38,8 +38,8 @@ export interface Core extends Settling {
   /** Whether `admit` would let a token in; takes no use of it. False while the core is not active. */
   knows(token: string | undefined, remote: string | undefined): boolean
   /** Throws a Rejection (403) for a token that is none. */
-  admit(token: string | undefined, remote: string | undefined): Admitted
-  readonly nobody: Admitted
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller
+  readonly nobody: AdmittedCaller
   /** Failed logins of a mount. */
   failuresOf(mount: Place['mount']): LoginFailures
   now(): number
@@ -76,7 +76,7 @@ export interface Target {
 
 /** Who is let in, and how. */
 export interface Entry {
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** No policies are asked. */
   readonly isOpen: boolean
 }

@@ -99,7 +99,7 @@ export class Wrapping {
       { path: place + RESPONSE, value: Buffer.from(JSON.stringify({ response: envelope.trimEnd() })) },
       { path: place + FACTS, value: Buffer.from(JSON.stringify(facts)) },
     ]
-    const parts = [tokens.partOf(entry), { storage: cubbyholes, batch: { puts, deletes: [] } }]
+    const parts = [tokens.orphanPart(entry), { storage: cubbyholes, batch: { puts, deletes: [] } }]
     const keyPart = order.isJwt ? this.#key.ready() : undefined
     if (keyPart) parts.push(keyPart)
     const shown = order.isJwt ? this.#key.sign(token, this.#options.apiAddress(), nowMs, order.ttlSeconds) : token
@@ -123,9 +123,7 @@ export class Wrapping {
   async unwrap(given: string): Promise<string> {
     const entry = this.#entryOf(given)
     const envelope = this.#envelopeOf(entry)
-    const { spent, used } = this.#options.revocation.lastUse(entry)
-    await used
-    await spent()
+    await this.#useUp(entry)
     return envelope
   }
 
@@ -135,9 +133,7 @@ export class Wrapping {
     const { creation_path: creationPath, creation_ttl: ttlSeconds } = this.#factsOf(entry)
     const order = { ttlSeconds, isJwt: false, creationPath, wrappedAccessor: undefined }
     const { info, parts } = this.wrap(this.#envelopeOf(entry), order)
-    const { spent, used } = this.#options.revocation.lastUse(entry, parts)
-    await used
-    await spent()
+    await this.#useUp(entry, parts)
     return info
   }
 
@@ -150,6 +146,13 @@ export class Wrapping {
 
   close(): void {
     this.#key.close()
+  }
+
+  /** Resolves when the token's only use and `more` are durable, in one commit, and the token is revoked. */
+  async #useUp(entry: TokenEntry, more: readonly Part[] = []): Promise<void> {
+    const use = this.#options.revocation.takeLastUse(entry, more)
+    await use.written
+    await use.revokeSpent()
   }
 
   #entryOf(given: string): TokenEntry {

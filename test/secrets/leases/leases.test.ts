@@ -128,7 +128,7 @@ test('leases of a batch token end with the service token that created it', async
   const expiring = await create(world.rootToken, { ttl: '1h' })
   await lend(await create(expiring, { type: 'batch', ttl: '2h' }))
   world.nowMs += 3_601_000
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
   await eventually(() => !own.out.has(4), 'they end with a parent that expires')
   await world.close()
 })

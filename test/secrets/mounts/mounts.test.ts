@@ -5,7 +5,7 @@ import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import type { Engine } from '../../../src/engines/framework/engine.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { userpass } from '../../../src/auth/userpass/userpass.ts'
-import { leaseTerms } from '../../../src/secrets/mounts/mount-ttl.ts'
+import { ttlLimitsOf } from '../../../src/secrets/mounts/mount-ttl.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { Shelf } from '../../helpers/shelf-engine.ts'
 
@@ -173,10 +173,13 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   await refused('POST', 'sys/mounts/none/tune', {}, 400, 'tune of path "none/" failed: no mount entry found')
   await set({ default_lease_ttl: 'system', max_lease_ttl: 'system' })
   const mount = world.core.open.mounts.get('x/')
-  assert.deepEqual(mount && leaseTerms(mount.record.config), { defaultSeconds: 2_764_800, maxSeconds: 2_764_800 })
+  assert.deepEqual(mount && ttlLimitsOf(mount.record.config), {
+    defaultTtlSeconds: 2_764_800,
+    maxTtlSeconds: 2_764_800,
+  })
   await ok('POST', 'sys/auth/token/tune', { max_lease_ttl: '1h', token_type: 'default-batch' })
   const token = world.core.open.mounts.get('auth/token/')
-  assert.deepEqual(token && leaseTerms(token.record.config), { defaultSeconds: 3600, maxSeconds: 3600 })
+  assert.deepEqual(token && ttlLimitsOf(token.record.config), { defaultTtlSeconds: 3600, maxTtlSeconds: 3600 })
   const made = await ok('POST', 'auth/token/create', { policies: ['default'] })
   assert.equal(made.body.auth['lease_duration'], 3600, 'tokens live by it')
   const auth = { description: 'token based credentials', default_lease_ttl: 2_764_800, max_lease_ttl: 3600 }

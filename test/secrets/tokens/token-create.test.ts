@@ -42,8 +42,8 @@ test('what a maker may not ask for is refused, and nothing is made', async (t) =
     [{ id: 'ä' }, undefined, /^custom token ID must have at most 512 ASCII/],
     [{ policies: ['response-wrapping'] }, undefined, /^cannot assign policy "response-wrapping"$/],
     [{ entity_alias: 'x' }, undefined, /^'entity_alias' is only allowed in combination with token role$/],
-    [{ meta: { a: 'x'.repeat(70_000) } }, undefined, /^the token would be too large/],
-    [{ type: 'batch', policies: ['a'], meta: { a: 'x'.repeat(7000) } }, undefined, /too long for a header/],
+    [{ meta: { a: 'x'.repeat(70_000) } }, undefined, /^the token entry exceeds 65536 bytes/],
+    [{ type: 'batch', policies: ['a'], meta: { a: 'x'.repeat(7000) } }, undefined, /exceeds 8192 characters/],
     [{ policies: { a: 1 } }, undefined, /^Field validation failed: error converting input for field "policies"/],
     [{ meta: 'x' }, undefined, /^Field validation failed: error converting input for field "meta"/],
   ]

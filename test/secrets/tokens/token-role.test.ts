@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { matchesGlob } from '../../../src/secrets/tokens/token-policies.ts'
+import { matchesGlob } from '../../../src/secrets/policies/policy-name.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { isToken, lookup, make, writePolicy } from '../token-world.ts'
 
