@@ -19,7 +19,7 @@ import { LockedUsers } from './logins/login-failures.ts'
 import { releasedAliases } from './logins/released-aliases.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/origin-lines.ts'
-import { Leases, leasesLeft } from './leases/leases.ts'
+import { Leases, leasesLeftError } from './leases/leases.ts'
 import { Mfa } from './mfa/mfa.ts'
 import {
   defaultRecords,
@@ -427,7 +427,7 @@ export class SecretsCore implements Core {
     await leases.revocation.revokeOfOwner(uuid)
     const failed = await leases.revokeOfMount(uuid)
     const mount = mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
-    if (failed > 0) return [leasesLeft(mount?.record.path ?? '', failed)]
+    if (failed > 0) return [leasesLeftError(mount?.record.path ?? '', failed)]
     return mount ? mountWork.release(mount) : []
   }
 
@@ -459,5 +459,5 @@ export class SecretsCore implements Core {
 
 /** In the turn in which it was made: no timer of it has fired. */
 function stopOwnWork({ leases, mountWork, tokenExpiry }: OpenCore): void {
-  for (const part of [mountWork, tokenExpiry, leases.sweeper]) part.close()
+  for (const part of [mountWork, tokenExpiry, leases.expiry]) part.close()
 }

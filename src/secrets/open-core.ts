@@ -13,7 +13,7 @@ import { IdentityStore } from './identity/identity.ts'
 import { OidcIssuer } from './identity/oidc-issuer.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
-import { LeaseSweeper } from './leases/lease-expiry.ts'
+import { LeaseExpiry } from './leases/lease-expiry.ts'
 import { Leases } from './leases/leases.ts'
 import { TokenLeases } from './leases/token-leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
@@ -160,11 +160,11 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
   const tokenExpiry = new TokenExpiry({ tokens, revocation, clock, logger })
   const expiryTimeMs = () => tokenExpiry.expiryTimeMs()
-  const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs: expiryTimeMs, logger })
+  const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
   const apiAddress = () => surroundings?.apiAddress?.() ?? ''
   return {
     wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
-    leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf, now }),
+    leases: new Leases({ store, revocation: leaseRevocation, expiry: leaseExpiry, mountOf, now }),
     tokenLeases: new TokenLeases({ tokens, revocation, index: tokenLeaseIndex, now }),
     tokenLeaseIndex,
     identity,

@@ -97,7 +97,7 @@ export class CloudWorld {
 
   /** What the sweeper of leases does, now. */
   async sweep(): Promise<void> {
-    await this.world.core.leases.sweeper.tick()
+    await this.world.core.leases.expiry.tick()
   }
 }
 

@@ -88,7 +88,7 @@ async function checkLeases(
   if (said.has('expired')) assert.ok(before.length <= 6, what)
   if (said.has('prefix')) assert.ok(before.length <= 3, what)
   if (said.has('disabled')) assert.equal(before.length, 0, what)
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   await world.core.open.revocation.resume()
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
   // A mount that was on its way out goes on by itself.

@@ -118,7 +118,7 @@ test('many users at once, and all of them revoked at once; a lease that ends tak
   await own.good('POST', 'cloud/config/lease', { lease: '60s', lease_max: '60s' })
   await own.good('GET', 'cloud/creds/app?wait=false')
   own.world.nowMs += 61_000
-  await own.world.core.leases.sweeper.tick()
+  await own.world.core.leases.expiry.tick()
   assert.deepEqual(await own.users(), [])
 })
 

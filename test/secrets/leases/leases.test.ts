@@ -55,11 +55,11 @@ test('a lease ends when its time is over, and no renewal passes its maximum', as
     50,
   )
   world.nowMs += 49_000
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   assert.equal(own.out.size, 1)
   world.nowMs += 2000
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).body.errors[0], 'lease expired')
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   assert.equal(own.out.size, 0)
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).body.errors[0], 'lease not found')
   const fixed = idOf(await world.ask('GET', 'lent/creds/app?fixed=true'))
@@ -72,7 +72,7 @@ test('a lease ends when its time is over, and no renewal passes its maximum', as
 test('a lease whose renewal is being committed as it ends is not taken back', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60&max=1000'))
-  const { store: leases, sweeper } = world.core.open.leases
+  const { store: leases, expiry } = world.core.open.leases
   const hash = leases.hashOf(id)
   const ends = leases.pendingByHash(hash)?.expiresAtMs
   const [mount = ''] = leases.mounts()
@@ -81,7 +81,7 @@ test('a lease whose renewal is being committed as it ends is not taken back', as
   while (leases.pendingByHash(hash)?.expiresAtMs === ends) await new Promise((resolve) => setImmediate(resolve))
   world.nowMs += 2000
   assert.equal(leases.due(mount, world.nowMs, '', 10).length, 1, 'the renewal is not durable yet')
-  await sweeper.tick()
+  await expiry.tick()
   assert.equal((await renewed).status, 200)
   assert.equal(own.out.size, 1)
   assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200)
@@ -156,10 +156,10 @@ test('what cannot be taken back is tried again, is seen, and goes once it can', 
   const refused = await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })
   assert.equal(refused.status, 400)
   assert.match(refused.body.errors[0] ?? '', /tried again: the cloud is away/)
-  const { sweeper } = world.core.open.leases
+  const { expiry } = world.core.open.leases
   for (let at = 0; at < 8; at++) {
     world.nowMs += 900_000
-    await sweeper.tick()
+    await expiry.tick()
   }
   const count = await world.ask('GET', 'sys/leases/count?type=irrevocable')
   assert.deepEqual(count.body.data, { lease_count: 1, counts: { 'lent/': 1 } })
@@ -167,14 +167,11 @@ test('what cannot be taken back is tried again, is seen, and goes once it can', 
   const [only] = listed.body.data['leases'] as { lease_id: string; error: string }[]
   assert.equal(only?.lease_id, id)
   assert.equal(only?.error, 'the cloud is away')
-  assert.match(
-    (await world.ask('DELETE', 'sys/mounts/lent')).body.errors[0] ?? '',
-    /leases of lent\/ that cannot be taken back now: 1;/,
-  )
+  assert.match((await world.ask('DELETE', 'sys/mounts/lent')).body.errors[0] ?? '', /cannot revoke 1 leases of lent\/:/)
   assert.equal((await world.ask('GET', 'lent/creds/app')).status, 200, 'the mount stays as it is')
   own.fault = undefined
   world.nowMs += 900_000
-  await sweeper.tick()
+  await expiry.tick()
   assert.ok(!own.out.has(1))
   assert.equal((await world.ask('GET', 'sys/leases/count?type=irrevocable')).body.data['lease_count'], 0)
   assert.equal((await world.ask('DELETE', 'sys/mounts/lent')).status, 204)
@@ -207,7 +204,7 @@ test('leases survive a restart, and end as if there had been none', async (t) =>
     nowMs: world.nowMs + 120_000,
   })
   t.after(() => again.store.close())
-  await again.core.open.leases.sweeper.tick()
+  await again.core.open.leases.expiry.tick()
   assert.deepEqual([...own.out], [1])
   assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: kept })).status, 200)
   assert.equal((await again.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
@@ -226,15 +223,15 @@ test('nothing of a lease shows in the names of entries', async (t) => {
 test('a clock that is set forward or back by a day takes no lease away, and keeps none', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=3600'))
-  const { sweeper } = world.core.open.leases
+  const { expiry } = world.core.open.leases
   for (const byMs of [86_400_000, -172_800_000, 86_400_000]) {
     world.setClock(byMs)
-    await sweeper.tick()
+    await expiry.tick()
     assert.equal(own.out.size, 1, `set by ${byMs} ms, and no time has passed`)
   }
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).status, 200)
   world.nowMs += 3_700_000
-  await sweeper.tick()
+  await expiry.tick()
   assert.equal(own.out.size, 0, 'an hour has passed')
 })
 
@@ -316,9 +313,9 @@ test('a lease whose mount and engine are gone is removed when it ends, and the l
   await world.close()
   const again = await CoreWorld.reopen(world.directory, world.keys, { nowMs: world.nowMs + 120_000 })
   t.after(() => again.store.close())
-  await again.core.open.leases.sweeper.tick()
+  await again.core.open.leases.expiry.tick()
   assert.deepEqual([own.taken.size, again.store.paths('sys/lease/id/').length], [0, 0])
-  const told = again.lines.find(({ message }) => message.startsWith('the mount of a lease is gone'))
+  const told = again.lines.find(({ message }) => message === 'lease removed, its mount no longer exists')
   assert.equal(told?.fields?.['lease_path'], 'lent/creds/app')
   await again.core.seal()
 })

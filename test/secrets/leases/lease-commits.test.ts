@@ -70,7 +70,7 @@ test('what an engine returns goes with its lease, also where all change one entr
   })
   const world = await given(t, engine)
   world.nowMs += 61_000
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   const { irrevocable, leases } = await world.core.open.leases.counts()
   assert.deepEqual({ irrevocable, leases }, { irrevocable: 0, leases: 1 })
   const [left] = world.store.paths('sys/lease/id/')
