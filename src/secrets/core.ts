@@ -14,9 +14,8 @@ import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
-import { type Login, loginOf } from './logins/login.ts'
+import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
 import { LockedUsers } from './logins/login-failures.ts'
-import { releasedAliases } from './logins/released-aliases.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/origin-lines.ts'
 import { Leases, leasesLeftError } from './leases/leases.ts'
@@ -393,13 +392,13 @@ export class SecretsCore implements Core {
     return policies.acl(names, this.now(), entityPolicies.factsOf(caller))
   }
 
-  login(...[letIn, credentials]: Parameters<Core['login']>): Login {
-    const onBarred = (mountPath: string, why: string) => this.onBarred(mountPath, why)
-    return loginOf({ ...this.open, now: () => this.now(), onBarred }, letIn, credentials)
+  login(...[accepted, credentials]: Parameters<Core['login']>): PreparedLogin {
+    const onBarred = (mountPath: string, reason: string) => this.onBarred(mountPath, reason)
+    return prepareLogin({ ...this.open, now: () => this.now(), onBarred }, accepted, credentials)
   }
 
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'> {
-    return releasedAliases(this.open.identity, { mount, names, nowMs: this.now() })
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'> {
+    return releaseAliases(this.open.identity, { mount, names, nowMs: this.now() })
   }
 
   /** A login with right credentials gets no token. */

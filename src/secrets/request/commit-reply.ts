@@ -4,14 +4,13 @@
  */
 import { type Part, Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type LeaseOrder, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginOrder } from '../../engines/framework/login-order.ts'
 import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
 import { Fault } from '../../platform/errors.ts'
 import { JsonText, type WholeAnswer } from '../../platform/operation.ts'
 import { type Answered, answerOf } from './answer.ts'
 import type { Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
-import type { Login } from '../logins/login.ts'
+import type { AcceptedLogin, PreparedLogin } from '../logins/login.ts'
 import type { Credentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
@@ -25,9 +24,9 @@ export interface Settling {
   readonly leases: Leases
   readonly wrapping: Wrapping
   /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
-  login(letIn: { mount: Mount; path: string; login: LoginOrder }, credentials: Credentials | undefined): Login
+  login(accepted: AcceptedLogin, credentials: Credentials | undefined): PreparedLogin
   /** Removes aliases of an auth method from their entities: `parts` are to be committed, then `landed` is to be called. */
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'>
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'>
 }
 
 /** A request that its handler has replied to. */
