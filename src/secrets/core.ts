@@ -29,8 +29,7 @@ import {
   recordPath,
 } from './mounts/mount-record.ts'
 import { type Canonical, canonicalAt } from '../engines/framework/canonical-path.ts'
-import { Traffic } from './mounts/traffic.ts'
-import { type Mount, mountOf, type Place } from './mounts/mounts.ts'
+import { ActiveRequests, type Mount, mountOf, type ResolvedPath } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
@@ -92,7 +91,7 @@ export class SecretsCore implements Core {
   readonly requestCounts = new RequestCounts()
   readonly lockedUsers = new LockedUsers(() => this.now())
   /** `sys/` while nothing can be read: its paths that answer in any state. */
-  readonly #sealedSystem: Place['mount']
+  readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
   readonly #clock: CoreClock
   #open: OpenCore | undefined
@@ -277,7 +276,7 @@ export class SecretsCore implements Core {
       auditing,
       leases,
       mountChanges,
-      mountWork,
+      periodicWork,
       revocation,
       tidy,
       tokenExpiry,
@@ -285,7 +284,7 @@ export class SecretsCore implements Core {
       tokens,
       wrapping,
     } = open
-    const parts = [mountWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
+    const parts = [periodicWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
     for (const part of [auditing.devices, auditing.trail]) part.close()
   }
@@ -349,7 +348,7 @@ export class SecretsCore implements Core {
     return quotas?.isOn ? quotas : undefined
   }
 
-  find(path: string): Place | undefined {
+  find(path: string): ResolvedPath | undefined {
     if (this.#open) return this.#open.mounts.find(path)
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
@@ -415,7 +414,7 @@ export class SecretsCore implements Core {
 
   /** Takes back what a mount has given out: tokens, leases, then the rest; resolves with what could not be. */
   async #release(uuid: string): Promise<readonly string[]> {
-    const { identity, leases, mountChanges, mounts, mountWork, revocation, tokens } = this.open
+    const { identity, leases, mountChanges, mounts, periodicWork, revocation, tokens } = this.open
     identity.forgetRights()
     for (;;) {
       const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
@@ -425,9 +424,9 @@ export class SecretsCore implements Core {
     // Its batch tokens have no entries; their leases have the auth method as their owner.
     await leases.revocation.revokeOfOwner(uuid)
     const failed = await leases.revokeOfMount(uuid)
-    const mount = mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
+    const mount = mounts.byUuid(uuid) ?? mountChanges.detached(uuid)
     if (failed > 0) return [leasesLeftError(mount?.record.path ?? '', failed)]
-    return mount ? mountWork.release(mount) : []
+    return mount ? periodicWork.release(mount) : []
   }
 
   /** A core that is older than identity gets its mount. */
@@ -437,26 +436,26 @@ export class SecretsCore implements Core {
     const record = identityRecord()
     const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
     storage.commit({ puts: [put], deletes: [] }).then(
-      () => mounts.place(record),
+      () => mounts.attach(record),
       (error: unknown) => this.options.logger.error('identity/ could not be added', { error: messageOf(error) }),
     )
   }
 
   readonly nobody = NOBODY
 
-  #systemMount(): Place['mount'] {
+  #systemMount(): ResolvedPath['mount'] {
     const engine = this.engines.find(({ type }) => type === 'system')
     if (!engine) throw new Error('there is no system engine')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
       ...new Storage(this.barrier).lend(),
-      traffic: new Traffic(),
+      activeRequests: new ActiveRequests(),
       identityToken: () => Promise.reject(sealed()),
     })
   }
 }
 
 /** In the turn in which it was made: no timer of it has fired. */
-function stopOwnWork({ leases, mountWork, tokenExpiry }: OpenCore): void {
-  for (const part of [mountWork, tokenExpiry, leases.expiry]) part.close()
+function stopOwnWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
+  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
 }

@@ -21,7 +21,7 @@ import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import { dataPrefix, type MountRecord } from './mounts/mount-record.ts'
-import { MountWork } from './mounts/mount-work.ts'
+import { PeriodicWork } from './mounts/periodic-work.ts'
 import { type Mount, MountTable } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { PolicyStore } from './policies/policy-store.ts'
@@ -45,7 +45,7 @@ export interface OpenCore {
   readonly storage: Storage
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
-  readonly mountWork: MountWork
+  readonly periodicWork: PeriodicWork
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
   readonly tokenExpiry: TokenExpiry
@@ -105,8 +105,8 @@ export function openCore(ground: Ground): { readonly open: OpenCore; readonly le
     storage,
     mounts,
     mountChanges,
-    mountWork: new MountWork({ mounts: () => mounts.all(), now, logger }),
-    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
+    periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, logger }),
+    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid)),
     settings,
     oidc,
     quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),

@@ -21,7 +21,7 @@ import type { Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { callerNetwork } from '../../engines/framework/client-address.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { QuotaBuckets, type Taken } from './quota-buckets.ts'
 import { type QuotaRule, QuotaTable, ruleSchema, withoutSlash } from './quota-rule.ts'
@@ -111,7 +111,7 @@ export class Quotas {
   }
 
   /** Counts a request. Undefined where no quota is for it. */
-  take(path: string, place: Place | undefined, remote: string | undefined): Verdict | undefined {
+  take(path: string, place: ResolvedPath | undefined, remote: string | undefined): Verdict | undefined {
     const active = this.#table.find(place?.mount.record.uuid, place?.rest ?? '')
     if (!active || this.#isExempt(path)) return undefined
     const { limit, rule } = active

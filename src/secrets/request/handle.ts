@@ -221,7 +221,7 @@ function readerOf(core: Core, { admitted, canonical, head, isOpen, match, raw }:
 /** Attempts it, and is counted where it is under way. */
 async function counted(core: Core, request: Request): Promise<Answer> {
   const { call, head, place } = request
-  const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
+  const [leaveMount, land] = [place?.mount.activeRequests.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
     return await attempt(core, request)
   } finally {

@@ -4,7 +4,7 @@ import type { LoginFailures } from '../../engines/framework/login-order.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { canonicalAt } from '../../engines/framework/canonical-path.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'
 import type { Decision } from '../policies/acl.ts'
@@ -35,7 +35,7 @@ export class RequestCall implements EngineCall {
   readonly token: string | undefined
   readonly #wrapTtlSeconds: number | undefined
   readonly #admitted: AdmittedCaller
-  readonly #mount: Place['mount']
+  readonly #mount: ResolvedPath['mount']
   readonly #call: Call
   readonly #raw: RawInput
   readonly #failures: () => LoginFailures
@@ -43,7 +43,7 @@ export class RequestCall implements EngineCall {
   constructor(
     core: Core,
     { admitted, call, givenRest, head, raw }: Request,
-    { mount, rest }: Place,
+    { mount, rest }: ResolvedPath,
     body: RequestBody,
   ) {
     this.mount = mount.facts

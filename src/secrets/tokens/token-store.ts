@@ -18,7 +18,7 @@ import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
 import { AddressRanges } from '../../engines/framework/address-ranges.ts'
-import { hasServingRecord } from '../mounts/mount-record.ts'
+import { isEnabledByRecord } from '../mounts/mount-record.ts'
 import {
   callerOf,
   emptyPut,
@@ -91,7 +91,7 @@ export class TokenStore {
    * `isMounted`: whether the auth method with a UUID is enabled. Default: by the mount's record in `storage`. Throws a Fault if
    * the salt or the key of batch tokens is missing.
    */
-  constructor(storage: Storage, isMounted = (uuid: string) => hasServingRecord(storage, uuid)) {
+  constructor(storage: Storage, isMounted = (uuid: string) => isEnabledByRecord(storage, uuid)) {
     this.storage = storage
     this.#isMounted = isMounted
     const [salt, batchKey] = [storage.get(SALT_PATH), storage.get(BATCH_KEY_PATH)]

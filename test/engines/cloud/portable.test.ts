@@ -104,7 +104,7 @@ test('a step that AWS refuses leaves no user behind', async (t) => {
     assert.equal(answer.status, 400)
     assert.match(answer.body.errors[0] ?? '', why)
   }
-  await own.world.core.open.mountWork.tick()
+  await own.world.core.open.periodicWork.tick()
   assert.deepEqual(await own.users(), [])
 })
 
@@ -231,7 +231,7 @@ test('61 to 69. a static role: made, rotated twice, removed', async (t) => {
   assert.deepEqual(await own.keys(username), keys)
   for (let round = 0; round < 2; round++) {
     own.world.nowMs += 61_000
-    await own.world.core.open.mountWork.tick()
+    await own.world.core.open.periodicWork.tick()
     keys.push(await key())
   }
   assert.equal(new Set(keys).size, 3)

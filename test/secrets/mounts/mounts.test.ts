@@ -164,8 +164,8 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   const badTerm = 'expected seconds or a duration such as "90s", "5m" or "1h30m"'
   await tune({ max_lease_ttl: 'abc' }, `unable to parse max TTL of abc: ${badTerm}`)
   await tune({ max_lease_ttl: '-1' }, "unable to parse max TTL of -1: cannot provide negative value '-1'")
-  await tune({ listing_visibility: 'x' }, 'invalid listing_visibility: it is "unauth", "hidden" or empty')
-  await tune({ token_type: 'batch' }, '"token_type" is a setting of auth methods')
+  await tune({ listing_visibility: 'x' }, 'invalid listing_visibility, expected "unauth", "hidden" or empty')
+  await tune({ token_type: 'batch' }, '"token_type" can be set for auth methods only')
   await tune(
     { max_lease_ttl: 0, default_lease_ttl: '800h' },
     'given default lease TTL greater than system max lease TTL of 2764800',
@@ -203,7 +203,7 @@ test('types, aliases and options', async (t) => {
     'sys/mounts/y',
     { type: 'zzz' },
     400,
-    'plugin not found in the catalog: zzz; there are kv, shelf',
+    'plugin not found in the catalog: zzz; supported: kv, shelf',
   )
   await refused('POST', 'sys/mounts/y', {}, 400, 'backend type must be specified as a string')
   await ok('POST', 'sys/mounts/kv', { type: 'kv-v2' })
@@ -274,8 +274,8 @@ test('health and seal-status report the level of the API and the version of the 
 
 test('paths that no mount can have', async (t) => {
   const { refused, world } = await open(t)
-  const dots = 'the path of a mount has no empty, "." or ".." segment'
-  const print = 'the path of a mount has printable characters only'
+  const dots = 'the path of a mount cannot have an empty, "." or ".." segment'
+  const print = 'the path of a mount can have printable characters only'
   for (const [to, text] of [
     ['a/../b', dots],
     ['..', dots],
@@ -284,9 +284,9 @@ test('paths that no mount can have', async (t) => {
     ['a\nb', print],
     ['a\u200bb', print],
     ['\ud800', print],
-    ['a/ b', 'no segment of the path of a mount begins or ends with a space'],
-    ['x'.repeat(513), 'the path of a mount has at most 512 characters'],
-    ['//', 'the path of a mount must be given'],
+    ['a/ b', 'a segment of the path of a mount cannot begin or end with a space'],
+    ['x'.repeat(513), 'the path of a mount can have at most 512 characters'],
+    ['//', 'missing path of the mount'],
   ] as const) {
     await refused('POST', 'sys/remount', { from: 'x', to }, 400, text)
   }
@@ -370,7 +370,7 @@ test('a removal that was cut short goes on with the next start', async (t) => {
   world.unseal()
   assert.equal((await world.ask('GET', 'x/1')).status, 404)
   await ok('POST', 'sys/mounts/x', { type: 'shelf' })
-  const gone = () => world.lines.some(({ message }) => message === 'a mount was disabled, and its data is gone')
+  const gone = () => world.lines.some(({ message }) => message === 'mount disabled and its data removed')
   while (!gone()) await new Promise(setImmediate)
   assert.deepEqual(entries(world), { data: before.data, records: before.records + 1 })
 })
