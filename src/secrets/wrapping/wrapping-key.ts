@@ -1,6 +1,6 @@
 /**
- * Wrapping tokens as JSON Web Tokens (RFC 7519), signed with ES512 (RFC 7518): for clients that read from the token itself
- * which server to take it to. The key is made when it is first needed.
+ * Wrapping tokens as JSON Web Tokens (RFC 7519), signed with ES512 (RFC 7518), for clients that read the server's address from the token.
+ * The key is created when it is first needed.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign, verify } from 'node:crypto'
 import type { Part, Storage } from '../../storage/barrier/storage.ts'
@@ -9,14 +9,14 @@ import { isObject } from '../../engines/framework/fields.ts'
 const KEY_PATH = 'core/wrapping/jwt-key'
 const CURVE = 'P-521'
 const HEADER = encoded({ alg: 'ES512', typ: 'JWT' })
-/** Clocks of two servers differ. */
+/** Tolerated clock skew. */
 const SKEW_SECONDS = 5
 const TOKEN_LENGTH_MAX = 4096
 
 export class WrappingKey {
   readonly #storage: Storage
   #key: KeyObject | undefined
-  /** The key is in no commit that is durable yet. */
+  /** The key may not be durable yet. */
   #isNew = false
 
   /** `storage` is all of the barrier. */
@@ -24,15 +24,15 @@ export class WrappingKey {
     this.#storage = storage
   }
 
-  /** What is to be committed before the key may be used; undefined where it is there already. */
-  ready(): Part | undefined {
-    const key = this.#open() ?? this.#make()
+  /** The part to commit before the key is used; undefined if the key is durable. */
+  unsavedPart(): Part | undefined {
+    const key = this.#open() ?? this.#generate()
     if (!this.#isNew || this.#storage.get(KEY_PATH)) return undefined
     const value = key.export({ type: 'pkcs8', format: 'der' })
     return { storage: this.#storage, batch: { puts: [{ path: KEY_PATH, value }], deletes: [] } }
   }
 
-  /** The token of a token; `ready` must have been called. */
+  /** Wraps a token in a signed one. `unsavedPart` must have been called. */
   sign(token: string, address: string, nowMs: number, ttlSeconds: number): string {
     const issued = Math.floor(nowMs / 1000)
     const claims = {
@@ -45,11 +45,11 @@ export class WrappingKey {
       type: 'wrapping',
     }
     const text = `${HEADER}.${encoded(claims)}`
-    const key = { key: this.#open() ?? this.#make(), dsaEncoding: 'ieee-p1363' as const }
+    const key = { key: this.#open() ?? this.#generate(), dsaEncoding: 'ieee-p1363' as const }
     return `${text}.${sign('sha512', Buffer.from(text), key).toString('base64url')}`
   }
 
-  /** The token in a token of this server; undefined for any other text. */
+  /** The token in a signed token of this server; undefined for any other text. */
   tokenIn(given: string, nowMs: number): string | undefined {
     const [head, claims, signature, ...more] = given.split('.')
     const isShaped = head === HEADER && claims !== undefined && signature !== undefined && more.length === 0
@@ -63,9 +63,9 @@ export class WrappingKey {
     return read['exp'] * 1000 > nowMs ? read['jti'] : undefined
   }
 
-  /** Of the public key, as decimal numbers. */
+  /** Coordinates of the public key, as decimal numbers. */
   coordinates(): { readonly x: string; readonly y: string; readonly curve: string } {
-    const { x = '', y = '' } = createPublicKey(this.#open() ?? this.#make()).export({ format: 'jwk' })
+    const { x = '', y = '' } = createPublicKey(this.#open() ?? this.#generate()).export({ format: 'jwk' })
     return { x: decimal(x), y: decimal(y), curve: CURVE }
   }
 
@@ -75,12 +75,12 @@ export class WrappingKey {
 
   #open(): KeyObject | undefined {
     if (this.#key) return this.#key
-    const kept = this.#storage.pending(KEY_PATH)
-    if (kept) this.#key = createPrivateKey({ key: kept, type: 'pkcs8', format: 'der' })
+    const stored = this.#storage.pending(KEY_PATH)
+    if (stored) this.#key = createPrivateKey({ key: stored, type: 'pkcs8', format: 'der' })
     return this.#key
   }
 
-  #make(): KeyObject {
+  #generate(): KeyObject {
     this.#isNew = true
     this.#key = generateKeyPairSync('ec', { namedCurve: CURVE }).privateKey
     return this.#key

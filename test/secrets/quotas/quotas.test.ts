@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { callerNetwork } from '../../../src/engines/framework/client-address.ts'
 import { NOBODY } from '../../../src/secrets/request/anonymous.ts'
 import { AddressRate } from '../../../src/secrets/quotas/address-rate.ts'
-import { type Limit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'
+import { type RateLimit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'
 import { RULES_MAX } from '../../../src/secrets/quotas/quotas.ts'
 import { type AskOptions, CoreWorld } from '../../helpers/core-world.ts'
 import { openKv } from '../../helpers/kv-world.ts'
@@ -209,7 +209,7 @@ test('there is a most of rules', async (t) => {
 })
 
 test('buckets are bounded, and the one that asked least gives way', () => {
-  const limit: Limit = { capacity: 10, tokensPerMs: 1e-6, blockMs: 0 }
+  const limit: RateLimit = { capacity: 10, tokensPerMs: 1e-6, blockMs: 0 }
   const buckets = new QuotaBuckets(1000)
   for (let at = 0; at < 10; at++) buckets.take('greedy', limit, 0)
   assert.equal(buckets.take('greedy', limit, 0).isAllowed, false)
@@ -219,7 +219,7 @@ test('buckets are bounded, and the one that asked least gives way', () => {
 })
 
 test('what a flood leaves behind goes with those who come later', () => {
-  const limit: Limit = { capacity: 2, tokensPerMs: 1, blockMs: 0 }
+  const limit: RateLimit = { capacity: 2, tokensPerMs: 1, blockMs: 0 }
   const most = 5000
   const buckets = new QuotaBuckets(most)
   for (let at = 0; at < most * 2; at++) buckets.take(`caller ${at}`, limit, 0)
