@@ -415,7 +415,7 @@ export class SecretsCore implements Core {
   /** Takes back what a mount has given out: tokens, leases, then the rest; resolves with what could not be. */
   async #release(uuid: string): Promise<readonly string[]> {
     const { identity, leases, mountChanges, mounts, periodicWork, revocation, tokens } = this.open
-    identity.forgetRights()
+    identity.dropRights()
     for (;;) {
       const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
       if (hashes.length === 0) break

@@ -76,7 +76,7 @@ export function prepareLogin(
     const { accepted: _accepted, refusal: _refusal, ...order } = login
     const pending = { mountUuid: mount.record.uuid, path, order, entityId: entity.id }
     const auth = mfaAuthBlock(loginMfa.begin(pending, enforcements))
-    return { reply: { auth, warnings: [MFA_WARNING] }, parts: draft.touched.size > 0 ? [part] : [], landed }
+    return { reply: { auth, warnings: [MFA_WARNING] }, parts: draft.changedEntities.size > 0 ? [part] : [], landed }
   }
   const { parts: codeParts, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, codeMissing)
   if (refusal) return { reply: {}, parts: codeParts, landed: () => undefined, refusal }
@@ -141,11 +141,11 @@ export function issueToken(
   const { landed, part } = identity.part(draft)
   const isStored = entry.type === 'service'
   const shownToken = isStored ? token : tokens.sealBatch(entry)
-  const identityParts = draft.touched.size > 0 ? [part] : []
+  const identityParts = draft.changedEntities.size > 0 ? [part] : []
   const tokenParts = isStored ? [tokens.newPart(entry, { isChosen: false })] : []
   login.accepted?.()
   // Cached rights are of before this login, so they are computed again if the login changed the entity.
-  const policies = draft.touched.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
+  const policies = draft.changedEntities.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
   const auth = authBlock(entry, shownToken, policies)
   return { reply: { auth, warnings }, parts: [...identityParts, ...tokenParts], landed }
 }
@@ -262,7 +262,7 @@ export function releaseAliases(
     const others = entity.aliases.filter((each) => each.mountAccessor !== accessor || each.name !== name)
     draft.putEntity({ ...entity, aliases: others })
   }
-  if (draft.touched.size === 0) return { parts: [], landed: () => undefined }
+  if (draft.changedEntities.size === 0) return { parts: [], landed: () => undefined }
   const { landed, part } = identity.part(draft)
   return { parts: [part], landed }
 }

@@ -81,7 +81,7 @@ function currentLogin(core: TokenServices, { mount: uuid, subject }: NonNullable
  * user or role that has the name now is a different one.
  */
 function checkAlias(core: TokenServices, { entityId }: TokenEntry, { mount, standing }: CurrentLogin): void {
-  const entity = core.open.identity.current(entityId)
+  const entity = core.open.identity.resolveEntity(entityId)
   if (!entity || !standing) return
   const { accessor } = mount.record
   if (entity.aliases.some(({ mountAccessor, name }) => mountAccessor === accessor && name === standing.alias)) return
@@ -108,9 +108,9 @@ function loginLimits(entry: TokenEntry, { mount, standing }: CurrentLogin): Rene
 /** The identity change to commit if the auth method reports other groups than before; undefined if not. */
 function changedGroups(core: TokenServices, { entityId }: TokenEntry, { mount, standing }: CurrentLogin) {
   const { identity } = core.open
-  const current = identity.current(entityId)
+  const current = identity.resolveEntity(entityId)
   if (!standing || !current) return undefined
   const draft = identity.draft(core.now())
-  draft.reportGroups(current.id, { mountAccessor: mount.record.accessor, name: standing.alias }, standing.groups)
-  return draft.touched.size > 0 ? identity.part(draft) : undefined
+  draft.setReportedGroups(current.id, { mountAccessor: mount.record.accessor, name: standing.alias }, standing.groups)
+  return draft.changedEntities.size > 0 ? identity.part(draft) : undefined
 }

@@ -104,7 +104,7 @@ test('what is wrong with entities, aliases and groups is refused and changes not
   await ok(world, 'POST', 'identity/entity-alias', { name: 'x', mount_accessor: token, canonical_id: a })
   await refused(world, 'identity/entity-alias', { name: 'y', mount_accessor: token, canonical_id: a }, /already/)
   await refused(world, 'identity/group', { name: 'g', policies: 'root' }, /^policies cannot contain root$/)
-  await refused(world, 'identity/group', { name: 'g', type: 'other' }, /neither internal nor external/)
+  await refused(world, 'identity/group', { name: 'g', type: 'other' }, /expected internal or external$/)
   await refused(world, 'identity/group', { name: 'g', type: 'external', member_entity_ids: [a] }, /set manually/)
   await refused(world, 'identity/group', { name: 'g', type: 'external', member_group_ids: [a] }, /member groups can't/)
   await refused(world, 'identity/group', { name: 'g', member_entity_ids: ['none'] }, /^invalid entity ID/)
@@ -240,7 +240,7 @@ test('an alias that is taken goes to nobody by another one, and of fifty who wan
   const other = String((await ok(world, 'POST', 'identity/entity', { name: 'other' }))['id'])
   const bob = { name: 'bob', mount_accessor: token, canonical_id: other }
   const { id } = await ok(world, 'POST', 'identity/entity-alias', bob)
-  const taken = /^the name is taken by another alias of the mount$/
+  const taken = /^another alias of the mount has this name$/
   await refused(world, `identity/entity-alias/id/${String(id)}`, { name: 'alice' }, taken)
   assert.deepEqual((await ok(world, 'GET', `identity/entity-alias/id/${String(id)}`))['name'], 'bob')
   // Who has it already keeps it: the entity that is to get it has one of that mount.
