@@ -65,7 +65,7 @@ export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: Metho
 export interface MethodUses {
   readonly enforcements: Enforcements
   readonly mfa: Mfa
-  readonly policies: Pick<PolicyStore, 'namingMfaMethod'>
+  readonly policies: Pick<PolicyStore, 'namesUsingMfaMethod'>
 }
 
 /**
@@ -86,7 +86,7 @@ export async function removed(
     )
   }
   if (!force) {
-    const names = await inTurns(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
+    const names = await inTurns(policies.namesUsingMfaMethod([method.id, method.name], call.nowMs), call)
     if (names.length > 0) throw stillNamed(method, names)
   }
   await mfa.remove(method)

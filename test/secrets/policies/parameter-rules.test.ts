@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { commaList, type Fields } from '../../../src/engines/framework/fields.ts'
-import { objection } from '../../../src/secrets/policies/parameter-rules.ts'
+import { findParameterFault } from '../../../src/secrets/policies/parameter-rules.ts'
 import type { ParameterValue } from '../../../src/secrets/policies/path-rules.ts'
 
 const TEXT_MAX = 65_536
@@ -11,7 +11,7 @@ const LIST_MAX = 10_000
 function whyNot(how: 'denied' | 'allowed', rule: ParameterValue, value: unknown, fields: Fields = {}, name = 'names') {
   const values = new Map([[name, [rule]]])
   const rules = { required: [], allowed: undefined, denied: undefined, [how]: values }
-  return objection(rules, { [name]: value }, fields)?.why
+  return findParameterFault(rules, { [name]: value }, fields)?.reason
 }
 
 const many = (count: number) => Array.from({ length: count }, (_, at) => `n${at}`)

@@ -145,5 +145,5 @@ test('a policy that cannot be read is a fault, not a policy without rules', asyn
   const commit = storage.commit({ puts: [{ path: 'sys/policy/app', value }], deletes: [] })
   await storage.settle()
   await commit
-  assert.throws(() => store.acl(['app'], NOW), /the policy "app" cannot be read: 1:12/)
+  assert.throws(() => store.acl(['app'], NOW), /the stored policy "app" has errors: 1:12/)
 })

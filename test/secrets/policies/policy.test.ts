@@ -4,10 +4,10 @@ import type { Identity, NamespaceCapability } from '../../../src/platform/operat
 import {
   checkPolicy,
   identityFrom,
-  nobody,
+  anonymousIdentity,
   parsePolicy,
   PolicyError,
-  root,
+  rootIdentity,
 } from '../../../src/secrets/policies/policy.ts'
 
 const ALL: readonly NamespaceCapability[] = [
@@ -30,13 +30,13 @@ const matches = (pattern: string, name: string) =>
   granted(who(`namespace "${pattern}" { policy = "list" }`), name).length > 0
 const says = (text: string) => checkPolicy(text).map(({ line, column, message }) => `${line}:${column} ${message}`)
 
-test('root may do everything, nobody nothing', () => {
-  assert.deepEqual([granted(root), node(root), agent(root)], [ALL, [true, true], [true, true]])
-  for (const none of [nobody, who(), who('')]) {
+test('root is allowed everything, a caller without a policy nothing', () => {
+  assert.deepEqual([granted(rootIdentity), node(rootIdentity), agent(rootIdentity)], [ALL, [true, true], [true, true]])
+  for (const none of [anonymousIdentity, who(), who('')]) {
     assert.deepEqual([granted(none), node(none), agent(none)], [[], [false, false], [false, false]])
   }
   assert.equal(who().accessor, 'ops')
-  assert.equal(nobody.accessor, 'anonymous')
+  assert.equal(anonymousIdentity.accessor, 'anonymous')
 })
 
 test('shorthands of a namespace', () => {
@@ -245,19 +245,19 @@ node "x" { policy = "read" }`
       '2:17 node: policy must be one of read, write, deny',
       '3:9 agent: unknown key "level", ...',
       '4:22 namespace: expected a block { }',
-      '5:11 namespace: a name has 1 to 128 letters, digits, "-" and "*"',
+      '5:11 namespace: a name must have 1 to 128 letters, digits, "-" and "*"',
       '6:33 namespace "a": unknown capability "read-log", ...',
       '6:54 namespace: policy must be one of read, write, scale, list, deny',
-      '6:60 namespace: "policy" is given twice',
+      '6:60 namespace: duplicate key "policy"',
       "7:6 path: '+*' is not allowed: end in '+' or in '*'",
-      '7:30 path: capabilities must be a list of texts',
+      '7:30 path: capabilities must be a list of strings',
       '8:6 path: min_wrapping_ttl is longer than max_wrapping_ttl',
       '8:12 path: unknown key "capability", ...',
-      '9:6 path: `{{` and `}}` do not pair',
+      '9:6 path: unbalanced `{{` and `}}`',
       '9:41 path: allowed_parameters must map names to lists of values',
       '9:47 path: unknown key "control_group", ...',
       '10:1 operator: expected policy = "read", "write" or "deny"',
-      '11:6 node: this rule takes no label',
+      '11:6 node: unexpected label',
     ],
   )
   assert.throws(
