@@ -128,7 +128,7 @@ function checkAudit(text: string, said: readonly EndedSaid[]): void {
   assert.ok(answers.length >= wanted, `${answers.length} lines of ${wanted} answers, after ${last?.step ?? 'nothing'}`)
 }
 
-test('leases that end and entities that are merged survive the death of their process', async (t) => {
+test('revocations of leases and merges of entities survive a kill at any point', async (t) => {
   const of = await base(t)
   const room = temporaryDirectory(t)
   const killed = join(room, 'killed')

@@ -15,7 +15,7 @@ async function lending(t: TestContext) {
 
 const idOf = (answer: CoreAnswer) => String(answer.body['lease_id'])
 
-test('a lease that ends while its engine renews it is not renewed', async (t) => {
+test('a lease that expires while its engine renews it is not renewed', async (t) => {
   const { own, world } = await lending(t)
   const { revocation, store, expiry } = world.core.open.leases
   const renewing = async () => {
@@ -63,7 +63,7 @@ test('a lease that ends while its engine renews it is not renewed', async (t) =>
   assert.deepEqual(left, [], 'no refused renewal has left an entry')
 })
 
-test('an engine that takes more than 30 s for a renewal leaves the lease as it was', async (t) => {
+test('a renewal whose engine takes more than 30 s fails and leaves the lease unchanged', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
   const { store } = world.core.open.leases
@@ -87,7 +87,7 @@ test('an engine that takes more than 30 s for a renewal leaves the lease as it w
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment: 600 })).status, 200)
 })
 
-test('a revocation is retried after one second, then each time twice as long, 15 minutes at most', async (t) => {
+test('a revocation is retried with exponential backoff from one second to 15 minutes', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
   const { store, expiry } = world.core.open.leases
@@ -118,7 +118,7 @@ test('a revocation is retried after one second, then each time twice as long, 15
   assert.deepEqual([await irrevocable(), own.out.size], [0, 0])
 })
 
-test('the last lease of a path is removed while others of the path are queued: these are still found', async (t) => {
+test('a lease that is queued while the last lease of its path is removed is still found', async (t) => {
   const { world } = await lending(t)
   const { store } = world.core.open.leases
   const mount = world.core.open.mounts.get('lent/')?.record.uuid ?? ''
@@ -129,7 +129,7 @@ test('the last lease of a path is removed while others of the path are queued: t
     return store.issue({ mount, ...path, order, ttlLimits, tokenHash: '', nowMs: world.nowMs })
   }
   const remove = (lease: ReturnType<typeof issue>['lease']) => Storage.commitAll([store.removalPart(lease)])
-  const found = () => [...store.under('lent/')]
+  const found = () => [...store.hashesUnder('lent/')]
 
   const first = issue()
   await Storage.commitAll([first.part])

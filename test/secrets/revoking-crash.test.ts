@@ -84,7 +84,7 @@ for (const way of ['revoke', 'revoke-prefix', 'revoke-force']) {
   })
 }
 
-test('a mark that cannot be written keeps the engine from being asked', async (t) => {
+test('the engine is not called if the mark of a revocation cannot be written', async (t) => {
   let asked = 0
   const world = await CoreWorld.open(t, { engines: [outsider(() => void asked++)] })
   await world.ask('POST', 'sys/mounts/out', { type: 'outsider' })
@@ -102,7 +102,7 @@ test('a mark that cannot be written keeps the engine from being asked', async (t
   assert.equal(asked, 1)
 })
 
-test('a lease that stands for nothing outside goes in one commit', async (t) => {
+test('a lease without external effect is removed in one commit', async (t) => {
   const world = await CoreWorld.open(t, {
     engines: [
       outsider(

@@ -86,7 +86,7 @@ async function atEachStep(
 /** Of tokens of the world itself: the root token, and the one beside the tree with what leads to it. */
 const OTHERS = 2 + 5
 
-test('revoking a tree', async (t) => {
+test('the revocation of a tree survives a kill at any point', async (t) => {
   const seen = new Set<boolean>()
   const steps = await atEachStep(t, ['auth/token/revoke', { token: 'top' }], async (world, tree, answered) => {
     const isThere = await isToken(world, tree.top)
@@ -103,7 +103,7 @@ test('revoking a tree', async (t) => {
   assert.ok(steps >= 18, `${steps} steps`)
 })
 
-test('revoking a token and not its children', async (t) => {
+test('the revocation of a token without its children survives a kill at any point', async (t) => {
   const seen = new Set<boolean>()
   const steps = await atEachStep(t, ['auth/token/revoke-orphan', { token: 'top' }], async (world, tree, answered) => {
     const isThere = await isToken(world, tree.top)

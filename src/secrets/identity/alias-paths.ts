@@ -4,7 +4,7 @@ import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/f
 import { inTurns } from '../../engines/framework/time-slices.ts'
 import { allEntities } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
-import { checkedMetadata, checkedName } from './identity-limits.ts'
+import { validateMetadata, validateName } from './identity-limits.ts'
 import { checkAccessor, type IdentityServices, aliasFields } from './identity-services.ts'
 import type { Alias, Entity } from './identity-record.ts'
 
@@ -64,11 +64,11 @@ function findAlias(entity: Entity | undefined, matches: (alias: Alias) => boolea
 }
 
 async function writeAlias(core: IdentityServices, input: AliasInput): Promise<Reply> {
-  const custom = checkedMetadata(input.custom_metadata)
+  const custom = validateMetadata(input.custom_metadata)
   const canonicalId = input.canonical_id === '' ? input.entity_id : input.canonical_id
   const draft = core.open.identity.draft(core.now())
   const known = knownAlias(draft, input)
-  const name = checkedName(input.name === '' ? (known?.alias.name ?? '') : input.name, 'alias')
+  const name = validateName(input.name === '' ? (known?.alias.name ?? '') : input.name, 'alias')
   const mountAccessor = input.mount_accessor === '' ? (known?.alias.mountAccessor ?? '') : input.mount_accessor
   checkAccessor(core, mountAccessor)
   const owner = ownerOf(draft, canonicalId, known)

@@ -3,7 +3,7 @@ import { type EngineCall, type Path, path, Rejection, type Reply } from '../../e
 import { boolean, foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
 import type { IdentityDraft } from './identity-draft.ts'
-import { checkedMetadata, checkedName, checkedPolicies } from './identity-limits.ts'
+import { validateMetadata, validateName, validatePolicies } from './identity-limits.ts'
 import { type IdentityServices, entityFields, type IdentityFields, mountByAccessor } from './identity-services.ts'
 import { type Entity, identityPaths } from './identity-record.ts'
 
@@ -82,8 +82,8 @@ async function writeEntity(
   input: EntityInput,
   { keepsName = false } = {},
 ): Promise<Reply | undefined> {
-  const name = input.name === '' ? '' : checkedName(input.name, 'entity')
-  const [metadata, policies] = [checkedMetadata(input.metadata), checkedPolicies(input.policies)]
+  const name = input.name === '' ? '' : validateName(input.name, 'entity')
+  const [metadata, policies] = [validateMetadata(input.metadata), validatePolicies(input.policies)]
   const draft = core.open.identity.draft(core.now())
   const known = input.id === '' ? (name === '' ? undefined : draft.entityNamed(name)) : draft.entity(input.id)
   if (input.id !== '' && !known) throw new Rejection(400, 'entity not found from id')

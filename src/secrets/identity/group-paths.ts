@@ -5,7 +5,7 @@
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
 import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
-import { checkedMembers, checkedMetadata, checkedName, checkedPolicies, MEMBERS_MAX } from './identity-limits.ts'
+import { validateMembers, validateMetadata, validateName, validatePolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityServices, aliasFields, groupFields } from './identity-services.ts'
 import { type Group, identityPaths } from './identity-record.ts'
 import type { IdentityDraft } from './identity-draft.ts'
@@ -107,10 +107,10 @@ function groupAliasPaths(core: IdentityServices): Path[] {
 
 /** With `keepsName` an existing group keeps its name: a path has it in lower case only. */
 async function writeGroup(core: IdentityServices, input: GroupInput, { keepsName = false } = {}): Promise<Reply> {
-  const name = input.name === '' ? '' : checkedName(input.name, 'group')
-  const [metadata, policies] = [checkedMetadata(input.metadata), checkedPolicies(input.policies)]
-  const members = checkedMembers(input.member_entity_ids, 'entities')
-  const subgroups = checkedMembers(input.member_group_ids, 'groups')
+  const name = input.name === '' ? '' : validateName(input.name, 'group')
+  const [metadata, policies] = [validateMetadata(input.metadata), validatePolicies(input.policies)]
+  const members = validateMembers(input.member_entity_ids, 'entities')
+  const subgroups = validateMembers(input.member_group_ids, 'groups')
   const draft = core.open.identity.draft(core.now())
   const known = input.id === '' ? (name === '' ? undefined : draft.groupNamed(name)) : draft.group(input.id)
   if (input.id !== '' && !known) throw new Rejection(400, 'invalid group ID')
@@ -155,7 +155,7 @@ async function writeAlias(core: IdentityServices, input: AliasInput): Promise<Re
   const draft = core.open.identity.draft(core.now())
   const known = input.id === '' ? undefined : draft.groupOfAliasId(input.id)
   if (input.id !== '' && !known) throw new Rejection(400, 'invalid group alias ID')
-  const name = checkedName(input.name === '' ? (known?.alias?.name ?? '') : input.name, 'alias')
+  const name = validateName(input.name === '' ? (known?.alias?.name ?? '') : input.name, 'alias')
   const mountAccessor = input.mount_accessor === '' ? (known?.alias?.mountAccessor ?? '') : input.mount_accessor
   checkAccessor(core, mountAccessor)
   const group = groupForAlias(draft, input.canonical_id, known)

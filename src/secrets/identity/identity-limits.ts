@@ -13,7 +13,7 @@ const SUBGROUPS_MAX = 256
 export const ALIASES_MAX = 64
 
 /** `what` is for the error: `entity`, `group`, `alias`. */
-export function checkedName(name: string, what: string): string {
+export function validateName(name: string, what: string): string {
   if (name === '') throw new Rejection(400, `missing name of the ${what}`)
   if (name.length > NAME_LENGTH_MAX)
     throw new Rejection(400, `the name of the ${what} can have at most ${NAME_LENGTH_MAX} characters`)
@@ -24,7 +24,7 @@ export function checkedName(name: string, what: string): string {
 }
 
 /** Undefined if nothing was given; null for empty metadata. */
-export function checkedMetadata(
+export function validateMetadata(
   given: ReadonlyMap<string, string> | undefined,
 ): Record<string, string> | null | undefined {
   if (given === undefined) return undefined
@@ -43,7 +43,7 @@ export function checkedMetadata(
   return given.size === 0 ? null : Object.fromEntries(given)
 }
 
-export function checkedPolicies(given: readonly string[] | undefined): string[] | undefined {
+export function validatePolicies(given: readonly string[] | undefined): string[] | undefined {
   if (given === undefined) return undefined
   const names = canonicalNames(given)
   if (names.includes('root')) throw new Rejection(400, 'policies cannot contain root')
@@ -55,7 +55,7 @@ export function checkedPolicies(given: readonly string[] | undefined): string[] 
 }
 
 /** Without duplicates, in the given order. */
-export function checkedMembers(
+export function validateMembers(
   given: readonly string[] | undefined,
   kind: 'entities' | 'groups',
 ): string[] | undefined {

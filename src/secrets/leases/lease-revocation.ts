@@ -79,19 +79,19 @@ export class LeaseRevocation {
   async force(hash: string): Promise<void> {
     // Another attempt may have begun while this one waited.
     for (let other = this.#underWay.get(hash); other; other = this.#underWay.get(hash)) await other.catch(() => false)
-    const attempt = this.#forced(hash).finally(() => this.#underWay.delete(hash))
+    const attempt = this.#revokeOrRemove(hash).finally(() => this.#underWay.delete(hash))
     this.#underWay.set(hash, attempt)
     await attempt
   }
 
-  async #forced(hash: string): Promise<boolean> {
+  async #revokeOrRemove(hash: string): Promise<boolean> {
     const { leases, logger } = this.#options
     const known = leases.pendingByHash(hash)
     if (!known) return true
     const release = this.#tryAcquire(known.mount) ?? (await this.#acquire(known.mount))
     try {
       // The lease did not change while this call waited: `#underWay` excludes other attempts.
-      const lease = await this.#marked(known)
+      const lease = await this.#mark(known)
       try {
         const batch = await this.#callEngine(lease)
         await this.#remove(lease, batch)
@@ -140,7 +140,7 @@ export class LeaseRevocation {
       if (this.#closed.signal.aborted) throw sealed()
       lease = leases.pendingByHash(hash)
       if (!lease) return true
-      lease = await this.#marked(lease)
+      lease = await this.#mark(lease)
       try {
         const answer = this.#callEngine(lease)
         const batch = answer instanceof Promise ? await answer : answer
@@ -189,7 +189,7 @@ export class LeaseRevocation {
    * Resolves with the marked lease when the mark is durable. Nothing else changes the lease meanwhile, because a lease whose
    * revocation is under way is not renewed. An expired lease needs no mark: the next process finds it in the expiry index.
    */
-  async #marked(lease: Lease): Promise<Lease> {
+  async #mark(lease: Lease): Promise<Lease> {
     const nowMs = this.#options.now()
     if (lease.revocation || lease.expiresAtMs <= nowMs) return lease
     const engine = this.#options.mountOf(lease.mount)?.engine

@@ -197,7 +197,7 @@ export class LeaseStore {
   }
 
   /** Hashes of the leases whose ID begins with a prefix. */
-  *under(prefix: string): Generator<string> {
+  *hashesUnder(prefix: string): Generator<string> {
     for (const { folder, path } of this.issuingPaths()) {
       // The prefix may end inside the last segment of an ID.
       const isWhole = `${path}/`.startsWith(prefix)

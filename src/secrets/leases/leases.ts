@@ -120,7 +120,7 @@ export class Leases {
     const { revocation, store } = this.#options
     const prefix = given.endsWith('/') || store.find(given) ? given : `${given}/`
     let failures = 0
-    await eachPage(inPages(store.under(prefix), PAGE_LEASES), async (hashes) => {
+    await eachPage(inPages(store.hashesUnder(prefix), PAGE_LEASES), async (hashes) => {
       if (isForced) {
         await Promise.all(hashes.map((hash) => revocation.force(hash)))
         return true

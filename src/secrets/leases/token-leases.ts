@@ -82,7 +82,7 @@ export class TokenLeases {
     let hasRevoked = false
     await eachPage(this.#pagesUnder(prefix), async (hashes) => {
       hasRevoked = true
-      await revocation.end(hashes.flatMap((hash) => this.#pending(hash, prefix)))
+      await revocation.revokeWithoutCleanup(hashes.flatMap((hash) => this.#pending(hash, prefix)))
       return true
     })
     if (hasRevoked) await (isSync ? revocation.resume() : revocation.resumeBriefly())

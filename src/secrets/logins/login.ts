@@ -14,7 +14,7 @@ import type { LoginOrder } from '../../engines/framework/login-order.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
-import { checkedMetadata, checkedName } from '../identity/identity-limits.ts'
+import { validateMetadata, validateName } from '../identity/identity-limits.ts'
 import type { Entity } from '../identity/identity-record.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import type { LoginFacts } from '../mfa/enforcement.ts'
@@ -152,8 +152,8 @@ export function issueToken(
 
 /** The entity of the alias, with the metadata and groups that the auth method reports now. */
 function entityOf(draft: IdentityDraft, { alias, groups }: LoginOrder, { record }: Mount): Entity {
-  const name = checkedName(alias.name, 'alias')
-  const metadata = alias.metadata && (checkedMetadata(new Map(Object.entries(alias.metadata))) ?? null)
+  const name = validateName(alias.name, 'alias')
+  const metadata = alias.metadata && (validateMetadata(new Map(Object.entries(alias.metadata))) ?? null)
   const known = draft.entityOfAlias(record.accessor, name)
   if (!known) {
     const newAlias = draft.newAlias({ name, mountAccessor: record.accessor, metadata, groups: [...groups] })

@@ -100,29 +100,29 @@ export function isReserved(path: string): boolean {
 }
 
 /** The record of a new mount, with warnings for the caller. */
-export function enabledRecord(
+export function newEnabledRecord(
   path: string,
   input: InputOf<typeof ENABLE_FIELDS>,
   table: MountTable,
 ): { readonly record: MountRecord; readonly warnings: readonly string[] } {
   const named = input.type === 'plugin' && input.plugin_name ? input.plugin_name : input.type
   if (named === undefined || named === '') throw new Rejection(400, 'backend type must be specified as a string')
-  const config = configOf(givenConfig(input.config), undefined, isAuthPath(path))
+  const config = configOf(parseConfig(input.config), undefined, isAuthPath(path))
   const engine = engineFor(named, path, table)
   if (input.plugin_version) throw new Rejection(400, 'plugin_version is not supported: engines are built in')
   if (input.external_entropy_access) throw new Rejection(400, 'external_entropy_access is not supported')
   const type = engine.furtherTypes?.includes(named) ? named : engine.type
-  const { options, warnings = [] } = checkedOptions(engine, type, {
+  const { options, warnings = [] } = validateOptions(engine, type, {
     ...Object.fromEntries(input.options ?? []),
     ...(type === named ? {} : engine.aliases?.[named]),
   })
   const { description, local, seal_wrap: sealWrap } = input
   const record = newRecord({ path, type, description, local, sealWrap, options, config })
-  return { record: checked(record), warnings }
+  return { record: checkSize(record), warnings }
 }
 
 /** The record with the tuned settings. `warn` receives warnings for the caller. */
-export function tunedRecord(
+export function applyTuning(
   record: MountRecord,
   { engine }: Mount,
   input: InputOf<typeof TUNE_FIELDS>,
@@ -130,9 +130,9 @@ export function tunedRecord(
 ): MountRecord {
   const config = configOf(input, record.config, isAuthPath(record.path))
   const given = input.options && input.options.size > 0 ? Object.fromEntries(input.options) : undefined
-  const valid = given && checkedOptions(engine, record.type, { ...record.options, ...given }, record.options)
+  const valid = given && validateOptions(engine, record.type, { ...record.options, ...given }, record.options)
   for (const each of valid?.warnings ?? []) warn(each)
-  return checked({
+  return checkSize({
     ...record,
     config,
     description: input.description ?? record.description,
@@ -156,7 +156,7 @@ function engineFor(type: string, path: string, table: MountTable): Engine {
   return engine
 }
 
-function checkedOptions(engine: Engine, type: string, given: MountOptions, before?: MountOptions) {
+function validateOptions(engine: Engine, type: string, given: MountOptions, before?: MountOptions) {
   if (engine.checkOptions && type === engine.type) {
     const { options, warnings } = engine.checkOptions(given, before)
     return { options: { ...options }, warnings }
@@ -167,14 +167,14 @@ function checkedOptions(engine: Engine, type: string, given: MountOptions, befor
   return { options: { ...given }, warnings: [] }
 }
 
-function checked(record: MountRecord): MountRecord {
+function checkSize(record: MountRecord): MountRecord {
   if (encodeRecord(record).length > RECORD_BYTES_MAX) {
     throw new Rejection(400, `description, options and settings of a mount exceed ${RECORD_BYTES_MAX} bytes`)
   }
   return record
 }
 
-function givenConfig(config: unknown): Partial<ConfigInput> {
+function parseConfig(config: unknown): Partial<ConfigInput> {
   if (config === undefined || config === null) return {}
   if (!isObject(config)) throw new Rejection(400, 'unable to convert given mount config information')
   return readFields(CONFIG, { data: config, params: {} }, (name, why) => {
@@ -196,9 +196,9 @@ function configOf(given: Partial<ConfigInput>, before: MountConfig | undefined, 
     maxLeaseSeconds: ttlSettingSeconds(given.max_lease_ttl, 'max') ?? before?.maxLeaseSeconds ?? 0,
     forceNoCache: given.force_no_cache ?? before?.forceNoCache ?? false,
     listingVisibility,
-    ...lists(given, before),
-    ...defined('userLockout', lockoutOf(given.user_lockout_config, before?.userLockout, isAuth)),
-    ...defined('tokenType', tokenType ?? before?.tokenType ?? (isAuth ? 'default-service' : undefined)),
+    ...listSettings(given, before),
+    ...optionalMember('userLockout', lockoutOf(given.user_lockout_config, before?.userLockout, isAuth)),
+    ...optionalMember('tokenType', tokenType ?? before?.tokenType ?? (isAuth ? 'default-service' : undefined)),
   }
   checkTtlSettings(config)
   return config
@@ -228,15 +228,21 @@ function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: b
   }
 }
 
-function lists(given: Partial<ConfigInput>, before: MountConfig | undefined): Partial<MountConfig> {
+function listSettings(given: Partial<ConfigInput>, before: MountConfig | undefined): Partial<MountConfig> {
   return {
-    ...defined('auditNonHmacRequestKeys', given.audit_non_hmac_request_keys ?? before?.auditNonHmacRequestKeys),
-    ...defined('auditNonHmacResponseKeys', given.audit_non_hmac_response_keys ?? before?.auditNonHmacResponseKeys),
-    ...defined('passthroughRequestHeaders', given.passthrough_request_headers ?? before?.passthroughRequestHeaders),
-    ...defined('allowedResponseHeaders', given.allowed_response_headers ?? before?.allowedResponseHeaders),
+    ...optionalMember('auditNonHmacRequestKeys', given.audit_non_hmac_request_keys ?? before?.auditNonHmacRequestKeys),
+    ...optionalMember(
+      'auditNonHmacResponseKeys',
+      given.audit_non_hmac_response_keys ?? before?.auditNonHmacResponseKeys,
+    ),
+    ...optionalMember(
+      'passthroughRequestHeaders',
+      given.passthrough_request_headers ?? before?.passthroughRequestHeaders,
+    ),
+    ...optionalMember('allowedResponseHeaders', given.allowed_response_headers ?? before?.allowedResponseHeaders),
   }
 }
 
-function defined<T>(name: string, value: T | undefined): Record<string, T> {
+function optionalMember<T>(name: string, value: T | undefined): Record<string, T> {
   return value === undefined ? {} : { [name]: value }
 }

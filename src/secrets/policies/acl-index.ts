@@ -35,12 +35,12 @@ export class AclIndex {
   folded(shape: FoldShape): AclIndex {
     const rules = new Map<string, AclRule>()
     for (const each of this.#rules) {
-      const rule = foldedRule(each, shape)
+      const rule = foldRule(each, shape)
       const { text } = rule.pattern
       const known = rules.get(text)
       rules.set(text, known ? unite(known, rule) : rule)
     }
-    const barriers = this.#barriers.map((each) => foldedRule(each, shape))
+    const barriers = this.#barriers.map((each) => foldRule(each, shape))
     return new AclIndex([...rules.values()], barriers)
   }
 
@@ -99,7 +99,7 @@ function isFoldable({ pattern: { text } }: AclRule): boolean {
   return text.includes(' ') || foldName(text, 'case') !== text
 }
 
-function foldedRule(rule: AclRule, shape: FoldShape): AclRule {
+function foldRule(rule: AclRule, shape: FoldShape): AclRule {
   const text = foldRulePath(rule.pattern.text, shape)
   return text === rule.pattern.text ? rule : { ...rule, pattern: compilePattern(text) }
 }

@@ -95,7 +95,9 @@ function isDenied(denied: Parameters, name: string, value: unknown, fields: Fiel
   const values = denied.get(name)
   if (values === undefined || values.length === 0) return values !== undefined
   const fold = foldOf(name, fields)
-  const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
+  const [given, named] = fold
+    ? [foldValue(value, fold), values.map((each) => foldNamedValue(each, fold))]
+    : [value, values]
   if (named.some((each) => mayEqual(given, each))) return true
   const field = Object.hasOwn(fields, name) ? fields[name] : undefined
   return field !== undefined && parsesAsOneOf(field, value, values)
@@ -103,15 +105,15 @@ function isDenied(denied: Parameters, name: string, value: unknown, fields: Fiel
 
 /** Whether the field parses the value, or a member of it, to the same value as one in the rule. */
 function parsesAsOneOf(field: Field<unknown>, value: unknown, values: readonly ParameterValue[]): boolean {
-  const members = parsedScalars(field, value)
+  const members = parseScalars(field, value)
   // Strings were compared before.
   if (members.length > LIST_LENGTH_MAX) return true
   if (!members.some((each) => typeof each !== 'string')) return false
-  return values.some((each) => parsedScalars(field, each).some((named) => members.includes(named)))
+  return values.some((each) => parseScalars(field, each).some((named) => members.includes(named)))
 }
 
 /** The numbers, booleans and strings to which a field parses a value; empty for an invalid value and for objects. */
-function parsedScalars(field: Field<unknown>, value: unknown): readonly unknown[] {
+function parseScalars(field: Field<unknown>, value: unknown): readonly unknown[] {
   try {
     const read = field.read(value)
     return (Array.isArray(read) ? read : [read]).filter((each) => typeof each !== 'object' && each !== undefined)
@@ -125,7 +127,9 @@ function isAllowed(allowed: Parameters, name: string, value: unknown, fields: Fi
   const values = allowed.get(name) ?? allowedByWildcard(allowed, name, fields)
   if (values === undefined || values.length === 0) return values !== undefined
   const fold = foldOf(name, fields)
-  const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]
+  const [given, named] = fold
+    ? [foldValue(value, fold), values.map((each) => foldNamedValue(each, fold))]
+    : [value, values]
   if (named.some((each) => equalsNamed(given, each))) return true
   if (!Array.isArray(given) || given.length === 0 || given.length > LIST_LENGTH_MAX) return false
   return given.every((member) => named.some((each) => equalsNamed(member, each)))
@@ -140,8 +144,8 @@ function allowedByWildcard(allowed: Parameters, name: string, fields: Fields): r
 }
 
 /** Folds each part of a string with commas, because a field may split it into a list. */
-function folded(value: unknown, fold: NameFold): unknown {
-  if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? folded(each, fold) : each))
+function foldValue(value: unknown, fold: NameFold): unknown {
+  if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? foldValue(each, fold) : each))
   if (typeof value !== 'string') return value
   if (value.length > TEXT_LENGTH_MAX) return foldName(value, fold)
   return value
@@ -150,7 +154,7 @@ function folded(value: unknown, fold: NameFold): unknown {
     .join(',')
 }
 
-function foldedRule(named: ParameterValue, fold: NameFold): ParameterValue {
+function foldNamedValue(named: ParameterValue, fold: NameFold): ParameterValue {
   if (typeof named === 'string') return foldName(named, fold)
   return isList(named) ? named.map((each) => (typeof each === 'string' ? foldName(each, fold) : each)) : named
 }

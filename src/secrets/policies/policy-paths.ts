@@ -47,7 +47,7 @@ export function policyPaths(core: PolicyServices): Path[] {
       fields: { name: NAME, policy: POLICY, ...SETTING_FIELDS },
       list: ({ name }, call) => namesBelow(store(), name, call),
       read: ({ name }, call) => readReply(store(), name, call, 'policy'),
-      update: ({ name, policy, ...settings }, call) => write(core, name, policy, settings, call, []),
+      update: ({ name, policy, ...settings }, call) => writePolicy(core, name, policy, settings, call, []),
       patch: async ({ name, policy, ...settings }, call) => {
         const { nowMs } = call
         const change = changeOf(policy, settings, nowMs)
@@ -91,8 +91,8 @@ function olderPaths(core: PolicyServices): Path[] {
       },
       read: ({ name }, call) => readReply(store(), name, call, 'rules'),
       update: ({ name, policy, rules, ...settings }, call) => {
-        if (policy !== undefined || rules === undefined) return write(core, name, policy, settings, call, [])
-        return write(core, name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
+        if (policy !== undefined || rules === undefined) return writePolicy(core, name, policy, settings, call, [])
+        return writePolicy(core, name, rules, settings, call, ["'rules' is deprecated, please use 'policy' instead"])
       },
       delete: ({ name }) => removePolicy(store(), name),
     }),
@@ -145,7 +145,7 @@ function detailedReply(store: PolicyStore, prefix: string, call: EngineCall): Re
   return { data: { keys, key_info: Object.fromEntries(infos) } }
 }
 
-async function write(
+async function writePolicy(
   core: PolicyServices,
   name: string,
   document: string | undefined,

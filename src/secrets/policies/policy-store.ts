@@ -172,7 +172,7 @@ export class PolicyStore {
     change: PolicyChange,
     options: { nowMs: number; cas?: number; patch?: boolean },
   ): Promise<void> {
-    const name = checkedName(given)
+    const name = validateName(given)
     const { nowMs } = options
     if (FIXED_NAMES.has(name)) throw new Rejection(400, `cannot update "${name}" policy`)
     const before = this.#pending(name, nowMs)
@@ -194,7 +194,7 @@ export class PolicyStore {
 
   /** Resolves when the policy does not exist. Throws a Rejection (400) for a policy that cannot be deleted. */
   async remove(given: string): Promise<void> {
-    const name = checkedName(given)
+    const name = validateName(given)
     if (name === 'default') throw new Rejection(400, 'cannot delete default policy')
     if (FIXED_NAMES.has(name)) throw new Rejection(400, `cannot delete "${name}" policy`)
     await this.#storage.commit({ puts: [], deletes: entriesOf(name) })
@@ -277,7 +277,7 @@ export class PolicyStore {
   }
 }
 
-function checkedName(given: string): string {
+function validateName(given: string): string {
   const name = canonicalName(given)
   if (name === '') throw new Rejection(400, 'missing policy name')
   if (name.length > POLICY_NAME_LENGTH_MAX)

@@ -71,11 +71,11 @@ export class QuotaTable {
   /** `mount` is the UUID of the request's mount, `rest` the path below it. */
   find(mount: string | undefined, rest: string): ActiveRule | undefined {
     const rules = mount === undefined ? undefined : this.#mounts.get(mount)
-    return (rules && below(rules, rest)) ?? this.#global
+    return (rules && mostSpecific(rules, rest)) ?? this.#global
   }
 }
 
-function below({ exact, prefixes, whole }: MountRules, rest: string): ActiveRule | undefined {
+function mostSpecific({ exact, prefixes, whole }: MountRules, rest: string): ActiveRule | undefined {
   if (exact.size === 0 && prefixes.length === 0) return whole
   const path = rest.toLowerCase()
   const found = exact.get(withoutSlash(path)) ?? prefixes.find(({ prefix }) => path.startsWith(prefix))?.active

@@ -15,7 +15,7 @@ import {
 } from '../../engines/framework/fields.ts'
 import { foldName } from '../../engines/framework/name-fold.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
-import { checkedName } from '../identity/identity-limits.ts'
+import { validateName } from '../identity/identity-limits.ts'
 import { canonicalNames, matchesGlob } from '../policies/policy-name.ts'
 import { randomName, type TokenEntry } from './token-entry.ts'
 import { grantPolicies } from './token-policies.ts'
@@ -99,7 +99,7 @@ function entityIdOfAlias(draft: IdentityDraft, alias: string, role: TokenRole | 
   if (!role.allowedEntityAliases.some((glob) => matchesGlob(name, glob))) {
     throw new Rejection(400, "invalid 'entity_alias' value")
   }
-  checkedName(name, 'alias')
+  validateName(name, 'alias')
   const known = draft.entityOfAlias(mountAccessor, name)
   if (known?.disabled) throw new Rejection(403, 'permission denied')
   if (known) return known.id

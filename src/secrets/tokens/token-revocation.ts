@@ -79,19 +79,19 @@ export class TokenRevocation {
       { path: tokenPaths.id(hash), value: encodeEntry({ ...entry, isLeaving: true }) },
       { path: tokenPaths.revoking(hash), value: Buffer.from(LEAVING) },
     ]
-    await this.#track(hash, this.#tokens.end([hash], { puts, deletes: [] }))
+    await this.#track(hash, this.#tokens.commitRevocation([hash], { puts, deletes: [] }))
     await waitBriefly(this.#cleanLeaving(hash))
   }
 
   /** Revokes tokens and their descendants in one commit. Resolves when the cleanup is complete. */
   async revokeAll(entries: readonly TokenEntry[]): Promise<void> {
     const present = entries.filter(({ isLeaving }) => !isLeaving)
-    await this.end(present)
+    await this.revokeWithoutCleanup(present)
     await this.#clean(present.map(({ hash }) => hash))
   }
 
   /** Revokes tokens and their descendants in one commit. Resolves when that is durable; `resume` does the cleanup. */
-  async end(entries: readonly TokenEntry[]): Promise<void> {
+  async revokeWithoutCleanup(entries: readonly TokenEntry[]): Promise<void> {
     const present = entries.filter(({ isLeaving }) => !isLeaving)
     if (present.length > 0) await this.#remove(present)
   }
@@ -118,7 +118,7 @@ export class TokenRevocation {
   }
 
   /**
-   * Completes revocations that left a mark: after a restart, after a failed commit, after `end`. Calls run one after the other, so
+   * Completes revocations that left a mark: after a restart, after a failed commit, after `revokeWithoutCleanup`. Calls run one after the other, so
    * all marks from before a call are gone when it resolves. Stops at the first failure, which is logged.
    */
   async resume(): Promise<void> {
@@ -152,7 +152,7 @@ export class TokenRevocation {
       else if (entry) present.push(entry)
       else removed.push(hash)
     }
-    await this.end(present)
+    await this.revokeWithoutCleanup(present)
     return this.#clean([...present.map(({ hash }) => hash), ...removed])
   }
 
@@ -173,7 +173,7 @@ export class TokenRevocation {
   async #remove(entries: readonly TokenEntry[], links: readonly string[] = []): Promise<void> {
     const marks = entries.map(({ hash }) => ({ path: tokenPaths.revoking(hash), value: Buffer.alloc(0) }))
     const deletes = new Set([...entries.flatMap((entry) => this.#tokens.pathsOf(entry)), ...links])
-    await this.#tokens.end(
+    await this.#tokens.commitRevocation(
       entries.map(({ hash }) => hash),
       { puts: marks, deletes: [...deletes] },
     )

@@ -275,7 +275,7 @@ export class TokenStore {
   }
 
   /** Commits a batch that revokes tokens. From the call on `exists` is false for them. */
-  async end(hashes: readonly string[], batch: Batch): Promise<void> {
+  async commitRevocation(hashes: readonly string[], batch: Batch): Promise<void> {
     for (const hash of hashes) this.#ending.add(hash)
     try {
       await this.storage.commit(batch)

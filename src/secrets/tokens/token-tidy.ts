@@ -37,7 +37,7 @@ export class TokenTidy {
   }
 
   /** Resolves when no tidy is running. */
-  async ended(): Promise<void> {
+  async idle(): Promise<void> {
     await this.#underWay
   }
 

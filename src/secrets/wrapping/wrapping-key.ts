@@ -8,7 +8,7 @@ import { isObject } from '../../engines/framework/fields.ts'
 
 const KEY_PATH = 'core/wrapping/jwt-key'
 const CURVE = 'P-521'
-const HEADER = encoded({ alg: 'ES512', typ: 'JWT' })
+const HEADER = encodeSegment({ alg: 'ES512', typ: 'JWT' })
 /** Tolerated clock skew. */
 const SKEW_SECONDS = 5
 const TOKEN_LENGTH_MAX = 4096
@@ -44,7 +44,7 @@ export class WrappingKey {
       nbf: issued - SKEW_SECONDS,
       type: 'wrapping',
     }
-    const text = `${HEADER}.${encoded(claims)}`
+    const text = `${HEADER}.${encodeSegment(claims)}`
     const key = { key: this.#open() ?? this.#generate(), dsaEncoding: 'ieee-p1363' as const }
     return `${text}.${sign('sha512', Buffer.from(text), key).toString('base64url')}`
   }
@@ -63,10 +63,10 @@ export class WrappingKey {
     return read['exp'] * 1000 > nowMs ? read['jti'] : undefined
   }
 
-  /** Coordinates of the public key, as decimal numbers. */
+  /** Coordinates of the public key, as decimalText numbers. */
   coordinates(): { readonly x: string; readonly y: string; readonly curve: string } {
     const { x = '', y = '' } = createPublicKey(this.#open() ?? this.#generate()).export({ format: 'jwk' })
-    return { x: decimal(x), y: decimal(y), curve: CURVE }
+    return { x: decimalText(x), y: decimalText(y), curve: CURVE }
   }
 
   close(): void {
@@ -87,10 +87,10 @@ export class WrappingKey {
   }
 }
 
-function encoded(value: object): string {
+function encodeSegment(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url')
 }
 
-function decimal(coordinate: string): string {
+function decimalText(coordinate: string): string {
   return BigInt(`0x${Buffer.from(coordinate, 'base64url').toString('hex')}`).toString()
 }

@@ -16,7 +16,7 @@ async function lending(t: Parameters<typeof CoreWorld.open>[0]) {
 
 const idOf = (answer: CoreAnswer) => String(answer.body['lease_id'])
 
-test('a lease is told, looked up, renewed, and taken back once', async (t) => {
+test('a lease is issued, looked up, renewed and revoked once', async (t) => {
   const { own, world } = await lending(t)
   const given = await world.ask('GET', 'lent/creds/app?ttl=100')
   const id = idOf(given)
@@ -46,7 +46,7 @@ test('a lease is told, looked up, renewed, and taken back once', async (t) => {
   )
 })
 
-test('a lease ends when its time is over, and no renewal passes its maximum', async (t) => {
+test('a lease expires, and no renewal exceeds its maximum TTL', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60&max=100'))
   world.nowMs += 50_000
@@ -69,7 +69,7 @@ test('a lease ends when its time is over, and no renewal passes its maximum', as
   )
 })
 
-test('a lease whose renewal is being committed as it ends is not taken back', async (t) => {
+test('a lease whose renewal is queued at its expiry is not revoked', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60&max=1000'))
   const { store: leases, expiry } = world.core.open.leases
@@ -87,7 +87,7 @@ test('a lease whose renewal is being committed as it ends is not taken back', as
   assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200)
 })
 
-test('leases go with their token, also on its last use', async (t) => {
+test('leases are revoked with their token, also after its last use', async (t) => {
   const { own, world } = await lending(t)
   await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })
   const made = await world.ask('POST', 'auth/token/create', { policies: ['lent'] })
@@ -104,7 +104,7 @@ test('leases go with their token, also on its last use', async (t) => {
   await eventually(() => own.out.size === 0, 'it was taken back at once')
 })
 
-test('leases of a batch token end with the service token that created it', async (t) => {
+test('leases of a batch token are revoked with the service token that created it', async (t) => {
   const { own, world } = await lending(t)
   const policy = `path "lent/*" { capabilities = ["read"] }
     path "auth/token/create" { capabilities = ["update"] }`
@@ -133,7 +133,7 @@ test('leases of a batch token end with the service token that created it', async
   await world.close()
 })
 
-test('leases of a batch token that a login issued end when the auth method is disabled', async (t) => {
+test('leases of a batch token from a login are revoked when the auth method is disabled', async (t) => {
   const own = lender()
   const world = await CoreWorld.open(t, { engines: [own.engine, quickUserpass] })
   await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
@@ -149,7 +149,7 @@ test('leases of a batch token that a login issued end when the auth method is di
   assert.equal(own.out.size, 0)
 })
 
-test('what cannot be taken back is tried again, is seen, and goes once it can', async (t) => {
+test('a failed revocation is retried and reported, and succeeds later', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
   own.fault = new Error('the cloud is away')
@@ -178,7 +178,7 @@ test('what cannot be taken back is tried again, is seen, and goes once it can', 
   assert.equal(own.out.size, 0)
 })
 
-test('an engine that hangs holds up no other, and force removes its leases', async (t) => {
+test('an engine that hangs does not block others, and revoke-force removes its leases', async (t) => {
   const { own, world } = await lending(t)
   await world.ask('POST', 'sys/mounts/second', { type: 'lender' })
   const id = idOf(await world.ask('GET', 'lent/creds/app'))
@@ -194,7 +194,7 @@ test('an engine that hangs holds up no other, and force removes its leases', asy
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent')).status, 204)
 })
 
-test('leases survive a restart, and end as if there had been none', async (t) => {
+test('leases survive a restart and expire in time', async (t) => {
   const { own, world } = await lending(t)
   const kept = idOf(await world.ask('GET', 'lent/creds/app?ttl=1000'))
   await world.ask('GET', 'lent/creds/app?ttl=60')
@@ -212,7 +212,7 @@ test('leases survive a restart, and end as if there had been none', async (t) =>
   await again.core.seal()
 })
 
-test('nothing of a lease shows in the names of entries', async (t) => {
+test('the paths of entries reveal nothing of a lease', async (t) => {
   const { world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/planted-role'))
   for (const each of world.store.paths('')) {
@@ -220,7 +220,7 @@ test('nothing of a lease shows in the names of entries', async (t) => {
   }
 })
 
-test('a clock that is set forward or back by a day takes no lease away, and keeps none', async (t) => {
+test('a clock change of a day neither revokes a lease early nor keeps one', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=3600'))
   const { expiry } = world.core.open.leases
@@ -235,7 +235,7 @@ test('a clock that is set forward or back by a day takes no lease away, and keep
   assert.equal(own.out.size, 0, 'an hour has passed')
 })
 
-test('a renewal that asks for nothing gets what the lease was given for, whatever was asked for before', async (t) => {
+test('a renewal without an increment grants the TTL of the lease, whatever increment was requested before', async (t) => {
   const { world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=300'))
   const renew = async (increment?: number) =>
@@ -251,7 +251,7 @@ test('a renewal that asks for nothing gets what the lease was given for, whateve
   assert.equal(over.body.errors[0], 'lease expired')
 })
 
-test('leases of other mounts stay, whatever their paths have in common', async (t) => {
+test('disabling a mount keeps the leases of mounts with similar paths', async (t) => {
   const { own, world } = await lending(t)
   for (const path of ['lent-too', 'len']) {
     assert.equal((await world.ask('POST', `sys/mounts/${path}`, { type: 'lender' })).status, 204)
@@ -278,7 +278,7 @@ test('leases of other mounts stay, whatever their paths have in common', async (
   assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: two[0] })).status, 200)
 })
 
-test('what was given out while its mount was disabled is taken back, also by the next process and after failures', async (t) => {
+test('leases that are issued while the mount is disabled are revoked, also by the next process and after failures', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=3600'))
   // As a kill leaves it between the mark and the release: a request was under way.
@@ -302,7 +302,7 @@ test('what was given out while its mount was disabled is taken back, also by the
   await again.core.seal()
 })
 
-test('a lease whose mount and engine are gone is removed when it ends, and the log names its path', async (t) => {
+test('a lease whose mount no longer exists is removed at its expiry, and the log has its path', async (t) => {
   const { own, world } = await lending(t)
   await world.ask('GET', 'lent/creds/app?ttl=60')
   const { mounts, storage } = world.core.open
@@ -320,7 +320,7 @@ test('a lease whose mount and engine are gone is removed when it ends, and the l
   await again.core.seal()
 })
 
-test('a request is refused whose body names another lease than the path that was authorized', async (t) => {
+test('a request is refused if its body has another lease ID than the authorized path', async (t) => {
   const { own, world } = await lending(t)
   const [mine, other] = [
     idOf(await world.ask('GET', 'lent/creds/mine')),
@@ -359,7 +359,7 @@ test('revoke-prefix with sync answers 400 with the number of leases that could n
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent', { sync: true })).status, 204)
 })
 
-test('revoke-force asks an engine for 16 revocations at a time, as all others do', async (t) => {
+test('revoke-force calls an engine for at most 16 leases concurrently', async (t) => {
   const own = lender()
   let running = 0
   let most = 0
@@ -379,7 +379,7 @@ test('revoke-force asks an engine for 16 revocations at a time, as all others do
   assert.deepEqual([own.out.size, most], [0, 16])
 })
 
-test('tidy answers 202 with a warning, and revokes what has expired', async (t) => {
+test('lease tidy answers 202 with a warning and revokes expired leases', async (t) => {
   const { own, world } = await lending(t)
   await world.ask('GET', 'lent/creds/app?ttl=60')
   world.nowMs += 61_000

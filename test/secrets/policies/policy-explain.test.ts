@@ -38,7 +38,7 @@ function ask(
   return { lines: [verdict, ...reasons], unmatched }
 }
 
-test('the deciding rule and why the others did not', () => {
+test('an explanation has the deciding rule and the reason why each other rule does not decide', () => {
   assert.deepEqual(ask('read', 'kv/app/x').lines, [
     'allowed: read "kv/app/x", with sudo',
     '  p0.hcl:2:6: path "kv/app/*": decides, grants read',
@@ -64,7 +64,7 @@ test('the deciding rule and why the others did not', () => {
   assert.deepEqual(ask('read', 'none').lines, ['denied: read "none", no rule matches'])
 })
 
-test('several documents, lists, templates and versioned stores', () => {
+test('an explanation covers several documents, lists, templates and versioned stores', () => {
   const deny = 'path "kv/app/*" { capabilities = ["deny"] }'
   assert.deepEqual(ask('read', 'kv/app/y', {}, [deny]).lines.slice(0, 3), [
     'denied: read "kv/app/y"',
@@ -101,7 +101,7 @@ test('several documents, lists, templates and versioned stores', () => {
   )
 })
 
-test('a name that an engine folds is judged in its canonical form', () => {
+test('a name that an engine folds is decided in its canonical form', () => {
   const rules = [
     'path "auth/userpass/users/ADMIN" { capabilities = ["deny"] }',
     'path "auth/userpass/*" { capabilities = ["read"] }',
@@ -119,7 +119,7 @@ test('a name that an engine folds is judged in its canonical form', () => {
   assert.equal(denied.lines[0], 'denied: update "identity/entity"')
 })
 
-test('every fault of every document is told, and nothing else', () => {
+test('an answer about faulty documents has all errors and nothing else', () => {
   const { faults, verdict } = answerPolicy(
     [
       { file: 'a', text: 'path "x" { capability = [] }' },
@@ -185,7 +185,7 @@ test('common mistakes in a policy are warned about', () => {
   ])
 })
 
-test('a rule of which is said that it never decides never does', () => {
+test('a rule with the warning that it never decides never decides', () => {
   const pick = random(7)
   let shadowed = 0
   for (let round = 0; round < 3000; round++) {
