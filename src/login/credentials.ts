@@ -72,7 +72,7 @@ function contentOf(file: string, what: string, faultOf: (facts: Facts) => string
   }
   try {
     const facts = fstatSync(descriptor)
-    if (!facts.isFile()) throw say(`${file} is no regular file`)
+    if (!facts.isFile()) throw say(`${file} is not a regular file`)
     const fault = faultOf(facts)
     if (fault !== undefined) throw say(fault)
     if (facts.size > BYTES_MAX) throw say(`${file} is larger than ${BYTES_MAX} bytes`)

@@ -6,10 +6,10 @@
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
-import { type Put, Storage, Tenure } from '../storage/barrier/storage.ts'
+import { type Put, Storage, ViewScope } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
-import type { LoginFailures } from '../engines/framework/login-order.ts'
-import { PathTable } from '../engines/framework/path-table.ts'
+import type { LoginFailures } from '../engines/framework/login-grant.ts'
+import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
@@ -28,7 +28,6 @@ import {
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
-import { type Canonical, canonicalAt } from '../engines/framework/canonical-path.ts'
 import { ActiveRequests, type Mount, mountOf, type ResolvedPath } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
@@ -44,7 +43,7 @@ import type { Surroundings } from './system/host-info.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-settings.ts'
 import { TokenAdmission, type AdmittedCaller } from './tokens/token-admission.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
 
 /** Tokens of a mount that is disabled. */
@@ -96,7 +95,7 @@ export class SecretsCore implements Core {
   readonly #clock: CoreClock
   #open: OpenCore | undefined
   /** Of everything in `#open`. */
-  #tenure: Tenure | undefined
+  #viewScope: ViewScope | undefined
   #isSuspended = false
   #onSeal: (() => Promise<void>) | undefined
   /** Other processes may remember what this core has told of its tokens. */
@@ -191,10 +190,10 @@ export class SecretsCore implements Core {
 
   /** Takes up work: the barrier has been unsealed. */
   activate(): void {
-    const tenure = new Tenure()
-    const storage = new Storage(this.barrier, tenure)
+    const viewScope = new ViewScope()
+    const storage = new Storage(this.barrier, viewScope)
     this.#isSuspended = false
-    this.#tenure = tenure
+    this.#viewScope = viewScope
     const { leaving, open } = openCore({
       engines: this.engines,
       logger: this.options.logger,
@@ -209,7 +208,7 @@ export class SecretsCore implements Core {
     })
     this.#open = open
     this.#isRemembered = true
-    this.barrier.lookAtAll()
+    this.barrier.startScan()
     if (this.options.isIsolated) return stopOwnWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
@@ -266,7 +265,7 @@ export class SecretsCore implements Core {
   async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
-    const queued = this.#tenure?.end(sealed)
+    const queued = this.#viewScope?.revoke(sealed)
     if (open) this.#end(open)
     await queued
   }
@@ -327,7 +326,7 @@ export class SecretsCore implements Core {
     }
   }
 
-  get wrapping(): Wrapping {
+  get wrapping(): ResponseWrapping {
     return this.open.wrapping
   }
 
@@ -448,7 +447,7 @@ export class SecretsCore implements Core {
     if (!engine) throw new Error('there is no system engine')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
-      ...new Storage(this.barrier).lend(),
+      ...new Storage(this.barrier).createView(),
       activeRequests: new ActiveRequests(),
       identityToken: () => Promise.reject(sealed()),
     })

@@ -33,7 +33,7 @@ export interface RestoreOptions {
   /** Paths without which it is refused. */
   readonly requires?: readonly string[]
   /** Called with what puts the snapshot in place, once all of it has arrived. */
-  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
+  readonly withLock?: (replace: () => Promise<void>) => Promise<void>
 }
 
 /** What the room needs of the store, which it may not import. */
@@ -271,7 +271,7 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
           check()
           return replace()
         }
-        const options = { force, signal: call.signal, inTurn, onReplaced: () => core.suspend() }
+        const options = { force, signal: call.signal, withLock: inTurn, onReplaced: () => core.suspend() }
         try {
           await accounted(account, async () => {
             if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
@@ -348,8 +348,8 @@ const beginning = handle(
             force: true,
             signal: call.signal,
             requires: KEY_PATHS,
-            inTurn: (replace) =>
-              seal.inTurn(async () => {
+            withLock: (replace) =>
+              seal.withLock(async () => {
                 refuseInitialised()
                 await replace()
                 // Durable before the answer; the devices of the snapshot record it when the core opens.

@@ -8,7 +8,7 @@ import { approle } from '../../src/auth/approle/approle.ts'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import { type Engine, path, type Path } from '../../src/engines/framework/engine.ts'
-import { type Field, inPath } from '../../src/engines/framework/fields.ts'
+import { type EngineField, inPath } from '../../src/engines/framework/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { totp } from '../../src/engines/totp/totp.ts'
 import { coreEngines } from '../../src/daemon/engines.ts'
@@ -72,7 +72,7 @@ function placeOf(stack: string): string {
   return [...new Set(places)].slice(1, 4).join(' < ')
 }
 
-function valueOf({ kind }: Field<unknown>): unknown {
+function valueOf({ kind }: EngineField<unknown>): unknown {
   return { string: 'x', integer: 1, number: 1, boolean: true, object: {}, array: ['x'] }[kind]
 }
 
@@ -143,7 +143,7 @@ test('no engine folds a name that its path does not declare', async (t) => {
   assert.deepEqual([...new Set(found)], [])
 })
 
-test('who judges policies without a server knows the same folds', async (t) => {
+test('evaluates policies without a server with the same folds', async (t) => {
   const world = await worldOf(t, [kv, quickUserpass, approle, totp, cloud])
   for (const { paths, record } of world.core.open.mounts.all()) {
     for (const declared of paths.paths) {
@@ -162,7 +162,7 @@ test('who judges policies without a server knows the same folds', async (t) => {
   }
 })
 
-test('an engine that folds a name without declaring it is found', async (t) => {
+test('detects an engine that folds a name without declaring it', async (t) => {
   const sloppy: Engine = {
     type: 'sloppy',
     description: 'folds names',

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
-import { freshRole, roles } from '../../src/engines/cloud/mount/role-record.ts'
+import { newRole, roles } from '../../src/engines/cloud/mount/role-record.ts'
 import type { AccessKey, User } from './aws/account.ts'
 import { AwsEndpoint } from './aws/endpoint.ts'
 import { CoreWorld, type CoreAnswer, type WorldOptions } from './core-world.ts'
@@ -104,6 +104,6 @@ export class CloudWorld {
 /** Stores a role as versions before did that took any `arn`. */
 export async function storeInvalidRole(world: CoreWorld, name: string): Promise<void> {
   const { facts, storage } = world.core.open.mounts.find(`cloud/roles/${name}`)?.mount ?? assert.fail('no mount')
-  const role = { ...freshRole(name), isLegacy: true, invalidData: 'arn:gobbledygook' }
+  const role = { ...newRole(name), isLegacy: true, invalidData: 'arn:gobbledygook' }
   await storage.commit({ puts: [roles.put(facts, role)], deletes: [] })
 }

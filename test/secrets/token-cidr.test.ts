@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { AddressRanges } from '../../src/engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../src/engines/framework/addresses.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { make } from './token-world.ts'
 

@@ -186,7 +186,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.ok(readFileSync(file, 'utf8').includes('"kept/data/a"'))
   await assertWhole(`${file}.1`, file)
   const audit = async () => (await readinessOf(agent)).checks['audit']
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
   const [number] = [auditLinesIn(file).at(-1)?.chain.sequence ?? 0]
   appendFileSync(file, `${chained('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
   // Requests are served and recorded; the server is not ready until an operator has looked at it.
@@ -204,7 +204,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.equal(verified.code, 1)
   assert.match(verified.stderr, /audit\.log:\d+: /)
   assert.equal((await run('audit acknowledge file', '', token)).code, 0)
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
   rmSync(file)
   writeFileSync(file, 'of something else\n')
   const refused = await api(agent, 'POST', 'kept/data/b', token, { data: {} })
@@ -212,7 +212,10 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.match(await refused.text(), /no audit device has recorded the request: file\//)
   const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
   assert.equal(kept.status, 500, 'nor can it be disabled')
-  assert.deepEqual(await audit(), { state: 'failing', reason: 'no request is served: not recorded by file/' })
+  assert.deepEqual(await audit(), {
+    state: 'failing',
+    reason: 'requests are refused, audit device write failed: file/',
+  })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
   const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
   await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
@@ -223,5 +226,5 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   await eventually(async () => (await value('outpost_audit_lines_total')) > 5, 'lines are counted')
   await assertWhole(file)
   assert.equal((await run('audit disable file', '', token)).code, 0)
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device is enabled' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device enabled' })
 })

@@ -82,10 +82,10 @@ async function refusesWhatIsCut(t: TestContext, { keys, token }: Source, file: s
     return await at(`operator snapshot restore -new ${join(other, name)}`)
   }
   const cases: readonly [string, Buffer | string, RegExp][] = [
-    ['cut', whole.subarray(0, whole.length >> 1), /is damaged: it is cut.*nothing was changed/],
-    ['text', 'not an archive', /is damaged: it is cut, or no archive at all; nothing was changed/],
-    ['foreign', gzipSync(Buffer.alloc(10_240)), /damaged|no snapshot of outpost/],
-    ['empty', '', /is damaged: it is cut/],
+    ['cut', whole.subarray(0, whole.length >> 1), /is damaged: it is truncated.*nothing was changed/],
+    ['text', 'not an archive', /is damaged: it is truncated, or not a gzip archive; nothing was changed/],
+    ['foreign', gzipSync(Buffer.alloc(10_240)), /damaged|not a snapshot of outpost/],
+    ['empty', '', /is damaged: it is truncated/],
   ]
   for (const [name, bytes, why] of cases) {
     const { code, stderr } = await restore(name, bytes)

@@ -113,7 +113,7 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
   for (const [name, content] of broken) {
     use('second')
     writeFileSync(join(directory, name), content)
-    await reload('the old one stays in force')
+    await reload('the old configuration stays in effect')
     assert.equal(await shownName(agent.port, ca), 'second')
   }
   use('second')
@@ -159,7 +159,7 @@ test('certificates that expire are in the log, the metrics, validate and the err
   use('expired')
   assert.ok(!(await metrics()).includes('days_left{certificate="http"} -'), 'a file that is not in use does not count')
   agent.reload()
-  await eventually(() => logged('certificate has expired').length === 1, 'the log names it')
+  await eventually(() => logged('certificate expired').length === 1, 'the log names it')
   assert.match(await metrics(), /^outpost_certificate_days_left\{[^}]*certificate="http"[^}]*\} -1(?:\.\d+)?$/m)
   assert.match((await runHere(['validate', config], env)).stderr, /server\.pem expired on \d{4}-/)
   const refused = await runHere(['node', 'status', '-address', agent.url], env)

@@ -321,7 +321,7 @@ function openOrFault(path: string): number {
 function regular(fd: number, path: string): { dev: number; ino: number; size: number } {
   const stats = fstatSync(fd)
   const { dev, ino, nlink, size } = stats
-  if (!stats.isFile()) throw new Fault(`${path} is no regular file`)
+  if (!stats.isFile()) throw new Fault(`${path} is not a regular file`)
   if (nlink > 1) throw new Fault(`${path} has other names (hard links): an audit file has one`)
   return { dev, ino, size }
 }

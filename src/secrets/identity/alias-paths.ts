@@ -1,7 +1,7 @@
 /** `identity/entity-alias`: aliases of entities, the names by which auth methods know them. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { aliasField, inPath, type EngineInput, text, textMap } from '../../engines/framework/fields.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import { allEntities } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { validateMetadata, validateName } from './identity-limits.ts'
@@ -17,7 +17,7 @@ const FIELDS = {
   custom_metadata: textMap('Custom metadata, available in policy templates'),
 }
 
-type AliasInput = InputOf<typeof FIELDS>
+type AliasInput = EngineInput<typeof FIELDS>
 
 export function aliasPaths(core: IdentityServices): Path[] {
   return [
@@ -113,7 +113,7 @@ function ownerOf(draft: IdentityDraft, canonicalId: string, known: OwnedAlias | 
 }
 
 async function listAliases(core: IdentityServices, call: EngineCall): Promise<Reply> {
-  const entities = await inTurns(allEntities(core), call)
+  const entities = await runSliced(allEntities(core), call)
   const info: Record<string, unknown> = {}
   for (const entity of entities) {
     for (const alias of entity.aliases) {

@@ -1,7 +1,15 @@
 /** `identity/entity`: the persons and programs behind aliases. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { boolean, foldedField, inPath, type InputOf, text, textList, textMap } from '../../engines/framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import {
+  boolean,
+  foldedField,
+  inPath,
+  type EngineInput,
+  text,
+  textList,
+  textMap,
+} from '../../engines/framework/fields.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 import { validateMetadata, validateName, validatePolicies } from './identity-limits.ts'
 import { type IdentityServices, entityFields, type IdentityFields, mountByAccessor } from './identity-services.ts'
@@ -17,7 +25,7 @@ const FIELDS = {
   disabled: boolean('Disable the entity: none of its tokens has permissions'),
 }
 
-type EntityInput = InputOf<typeof FIELDS>
+type EntityInput = EngineInput<typeof FIELDS>
 
 const ID = { ...FIELDS, id: inPath('ID of the entity') }
 const NAME = { ...FIELDS, name: inPath('Name of the entity', { fold: 'case' }) }
@@ -112,7 +120,7 @@ async function deleteEntities(
 }
 
 async function listEntities(core: IdentityServices, call: EngineCall, by: 'id' | 'name'): Promise<Reply> {
-  const entities = await inTurns(allEntities(core, call.limitMax), call)
+  const entities = await runSliced(allEntities(core, call.limitMax), call)
   if (by === 'name') return { data: { keys: entities.map(({ name }) => name).sort() } }
   const info = Object.fromEntries(entities.map((entity) => [entity.id, listFields(core, entity)]))
   return { data: { keys: entities.map(({ id }) => id), ...(entities.length > 0 && { key_info: info }) } }
@@ -128,7 +136,7 @@ function listFields(core: IdentityServices, { aliases, name }: Entity): Identity
   return { aliases: shown, name }
 }
 
-export function* allEntities(core: IdentityServices, max = Number.POSITIVE_INFINITY): Steps<Entity[]> {
+export function* allEntities(core: IdentityServices, max = Number.POSITIVE_INFINITY): SlicedWork<Entity[]> {
   const entities: Entity[] = []
   for (const id of core.open.identity.ids(identityPaths.entities)) {
     if (entities.length >= max) break

@@ -7,7 +7,7 @@
  */
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
-import { type IdentityToken, type IdentityTokenWish, Rejection } from '../../engines/framework/engine.ts'
+import { type IdentityToken, type IdentityTokenRequest, Rejection } from '../../engines/framework/engine.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { NAMESPACE_ID } from './identity-services.ts'
@@ -48,7 +48,7 @@ export class OidcIssuer {
   }
 
   /** Issues a token for a mount. Throws once the core is sealed, and a Rejection (400) for a TTL that is too long. */
-  async token(mount: MountRecord, { audience, ttlSeconds }: IdentityTokenWish): Promise<IdentityToken> {
+  async token(mount: MountRecord, { audience, ttlSeconds }: IdentityTokenRequest): Promise<IdentityToken> {
     const seconds = ttlSeconds === 0 ? DEFAULT_TTL_SECONDS : ttlSeconds
     if (seconds > VERIFICATION_SECONDS) {
       const hours = VERIFICATION_SECONDS / 3600

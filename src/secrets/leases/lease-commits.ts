@@ -1,5 +1,5 @@
 /** Group commits of lease revocation: marks and removals of one turn of the event loop share a commit. */
-import { type Batch, type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type Batch, type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import type { Lease } from './lease-entry.ts'
 import type { LeaseStore } from './lease-store.ts'
 
@@ -14,10 +14,10 @@ interface PendingItem<T> {
 
 /** If a commit of several items fails, each is committed alone, so one that cannot be committed does not block the others. */
 export class GroupCommitter<T> {
-  readonly #partOf: (item: T) => Part
+  readonly #partOf: (item: T) => CommitPart
   #pending: PendingItem<T>[] = []
 
-  constructor(partOf: (item: T) => Part) {
+  constructor(partOf: (item: T) => CommitPart) {
     this.#partOf = partOf
   }
 

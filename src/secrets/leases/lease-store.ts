@@ -5,11 +5,11 @@
  * core is unsealed, so the start does not depend on the number of leases.
  */
 import { randomBytes } from 'node:crypto'
-import type { Part, Put, Storage } from '../../storage/barrier/storage.ts'
-import type { LeaseOrder } from '../../engines/framework/engine.ts'
-import { Decoded } from '../../engines/framework/decoded.ts'
+import type { CommitPart, Put, Storage } from '../../storage/barrier/storage.ts'
+import type { LeaseRequest } from '../../engines/framework/engine.ts'
+import { CachedCodec } from '../../engines/framework/records.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { TtlLimits } from '../mounts/mount-ttl.ts'
 import { emptyPut, randomName } from '../tokens/token-entry.ts'
 import { smallerLimit } from '../tokens/token-ttl.ts'
@@ -30,7 +30,7 @@ const ID_LENGTH = 24
 /** Paths read in one step. */
 const PAGE_PATHS = 500
 
-const leaseCodec = new Decoded(parseLease, encodeLease)
+const leaseCodec = new CachedCodec(parseLease, encodeLease)
 
 /** A lease to be issued. */
 export interface LeaseIssue {
@@ -42,7 +42,7 @@ export interface LeaseIssue {
   readonly rest: string
   /** Owner, see `Lease.tokenHash`. */
   readonly tokenHash: string
-  readonly order: LeaseOrder
+  readonly order: LeaseRequest
   readonly ttlLimits: TtlLimits
   /** Expiry of the caller's token, if the token is not stored. */
   readonly untilMs?: number | undefined
@@ -79,7 +79,7 @@ export class LeaseStore {
   /** A new lease and its part of a commit. `done` must be called when the commit is durable or has failed. */
   issue({ mount, nowMs, order, path, rest, tokenHash, ttlLimits, untilMs }: LeaseIssue): {
     lease: Lease
-    part: Part
+    part: CommitPart
     done: () => void
   } {
     const maxTtlSeconds = smallerLimit(order.maxTtlSeconds, ttlLimits.maxTtlSeconds)
@@ -135,7 +135,7 @@ export class LeaseStore {
   }
 
   /** The part of a commit that changes a lease. `before` must be the pending lease. */
-  changePart(before: Lease, lease: Lease): Part {
+  changePart(before: Lease, lease: Lease): CommitPart {
     const [old, index] = [this.#indexOf(before), this.#indexOf(lease)]
     const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: leaseCodec.bytes(lease) }]
     const deletes = old.filter((path) => !index.includes(path))
@@ -144,7 +144,7 @@ export class LeaseStore {
   }
 
   /** The part of a commit that removes a lease. */
-  removalPart(lease: Lease): Part {
+  removalPart(lease: Lease): CommitPart {
     const deletes = [leasePaths.id(this.hashOf(lease.id)), ...this.#indexOf(lease)]
     return { storage: this.storage, batch: { puts: [], deletes } }
   }
@@ -212,7 +212,7 @@ export class LeaseStore {
   }
 
   /** Names directly below a prefix of IDs, which ends with a slash or is empty. Folders end with a slash. */
-  *names(prefix: string): Steps<string[]> {
+  *names(prefix: string): SlicedWork<string[]> {
     const names = new Set<string>()
     for (const { folder, path } of this.issuingPaths()) {
       yield PATH_COST
@@ -240,7 +240,7 @@ export class LeaseStore {
   }
 
   /** The number of leases, and of the irrevocable ones. */
-  *counts(): Steps<{ leases: number; irrevocable: number }> {
+  *counts(): SlicedWork<{ leases: number; irrevocable: number }> {
     const counted = { leases: 0, irrevocable: 0 }
     for (const page of this.#pages(leasePaths.expiries)) {
       counted.leases += page.length

@@ -15,7 +15,7 @@
  * no lease is revoked, because its removal could not be written; it is retried each second. The clock jumps: see `core-clock.ts`.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { ttlLimitsOf } from '../mounts/mount-ttl.ts'
 import type { Lease } from './lease-entry.ts'
@@ -155,7 +155,7 @@ export class Leases {
   counts(): Promise<{ leases: number; irrevocable: number }> {
     const nowMs = performance.now()
     if (!this.#counted || nowMs - this.#counted.atMs > COUNT_INTERVAL_MS) {
-      const counts = Promise.resolve(inTurns(this.#options.store.counts(), { signal: new AbortController().signal }))
+      const counts = Promise.resolve(runSliced(this.#options.store.counts(), { signal: new AbortController().signal }))
       this.#counted = { atMs: nowMs, counts }
     }
     return this.#counted.counts

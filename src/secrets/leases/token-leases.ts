@@ -10,7 +10,7 @@
  * Failure modes. A commit fails, or the process is killed: the tokens of earlier pages are revoked, and a second call revokes the rest.
  * The next process completes the cleanup (`token-revocation.ts`).
  */
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'
@@ -89,7 +89,7 @@ export class TokenLeases {
   }
 
   /** Names directly below a prefix of lease IDs, which ends with a slash or is empty. Folders end with a slash. */
-  *names(prefix: string): Steps<Set<string>> {
+  *names(prefix: string): SlicedWork<Set<string>> {
     const { storage } = this.#options.tokens
     const names = new Set<string>()
     if (prefix === '') return storage.paths(tokenPaths.leases, { limit: 1 }).length > 0 ? names.add(AUTH) : names

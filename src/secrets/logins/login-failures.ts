@@ -8,7 +8,7 @@
  * like any other, but not in the list of locked names.
  */
 import { LRUCache } from 'lru-cache'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import { DEFAULT_LOCKOUT } from '../mounts/mount-record.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { type FailureCount, FailureSketch } from './failure-sketch.ts'

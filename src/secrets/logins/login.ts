@@ -8,9 +8,9 @@
  * There is no `await` between the auth method's decision and the commit, so a credential that is valid for one login cannot be used
  * twice.
  */
-import type { Part } from '../../storage/barrier/storage.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginOrder } from '../../engines/framework/login-order.ts'
+import type { LoginGrant } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
@@ -45,7 +45,7 @@ export interface LoginServices {
 export interface PreparedLogin {
   readonly reply: Reply
   /** For one commit. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
   /** To be called after the commit, successful or not. */
   readonly landed: () => void
   /** Present if there is no token: to be thrown when the parts are durable. */
@@ -55,7 +55,7 @@ export interface PreparedLogin {
 export interface AcceptedLogin {
   readonly mount: Mount
   readonly path: string
-  readonly login: LoginOrder
+  readonly login: LoginGrant
 }
 
 /** Throws the auth method's refusal if the entity is disabled. */
@@ -151,7 +151,7 @@ export function issueToken(
 }
 
 /** The entity of the alias, with the metadata and groups that the auth method reports now. */
-function entityOf(draft: IdentityDraft, { alias, groups }: LoginOrder, { record }: Mount): Entity {
+function entityOf(draft: IdentityDraft, { alias, groups }: LoginGrant, { record }: Mount): Entity {
   const name = validateName(alias.name, 'alias')
   const metadata = alias.metadata && (validateMetadata(new Map(Object.entries(alias.metadata))) ?? null)
   const known = draft.entityOfAlias(record.accessor, name)
@@ -182,7 +182,7 @@ interface LoginTokenRequest extends AcceptedLogin {
 }
 
 /** The reason why a login gets no token. Such terms are refused when they are written, but a mount can be tuned later. */
-function barOf({ terms }: LoginOrder, type: TokenEntry['type']): string | undefined {
+function barOf({ terms }: LoginGrant, type: TokenEntry['type']): string | undefined {
   if (canonicalNames(terms.policies).includes('root')) return 'auth methods cannot create root tokens'
   // Uses of a batch token are not counted, so the limit would have no effect.
   return type === 'batch' && terms.numUses > 0 ? 'batch tokens cannot have a limited number of uses' : undefined
@@ -233,14 +233,14 @@ function newEntry({ now, tokens }: LoginServices, { entityId, login, mount, path
 }
 
 /** The token type that the mount is tuned to, or that of the user or role if the mount has a default type. */
-function tokenTypeOf({ terms }: LoginOrder, { record }: Mount): TokenEntry['type'] {
+function tokenTypeOf({ terms }: LoginGrant, { record }: Mount): TokenEntry['type'] {
   const { tokenType = 'default-service' } = record.config
   const isFixedByMount = tokenType === 'service' || tokenType === 'batch'
   const type = isFixedByMount || terms.type === 'default' ? tokenType : terms.type
   return type === 'batch' || type === 'default-batch' ? 'batch' : 'service'
 }
 
-function displayName({ record }: Mount, login: LoginOrder): string {
+function displayName({ record }: Mount, login: LoginGrant): string {
   const source = record.path.slice(AUTH.length).replaceAll('/', '-')
   return (source + login.displayName).replace(/-$/, '')
 }

@@ -1,9 +1,9 @@
 /** `sys/mfa/validate`: the second step of a login that requires a code. */
 import { Storage } from '../../storage/barrier/storage.ts'
-import { rangesInBoth } from '../../engines/framework/address-ranges.ts'
+import { rangesInBoth } from '../../engines/framework/addresses.ts'
 import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
 import { anything, text } from '../../engines/framework/fields.ts'
-import type { LoginFailures, LoginOrder } from '../../engines/framework/login-order.ts'
+import type { LoginFailures, LoginGrant } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import { type PendingLogin, unsatisfied } from '../mfa/login-mfa.ts'
 import { type Credentials, parseMfaPayload } from '../mfa/mfa-header.ts'
@@ -72,7 +72,7 @@ function validateLogin(core: ValidateServices, requestId: string, credentials: C
  * The groups and terms that the auth method grants now, within the addresses that the first step bound: only the first step knows those
  * of a secret ID. Throws a Rejection (400) if the user or role no longer exists or has other credentials.
  */
-function currentTerms({ order }: PendingLogin, mount: Mount): Pick<LoginOrder, 'groups' | 'terms'> {
+function currentTerms({ order }: PendingLogin, mount: Mount): Pick<LoginGrant, 'groups' | 'terms'> {
   try {
     const standing = mount.engine.renewLogin?.(order.subject, mount, order.mark)
     if (!standing) return order

@@ -162,11 +162,11 @@ export class MountChanges {
   }
 
   async #remove(mount: Mount, record: MountRecord): Promise<void> {
-    const { activeRequests, tenure } = mount
+    const { activeRequests, viewScope } = mount
     this.#detached.set(record.uuid, mount)
     await this.#put(record)
     this.#options.table.detach(record.uuid)
-    tenure.retire(disabled)
+    viewScope.endFeed(disabled)
     await activeRequests.idle(this.#options.drainTimeoutMs ?? DRAIN_TIMEOUT_MS)
     await this.#finish(record, mount)
   }
@@ -180,7 +180,7 @@ export class MountChanges {
       if (mount) {
         await this.#release(mount)
         this.#detached.delete(record.uuid)
-        await mount.tenure.end(disabled)
+        await mount.viewScope.revoke(disabled)
       }
       await this.#removeData(record)
     } catch (error) {

@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { parseRecord } from '../../platform/stored-record.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 
 export const MOUNTS_PREFIX = 'core/mounts/'
 /** Prefix of the paths of auth methods. */

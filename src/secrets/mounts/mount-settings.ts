@@ -6,7 +6,7 @@ import {
   duration,
   integer,
   commaList,
-  type InputOf,
+  type EngineInput,
   isObject,
   readFields,
   text,
@@ -72,7 +72,7 @@ export const ENABLE_FIELDS = {
   plugin_version: text('Not supported: engines are built in'),
 }
 
-type ConfigInput = InputOf<typeof CONFIG>
+type ConfigInput = EngineInput<typeof CONFIG>
 
 /** The stored form of a mount's path. Throws a Rejection (400) for an invalid path. */
 export function mountPath(given: string): string {
@@ -102,7 +102,7 @@ export function isReserved(path: string): boolean {
 /** The record of a new mount, with warnings for the caller. */
 export function newEnabledRecord(
   path: string,
-  input: InputOf<typeof ENABLE_FIELDS>,
+  input: EngineInput<typeof ENABLE_FIELDS>,
   table: MountTable,
 ): { readonly record: MountRecord; readonly warnings: readonly string[] } {
   const named = input.type === 'plugin' && input.plugin_name ? input.plugin_name : input.type
@@ -125,7 +125,7 @@ export function newEnabledRecord(
 export function applyTuning(
   record: MountRecord,
   { engine }: Mount,
-  input: InputOf<typeof TUNE_FIELDS>,
+  input: EngineInput<typeof TUNE_FIELDS>,
   warn: (text: string) => void,
 ): MountRecord {
   const config = configOf(input, record.config, isAuthPath(record.path))
@@ -210,7 +210,7 @@ function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: b
   if (!isObject(given)) throw new Rejection(400, 'user_lockout_config must be an object')
   const fields = readFields(LOCKOUT, { data: given, params: {} }, (name, why) => {
     return new Rejection(400, `user_lockout_config: ${name}: ${why}`)
-  }) as InputOf<typeof LOCKOUT>
+  }) as EngineInput<typeof LOCKOUT>
   const {
     lockout_counter_reset: reset,
     lockout_disable: isDisabled,

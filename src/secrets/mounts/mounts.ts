@@ -2,8 +2,8 @@
  * The table of mounts. Each mount is one entry. The table is read once, when the core is unsealed, and changes in memory when a change
  * of an entry is durable (`mount-changes.ts`).
  */
-import type { Storage, Tenure } from '../../storage/barrier/storage.ts'
-import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from '../../engines/framework/engine.ts'
+import type { Storage, ViewScope } from '../../storage/barrier/storage.ts'
+import type { Engine, IdentityToken, IdentityTokenRequest, MountFacts, Path } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { PathTable } from '../../engines/framework/path-table.ts'
 import { Fault } from '../../platform/errors.ts'
@@ -16,7 +16,7 @@ export interface Mount {
   readonly paths: PathTable
   /** The entries that the engine can access. */
   readonly storage: Storage
-  readonly tenure: Tenure
+  readonly viewScope: ViewScope
   /** The record as engines see it. */
   readonly facts: MountFacts
   /** True for engines of the core itself, which access all of the barrier. */
@@ -36,7 +36,7 @@ export interface MountTableOptions {
   readonly storage: Storage
   readonly engines: readonly Engine[]
   /** Issues an identity token for a mount. */
-  readonly identityToken: (record: MountRecord, wish: IdentityTokenWish) => Promise<IdentityToken>
+  readonly identityToken: (record: MountRecord, wish: IdentityTokenRequest) => Promise<IdentityToken>
 }
 
 export class MountTable {
@@ -72,7 +72,7 @@ export class MountTable {
     const before = this.#byUuid.get(record.uuid)
     const mount = mountOf(record, engine, {
       paths: this.#table(engine.pathsFor?.(record.options) ?? engine.paths),
-      ...(before ? { storage: before.storage, tenure: before.tenure } : this.#createView(record)),
+      ...(before ? { storage: before.storage, viewScope: before.viewScope } : this.#createView(record)),
       activeRequests: before?.activeRequests ?? new ActiveRequests(),
       identityToken: this.#identityToken(record),
     })
@@ -112,8 +112,8 @@ export class MountTable {
   }
 
   /** Engines of the core itself access all of the barrier, other engines the prefix of their mount. */
-  #createView({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'tenure'> {
-    return this.#options.storage.lend(isOwnType(type) ? '' : dataPrefix(uuid))
+  #createView({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'viewScope'> {
+    return this.#options.storage.createView(isOwnType(type) ? '' : dataPrefix(uuid))
   }
 
   #updateDepth(): void {
@@ -178,7 +178,7 @@ export function mountOf(
   {
     identityToken,
     ...rest
-  }: Pick<Mount, 'activeRequests' | 'paths' | 'storage' | 'tenure'> & Pick<MountFacts, 'identityToken'>,
+  }: Pick<Mount, 'activeRequests' | 'paths' | 'storage' | 'viewScope'> & Pick<MountFacts, 'identityToken'>,
 ): Mount {
   const { accessor, options, path, secret, type, uuid } = record
   const { defaultTtlSeconds, maxTtlSeconds } = ttlLimitsOf(record.config)

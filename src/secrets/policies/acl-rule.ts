@@ -1,5 +1,5 @@
 /** One path of an ACL: the merged rules of all policies of a caller for it. */
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import type { KeyFilter } from './key-filter.ts'
 import { uniteParameters } from './parameter-rules.ts'
 import type { ParameterRules } from './parameter-rules.ts'
@@ -12,7 +12,7 @@ export interface RuleOrigin {
   readonly policy: string
   /** As in the policy, without a leading slash. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
 export interface AclRule {

@@ -15,19 +15,17 @@
  * An ACL is immutable. It is valid from `validFromMs` until before `validUntilMs`, because rules expire, and for the entity facts that it
  * was compiled with.
  */
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
-import type { Fields } from '../../engines/framework/fields.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
+import type { EngineFields } from '../../engines/framework/fields.ts'
 import type { FoldShape } from '../../engines/framework/name-fold.ts'
 import { AclIndex } from './acl-index.ts'
-import { barrierOf, restricts, ruleOf, unite } from './acl-rule.ts'
-import type { AclRule, RuleOrigin } from './acl-rule.ts'
+import { type AclRule, barrierOf, restricts, ruleOf, type RuleOrigin, unite } from './acl-rule.ts'
 import { filteredPath } from './key-filter.ts'
 import { findParameterFault } from './parameter-rules.ts'
 import type { ParameterFault, RequestData } from './parameter-rules.ts'
 import { reachesBelow } from './path-pattern.ts'
 import type { PathCapability } from './path-rules.ts'
-import { fillTemplate, isTemplate } from './policy-template.ts'
-import type { EntityFacts } from './policy-template.ts'
+import { type EntityFacts, fillTemplate, isTemplate } from './policy-template.ts'
 import type { Policy } from './policy.ts'
 
 export type { AclRule, RuleOrigin }
@@ -41,7 +39,7 @@ export interface AccessRequest {
   /** The segments of the path that the engine folds. */
   readonly folds?: FoldShape | undefined
   /** The fields of the path, with the folds of their values. */
-  readonly fields?: Fields | undefined
+  readonly fields?: EngineFields | undefined
   /** The body, or the query of a verb without a body. Has the `limit` of a list or scan. */
   readonly data?: RequestData
   /** Requested TTL of a wrapped response; undefined for a response that is not wrapped. */

@@ -1,6 +1,6 @@
 /** Policy rules for hosts and their allocations: parsing, and the rule that decides about a namespace. */
 import { NAMESPACE_CAPABILITIES } from '../../platform/operation.ts'
-import type { Entry } from '../../config/hcl.ts'
+import type { HclEntry } from '../../config/hcl.ts'
 import { matchesGlob } from './policy-name.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
@@ -62,7 +62,7 @@ export interface NamespaceRule {
 
 const PATTERN = /^[A-Za-z0-9*-]{1,128}$/
 
-export function readNamespaceRule(entry: Entry, reader: RuleReader): NamespaceRule[] {
+export function readNamespaceRule(entry: HclEntry, reader: RuleReader): NamespaceRule[] {
   return reader.named(entry).flatMap((rule) => {
     if (!PATTERN.test(rule.name)) {
       return reader.fault(rule.at, 'namespace: a name must have 1 to 128 letters, digits, "-" and "*"') ?? []
@@ -100,7 +100,7 @@ function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
 const VARIABLE_CAPABILITIES = ['list', 'read', 'write', 'destroy', 'deny'] as const
 
 /** Validates `variables { path "a/*" { capabilities = ["read"] } }`, which has no effect: there are no variables. */
-function checkVariables(entry: Entry, reader: RuleReader): void {
+function checkVariables(entry: HclEntry, reader: RuleReader): void {
   for (const paths of reader.rule(entry)) {
     for (const path of paths) {
       if (path.key !== 'path') {
@@ -118,7 +118,7 @@ function checkVariables(entry: Entry, reader: RuleReader): void {
 }
 
 /** Parses `node { policy = "read" }` and rules of the same form. JSON may have a list of them. */
-export function readCoarseRule(entry: Entry, reader: RuleReader): CoarseAccess[] {
+export function readCoarseRule(entry: HclEntry, reader: RuleReader): CoarseAccess[] {
   return reader.rule(entry).flatMap((entries) => {
     const found: CoarseAccess[] = []
     for (const each of entries) {
@@ -140,7 +140,7 @@ const VOLUME_CAPABILITIES = ['deny', 'mount-readonly', 'mount-readwrite'] as con
 const POOL_CAPABILITIES = ['deny', 'delete', 'read', 'write'] as const
 
 /** Validates rules that have no effect here. False if the entry is not one of them. */
-export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
+export function readNamedRule(entry: HclEntry, reader: RuleReader): boolean {
   if (entry.key === 'plugin') {
     for (const entries of reader.rule(entry)) {
       for (const each of entries) {

@@ -5,7 +5,7 @@
  * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list if the caller may read the resulting path or, for the name
  * of a folder, list it.
  */
-import type { Steps } from '../../engines/framework/time-slices.ts'
+import type { SlicedWork } from '../../platform/sliced-work.ts'
 
 interface Placeholder {
   readonly variable: 'path' | 'key'
@@ -59,7 +59,7 @@ const DECISION_COST = 2
 export function* withoutKeys(
   data: Readonly<Record<string, unknown>>,
   keeps: (key: string) => boolean,
-): Steps<Record<string, unknown>> {
+): SlicedWork<Record<string, unknown>> {
   const keys: string[] = []
   const all: readonly unknown[] = Array.isArray(data['keys']) ? data['keys'] : []
   for (const key of all) {

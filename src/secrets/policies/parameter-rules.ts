@@ -10,10 +10,10 @@
  * string with commas, which a field may split into a list, is allowed by a `*` only if each part is. A list or a string with commas is
  * denied if one member is. All spellings of a denied number, boolean or duration (`1h`, `3600`) are denied. If the path declares the
  * field, a value is also denied if the field parses it to the same value as the denied one (`"true"`, `T`), and a rule about a field
- * applies to its aliases (`Field.aliasOf`). Only a field that stores a string and interprets it later can accept another spelling of a
+ * applies to its aliases (`EngineField.aliasOf`). Only a field that stores a string and interprets it later can accept another spelling of a
  * denied value.
  */
-import { type Field, FieldError, type Fields, secondsOf } from '../../engines/framework/fields.ts'
+import { type EngineField, FieldError, type EngineFields, secondsOf } from '../../engines/framework/fields.ts'
 import { foldName, type NameFold } from '../../engines/framework/name-fold.ts'
 import type { Parameters, ParameterScalar, ParameterValue } from './path-rules.ts'
 
@@ -32,7 +32,7 @@ export type ParameterFault = 'parameter missing' | 'parameter denied' | 'paramet
 export function findParameterFault(
   rules: ParameterRules,
   data: RequestData,
-  fields: Fields = {},
+  fields: EngineFields = {},
 ): { reason: ParameterFault; name: string } | undefined {
   const missing = rules.required.find((name) => !has(data, name))
   if (missing !== undefined) return { reason: 'parameter missing', name: missing }
@@ -67,20 +67,20 @@ const FOLDS: ReadonlyMap<string, NameFold> = new Map<string, NameFold>([
   ['allowed_entity_aliases', 'case and spaces'],
 ])
 
-function foldOf(name: string, fields: Fields): NameFold | undefined {
+function foldOf(name: string, fields: EngineFields): NameFold | undefined {
   return (Object.hasOwn(fields, name) ? fields[name]?.fold : undefined) ?? FOLDS.get(name)
 }
 
 /** `name`, followed by the aliases of the field. */
-function namesOf(name: string, fields: Fields): readonly string[] {
+function namesOf(name: string, fields: EngineFields): readonly string[] {
   let aliases = aliasesByFields.get(fields)
   if (!aliases) aliasesByFields.set(fields, (aliases = aliasesIn(fields)))
   return aliases.get(name) ?? [name]
 }
 
-const aliasesByFields = new WeakMap<Fields, ReadonlyMap<string, readonly string[]>>()
+const aliasesByFields = new WeakMap<EngineFields, ReadonlyMap<string, readonly string[]>>()
 
-function aliasesIn(fields: Fields): Map<string, readonly string[]> {
+function aliasesIn(fields: EngineFields): Map<string, readonly string[]> {
   const aliases = new Map<string, readonly string[]>()
   for (const [name, { aliasOf }] of Object.entries(fields)) {
     if (aliasOf === undefined) continue
@@ -90,7 +90,7 @@ function aliasesIn(fields: Fields): Map<string, readonly string[]> {
   return aliases
 }
 
-function isDenied(denied: Parameters, name: string, value: unknown, fields: Fields): boolean {
+function isDenied(denied: Parameters, name: string, value: unknown, fields: EngineFields): boolean {
   if (denied.has('*')) return true
   const values = denied.get(name)
   if (values === undefined || values.length === 0) return values !== undefined
@@ -104,7 +104,7 @@ function isDenied(denied: Parameters, name: string, value: unknown, fields: Fiel
 }
 
 /** Whether the field parses the value, or a member of it, to the same value as one in the rule. */
-function parsesAsOneOf(field: Field<unknown>, value: unknown, values: readonly ParameterValue[]): boolean {
+function parsesAsOneOf(field: EngineField<unknown>, value: unknown, values: readonly ParameterValue[]): boolean {
   const members = parseScalars(field, value)
   // Strings were compared before.
   if (members.length > LIST_LENGTH_MAX) return true
@@ -113,7 +113,7 @@ function parsesAsOneOf(field: Field<unknown>, value: unknown, values: readonly P
 }
 
 /** The numbers, booleans and strings to which a field parses a value; empty for an invalid value and for objects. */
-function parseScalars(field: Field<unknown>, value: unknown): readonly unknown[] {
+function parseScalars(field: EngineField<unknown>, value: unknown): readonly unknown[] {
   try {
     const read = field.read(value)
     return (Array.isArray(read) ? read : [read]).filter((each) => typeof each !== 'object' && each !== undefined)
@@ -123,7 +123,7 @@ function parseScalars(field: Field<unknown>, value: unknown): readonly unknown[]
   }
 }
 
-function isAllowed(allowed: Parameters, name: string, value: unknown, fields: Fields): boolean {
+function isAllowed(allowed: Parameters, name: string, value: unknown, fields: EngineFields): boolean {
   const values = allowed.get(name) ?? allowedByWildcard(allowed, name, fields)
   if (values === undefined || values.length === 0) return values !== undefined
   const fold = foldOf(name, fields)
@@ -136,7 +136,11 @@ function isAllowed(allowed: Parameters, name: string, value: unknown, fields: Fi
 }
 
 /** The values of `*`, unless the rule lists values for an alias of the field. */
-function allowedByWildcard(allowed: Parameters, name: string, fields: Fields): readonly ParameterValue[] | undefined {
+function allowedByWildcard(
+  allowed: Parameters,
+  name: string,
+  fields: EngineFields,
+): readonly ParameterValue[] | undefined {
   const any = allowed.get('*')
   if (any === undefined) return undefined
   const listed = namesOf(name, fields).find((each) => allowed.has(each))

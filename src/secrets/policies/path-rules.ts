@@ -1,5 +1,5 @@
 /** Parses policy rules for paths of the secrets core. `acl.ts` decides which rule applies to a request. */
-import type { Entry, Node, Position } from '../../config/hcl.ts'
+import type { HclEntry, HclNode, TextPosition } from '../../config/hcl.ts'
 import { parseKeyFilter } from './key-filter.ts'
 import type { KeyFilter } from './key-filter.ts'
 import { hasBalancedBraces } from './policy-template.ts'
@@ -39,7 +39,7 @@ export type Parameters = ReadonlyMap<string, readonly ParameterValue[]>
 export interface PathRule {
   /** Without a leading `/`. `+` stands for one segment, a trailing `*` for any rest. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
   /** Only `deny` if the rule denies. */
   readonly capabilities: ReadonlySet<PathCapability>
   /** As in the policy. */
@@ -73,7 +73,7 @@ const KEYS = [
   'comment',
 ]
 
-export function readPathRule(entry: Entry, reader: RuleReader): PathRule[] {
+export function readPathRule(entry: HclEntry, reader: RuleReader): PathRule[] {
   return reader.named(entry).map((rule) => pathRule(rule, reader))
 }
 
@@ -108,7 +108,7 @@ function checkPattern({ name, at }: NamedRule, reader: RuleReader): void {
 }
 
 /** Parses the restrictions of a rule. An unknown key is an error, because it could be a misspelled restriction. */
-function readRestriction(entry: Entry, draft: MutablePathRule, reader: RuleReader): void {
+function readRestriction(entry: HclEntry, draft: MutablePathRule, reader: RuleReader): void {
   const names = () => reader.texts(entry, 'path').map((each) => each.text)
   if (entry.key === 'required_parameters') draft.requiredParameters = names()
   else if (entry.key === 'mfa_methods') draft.mfaMethods = names()
@@ -123,7 +123,7 @@ function readRestriction(entry: Entry, draft: MutablePathRule, reader: RuleReade
   else reader.unknown(entry, 'path', KEYS)
 }
 
-function readKeyFilter(entry: Entry, draft: MutablePathRule, reader: RuleReader): void {
+function readKeyFilter(entry: HclEntry, draft: MutablePathRule, reader: RuleReader): void {
   const text = reader.text(entry)
   const filter = text === undefined ? undefined : parseKeyFilter(text)
   if (filter) draft.keyFilter = filter
@@ -138,20 +138,20 @@ function setIfRead(draft: MutablePathRule, key: NumberKey, value: number | undef
   if (value !== undefined) draft[key] = value
 }
 
-function readLimit({ key, value }: Entry, reader: RuleReader): number | undefined {
+function readLimit({ key, value }: HclEntry, reader: RuleReader): number | undefined {
   if (value.kind === 'number' && Number.isInteger(value.value) && value.value >= 0) return value.value
   return reader.fault(value.at, `path: ${key} must be a non-negative integer`)
 }
 
 const RFC3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/
 
-function readTime({ key, value }: Entry, reader: RuleReader): number | undefined {
+function readTime({ key, value }: HclEntry, reader: RuleReader): number | undefined {
   const ms = value.kind === 'string' && RFC3339.test(value.value) ? Date.parse(value.value) : Number.NaN
   if (!Number.isNaN(ms)) return ms
   return reader.fault(value.at, `path: ${key} must be a time such as "2027-01-31T12:00:00Z"`)
 }
 
-function readParameters(entry: Entry, reader: RuleReader): Parameters {
+function readParameters(entry: HclEntry, reader: RuleReader): Parameters {
   const found = new Map<string, readonly ParameterValue[]>()
   for (const entries of reader.rule(entry)) {
     for (const { key, value } of entries) {
@@ -162,14 +162,14 @@ function readParameters(entry: Entry, reader: RuleReader): Parameters {
   return found
 }
 
-function parameterValues(items: readonly Node[], key: string, reader: RuleReader): ParameterValue[] {
+function parameterValues(items: readonly HclNode[], key: string, reader: RuleReader): ParameterValue[] {
   return items.flatMap((item): ParameterValue[] => {
     if (item.kind === 'list') return [item.items.flatMap((each) => parameterScalar(each, key, reader))]
     return parameterScalar(item, key, reader)
   })
 }
 
-function parameterScalar(item: Node, key: string, reader: RuleReader): ParameterScalar[] {
+function parameterScalar(item: HclNode, key: string, reader: RuleReader): ParameterScalar[] {
   if (item.kind === 'string' || item.kind === 'number' || item.kind === 'boolean') return [item.value]
   return reader.fault(item.at, `path: ${key} can contain strings, numbers, booleans and lists of these`) ?? []
 }

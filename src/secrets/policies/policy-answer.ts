@@ -1,7 +1,7 @@
 /** The output of `outpost policy check`: the decision about a request with its reasons, as lines with positions in files. */
-import { type Canonical, canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { type Canonical, canonicalAt } from '../../engines/framework/path-table.ts'
 import { path as enginePath, type Path } from '../../engines/framework/engine.ts'
-import { inPath, type Field } from '../../engines/framework/fields.ts'
+import { inPath, type EngineField } from '../../engines/framework/fields.ts'
 import type { NameFold } from '../../engines/framework/name-fold.ts'
 import { PathTable } from '../../engines/framework/path-table.ts'
 import type { AccessRequest, Decision, RuleOrigin } from './acl.ts'
@@ -143,7 +143,7 @@ const DEFAULT_MOUNT_FOLDS: Readonly<Record<string, Readonly<Record<string, NameF
 }
 
 function foldingPath([pattern, folds]: readonly [string, Readonly<Record<string, NameFold>>]): Path {
-  const fields: Record<string, Field<string>> = {}
+  const fields: Record<string, EngineField<string>> = {}
   for (const [name, fold] of Object.entries(folds)) fields[name] = inPath('', { fold })
   return enginePath({ pattern, summary: '', fields })
 }

@@ -1,13 +1,12 @@
 /** Explains a decision to authors of policies: the deciding rule, and why each other rule does not decide. Uses the server's `acl.ts`. */
-import type { Canonical, CanonicalPath } from '../../engines/framework/canonical-path.ts'
+import type { Canonical, CanonicalPath } from '../../engines/framework/path-table.ts'
 import { foldRulePath } from '../../engines/framework/name-fold.ts'
 import { type AccessRequest, type Acl, type AclSource, compileAcl, type Decision, type RuleOrigin } from './acl.ts'
 import { VERSIONED_SEGMENTS } from './policy-lint.ts'
 import { compilePattern, matchesPath, SplitPath } from './path-pattern.ts'
 import type { PathPattern } from './path-pattern.ts'
 import type { PathRule } from './path-rules.ts'
-import { fillTemplate, isTemplate } from './policy-template.ts'
-import type { EntityFacts } from './policy-template.ts'
+import { type EntityFacts, fillTemplate, isTemplate } from './policy-template.ts'
 
 export interface NonDecidingRule {
   readonly origin: RuleOrigin

@@ -1,5 +1,5 @@
 /** Warnings about valid policies: common mistakes. */
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import { closestFirst, compilePattern } from './path-pattern.ts'
 import type { PathPattern } from './path-pattern.ts'
 import type { PathRule } from './path-rules.ts'
@@ -7,7 +7,7 @@ import { isTemplate } from './policy-template.ts'
 import type { Policy } from './policy.ts'
 
 export interface PolicyWarning {
-  readonly at: Position
+  readonly at: TextPosition
   readonly message: string
 }
 

@@ -12,9 +12,9 @@
 import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
 import type { Put, Storage } from '../../storage/barrier/storage.ts'
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import type { Identity } from '../../platform/operation.ts'
 import { parseRecord } from '../../platform/stored-record.ts'
@@ -50,7 +50,7 @@ const recordSchema = v.object({
 
 export type PolicyRecord = v.InferOutput<typeof recordSchema>
 
-/** Fields of a write. Absent fields keep their values, or have the defaults for a new policy. */
+/** EngineFields of a write. Absent fields keep their values, or have the defaults for a new policy. */
 export interface PolicyChange {
   readonly text?: string | undefined
   readonly expiresAtMs?: number | undefined
@@ -65,7 +65,7 @@ export interface MfaMethodReference {
   readonly method: string
   /** Path of the rule. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
 interface ParsedPolicy {
@@ -147,7 +147,7 @@ export class PolicyStore {
   }
 
   /** Sorted names of the policies with a rule that requires an MFA method, given by its ID and name. */
-  *namesUsingMfaMethod(references: readonly string[], nowMs: number): Steps<string[]> {
+  *namesUsingMfaMethod(references: readonly string[], nowMs: number): SlicedWork<string[]> {
     const found: string[] = []
     for (const name of this.names('', nowMs)) {
       if (this.mfaMethodsOf(name, nowMs).some(({ method }) => references.includes(method))) found.push(name)

@@ -25,7 +25,7 @@
  */
 import type { Access, Identity } from '../../platform/operation.ts'
 import { HclError, parseText } from '../../config/hcl.ts'
-import type { Entry, ObjectNode } from '../../config/hcl.ts'
+import type { HclEntry, ObjectNode } from '../../config/hcl.ts'
 import { matchingGrants, readCoarseRule, readNamedRule, readNamespaceRule } from './host-rules.ts'
 import type { CoarseAccess, NamespaceRule } from './host-rules.ts'
 import { readPathRule } from './path-rules.ts'
@@ -86,7 +86,7 @@ export function parsePolicy(text: string): Policy {
   return { ...(name === undefined ? {} : { name }), paths, namespaces, coarse }
 }
 
-function unknownRule(entry: Entry): string {
+function unknownRule(entry: HclEntry): string {
   return `unknown rule ${JSON.stringify(entry.key)}: expected one of ${SUBJECT_NAMES.join(', ')}`
 }
 

@@ -1,7 +1,7 @@
 /** Reads the keys of rules and collects all errors with their positions. */
 import { parseDurationMs } from '../../platform/duration.ts'
 import { labelledBlocks } from '../../config/hcl.ts'
-import type { Entry, Labelled, Node, Position } from '../../config/hcl.ts'
+import type { HclEntry, LabelledNode, HclNode, TextPosition } from '../../config/hcl.ts'
 
 /** An error in the text of a policy. Lines and columns count from 1. */
 export interface PolicyFault {
@@ -24,8 +24,8 @@ export class PolicyError extends Error {
 /** One rule of a labelled kind: `namespace "default" { }`. */
 export interface NamedRule {
   readonly name: string
-  readonly at: Position
-  readonly entries: readonly Entry[]
+  readonly at: TextPosition
+  readonly entries: readonly HclEntry[]
 }
 
 /** Characters of a value that an error repeats. */
@@ -35,12 +35,12 @@ export class RuleReader {
   readonly faults: PolicyFault[] = []
 
   /** Adds an error. Returns undefined in place of the value that could not be read. */
-  fault({ line, column }: Position, message: string): undefined {
+  fault({ line, column }: TextPosition, message: string): undefined {
     this.faults.push({ line, column, message })
   }
 
   /** The entries of a rule without a label. JSON may have a list of objects. */
-  rule(entry: Entry): readonly (readonly Entry[])[] {
+  rule(entry: HclEntry): readonly (readonly HclEntry[])[] {
     const [label] = entry.labels
     if (label) return this.fault(label.at, `${entry.key}: unexpected label`) ?? []
     const nodes = entry.value.kind === 'list' ? entry.value.items : [entry.value]
@@ -51,13 +51,13 @@ export class RuleReader {
   }
 
   /** The rules of a kind with a label, in HCL or JSON. */
-  named(entry: Entry): readonly NamedRule[] {
+  named(entry: HclEntry): readonly NamedRule[] {
     const blocks = labelledBlocks(entry)
     if (!blocks) return this.fault(entry.keyAt, `${entry.key}: expected a name and a block: "name" { }`) ?? []
     return blocks.flatMap((block) => this.#namedRule(entry.key, block))
   }
 
-  #namedRule(kind: string, { label, at, value, rest }: Labelled): readonly NamedRule[] {
+  #namedRule(kind: string, { label, at, value, rest }: LabelledNode): readonly NamedRule[] {
     if (rest[0]) return this.fault(rest[0].at, `${kind}: expected one name`) ?? []
     // In JSON each object in a list is one rule.
     const nodes = value.kind === 'list' ? value.items : [value]
@@ -67,7 +67,7 @@ export class RuleReader {
     })
   }
 
-  #entries(node: Node, kind: string): readonly Entry[] | undefined {
+  #entries(node: HclNode, kind: string): readonly HclEntry[] | undefined {
     if (node.kind !== 'object') return this.fault(node.at, `${kind}: expected a block { }`)
     const seen = new Set<string>()
     for (const { key, keyAt, labels } of node.entries) {
@@ -78,20 +78,20 @@ export class RuleReader {
     return node.entries
   }
 
-  unknown(entry: Entry, kind: string, known: readonly string[]): undefined {
+  unknown(entry: HclEntry, kind: string, known: readonly string[]): undefined {
     return this.fault(
       entry.keyAt,
       `${kind}: unknown key ${JSON.stringify(entry.key)}, expected one of ${known.join(', ')}`,
     )
   }
 
-  text(entry: Entry): string | undefined {
+  text(entry: HclEntry): string | undefined {
     if (entry.value.kind === 'string') return entry.value.value
     return this.fault(entry.value.at, `${entry.key}: expected a string`)
   }
 
   /** A string that is one of `words`. */
-  word<T extends string>(entry: Entry, kind: string, words: readonly T[]): T | undefined {
+  word<T extends string>(entry: HclEntry, kind: string, words: readonly T[]): T | undefined {
     const { value } = entry
     const found = value.kind === 'string' ? words.find((word) => word === value.value) : undefined
     return found ?? this.fault(value.at, `${kind}: ${entry.key} must be one of ${words.join(', ')}`)
@@ -99,7 +99,7 @@ export class RuleReader {
 
   /** The capabilities of a rule, all of them in `known`. `name` is the rule's label. */
   capabilities<T extends string>(
-    entry: Entry,
+    entry: HclEntry,
     { kind, name }: { readonly kind: string; readonly name: string },
     known: readonly T[],
   ): T[] {
@@ -111,7 +111,7 @@ export class RuleReader {
     })
   }
 
-  texts(entry: Entry, kind: string): { text: string; at: Position }[] {
+  texts(entry: HclEntry, kind: string): { text: string; at: TextPosition }[] {
     if (entry.value.kind !== 'list') {
       return this.fault(entry.value.at, `${kind}: ${entry.key} must be a list of strings`) ?? []
     }
@@ -122,7 +122,7 @@ export class RuleReader {
   }
 
   /** A Go duration string or a number of seconds, in milliseconds. */
-  durationMs(entry: Entry, kind: string): number | undefined {
+  durationMs(entry: HclEntry, kind: string): number | undefined {
     const { value } = entry
     const ms = value.kind === 'number' ? value.value * 1000 : value.kind === 'string' ? parseSeconds(value.value) : -1
     if (ms !== undefined && ms >= 0) return ms

@@ -17,10 +17,17 @@
  * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
-import type { EngineCall, EngineVerb, Path, Reply } from '../../engines/framework/engine.ts'
-import { denied, oneError, Rejection } from '../../engines/framework/engine.ts'
+import {
+  denied,
+  type EngineCall,
+  type EngineVerb,
+  oneError,
+  type Path,
+  Rejection,
+  type Reply,
+} from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import { sealed } from '../../platform/errors.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -31,7 +38,7 @@ import { BodyReader } from './body-reader.ts'
 import { admission } from './entry.ts'
 import { helpOf } from './help.ts'
 import { stepUp } from '../mfa/step-up.ts'
-import { canonicalOf } from '../../engines/framework/canonical-path.ts'
+import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
 import { fencedPrimary } from '../dr/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
@@ -41,7 +48,7 @@ import { type Grant, grantOf, needsSudo } from './rights.ts'
 import { isSpecial, narrowed, settled, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
 import { type AdmittedCaller, finishUse } from '../tokens/token-admission.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
@@ -250,7 +257,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
-  if (head.wrapping) Wrapping.check(head.wrapping.ttlSeconds)
+  if (head.wrapping) ResponseWrapping.check(head.wrapping.ttlSeconds)
   engineCall.isGranted(verb, grant)
   const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
@@ -266,7 +273,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   }
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
-  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
+  const shown = reply && isNarrow ? await runSliced(narrowed(reply, grant), engineCall) : reply
   request.trace.reply = shown
   const { requestId } = request.call
   return answerOf(shown, { verb: head.verb, requestId }, warningsOf(match, body, shown))

@@ -1,9 +1,9 @@
 /** A request as its engine sees it. */
 import type { Caller, EngineCall, EngineVerb } from '../../engines/framework/engine.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import { canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../../engines/framework/path-table.ts'
 import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'

@@ -1,5 +1,5 @@
 /** What the policies of a request's caller allow: asked before its engine acts, and again while a stream lasts. */
-import { canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../../engines/framework/path-table.ts'
 import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { denied, type EngineVerb, type Path, Rejection } from '../../engines/framework/engine.ts'
 import type { Decision } from '../policies/acl.ts'

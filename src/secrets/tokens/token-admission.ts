@@ -5,7 +5,7 @@
  * Each request counts as one use of a token whose number of uses is limited, even if it is refused later. The new count is
  * durable before the answer. Concurrent uses are counted one after the other.
  */
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
 import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { unknownToken } from '../../platform/errors.ts'
 import type { Grants, Identity } from '../../platform/operation.ts'

@@ -5,7 +5,7 @@
 import * as v from 'valibot'
 import { decrypt, encrypt } from '../../storage/barrier/cipher.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 import { parsedRecord } from '../../platform/stored-record.ts'
 import { loginSchema, type TokenEntry } from './token-entry.ts'
 

@@ -1,7 +1,7 @@
 /** Creation of tokens at `auth/token/create`: fields, checks, the entry and the answer. */
 import type { AuthBlock, EngineCall, Reply } from '../../engines/framework/engine.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import type { Part } from '../../storage/barrier/storage.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import {
   aliasField,
   boolean,
@@ -85,7 +85,7 @@ export function createToken(
   const isStored = entry.type === 'service'
   const shownToken = isStored ? token : tokens.sealBatch(entry)
   const { landed, part } = identity.part(draft)
-  const parts: Part[] = isStored ? [tokens.newPart(entry, { isChosen: input.id !== '' })] : []
+  const parts: CommitPart[] = isStored ? [tokens.newPart(entry, { isChosen: input.id !== '' })] : []
   if (part.batch.puts.length > 0 && aliasEntityId !== undefined) parts.push(part)
   // The caller commits these parts, with the wrapping token if the answer is wrapped.
   return { auth: authBlock(entry, shownToken, identity.rights(entry.entityId)?.policies), warnings, parts, landed }

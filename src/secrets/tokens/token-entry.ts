@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import type { Put } from '../../storage/barrier/storage.ts'
 import type { Caller } from '../../engines/framework/engine.ts'
 import { parseRecord } from '../../platform/stored-record.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
 /** Path of the root tokens that the core creates itself. */

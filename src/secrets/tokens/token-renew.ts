@@ -1,6 +1,6 @@
 /** Renewal of tokens. A renewal checks again what the role or the auth method says today. */
 import type { Reply } from '../../engines/framework/engine.ts'
-import type { LoginStanding } from '../../engines/framework/login-order.ts'
+import type { LoginRenewal } from '../../engines/framework/login-grant.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { ttlLimitsOf } from '../mounts/mount-ttl.ts'
@@ -66,7 +66,7 @@ function roleLimits(core: TokenServices, entry: TokenEntry): RenewalLimits {
 interface CurrentLogin {
   readonly mount: Mount
   /** Absent if the auth method does not check renewals. */
-  readonly standing: LoginStanding | undefined
+  readonly standing: LoginRenewal | undefined
 }
 
 /** Throws a Rejection (400) if the auth method would refuse the login today. */

@@ -9,7 +9,7 @@
  * count as orphans. Then the children's entries are changed, page by page, and the token is revoked like any other.
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import { nextTurn } from '../../platform/scheduler.ts'
@@ -97,7 +97,7 @@ export class TokenRevocation {
   }
 
   /** Takes the last use of a token in one commit with `more`. */
-  takeLastUse(entry: TokenEntry, more: readonly Part[] = []): TokenUse & Required<Pick<TokenUse, 'revokeSpent'>> {
+  takeLastUse(entry: TokenEntry, more: readonly CommitPart[] = []): TokenUse & Required<Pick<TokenUse, 'revokeSpent'>> {
     const { hash } = entry
     // `resume` must not revoke the token before the end of the request.
     this.#cleaning.add(hash)

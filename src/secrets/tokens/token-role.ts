@@ -14,7 +14,7 @@ import {
 } from '../../engines/framework/fields.ts'
 import { parseRecord } from '../../platform/stored-record.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { tokenPaths } from './token-entry.ts'
 import { tokenMountTtlLimits, type TokenServices } from './token-services.ts'
 
@@ -142,7 +142,7 @@ async function writeRole(core: TokenServices, input: RoleInput): Promise<Reply |
   return { warnings: [warning] }
 }
 
-/** Fields that were not given keep their values. */
+/** EngineFields that were not given keep their values. */
 function changedRole(before: TokenRole, input: RoleInput): TokenRole {
   const type = input.token_type
   return {

@@ -11,13 +11,12 @@
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { type Batch, type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
-import type { Caller } from '../../engines/framework/engine.ts'
-import { Rejection } from '../../engines/framework/engine.ts'
+import { type Batch, type CommitPart, type Put, Storage } from '../../storage/barrier/storage.ts'
+import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { isEnabledByRecord } from '../mounts/mount-record.ts'
 import {
   callerOf,
@@ -225,7 +224,7 @@ export class TokenStore {
    * The part of a commit that stores a new token. Throws a Rejection for a token whose parent was revoked (403), that has too many
    * ancestors, is too large, or whose ID was chosen by the caller and exists (400).
    */
-  newPart(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): Part {
+  newPart(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): CommitPart {
     const { hash, parent } = entry
     if (entry.depth > DEPTH_MAX) throw new Rejection(400, `a token can have at most ${DEPTH_MAX} ancestors`)
     if (parent !== '' && !this.exists(parent)) throw new Rejection(403, 'permission denied')
@@ -264,7 +263,7 @@ export class TokenStore {
   }
 
   /** The part of a commit that stores a token without a parent whose ID the server generated. */
-  orphanPart(entry: TokenEntry): Part {
+  orphanPart(entry: TokenEntry): CommitPart {
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
   }
@@ -288,7 +287,7 @@ export class TokenStore {
   }
 
   /** Commits a changed entry together with `more`. `before` must be the pending entry. */
-  async change(before: TokenEntry, entry: TokenEntry, more: readonly Part[] = []): Promise<void> {
+  async change(before: TokenEntry, entry: TokenEntry, more: readonly CommitPart[] = []): Promise<void> {
     const [old, index] = [this.#indexOf(before), this.#indexOf(entry)]
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     const deletes = old.filter((path) => !index.includes(path))

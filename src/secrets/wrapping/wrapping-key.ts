@@ -3,7 +3,7 @@
  * The key is created when it is first needed.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign, verify } from 'node:crypto'
-import type { Part, Storage } from '../../storage/barrier/storage.ts'
+import type { CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { isObject } from '../../engines/framework/fields.ts'
 
 const KEY_PATH = 'core/wrapping/jwt-key'
@@ -25,7 +25,7 @@ export class WrappingKey {
   }
 
   /** The part to commit before the key is used; undefined if the key is durable. */
-  unsavedPart(): Part | undefined {
+  unsavedPart(): CommitPart | undefined {
     const key = this.#open() ?? this.#generate()
     if (!this.#isNew || this.#storage.get(KEY_PATH)) return undefined
     const value = key.export({ type: 'pkcs8', format: 'der' })

@@ -11,7 +11,7 @@
  * Failure modes. The token expires: the answer is removed with it. A lease or token in the answer belongs to the caller of the wrapped
  * request and expires by its own TTL.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { cubbyholePrefix } from '../../engines/cubbyhole/cubbyhole.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { isObject } from '../../engines/framework/fields.ts'
@@ -65,7 +65,7 @@ export interface WrappingOptions {
   readonly apiAddress: () => string
 }
 
-export class Wrapping {
+export class ResponseWrapping {
   readonly #options: WrappingOptions
   readonly #key: WrappingKey
 
@@ -81,7 +81,7 @@ export class Wrapping {
   }
 
   /** Creates the token of an answer, `envelope`. The parts must be durable before the token is sent. */
-  wrap(envelope: string, request: WrapRequest): { readonly info: WrapInfo; readonly parts: Part[] } {
+  wrap(envelope: string, request: WrapRequest): { readonly info: WrapInfo; readonly parts: CommitPart[] } {
     const { cubbyholes, now, tokens } = this.#options
     const nowMs = now()
     const token = newTokenText()
@@ -148,7 +148,7 @@ export class Wrapping {
   }
 
   /** Resolves when the token's only use and `more` are durable, in one commit, and the token is revoked. */
-  async #useUp(entry: TokenEntry, more: readonly Part[] = []): Promise<void> {
+  async #useUp(entry: TokenEntry, more: readonly CommitPart[] = []): Promise<void> {
     const use = this.#options.revocation.takeLastUse(entry, more)
     await use.written
     await use.revokeSpent()

@@ -224,10 +224,10 @@ test('a start reads no entities', async (t) => {
   await world.core.seal()
   const { barrier } = world.core
   const read: string[] = []
-  const [shown, pendingShown] = [barrier.shown.bind(barrier), barrier.pendingShown.bind(barrier)]
+  const [shown, pendingShared] = [barrier.getShared.bind(barrier), barrier.pendingShared.bind(barrier)]
   const noted = (path: string) => void (path.startsWith('sys/identity/') && read.push(path))
-  barrier.shown = (path) => (noted(path), shown(path))
-  barrier.pendingShown = (path) => (noted(path), pendingShown(path))
+  barrier.getShared = (path) => (noted(path), shown(path))
+  barrier.pendingShared = (path) => (noted(path), pendingShared(path))
   world.unseal()
   assert.deepEqual(read, ['sys/identity/salt'])
   assert.equal(((await ok(world, 'LIST', 'identity/entity/name'))['keys'] as string[]).length, 100)

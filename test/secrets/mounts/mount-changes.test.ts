@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'
-import { type Entries, Storage } from '../../../src/storage/barrier/storage.ts'
+import { type EntryAccess, Storage } from '../../../src/storage/barrier/storage.ts'
 import { MountChanges } from '../../../src/secrets/mounts/mount-changes.ts'
 import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
@@ -11,10 +11,10 @@ import { eventually } from '../../helpers/eventually.ts'
 import { keepingLogger } from '../../helpers/kept-log.ts'
 
 /** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
-function failing(barrier: Barrier, failures: { left: number }): Entries {
+function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
   return {
-    shown: (path) => barrier.shown(path),
-    pendingShown: (path) => barrier.pendingShown(path),
+    getShared: (path) => barrier.getShared(path),
+    pendingShared: (path) => barrier.pendingShared(path),
     list: (prefix, options) => barrier.list(prefix, options),
     paths: (prefix, options) => barrier.paths(prefix, options),
     history: (prefix, after, limit, isWanted) => barrier.history(prefix, after, limit, isWanted),
@@ -67,9 +67,9 @@ test('a request that does not end delays the removal for a limited time and cann
 
 test('a view that ends waits for queued commits and accepts no more', async (t) => {
   const { world } = await open(t)
-  const { storage, tenure } = new Storage(world.core.barrier).lend('logical/some/')
+  const { storage, viewScope } = new Storage(world.core.barrier).createView('logical/some/')
   const committed = storage.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
-  await tenure.end(() => new Error('this has been disabled'))
+  await viewScope.revoke(() => new Error('this has been disabled'))
   assert.deepEqual(world.store.paths('logical/some/'), ['logical/some/a'])
   await committed
   await assert.rejects(storage.commit({ puts: [], deletes: ['a'] }), /has been disabled/)

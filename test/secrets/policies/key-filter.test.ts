@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { compileAcl } from '../../../src/secrets/policies/acl.ts'
-import { inTurns } from '../../../src/engines/framework/time-slices.ts'
+import { runSliced } from '../../../src/platform/sliced-work.ts'
 import { filteredPath, parseKeyFilter, withoutKeys } from '../../../src/secrets/policies/key-filter.ts'
 import { checkPolicy, parsePolicy } from '../../../src/secrets/policies/policy.ts'
 
@@ -49,7 +49,7 @@ test('a filtered list has the names that the caller may read and the folders tha
     const { allowed, keeps } = acl.decide({ operation: 'list', path })
     assert.ok(allowed && keeps)
     const data = { keys, key_info: Object.fromEntries(keys.map((key) => [key, 1])), more: keys }
-    const left = inTurns(withoutKeys(data, keeps), { signal: new AbortController().signal })
+    const left = runSliced(withoutKeys(data, keeps), { signal: new AbortController().signal })
     assert.ok(!(left instanceof Promise))
     return left
   }

@@ -1,14 +1,20 @@
 /** Denied and allowed values in long lists: beyond what is looked through, a request is refused and never let in. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { commaList, type Fields } from '../../../src/engines/framework/fields.ts'
+import { commaList, type EngineFields } from '../../../src/engines/framework/fields.ts'
 import { findParameterFault } from '../../../src/secrets/policies/parameter-rules.ts'
 import type { ParameterValue } from '../../../src/secrets/policies/path-rules.ts'
 
 const TEXT_MAX = 65_536
 const LIST_MAX = 10_000
 
-function whyNot(how: 'denied' | 'allowed', rule: ParameterValue, value: unknown, fields: Fields = {}, name = 'names') {
+function whyNot(
+  how: 'denied' | 'allowed',
+  rule: ParameterValue,
+  value: unknown,
+  fields: EngineFields = {},
+  name = 'names',
+) {
   const values = new Map([[name, [rule]]])
   const rules = { required: [], allowed: undefined, denied: undefined, [how]: values }
   return findParameterFault(rules, { [name]: value }, fields)?.reason

@@ -1,23 +1,23 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { type Batch, type Entries, type History, Storage } from '../../../src/storage/barrier/storage.ts'
+import { type Batch, type EntryAccess, type History, Storage } from '../../../src/storage/barrier/storage.ts'
 import { PolicyStore } from '../../../src/secrets/policies/policy-store.ts'
 import { ALICE } from './policy-table-templates.ts'
 
 const NOW = Date.UTC(2026, 10, 21)
 
 /** Entries in memory, whose commits end when the test says so. */
-class HeldEntries implements Entries {
+class HeldEntries implements EntryAccess {
   readonly #durable = new Map<string, Buffer>()
   #queue: { readonly batch: Batch; readonly done: (error?: Error) => void }[] = []
   reads = 0
 
-  shown(path: string): Buffer | undefined {
+  getShared(path: string): Buffer | undefined {
     this.reads++
     return this.#durable.get(path)
   }
 
-  pendingShown(path: string): Buffer | undefined {
+  pendingShared(path: string): Buffer | undefined {
     for (const { batch } of this.#queue.toReversed()) {
       if (batch.deletes.includes(path)) return undefined
       const put = batch.puts.find((each) => each.path === path)

@@ -1,7 +1,7 @@
 /** Rate-limit quotas through the core: which rule counts, what a caller is told, and what is left after a restart. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { callerNetwork } from '../../../src/engines/framework/client-address.ts'
+import { callerNetwork } from '../../../src/engines/framework/addresses.ts'
 import { NOBODY } from '../../../src/secrets/request/anonymous.ts'
 import { AddressRate } from '../../../src/secrets/quotas/address-rate.ts'
 import { type RateLimit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'

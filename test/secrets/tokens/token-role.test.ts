@@ -71,7 +71,7 @@ test('an invalid role is refused and changes nothing', async (t) => {
     [{ token_type: 'other' }, /^invalid 'token_type' value "other"$/],
     [{ path_suffix: 'a/b' }, /^given role path suffix contains invalid characters/],
     [{ path_suffix: 'a..b' }, /^given role path suffix contains invalid characters/],
-    [{ token_bound_cidrs: '10.0.0.0/33' }, /^bound CIDRs: "10\.0\.0\.0\/33" is no address and no range/],
+    [{ token_bound_cidrs: '10.0.0.0/33' }, /^bound CIDRs: "10\.0\.0\.0\/33" is not an address or a range/],
     [{ token_bound_cidrs: 'host' }, /^bound CIDRs: "host"/],
     [{ token_num_uses: -1 }, /^token_num_uses cannot be negative$/],
     [{ token_period: '-1h' }, /error converting input for field "token_period"/],

@@ -1,0 +1,49 @@
+/** Mutants of "Allocations". */
+import type { Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: 'New, changed and removed ones are seen within a second',
+    before: 'known.directory === seen.directory && known.content === seen.content',
+    after: 'known.directory === seen.directory',
+    test: 'test/host/allocations/allocations.test.ts',
+  },
+  {
+    promise: 'A task whose processes are gone is shown dead',
+    before: "return verdict !== 'alive' && (!known || (known.presumed && verdict === 'gone'))",
+    after: "return verdict === 'presumed gone' && !known",
+    test: 'test/host/allocations/allocations.test.ts',
+  },
+  {
+    promise: 'A manifest that makes no sense keeps the last good picture',
+    before: 'entry.fault = fault\n      return\n',
+    after: 'entry.fault = fault\n      entry.told = undefined\n      return\n',
+    test: 'test/host/allocations/allocations.test.ts',
+  },
+  {
+    promise: 'Collection removes `<alloc_dir>/<uuid>` and nothing else, never through a link or into a mount',
+    before: 'if ((await directory.stat()).dev !== tree.device) throw busy(name)',
+    after: '',
+    test: 'test/host/gc/gc.test.ts',
+  },
+  {
+    promise: 'one that was interrupted is finished after the next start',
+    before: 'if (this.#underway.has(id) || this.#stopping.signal.aborted) continue\n      const work',
+    after: 'if (!this.#underway.has(id) || this.#stopping.signal.aborted) continue\n      const work',
+    test: 'test/host/gc/gc.test.ts',
+  },
+  {
+    promise: 'signals a process only by a manifest that says when it began',
+    before: "if (startTicks === undefined) return 'the manifest does not say when it began'",
+    after: '',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+    testName: 'does not say when',
+  },
+  {
+    promise: "Root's commands trust no directory of another user",
+    before: 'becomeOwner(place)\n    const { manifest',
+    after: 'const { manifest',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+    testName: 'what root writes',
+  },
+]

@@ -1,0 +1,62 @@
+/** Mutants of "Callers" and "Web pages". */
+import type { Exemption, Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: 'Memory is bounded: two buffers of 64 KiB a stream',
+    before: 'this.#taken >= GROW_AFTER_BYTES && largeLent < LARGE_SETS_MAX',
+    after: 'this.#taken >= GROW_AFTER_BYTES',
+    test: 'test/host/files/tail-buffers.test.ts',
+  },
+  {
+    promise: 'none for one that waits, whatever the caller does',
+    before: 'this.#pool.giveBack(this.#set)',
+    after: '',
+    test: 'test/host/files/tail-buffers.test.ts',
+  },
+  {
+    promise: 'Followers and connections have limits.',
+    before: 'if (this.#count >= this.#limit) {',
+    after: 'if (this.#count > this.#limit) {',
+    test: 'test/system/limits.test.ts',
+    testName: 'followers, headers and bodies',
+  },
+  {
+    promise: 'one that takes nothing of a *deleted* file for a minute, too',
+    before: 'if (this.deleted && follower.progressAtMs < nowMs - this.#deletedStallMs) follower.revoke()',
+    after: '',
+    test: 'test/system/tail-resources.test.ts',
+    testName: 'a stalled follower of a deleted file',
+  },
+  {
+    promise: '**A page that a browser shows cannot act.**',
+    before: 'if (SAFE_VERBS.has(verb) && !operation.changesOnGet) return',
+    after: 'if (SAFE_VERBS.has(verb)) return',
+    test: 'test/attacks/foreign-page.test.ts',
+  },
+  {
+    promise: 'HEAD changes nothing',
+    before: 'return head === false || changesOnGet === true',
+    after: 'return head === false',
+    test: 'test/attacks/foreign-page.test.ts',
+  },
+  {
+    promise: 'is readable for no page of another origin, over WebSocket neither',
+    before: "if (hasToken && crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined",
+    after: "if (crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined",
+    test: 'test/attacks/foreign-page.test.ts',
+  },
+  {
+    promise: '**A name that resolves to loopback is not enough.**',
+    before: "if (!isLoopbackAddress(request.socket.localAddress ?? '')) return",
+    after: "if (isLoopbackAddress(request.socket.localAddress ?? '')) return",
+    test: 'test/attacks/foreign-page.test.ts',
+  },
+]
+
+export const EXEMPTIONS: readonly Exemption[] = [
+  {
+    promise: '*Not covered:* a listener on another address without TLS',
+    reason: 'a limit: says what is not promised',
+  },
+]

@@ -1,0 +1,61 @@
+/** Mutants of "The seal". */
+import type { Exemption, Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: '**No token, no attempt.**',
+    before: "if (sudo || (given !== '' && nonces.includes(given))) return",
+    after: "if (sudo || nonces.includes(given) || given === '') return",
+    test: 'test/attacks/unauthenticated-rekey.test.ts',
+  },
+  {
+    promise: '**A PGP key costs the server nothing but a thread.**',
+    before: 'if (key.users.length > USER_IDS_MAX) refuse(',
+    after: 'if (key.users.length > 10 * USER_IDS_MAX) refuse(',
+    test: 'test/attacks/hostile-pgp-key.test.ts',
+  },
+  {
+    promise: '**Each change of the keys is one step.**',
+    before: 'const raw = [entries.configEntry(next), entries.rootKeyEntry(rootKey, own.key)]',
+    after: 'const raw = [entries.configEntry(next)]',
+    test: 'test/storage/seal/seal-static.test.ts',
+  },
+  {
+    promise: 'A rekey that was cut short between its commit and its answer leaves both',
+    before: 'const kept = isShared && before ? { before:',
+    after: 'const kept = isShared && !before ? { before:',
+    test: 'test/storage/seal/seal-rekey.test.ts',
+  },
+  {
+    promise: '**What a lost key share may cost.** While as many as the threshold are left: nothing',
+    before: 'if (fitting.length < wanted.threshold) return []',
+    after: 'if (fitting.length <= wanted.threshold) return []',
+    test: 'test/storage/seal/seal.test.ts',
+  },
+  {
+    promise: 'otherwise only the new shares work, which nobody has',
+    before: 'const withBefore = this.#answering === undefined',
+    after: 'const withBefore = true',
+    test: 'test/storage/seal/seal.test.ts',
+  },
+  {
+    promise: '**A full disk** refuses init and changes nothing',
+    before: 'else if (migration === undefined) await this.#keys.settle(proven).catch(() => undefined)',
+    after: 'else if (migration === undefined) await this.#keys.settle(proven)',
+    test: 'test/storage/seal/seal.test.ts',
+  },
+  {
+    promise: '**Keys are not on the disk** in any form but encrypted',
+    before: 'for (const part of this.#parts) part.fill(0)',
+    after: '',
+    test: 'test/storage/seal/seal.test.ts',
+  },
+  {
+    promise: '**Wrong shares** are told as a set',
+    before: "if (!proven && this.#parts.length < enough) return 'more'",
+    after: "if (!proven && this.#parts.length < enough - 1) return 'more'",
+    test: 'test/storage/seal/seal.test.ts',
+  },
+]
+
+export const EXEMPTIONS: readonly Exemption[] = []

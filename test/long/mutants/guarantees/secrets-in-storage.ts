@@ -1,0 +1,184 @@
+/** Mutants of "Secrets in storage". */
+import type { Exemption, Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: '**An answer means durable.** A write is on the disk, whole',
+    before: 'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;',
+    after: 'PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;',
+    test: 'test/storage/sqlite/pragmas.test.ts',
+  },
+  {
+    promise: 'nothing of a batch is there without the rest',
+    before: "if (this.#database.isTransaction) this.#database.exec('ROLLBACK')",
+    after: "if (this.#database.isTransaction) this.#database.exec('COMMIT')",
+    test: 'test/storage/store/replica.test.ts',
+  },
+  {
+    promise: '**Decisions hold.** A write that was decided upon',
+    before: "if (generation <= this.#ended) return { kind: 'dropped' }",
+    after: '',
+    test: 'test/storage/generations.test.ts',
+  },
+  {
+    promise: '**Audit lines on a full disk** go on into a reserve',
+    before: 'return this.#shrink((Math.ceil(bytes / BLOCK_BYTES) + 1) * BLOCK_BYTES)',
+    after: 'return bytes < 0',
+    test: 'test/attacks/full-disk.test.ts',
+  },
+  {
+    promise: '**A full disk** refuses what needs space with 507',
+    before: 'if (this.#isFull && !isSparing(batch, this.sizeOf)) throw this.#full()',
+    after: 'if (this.#isFull) throw this.#full()',
+    test: 'test/attacks/full-disk.test.ts',
+  },
+  {
+    promise: 'any other write of an entry that grows by 128 bytes at most',
+    before: 'value.length > before + GROWTH_BYTES) return false',
+    after: 'value.length > before + 10 * GROWTH_BYTES) return false',
+    test: 'test/storage/sqlite/reserve.test.ts',
+  },
+  {
+    promise: '**A failing disk** costs the writes under way',
+    before: "return code === FULL ? new StoreError('full', noSpace(directory)) : new StoreError('failed', message)",
+    after: "return code === FULL ? new StoreError('full', noSpace(directory)) : undefined",
+    test: 'test/storage/generations.test.ts',
+  },
+  {
+    promise: '**A database that is moved, replaced, removed or cut under a running server**',
+    before: 'if (now.ino !== this.#inode || now.dev !== this.#device) {',
+    after: 'if (now.dev !== this.#device) {',
+    test: 'test/attacks/displaced-database.test.ts',
+  },
+  {
+    promise: 'What was cut off is lost, and writes are refused until a restart',
+    before: 'if (bytes < this.#walBytes) this.#cut ??=',
+    after: 'if (bytes > this.#walBytes + 1e12) this.#cut ??=',
+    test: 'test/storage/sqlite/file-guard.test.ts',
+  },
+  {
+    promise: '**Damage.** A damaged entry is an error that names it',
+    before: 'throw new Fault(`row ${after.sequence} of its log does not fit the row before it`)',
+    after: 'break',
+    test: 'test/storage/store/damage.test.ts',
+  },
+  {
+    promise: '**Lost commits are told.**',
+    before:
+      'return seen.sequence > now.sequence ? olderText(path, `${seen.sequence - now.sequence} changes`) : undefined',
+    after:
+      'return seen.sequence > now.sequence + 1 ? olderText(path, `${seen.sequence - now.sequence} changes`) : undefined',
+    test: 'test/storage/sqlite/seen-mark.test.ts',
+  },
+  {
+    promise: 'is refused with 500 by each read, from the first one after unsealing on',
+    before: "throw new RolledBack(path, !found ? 'removed' : known ? 'replaced' : 'put back')",
+    after: "if (found) throw new RolledBack(path, known ? 'replaced' : 'put back')",
+    test: 'test/attacks/rolled-back-entry.test.ts',
+  },
+  {
+    promise: '**Rollback.** An entry whose old state was put back',
+    before: 'return a === undefined || b === undefined ? a === b : a.hi === b.hi && a.lo === b.lo',
+    after: 'return a === undefined || b === undefined ? a === b : true',
+    test: 'test/storage/barrier/entry-set.test.ts',
+  },
+  {
+    promise: 'On an empty database beside that file, init and `restore -new` are refused',
+    before: 'return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined',
+    after: 'return seen && now.sequence > 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined',
+    test: 'test/storage/sqlite/seen-mark.test.ts',
+  },
+  {
+    promise: '**One process.** A second one is refused',
+    before: 'this.#lock = lockDatabase(path)',
+    after: 'this.#lock = lockDatabase(`${path}${performance.now()}`)',
+    test: 'test/storage/store/damage.test.ts',
+    testName: 'a second process is refused',
+  },
+  {
+    promise: '**Nothing new takes the place of a file.**',
+    before: "if (isErrno(error, 'ENOENT')) return undefined\n    throw accessFault(path, error)",
+    after: "if (isErrno(error, 'ENOENT', 'EACCES')) return undefined\n    throw accessFault(path, error)",
+    test: 'test/attacks/foreign-owner.test.ts',
+  },
+  {
+    promise: '**What was removed** is overwritten in the database',
+    before: 'PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint',
+    after: 'PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint',
+    test: 'test/storage/sqlite/pragmas.test.ts',
+  },
+  {
+    promise: '**A snapshot** is of one moment, and ciphertext',
+    before: 'if (ofMeta !== sha256Of(described) || !ofState || seal.toString().trim() !== sha256Of(sums)) {',
+    after: 'if (!ofState) {',
+    test: 'test/storage/snapshot/snapshot.test.ts',
+  },
+  {
+    promise: 'What is under way meanwhile is answered with 503',
+    before: "if (this.#isAlone) throw new StoreError('busy', 'a snapshot is being restored')",
+    after: '',
+    test: 'test/storage/snapshot/snapshot.test.ts',
+  },
+  {
+    promise: '**A replica has what its primary has**, to the byte',
+    before: 'if (!isNext || !checksumOf(row, position.checksum).equals(row.checksum)) {',
+    after: 'if (!isNext) {',
+    test: 'test/storage/store/replica.test.ts',
+  },
+  {
+    promise: 'While a copy is under way the store says that it is not whole',
+    before: "if (!store.isWhole)\n    throw new Refusal('unavailable', 'this store is being copied",
+    after: "if (store.isEmpty)\n    throw new Refusal('unavailable', 'this store is being copied",
+    test: 'test/storage/store/replica.test.ts',
+  },
+  {
+    promise: '**Damage is named.** `merkle-check` looks at every entry',
+    before: 'const corrupted = pagesOf(found.damagedPages ?? [], [...(found.wrong ?? []), ...tree.damagedSubpages])',
+    after: 'const corrupted = pagesOf(found.damagedPages ?? [], [...(found.wrong ?? [])])',
+    test: 'test/storage/merkle.test.ts',
+  },
+  {
+    promise: '**A sealed process** has overwritten its keys',
+    before: 'setTimeout(collectNow, AFTER_MS).unref()',
+    after: 'setTimeout(() => undefined, AFTER_MS).unref()',
+    test: 'test/storage/barrier/freed-memory.test.ts',
+  },
+  {
+    promise: '**A start that fails** ends at once',
+    before: 'setTimeout(() => process.exit(), EXIT_MS).unref()',
+    after: '',
+    test: 'test/attacks/failed-start.test.ts',
+  },
+  {
+    promise: '**A restore makes progress or ends.**',
+    before: 'if (this.#bytes < this.#pace.bytesMin) {',
+    after: 'if (this.#bytes === 0) {',
+    test: 'test/attacks/slow-snapshot.test.ts',
+  },
+  {
+    promise: '**Request bodies** that are still coming may hold 1 MiB each',
+    before: 'if (takenBytes + more > SHARED_BYTES_MAX) return false',
+    after: '',
+    test: 'test/http/large-bodies.test.ts',
+  },
+  {
+    promise: '**A body is bounded before it is parsed**',
+    before: 'if (values > valuesMax) throw tooComplex(',
+    after: 'if (depth > valuesMax) throw tooComplex(',
+    test: 'test/attacks/costly-bodies.test.ts',
+  },
+  {
+    promise: "More than 16 KiB are parsed only where the caller's policies have something for the path",
+    before: 'if (this.#isHopeless()) throw denied()',
+    after: '',
+    test: 'test/attacks/costly-bodies.test.ts',
+  },
+  {
+    promise: '**The files** of the database are for their owner alone (0600)',
+    before: "closeSync(openSync(path, 'wx', 0o600))",
+    after: "closeSync(openSync(path, 'wx', 0o644))",
+    test: 'test/storage/sqlite/private-file.test.ts',
+  },
+]
+
+export const EXEMPTIONS: readonly Exemption[] = []
