@@ -31,7 +31,7 @@ import { foreignOwner } from '../platform/own-file.ts'
 import { SecretsCore } from '../secrets/core.ts'
 import { READ_VERBS } from '../secrets/request/core-endpoints.ts'
 import { secretsOperations } from '../secrets/request/operations.ts'
-import { nobody } from '../secrets/policies/policy.ts'
+import { anonymousIdentity } from '../secrets/policies/policy.ts'
 import { copyDatabase, type CopySpace, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
 import { SqliteStore } from '../storage/store/store.ts'
 
@@ -181,7 +181,7 @@ class ServerDrill implements Drill {
       headers: [],
       router: new Router([], secretsOperations(core, READ_VERBS)),
       logger: SILENT,
-      resolve: () => nobody,
+      resolve: () => anonymousIdentity,
       limits: limitsOf(this.#parts.config),
     })
     const { port } = await listener.listen()

@@ -285,7 +285,7 @@ test('batch tokens of an auth method are refused once it is disabled, also after
   await world.ask('DELETE', 'sys/auth/people')
   assert.ok(!(await isValid(token)))
   const { storage } = world.core.open
-  assert.equal(new TokenStore(storage).known(token, world.nowMs), undefined, 'nor where only the entries are at hand')
+  assert.equal(new TokenStore(storage).lookup(token, world.nowMs), undefined, 'nor where only the entries are at hand')
   await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })
   await world.ask('POST', 'auth/userpass/users/alice', { password: 'right' })
   assert.ok(!(await isValid(token)))

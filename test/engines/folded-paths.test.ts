@@ -12,8 +12,8 @@ import { type EngineField, inPath } from '../../src/engines/framework/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { totp } from '../../src/engines/totp/totp.ts'
 import { coreEngines } from '../../src/daemon/engines.ts'
-import { objection } from '../../src/secrets/policies/parameter-rules.ts'
-import { usualCanonical } from '../../src/secrets/policies/usual-mounts.ts'
+import { findParameterFault } from '../../src/secrets/policies/parameter-rules.ts'
+import { defaultCanonical } from '../../src/secrets/policies/policy-answer.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 
@@ -149,14 +149,14 @@ test('evaluates policies without a server with the same folds', async (t) => {
     for (const declared of paths.paths) {
       for (const parameter of [undefined, ...Object.keys(declared.fields)]) {
         const given = decodeURIComponent(record.path + pathWith(declared, parameter))
-        assert.equal(usualCanonical(given).path, world.core.canonical(given).path, declared.pattern)
+        assert.equal(defaultCanonical(given).path, world.core.canonical(given).path, declared.pattern)
       }
-      const { fields } = usualCanonical(record.path + pathWith(declared, undefined))
+      const { fields } = defaultCanonical(record.path + pathWith(declared, undefined))
       for (const [name, { fold, inPath: isParameter }] of Object.entries(declared.fields)) {
         if (!fold || isParameter) continue
         const value = fold === 'case' ? 'MIXED' : ' MIXED '
         const rules = { required: [], allowed: undefined, denied: new Map([[name, ['mixed']]]) }
-        assert.ok(objection(rules, { [name]: value }, fields), `${record.path}${declared.pattern} ${name}`)
+        assert.ok(findParameterFault(rules, { [name]: value }, fields), `${record.path}${declared.pattern} ${name}`)
       }
     }
   }

@@ -92,12 +92,12 @@ export class CloudWorld {
 
   /** What engines do by themselves, now. */
   async work(): Promise<void> {
-    await this.world.core.open.mountWork.tick()
+    await this.world.core.open.periodicWork.tick()
   }
 
   /** What the sweeper of leases does, now. */
   async sweep(): Promise<void> {
-    await this.world.core.leases.sweeper.tick()
+    await this.world.core.leases.expiry.tick()
   }
 }
 

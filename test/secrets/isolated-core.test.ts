@@ -53,7 +53,7 @@ test('leases, rotations, tokens and audit devices that are due are left alone', 
   assert.equal((await own.world.ask('GET', 'sys/auth', undefined, { token: lastUse })).status, 200)
   await core.open.revocation.resume()
   own.pass(90 * 86_400)
-  await Promise.all([own.sweep(), own.work(), core.open.sweeper.tick()])
+  await Promise.all([own.sweep(), own.work(), core.open.tokenExpiry.tick()])
   assert.equal((await own.ask('GET', 'cloud/creds/app')).status, 404)
   assert.deepEqual(own.aws.journal, [])
   assert.deepEqual(own.users(), users)

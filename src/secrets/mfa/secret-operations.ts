@@ -64,7 +64,7 @@ export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: Metho
 export interface MethodUses {
   readonly enforcements: Enforcements
   readonly mfa: Mfa
-  readonly policies: Pick<PolicyStore, 'namingMfaMethod'>
+  readonly policies: Pick<PolicyStore, 'namesUsingMfaMethod'>
 }
 
 /**
@@ -85,7 +85,7 @@ export async function removed(
     )
   }
   if (!force) {
-    const names = await runSliced(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
+    const names = await runSliced(policies.namesUsingMfaMethod([method.id, method.name], call.nowMs), call)
     if (names.length > 0) throw stillNamed(method, names)
   }
   await mfa.remove(method)

@@ -4,37 +4,36 @@
  */
 import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type LeaseRequest, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginGrant } from '../../engines/framework/login-grant.ts'
 import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { JsonText, type WholeAnswer } from '../../platform/operation.ts'
 import { type Answered, answerOf } from './answer.ts'
 import type { Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
-import type { Login } from '../logins/login.ts'
+import type { AcceptedLogin, PreparedLogin } from '../logins/login.ts'
 import type { Credentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
 import type { RequestHead } from './request.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** What of the core it needs. */
 export interface Settling {
   /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
-  login(letIn: { mount: Mount; path: string; login: LoginGrant }, credentials: Credentials | undefined): Login
+  login(accepted: AcceptedLogin, credentials: Credentials | undefined): PreparedLogin
   /** Removes aliases of an auth method from their entities: `parts` are to be committed, then `landed` is to be called. */
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'>
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'>
 }
 
 /** A request that its handler has replied to. */
 export interface Replied {
   readonly head: RequestHead
   readonly place: { readonly mount: Mount; readonly rest: string }
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** No policies were asked. */
   readonly isOpen: boolean
   readonly call: Pick<EngineCall, 'signal' | 'requestId'>
@@ -146,14 +145,15 @@ function prepared(core: Settling, { admitted, head, place }: Replied, order: Lea
 
 /** Throws a Rejection where the lease cannot outlast the request. */
 async function checkLasting(core: Settling, { admitted }: Replied, lease: Lease): Promise<void> {
-  const { caller, spent } = admitted
+  const { caller, use } = admitted
+  const isLastUse = use?.revokeSpent !== undefined
   // Its token was revoked meanwhile, perhaps by one who has looked for its leases already.
-  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
+  if (caller.tokenHash !== '' && !admitted.isValid() && !isLastUse) {
     await core.leases.revoke(lease.id)
     throw denied()
   }
   // The lease goes with the token, when this request is over.
-  if (spent) throw new Rejection(400, LAST_USE)
+  if (isLastUse) throw new Rejection(400, LAST_USE)
 }
 
 function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['leased']> {

@@ -48,7 +48,7 @@ function tidyPath(core: LeaseParts): Path {
     summary: 'Attempt the revocation of all expired leases',
     fields: {},
     update(): Reply {
-      void core.open.leases.sweeper.tick()
+      void core.open.leases.expiry.tick()
       return { status: 202, warnings: [TIDY_STARTED] }
     },
   })

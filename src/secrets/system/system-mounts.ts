@@ -7,11 +7,11 @@ import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import {
   ENABLE_FIELDS,
-  enabledRecord,
+  newEnabledRecord,
   isReserved,
   mountPath,
   TUNE_FIELDS,
-  tunedRecord,
+  applyTuning,
 } from '../mounts/mount-settings.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 
@@ -149,7 +149,7 @@ async function tune(
 ): Promise<Reply | undefined> {
   const warnings: string[] = []
   await core.open.mountChanges.tune(wanted, (record, mount: Mount) => {
-    return tunedRecord(record, mount, input, (warning) => warnings.push(warning))
+    return applyTuning(record, mount, input, (warning) => warnings.push(warning))
   })
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }
@@ -160,7 +160,7 @@ async function enable(
   input: EngineInput<typeof ENABLE_FIELDS>,
 ): Promise<Reply | undefined> {
   const { mountChanges, mounts } = core.open
-  const { record, warnings } = enabledRecord(wanted, input, mounts)
+  const { record, warnings } = newEnabledRecord(wanted, input, mounts)
   await mountChanges.enable(record)
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }

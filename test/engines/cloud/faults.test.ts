@@ -144,7 +144,7 @@ class Chaos {
 
 function leasesOf(world: CloudWorld) {
   const { store } = world.world.core.leases
-  return [...store.under('cloud/')].flatMap((hash) => store.pendingByHash(hash) ?? [])
+  return [...store.hashesUnder('cloud/')].flatMap((hash) => store.pendingByHash(hash) ?? [])
 }
 
 function storageOf(world: CloudWorld) {

@@ -182,7 +182,7 @@ test('an invalid federation configuration changes nothing', async (t) => {
   )
   assert.match(
     await refused({ ...FEDERATED, identity_token_ttl: '25h' }),
-    /^400 an identity token is good for at most 24h/,
+    /^400 the TTL of an identity token can be at most 24h/,
   )
   const warned = await own.good('POST', 'cloud/config/root', FEDERATED)
   assert.match(
@@ -245,7 +245,7 @@ test('creates issuer keys once, publishes the next one early and old ones for a 
     assert.equal(sealed.status, 503)
   }
   await assert.rejects(oidc.keys.signing(), /sealed/i)
-  assert.throws(() => oidc.keys.shown(), /sealed/i)
+  assert.throws(() => oidc.keys.publicKeys(), /sealed/i)
   world.unseal()
   assert.deepEqual(await shown(), kept)
   await issued()
@@ -295,7 +295,7 @@ test('many concurrent first tokens create one key pair', async (t) => {
   assert.equal(new Set(ids).size, 1)
   const [a, b] = await Promise.all([keys.rotate(3600), keys.rotate(3600)])
   assert.deepEqual([a, b], [undefined, undefined])
-  const shown = keys.shown().map(({ kid }) => kid)
+  const shown = keys.publicKeys().map(({ kid }) => kid)
   assert.equal(new Set(shown).size, shown.length)
   assert.equal(shown.length, 4)
 })

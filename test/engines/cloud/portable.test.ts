@@ -104,7 +104,7 @@ test('leaves no user behind after a refused step', async (t) => {
     assert.equal(answer.status, 400)
     assert.match(answer.body.errors[0] ?? '', why)
   }
-  await own.world.core.open.mountWork.tick()
+  await own.world.core.open.periodicWork.tick()
   assert.deepEqual(await own.users(), [])
 })
 
@@ -118,7 +118,7 @@ test('creates and revokes many users concurrently, and removes users of expired 
   await own.good('POST', 'cloud/config/lease', { lease: '60s', lease_max: '60s' })
   await own.good('GET', 'cloud/creds/app?wait=false')
   own.world.nowMs += 61_000
-  await own.world.core.leases.sweeper.tick()
+  await own.world.core.leases.expiry.tick()
   assert.deepEqual(await own.users(), [])
 })
 
@@ -231,7 +231,7 @@ test('creates, rotates and removes a static role', async (t) => {
   assert.deepEqual(await own.keys(username), keys)
   for (let round = 0; round < 2; round++) {
     own.world.nowMs += 61_000
-    await own.world.core.open.mountWork.tick()
+    await own.world.core.open.periodicWork.tick()
     keys.push(await key())
   }
   assert.equal(new Set(keys).size, 3)

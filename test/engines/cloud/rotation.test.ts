@@ -304,7 +304,7 @@ test('a failed round stops neither concurrent nor later rotations', async (t) =>
     throw new Error('disk I/O error')
   })
   await world.work()
-  assert.match(JSON.stringify(world.world.lines), /an engine could not do its own work[^}]*disk I\/O error/)
+  assert.match(JSON.stringify(world.world.lines), /periodic work of an engine failed[^}]*disk I\/O error/)
   assert.equal((await creds())['access_key'], key)
   t.mock.restoreAll()
   await eventually(() => keyIds(world.rootUser)[0] !== rootKey, 'the root key is rotated beside it')

@@ -16,14 +16,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A mount that is disabled** keeps its data until everything that it gave out is taken back',
-    before: 'failures.push(await this.#failures(page.map(({ hash }) => hash)))',
-    after: 'await this.#failures(page.map(({ hash }) => hash))',
+    before: 'const failed = await this.#revokeEach(page.map(({ hash }) => hash))',
+    after: 'await this.#revokeEach(page.map(({ hash }) => hash))\n      const failed = 0',
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
     promise: '**It ends** by its time',
-    before: 'return !lease || dueAtMs(lease) <= endedMs',
-    after: 'return !lease || dueAtMs(lease) < endedMs - 3_600_000',
+    before: 'return !lease || dueAtMs(lease) <= expiryTimeMs',
+    after: 'return !lease || dueAtMs(lease) < expiryTimeMs - 3_600_000',
     test: 'test/secrets/leases/leases.test.ts',
   },
   {

@@ -4,8 +4,8 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'A change of an entity, an alias or a group is one commit with all of its indexes',
-    before: 'if (touched.size === 0) return\n',
-    after: 'if (touched.size >= 0) return\n',
+    before: 'if (changedEntities.size === 0) return\n',
+    after: 'if (changedEntities.size >= 0) return\n',
     test: 'test/secrets/identity/identity.test.ts',
   },
   {
@@ -71,8 +71,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'No name of an entity, alias, group, user or role shows in a path of the store',
-    before: "readonly #named: Hash = (text) => this.#hash.digest(text, 'base64url')",
-    after: 'readonly #named: Hash = (text) => text',
+    before: "readonly #hashName: NameHasher = (text) => this.#hash.digest(text, 'base64url')",
+    after: 'readonly #hashName: NameHasher = (text) => text',
     test: 'test/secrets/identity/identity.test.ts',
   },
   {
@@ -113,8 +113,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A login that an enforcement is for gives no token without a code',
-    before: 'if (enforcements.length === 0) return granted(parts, letIn, draft, entity)',
-    after: 'if (enforcements.length < 2) return granted(parts, letIn, draft, entity)',
+    before: 'if (enforcements.length === 0) return issueToken(services, accepted, draft, entity)',
+    after: 'if (enforcements.length < 2) return issueToken(services, accepted, draft, entity)',
     test: 'test/secrets/mfa-login.test.ts',
   },
   {

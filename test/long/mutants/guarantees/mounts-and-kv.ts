@@ -4,8 +4,8 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: '**Each change is there whole or not at all.**',
-    before: 'await this.#put(altered)\n    this.#options.table.place(altered)',
-    after: 'this.#options.table.place(altered)\n    await this.#put(altered)',
+    before: 'await this.#put(updated)\n    this.#options.table.attach(updated)',
+    after: 'this.#options.table.attach(updated)\n    await this.#put(updated)',
     test: 'test/secrets/mounts/mount-changes.test.ts',
   },
   {
@@ -16,8 +16,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Requests under way end first',
-    before: 'await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)',
-    after: 'void traffic',
+    before: 'await activeRequests.idle(this.#options.drainTimeoutMs ?? DRAIN_TIMEOUT_MS)',
+    after: 'void activeRequests',
     test: 'test/secrets/mounts/mounts.test.ts',
   },
   {

@@ -16,8 +16,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Memory is bounded: 100,000 callers, of which one that asked little begins anew when more come',
-    before: 'oldest.sort((a, b) => b.fullness - a.fullness)',
-    after: 'oldest.sort((a, b) => a.fullness - b.fullness)',
+    before: 'candidates.sort((a, b) => b.fullness - a.fullness)',
+    after: 'candidates.sort((a, b) => a.fullness - b.fullness)',
     test: 'test/secrets/quotas/quotas.test.ts',
   },
   {
@@ -28,8 +28,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Rules are durable before the answer. What was counted is not kept',
-    before: 'await this.#rules.change((pending) => {\n      const rules = this.#alive(pending)',
-    after: 'void this.#rules.change((pending) => {\n      const rules = this.#alive(pending)',
+    before: 'await this.#rules.change((pending) => {\n      const rules = this.#withEnabledMount(pending)',
+    after: 'void this.#rules.change((pending) => {\n      const rules = this.#withEnabledMount(pending)',
     test: 'test/secrets/quotas/quotas.test.ts',
   },
   {

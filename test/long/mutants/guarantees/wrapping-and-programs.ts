@@ -5,14 +5,14 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: '**Once.** Of any number of callers with one wrapping token one gets the answer',
     before:
-      'if (!entry || !isOne || entry.usesLeft !== 1 || entry.isLeaving || hasExpired(entry, now())) throw invalid()',
-    after: 'if (!entry || !isOne || hasExpired(entry, now())) throw invalid()',
+      'if (!entry || !isWrapping || entry.usesLeft !== 1 || entry.isLeaving || hasExpired(entry, now())) throw invalid()',
+    after: 'if (!entry || !isWrapping || hasExpired(entry, now())) throw invalid()',
     test: 'test/secrets/wrapping/wrapping.test.ts',
   },
   {
     promise: '`rewrap` spends the first token in the commit that makes the second',
-    before: 'const { spent, used } = this.#options.revocation.lastUse(entry, parts)',
-    after: 'const { spent, used } = { used: Storage.commitAll(parts), spent: async () => undefined }',
+    before: 'await this.#useUp(entry, parts)',
+    after: 'await Storage.commitAll(parts)',
     test: 'test/secrets/wrapping/wrapping.test.ts',
   },
   {

@@ -142,8 +142,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'ask as often as a rate-limit quota allows',
-    before: 'oldest.sort((a, b) => b.fullness - a.fullness)',
-    after: 'oldest.sort((a, b) => a.fullness - b.fullness)',
+    before: 'candidates.sort((a, b) => b.fullness - a.fullness)',
+    after: 'candidates.sort((a, b) => a.fullness - b.fullness)',
     test: 'test/secrets/quotas/quotas.test.ts',
   },
   {

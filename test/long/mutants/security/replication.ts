@@ -206,7 +206,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'use a token of the primary on its secondary',
-    before: 'if (!known?.mayComeFrom(remote) || known.entry.usesLeft !== 0) return undefined',
+    before: 'if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined',
     after: 'if (!known || known.entry.usesLeft !== 0) return undefined',
     test: 'test/secrets/dr/standby-rights.test.ts',
   },

@@ -40,7 +40,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'get the rest of a snapshot that it reads slowly',
-    before: 'if (!caller.used && !caller.lasts()) throw denied()\n  refuseOthers',
+    before: 'if (!caller.use && !caller.isValid()) throw denied()\n  refuseOthers',
     after: 'refuseOthers',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
@@ -137,19 +137,19 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'write a name in any case',
     before:
-      'const fold = foldOf(name, fields)\n  const [given, named] = fold ? [folded(value, fold), values.map((each) => foldedRule(each, fold))] : [value, values]\n  if (named.some((each) => mayMean(given, each))) return true',
-    after: 'const [given, named] = [value, values]\n  if (named.some((each) => mayMean(given, each))) return true',
+      'const fold = foldOf(name, fields)\n  const [given, named] = fold\n    ? [foldValue(value, fold), values.map((each) => foldNamedValue(each, fold))]\n    : [value, values]\n  if (named.some((each) => mayEqual(given, each))) return true',
+    after: 'const [given, named] = [value, values]\n  if (named.some((each) => mayEqual(given, each))) return true',
     test: 'test/attacks/folded-names.test.ts',
   },
   {
     promise: 'write a name in any case',
-    before: `if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? folded(each, fold) : each))`,
+    before: `if (Array.isArray(value)) return value.map((each) => (typeof each === 'string' ? foldValue(each, fold) : each))`,
     after: 'if (Array.isArray(value)) return value',
     test: 'test/attacks/folded-names.test.ts',
   },
   {
     promise: 'send a value in any spelling',
-    before: 'return field !== undefined && isReadAsOneOf(field, value, values)',
+    before: 'return field !== undefined && parsesAsOneOf(field, value, values)',
     after: 'return false',
     test: 'test/secrets/permission-tricks.test.ts',
   },
@@ -167,8 +167,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send a value in any spelling',
-    before: 'if (members.length > LIST_MAX) return true',
-    after: 'if (members.length > LIST_MAX) return false',
+    before: 'if (members.length > LIST_LENGTH_MAX) return true',
+    after: 'if (members.length > LIST_LENGTH_MAX) return false',
     test: 'test/secrets/policies/parameter-rules.test.ts',
   },
   {
@@ -179,13 +179,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'name its entity, or leave out metadata',
-    before: `if (barrier) return verdict(false, 'template', barrier)`,
+    before: `if (barrier) return decisionOf(false, 'template', barrier)`,
     after: '',
     test: 'test/secrets/policies/acl.test.ts',
   },
   {
     promise: 'name its entity, or leave out metadata',
-    before: `if (!free.wildcards && /[*+]/.test(value)) return 'unsafe value'`,
+    before: `if (!allowed.wildcards && /[*+]/.test(value)) return 'unsafe value'`,
     after: '',
     test: 'test/secrets/policies/acl.test.ts',
   },
@@ -354,8 +354,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'make tokens with the policies it may give',
-    before: 'const refused = policies.find(isDisallowed)',
-    after: 'const refused = asked.find(isDisallowed)',
+    before: 'const rejected = policies.find(isDisallowed)',
+    after: 'const rejected = requested.find(isDisallowed)',
     test: 'test/attacks/policy-names.test.ts',
   },
   {
@@ -366,13 +366,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'use a token that is bound to addresses',
-    before: 'if (policies && remote === undefined) this.#core.onUnseenAddress',
-    after: `if (policies && remote === '') this.#core.onUnseenAddress`,
+    before: 'if (policies && remote === undefined) onUnknownAddress',
+    after: `if (policies && remote === '') onUnknownAddress`,
     test: 'test/attacks/remembered-token.test.ts',
   },
   {
     promise: 'use a token that is bound to addresses',
-    before: 'if (!policies || !known.mayComeFrom(remote)) {',
+    before: 'if (!policies || !cached.isAllowedFrom(remote)) {',
     after: 'if (!policies) {',
     test: 'test/attacks/remembered-token.test.ts',
   },

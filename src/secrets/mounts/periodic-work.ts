@@ -1,43 +1,40 @@
-/**
- * What engines do by themselves at their mounts (`Engine.periodic`), about once a second. One mount that takes long, or
- * fails, holds up no other.
- */
+/** Runs the periodic work of engines (`Engine.periodic`) for each mount, about once a second. A slow or failing mount does not delay the others. */
 import type { WorkCall } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import type { Mount } from './mounts.ts'
 
-const EVERY_MS = 1000
-const TOLD_EVERY_MS = 60_000
+const INTERVAL_MS = 1000
+const LOG_INTERVAL_MS = 60_000
 
-export interface MountWorkOptions {
+export interface PeriodicWorkOptions {
   readonly mounts: () => readonly Mount[]
   readonly now: () => number
   readonly logger: Logger
 }
 
-export class MountWork {
-  readonly #options: MountWorkOptions
-  readonly #ended = new AbortController()
+export class PeriodicWork {
+  readonly #options: PeriodicWorkOptions
+  readonly #closed = new AbortController()
   /** By the mount's UUID. */
   readonly #underWay = new Map<string, Promise<void>>()
-  readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
+  readonly #failures = new LogOnce({ everyMs: LOG_INTERVAL_MS })
   readonly #timer: NodeJS.Timeout
 
-  constructor(options: MountWorkOptions) {
+  constructor(options: PeriodicWorkOptions) {
     this.#options = options
-    this.#timer = setInterval(() => void this.tick(), EVERY_MS)
+    this.#timer = setInterval(() => void this.tick(), INTERVAL_MS)
     this.#timer.unref()
   }
 
-  /** Resolves when each mount has done what is due now. Never rejects. */
+  /** Resolves when the work of each mount that is due now is complete. Never rejects. */
   async tick(): Promise<void> {
-    if (this.#ended.signal.aborted) return
-    const busy = this.#options.mounts().filter(({ engine }) => 'periodic' in engine)
-    await Promise.all(busy.map((mount) => this.#work(mount)))
+    if (this.#closed.signal.aborted) return
+    const mounts = this.#options.mounts().filter(({ engine }) => 'periodic' in engine)
+    await Promise.all(mounts.map((mount) => this.#work(mount)))
   }
 
-  /** Undoes what a mount that is to be disabled did outside, besides its leases; resolves with texts of what is left. */
+  /** Undoes external effects of a mount before it is disabled, besides its leases. Resolves to the errors that prevent it. */
   async release(mount: Mount): Promise<readonly string[]> {
     await this.#underWay.get(mount.record.uuid)
     return (await mount.engine.release?.(this.#call(mount))) ?? []
@@ -45,7 +42,7 @@ export class MountWork {
 
   close(): void {
     clearInterval(this.#timer)
-    this.#ended.abort()
+    this.#closed.abort()
   }
 
   #work(mount: Mount): Promise<void> {
@@ -62,9 +59,9 @@ export class MountWork {
     try {
       await mount.engine.periodic?.(this.#call(mount))
     } catch (error) {
-      if (this.#ended.signal.aborted || this.#failures.due() === 0) return
+      if (this.#closed.signal.aborted || this.#failures.due() === 0) return
       const { path, type } = mount.record
-      this.#options.logger.warn('an engine could not do its own work; it is tried again', {
+      this.#options.logger.warn('periodic work of an engine failed, will retry', {
         mount: path,
         type,
         error: messageOf(error),
@@ -74,6 +71,6 @@ export class MountWork {
 
   #call({ facts, storage }: Mount): WorkCall {
     const { logger, now } = this.#options
-    return { mount: facts, storage, nowMs: now(), logger, signal: this.#ended.signal }
+    return { mount: facts, storage, nowMs: now(), logger, signal: this.#closed.signal }
   }
 }

@@ -47,7 +47,7 @@ const note = (name: string, number: number): Batch => {
   return { puts: [{ path: name, value: Buffer.from(String(number)) }], deletes: [] }
 }
 
-test('leases of an engine that has nothing to write go in few commits, below a prefix and by their end', async (t) => {
+test('leases of an engine without batches are removed in few commits, by prefix and by expiry', async (t) => {
   const engine = noting(() => undefined)
   const world = await given(t, engine)
   const before = world.store.position().sequence
@@ -63,14 +63,14 @@ test('leases of an engine that has nothing to write go in few commits, below a p
   assert.ok(commits < LEASES / 10, `${commits} commits`)
 })
 
-test('what an engine returns goes with its lease, also where all change one entry or it cannot be written', async (t) => {
+test('the batch of an engine is committed with the removal of its lease, and a batch that cannot be written keeps its lease only', async (t) => {
   const engine = noting((number) => {
     if (number === 7) return note('//', number)
     return number % 2 === 0 ? note('last', number) : undefined
   })
   const world = await given(t, engine)
   world.nowMs += 61_000
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   const { irrevocable, leases } = await world.core.open.leases.counts()
   assert.deepEqual({ irrevocable, leases }, { irrevocable: 0, leases: 1 })
   const [left] = world.store.paths('sys/lease/id/')
@@ -80,7 +80,7 @@ test('what an engine returns goes with its lease, also where all change one entr
   assert.equal(world.store.paths('').filter((name) => name.endsWith('/last')).length, 1)
 })
 
-test('pages are begun in order, four of them at most under way, and an error ends it', async () => {
+test('pages start in order, at most four run concurrently, and an error stops them', async () => {
   let [underWay, most] = [0, 0]
   const begun: number[] = []
   const work = async ([first = 0]: number[]) => {

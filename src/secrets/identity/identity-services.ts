@@ -1,40 +1,43 @@
-/** What the endpoints below `identity/` need of the core, and what they tell of entities, aliases and groups. */
+/** The services of the core that the endpoints below `identity/` use, and the fields of entities, aliases and groups in answers. */
 import { Rejection } from '../../engines/framework/engine.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { IdentityStore } from './identity.ts'
 import { MEMBERS_MAX } from './identity-limits.ts'
-import type { Alias, Entity, Group } from './identity-record.ts'
+import type { Alias, Entity, IdentityGroup } from './identity-record.ts'
 
-export interface IdentityParts {
+export interface IdentityServices {
   /** Throws a Refusal (503) while the core is sealed. */
   readonly open: { readonly identity: IdentityStore; readonly mounts: MountTable }
-  /** Milliseconds since 1970, by the clock that lives are measured with. */
+  /** Milliseconds since 1970, by the core's clock (`core-clock.ts`). */
   now(): number
 }
 
-export type Told = Record<string, unknown>
+export type IdentityFields = Record<string, unknown>
 
-/** Of no namespaces there is one. */
-export const NAMESPACE = 'root'
+/** The only namespace. */
+export const NAMESPACE_ID = 'root'
 
 function timeText(ms: number): string {
   return new Date(ms).toISOString()
 }
 
-/** Path and type of the mount that an alias is of; empty where that is gone. */
-export function mountNamed(core: IdentityParts, accessor: string): { readonly path: string; readonly type: string } {
+/** Path and type of the mount with an accessor; empty if it no longer exists. */
+export function mountByAccessor(
+  core: IdentityServices,
+  accessor: string,
+): { readonly path: string; readonly type: string } {
   const { path = '', type = '' } = core.open.mounts.byAccessor(accessor)?.record ?? {}
   return { path, type }
 }
 
-/** Throws a Rejection (400) for the accessor of no auth method. */
-export function checkAccessor(core: IdentityParts, accessor: string): void {
+/** Throws a Rejection (400) if no auth method has the accessor. */
+export function checkAccessor(core: IdentityServices, accessor: string): void {
   if (accessor === '') throw new Rejection(400, 'missing mount_accessor')
-  if (!mountNamed(core, accessor).path.startsWith('auth/')) throw new Rejection(400, 'invalid mount accessor')
+  if (!mountByAccessor(core, accessor).path.startsWith('auth/')) throw new Rejection(400, 'invalid mount accessor')
 }
 
-export function toldAlias(core: IdentityParts, alias: Alias, canonicalId: string): Told {
-  const { path, type } = mountNamed(core, alias.mountAccessor)
+export function aliasFields(core: IdentityServices, alias: Alias, canonicalId: string): IdentityFields {
+  const { path, type } = mountByAccessor(core, alias.mountAccessor)
   return {
     canonical_id: canonicalId,
     creation_time: timeText(alias.createdAtMs),
@@ -48,16 +51,16 @@ export function toldAlias(core: IdentityParts, alias: Alias, canonicalId: string
     mount_path: path,
     mount_type: type,
     name: alias.name,
-    // An addition: shown where the auth method reports any.
+    // Not in Vault: groups that the auth method reports.
     ...(alias.groups.length > 0 && { groups: alias.groups }),
   }
 }
 
-export function toldEntity(core: IdentityParts, entity: Entity): Told {
+export function entityFields(core: IdentityServices, entity: Entity): IdentityFields {
   const { direct, inherited } = core.open.identity.groupsOf(entity)
   const [directIds, inheritedIds] = [direct, inherited].map((groups) => groups.map(({ id }) => id))
   return {
-    aliases: entity.aliases.map((alias) => toldAlias(core, alias, entity.id)),
+    aliases: entity.aliases.map((alias) => aliasFields(core, alias, entity.id)),
     creation_time: timeText(entity.createdAtMs),
     direct_group_ids: directIds,
     disabled: entity.disabled,
@@ -68,14 +71,14 @@ export function toldEntity(core: IdentityParts, entity: Entity): Told {
     merged_entity_ids: entity.mergedIds.length > 0 ? entity.mergedIds : null,
     metadata: entity.metadata,
     name: entity.name,
-    namespace_id: NAMESPACE,
+    namespace_id: NAMESPACE_ID,
     policies: entity.policies,
   }
 }
 
-export function toldGroup(core: IdentityParts, group: Group): Told {
+export function groupFields(core: IdentityServices, group: IdentityGroup): IdentityFields {
   return {
-    alias: group.alias ? toldAlias(core, group.alias, group.id) : {},
+    alias: group.alias ? aliasFields(core, group.alias, group.id) : {},
     creation_time: timeText(group.createdAtMs),
     id: group.id,
     last_update_time: timeText(group.updatedAtMs),
@@ -84,7 +87,7 @@ export function toldGroup(core: IdentityParts, group: Group): Told {
     metadata: group.metadata,
     modify_index: group.modifyIndex,
     name: group.name,
-    namespace_id: NAMESPACE,
+    namespace_id: NAMESPACE_ID,
     parent_group_ids: group.parentGroupIds.length > 0 ? group.parentGroupIds : null,
     policies: group.policies.length > 0 ? group.policies : null,
     type: group.type,
