@@ -44,7 +44,7 @@ import type { Surroundings } from './system/host-info.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-settings.ts'
 import { TokenAdmission, type AdmittedCaller } from './tokens/token-admission.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
 
 /** Tokens of a mount that is disabled. */
@@ -327,7 +327,7 @@ export class SecretsCore implements Core {
     }
   }
 
-  get wrapping(): Wrapping {
+  get wrapping(): ResponseWrapping {
     return this.open.wrapping
   }
 

@@ -33,7 +33,7 @@ import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
 import { TokenExpiry } from './tokens/token-expiry.ts'
 import { TokenTidy } from './tokens/token-tidy.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
 
 /** Has the cluster's ID and name. */
 export const CLUSTER_PATH = 'core/cluster'
@@ -61,7 +61,7 @@ export interface OpenCore {
   readonly leases: Leases
   readonly tokenLeases: TokenLeases
   readonly tokenLeaseIndex: TokenLeaseIndex
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   readonly quotas: Quotas
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
@@ -162,7 +162,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
   const apiAddress = () => surroundings?.apiAddress?.() ?? ''
   return {
-    wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
+    wrapping: new ResponseWrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
     leases: new Leases({ store, revocation: leaseRevocation, expiry: leaseExpiry, mountOf, now }),
     tokenLeases: new TokenLeases({ tokens, revocation, index: tokenLeaseIndex, now }),
     tokenLeaseIndex,

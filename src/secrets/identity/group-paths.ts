@@ -7,7 +7,7 @@ import { foldedField, inPath, type InputOf, text, textList, textMap } from '../.
 import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
 import { validateMembers, validateMetadata, validateName, validatePolicies, MEMBERS_MAX } from './identity-limits.ts'
 import { checkAccessor, type IdentityServices, aliasFields, groupFields } from './identity-services.ts'
-import { type Group, identityPaths } from './identity-record.ts'
+import { type IdentityGroup, identityPaths } from './identity-record.ts'
 import type { IdentityDraft } from './identity-draft.ts'
 
 const FIELDS = {
@@ -31,7 +31,7 @@ type GroupInput = InputOf<typeof FIELDS>
 type AliasInput = InputOf<typeof ALIAS>
 
 export function groupPaths(core: IdentityServices): Path[] {
-  const reply = (group: Group | undefined): Reply | undefined => group && { data: groupFields(core, group) }
+  const reply = (group: IdentityGroup | undefined): Reply | undefined => group && { data: groupFields(core, group) }
   return [
     path({
       pattern: 'group',
@@ -119,7 +119,7 @@ async function writeGroup(core: IdentityServices, input: GroupInput, { keepsName
     throw new Rejection(400, "member entities can't be set manually for external groups")
   if (type === 'external' && subgroups) throw new Rejection(400, "member groups can't be set for external groups")
   const before = known ?? draft.newGroup(name, type)
-  const group: Group = {
+  const group: IdentityGroup = {
     ...before,
     name: name === '' || (known && keepsName) ? before.name : name,
     metadata: metadata === undefined ? before.metadata : metadata,
@@ -132,7 +132,7 @@ async function writeGroup(core: IdentityServices, input: GroupInput, { keepsName
   return { data: { id: group.id, name: group.name } }
 }
 
-function typeOf(given: string, known: Group | undefined): Group['type'] {
+function typeOf(given: string, known: IdentityGroup | undefined): IdentityGroup['type'] {
   const type = given === '' ? (known?.type ?? 'internal') : given
   if (type !== 'internal' && type !== 'external')
     throw new Rejection(400, `invalid group type ${JSON.stringify(given.slice(0, 64))}, expected internal or external`)
@@ -142,7 +142,7 @@ function typeOf(given: string, known: Group | undefined): Group['type'] {
 
 async function deleteGroup(
   core: IdentityServices,
-  find: (draft: IdentityDraft) => Group | undefined,
+  find: (draft: IdentityDraft) => IdentityGroup | undefined,
 ): Promise<undefined> {
   const draft = core.open.identity.draft(core.now())
   const group = find(draft)
@@ -172,7 +172,7 @@ async function writeAlias(core: IdentityServices, input: AliasInput): Promise<Re
 }
 
 /** The group that gets an alias: the one with `canonicalId`, the one that has the alias, or a new one. */
-function groupForAlias(draft: IdentityDraft, canonicalId: string, known: Group | undefined): Group {
+function groupForAlias(draft: IdentityDraft, canonicalId: string, known: IdentityGroup | undefined): IdentityGroup {
   if (canonicalId === '') return known ?? draft.newGroup('', 'external')
   const group = draft.group(canonicalId)
   if (!group) throw new Rejection(400, "invalid group ID given in 'canonical_id'")
@@ -180,12 +180,12 @@ function groupForAlias(draft: IdentityDraft, canonicalId: string, known: Group |
   return group
 }
 
-function hasName(alias: Group['alias'], mountAccessor: string, name: string): boolean {
+function hasName(alias: IdentityGroup['alias'], mountAccessor: string, name: string): boolean {
   return alias?.mountAccessor === mountAccessor && alias.name === name
 }
 
-function* allGroups(core: IdentityServices, max = Number.POSITIVE_INFINITY): Steps<Group[]> {
-  const groups: Group[] = []
+function* allGroups(core: IdentityServices, max = Number.POSITIVE_INFINITY): Steps<IdentityGroup[]> {
+  const groups: IdentityGroup[] = []
   for (const id of core.open.identity.ids(identityPaths.groups)) {
     if (groups.length >= max) break
     const group = core.open.identity.group(id)

@@ -11,7 +11,7 @@ import {
   type Alias,
   encodeIdentity,
   type Entity,
-  type Group,
+  type IdentityGroup,
   identityPaths,
   parseEntity,
   parseGroup,
@@ -179,28 +179,28 @@ export class IdentityDraft {
     this.#put({ ...group, memberEntityIds: group.memberEntityIds.filter((each) => !removed.has(each)) })
   }
 
-  group(id: string): Group | undefined {
+  group(id: string): IdentityGroup | undefined {
     this.#removeMembers(id)
     const bytes = isId(id) ? this.#changes.get(identityPaths.group(id)) : undefined
     return bytes && parseGroup(bytes)
   }
 
-  groupNamed(name: string): Group | undefined {
+  groupNamed(name: string): IdentityGroup | undefined {
     const id = this.#id(identityPaths.groupName(nameHash(this.#hash, name)))
     return id === undefined ? undefined : this.group(id)
   }
 
-  groupOfAlias(mountAccessor: string, name: string): Group | undefined {
+  groupOfAlias(mountAccessor: string, name: string): IdentityGroup | undefined {
     const id = this.#id(identityPaths.groupAlias(groupAliasHash(this.#hash, mountAccessor, name)))
     return id === undefined ? undefined : this.group(id)
   }
 
-  groupOfAliasId(aliasId: string): Group | undefined {
+  groupOfAliasId(aliasId: string): IdentityGroup | undefined {
     const id = isId(aliasId) ? this.#id(identityPaths.groupAliasId(aliasId)) : undefined
     return id === undefined ? undefined : this.group(id)
   }
 
-  newGroup(name: string, type: Group['type']): Group {
+  newGroup(name: string, type: IdentityGroup['type']): IdentityGroup {
     const id = randomUUID()
     return {
       format: 1,
@@ -220,7 +220,7 @@ export class IdentityDraft {
   }
 
   /** Throws a Rejection (400) for a name in use, an unknown member, and a cycle of groups. */
-  putGroup(group: Group): void {
+  putGroup(group: IdentityGroup): void {
     const before = this.group(group.id)
     const sameName = this.groupNamed(group.name)
     if (sameName && sameName.id !== group.id) throw new Rejection(400, 'group name is already in use')
@@ -231,13 +231,13 @@ export class IdentityDraft {
     this.#put(group)
   }
 
-  #put(group: Group): void {
+  #put(group: IdentityGroup): void {
     const changed = { ...group, updatedAtMs: this.nowMs, modifyIndex: group.modifyIndex + 1 }
     this.#changes.put(identityPaths.group(group.id), encodeIdentity(changed))
     this.changesGroups = true
   }
 
-  #checkMembers({ id, memberEntityIds, memberGroupIds }: Group, before: Group | undefined): void {
+  #checkMembers({ id, memberEntityIds, memberGroupIds }: IdentityGroup, before: IdentityGroup | undefined): void {
     const known = new Set(before?.memberEntityIds)
     const missing = memberEntityIds.find((each) => !known.has(each) && !this.entity(each))
     if (missing !== undefined) throw new Rejection(400, `invalid entity ID ${JSON.stringify(missing.slice(0, 64))}`)
@@ -261,7 +261,7 @@ export class IdentityDraft {
     return false
   }
 
-  #linkMembers(group: Group, before: Group | undefined): void {
+  #linkMembers(group: IdentityGroup, before: IdentityGroup | undefined): void {
     const [old, members] = [new Set(before?.memberEntityIds), new Set(group.memberEntityIds)]
     for (const id of old) if (!members.has(id)) this.#changes.delete(identityPaths.membership(id, group.id))
     for (const id of members) {
@@ -277,14 +277,14 @@ export class IdentityDraft {
     }
   }
 
-  #groupIndexOf({ alias, name }: Group): string[] {
+  #groupIndexOf({ alias, name }: IdentityGroup): string[] {
     const paths: string[] = [identityPaths.groupName(nameHash(this.#hash, name))]
     if (!alias) return paths
     const hash = groupAliasHash(this.#hash, alias.mountAccessor, alias.name)
     return [...paths, identityPaths.groupAliasId(alias.id), identityPaths.groupAlias(hash)]
   }
 
-  deleteGroup(group: Group): void {
+  deleteGroup(group: IdentityGroup): void {
     this.#linkMembers({ ...group, memberEntityIds: [], memberGroupIds: [] }, group)
     for (const path of this.#groupIndexOf(group)) this.#changes.delete(path)
     for (const id of group.parentGroupIds) {

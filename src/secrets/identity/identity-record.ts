@@ -53,7 +53,7 @@ const groupSchema = v.object({
 
 export type Alias = v.InferOutput<typeof aliasSchema>
 export type Entity = v.InferOutput<typeof entitySchema>
-export type Group = v.InferOutput<typeof groupSchema>
+export type IdentityGroup = v.InferOutput<typeof groupSchema>
 
 /** The display name of an entity: its name or, if that was generated, the name of its first alias. */
 export function accountName(entity: Entity | undefined): string | undefined {
@@ -62,7 +62,7 @@ export function accountName(entity: Entity | undefined): string | undefined {
   return isGenerated ? entity.aliases[0]?.name : entity.name
 }
 
-export function encodeIdentity(record: Entity | Group): Buffer {
+export function encodeIdentity(record: Entity | IdentityGroup): Buffer {
   return Buffer.from(JSON.stringify(record))
 }
 
@@ -72,7 +72,7 @@ export function parseEntity(bytes: Buffer): Entity {
 }
 
 /** Throws a Fault for a damaged entry. */
-export function parseGroup(bytes: Buffer): Group {
+export function parseGroup(bytes: Buffer): IdentityGroup {
   return parseRecord(groupSchema, bytes, 'a group')
 }
 

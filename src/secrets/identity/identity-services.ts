@@ -3,7 +3,7 @@ import { Rejection } from '../../engines/framework/engine.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { IdentityStore } from './identity.ts'
 import { MEMBERS_MAX } from './identity-limits.ts'
-import type { Alias, Entity, Group } from './identity-record.ts'
+import type { Alias, Entity, IdentityGroup } from './identity-record.ts'
 
 export interface IdentityServices {
   /** Throws a Refusal (503) while the core is sealed. */
@@ -76,7 +76,7 @@ export function entityFields(core: IdentityServices, entity: Entity): IdentityFi
   }
 }
 
-export function groupFields(core: IdentityServices, group: Group): IdentityFields {
+export function groupFields(core: IdentityServices, group: IdentityGroup): IdentityFields {
   return {
     alias: group.alias ? aliasFields(core, group.alias, group.id) : {},
     creation_time: timeText(group.createdAtMs),

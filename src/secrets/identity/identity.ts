@@ -23,7 +23,7 @@ import { aliasHash, groupAliasHash, IdentityDraft, isId, nameHash, type NameHash
 import {
   type Alias,
   type Entity,
-  type Group,
+  type IdentityGroup,
   IDENTITY_PREFIX,
   identityPaths,
   parseEntity,
@@ -47,8 +47,8 @@ export interface EntityRights {
 
 export interface EntityGroups {
   /** Internal groups with the entity as a member, and external groups that an auth method reports for it. */
-  readonly direct: readonly Group[]
-  readonly inherited: readonly Group[]
+  readonly direct: readonly IdentityGroup[]
+  readonly inherited: readonly IdentityGroup[]
 }
 
 /** The parts of a commit that delete or move what other stores keep of deleted entities (`IdentityDraft.deletedEntities`). */
@@ -62,7 +62,7 @@ export class IdentityStore {
   /** A new salt, which is written with every commit until it is durable. */
   #saltPut: Put | undefined
   readonly #rights = new LRUCache<string, EntityRights>({ max: RIGHTS_MAX })
-  readonly #groups = new LRUCache<string, Group>({ max: GROUPS_MAX })
+  readonly #groups = new LRUCache<string, IdentityGroup>({ max: GROUPS_MAX })
 
   /** `storage` is all of the barrier. `isMounted`: whether an auth method with an accessor is enabled. */
   constructor(storage: Storage, isMounted: (accessor: string) => boolean, deletionParts: DeletionParts = () => []) {
@@ -154,7 +154,7 @@ export class IdentityStore {
     return entity && alias && { alias, entity }
   }
 
-  group(id: string): Group | undefined {
+  group(id: string): IdentityGroup | undefined {
     const known = this.#groups.get(id)
     if (known) return known
     const bytes = isId(id) ? this.#storage.get(identityPaths.group(id)) : undefined
@@ -163,20 +163,20 @@ export class IdentityStore {
     return group
   }
 
-  #groupAt(path: string): Group | undefined {
+  #groupAt(path: string): IdentityGroup | undefined {
     const id = this.#storage.get(path)?.toString('latin1')
     return id === undefined ? undefined : this.group(id)
   }
 
-  groupNamed(name: string): Group | undefined {
+  groupNamed(name: string): IdentityGroup | undefined {
     return this.#groupAt(identityPaths.groupName(nameHash(this.#hashName, name)))
   }
 
-  groupOfAlias(mountAccessor: string, name: string): Group | undefined {
+  groupOfAlias(mountAccessor: string, name: string): IdentityGroup | undefined {
     return this.#groupAt(identityPaths.groupAlias(groupAliasHash(this.#hashName, mountAccessor, name)))
   }
 
-  groupOfAliasId(id: string): Group | undefined {
+  groupOfAliasId(id: string): IdentityGroup | undefined {
     return isId(id) ? this.#groupAt(identityPaths.groupAliasId(id)) : undefined
   }
 
@@ -186,7 +186,7 @@ export class IdentityStore {
   }
 
   /** IDs of the member entities, at most `limit`. For an external group, those that its auth method reports. */
-  membersOf({ alias, memberEntityIds, type }: Group, limit: number): string[] {
+  membersOf({ alias, memberEntityIds, type }: IdentityGroup, limit: number): string[] {
     if (type === 'internal') return memberEntityIds.slice(0, limit)
     if (!alias || !this.#isMounted(alias.mountAccessor)) return []
     const reported = identityPaths.reported(groupAliasHash(this.#hashName, alias.mountAccessor, alias.name))
@@ -194,7 +194,7 @@ export class IdentityStore {
   }
 
   /** External groups that enabled auth methods report for an entity. */
-  #reportedFor({ aliases }: Entity): Group[] {
+  #reportedFor({ aliases }: Entity): IdentityGroup[] {
     const groups = aliases.flatMap((alias) =>
       this.#isMounted(alias.mountAccessor)
         ? alias.groups.flatMap((name) => this.#externalGroup(alias.mountAccessor, name) ?? [])
@@ -204,7 +204,7 @@ export class IdentityStore {
   }
 
   /** Trusts the encrypted record of the group only: an attacker who writes to the database can forge index entries. */
-  #externalGroup(mountAccessor: string, name: string): Group | undefined {
+  #externalGroup(mountAccessor: string, name: string): IdentityGroup | undefined {
     const group = this.groupOfAlias(mountAccessor, name)
     const hasAlias =
       group?.alias?.mountAccessor === mountAccessor && group.alias.name.toLowerCase() === name.toLowerCase()
@@ -270,7 +270,7 @@ export class IdentityStore {
   }
 }
 
-function factsOf({ aliases, id, metadata, name }: Entity, groups: readonly Group[]): EntityFacts {
+function factsOf({ aliases, id, metadata, name }: Entity, groups: readonly IdentityGroup[]): EntityFacts {
   return {
     id,
     name,

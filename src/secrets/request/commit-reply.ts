@@ -16,13 +16,13 @@ import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
 import type { RequestHead } from './request.ts'
 import type { AdmittedCaller } from '../tokens/token-admission.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** What of the core it needs. */
 export interface Settling {
   /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
   login(accepted: AcceptedLogin, credentials: Credentials | undefined): PreparedLogin
   /** Removes aliases of an auth method from their entities: `parts` are to be committed, then `landed` is to be called. */

@@ -41,7 +41,7 @@ import { type Grant, grantOf, needsSudo } from './rights.ts'
 import { isSpecial, narrowed, settled, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
 import { type AdmittedCaller, finishUse } from '../tokens/token-admission.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
@@ -250,7 +250,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
-  if (head.wrapping) Wrapping.check(head.wrapping.ttlSeconds)
+  if (head.wrapping) ResponseWrapping.check(head.wrapping.ttlSeconds)
   engineCall.isGranted(verb, grant)
   const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.

@@ -65,7 +65,7 @@ export interface WrappingOptions {
   readonly apiAddress: () => string
 }
 
-export class Wrapping {
+export class ResponseWrapping {
   readonly #options: WrappingOptions
   readonly #key: WrappingKey
 
