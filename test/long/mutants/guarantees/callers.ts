@@ -3,13 +3,13 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'Memory is bounded: two buffers of 64 KiB a stream',
+    promise: 'a stream that is behind has two buffers of 64 KiB',
     before: 'this.#taken >= GROW_AFTER_BYTES && largeLent < LARGE_SETS_MAX',
     after: 'this.#taken >= GROW_AFTER_BYTES',
     test: 'test/host/files/tail-buffers.test.ts',
   },
   {
-    promise: 'none for one that waits, whatever the caller does',
+    promise: 'A stream that waits has no buffer',
     before: 'this.#pool.giveBack(this.#set)',
     after: '',
     test: 'test/host/files/tail-buffers.test.ts',
@@ -22,14 +22,14 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'followers, headers and bodies',
   },
   {
-    promise: 'one that takes nothing of a *deleted* file for a minute, too',
+    promise: 'A caller that reads nothing of a *deleted* file is disconnected after one minute',
     before: 'if (this.deleted && follower.progressAtMs < nowMs - this.#deletedStallMs) follower.revoke()',
     after: '',
     test: 'test/system/tail-resources.test.ts',
     testName: 'a stalled follower of a deleted file',
   },
   {
-    promise: '**A page that a browser shows cannot act.**',
+    promise: '**A web page in a browser cannot change anything.**',
     before: 'if (SAFE_VERBS.has(verb) && !operation.changesOnGet) return',
     after: 'if (SAFE_VERBS.has(verb)) return',
     test: 'test/attacks/foreign-page.test.ts',
@@ -41,7 +41,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/foreign-page.test.ts',
   },
   {
-    promise: 'is readable for no page of another origin, over WebSocket neither',
+    promise: 'A page of another origin cannot read a response that needs no token',
     before: "if (hasToken && crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined",
     after: "if (crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined",
     test: 'test/attacks/foreign-page.test.ts',

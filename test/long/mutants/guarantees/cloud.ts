@@ -9,49 +9,49 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/users.test.ts',
   },
   {
-    promise: 'Where AWS fails, it is tried again every 15 s at most',
+    promise: 'If AWS fails, outpost retries at most every 15 s',
     before: 'attempts.nextAtMs = nowMs + Math.min(PAUSE_MAX_MS,',
     after: 'attempts.nextAtMs = nowMs + Math.max(PAUSE_MAX_MS,',
     test: 'test/engines/cloud/backlog.test.ts',
   },
   {
-    promise: '**Revoking can be repeated.** Access keys go first',
+    promise: '**Revocation is idempotent.** Access keys are removed first',
     before: "if (!isCode(error, 'NoSuchEntity') && !(mayBeDenied && isDenied(error))) throw error\n      return false",
     after: 'throw error',
     test: 'test/engines/cloud/users.test.ts',
   },
   {
-    promise: '**What is gone in one account is not gone in another.**',
+    promise: '**Missing in one account does not mean missing in another.**',
     before: 'if (!isHere) await checkPlace()',
     after: '',
     test: 'test/engines/cloud/place.test.ts',
   },
   {
-    promise: '**Users of others stay.**',
+    promise: '**Users of others remain.**',
     before: "if (whose === 'other') return true",
     after: '',
     test: 'test/engines/cloud/users.test.ts',
   },
   {
-    promise: '**Rotations end with a key that works.**',
+    promise: '**A rotation ends with a working key.**',
     before: 'const puts = [roots.put(at.root, next), keyIntentPut(deletion), ...notes.puts]',
     after: 'const puts = [roots.put(at.root, next), ...notes.puts]',
     test: 'test/engines/cloud/rotation.test.ts',
   },
   {
-    promise: 'One whose secret was lost is deleted',
+    promise: 'A key whose secret was lost is deleted',
     before: 'return (await deleteLost(iam, spared, signal)) > 0 || quietMs >= SETTLED_MS',
     after: 'return quietMs >= 0 || spared.keys.length > 0',
     test: 'test/engines/cloud/rotation.test.ts',
   },
   {
-    promise: '**A static role has a key**, or it is not there',
+    promise: '**A static role has a key**, or it does not exist',
     before: "if (role.previousKey !== '') await deleteKey(iam, role.username, role.previousKey, signal)",
     after: '',
     test: 'test/engines/cloud/rotation.test.ts',
   },
   {
-    promise: '**Federation**: a token that was exchanged is good for `identity_token_ttl`, a day at most',
+    promise: '**Federation**: an exchanged token is valid for `identity_token_ttl`, at most a day',
     before: 'if (seconds > VERIFICATION_SECONDS) {',
     after: 'if (seconds > 10 * VERIFICATION_SECONDS) {',
     test: 'test/engines/cloud/federation.test.ts',
@@ -63,19 +63,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/misfortunes.test.ts',
   },
   {
-    promise: '| a step of making a user is refused, or the caller hangs up |',
+    promise: '| a step of the creation of a user is refused, or the caller disconnects |',
     before: 'await done.catch((error: unknown) => refuse(what, error))',
     after: "await done.catch((error: unknown) => refuse('', error))",
     test: 'test/engines/cloud/misfortunes.test.ts',
   },
   {
-    promise: '| the answer to CreateUser or CreateAccessKey is lost |',
+    promise: '| the response to CreateUser or CreateAccessKey is lost |',
     before: 'if (!mayExist || !(await isOurs(making))) throw error',
     after: 'throw error',
     test: 'test/engines/cloud/users.test.ts',
   },
   {
-    promise: '| the process is killed | a cut connection |',
+    promise: '| the process is killed | a broken connection |',
     before: 'if (isDone) await storage.commit({ puts: [], deletes: [path] })',
     after: 'await storage.commit({ puts: [], deletes: [path] })\n    void isDone',
     test: 'test/engines/cloud/misfortunes.test.ts',
@@ -87,7 +87,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/users.test.ts',
   },
   {
-    promise: '| AWS refuses a revocation, or is away |',
+    promise: '| AWS refuses a revocation, or is unavailable |',
     before: "if (!isLast && isCode(error, 'DeleteConflict')) return 'conflict'\n      throw error",
     after: "if (!isLast && isCode(error, 'DeleteConflict')) return 'conflict'\n      return 'absent'",
     test: 'test/engines/cloud/users.test.ts',
@@ -99,13 +99,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/users.test.ts',
   },
   {
-    promise: '| `cloud/config/root` is pointed at another account or endpoint, and a lease ends |',
+    promise: '| `cloud/config/root` is changed to another account or endpoint, and a lease ends |',
     before: 'return !one || !other || shownPlace(one) === shownPlace(other)',
     after: 'return !one || !other || one.partition === other.partition',
     test: 'test/engines/cloud/place.test.ts',
   },
   {
-    promise: '| rotate-root: the new key cannot be made or stored |',
+    promise: '| rotate-root: the new key cannot be created or stored |',
     before: 'this.#backlog.end(path)',
     after: '',
     test: 'test/engines/cloud/rotation.test.ts',
@@ -129,7 +129,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/federation.test.ts',
   },
   {
-    promise: '| neither STS nor IAM tells whose the root credentials are |',
+    promise: '| neither STS nor IAM reports the owner of the root credentials |',
     before: "if (typeof parsed === 'string' || parsed.account === '') throw strangeAnswer('no account')",
     after: "if (typeof parsed === 'string') return { partition: '', account: '', endpoint: '' }",
     test: 'test/engines/cloud/place.test.ts',
@@ -137,10 +137,10 @@ export const MUTANTS: readonly Mutant[] = [
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [
-  { promise: 'Not promised: that AWS accepts a new key at once', reason: 'a limit: says what is not promised' },
+  { promise: 'Not guaranteed: that AWS accepts a new key immediately', reason: 'a limit: says what is not promised' },
   {
-    promise: '| the core is sealed | 503 | users go when their leases end',
+    promise: '| the core is sealed | 503 | users are removed when their leases end',
     reason:
-      'the mutants of "**No user without a lease.**" and of "**It ends** by its time" cover what the row combines',
+      'the mutants of "**No user without a lease.**" and of '**Expiry.** A lease ends by its time' cover what the row combines',
   },
 ]
