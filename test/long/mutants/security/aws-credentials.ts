@@ -1,51 +1,51 @@
-/** Mutants of "Who holds a token for a mount of AWS". */
+/** Mutants of "A token holder", for mounts of AWS. */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'have credentials of AWS made by the roles',
+    promise: 'get credentials of AWS by the roles',
     before: '    access_key: config.accessKey,\n',
     after: '    access_key: config.accessKey,\n    secret_key: config.secretKey,\n',
     test: 'test/engines/cloud/config.test.ts',
   },
   {
-    promise: 'or keep a user of IAM beyond its lease',
+    promise: 'keep an IAM user beyond its lease',
     before: 'if (!isHere) await checkPlace()',
     after: '',
     test: 'test/engines/cloud/place.test.ts',
   },
   {
-    promise: 'or keep a user of IAM beyond its lease',
+    promise: 'keep an IAM user beyond its lease',
     before: 'return !one || !other || shownPlace(one) === shownPlace(other)',
     after: 'return !one || !other || one.account === other.account',
     test: 'test/engines/cloud/place.test.ts',
   },
   {
-    promise: 'have credentials by one role of AWS',
+    promise: 'get credentials by one role of AWS',
     before: 'if (arns.includes(wished)) return wished',
     after: 'return wished',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
-    promise: 'have credentials by one role of AWS',
+    promise: 'get credentials by one role of AWS',
     before: `return text.replace(/[^a-zA-Z0-9+=,.@_-]/g, '_')`,
     after: 'return text',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
-    promise: 'have credentials by one role of AWS',
+    promise: 'get credentials by one role of AWS',
     before: 'if (text.length > DOCUMENT_LENGTH_MAX) return',
     after: 'if (false) return',
     test: 'test/engines/cloud/check.test.ts',
   },
   {
-    promise: 'have credentials by one role of AWS',
+    promise: 'get credentials by one role of AWS',
     before: 'const OWN_TAG = /^outpost:/i',
     after: 'const OWN_TAG = /^outpost:/',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
-    promise: 'have credentials by one role of AWS',
+    promise: 'get credentials by one role of AWS',
     before: 'if (policyDocument.length > DOCUMENT_LENGTH_MAX) {',
     after: 'if (false) {',
     test: 'test/attacks/cloud-credentials.test.ts',
@@ -75,25 +75,25 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/check.test.ts',
   },
   {
-    promise: 'push out the shared sessions of other callers',
+    promise: 'evict the shared sessions of other callers',
     before: 'if (count >= this.#ofCaller) return undefined',
     after: '',
     test: 'test/engines/cloud/session-cache.test.ts',
   },
   {
-    promise: 'push out the shared sessions of other callers',
+    promise: 'evict the shared sessions of other callers',
     before: 'if (ofRole.length > ROLE_SESSIONS_MAX) this.#dropOldest(ofRole, ({ maker }) => maker)',
     after: 'if (ofRole.length > ROLE_SESSIONS_MAX) this.#dropOldest(ofRole, ({ role }) => role)',
     test: 'test/engines/cloud/session-cache.test.ts',
   },
   {
-    promise: 'push out the shared sessions of other callers',
+    promise: 'evict the shared sessions of other callers',
     before: 'const key = [type, role, aws.config, maxLeaseSeconds, input.role_arn, input.role_session_name, input.ttl]',
     after: 'const key = [type, role, aws.config, maxLeaseSeconds, input.role_session_name, input.ttl]',
     test: 'test/engines/cloud/session-cache.test.ts',
   },
   {
-    promise: 'push out the shared sessions of other callers',
+    promise: 'evict the shared sessions of other callers',
     before: 'if (this.#kept.size > SESSIONS_MAX) this.#dropOldest',
     after: 'if (false) this.#dropOldest',
     test: 'test/engines/cloud/session-cache.test.ts',
@@ -153,13 +153,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/strange-answers.test.ts',
   },
   {
-    promise: 'or keep a user of IAM beyond its lease',
+    promise: 'keep an IAM user beyond its lease',
     before: '    await storage.commit({ puts: [intentPut(intent)], deletes: [] })\n    const made',
     after: '    const made',
     test: 'test/engines/cloud/faults.test.ts',
   },
   {
-    promise: 'or keep a user of IAM beyond its lease',
+    promise: 'keep an IAM user beyond its lease',
     before: `if (whose === 'other') return true`,
     after: '',
     test: 'test/engines/cloud/users.test.ts',
@@ -171,7 +171,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/federation.test.ts',
   },
   {
-    promise: 'or keep a user of IAM beyond its lease',
+    promise: 'keep an IAM user beyond its lease',
     before: 'if (!made || isSamePlace(made, now)) return\n',
     after: "if (!made || isSamePlace(made, now) || made.account !== '') return\n",
     test: 'test/engines/cloud/place.test.ts',

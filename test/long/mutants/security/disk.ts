@@ -1,4 +1,4 @@
-/** Mutants of "Who has the disk of a server". */
+/** Mutants of "An attacker with access to the disk of a server". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
@@ -21,13 +21,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/rolled-back-entry.test.ts',
   },
   {
-    promise: 'put a whole old database back',
+    promise: 'restore a whole old database',
     before: 'if (seen.cluster !== now.cluster || seen.epoch < now.epoch) return undefined',
     after: 'return undefined',
     test: 'test/attacks/damaged-log.test.ts',
   },
   {
-    promise: 'put a whole old database back',
+    promise: 'restore a whole old database',
     before: `if (seen.epoch > now.epoch) return olderText(path, 'changes')`,
     after: '',
     test: 'test/attacks/damaged-log.test.ts',
@@ -39,79 +39,79 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/foreign-owner.test.ts',
   },
   {
-    promise: 'put pipes or links in the place of files',
+    promise: 'replace files of the server or agent by pipes or links',
     before: 'fd = openSync(path, flags | constants.O_NONBLOCK | constants.O_NOCTTY)',
     after: 'fd = openSync(path, flags | constants.O_NOCTTY)',
     test: 'test/attacks/pipe-for-file.test.ts',
   },
   {
-    promise: 'put pipes or links in the place of files',
+    promise: 'replace files of the server or agent by pipes or links',
     before: 'const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK',
     after: 'const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NONBLOCK',
     test: 'test/storage/sqlite/reserve.test.ts',
   },
   {
-    promise: 'put pipes or links in the place of files',
+    promise: 'replace files of the server or agent by pipes or links',
     before: 'if (!stats.isFile() || stats.nlink > 1) return false\n  const start',
     after: 'if (!stats.isFile()) return false\n  const start',
     test: 'test/storage/sqlite/reserve.test.ts',
   },
   {
-    promise: 'put pipes or links in the place of files',
+    promise: 'replace files of the server or agent by pipes or links',
     before: 'return start.every((byte) => byte === 0)',
     after: 'return true',
     test: 'test/storage/sqlite/reserve.test.ts',
   },
   {
-    promise: 'cut the write-ahead log of a server that runs',
+    promise: 'truncate the write-ahead log of a running server',
     before: 'if (bytes < this.#walBytes) this.#cut ??=',
     after: 'if (bytes < 0) this.#cut ??=',
     test: 'test/storage/sqlite/file-guard.test.ts',
   },
   {
-    promise: 'cut the write-ahead log of a server that runs',
+    promise: 'truncate the write-ahead log of a running server',
     before: 'if (!this.#cut && this.#hasHole(before))',
     after: 'if (false)',
     test: 'test/storage/sqlite/file-guard.test.ts',
   },
   {
-    promise: 'damage or cut the write-ahead log of a server that was killed',
+    promise: 'damage or truncate the write-ahead log of a server that was killed',
     before: 'return seen.sequence > now.sequence ? olderText',
     after: 'return seen.sequence > now.sequence + 5 ? olderText',
     test: 'test/attacks/damaged-log.test.ts',
   },
   {
-    promise: 'damage or cut the write-ahead log of a server that was killed',
+    promise: 'damage or truncate the write-ahead log of a server that was killed',
     before: 'if (named.ino === open.ino && named.dev === open.dev) return\n',
     after: 'return\n',
     test: 'test/attacks/damaged-log.test.ts',
   },
   {
-    promise: 'damage or cut the write-ahead log of a server that was killed',
+    promise: 'damage or truncate the write-ahead log of a server that was killed',
     before: 'if (groups.length > 0) this.#mark()',
     after: '',
     test: 'test/attacks/damaged-log.test.ts',
   },
   {
-    promise: 'move, remove or replace the files of a server that runs',
+    promise: 'move, remove or replace the files of a running server',
     before: 'if (now.ino !== this.#inode || now.dev !== this.#device) {',
     after: 'if (false) {',
     test: 'test/attacks/displaced-database.test.ts',
   },
   {
-    promise: 'move, remove or replace the files of a server that runs',
+    promise: 'move, remove or replace the files of a running server',
     before: 'if (fault) throw new Displaced(fault.text)',
     after: '',
     test: 'test/attacks/displaced-database.test.ts',
   },
   {
-    promise: 'move, remove or replace the files of a server that runs',
+    promise: 'move, remove or replace the files of a running server',
     before: 'if (fault && !fault.isCut && this.#walBytes > 0) this.empty()',
     after: '',
     test: 'test/attacks/displaced-database.test.ts',
   },
   {
-    promise: 'move, remove or replace the files of a server that runs',
+    promise: 'move, remove or replace the files of a running server',
     before: `this.#port.tell({ kind: 'files', fault })`,
     after: '',
     test: 'test/attacks/displaced-database.test.ts',
@@ -129,7 +129,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/edited-state.test.ts',
   },
   {
-    promise: 'put odd rows into `roster.db`',
+    promise: 'insert invalid rows into `roster.db`',
     before: 'if (parsed.success) yield { id, value: parsed.output }\n',
     after: 'yield { id, value: parsed.output as v.InferOutput<T> }\n      if (parsed.success) continue\n',
     test: 'test/attacks/edited-roster.test.ts',

@@ -1,4 +1,4 @@
-/** Mutants of "Who is between two clusters, or has a secondary". */
+/** Mutants of "An attacker between two clusters, or on a secondary". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
