@@ -4,14 +4,14 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'New, changed and removed allocations are detected within one second',
-    before: 'known.directory === seen.directory && known.content === seen.content',
-    after: 'known.directory === seen.directory',
+    before: 'known.directory === version.directory && known.content === version.content',
+    after: 'known.directory === version.directory',
     test: 'test/host/allocations/allocations.test.ts',
   },
   {
     promise: 'A task whose processes have exited is shown as dead',
-    before: "return verdict !== 'alive' && (!known || (known.presumed && verdict === 'gone'))",
-    after: "return verdict === 'presumed gone' && !known",
+    before: "return liveness !== 'alive' && (!known || (known.presumed && liveness === 'gone'))",
+    after: "return liveness === 'presumed gone' && !known",
     test: 'test/host/allocations/allocations.test.ts',
   },
   {

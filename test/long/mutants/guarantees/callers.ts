@@ -4,13 +4,13 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'a stream that is behind has two buffers of 64 KiB',
-    before: 'this.#taken >= GROW_AFTER_BYTES && largeLent < LARGE_SETS_MAX',
-    after: 'this.#taken >= GROW_AFTER_BYTES',
+    before: 'this.#sentBytes >= GROW_AFTER_BYTES && largeSetsInUse < LARGE_SETS_MAX',
+    after: 'this.#sentBytes >= GROW_AFTER_BYTES',
     test: 'test/host/files/tail-buffers.test.ts',
   },
   {
     promise: 'A stream that waits has no buffer',
-    before: 'this.#pool.giveBack(this.#set)',
+    before: 'this.#pool.put(this.#set)',
     after: '',
     test: 'test/host/files/tail-buffers.test.ts',
   },

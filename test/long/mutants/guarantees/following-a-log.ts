@@ -24,7 +24,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'the last 256 bytes read must still precede the new bytes',
-    before: 'else if ((closely || (stat.size === this.size && modified)) && !this.#edgeStands()) this.rewritten()',
+    before: 'else if ((closely || (stat.size === this.size && modified)) && !this.#edgeMatches()) this.rewritten()',
     after: '',
     test: 'test/host/logs/tail-stream-property.test.ts',
   },
@@ -60,7 +60,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'If the bytes at the cursor were deleted or rewritten, the first frame reports it',
-    before: "mark.offset <= Number(content.stat.size) && edgeStands(mark, content.fd) ? 'there'",
+    before: "mark.offset <= Number(content.stat.size) && edgeMatches(mark, content.fd) ? 'there'",
     after: "mark.offset <= Number(content.stat.size) ? 'there'",
     test: 'test/host/logs/resume-gone.test.ts',
   },
@@ -72,8 +72,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Searching.** A line is matched as a whole, up to 60 KiB',
-    before: 'if (bytes > LINE_BYTES_MAX) return cutLine(this.#kept, bytes, where)',
-    after: 'if (bytes >= LINE_BYTES_MAX) return cutLine(this.#kept, bytes, where)',
+    before: 'if (bytes > LINE_BYTES_MAX) return truncatedLine(this.#kept, bytes, where)',
+    after: 'if (bytes >= LINE_BYTES_MAX) return truncatedLine(this.#kept, bytes, where)',
     test: 'test/host/logs/search/line-filter.test.ts',
   },
   {
@@ -84,8 +84,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**End of stream.** A stream that cannot continue',
-    before: "if (this.#abandoned) throw new Fault('the log directory is gone')",
-    after: "if (this.#abandoned) return { step: { kind: 'end' }, path, mark }",
+    before: "if (this.#directoryGone) throw new Fault('the log directory is gone')",
+    after: "if (this.#directoryGone) return { step: { kind: 'end' }, path, mark }",
     test: 'test/host/logs/logs-rotation.test.ts',
   },
 ]

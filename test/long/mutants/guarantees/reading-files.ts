@@ -4,7 +4,7 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: '`cat` and `readat` announce their length',
-    before: 'contentLength: span.end - span.start,',
+    before: 'contentLength: range.end - range.start,',
     after: '',
     test: 'test/host/files/content-serving.test.ts',
   },
@@ -16,8 +16,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: "No content below a task's `secrets/` or `private/`",
-    before: 'const HIDDEN = /^(secrets|private)$/i',
-    after: 'const HIDDEN = /^(secrets|private)$/',
+    before: 'const PROTECTED = /^(secrets|private)$/i',
+    after: 'const PROTECTED = /^(secrets|private)$/',
     test: 'test/host/files/beneath.test.ts',
   },
   {

@@ -76,8 +76,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Nothing is trusted unverified**',
-    before: 'set.goOn(head.counter)\n    if (!set.fits(head)) throw new EntriesChanged()\n    return set',
-    after: 'set.goOn(head.counter)\n    return set',
+    before: 'set.setCounter(head.counter)\n    if (!set.fits(head)) throw new EntrySetMismatch()\n    return set',
+    after: 'set.setCounter(head.counter)\n    return set',
     test: 'test/attacks/rolled-back-secondary.test.ts',
   },
   {

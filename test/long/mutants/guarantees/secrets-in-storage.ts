@@ -16,7 +16,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Dependent writes fail together.** A write that was decided on',
-    before: "if (generation <= this.#ended) return { kind: 'dropped' }",
+    before: "if (generation <= this.#failedGeneration) return { kind: 'dropped' }",
     after: '',
     test: 'test/storage/generations.test.ts',
   },
@@ -28,8 +28,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A full disk** refuses writes that need space with 507',
-    before: 'if (this.#isFull && !isSparing(batch, this.sizeOf)) throw this.#full()',
-    after: 'if (this.#isFull) throw this.#full()',
+    before: 'if (this.#isFull && !mayUseReserve(batch, this.sizeOf)) throw this.#fullError()',
+    after: 'if (this.#isFull) throw this.#fullError()',
     test: 'test/attacks/full-disk.test.ts',
   },
   {
@@ -52,13 +52,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Truncated data is lost, and writes are refused until a restart',
-    before: 'if (bytes < this.#walBytes) this.#cut ??=',
-    after: 'if (bytes > this.#walBytes + 1e12) this.#cut ??=',
+    before: 'if (bytes < this.#walBytes) this.#truncation ??=',
+    after: 'if (bytes > this.#walBytes + 1e12) this.#truncation ??=',
     test: 'test/storage/sqlite/file-guard.test.ts',
   },
   {
     promise: '**Damage.** A read of a damaged entry is an error that names the entry',
-    before: 'throw new Fault(`row ${after.sequence} of its log does not fit the row before it`)',
+    before: 'throw new Fault(`the checksum of log row ${after.sequence} does not match the row before it`)',
     after: 'break',
     test: 'test/storage/store/damage.test.ts',
   },
@@ -72,8 +72,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'is refused with 500 by each read. This holds from the first read after unsealing on',
-    before: "throw new RolledBack(path, !found ? 'removed' : known ? 'replaced' : 'put back')",
-    after: "if (found) throw new RolledBack(path, known ? 'replaced' : 'put back')",
+    before: "throw new RollbackError(path, !found ? 'removed' : known ? 'replaced' : 'put back')",
+    after: "if (found) throw new RollbackError(path, known ? 'replaced' : 'put back')",
     test: 'test/attacks/rolled-back-entry.test.ts',
   },
   {
@@ -115,7 +115,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Requests in progress during a restore fail with 503',
-    before: "if (this.#isAlone) throw new StoreError('busy', 'a snapshot is being restored')",
+    before: "if (this.#isRestoring) throw new StoreError('busy', 'a snapshot is being restored')",
     after: '',
     test: 'test/storage/snapshot/snapshot.test.ts',
   },
@@ -127,8 +127,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'During a copy the store reports that it is incomplete',
-    before: "if (!store.isWhole)\n    throw new Refusal('unavailable', 'this store is being copied",
-    after: "if (store.isEmpty)\n    throw new Refusal('unavailable', 'this store is being copied",
+    before: "if (!store.isWhole)\n    throw new Refusal('unavailable', 'the initial sync of this store",
+    after: "if (store.isEmpty)\n    throw new Refusal('unavailable', 'the initial sync of this store",
     test: 'test/storage/store/replica.test.ts',
   },
   {
@@ -139,8 +139,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A sealed process** has overwritten its keys',
-    before: 'setTimeout(collectNow, AFTER_MS).unref()',
-    after: 'setTimeout(() => undefined, AFTER_MS).unref()',
+    before: 'setTimeout(collectNow, DELAY_MS).unref()',
+    after: 'setTimeout(() => undefined, DELAY_MS).unref()',
     test: 'test/storage/barrier/freed-memory.test.ts',
   },
   {

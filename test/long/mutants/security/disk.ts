@@ -16,7 +16,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'damage entries, which are errors then',
-    before: 'if (this.#missing > 0) throw new EntriesChanged()',
+    before: 'if (this.#missing > 0) throw new EntrySetMismatch()',
     after: '',
     test: 'test/attacks/rolled-back-entry.test.ts',
   },
@@ -64,13 +64,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'truncate the write-ahead log of a running server',
-    before: 'if (bytes < this.#walBytes) this.#cut ??=',
-    after: 'if (bytes < 0) this.#cut ??=',
+    before: 'if (bytes < this.#walBytes) this.#truncation ??=',
+    after: 'if (bytes < 0) this.#truncation ??=',
     test: 'test/storage/sqlite/file-guard.test.ts',
   },
   {
     promise: 'truncate the write-ahead log of a running server',
-    before: 'if (!this.#cut && this.#hasHole(before))',
+    before: 'if (!this.#truncation && this.#hasHole(before))',
     after: 'if (false)',
     test: 'test/storage/sqlite/file-guard.test.ts',
   },
@@ -88,7 +88,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'damage or truncate the write-ahead log of a server that was killed',
-    before: 'if (groups.length > 0) this.#mark()',
+    before: 'if (groups.length > 0) this.#writeSeen()',
     after: '',
     test: 'test/attacks/damaged-log.test.ts',
   },
@@ -100,19 +100,19 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'move, remove or replace the files of a running server',
-    before: 'if (fault) throw new Displaced(fault.text)',
+    before: 'if (fault) throw new DisplacedFilesError(fault.text)',
     after: '',
     test: 'test/attacks/displaced-database.test.ts',
   },
   {
     promise: 'move, remove or replace the files of a running server',
-    before: 'if (fault && !fault.isCut && this.#walBytes > 0) this.empty()',
+    before: 'if (fault && !fault.isTruncated && this.#walBytes > 0) this.empty()',
     after: '',
     test: 'test/attacks/displaced-database.test.ts',
   },
   {
     promise: 'move, remove or replace the files of a running server',
-    before: `this.#port.tell({ kind: 'files', fault })`,
+    before: "this.#port.report({ kind: 'files', fault })",
     after: '',
     test: 'test/attacks/displaced-database.test.ts',
   },
@@ -136,7 +136,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'stop reads, revocation, deletes or a snapshot to another disk',
-    before: 'if (!batches.every((batch) => isSparing(batch, bytesAt))) return false',
+    before: 'if (!batches.every((batch) => mayUseReserve(batch, bytesAt))) return false',
     after: 'return false',
     test: 'test/attacks/full-disk.test.ts',
   },

@@ -226,7 +226,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send PGP keys where rekey without a token',
-    before: `throw tooCostly('takes too long')`,
+    before: "throw refused('the key takes too long to check: send a smaller one')",
     after: 'throw error',
     test: 'test/attacks/hostile-pgp-key.test.ts',
   },

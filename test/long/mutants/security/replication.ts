@@ -194,7 +194,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write into the database of a secondary',
-    before: 'if (!set.fits(head)) throw new EntriesChanged()\n    return set\n  } catch',
+    before: 'if (!set.fits(head)) throw new EntrySetMismatch()\n    return set\n  } catch',
     after: 'return set\n  } catch',
     test: 'test/attacks/rolled-back-secondary.test.ts',
   },

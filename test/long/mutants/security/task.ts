@@ -28,14 +28,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'fill its own directories with any names',
-    before: 'const HIDDEN = /^(secrets|private)$/i',
-    after: 'const HIDDEN = /^(secrets|private)$/',
+    before: 'const PROTECTED = /^(secrets|private)$/i',
+    after: 'const PROTECTED = /^(secrets|private)$/',
     test: 'test/host/files/beneath.test.ts',
   },
   {
     promise: 'fill its own directories with any names',
-    before: 'const match = HIDDEN.exec(plainName(folder))',
-    after: 'const match = HIDDEN.exec(folder)',
+    before: 'const match = PROTECTED.exec(foldedName(folder))',
+    after: 'const match = PROTECTED.exec(folder)',
     test: 'test/host/files/beneath.test.ts',
   },
   {
