@@ -17,7 +17,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'An invalid manifest keeps the last valid state',
     before: 'entry.fault = fault\n      return\n',
-    after: 'entry.fault = fault\n      entry.told = undefined\n      return\n',
+    after: 'entry.fault = fault\n      entry.declared = undefined\n      return\n',
     test: 'test/host/allocations/allocations.test.ts',
   },
   {

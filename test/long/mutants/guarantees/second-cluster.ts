@@ -27,6 +27,12 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/dr/link/membership.test.ts',
   },
   {
+    promise: '**A planned change of roles loses no acknowledged write**',
+    before: 'await untilComplete(parts, primary, secondaryId)',
+    after: '',
+    test: 'test/dr/primary/demotion.test.ts',
+  },
+  {
     promise: '**Data is wiped only after all checks**',
     before: 'const joined = await joinPrimary(link, upstream, parts, true).catch(failed)',
     after: 'const joined = await joinPrimary(link, upstream, parts, true).catch(() => ({ atMs: nowMs(), bytes: 0 }))',
