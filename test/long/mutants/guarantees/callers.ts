@@ -7,12 +7,14 @@ export const MUTANTS: readonly Mutant[] = [
     before: 'this.#sentBytes >= GROW_AFTER_BYTES && largeSetsInUse < LARGE_SETS_MAX',
     after: 'this.#sentBytes >= GROW_AFTER_BYTES',
     test: 'test/host/files/tail-buffers.test.ts',
+    testName: 'release their large buffers',
   },
   {
     promise: 'A stream that waits has no buffer',
     before: 'this.#pool.put(this.#set)',
     after: '',
     test: 'test/host/files/tail-buffers.test.ts',
+    testName: 'returns its buffers',
   },
   {
     promise: 'Followers and connections have limits.',
