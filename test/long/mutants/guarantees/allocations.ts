@@ -3,21 +3,21 @@ import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'New, changed and removed ones are seen within a second',
-    before: 'known.directory === seen.directory && known.content === seen.content',
-    after: 'known.directory === seen.directory',
+    promise: 'New, changed and removed allocations are detected within one second',
+    before: 'known.directory === version.directory && known.content === version.content',
+    after: 'known.directory === version.directory',
     test: 'test/host/allocations/allocations.test.ts',
   },
   {
-    promise: 'A task whose processes are gone is shown dead',
-    before: "return verdict !== 'alive' && (!known || (known.presumed && verdict === 'gone'))",
-    after: "return verdict === 'presumed gone' && !known",
+    promise: 'A task whose processes have exited is shown as dead',
+    before: "return liveness !== 'alive' && (!known || (known.presumed && liveness === 'gone'))",
+    after: "return liveness === 'presumed gone' && !known",
     test: 'test/host/allocations/allocations.test.ts',
   },
   {
-    promise: 'A manifest that makes no sense keeps the last good picture',
+    promise: 'An invalid manifest keeps the last valid state',
     before: 'entry.fault = fault\n      return\n',
-    after: 'entry.fault = fault\n      entry.told = undefined\n      return\n',
+    after: 'entry.fault = fault\n      entry.declared = undefined\n      return\n',
     test: 'test/host/allocations/allocations.test.ts',
   },
   {
@@ -27,20 +27,20 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/host/gc/gc.test.ts',
   },
   {
-    promise: 'one that was interrupted is finished after the next start',
+    promise: 'An interrupted collection is completed after the next start',
     before: 'if (this.#underway.has(id) || this.#stopping.signal.aborted) continue\n      const work',
     after: 'if (!this.#underway.has(id) || this.#stopping.signal.aborted) continue\n      const work',
     test: 'test/host/gc/gc.test.ts',
   },
   {
-    promise: 'signals a process only by a manifest that says when it began',
+    promise: 'It signals a process only if the manifest states the start time',
     before: "if (startTicks === undefined) return 'the manifest does not say when it began'",
     after: '',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
     testName: 'does not say when',
   },
   {
-    promise: "Root's commands trust no directory of another user",
+    promise: 'Commands run by root trust no directory of another user',
     before: 'becomeOwner(place)\n    const { manifest',
     after: 'const { manifest',
     test: 'test/attacks/hostile-allocation-owner.test.ts',

@@ -3,16 +3,18 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'Memory is bounded: two buffers of 64 KiB a stream',
-    before: 'this.#taken >= GROW_AFTER_BYTES && largeLent < LARGE_SETS_MAX',
-    after: 'this.#taken >= GROW_AFTER_BYTES',
+    promise: 'a stream that is behind has two buffers of 64 KiB',
+    before: 'this.#sentBytes >= GROW_AFTER_BYTES && largeSetsInUse < LARGE_SETS_MAX',
+    after: 'this.#sentBytes >= GROW_AFTER_BYTES',
     test: 'test/host/files/tail-buffers.test.ts',
+    testName: 'release their large buffers',
   },
   {
-    promise: 'none for one that waits, whatever the caller does',
-    before: 'this.#pool.giveBack(this.#set)',
+    promise: 'A stream that waits has no buffer',
+    before: 'this.#pool.put(this.#set)',
     after: '',
     test: 'test/host/files/tail-buffers.test.ts',
+    testName: 'returns its buffers',
   },
   {
     promise: 'Followers and connections have limits.',
@@ -22,14 +24,14 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'followers, headers and bodies',
   },
   {
-    promise: 'one that takes nothing of a *deleted* file for a minute, too',
+    promise: 'A caller that reads nothing of a *deleted* file is disconnected after one minute',
     before: 'if (this.deleted && follower.progressAtMs < nowMs - this.#deletedStallMs) follower.revoke()',
     after: '',
     test: 'test/system/tail-resources.test.ts',
     testName: 'a stalled follower of a deleted file',
   },
   {
-    promise: '**A page that a browser shows cannot act.**',
+    promise: '**A web page in a browser cannot change anything.**',
     before: 'if (SAFE_VERBS.has(verb) && !operation.changesOnGet) return',
     after: 'if (SAFE_VERBS.has(verb)) return',
     test: 'test/attacks/foreign-page.test.ts',
@@ -41,7 +43,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/foreign-page.test.ts',
   },
   {
-    promise: 'is readable for no page of another origin, over WebSocket neither',
+    promise: 'A page of another origin cannot read a response that needs no token',
     before: "if (hasToken && crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined",
     after: "if (crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined",
     test: 'test/attacks/foreign-page.test.ts',

@@ -3,49 +3,49 @@ import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: '**What was told is there.** A lease and what its engine has noted are durable in one commit',
+    promise: "**Returned leases are durable.** A lease and its engine's record are durable in one commit",
     before: 'const raw = this.#indexOf(lease).map(emptyPut)\n    return { lease, part',
     after: 'const raw = this.#indexOf(lease).slice(1).map(emptyPut)\n    return { lease, part',
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
-    promise: 'A lease is taken back once',
+    promise: 'A lease is revoked once',
     before: 'let attempt = this.#underWay.get(hash)\n    if (!attempt) {',
     after: "let attempt = this.#underWay.get(hash)\n    if (attempt === undefined || hash !== '') {",
     test: 'test/secrets/lease-races.test.ts',
   },
   {
-    promise: '**A mount that is disabled** keeps its data until everything that it gave out is taken back',
+    promise: '**A disabled mount** keeps its data until everything that it issued is revoked',
     before: 'const failed = await this.#revokeEach(page.map(({ hash }) => hash))',
     after: 'await this.#revokeEach(page.map(({ hash }) => hash))\n      const failed = 0',
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
-    promise: '**It ends** by its time',
+    promise: '**Expiry.** A lease ends by its time',
     before: 'return !lease || dueAtMs(lease) <= expiryTimeMs',
     after: 'return !lease || dueAtMs(lease) < expiryTimeMs - 3_600_000',
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
-    promise: '**Once begun, a revocation ends.**',
+    promise: '**A started revocation completes.**',
     before: 'await this.#marks.add({ before: lease, marked })',
     after: '',
     test: 'test/secrets/lease-races.test.ts',
   },
   {
-    promise: 'is not renewed, and the next process goes on with it',
+    promise: 'After a `kill -9` the next process continues the revocation',
     before: 'if (!lease || revocation.isUnderWay(hash)) throw',
     after: 'if (!lease) throw',
     test: 'test/secrets/lease-races.test.ts',
   },
   {
-    promise: '**What cannot be taken back** is tried again for ever',
+    promise: '**A failed revocation** is retried without a limit',
     before: 'const attempts = (pending.revocation?.attempts ?? 0) + 1',
     after: 'const attempts = 1',
     test: 'test/secrets/leases/leases.test.ts',
   },
   {
-    promise: 'A start reads none of the leases',
+    promise: 'A start reads no lease, at any number of leases',
     before: 'return this.storage.list(leasePaths.expiries).map((name) => name.slice(0, -1))',
     after: 'return this.storage.list(leasePaths.expiries).map((name) => name.slice(0, -1)).slice(1)',
     test: 'test/secrets/leases/leases.test.ts',

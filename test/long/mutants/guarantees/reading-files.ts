@@ -4,7 +4,7 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: '`cat` and `readat` announce their length',
-    before: 'contentLength: span.end - span.start,',
+    before: 'contentLength: range.end - range.start,',
     after: '',
     test: 'test/host/files/content-serving.test.ts',
   },
@@ -15,19 +15,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/host/files/beneath.test.ts',
   },
   {
-    promise: "no content below a task's `secrets/` or `private/`",
-    before: 'const HIDDEN = /^(secrets|private)$/i',
-    after: 'const HIDDEN = /^(secrets|private)$/',
+    promise: "No content below a task's `secrets/` or `private/`",
+    before: 'const PROTECTED = /^(secrets|private)$/i',
+    after: 'const PROTECTED = /^(secrets|private)$/',
     test: 'test/host/files/beneath.test.ts',
   },
   {
-    promise: 'is refused (403) where a secret',
+    promise: 'A file with several hard links is refused (403)',
     before: 'return stat.nlink > 1n && new',
     after: 'return stat.nlink > 2n && new',
     test: 'test/host/files/beneath.test.ts',
   },
   {
-    promise: 'cannot be ruled out by a look at 1,000 directory entries',
+    promise: 'a check of 1,000 directory entries cannot exclude that a link is a secret',
     before: 'if (this.#left-- <= 0) throw',
     after: 'if (this.#left-- === Number.NEGATIVE_INFINITY) throw',
     test: 'test/attacks/crowded-secrets.test.ts',
@@ -39,19 +39,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/host/files/beneath.test.ts',
   },
   {
-    promise: 'A change is on the disk before it is answered, and all of it or none',
+    promise: 'A change is durable before it is acknowledged, and is applied completely or not at all',
     before: 'this.#content = next\n  }\n}\n\nfunction noSpace',
     after: '}\n}\n\nfunction noSpace',
     test: 'test/host/node/state.test.ts',
   },
   {
-    promise: 'a full disk refuses the change and keeps the old one',
+    promise: 'A full disk refuses the change and keeps the old state',
     before: 'if (error instanceof RenamedButNotSynced) {\n        await writeDurably',
     after: 'if (error instanceof TypeError) {\n        await writeDurably',
     test: 'test/host/node/state.test.ts',
   },
   {
-    promise: 'an unset one stays unset over restarts',
+    promise: 'A key that was unset stays unset after restarts',
     before: 'return mergeMeta(current, patch, (key) => this.#static.has(key))',
     after: 'return mergeMeta(current, patch, () => false)',
     test: 'test/host/node/metadata.test.ts',

@@ -21,13 +21,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/dr/primary/sync.test.ts',
   },
   {
-    promise: 'an acknowledgement counts with a proof under a key that only unsealed members of the set have',
+    promise: 'An acknowledgement counts only with a proof under a key that only unsealed members of the set have',
     before: "return code.length === proof.length && timingSafeEqual(code, proof) ? 'valid' : 'invalid'",
     after: "return code.length === proof.length ? 'valid' : 'invalid'",
     test: 'test/dr/link/membership.test.ts',
   },
   {
-    promise: '**Nothing is wiped before it is sure**',
+    promise: '**A planned change of roles loses no acknowledged write**',
+    before: 'await untilComplete(parts, primary, secondaryId)',
+    after: '',
+    test: 'test/dr/primary/demotion.test.ts',
+  },
+  {
+    promise: '**Data is wiped only after all checks**',
     before: 'const joined = await joinPrimary(link, upstream, parts, true).catch(failed)',
     after: 'const joined = await joinPrimary(link, upstream, parts, true).catch(() => ({ atMs: nowMs(), bytes: 0 }))',
     test: 'test/dr/link/activation.test.ts',
@@ -45,19 +51,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/dr/primary/fencing.test.ts',
   },
   {
-    promise: '**A secondary opens nothing.**',
+    promise: '**A secondary decrypts nothing.**',
     before: 'if (this.#isSecondary()) return this.#barrier.standby.hold(rootKey)',
     after: '',
     test: 'test/system/dr-keys.test.ts',
   },
   {
-    promise: '**Tokens and leases live on**',
+    promise: '**Tokens and leases survive a failover**',
     before: "await this.#told('the core of the promoted cluster is sealed', () => this.#parts.transition.toPrimary())",
     after: '',
     test: 'test/dr/state/failover.test.ts',
   },
   {
-    promise: '**Damage is named and mended**',
+    promise: '**Damage is located and repaired**',
     before: 'if (puts.some(({ sequence }) => sequence > asOf)) throw new MalformedBatch(',
     after: 'if (puts.some(({ sequence }) => sequence === asOf)) throw new MalformedBatch(',
     test: 'test/dr/secondary/repair.test.ts',
@@ -76,8 +82,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Nothing is trusted unverified**',
-    before: 'set.goOn(head.counter)\n    if (!set.fits(head)) throw new EntriesChanged()\n    return set',
-    after: 'set.goOn(head.counter)\n    return set',
+    before: 'set.setCounter(head.counter)\n    if (!set.fits(head)) throw new EntrySetMismatch()\n    return set',
+    after: 'set.setCounter(head.counter)\n    return set',
     test: 'test/attacks/rolled-back-secondary.test.ts',
   },
   {

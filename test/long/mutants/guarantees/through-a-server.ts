@@ -3,19 +3,19 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'a host whose ACL is on takes no call that a server does not vouch for',
+    promise: "A host with its ACL on accepts no call without a server's assertion",
     before: 'if (this.#options.isOpen()) return EVERYBODY\n    try {',
     after: 'if (this.#options.isOpen() || !received.message.claims) return EVERYBODY\n    try {',
     test: 'test/attacks/replayed-assertion.test.ts',
   },
   {
-    promise: 'The answer is the node',
+    promise: "The response is the node's",
     before: "else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message, answer.headers))",
     after: "else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message))",
     test: 'test/cluster/rpc/forward.test.ts',
   },
   {
-    promise: 'Each assertion is good for one call, one host',
+    promise: 'Each assertion is valid for one call, one host',
     before: "if (use === 'used') throw refusal('the assertion was used before')",
     after: '',
     test: 'test/cluster/rpc/node-admission.test.ts',
@@ -27,13 +27,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/rpc/node-admission.test.ts',
   },
   {
-    promise: 'and can neither change a call, nor send it again, nor make up an answer',
+    promise: 'Neither can change a call, replay it or forge a response',
     before: 'if (call <= newest - WINDOW || served.has(call)) return false',
     after: 'if (call <= newest - WINDOW) return false',
     test: 'test/cluster/rpc/sealed-calls.test.ts',
   },
   {
-    promise: '**What is asked of a server is for this server alone.**',
+    promise: '**A call to a server is readable by this server alone.**',
     before: 'return sealed(key, nonceOf(head.call, 0), [bytes, addressBytes(to)], [payload])',
     after: 'return Buffer.concat([sealed(key, nonceOf(head.call, 0), [bytes, addressBytes(to)], [payload]), payload])',
     test: 'test/cluster/rpc/sealed-calls.test.ts',
@@ -45,7 +45,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/agent-asks-core.test.ts',
   },
   {
-    promise: "A server's key can be replaced while calls run",
+    promise: 'The key of a server can be replaced while calls run',
     before: 'for (const [name, { key }] of this.#servers) if (!this.#isConfigured(key)) this.#servers.delete(name)',
     after: '',
     test: 'test/cluster/trust/server-trust.test.ts',
@@ -57,7 +57,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/lying-node.test.ts',
   },
   {
-    promise: 'in exactly the length that it announced',
+    promise: 'in exactly the announced length',
     before: 'if (head.contentLength !== undefined && sent > head.contentLength) throw new Fault(OTHER_LENGTH)',
     after: '',
     test: 'test/attacks/lying-node.test.ts',
@@ -69,13 +69,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/announced-address.test.ts',
   },
   {
-    promise: 'A stream that lost anything on its way breaks',
+    promise: 'A stream that lost data in transit breaks',
     before: 'this.fail(lostPart())\n    return false',
     after: 'return false',
     test: 'test/cluster/rpc/lost.test.ts',
   },
   {
-    promise: 'One that no longer answers is given up within 10 seconds',
+    promise: 'A node that stops responding is given up within 10 seconds',
     before: "this.fail(new Refusal('no_answer', 'the node does not answer, try again'))",
     after: '',
     test: 'test/system/cluster-faults.test.ts',
@@ -93,13 +93,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/rpc/pending-call.test.ts',
   },
   {
-    promise: 'Of two processes that speak for one node one answers',
+    promise: 'If two processes claim the same node, one answers',
     before: "if (entry && message.run < entry.run) return 'superseded'",
     after: '',
     test: 'test/cluster/roster/announce.test.ts',
   },
   {
-    promise: 'of the key that was seen first, the latest run',
+    promise: 'among processes with the key that was seen first, the latest start',
     before: 'if (entry && entry.publicKey !== key) return this.#refuse(entry)',
     after: '',
     test: 'test/cluster/roster/roster.test.ts',
@@ -111,19 +111,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/roster/roster.test.ts',
   },
   {
-    promise: "Another node's claim is refused, counted and logged",
+    promise: 'A claim of another node is refused, counted and logged',
     before: "this.refusals.count('claim', nodeId, { alloc_id: allocationId, owner_node_id: of })",
     after: '',
     test: 'test/cluster/roster/roster.test.ts',
   },
   {
-    promise: 'A server without a connection to NATS shows nodes as `disconnected` after a beat',
+    promise: 'A server without a connection to NATS shows nodes as `disconnected` after one heartbeat',
     before: 'if (this.#link.isConnected) this.#roster.sweep()\n    else this.#roster.disconnect(this.#ownNodeId)',
     after: 'this.#roster.sweep()',
     test: 'test/attacks/nats-away.test.ts',
   },
   {
-    promise: 'A server that starts again shows at once what it knew half a second before it ended',
+    promise: 'A restarted server immediately shows its state of at most half a second before it ended',
     before: 'for (const { record, publicKey } of nodes) {\n      const order',
     after: 'for (const { record, publicKey } of [...nodes].slice(1)) {\n      const order',
     test: 'test/cluster/roster/roster.test.ts',
@@ -135,13 +135,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/trust/authorizer.test.ts',
   },
   {
-    promise: 'A token with a limited number of uses pays one for each call, forwarded or not',
+    promise: 'A token with limited uses spends one use for each call, forwarded or not',
     before: 'const isShared = grants.isUseLimited !== true',
     after: 'const isShared = true',
     test: 'test/cluster/trust/asking-authorizer.test.ts',
   },
   {
-    promise: 'A token that is bound to addresses works where a server has seen the address itself',
+    promise: 'A token bound to addresses works if a server has seen the address itself',
     before: ".update(`${remote ?? ''} ${token}`, 'utf8')",
     after: ".update(` ${token}`, 'utf8')",
     test: 'test/cluster/trust/asking-authorizer.test.ts',
@@ -156,7 +156,7 @@ export const MUTANTS: readonly Mutant[] = [
 
 export const EXEMPTIONS: readonly Exemption[] = [
   {
-    promise: '*Not covered:* what a server asks of a host, and files and logs that it gets',
+    promise: '*Not covered:* calls from a server to a host, and the files and logs that it fetches',
     reason: 'a limit: says what is not promised',
   },
 ]

@@ -3,20 +3,20 @@ import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: '**Once.** Of any number of callers with one wrapping token one gets the answer',
+    promise: '**Once.** Of any number of callers with one wrapping token, one gets the response',
     before:
       'if (!entry || !isWrapping || entry.usesLeft !== 1 || entry.isLeaving || hasExpired(entry, now())) throw invalid()',
     after: 'if (!entry || !isWrapping || hasExpired(entry, now())) throw invalid()',
     test: 'test/secrets/wrapping/wrapping.test.ts',
   },
   {
-    promise: '`rewrap` spends the first token in the commit that makes the second',
+    promise: '`rewrap` spends the first token in the commit that creates the second',
     before: 'await this.#useUp(entry, parts)',
     after: 'await Storage.commitAll(parts)',
     test: 'test/secrets/wrapping/wrapping.test.ts',
   },
   {
-    promise: 'A token in the form of a JWT is refused when one bit of it was changed',
+    promise: 'A token in the form of a JWT is refused if one bit of it was changed',
     before: 'if (!isSigned) return undefined',
     after: '',
     test: 'test/secrets/wrapping/wrapping.test.ts',
@@ -34,13 +34,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cli/commands/exec/exec.test.ts',
   },
   {
-    promise: '**Kept.** The token is renewed before its end',
+    promise: '**Renewed.** The token is renewed before it expires',
     before: 'await pause(seconds * RENEWED_AFTER * between(EARLIER_MIN, 1) * 1000, signal)',
     after: 'await pause(seconds * 1000, signal)',
     test: 'test/login/session.test.ts',
   },
   {
-    promise: 'until it has succeeded the one before stays',
+    promise: 'until that succeeds, the old login remains',
     before: 'else this.#before = replaced',
     after: 'else void this.#end(replaced)',
     test: 'test/login/session.test.ts',
@@ -58,19 +58,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/login/session.test.ts',
   },
   {
-    promise: '**Hidden.** Role ID, secret ID and token are in no log',
+    promise: '**Secret.** Role ID, secret ID and token are in no log',
     before: "return typeof shown === 'string' ? shown : 'no server answers, the log says why'",
     after: "return typeof shown === 'string' ? shown : messageOf(error)",
     test: 'test/login/session.test.ts',
   },
   {
-    promise: '**One end.** When `exec` ends, also by SIGKILL, its command is ended',
+    promise: '**Processes end together.** When `exec` ends, also by SIGKILL, its command is ended',
     before: 'const watchdog = startWatchdog(pid)\n    this.#pid = pid',
     after: 'const watchdog = { dismiss: () => undefined }\n    this.#pid = pid',
     test: 'test/cli/exec-ends.test.ts',
   },
   {
-    promise: 'when the command ends, what it left in its process group is',
+    promise: 'When the command ends, the remaining processes of its process group are ended',
     before: "sendSignal(-pid, 'SIGKILL')\n    return exitCodeOf(exit)",
     after: 'return exitCodeOf(exit)',
     test: 'test/cli/exec-ends.test.ts',

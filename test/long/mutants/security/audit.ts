@@ -1,27 +1,27 @@
-/** Mutants of "Who has the audit files". */
+/** Mutants of "An attacker with access to the audit files". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'read who asked for which path and when',
+    promise: 'read which caller requested which path and when',
     before: 'shown.includes(name) ? value : shownAs(value)',
     after: `shown.includes(name) || typeof value === 'number' ? value : typeof value === 'object' ? value : shownAs(value)`,
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
-    promise: 'read who asked for which path and when',
+    promise: 'read which caller requested which path and when',
     before: 'if (depth >= DEPTH_MAX) return TOO_DEEP',
     after: 'if (depth >= DEPTH_MAX) return value',
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
-    promise: 'read who asked for which path and when',
+    promise: 'read which caller requested which path and when',
     before: 'name === MFA_HEADER ? withoutCodes(value) : value',
     after: 'value',
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
-    promise: 'read who asked for which path and when',
+    promise: 'read which caller requested which path and when',
     before: `if (fields.length > VALUES_MAX) return { 'hmac-sha256': hashed(key, JSON.stringify(data)) }`,
     after: 'if (fields.length > VALUES_MAX) return { ...data }',
     test: 'test/secrets/audit/audit.test.ts',
@@ -45,25 +45,25 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cli/audit-verify.test.ts',
   },
   {
-    promise: 'cut the end of a file, or write a file again as a whole',
+    promise: 'cut the end of a file, or rewrite a whole file',
     before: '} else if (sequence > have) {',
     after: '} else if (false) {',
     test: 'test/cli/audit-verify.test.ts',
   },
   {
-    promise: 'cut the end of a file, or write a file again as a whole',
+    promise: 'cut the end of a file, or rewrite a whole file',
     before: '} else if (sequence > 0 && !this.#isHeadFound) {',
     after: '} else if (false) {',
     test: 'test/cli/audit-verify.test.ts',
   },
   {
-    promise: 'cut the end of a file, or write a file again as a whole',
+    promise: 'cut the end of a file, or rewrite a whole file',
     before: 'if (!chain.isMac(digest, mac)) return at\n',
     after: '',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: 'cut the end of a file, or write a file again as a whole',
+    promise: 'cut the end of a file, or rewrite a whole file',
     before: 'if (sequence === head.sequence && hash !== head.hash) {',
     after: 'if (false) {',
     test: 'test/cli/audit-verify.test.ts',
@@ -94,13 +94,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: 'remove, rename or replace a file of a server that runs',
+    promise: 'remove, rename or replace a file of a running server',
     before: `return before && isUnlinked(before.fd) ? { kind: 'removed', file: path, head } : undefined`,
     after: 'return undefined',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: 'remove, rename or replace a file of a server that runs',
+    promise: 'remove, rename or replace a file of a running server',
     before: 'return this.#reopen(chain)\n  }\n',
     after: 'return open ? undefined : this.#reopen(chain)\n  }\n',
     test: 'test/secrets/audit-devices.test.ts',
@@ -119,7 +119,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'put an empty file in its place',
-    before: 'if (!stats.isFile()) throw new Fault(`${path} is no regular file`)\n  if (nlink',
+    before: 'if (!stats.isFile()) throw new Fault(`${path} is not a regular file`)\n  if (nlink',
     after: 'if (nlink',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
@@ -142,7 +142,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cli/audit-verify.test.ts',
   },
   {
-    promise: 'remove, rename or replace a file of a server that runs',
+    promise: 'remove, rename or replace a file of a running server',
     before: 'const isSame = open !== undefined && named?.ino === open.ino && named.dev === open.dev\n    if',
     after: 'const isSame = open !== undefined && named !== undefined\n    if',
     test: 'test/secrets/audit/audit-chain.test.ts',

@@ -1,15 +1,15 @@
-/** Mutants of "A server without the core, and who runs NATS". */
+/** Mutants of "A server without the core" and "An operator of NATS, or an eavesdropper on it". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'nor pass for the core where `core_keys` are configured',
+    promise: 'nor impersonate the core where `core_keys` are configured',
     before: '(hasCore && (!coreKeys || coreKeys.includes(key)))',
     after: 'hasCore',
     test: 'test/cluster/trust/server-trust.test.ts',
   },
   {
-    promise: 'nor pass for the core where `core_keys` are configured',
+    promise: 'nor impersonate the core where `core_keys` are configured',
     before: 'if (!this.#isConfigured(key)) {',
     after: 'if (false) {',
     test: 'test/cluster/trust/server-trust.test.ts',
@@ -75,7 +75,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/trust/server-trust.test.ts',
   },
   {
-    promise: 'say, without `server_keys`, who is a server',
+    promise: 'decide, without `server_keys`, which processes are servers',
     before: 'else this.#roster.disconnect(this.#ownNodeId)',
     after: '',
     test: 'test/attacks/nats-away.test.ts',

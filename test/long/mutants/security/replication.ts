@@ -1,4 +1,4 @@
-/** Mutants of "Who is between two clusters, or has a secondary". */
+/** Mutants of "An attacker between two clusters, or on a secondary". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
@@ -194,7 +194,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write into the database of a secondary',
-    before: 'if (!set.fits(head)) throw new EntriesChanged()\n    return set\n  } catch',
+    before: 'if (!set.fits(head)) throw new EntrySetMismatch()\n    return set\n  } catch',
     after: 'return set\n  } catch',
     test: 'test/attacks/rolled-back-secondary.test.ts',
   },
