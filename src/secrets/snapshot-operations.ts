@@ -23,7 +23,7 @@ import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
 import { originOf } from './system/seal/seal-access.ts'
-import { type Admitted, finishUse } from './tokens/token-admission.ts'
+import { type AdmittedCaller, finishUse } from './tokens/token-admission.ts'
 
 export interface SnapshotRestore {
   readonly force: boolean
@@ -33,7 +33,7 @@ export interface SnapshotRestore {
   /** Paths that the snapshot must have. */
   readonly requires?: readonly string[]
   /** Called when the whole snapshot was received, with the function that replaces the entries. */
-  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
+  readonly withLock?: (replace: () => Promise<void>) => Promise<void>
 }
 
 /** The interface of the store, which this module may not import. */
@@ -112,7 +112,7 @@ async function authorize(
 }
 
 interface PermissionCheck {
-  readonly caller: Admitted
+  readonly caller: AdmittedCaller
   readonly call: Call
   readonly operation: 'read' | 'update'
   readonly paths: readonly SnapshotEndpoint['path'][]
@@ -140,7 +140,7 @@ function checkAgain(core: SecretsCore, check: PermissionCheck, verified: readonl
   const { caller } = check
   if (!core.isActive) throw sealed()
   // A token with limited uses is revoked by its last use, so it may be gone already.
-  if (!caller.used && !caller.lasts()) throw denied()
+  if (!caller.use && !caller.isValid()) throw denied()
   refuseOtherMethods(check, verified)
 }
 
@@ -148,7 +148,7 @@ function checkAgain(core: SecretsCore, check: PermissionCheck, verified: readonl
 function requiredMethods({ caller, operation, paths }: PermissionCheck): string[] {
   const methods = new Set<string>()
   for (const path of paths) {
-    const decision = caller.judge({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
+    const decision = caller.decide({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
     const isAllowed = decision.allowed || decision.reason === 'second factor'
     // A restore deletes all entries.
     if (!isAllowed || (operation === 'update' && !decision.sudo)) throw denied()
@@ -157,7 +157,7 @@ function requiredMethods({ caller, operation, paths }: PermissionCheck): string[
   return [...methods]
 }
 
-type AdmissionResult = { readonly caller: Admitted } | { readonly error: unknown }
+type AdmissionResult = { readonly caller: AdmittedCaller } | { readonly error: unknown }
 
 function admit(core: SecretsCore, call: Call): AdmissionResult {
   try {
@@ -277,7 +277,7 @@ function restoreOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<Snapsh
           check()
           return replace()
         }
-        const options = { force, signal: call.signal, inTurn, onReplaced: () => core.suspend() }
+        const options = { force, signal: call.signal, withLock: inTurn, onReplaced: () => core.suspend() }
         try {
           await runAudited(requestAudit, async () => {
             if (!body) throw new Refusal('invalid_request', 'missing snapshot in the request body')
@@ -354,8 +354,8 @@ const restoreNew = handle(
             force: true,
             signal: call.signal,
             requires: KEY_PATHS,
-            inTurn: (replace) =>
-              seal.inTurn(async () => {
+            withLock: (replace) =>
+              seal.withLock(async () => {
                 refuseInitialised()
                 await replace()
                 // Durable before the answer. The audit devices of the snapshot record it when the core is activated.

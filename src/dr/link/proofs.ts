@@ -10,7 +10,7 @@
  * that the verifier chose for this connection, so a proof is good on one connection and for one statement.
  */
 import { timingSafeEqual } from 'node:crypto'
-import type { Position } from '../../storage/store/replica.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
 import type { MembershipKey } from '../state/parts.ts'
 
 /** `sealed`: this cluster is sealed and cannot tell. */
@@ -32,14 +32,14 @@ interface NewPrimary {
 }
 
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
-const wordsOf = ({ checksum, epoch, sequence }: Position): Word[] => [sequence, epoch, base64(checksum)]
+const wordsOf = ({ checksum, epoch, sequence }: CommitPosition): Word[] => [sequence, epoch, base64(checksum)]
 
 /** The statements that members make. Both ends build them from what they know, so nothing that is proven is left out. */
 export const statements = {
   join: ({ id, nonce }: Session, epoch: number): Statement => ['join', id, base64(nonce), epoch],
   follow: ({ id, nonce }: Session, epoch: number): Statement => ['follow', id, base64(nonce), epoch],
   /** The secondary has everything up to this position on its disk. */
-  acknowledgement: ({ id, nonce }: Session, position: Position, isWhole: boolean): Statement => [
+  acknowledgement: ({ id, nonce }: Session, position: CommitPosition, isWhole: boolean): Statement => [
     'acknowledgement',
     id,
     base64(nonce),

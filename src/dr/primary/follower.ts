@@ -9,7 +9,7 @@
  * this history that came with a proof of membership, which a sealed secondary, or a thief of its certificate, cannot make.
  */
 import type { Logger } from '../../platform/log.ts'
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import type { Bandwidth } from '../link/bandwidth.ts'
 import { LinkError } from '../link/link.ts'
 import { type FollowCall, send } from '../link/link-server.ts'
@@ -265,7 +265,7 @@ export class Follower {
   }
 
   async #diverged(why: string): Promise<void> {
-    const position: Position = this.#parts.store.position()
+    const position: CommitPosition = this.#parts.store.position()
     this.#endReason = COMPARING
     this.#parts.logger.info('DR secondary starts a Merkle comparison', { id: this.id, why })
     await send(this.#call, { kind: 'diverged', position, why })

@@ -8,7 +8,7 @@
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { Position } from '../../storage/store/replica.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
 import { notAcknowledged } from '../../storage/sqlite/store-error.ts'
 import { Alarms } from '../state/alarms.ts'
 import { Bandwidth } from '../link/bandwidth.ts'
@@ -292,7 +292,7 @@ export class Primary {
   }
 
   /** What each heartbeat and the answer to a join tell. */
-  #about(position: Position) {
+  #about(position: CommitPosition) {
     const { store, nowMs } = this.#parts
     const { api } = this.#parts.addresses()
     return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }

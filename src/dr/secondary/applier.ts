@@ -2,7 +2,7 @@
  * Rows of the primary's log as they arrive, applied in transactions of as many as have come meanwhile. Bounded: what has come and
  * was not applied; beyond that the stream stands still.
  */
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 
 /** Of a row beside its batch, in memory: a million rows without content are no less than some of content. */
 const ROW_BYTES = 256
@@ -19,7 +19,7 @@ export class Applier {
   readonly #store: ReplicaStore
   readonly #flow: Flow
   readonly #bytesMax: number
-  readonly #onApplied: (position: Position) => Promise<void>
+  readonly #onApplied: (position: CommitPosition) => Promise<void>
   readonly #onFailure: (error: unknown) => void
   #rows: LogRow[] = []
   #bytes = 0
@@ -32,7 +32,7 @@ export class Applier {
     flow: Flow,
     bytesMax: number,
     told: {
-      readonly onApplied: (position: Position) => Promise<void>
+      readonly onApplied: (position: CommitPosition) => Promise<void>
       readonly onFailure: (error: unknown) => void
     },
   ) {

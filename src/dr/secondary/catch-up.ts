@@ -5,7 +5,7 @@
  * The primary goes on meanwhile. The copy begins at a position of its log that it keeps; entries are read later than that, each at a
  * moment of its own; with the rows of the log since then the copy is whole at the highest position of any of these moments.
  */
-import type { CopiedEntry, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { ReplicaEntry, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import { type LinkClient, LinkError, linkErrorOf } from '../link/link.ts'
 import { Parts, PATHS_MAX, type ResponseOf } from '../link/messages.ts'
 
@@ -24,7 +24,7 @@ export interface Progress {
 export interface CatchUpOptions {
   readonly link: LinkClient
   readonly store: ReplicaStore
-  readonly from: Position
+  readonly from: CommitPosition
   readonly clusterId: string
   readonly progress: Progress
   readonly answerMs: number
@@ -37,7 +37,7 @@ export interface CatchUpOptions {
 
 type CopyOptions = Pick<CatchUpOptions, 'link' | 'store' | 'progress' | 'answerMs' | 'signal' | 'onDamaged'> & {
   /** `asOf`: where the primary stood when these were as they are. */
-  readonly write: (puts: readonly CopiedEntry[], deletes: readonly string[], asOf: number) => Promise<void>
+  readonly write: (puts: readonly ReplicaEntry[], deletes: readonly string[], asOf: number) => Promise<void>
 }
 
 /** Brings the store to where the primary was. Resolves with the sequence at which the copy is whole. */
@@ -46,7 +46,7 @@ export async function copyDifference(options: CatchUpOptions): Promise<number> {
   await store.beginCopy(from, clusterId)
   const differing = await differingSubpages(options)
   options.onDifference()
-  const write = (puts: readonly CopiedEntry[], deletes: readonly string[]) => store.copyEntries(puts, deletes)
+  const write = (puts: readonly ReplicaEntry[], deletes: readonly string[]) => store.copyEntries(puts, deletes)
   if (differing.size > 0) await new Copy({ ...options, write }).run(differing)
   options.signal.throwIfAborted()
   // Everything that was compared or read is of a moment before this one.
@@ -156,7 +156,7 @@ export class Copy {
     if (this.#wanted.length === 0) return
     const asked = new Set(this.#wanted)
     this.#wanted = []
-    let entries: CopiedEntry[] = []
+    let entries: ReplicaEntry[] = []
     let [bytes, asOf] = [0, 0]
     const flush = async () => {
       if (entries.length > 0) await write(entries, [], asOf)
@@ -195,7 +195,7 @@ function inBytes(one: string, other: string): number {
 }
 
 export interface ValuesRead {
-  readonly entries: readonly CopiedEntry[]
+  readonly entries: readonly ReplicaEntry[]
   readonly damaged: readonly string[]
   readonly sequence: number
 }

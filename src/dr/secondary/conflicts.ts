@@ -6,12 +6,15 @@ import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { FileReplacement, syncDirectory } from '../../platform/own-file.ts'
 import { decodeBatch } from '../../storage/sqlite/batch.ts'
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 
 const CHUNK = { rows: 256, bytes: 4 << 20 }
 
 /** Where the history of the other began to be another than ours; undefined when it is none that we know of. */
-export function forkOf(own: Pick<Position, 'epoch'>, forks: readonly Position[]): Position | undefined {
+export function forkOf(
+  own: Pick<CommitPosition, 'epoch'>,
+  forks: readonly CommitPosition[],
+): CommitPosition | undefined {
   return forks.find(({ epoch }) => epoch > own.epoch)
 }
 
@@ -22,7 +25,7 @@ export function forkOf(own: Pick<Position, 'epoch'>, forks: readonly Position[])
  */
 export function unsharedSince(
   store: Pick<ReplicaStore, 'position' | 'rowsAfter'>,
-  forks: readonly Position[],
+  forks: readonly CommitPosition[],
   ownSince: number | undefined,
 ): number {
   const own = store.position()

@@ -1,5 +1,5 @@
 /** A secondary's end of one stream `Follow`: rows are applied, each transaction is acknowledged, heartbeats are answered. */
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import { NotChained } from '../../storage/store/replica.ts'
 import { Applier } from './applier.ts'
 import { type Proofs, type Session, statements } from '../link/proofs.ts'
@@ -25,7 +25,7 @@ export interface FollowingParts {
   readonly times: LinkTimings
   readonly nowMs: () => number
   /** Rows were applied: before they are acknowledged. */
-  readonly onApplied: (position: Position) => Promise<void>
+  readonly onApplied: (position: CommitPosition) => Promise<void>
   readonly onBeat: (beat: Beat) => void
 }
 
@@ -131,7 +131,7 @@ export class Following {
     this.#write({ kind: 'echo', beat: beat.beat, atMs: nowMs(), ...this.#proven(store.position()) })
   }
 
-  #acknowledge(position: Position): void {
+  #acknowledge(position: CommitPosition): void {
     this.#write({ kind: 'ack', ...this.#proven(position) })
   }
 
@@ -140,7 +140,7 @@ export class Following {
     return session && proofs.of(statements.follow(session, epoch))
   }
 
-  #proven(position: Position) {
+  #proven(position: CommitPosition) {
     const { proofs, session, store } = this.#parts
     const { isWhole } = store
     const proof = session && proofs.of(statements.acknowledgement(session, position, isWhole))

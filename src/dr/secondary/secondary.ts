@@ -4,7 +4,7 @@
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf, Refusal } from '../../platform/errors.ts'
-import type { Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import { StoreError } from '../../storage/sqlite/store-error.ts'
 import { copyDifference, type Progress } from './catch-up.ts'
 import { unsharedSince, writeConflicts } from './conflicts.ts'
@@ -262,7 +262,7 @@ export class Secondary {
     await this.#finishCopy(store.position())
   }
 
-  async #finishCopy(position: Position): Promise<void> {
+  async #finishCopy(position: CommitPosition): Promise<void> {
     const { store, logger } = this.#parts
     if (store.isWhole || this.#wholeAt === undefined || position.sequence < this.#wholeAt) return
     await store.finishCopy()

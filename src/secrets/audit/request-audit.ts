@@ -4,7 +4,7 @@ import { isObject } from '../../engines/framework/fields.ts'
 import { messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { JsonText } from '../../platform/operation.ts'
-import type { OriginNote } from '../../storage/seal/seal-origin.ts'
+import type { RestoreOriginNote } from '../../storage/seal/restore-origin.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { withoutCodes } from '../mfa/mfa-header.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
@@ -139,7 +139,7 @@ function headersOf(raw: RawInput, audited: AuditedHeaders): AuditedRequest['head
 }
 
 export interface OriginRecord {
-  readonly note: OriginNote
+  readonly note: RestoreOriginNote
   readonly trail: AuditTrail
   readonly anonymous: Caller
   readonly logger: Logger

@@ -7,12 +7,12 @@ import type { Seal } from '../../storage/seal/seal.ts'
 import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** The part of the core that the endpoints of DR replication use. */
 export interface DrCore {
   /** Throws a Refusal (503) while the core is not active. */
-  readonly open: { readonly wrapping: Wrapping }
+  readonly open: { readonly wrapping: ResponseWrapping }
   readonly options: {
     readonly seal: Seal
     readonly logger: Logger

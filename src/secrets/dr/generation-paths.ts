@@ -4,7 +4,7 @@
  * attempt, so that an attempt of key holders cannot be replaced unnoticed, and an error never reveals the nonce. The answers are
  * also flattened into the envelope, where older commands read them.
  */
-import { Generation, type GenerationStatus } from '../../storage/seal/seal-generation.ts'
+import { TokenGeneration, type GenerationStatus } from '../../storage/seal/token-generation.ts'
 import { decodeShare } from '../../storage/seal/shares.ts'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
@@ -29,7 +29,7 @@ export function generationPaths(
       return !standby.isHeld
     },
   }
-  const generation = new Generation(core.options.seal, held, token)
+  const generation = new TokenGeneration(core.options.seal, held, token)
   const starts = new AddressRate(STARTS_MAX, 'attempts to generate an operation token')
   const shares = new AddressRate(SHARES_MAX, 'key shares')
   return [

@@ -1,7 +1,7 @@
 /** The operator endpoints of a DR primary: enable, demote, disable, and issue and revoke secondaries. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, duration, text } from '../../engines/framework/fields.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
 import type { ActivationBundle, DrCore, EventLog, ReplicationMode, ReplicationSide } from './dr-replication.ts'
 
 const TTL_SECONDS_DEFAULT = 1800
@@ -92,7 +92,7 @@ function secondaryIdPaths(core: DrCore, logEvent: EventLog): Path[] {
         const { secondary_public_key: publicKey, ttl } = input
         const id = parseId(input.id)
         if (ttl < 1) throw new Rejection(400, 'ttl: must be at least one second')
-        Wrapping.check(ttl)
+        ResponseWrapping.check(ttl)
         const key = publicKey === '' ? {} : { publicKey }
         const issued = await side.dr.issueSecondary({ id, ttlMs: ttl * 1000, ...key })
         logEvent('DR secondary activation token issued', call, { id })

@@ -3,7 +3,7 @@
  * refused, and operations require an operation token in the body of the request.
  */
 import { type EngineCall, path, type Path, type PathDeclaration, Rejection } from '../../engines/framework/engine.ts'
-import { boolean, type Fields, text, textList } from '../../engines/framework/fields.ts'
+import { boolean, type EngineFields, text, textList } from '../../engines/framework/fields.ts'
 import { isBatch } from '../tokens/token-batch.ts'
 import { resolveBundle } from './activation-token.ts'
 import type { DrCore, DrReplication, EventLog } from './dr-replication.ts'
@@ -31,7 +31,7 @@ export const ON_SECONDARY = {
   unauthenticated: true,
   whileSealed: true,
   onSecondary: true,
-} satisfies Partial<PathDeclaration<Fields>>
+} satisfies Partial<PathDeclaration<EngineFields>>
 
 export const OPERATION_TOKEN = {
   dr_operation_token: text('Operation token of this secondary', { fallback: '' }),

@@ -7,9 +7,9 @@
  * is secret, useless without a code, and valid for one token.
  */
 import { randomUUID } from 'node:crypto'
-import type { Part } from '../../storage/barrier/storage.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import { type MfaRequirement, Rejection } from '../../engines/framework/engine.ts'
-import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/framework/login-order.ts'
+import { type LoginGrant, PENDING_LOGIN_MS } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { Enforcement, Enforcements, LoginFacts } from './enforcement.ts'
 import type { MfaCredentials } from './mfa-header.ts'
@@ -21,7 +21,7 @@ export interface PendingLogin {
   readonly mountUuid: string
   /** Path of the login request. */
   readonly path: string
-  readonly order: Omit<LoginOrder, 'accepted' | 'refusal'>
+  readonly order: Omit<LoginGrant, 'accepted' | 'refusal'>
   readonly entityId: string
 }
 
@@ -34,7 +34,7 @@ const PENDING_PER_ENTITY_MAX = 16
 
 export interface EnforcementOutcome {
   /** Must be committed before the caller is answered. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
   /** Set if the login is refused. */
   readonly refusal: Refusal | undefined
 }

@@ -2,12 +2,12 @@
  * The TOTP secret of an entity for one method, and the verification of codes. These are pure functions; `mfa.ts` stores the results.
  *
  * A secret keeps the parameters that it was generated with, because authenticator applications cannot change them. A time step whose
- * code was accepted is never accepted again (`engines/totp/used-steps.ts`).
+ * code was accepted is never accepted again (`engines/totp/code-check.ts`).
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { isObject } from '../../engines/framework/fields.ts'
 import { type Algorithm, ALGORITHMS, matchCode, newKey } from '../../engines/totp/codes.ts'
-import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/used-steps.ts'
+import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/code-check.ts'
 import { Fault } from '../../platform/errors.ts'
 import { formOf, type TotpMethod } from './mfa-method.ts'
 

@@ -25,9 +25,8 @@
  *
  * The cost of a start and of a verification does not depend on the number of secrets: one entry is read per required method.
  */
-import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
-import { Changes } from '../../engines/framework/changes.ts'
-import { Decoded } from '../../engines/framework/decoded.ts'
+import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
+import { BatchBuilder, CachedCodec } from '../../engines/framework/records.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -82,7 +81,7 @@ export interface CodeVerdicts {
 /** Verdicts whose outcome is committed together with other changes. */
 export interface UncommittedVerdicts extends CodeVerdicts {
   /** Must be committed before the caller is answered. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
 }
 
 /** A new secret, which is shown once. */
@@ -97,7 +96,7 @@ export class Mfa {
   readonly #options: MfaOptions
   readonly #storage: Storage
   readonly #methods: MfaMethods
-  readonly #secrets = new Decoded<MfaSecret>(parseSecret, encodeSecret)
+  readonly #secrets = new CachedCodec<MfaSecret>(parseSecret, encodeSecret)
   /** Methods that are being removed: nothing may be stored for them. */
   readonly #removing = new Set<string>()
   readonly #groupCommit: SecretGroupCommit
@@ -253,9 +252,9 @@ export class Mfa {
    * The parts that remove the secrets of entities, to be committed with the removal. The secrets of an entity that is merged into
    * another become the other's, unless that has a secret for the method.
    */
-  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): Part[] {
+  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): CommitPart[] {
     this.#groupCommit.forgetAll()
-    const changes = new Changes(this.#storage)
+    const changes = new BatchBuilder(this.#storage)
     for (const [entityId, into] of removed) {
       for (const id of this.#methods.ids) {
         const secret = changes.get(pathOf(id, entityId))

@@ -7,7 +7,7 @@ import { type Path, Rejection, type Reply } from '../../engines/framework/engine
 import { Refusal } from '../../platform/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
 import { AuditFault } from '../audit/audit.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { Verb } from './request.ts'
 
 export type RequestAnswer = WholeAnswer | StreamedAnswer
@@ -143,7 +143,7 @@ export function withAccessor(
 }
 
 /** Answers `?help=1` with the declaration of a path, or with those of all paths of a mount. */
-export function helpReply({ mount }: Place, path: Path | undefined): Reply {
+export function helpReply({ mount }: ResolvedPath, path: Path | undefined): Reply {
   return {
     bare: { help: path ? pathHelp(path) : mountHelp(mount.engine.description, mount.paths.paths), see_also: null },
   }

@@ -1,19 +1,19 @@
 /**
  * Admits the caller of a request and checks its policies: before the engine acts, and again before each chunk of a stream.
  */
-import { canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../../engines/framework/path-table.ts'
 import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { denied, type EngineVerb, type Path, Rejection } from '../../engines/framework/engine.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { Decision } from '../policies/acl.ts'
 import type { RequestBody } from './request.ts'
 import type { CallerAdmission, Core, Request } from './request-states.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 const NO_RULE: Decision = { allowed: false, reason: 'no rule', sudo: false, rules: [], mfaMethods: [] }
 
 /** A caller without a token. It has no permissions. */
-export const ANONYMOUS: Admitted = {
+export const ANONYMOUS: AdmittedCaller = {
   caller: {
     accessor: '',
     tokenHash: '',
@@ -24,9 +24,9 @@ export const ANONYMOUS: Admitted = {
     entityId: '',
   },
   leaseOwner: '',
-  judge: () => NO_RULE,
+  decide: () => NO_RULE,
   reaches: () => false,
-  lasts: () => true,
+  isValid: () => true,
 }
 
 /** Authenticates the caller. Throws a Rejection for a caller that is not admitted at all. */
@@ -77,7 +77,7 @@ export function grantOf(request: Request, verb: EngineVerb, body: RequestBody): 
 function checkPolicies(request: Request, operation: EngineVerb, { data }: RequestBody): Grant {
   const { admitted, canonical, head } = request
   const wrapTtlSeconds = head.wrapping?.ttlSeconds
-  const ask = (path: string) => admitted.judge({ ...canonical, path, operation, data, wrapTtlSeconds })
+  const ask = (path: string) => admitted.decide({ ...canonical, path, operation, data, wrapTtlSeconds })
   const decision = restrictByReads(request, operation, data, requireAllowed(ask(head.path)))
   if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // The path without the slash has the same meaning, so a rule that denies either of them applies.
@@ -102,12 +102,12 @@ function restrictByReads(request: Request, verb: EngineVerb, data: RequestBody['
   return reads.reduce((before, { folds, operation, path }) => {
     if (folds) {
       const same = { path: front + path, folds: shapeBelow(folds, depth), fields: match?.path.fields }
-      const decided = requireAllowed(admitted.judge({ ...same, operation, data, wrapTtlSeconds }))
+      const decided = requireAllowed(admitted.decide({ ...same, operation, data, wrapTtlSeconds }))
       return intersectLists({ ...before, sudo: before.sudo && decided.sudo }, decided)
     }
     const canonical = canonicalAt(front + path, { mount: resolved.mount, rest: path })
     const isList = operation === 'list' || operation === 'scan'
-    const other = admitted.judge({ ...canonical, operation, data: isList ? data : {}, wrapTtlSeconds })
+    const other = admitted.decide({ ...canonical, operation, data: isList ? data : {}, wrapTtlSeconds })
     if (REFUSED_WITH.has(other.reason)) throw denied()
     return isList ? intersectLists(before, other) : addMfaMethods(before, other)
   }, decision)

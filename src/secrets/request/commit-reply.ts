@@ -2,39 +2,38 @@
  * Commits a handler's reply and makes the answer. The batch, the issued lease and the wrapping token are one commit: either all
  * of it is durable, or the caller receives an error.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
-import { denied, type EngineCall, type LeaseOrder, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginOrder } from '../../engines/framework/login-order.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
+import { denied, type EngineCall, type LeaseRequest, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { JsonText, type WholeAnswer } from '../../platform/operation.ts'
 import { type AnswerContext, answerOf } from './answer.ts'
 import type { Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
-import type { Login } from '../logins/login.ts'
+import type { AcceptedLogin, PreparedLogin } from '../logins/login.ts'
 import type { MfaCredentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
 import type { CoreRequestHead } from './request.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** The services of the core that a commit needs. */
 export interface CommitServices {
   /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   /** Creates the token of a login, or requires an MFA code. Throws a Rejection if the login is refused. */
-  login(accepted: { mount: Mount; path: string; login: LoginOrder }, credentials: MfaCredentials | undefined): Login
+  login(accepted: AcceptedLogin, credentials: MfaCredentials | undefined): PreparedLogin
   /** Removes aliases of an auth method from their entities. The caller commits `parts`, then calls `landed`. */
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'>
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'>
 }
 
 /** A request whose handler has replied. */
 export interface HandledRequest {
   readonly head: CoreRequestHead
   readonly resolved: { readonly mount: Mount; readonly rest: string }
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** No policies were checked. */
   readonly isOpen: boolean
   readonly call: Pick<EngineCall, 'signal' | 'requestId'>
@@ -72,16 +71,16 @@ export async function commitReply(
 
 interface PreparedCommit {
   /** What is still to be committed. */
-  readonly parts: Part[]
+  readonly parts: CommitPart[]
   readonly issued: ReturnType<typeof prepareLease> | undefined
-  readonly login: Login | undefined
-  readonly released: Pick<Login, 'landed'> | undefined
+  readonly login: PreparedLogin | undefined
+  readonly released: Pick<PreparedLogin, 'landed'> | undefined
 }
 
 function prepareCommit(core: CommitServices, request: HandledRequest, reply: Reply | undefined): PreparedCommit {
   const { head, resolved } = request
   const { mount } = resolved
-  const parts: Part[] = reply?.batch ? [{ storage: mount.storage, batch: reply.batch }] : []
+  const parts: CommitPart[] = reply?.batch ? [{ storage: mount.storage, batch: reply.batch }] : []
   const issued = reply?.lease && prepareLease(core, request, reply.lease)
   if (issued) parts.push(issued.part)
   parts.push(...(reply?.parts ?? []))
@@ -108,7 +107,7 @@ async function commitPrepared(
   const isRestricted = full?.data !== undefined && (grant.keeps !== undefined || grant.limit !== undefined)
   // Restricting a list yields to other requests, so everything that was read before is committed first.
   if (isRestricted && parts.length > 0) await Storage.commitAll(parts.splice(0))
-  const visible = isRestricted ? await inTurns(restrictList(full, grant), request.call) : full
+  const visible = isRestricted ? await runSliced(restrictList(full, grant), request.call) : full
   trace.reply = visible
   const answer =
     wrapAnswer(core, request, visible, parts) ?? answerOf(visible, answerContext(request), warnings(visible))
@@ -122,7 +121,7 @@ function wrapAnswer(
   core: CommitServices,
   request: HandledRequest,
   visible: Reply | undefined,
-  parts: Part[],
+  parts: CommitPart[],
 ): WholeAnswer | undefined {
   const { head, trace, warnings } = request
   if (!head.wrapping || visible?.wrapped) return undefined
@@ -158,7 +157,7 @@ export function unwrappable(): Rejection {
   return new Rejection(400, 'the answer of this endpoint cannot be wrapped')
 }
 
-function prepareLease(core: CommitServices, { admitted, head, resolved }: HandledRequest, order: LeaseOrder) {
+function prepareLease(core: CommitServices, { admitted, head, resolved }: HandledRequest, order: LeaseRequest) {
   const { caller, expiresAtMs, leaseOwner } = admitted
   return core.leases.prepare(resolved.mount, {
     path: head.path,
@@ -172,14 +171,15 @@ function prepareLease(core: CommitServices, { admitted, head, resolved }: Handle
 
 /** Throws a Rejection if the lease cannot outlast the request. */
 async function requireLiveToken(core: CommitServices, { admitted }: HandledRequest, lease: Lease): Promise<void> {
-  const { caller, spent } = admitted
+  const { caller, use } = admitted
+  const isLastUse = use?.revokeSpent !== undefined
   // The token was revoked meanwhile, perhaps by a revocation that has listed the token's leases already.
-  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
+  if (caller.tokenHash !== '' && !admitted.isValid() && !isLastUse) {
     await core.leases.revoke(lease.id)
     throw denied()
   }
   // The lease is revoked with the token when this request ends.
-  if (spent) throw new Rejection(400, LAST_USE)
+  if (isLastUse) throw new Rejection(400, LAST_USE)
 }
 
 function leaseSummary({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['leased']> {
@@ -187,7 +187,7 @@ function leaseSummary({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['
 }
 
 /** Restricts a list to the names that the caller may see, also for engines that do not apply the limits of policies. */
-export function* restrictList(reply: Reply, { keeps, limit = 0 }: HandledRequest['grant']): Steps<Reply> {
+export function* restrictList(reply: Reply, { keeps, limit = 0 }: HandledRequest['grant']): SlicedWork<Reply> {
   const kept = keeps ? yield* filterKeys(reply, keeps) : reply
   if (limit <= 0 || kept.data instanceof JsonText) return kept
   const keys = kept.data?.['keys']
@@ -196,7 +196,7 @@ export function* restrictList(reply: Reply, { keeps, limit = 0 }: HandledRequest
   return yield* filterKeys(kept, (key) => first.has(key))
 }
 
-function* filterKeys({ data, warnings }: Reply, keeps: (key: string) => boolean): Steps<Reply> {
+function* filterKeys({ data, warnings }: Reply, keeps: (key: string) => boolean): SlicedWork<Reply> {
   if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
   return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }

@@ -3,7 +3,7 @@
  * again before each chunk, because they may have been revoked. After the first chunk the status can no longer change, so the last
  * line has the reason if the server ends the stream.
  */
-import { Rejection, type Told } from '../../engines/framework/engine.ts'
+import { Rejection, type StreamEvent } from '../../engines/framework/engine.ts'
 import { StreamedAnswer, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { HEADERS, rejectionAnswer } from './answer.ts'
@@ -15,7 +15,7 @@ const RETRY_MS = 1000
 interface StreamFormat {
   readonly headers: Readonly<Record<string, string>>
   readonly first: string
-  event(event: Told): string
+  event(event: StreamEvent): string
   last(answer: WholeAnswer): string
 }
 
@@ -53,7 +53,7 @@ export function eventStreamOf({ headers }: RawInput): { readonly lastCursor: str
 
 /** `check` throws a Rejection when the caller has lost its permission. Throws a Rejection if the answer cannot be a stream. */
 export function streamedAnswer(
-  stream: AsyncIterable<readonly Told[]>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   { check, hops, raw }: { readonly check: () => void; readonly hops: number; readonly raw: RawInput },
 ): StreamedAnswer {
   if (hops > 0) {
@@ -65,7 +65,7 @@ export function streamedAnswer(
 }
 
 async function* chunksOf(
-  stream: AsyncIterable<readonly Told[]>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   format: StreamFormat,
   check: () => void,
 ): AsyncGenerator<Uint8Array> {

@@ -23,10 +23,17 @@
  * - The disk is full: writes fail, reads continue.
  * - An internal fault: 500 with the request ID. The log has the error.
  */
-import type { EngineCall, EngineVerb, Path, Reply } from '../../engines/framework/engine.ts'
-import { denied, oneError, Rejection } from '../../engines/framework/engine.ts'
+import {
+  denied,
+  type EngineCall,
+  type EngineVerb,
+  oneError,
+  type Path,
+  Rejection,
+  type Reply,
+} from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
 import { type AnyOperation, type Call, handle } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -37,7 +44,7 @@ import { BodyReader } from './body-reader.ts'
 import { admitCaller, type Grant, grantOf, needsSudo } from './authorization.ts'
 import { AGENT_LOGIN, CORE_VERBS, isAgentPath } from './core-endpoints.ts'
 import { stepUp } from '../mfa/step-up.ts'
-import { canonicalOf } from '../../engines/framework/canonical-path.ts'
+import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
 import { fencedPrimary } from '../dr/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
@@ -45,8 +52,8 @@ import type { CallerAdmission, Core, Request, RequestTarget, RequestTrace } from
 import { type RequestBody, type CoreRequestHead, requestHead, type Verb } from './request.ts'
 import { commitReply, needsFullCommit, restrictList, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
-import { type Admitted, finishUse } from '../tokens/token-admission.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
+import { type AdmittedCaller, finishUse } from '../tokens/token-admission.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** The operations of the core for `verbs`. */
 export function secretsOperations(core: Core, verbs = CORE_VERBS): AnyOperation[] {
@@ -202,7 +209,7 @@ function auditOf(
   core: Core,
   target: RequestTarget,
   audit: NonNullable<Core['audit']>,
-  { caller }: Admitted,
+  { caller }: AdmittedCaller,
   body: BodyReader,
 ): RequestAudit {
   const { call, head, resolved, raw } = target
@@ -229,12 +236,12 @@ function serveAdmitted(core: Core, request: Request): Promise<RequestAnswer> {
   if (refusal) throw refusal
   trace.accessor = admitted.caller.accessor
   const answer = executeInFlight(core, request)
-  return admitted.used ? finishTokenUse(admitted, answer) : answer
+  return admitted.use ? finishTokenUse(admitted, answer) : answer
 }
 
 /** A refused request also consumes a use of the token. The use is durable before the caller receives the answer. */
-async function finishTokenUse(admitted: Admitted, answer: Promise<RequestAnswer>): Promise<RequestAnswer> {
-  const [outcome] = await Promise.allSettled([answer, admitted.used])
+async function finishTokenUse(admitted: AdmittedCaller, answer: Promise<RequestAnswer>): Promise<RequestAnswer> {
+  const [outcome] = await Promise.allSettled([answer, admitted.use?.written])
   await finishUse(admitted)
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
@@ -247,7 +254,7 @@ function bodyReaderOf(
 ): BodyReader {
   const isChecked = !isOpen && !match?.path.withoutToken?.isAllowed()
   const judge = (operation: EngineVerb) =>
-    admitted.judge({ ...canonical, operation, data: {}, wrapTtlSeconds: undefined })
+    admitted.decide({ ...canonical, operation, data: {}, wrapTtlSeconds: undefined })
   return new BodyReader(head.verb, raw, {
     allowsDeleteBody: match?.path.bodyOfDelete,
     charactersMax: match?.path.bodyCharactersMax,
@@ -259,7 +266,7 @@ function bodyReaderOf(
 /** Executes a request and keeps it in the lists of requests in flight meanwhile. */
 async function executeInFlight(core: Core, request: Request): Promise<RequestAnswer> {
   const { call, head, resolved } = request
-  const [leaveMount, leave] = [resolved?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
+  const [leaveMount, leave] = [resolved?.mount.activeRequests.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
     return await execute(core, request)
   } finally {
@@ -290,7 +297,7 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
-  if (head.wrapping) Wrapping.check(head.wrapping.ttlSeconds)
+  if (head.wrapping) ResponseWrapping.check(head.wrapping.ttlSeconds)
   engineCall.setGrant(verb, grant)
   const outcome = handler(input, engineCall)
   // No `await` for a synchronous handler: no other request may run between its reads and its commit.
@@ -306,7 +313,7 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   }
   if (reply?.batch) await resolved.mount.storage.commit(reply.batch)
   const isRestricted = grant.keeps !== undefined || grant.limit !== undefined
-  const visible = reply && isRestricted ? await inTurns(restrictList(reply, grant), engineCall) : reply
+  const visible = reply && isRestricted ? await runSliced(restrictList(reply, grant), engineCall) : reply
   request.trace.reply = visible
   const { requestId } = request.call
   return answerOf(visible, { verb: head.verb, requestId }, warningsOf(match, body, visible))
@@ -335,7 +342,7 @@ async function verifySecondFactor(
 function authorizeAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
   if (!core.isActive) throw sealed()
   requireUnfenced(core, request.match?.path)
-  if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
+  if (!request.admitted.isValid()) throw new Rejection(403, 'permission denied')
   grantOf(request, verb, body)
 }
 

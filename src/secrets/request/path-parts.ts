@@ -3,7 +3,7 @@
  * which shows the former and hides the latter.
  */
 import type { Path } from '../../engines/framework/engine.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { PathPart } from '../../platform/operation.ts'
 import type { Core } from './request-states.ts'
 
@@ -48,7 +48,7 @@ function nameIn({ params, path }: { params: Readonly<Record<string, string>>; pa
  * The index in a canonical path behind its mount and the longest prefix of declared words. The rest may be a token, because
  * clients of old versions of Vault put tokens into paths. Undefined for a path that an endpoint declares.
  */
-export function undeclaredFrom(resolved: Place | undefined, path: string): number | undefined {
+export function undeclaredFrom(resolved: ResolvedPath | undefined, path: string): number | undefined {
   if (!resolved) return path === '' ? undefined : 0
   const { mount, rest } = resolved
   if (rest === '' || mount.paths.find(rest)) return undefined

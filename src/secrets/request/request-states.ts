@@ -1,21 +1,20 @@
 /** The states of a request in `handle.ts`, and the interface of the core that `handle.ts` uses. */
 import type { Reply } from '../../engines/framework/engine.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
-import type { PathMatch } from '../../engines/framework/path-table.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
+import type { CanonicalPath, PathMatch } from '../../engines/framework/path-table.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import type { BodyReader } from './body-reader.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Mfa } from '../mfa/mfa.ts'
-import type { CanonicalPath } from '../../engines/framework/canonical-path.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { Quotas } from '../quotas/quotas.ts'
 import type { DrFence } from '../dr/dr-replication.ts'
 import type { RequestCounts } from './request-counts.ts'
 import type { CoreRequestHead, Verb } from './request.ts'
 import type { CommitServices } from './commit-reply.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 export interface Core extends CommitServices {
   readonly isActive: boolean
@@ -33,15 +32,15 @@ export interface Core extends CommitServices {
   readonly audit: AuditTrail | undefined
   /** Absent if there is no quota, or the core is not active. */
   readonly quotas: Quotas | undefined
-  find(path: string): Place | undefined
+  find(path: string): ResolvedPath | undefined
   /** Whether `admit` would accept a token; consumes no use of it. False while the core is not active. */
   knows(token: string | undefined, remote: string | undefined): boolean
   /** Throws a Rejection (403) for an invalid token. */
-  admit(token: string | undefined, remote: string | undefined): Admitted
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller
   /** The admission of a caller without a token. */
-  readonly anonymous: Admitted
+  readonly anonymous: AdmittedCaller
   /** The failed logins of a mount. */
-  failuresOf(mount: Place['mount']): LoginFailures
+  failuresOf(mount: ResolvedPath['mount']): LoginFailures
   now(): number
   wallMs(): number
 }
@@ -69,14 +68,14 @@ export interface RequestTarget {
   readonly givenRest: string
   readonly raw: RawInput
   readonly call: Call
-  readonly resolved: Place | undefined
+  readonly resolved: ResolvedPath | undefined
   readonly match: PathMatch | undefined
   readonly trace: RequestTrace
 }
 
 /** A caller that was admitted. */
 export interface CallerAdmission {
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** The path is open: no policies are checked. */
   readonly isOpen: boolean
 }

@@ -2,7 +2,7 @@
 import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
 import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
 import { aliasField, commaList, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
 import type { PolicyEvaluator, OpenStores } from './core-parts.ts'
@@ -74,7 +74,7 @@ function pathsOf({
   return all
 }
 
-/** The cost of a decision in units of `engines/framework/time-slices.ts` */
+/** The cost of a decision in units of `platform/sliced-work.ts` */
 const DECISION_COST = 4
 
 async function capabilitiesReply(
@@ -83,7 +83,7 @@ async function capabilitiesReply(
   paths: readonly string[],
   call: EngineCall,
 ): Promise<Reply> {
-  const capabilities = await inTurns(decisions(core, acl, paths), call)
+  const capabilities = await runSliced(decisions(core, acl, paths), call)
   const [only] = capabilities
   const single = capabilities.length === 1 && only ? [['capabilities', only[1]] as const] : []
   return { data: Object.fromEntries([...single, ...capabilities]), flattened: true }
@@ -94,7 +94,7 @@ function* decisions(
   core: PolicyEvaluator,
   acl: Acl,
   paths: readonly string[],
-): Steps<(readonly [string, readonly string[]])[]> {
+): SlicedWork<(readonly [string, readonly string[]])[]> {
   const results: (readonly [string, readonly string[]])[] = []
   for (const given of paths) {
     const { folds, path: canonical } = core.canonical(given.replace(/^\/+/, ''))

@@ -1,17 +1,17 @@
 /** `sys/mounts`, `sys/auth` and `sys/remount`: enables, disables, tunes and moves engines and auth methods. */
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { inPath, type InputOf, text } from '../../engines/framework/fields.ts'
+import { inPath, type EngineInput, text } from '../../engines/framework/fields.ts'
 import type { MountChanges } from '../mounts/mount-changes.ts'
 import type { WithOptions, OpenStores } from './core-parts.ts'
 import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import {
   ENABLE_FIELDS,
-  enabledRecord,
+  newEnabledRecord,
   isReserved,
   mountPath,
   TUNE_FIELDS,
-  tunedRecord,
+  applyTuning,
 } from '../mounts/mount-settings.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 
@@ -146,11 +146,11 @@ function tuning(core: MountParts, mountedAt: string): Reply {
 async function tune(
   core: MountParts,
   mountedAt: string,
-  input: InputOf<typeof TUNE_FIELDS>,
+  input: EngineInput<typeof TUNE_FIELDS>,
 ): Promise<Reply | undefined> {
   const warnings: string[] = []
   await core.open.mountChanges.tune(mountedAt, (record, mount: Mount) => {
-    return tunedRecord(record, mount, input, (warning) => warnings.push(warning))
+    return applyTuning(record, mount, input, (warning) => warnings.push(warning))
   })
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }
@@ -158,10 +158,10 @@ async function tune(
 async function enable(
   core: MountParts,
   mountedAt: string,
-  input: InputOf<typeof ENABLE_FIELDS>,
+  input: EngineInput<typeof ENABLE_FIELDS>,
 ): Promise<Reply | undefined> {
   const { mountChanges, mounts } = core.open
-  const { record, warnings } = enabledRecord(mountedAt, input, mounts)
+  const { record, warnings } = newEnabledRecord(mountedAt, input, mounts)
   await mountChanges.enable(record)
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }

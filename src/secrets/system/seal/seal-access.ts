@@ -5,7 +5,7 @@
  */
 import { type EngineCall, Rejection } from '../../../engines/framework/engine.ts'
 import type { PathDeclaration } from '../../../engines/framework/engine.ts'
-import type { Fields } from '../../../engines/framework/fields.ts'
+import type { EngineFields } from '../../../engines/framework/fields.ts'
 import { AddressRate } from '../../quotas/address-rate.ts'
 import type { EventLog, PgpKeyLimiter } from '../../dr/dr-replication.ts'
 import type { WithOptions } from '../core-parts.ts'
@@ -17,7 +17,7 @@ type UnauthedSetting = 'disable_unauthed_rekey_endpoints' | 'disable_unauthed_ge
 export function withoutTokenWhile(
   isAllowed: () => boolean,
   setting: UnauthedSetting,
-): Pick<PathDeclaration<Fields>, 'withoutToken'> {
+): Pick<PathDeclaration<EngineFields>, 'withoutToken'> {
   const hint = `this requires a token with sudo: to use key shares without a token, set server { ${setting} = false } in the server's configuration and reload it`
   return { withoutToken: { isAllowed, refusal: ['unsupported operation', hint] } }
 }

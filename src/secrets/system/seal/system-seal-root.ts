@@ -4,7 +4,7 @@
  * callers without a token if the configuration allows it.
  */
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import { decodeToken, Generation, type GenerationStatus } from '../../../storage/seal/seal-generation.ts'
+import { decodeToken, TokenGeneration, type GenerationStatus } from '../../../storage/seal/token-generation.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path } from '../../../engines/framework/engine.ts'
 import { text } from '../../../engines/framework/fields.ts'
@@ -31,9 +31,9 @@ export interface RootParts
 }
 
 export function generateRootPaths(core: RootParts, pgpRate: PgpRateLimit): Path[] {
-  const generation = new Generation(core.options.seal, core.barrier, {
+  const generation = new TokenGeneration(core.options.seal, core.barrier, {
     tokenLength: ROOT_TOKEN_LENGTH,
-    make() {
+    create() {
       const { token, puts } = core.open.tokens.newRoot(core.now())
       return { token, commit: () => core.barrier.commit({ puts, deletes: [] }) }
     },
@@ -50,7 +50,7 @@ interface RootAttempts {
   end(given: { nonce: string }, call: EngineCall): undefined
 }
 
-function loggedAttempts(generation: Generation, logEvent: EventLog, pgpRate: PgpRateLimit): RootAttempts {
+function loggedAttempts(generation: TokenGeneration, logEvent: EventLog, pgpRate: PgpRateLimit): RootAttempts {
   return {
     async start({ otp, pgp_key: pgpKey }, call) {
       if (otp === '') pgpRate.check([pgpKey], call)
@@ -72,7 +72,7 @@ function loggedAttempts(generation: Generation, logEvent: EventLog, pgpRate: Pgp
   }
 }
 
-function bareFamily(generation: Generation, attempts: RootAttempts, isAllowed: () => boolean): Path[] {
+function bareFamily(generation: TokenGeneration, attempts: RootAttempts, isAllowed: () => boolean): Path[] {
   const access = withoutTokenWhile(isAllowed, 'disable_unauthed_generate_root_endpoints')
   return [
     path({
@@ -114,7 +114,7 @@ function bare(status: GenerationStatus): Record<string, unknown> {
   }
 }
 
-function envelopedFamily(generation: Generation, attempts: RootAttempts): Path[] {
+function envelopedFamily(generation: TokenGeneration, attempts: RootAttempts): Path[] {
   return [
     path({
       pattern: 'generate-root-token/attempt',

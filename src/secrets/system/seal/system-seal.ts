@@ -1,11 +1,11 @@
 /** `sys/init`, `sys/unseal`, `sys/seal` and `sys/seal-status`. Most are served before tokens exist or can be read. */
 import type { Put } from '../../../storage/barrier/storage.ts'
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import type { InitialSplit } from '../../../storage/seal/seal-init.ts'
-import { StaticKeyFault } from '../../../storage/seal/seal-static.ts'
+import type { InitialSplit } from '../../../storage/seal/initial-shares.ts'
+import { StaticKeyFault } from '../../../storage/seal/static-key.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
-import { boolean, type Field, integer, text, textList } from '../../../engines/framework/fields.ts'
+import { boolean, type EngineField, integer, text, textList } from '../../../engines/framework/fields.ts'
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
 import { versionFacts } from '../version-history.ts'
 import type { CoreState, WithOptions } from '../core-parts.ts'
@@ -148,7 +148,7 @@ function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
 /** After an initialisation. Never rejects, because the answer with the keys must be sent. */
 async function unsealUnattended(core: SealParts): Promise<void> {
   try {
-    if (await core.options.seal.openUnattended()) await core.activateOrSeal()
+    if (await core.options.seal.autoUnseal()) await core.activateOrSeal()
   } catch (error) {
     core.options.logger.error('auto-unseal after initialisation failed', { error: messageOf(error) })
   }
@@ -165,7 +165,7 @@ async function withStaticKey<T>(core: SealParts, change: () => Promise<T>): Prom
   }
 }
 
-function number(description: string): Field<number> {
+function number(description: string): EngineField<number> {
   return integer(description, { fallback: 0 })
 }
 
