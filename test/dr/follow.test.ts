@@ -100,7 +100,7 @@ test('a secondary does not follow a primary of an older epoch, and keeps what it
   cpSync(before, primary.directory, { recursive: true })
   await primary.restart({ port })
   await primary.put('of/epoch/0')
-  const reason = 'the primary is in epoch 0, this cluster has seen 1'
+  const reason = 'the primary is in epoch 0, this cluster has seen epoch 1'
   await eventually(async () => String(await secondary.field('trouble')).includes(reason), 'it says why')
   assert.deepEqual([secondary.text('of/epoch/1'), secondary.text('of/epoch/0')], ['of/epoch/1', undefined])
   assert.equal(primary.store.role, 'own', 'an epoch that was not proven fences no primary')

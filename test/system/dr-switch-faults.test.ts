@@ -33,7 +33,7 @@ test('a change of roles with servers that are stopped or killed', { timeout: 280
     await write(a, 'unseen')
     const refused = await a.ask('POST', `${DR}/primary/demote`, { secondary_id: 'b' }, keys.token)
     assert.equal(refused.status, 503, refused.text)
-    assert.match(refused.errors.join(), /the secondary "b" lacks \d+ commits .*: this cluster is the primary still/)
+    assert.match(refused.errors.join(), /the secondary "b" lacks \d+ commits .*: this cluster is still the primary/)
     assert.equal(await a.health(), HEALTHY)
     await write(a, 'goes-on')
     b.process.child.kill('SIGCONT')

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { type CuttingProxy, cuttingProxy } from '../../helpers/cutting-proxy.ts'
 import { freePort } from '../../helpers/document.ts'
-import { Applier } from '../../../src/dr/secondary/applier.ts'
+import { RowApplier } from '../../../src/dr/secondary/row-applier.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { Random } from '../../helpers/frames.ts'
@@ -60,8 +60,8 @@ test('a secondary that was away for longer than the log reaches copies what diff
   await secondary.restart()
   await untilSame(primary, secondary)
   assert.equal(secondary.text('kept/3'), 'changed')
-  assert.ok(secondary.said(/the log of the primary does not go on here, trees are compared/))
-  const copied = secondary.said(/what differed/)
+  assert.ok(secondary.said(/log gap, starting Merkle comparison/))
+  const copied = secondary.said(/Merkle sync complete/)
   assert.equal(copied?.fields['entries'], 62, '60 new, one changed, one removed')
 })
 
@@ -78,7 +78,7 @@ test('a copy that was cut goes on with what it has', async (t) => {
   secondary.lines.length = 0
   await secondary.restart()
   await untilSame(primary, secondary)
-  const copied = Number(secondary.said(/what differed/)?.fields['entries'])
+  const copied = Number(secondary.said(/Merkle sync complete/)?.fields['entries'])
   assert.ok(copied <= 3000 - begun, `${copied} were copied after ${begun} were there`)
 })
 
@@ -102,19 +102,19 @@ test('what arrives faster than it is applied stops the stream, and lets it go on
   const { promise: applied, resolve } = Promise.withResolvers<number>()
   const flow = { pause: () => told.push('pause'), resume: () => told.push('resume') }
   const rows = primary.store.rowsAfter(0, { rows: 40, bytes: 1 << 20 })
-  const applier = new Applier(store, flow, 20_000, {
+  const applier = new RowApplier(store, flow, 20_000, {
     onApplied: async ({ sequence }) => {
       if (sequence === rows.length) resolve(sequence)
     },
     onFailure: (error) => assert.fail(String(error)),
   })
-  for (const row of rows) applier.take([row])
+  for (const row of rows) applier.enqueue([row])
   assert.equal(applier.waiting > 0 && told.at(-1), 'pause')
   await applied
   await applier.drain()
   assert.equal(told.at(-1), 'resume')
   assert.equal(store.position().sequence, rows.length)
-  applier.take(rows)
+  applier.enqueue(rows)
   assert.equal(applier.waiting, 0, 'nothing is taken behind a drain')
 })
 
@@ -134,7 +134,7 @@ test('a slow secondary costs the primary a window and no more', async (t) => {
   let most = 0
   for (let round = 0; round < 20; round++) {
     await primary.putMany(`round/${round}`, 50, 10_000)
-    most = Math.max(most, primary.replication.figures.primary?.secondaries[0]?.flyingBytes ?? 0)
+    most = Math.max(most, primary.replication.metrics.primary?.secondaries[0]?.inFlightBytes ?? 0)
   }
   assert.ok(most <= 3 << 20, `${most} bytes were on their way`)
   assert.ok(Number(await primary.field('lag_entries')) > 900)
@@ -181,7 +181,7 @@ test('heartbeats measure the other clock, and both sides tell it', async (t) => 
     const [first] = (await secondary.field('primaries')) as { clock_skew_ms: string }[]
     return near(first?.clock_skew_ms, -90_000)
   }, 'the secondary tells it')
-  assert.equal(primary.said(/^clock of the DR secondary or of this primary is wrong/)?.level, 'warn')
+  assert.equal(primary.said(/^clocks of the DR secondary and of this primary differ$/)?.level, 'warn')
 })
 
 /** A busy machine answers a heartbeat late. */

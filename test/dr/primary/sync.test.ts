@@ -28,7 +28,7 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
     await secondary.close()
     let isAnswered = false
     const waiting = primary.put('waits').then(() => (isAnswered = true))
-    await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+    await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
     assert.equal(isAnswered, false)
     assert.equal(primary.text('waits'), 'waits', 'it is durable here')
     await secondary.restart()
@@ -44,7 +44,7 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
     await secondary.close()
     await primary.put('without')
     assert.equal(await primary.field('sync'), 'degraded')
-    assert.ok(primary.said(/do not wait for secondaries/))
+    assert.ok(primary.said(/synchronous replication degraded/))
     await primary.put('at/once')
     await secondary.restart()
     await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
@@ -113,7 +113,7 @@ test('fence_after: a primary that hears from no secondary takes no writes until 
   assert.equal(primary.store.role, 'own', 'heartbeats are answered')
   await secondary.close()
   await eventually(() => primary.store.role === 'fenced', 'it stops')
-  await eventually(() => primary.said(/no secondary was heard for fence_after/), 'the log says why')
+  await eventually(() => primary.said(/no secondary heard for fence_after/), 'the log says why')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
   assert.equal(primary.text('a'), 'a', 'reads go on')
   assert.deepEqual(primary.transitions, [], 'nobody was promoted')
@@ -137,7 +137,7 @@ test('a primary that was fenced for silence serves after a restart without fence
 
 async function waits(primary: Site, path: string) {
   const refused = assert.rejects(primary.put(path), /before a secondary acknowledged/, path)
-  await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+  await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
   assert.equal(primary.text(path), path, 'it is durable here')
   return { refused }
 }
