@@ -43,7 +43,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core, asked as the HTTP room asks it',
   },
   { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
-  { says: 'web pages of another origin may not change anything here', in: 'attacks/foreign-page.test.ts' },
+  { says: 'web pages of other origins may not make changes', in: 'attacks/foreign-page.test.ts' },
   { says: 'Permission denied', in: 'system/access.test.ts' },
   { says: 'cannot be used', in: 'system/agent-login.test.ts' },
   { says: 'invalid role or secret ID', in: 'system/agent-login.test.ts' },

@@ -118,7 +118,7 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
   }
   use('second')
   setup.configure('verify_https_client = true')
-  await reload('take effect with a restart only')
+  await reload('require a restart')
   assert.ok(!agent.stderr().includes('PRIVATE KEY'))
 })
 

@@ -87,7 +87,7 @@ async function serveAgain({ logger, state, store, transition }: DemotionContext)
     if (!state.now.deposed && store.role === 'replica') await store.setRole('own')
     await transition.toPrimary()
   } catch (error) {
-    logger.error('the demotion was refused, and opening the secrets core failed again: unseal this server', {
+    logger.error('the demotion failed and the secrets core did not open again, unseal this server', {
       error: messageOf(error),
     })
   }

@@ -3,13 +3,13 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { Identity } from '../../src/platform/operation.ts'
-import { Rights } from '../../src/http/rights.ts'
+import { PermissionChecker } from '../../src/http/permission-checker.ts'
 import { identity } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 function world(resolve: (token: string | undefined) => Identity | Promise<Identity>) {
   const asked: string[] = []
-  const rights = new Rights({
+  const rights = new PermissionChecker({
     resolve(token, remote) {
       asked.push(`${token} ${remote}`)
       return resolve(token)
