@@ -17,9 +17,9 @@ import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/auth/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { AgentLogin, type LoginSettings } from '../../src/login/agent-login.ts'
-import type { Role } from '../../src/login/credentials.ts'
+import type { LoginRole } from '../../src/login/credentials.ts'
 import { readLogin } from '../../src/login/login-file.ts'
-import type { Ask } from '../../src/login/session.ts'
+import type { LoginTransport } from '../../src/login/session.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { keepingLogger, type LogLine } from '../helpers/kept-log.ts'
@@ -38,7 +38,7 @@ class Refused extends Error {
 interface Rig {
   readonly world: CoreWorld
   readonly login: AgentLogin
-  readonly role: Role
+  readonly role: LoginRole
   readonly file: string
   readonly asked: string[]
   readonly lines: LogLine[]
@@ -64,7 +64,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
     login: new AgentLogin({
       file: join(directory, 'secrets-login.json'),
       logger: keepingLogger(lines),
-      ask: () => ask,
+      send: () => send,
     }),
     role: { mount: 'auth/approle', roleId: '', secretIdFile: join(directory, 'secret-id') },
     async roleNamed(name, more) {
@@ -77,7 +77,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
     isGood: async (token) =>
       token !== undefined && (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200,
   }
-  const ask: Ask = async ({ body, path }, token) => {
+  const send: LoginTransport = async ({ body, path }, token) => {
     if (rig.away) throw new Error('no server answers')
     asked.push(path)
     const answer = await world.ask('PUT', path, body, { token: token ?? null })
@@ -134,7 +134,7 @@ test('while the server is away the login is not ready, and goes on afterwards', 
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.away = true
   rig.login.set({ role: rig.role })
-  await eventually(() => rig.login.state?.fault === 'not logged in: no server answers, the log says why')
+  await eventually(() => rig.login.state?.fault === 'not logged in: no server answers, see the log')
   rig.away = false
   await loggedIn(rig)
   rig.away = true
@@ -184,7 +184,7 @@ test('what an agent that was killed has left is renewed without a secret ID, for
     const login = new AgentLogin({
       file: rig.file,
       logger: keepingLogger(rig.lines),
-      ask:
+      send:
         () =>
         async ({ body, path }, own) => {
           asked.push(own)
@@ -207,7 +207,7 @@ test('what an agent that was killed has left is renewed without a secret ID, for
   await eventually(() => moved.state?.isKnown, 'it has asked')
   await moved.stop()
   assert.ok(!asked.includes(token), 'another address does not learn the token')
-  assert.match(logsOf(rig), /the login of the run before is for another address/)
+  assert.match(logsOf(rig), /the stored login is for another address/)
   assert.ok(await rig.isGood(token))
   writeFileSync(rig.file, left, { mode: 0o600 })
   const other = await rig.roleNamed('other', {})
@@ -244,7 +244,7 @@ test('a wrapped secret ID is unwrapped once, and one that another has unwrapped 
     /has expired or was used before: if not by this agent, destroy its secret ID/.test(logsOf(rig)),
   )
   write(role.secretIdFile, await wrapped('sys/wrapping/wrap'))
-  await eventually(() => /was not made by auth\/approle\/role\/web\/secret-id/.test(logsOf(rig)))
+  await eventually(() => /was not created by auth\/approle\/role\/web\/secret-id/.test(logsOf(rig)))
   assert.equal(rig.login.state?.fault, 'not logged in: the wrapped secret ID cannot be used')
   write(role.secretIdFile, await wrapped(from))
   await eventually(() => rig.login.state?.fault === undefined, 'a good one')
@@ -281,16 +281,14 @@ test('where the file cannot be written, programs get no token rather than an old
   const login = new AgentLogin({
     file: join(rig.file, 'missing-directory', 'file'),
     logger: keepingLogger(rig.lines),
-    ask:
+    send:
       () =>
       async ({ body, path }, own) =>
         (await rig.world.ask('PUT', path, body, { token: own ?? null })).body,
   })
   t.after(() => login.stop())
   login.set({ role: rig.role })
-  await eventually(
-    () => login.state?.fault === 'logged in, but the token cannot be written to its file, the log says why',
-  )
+  await eventually(() => login.state?.fault === 'logged in, but the token cannot be written to its file, see the log')
   assert.ok((login.state?.failures.file ?? 0) >= 1)
   assert.ok((login.state?.secondsLeft ?? 0) > 0)
 })
@@ -327,7 +325,7 @@ test('a file that is wide, a link or not of an agent is not read', async (t) => 
     writeFileSync(file, text)
     assert.throws(
       () => readLogin(file),
-      (error: Error) => /not as an agent writes it/.test(error.message) && !error.message.includes('planted'),
+      (error: Error) => /not written by an agent/.test(error.message) && !error.message.includes('planted'),
     )
   }
   rmSync(file)
