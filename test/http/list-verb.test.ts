@@ -141,7 +141,7 @@ test('over TLS, whole and cut', async (t) => {
   )
 })
 
-test('a caller that waits for a word before it sends the body gets it', async (t) => {
+test('a client that sends Expect: 100-continue gets it', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   const request = head('LIST', 'a', 'Expect: 100-continue', 'Content-Length: 4', 'Connection: close')
   const heard = await raw({ port }, request, 100, 'LIST')

@@ -75,7 +75,7 @@ test('a framed follow: each frame a text message, heartbeats too, until the call
   )
 })
 
-test('who has said farewell has left, even from a silent stream and without hanging up', async (t) => {
+test('a close frame ends even a silent stream without closing the connection', async (t) => {
   let left = false
   const run: AnyOperation['run'] = async function* (_input, { signal }) {
     yield HEAD

@@ -94,7 +94,7 @@ const loggedIn = (rig: Rig) =>
   eventually(() => rig.login.state?.fault === undefined && readLogin(rig.file)?.token, 'a login')
 const logsOf = ({ lines }: Rig) => JSON.stringify(lines)
 
-test('it logs in, keeps the token in a file of its own, and revokes it at the end', async (t) => {
+test('it logs in, stores the token in a private file, and revokes it at the end', async (t) => {
   const rig = await rigged(t)
   const secretId = await rig.newSecretId()
   write(rig.role.secretIdFile, secretId)
@@ -129,7 +129,7 @@ test('a token is renewed, and a new login follows where it cannot be', async (t)
   assert.ok(await rig.isGood(second))
 })
 
-test('while the server is away the login is not ready, and goes on afterwards', async (t) => {
+test('the login is not ready while the server is away and resumes afterwards', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.away = true
@@ -147,7 +147,7 @@ test('while the server is away the login is not ready, and goes on afterwards', 
   assert.ok((failures?.login ?? 0) >= 2 && (failures?.renewal ?? 0) >= 1, JSON.stringify(failures))
 })
 
-test('a secret ID that is replaced counts at once; one that cannot be used is named with what mends it', async (t) => {
+test('a replaced secret ID is used at once, and an unusable one is reported with the fix', async (t) => {
   const rig = await rigged(t)
   const { secretIdFile } = rig.role
   const told = (pattern: RegExp) => eventually(() => pattern.test(logsOf(rig)), String(pattern))
@@ -173,7 +173,7 @@ test('a secret ID that is replaced counts at once; one that cannot be used is na
   assert.ok(!logsOf(rig).includes(secretId))
 })
 
-test('what an agent that was killed has left is renewed without a secret ID, for the same role only', async (t) => {
+test('the token of a killed agent is renewed without a secret ID, for the same role only', async (t) => {
   const rig = await rigged(t, { secret_id_num_uses: 1 })
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.login.set({ role: rig.role })
@@ -218,7 +218,7 @@ test('what an agent that was killed has left is renewed without a secret ID, for
   assert.equal(await rig.isGood(token), false, 'the token of the other role is revoked')
 })
 
-test('a wrapped secret ID is unwrapped once, and one that another has unwrapped is told', async (t) => {
+test('a wrapped secret ID is unwrapped once, and one that was unwrapped elsewhere is reported', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   const from = 'auth/approle/role/web/secret-id'
   const wrapped = async (path: string) => {
@@ -250,7 +250,7 @@ test('a wrapped secret ID is unwrapped once, and one that another has unwrapped 
   await eventually(() => rig.login.state?.fault === undefined, 'a good one')
 })
 
-test('other settings are taken over by a login; the session before stays until it has succeeded', async (t) => {
+test('changed settings start a new login, and the previous session stays until it has succeeded', async (t) => {
   const rig = await rigged(t)
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.login.set({ role: rig.role })
@@ -312,7 +312,7 @@ test('a file that cannot be replaced is removed with its old token, and written 
   assert.equal(rig.login.state?.fault, undefined)
 })
 
-test('a file that is wide, a link or not of an agent is not read', async (t) => {
+test('a file that others can read, a link, or a malformed file is refused', async (t) => {
   const file = join(temporaryDirectory(t), 'login.json')
   assert.equal(readLogin(file), undefined)
   writeFileSync(file, '{"token":"planted","role":"r"}', { mode: 0o644 })
@@ -330,5 +330,5 @@ test('a file that is wide, a link or not of an agent is not read', async (t) => 
   }
   rmSync(file)
   symlinkSync('/dev/zero', file)
-  assert.throws(() => readLogin(file), /no regular file/)
+  assert.throws(() => readLogin(file), /not a regular file/)
 })

@@ -53,7 +53,7 @@ test('activation', async (t) => {
     await refused(older, /replaced by a newer activation/)
   })
 
-  await t.test('a token in the hands of another ID is refused', async () => {
+  await t.test('a token is refused for another ID', async () => {
     const [one, two] = [await bundleFor(primary, 'one'), await bundleFor(primary, 'two')]
     await refused({ ...one, nonce: two.nonce }, /newer activation was issued for this ID/)
   })
@@ -90,7 +90,7 @@ test('activation', async (t) => {
     nowMs += 400_000
   })
 
-  await t.test('tokens are refused that are no tokens', () => {
+  await t.test('malformed tokens are refused', () => {
     for (const token of ['', 'x', '{}', '{"version":2}', '[]', 'null']) {
       assert.throws(() => parseBundle(token), { status: 400, message: /contains no activation of a secondary/ })
     }
@@ -116,7 +116,7 @@ test('activation', async (t) => {
 
   /** The state of a secondary, with the certificate that it had. */
   let revoked: string | undefined
-  await t.test('revoke cuts a secondary at once and for good', async () => {
+  await t.test('revoke disconnects a secondary at once and permanently', async () => {
     revoked = fresh.text('local/replication/state')
     await primary.replication.revokeSecondary('fresh')
     await primary.put('after/revoke')
@@ -140,7 +140,7 @@ test('activation', async (t) => {
     await untilSame(primary, fresh)
   })
 
-  await t.test('a secondary that has joined connects again after the time of its activation is over', async () => {
+  await t.test('a secondary that has joined reconnects after its activation has expired', async () => {
     nowMs += 2 * TTL_MS
     await fresh.restart()
     await primary.put('after/expiry')
@@ -148,7 +148,7 @@ test('activation', async (t) => {
     nowMs -= 2 * TTL_MS
   })
 
-  await t.test('the certificate that was replaced is refused from then on', async () => {
+  await t.test('a replaced certificate is refused', async () => {
     const { upstream: before } = JSON.parse(String(revoked)) as { upstream: Upstream }
     const link = await LinkClient.connect(before, primary.clusterAddress, 20_000)
     t.after(() => link.close())
@@ -156,7 +156,7 @@ test('activation', async (t) => {
   })
 })
 
-test('a token is sealed to a public key and opened by that alone', async (t) => {
+test('only its key opens a sealed token', async (t) => {
   const [primary, fresh] = [await Site.start(t, 'primary'), await Site.start(t, 'fresh')]
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
   await assert.rejects(() => fresh.replication.openSealedBundle('dr1.AAAA'), {

@@ -18,7 +18,7 @@ import { bundleFor, Site } from '../../helpers/replication-site.ts'
 
 const same = (bytes: Buffer) => bytes
 
-test('a listing is compressed where it was asked for', async (t) => {
+test('a listing is compressed on request', async (t) => {
   const primary = await Site.start(t, 'primary')
   await primary.putMany('logical/1ec42f4d-b043-4ddb-b7c0-4ecf650c4245/versions', 500)
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -58,7 +58,7 @@ test('a listing is compressed where it was asked for', async (t) => {
   await assert.rejects(() => ask('Leaves', packSmall({ subpages: all, after: '' })), /malformed \w+ request/)
 })
 
-test('what is opened is not longer than a message', () => {
+test('a decompressed message is not longer than the limit', () => {
   const bomb = zstdCompressSync(Buffer.alloc(64 << 20))
   assert.ok(bomb.length < 10_000)
   assert.throws(() => unpackSmall(METHODS.Leaves.response, bomb), { code: 'ERR_BUFFER_TOO_LARGE' })

@@ -57,7 +57,7 @@ function ping(one: Client): Promise<unknown> {
   })
 }
 
-test('an epoch is believed that as many promotions explain as there can be, and none beyond', () => {
+test('an epoch beyond the limit of promotions is refused', () => {
   for (const own of [0, 7]) {
     checkEpoch(own + EPOCH_STEP_MAX, own)
     assert.throws(() => checkEpoch(own + EPOCH_STEP_MAX + 1, own), { reason: 'malformed' })
@@ -107,63 +107,57 @@ test('a hostile secondary', async (t) => {
       call.on('end', () => resolve('ended'))
     })
 
-  await t.test('a certificate that has not joined is good for joining alone', async () => {
+  await t.test('a certificate that has not joined allows only joining', async () => {
     assert.match(await ask('Leaves', pack({ subpages: [0], after: '' })), /has not joined yet/)
     assert.match(await values('core/keyring'), /has not joined yet/)
     assert.match(await fence(1), /has not joined yet/)
     assert.equal(primary.store.role, 'own')
   })
 
-  await t.test(
-    'it follows only after it has joined, from where the log is, and acknowledges only what it was sent',
-    async () => {
-      assert.match(await follow(from), /has not joined yet/)
-      const link = await LinkClient.connect(upstreamOf(bundle), bundle.cluster_addr, 20_000)
-      t.after(() => link.close())
-      const about = {
-        protocol: PROTOCOL,
-        version: '1.0.0',
-        nonce: bundle.nonce,
-        isTrial: false,
-        atMs: 0,
-        api: '',
-        cluster: '',
-      }
-      await link.call('Join', { ...about, position, epoch: 0 }, 20_000)
-      const far = { ...position, sequence: Number.MAX_SAFE_INTEGER }
-      assert.equal(await follow({ ...from, position: far }), 'ended', 'it is told to compare trees')
-      const here = { ...from, position: primary.store.position() }
-      assert.match(
-        await follow(here, { kind: 'ack', position: { ...position, sequence: 1e9 }, isWhole: true }),
-        /not sent/,
-      )
-      assert.match(
-        await follow(here, { kind: 'ack', position: { ...position, sequence: 0 }, isWhole: true }),
-        /went backwards/,
-      )
-      assert.match(
-        await follow(here, { kind: 'echo', beat: 99, atMs: 0, position, isWhole: true }),
-        /not sent|unknown heartbeat/,
-      )
-      assert.match(await follow(here, here), /second "from" message/)
-    },
-  )
+  await t.test('it follows only after it has joined and acknowledges only what it was sent', async () => {
+    assert.match(await follow(from), /has not joined yet/)
+    const link = await LinkClient.connect(upstreamOf(bundle), bundle.cluster_addr, 20_000)
+    t.after(() => link.close())
+    const about = {
+      protocol: PROTOCOL,
+      version: '1.0.0',
+      nonce: bundle.nonce,
+      isTrial: false,
+      atMs: 0,
+      api: '',
+      cluster: '',
+    }
+    await link.call('Join', { ...about, position, epoch: 0 }, 20_000)
+    const far = { ...position, sequence: Number.MAX_SAFE_INTEGER }
+    assert.equal(await follow({ ...from, position: far }), 'ended', 'it is told to compare trees')
+    const here = { ...from, position: primary.store.position() }
+    assert.match(
+      await follow(here, { kind: 'ack', position: { ...position, sequence: 1e9 }, isWhole: true }),
+      /not sent/,
+    )
+    assert.match(
+      await follow(here, { kind: 'ack', position: { ...position, sequence: 0 }, isWhole: true }),
+      /went backwards/,
+    )
+    assert.match(
+      await follow(here, { kind: 'echo', beat: 99, atMs: 0, position, isWhole: true }),
+      /not sent|unknown heartbeat/,
+    )
+    assert.match(await follow(here, here), /second "from" message/)
+  })
 
-  await t.test(
-    'it gets no entry of this machine, where the keys of its link are, and no epoch beyond counting',
-    async () => {
-      assert.ok(primary.store.get('local/replication/state'))
-      assert.match(await values('local/replication/state'), /malformed \w+ request|deserializing/)
-      assert.deepEqual(primary.store.entriesAt(['local/replication/state']).entries, [])
-      for (const epoch of [Number.MAX_SAFE_INTEGER, 2 ** 40]) {
-        assert.match(await fence(epoch), /malformed \w+ request|too far above/)
-        assert.match(await follow({ ...from, position: primary.store.position(), epoch }), /far above|deserializing/)
-      }
-      assert.equal(primary.store.role, 'own')
-    },
-  )
+  await t.test('it gets no local entry and cannot set an epoch beyond the limit', async () => {
+    assert.ok(primary.store.get('local/replication/state'))
+    assert.match(await values('local/replication/state'), /malformed \w+ request|deserializing/)
+    assert.deepEqual(primary.store.entriesAt(['local/replication/state']).entries, [])
+    for (const epoch of [Number.MAX_SAFE_INTEGER, 2 ** 40]) {
+      assert.match(await fence(epoch), /malformed \w+ request|too far above/)
+      assert.match(await follow({ ...from, position: primary.store.position(), epoch }), /far above|deserializing/)
+    }
+    assert.equal(primary.store.role, 'own')
+  })
 
-  await t.test('its calls are counted over all its connections, which are few', async (ofCalls) => {
+  await t.test('its calls are limited over all its connections', async (ofCalls) => {
     const clients = Array.from({ length: 12 }, () => rawClient(t, bundle))
     const answers: string[] = []
     // Streams that say nothing are under way until they are given up.
@@ -185,7 +179,7 @@ test('a hostile secondary', async (t) => {
     for (const one of clients) one.close()
   })
 
-  await t.test('a thousand streams are a few, and the other secondary goes on', async () => {
+  await t.test('a thousand streams do not affect the other secondary', async () => {
     const streams = Array.from({ length: 1000 }, () => follow({ ...from, position: primary.store.position() }))
     await primary.put('meanwhile')
     await untilSame(primary, secondary)
@@ -194,7 +188,7 @@ test('a hostile secondary', async (t) => {
     await Promise.all(streams)
   })
 
-  await t.test('connections that say nothing give way', async () => {
+  await t.test('connections without a call are closed first', async () => {
     const { port } = primary.replication.listening ?? { port: 0 }
     const sockets: Socket[] = []
     t.after(() => {
@@ -213,7 +207,7 @@ test('a hostile secondary', async (t) => {
   })
 })
 
-test('of calls that send entries a secondary has fewer', () => {
+test('a secondary has a lower limit for calls that send entries', () => {
   const calls = new CallLimiter()
   for (let at = 0; at < VALUES_MAX; at++) calls.enter('one', 'Values')
   assert.throws(() => calls.enter('one', 'Values'), { reason: 'busy' })
@@ -284,7 +278,7 @@ async function hostilePrimary(t: TestContext, secondary: Site, misbehave: (call:
   return { follows: () => follows }
 }
 
-test('a primary that sends rows which do not fit is not believed, and is not asked without a pause', async (t) => {
+test('rows that do not fit the history are refused and the secondary retries with a pause', async (t) => {
   const secondary = await Site.start(t, 'secondary', { timings: { retryMinMs: 50 } })
   const row = [1, 0, 1, Buffer.alloc(32), Buffer.from([1, 0, 0])]
   const primary = await hostilePrimary(t, secondary, (call) =>
@@ -299,7 +293,7 @@ test('a primary that sends rows which do not fit is not believed, and is not ask
   assert.equal(secondary.replication.mode, 'secondary')
 })
 
-test('a primary that floods is cut, and costs little', async (t) => {
+test('a primary that floods is disconnected and costs little memory', async (t) => {
   const secondary = await Site.start(t, 'secondary')
   const position = { sequence: 0, epoch: 0, checksum: Buffer.alloc(32) }
   const beat = {

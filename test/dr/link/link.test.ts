@@ -46,7 +46,7 @@ async function isCut(proxy: CuttingProxy, before: number, primary: Site): Promis
   return proxy.count > before
 }
 
-test('a secondary that was away for longer than the log reaches copies what differs, and only that', async (t) => {
+test('a secondary that was away for longer than the log reaches copies only what differs', async (t) => {
   const log = { bytesMax: 40_000, ageMaxMs: 3_600_000, behindBytesMax: 40_000 }
   const [primary, secondary] = [await Site.start(t, 'primary', { log }), await Site.start(t, 'secondary')]
   await primary.putMany('kept', 200, 1000)
@@ -65,7 +65,7 @@ test('a secondary that was away for longer than the log reaches copies what diff
   assert.equal(copied?.fields['entries'], 62, '60 new, one changed, one removed')
 })
 
-test('a copy that was cut goes on with what it has', async (t) => {
+test('an interrupted initial sync resumes with the entries that it has', async (t) => {
   const [primary, secondary] = [
     await Site.start(t, 'primary', { settings: { bandwidthBytes: 4_000_000 } }),
     await Site.start(t, 'secondary'),
@@ -82,7 +82,7 @@ test('a copy that was cut goes on with what it has', async (t) => {
   assert.ok(copied <= 3000 - begun, `${copied} were copied after ${begun} were there`)
 })
 
-test('values that are larger than a message come in parts', async (t) => {
+test('values larger than a message are sent in chunks', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('large/copied', Buffer.alloc(5 << 20, 1))
   await activate(primary, secondary)
@@ -92,7 +92,7 @@ test('values that are larger than a message come in parts', async (t) => {
   assert.equal(secondary.store.get('large/shipped')?.value.length, 9_000_001)
 })
 
-test('what arrives faster than it is applied stops the stream, and lets it go on once half of it is applied', async (t) => {
+test('rows that arrive faster than they are applied pause the stream until half of them are applied', async (t) => {
   const primary = await Site.start(t, 'primary')
   await primary.putMany('many', 40, 1000)
   const store = await SqliteStore.open(`${temporaryDirectory(t)}/secrets.db`)
@@ -118,7 +118,7 @@ test('what arrives faster than it is applied stops the stream, and lets it go on
   assert.equal(applier.waiting, 0, 'nothing is taken behind a drain')
 })
 
-test('a slow secondary costs the primary a window and no more', async (t) => {
+test('a slow secondary costs the primary at most one window', async (t) => {
   const settings = { bufferBytes: 1 << 20 }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
@@ -169,7 +169,7 @@ interface Row {
   readonly last_acknowledged_wal: number
 }
 
-test('heartbeats measure the other clock, and both sides tell it', async (t) => {
+test('heartbeats measure the clock skew, and both sides report it', async (t) => {
   const primary = await Site.start(t, 'primary')
   const secondary = await Site.start(t, 'secondary', { now: () => Date.now() + 90_000 })
   await activate(primary, secondary)

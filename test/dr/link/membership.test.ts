@@ -113,7 +113,7 @@ test('the certificate alone fences no primary: a notice or a higher epoch needs 
   assert.deepEqual([await primary.field('fence_reason'), await primary.field('fenced_by')], ['replaced', 'secondary'])
 })
 
-test('sync: what a thief of the certificate acknowledges answers no commit', async (t) => {
+test('sync: an acknowledgement by a thief of the certificate answers no commit', async (t) => {
   const { bundle, primary, row, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 60_000 } })
   await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
   assert.equal((await row())?.authenticated, true)
@@ -179,7 +179,7 @@ test('sync: commits do not wait for a sealed secondary, and do again once it is 
   await eventually(async () => (await primary.field('sync')) === 'on', 'it is unsealed')
 })
 
-test('fence_after: a thief of the certificate does not stand for a secondary that is not heard', async (t) => {
+test('fence_after: messages of a thief of the certificate do not end silence', async (t) => {
   const { bundle, primary, secondary } = await robbed(t, { settings: { fenceAfterMs: 1000 } })
   const isKnown = () => primary.text('local/replication/state')?.includes('"wasWhole":true')
   await eventually(isKnown, 'it has proven that it is whole')
@@ -274,7 +274,7 @@ test('a thief of the certificate neither erases a notice that a sealed primary k
   assert.equal(primary.store.role, 'fenced', 'nothing was served before')
 })
 
-test('a primary that was told of a promotion without a proof waits for the member before it takes a write', async (t) => {
+test('a primary with an unproven claim of a promotion waits for the member before it accepts a write', async (t) => {
   const { bundle, primary, secondary } = await robbed(t)
   const { port } = primary.replication.listening ?? { port: 0 }
   await primary.close()
@@ -292,7 +292,7 @@ test('a primary that was told of a promotion without a proof waits for the membe
   assert.equal(primary.store.role, 'fenced')
 })
 
-test('revoke-secondary ends the fence that the proof of this secondary has made', async (t) => {
+test('revoke-secondary lifts the fence that the proof of this secondary caused', async (t) => {
   const { primary, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 60_000 } })
   const third = await Site.start(t, 'third')
   await attach(primary, third)
@@ -318,7 +318,7 @@ test('revoke-secondary ends the fence that the proof of this secondary has made'
   assert.equal(primary.store.role, 'own', 'also after a restart')
 })
 
-test('a primary that was killed while the end of its fence was written takes writes at its next start', async (t) => {
+test('a primary that was killed while its fence was lifted accepts writes after the next start', async (t) => {
   const { primary } = await robbed(t)
   await primary.close()
   const store = await SqliteStore.open(primary.store.path)

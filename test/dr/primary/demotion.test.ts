@@ -5,7 +5,7 @@ import { clusterAddressWarnings } from '../../../src/dr/status.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
 
-test('a demotion in favour of a secondary that lacks commits is refused, and the primary goes on', async (t) => {
+test('a demotion in favour of a secondary that lacks commits is refused and the primary continues', async (t) => {
   const timings = { handoverMs: 50 }
   const [primary, secondary] = [await Site.start(t, 'primary', { timings }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
@@ -32,7 +32,7 @@ test('a demotion in favour of a secondary that lacks commits is refused, and the
   await untilSame(primary, secondary)
 })
 
-test('the secondary in whose favour a primary was demoted has all that was acknowledged', async (t) => {
+test('the secondary of a demotion has every acknowledged commit', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
   const acknowledged: string[] = []
@@ -55,7 +55,7 @@ test('the secondary in whose favour a primary was demoted has all that was ackno
   assert.equal(secondary.replication.mode, 'primary')
 })
 
-test('cluster addresses that a secondary on another host cannot reach', () => {
+test('warns about cluster addresses that a secondary on another host cannot reach', () => {
   for (const address of ['127.0.0.1:4647', 'localhost:4647', '[::1]:4647', 'https://127.1.2.3:1']) {
     assert.match(warnings(address), /is on loopback, .*: set addresses\.cluster \(or bind_addr\)/, address)
   }

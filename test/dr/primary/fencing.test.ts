@@ -114,7 +114,7 @@ test('an acknowledged notice does not lift the fence of a primary that is being 
   assert.equal(store.epoch, 6)
 })
 
-test('a primary that becomes a secondary is not fenced by what was decided before', async (t) => {
+test('a primary that becomes a secondary is not fenced by an earlier decision', async (t) => {
   const { fencing, heard, hold, state, store } = await fencedPrimary(t)
   const { asked, release } = hold()
   heard.silenceMs = 2 * FENCE_AFTER_MS
@@ -131,7 +131,7 @@ test('a primary that becomes a secondary is not fenced by what was decided befor
   assert.equal(store.role, 'replica')
 })
 
-test('what is to be decided while a primary stops is refused, so that those who ask for it ask again', async (t) => {
+test('a decision during the stop of a primary is refused, so that the caller retries', async (t) => {
   const { fencing, hold, state, store } = await fencedPrimary(t)
   const rival = { epoch: 1, addresses: ['heir:1'], api: 'http://heir' }
   const { asked, release } = hold()
@@ -152,7 +152,7 @@ test('what is to be decided while a primary stops is refused, so that those who 
   assert.deepEqual([store.role, store.epoch, state.now.deposed], ['own', 4, undefined])
 })
 
-test('a primary that is being demoted acknowledges no notice: where the demotion fails it goes on', async (t) => {
+test('a primary that is being demoted acknowledges no notice', async (t) => {
   const { fencing, state, store } = await fencedPrimary(t)
   const heir = { epoch: 1, addresses: ['heir:1'], api: 'http://heir' }
   await state.change(() => ({ mode: 'secondary' }))

@@ -7,7 +7,7 @@ import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
 /** Far above what a busy machine holds a heartbeat back. */
 const FENCE_AFTER_MS = 4000
 
-test('sync: a commit is answered when the secondary has it; degraded says when not', async (t) => {
+test('sync: a commit is answered when the secondary has it, or the state is degraded', async (t) => {
   const settings = { sync: true, syncTimeoutMs: 60_000 }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -17,14 +17,14 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
   await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
   await eventually(async () => (await secondary.field('sync')) === 'on', 'the secondary says so too')
 
-  await t.test('an answer means that it is there', async () => {
+  await t.test('an answered commit is on the secondary', async () => {
     for (let at = 0; at < 20; at++) {
       await primary.put(`sync/${at}`)
       assert.equal(secondary.text(`sync/${at}`), `sync/${at}`)
     }
   })
 
-  await t.test('a commit waits while the secondary is away', async () => {
+  await t.test('a commit waits while the secondary is disconnected', async () => {
     await secondary.close()
     let isAnswered = false
     const waiting = primary.put('waits').then(() => (isAnswered = true))
@@ -37,7 +37,7 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
     await untilSame(primary, secondary)
   })
 
-  await t.test('after sync_timeout commits go on without, until it has caught up', async () => {
+  await t.test('after sync_timeout commits do not wait until the secondary has caught up', async () => {
     await primary.restart({ settings: { sync: true, syncTimeoutMs: 100 } })
     await secondary.replication.updatePrimary({ addresses: [address(primary)] })
     await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
@@ -52,7 +52,7 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
   })
 })
 
-test('a commit that still waits when its primary is replaced, stopped or demoted is not answered as done', async (t) => {
+test('a commit that waits when its primary is replaced, stopped or demoted fails', async (t) => {
   const options = { settings: { sync: true, syncTimeoutMs: 60_000 } }
   const [old, heir] = [await Site.start(t, 'old', options), await Site.start(t, 'heir', options)]
   const third = await Site.start(t, 'third')
@@ -102,7 +102,7 @@ test('sync is on again as soon as a secondary has caught up under load, without 
   await untilSame(primary, secondary)
 })
 
-test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
+test('fence_after: a primary without messages from a secondary accepts no writes', async (t) => {
   const settings = { fenceAfterMs: FENCE_AFTER_MS }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })

@@ -14,7 +14,7 @@ test('failover, return of the old primary with a conflict report, and failback',
   await activate(old, heir)
   const setId = await old.field('cluster_id')
 
-  await t.test('without its primary a secondary is promoted, and goes on in a higher epoch', async () => {
+  await t.test('a secondary is promoted without its primary and continues in a higher epoch', async () => {
     await heir.replication.close()
     await old.put('lost/one', 'never shipped')
     await old.put('lost/two', 'never shipped either')
@@ -30,7 +30,7 @@ test('failover, return of the old primary with a conflict report, and failback',
     await assert.rejects(() => heir.replication.promote({ primaryClusterAddr: '', force: false }), { status: 400 })
   })
 
-  await t.test('the old primary is told when it comes back, before it has taken a write', async () => {
+  await t.test('the old primary is fenced when it returns, before it accepts a write', async () => {
     assert.equal(await heir.field('fence_notice'), 'owed')
     // Where it stood before: its cluster port is the same then.
     const { port } = previousPort(heir)
@@ -122,7 +122,7 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
   await eventually(() => heir.store.role === 'fenced', 'the first heir is fenced in turn')
 })
 
-test('two secondaries are promoted at once: the one whose notice comes first is the primary, the other gives way', async (t) => {
+test('two secondaries are promoted at once: the one whose notice comes first is the primary, the other yields', async (t) => {
   const [old, first, second] = [await Site.start(t, 'old'), await Site.start(t, 'first'), await Site.start(t, 'second')]
   await activate(old, first)
   await activate(old, second)
@@ -233,7 +233,7 @@ test('of two heirs the one that was promoted earlier in the common history repor
   )
 })
 
-test('a notice is owed until what its answer asks for is done, and a core that cannot be told keeps no primary from being fenced', async (t) => {
+test('a notice stays pending until its effect is done, and an error of the core does not prevent the fence', async (t) => {
   const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
   await activate(old, heir)
   const { port } = old.replication.listening ?? { port: 0 }
@@ -261,7 +261,7 @@ test('a notice is owed until what its answer asks for is done, and a core that c
   await heir.put('goes/on')
 })
 
-test('a primary that is killed between the two commits of fencing takes no writes after its start', async (t) => {
+test('a primary that is killed between the two commits of fencing is fenced after its start', async (t) => {
   const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
   await activate(old, heir)
   const { port } = old.replication.listening ?? { port: 0 }
@@ -290,7 +290,7 @@ test('a primary that is killed between the two commits of fencing takes no write
   assert.equal(old.store.role, 'fenced')
 })
 
-test('promote is refused without force while the copy is not whole', async (t) => {
+test('promote is refused without force before the initial sync is complete', async (t) => {
   const primary = await Site.start(t, 'primary', { settings: { bandwidthBytes: 2_000_000 } })
   await primary.putMany('many', 1500, 5000)
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -314,7 +314,7 @@ test('promote is refused without force while the copy is not whole', async (t) =
   assert.ok(heir.said(/promotion forced/))
 })
 
-test('a promotion that is refused for its entries leaves a secondary that follows, also with force', async (t) => {
+test('a promotion that is refused for its entries leaves a connected secondary, also with force', async (t) => {
   const [primary, heir] = [await Site.start(t, 'primary'), await Site.start(t, 'heir')]
   await activate(primary, heir)
   heir.refusal = new Error('not what the primary wrote')
@@ -331,7 +331,7 @@ test('a promotion that is refused for its entries leaves a secondary that follow
   assert.equal(heir.replication.mode, 'primary')
 })
 
-test('disable: a secondary keeps its data and takes writes; a primary lets nobody in any more', async (t) => {
+test('disable: a secondary keeps its data and accepts writes; a primary accepts no secondaries', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('a')
   await activate(primary, secondary)
@@ -349,7 +349,7 @@ test('disable: a secondary keeps its data and takes writes; a primary lets nobod
   assert.notEqual(await primary.field('cluster_id'), set)
 })
 
-test('update_primary_addrs: addresses are pinged one at a time, the first that answers is taken', async (t) => {
+test('update_primary_addrs: the first address that answers is used', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
   const good = address(primary)
