@@ -9,6 +9,8 @@ import { resolve } from 'node:path'
 
 interface LongRun {
   readonly files: readonly string[]
+  /** Runs in place of test files. */
+  readonly script?: string
   readonly env: Readonly<Record<string, string>>
   readonly proves: string
 }
@@ -44,8 +46,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   'kv-watchers': {
     files: ['test/engines/kv/watch-stream.test.ts'],
     env: { OUTPOST_WATCH_WRITES: '1000', OUTPOST_WATCH_STREAMS: '1000' },
-    proves:
-      'watchers who reconnect at random are told of every one of 2,000 changes once, in order; 1,000 streams at once',
+    proves: 'watchers that reconnect at random receive each of 2,000 changes once, in order; 1,000 concurrent streams',
   },
   'kv-many': {
     files: ['test/engines/kv/hostile.test.ts'],
@@ -158,6 +159,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_VANISH_ROUNDS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
   },
+  mutants: {
+    files: [],
+    script: 'scripts/mutants.ts',
+    env: {},
+    proves: 'for each promise of docs/guarantees.md and docs/security.md a planted defect fails its test',
+  },
 }
 
 const [first, ...rest] = process.argv.slice(2)
@@ -180,7 +187,7 @@ function isGood(name: string): boolean {
     return false
   }
   print(`\n${name}: ${run.proves}`)
-  const args = ['--test', '--test-concurrency=1', ...run.files]
+  const args = run.script === undefined ? ['--test', '--test-concurrency=1', ...run.files] : [run.script]
   // Settings of the caller come first, so that a seed can be replayed.
   const env = { ...run.env, ...process.env }
   return spawnSync(process.execPath, args, { cwd: ROOT, stdio: 'inherit', env }).status === 0

@@ -7,7 +7,7 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Family } from '../telemetry/metric.ts'
-import { daysLeft, expiryMsOf, expiryText } from '../config/certificate-expiry.ts'
+import { daysLeft, expiryMsOf, expiryText } from '../config/tls-files.ts'
 import type { Config } from '../config/load.ts'
 import type { Logger } from '../platform/log.ts'
 

@@ -74,7 +74,7 @@ export function rosterStoreIn(database: RosterDatabase): RosterStore {
     removeClaim: (id) => database.remove('claim', id),
     load() {
       const [nodes, allocations, claims] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
-      return rosterContent({ nodes, allocations, claims }, (table, id) => database.tellUnreadable(table, id))
+      return rosterContent({ nodes, allocations, claims }, (table, id) => database.logUnreadable(table, id))
     },
   }
 }

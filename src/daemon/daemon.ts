@@ -267,7 +267,7 @@ class Agent implements Running {
     this.#secrets?.core.audit?.reopen()
     try {
       const running = { config: this.config, rootToken: dev?.rootToken, log, listener: this.#listener, host: this.host }
-      const { authorizer, config, taken, waiting } = applyConfig(running, load().config)
+      const { authorizer, config, applied: taken, needsRestart: waiting } = applyConfig(running, load().config)
       this.#trust(authorizer, config)
       this.#cluster?.reload(config)
       this.#login?.set(config.secrets)

@@ -3,7 +3,7 @@
  * role. The dr module itself has no keys.
  */
 import type { Barrier } from '../storage/barrier/barrier.ts'
-import { KEYRING_PATH } from '../storage/barrier/ring-entry.ts'
+import { KEYRING_PATH } from '../storage/barrier/keyring.ts'
 import type { Config } from '../config/load.ts'
 import { writeAddress } from './files.ts'
 import { unwrapAt } from './unwrap.ts'

@@ -13,7 +13,7 @@
 import { mkdirSync, rmSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { Barrier } from '../storage/barrier/barrier.ts'
-import { sealSettings } from '../storage/seal/seal-static.ts'
+import { sealSettings } from '../storage/seal/static-key.ts'
 import { Seal } from '../storage/seal/seal.ts'
 import { decodeShare } from '../storage/seal/shares.ts'
 import type { Drill, DrillOptions } from '../cli/framework/parts.ts'
@@ -31,8 +31,8 @@ import { foreignOwner } from '../platform/own-file.ts'
 import { SecretsCore } from '../secrets/core.ts'
 import { READ_VERBS } from '../secrets/request/core-endpoints.ts'
 import { secretsOperations } from '../secrets/request/operations.ts'
-import { nobody } from '../secrets/policies/policy.ts'
-import { copyDatabase, type CopyNeed, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
+import { anonymousIdentity } from '../secrets/policies/policy.ts'
+import { copyDatabase, type CopySpace, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
 import { SqliteStore } from '../storage/store/store.ts'
 
 const DIRECTORY = 'outpost-drill'
@@ -76,7 +76,7 @@ interface DrillParts extends Omit<DrillOptions, 'config'> {
 class ServerDrill implements Drill {
   readonly directory: string
   readonly removedLeftover: boolean
-  readonly space: CopyNeed
+  readonly space: CopySpace
   readonly #parts: DrillParts
   readonly #path: string
   readonly #undo = new AsyncDisposableStack()
@@ -161,7 +161,7 @@ class ServerDrill implements Drill {
     this.#undo.defer(() => core.seal())
     this.#opened = { barrier, seal, core }
     if (seal.config.type === 'shamir') return seal.config.threshold
-    if (!(await seal.openUnattended())) throw new Fault(`auto-unseal of the copy failed: ${seal.nextStep}`)
+    if (!(await seal.autoUnseal())) throw new Fault(`auto-unseal of the copy failed: ${seal.nextStep}`)
     return 0
   }
 
@@ -181,7 +181,7 @@ class ServerDrill implements Drill {
       headers: [],
       router: new Router([], secretsOperations(core, READ_VERBS)),
       logger: SILENT,
-      resolve: () => nobody,
+      resolve: () => anonymousIdentity,
       limits: limitsOf(this.#parts.config),
     })
     const { port } = await listener.listen()

@@ -3,7 +3,7 @@
  */
 import type { OwnAuthorizer } from '../cluster/trust/authorizer.ts'
 import type { Config } from '../config/load.ts'
-import { takeOver, type TakenOver } from '../config/reload-diff.ts'
+import { diffReload, type ReloadDiff } from '../config/reload-diff.ts'
 import { readTlsFiles } from '../config/tls-files.ts'
 import type { ProcessLog } from './log.ts'
 import { authorizerOf, hostNamesOf, limitsOf } from './settings.ts'
@@ -20,7 +20,7 @@ export interface Reloadable {
 }
 
 /** Applies what can change at run time. Throws without a change if a file that the configuration names is invalid. */
-export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { readonly authorizer: OwnAuthorizer } {
+export function applyConfig(running: Reloadable, loaded: Config): ReloadDiff & { readonly authorizer: OwnAuthorizer } {
   const authorizer = authorizerOf(loaded, running.rootToken)
   const tls = readTlsFiles(loaded.tls)
   const log = running.log.prepare(loaded)
@@ -30,7 +30,7 @@ export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { 
     log.drop()
     throw error
   }
-  const taken = takeOver(running.config, loaded)
+  const taken = diffReload(running.config, loaded)
   running.listener?.setLimits(limitsOf(taken.config))
   running.listener?.setHosts(hostNamesOf(taken.config))
   running.host?.followers.setLimit(taken.config.limits.httpMaxFollowers)

@@ -172,7 +172,7 @@ export class SecretsMetrics {
     if (!core.isActive) return []
     const families = new Map<string, Family>()
     for (const { engine, facts, storage } of core.open.mounts.all()) {
-      for (const { help, name, points } of engine.figures?.({ mount: facts, storage }) ?? []) {
+      for (const { help, name, points } of engine.metrics?.({ mount: facts, storage }) ?? []) {
         const before = families.get(name)?.points ?? []
         families.set(name, { name, kind: 'counter', help, points: [...before, ...points] })
       }

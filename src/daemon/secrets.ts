@@ -5,9 +5,9 @@
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Barrier } from '../storage/barrier/barrier.ts'
-import { EntriesChanged, RolledBack } from '../storage/barrier/entry-set.ts'
+import { EntrySetMismatch, RollbackError } from '../storage/barrier/entry-set.ts'
 import { KEY_BYTES } from '../storage/barrier/keyring.ts'
-import { sealSettings } from '../storage/seal/seal-static.ts'
+import { sealSettings } from '../storage/seal/static-key.ts'
 import { Seal } from '../storage/seal/seal.ts'
 import type { Config } from '../config/load.ts'
 import { coreEngines, ownEngines } from './engines.ts'
@@ -93,7 +93,7 @@ export class SecretsModule {
     begun.defer(() => module.replication.close())
     await module.replication.open(module.core)
     if (options.devRootToken !== undefined) await module.#openForDevelopment(options.devRootToken)
-    begun.defer(() => module.#seen.note())
+    begun.defer(() => module.#seen.write())
     begun.defer(() => module.core.seal())
     begun.defer(() => module.core.saveAuditHeads())
     begun.defer(() => module.#stopTicking())
@@ -107,7 +107,7 @@ export class SecretsModule {
     const { type, settings } = config.server.seal
     const barrier = new Barrier(store)
     barrier.onFound = (error) => {
-      const which = error instanceof RolledBack ? { entry: error.path, kind: error.kind } : {}
+      const which = error instanceof RollbackError ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
       this.replication.repair()
     }
@@ -201,7 +201,7 @@ export class SecretsModule {
       await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
-      if (!(error instanceof Refusal) || error instanceof EntriesChanged) throw error
+      if (!(error instanceof Refusal) || error instanceof EntrySetMismatch) throw error
       // A secondary has the entries and key shares of its primary.
       if (this.core.isSecondary) return false
       const instead = 'start without -dev, or with another -data-dir'
@@ -217,7 +217,7 @@ export class SecretsModule {
   async #tick(said = ''): Promise<void> {
     let why = ''
     try {
-      if (await this.#seal.openUnattended()) {
+      if (await this.#seal.autoUnseal()) {
         await this.core.activateOrSeal()
         for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
       }
@@ -229,7 +229,7 @@ export class SecretsModule {
           error: why,
         })
     }
-    void this.#seen.note()
+    void this.#seen.write()
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()

@@ -13,7 +13,7 @@ import { formatDuration } from '../platform/duration.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import { relayedParts } from '../secrets/request/path-parts.ts'
-import { identityFrom, nobody, parsePolicy, root } from '../secrets/policies/policy.ts'
+import { anonymousIdentity, identityFrom, parsePolicy, rootIdentity } from '../secrets/policies/policy.ts'
 
 export function authorizerOf(config: Config, rootToken: string | undefined): OwnAuthorizer {
   const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({
@@ -25,16 +25,17 @@ export function authorizerOf(config: Config, rootToken: string | undefined): Own
   if (rootToken !== undefined) {
     const sha256 = createHash('sha256').update(rootToken).digest('hex')
     const grants = { accessor: 'root', management: true, policies: [] }
-    tokens.push({ name: 'root', sha256, identity: root, grants })
+    tokens.push({ name: 'root', sha256, identity: rootIdentity, grants })
   }
   const { anonymousPolicy } = config.acl
-  const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
+  const anonymous =
+    anonymousPolicy === undefined ? anonymousIdentity : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
   return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
 }
 
 /** The identity of the grants of a token that a server resolved. */
 export function identityOf({ accessor, management, policies }: Grants): Identity {
-  return management ? { ...root, accessor } : identityFrom(policies.map(parsePolicy), accessor)
+  return management ? { ...rootIdentity, accessor } : identityFrom(policies.map(parsePolicy), accessor)
 }
 
 export function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {

@@ -6,20 +6,19 @@
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
-import { type Put, Storage, Tenure } from '../storage/barrier/storage.ts'
+import { type Put, Storage, ViewScope } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
-import type { LoginFailures } from '../engines/framework/login-order.ts'
-import { PathTable } from '../engines/framework/path-table.ts'
+import type { LoginFailures } from '../engines/framework/login-grant.ts'
+import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
-import { type Login, loginOf } from './logins/login.ts'
+import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
 import { LockedUsers } from './logins/login-failures.ts'
-import { releasedAliases } from './logins/released-aliases.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/origin-lines.ts'
-import { Leases, leasesLeft } from './leases/leases.ts'
+import { Leases, leasesLeftError } from './leases/leases.ts'
 import { Mfa } from './mfa/mfa.ts'
 import {
   defaultRecords,
@@ -29,9 +28,7 @@ import {
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
-import { type Canonical, canonicalAt } from '../engines/framework/canonical-path.ts'
-import { Traffic } from './mounts/traffic.ts'
-import { type Mount, mountOf, type Place } from './mounts/mounts.ts'
+import { ActiveRequests, type Mount, mountOf, type ResolvedPath } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
 import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
@@ -44,9 +41,9 @@ import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { Surroundings } from './system/host-info.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-settings.ts'
-import { Admission, type Admitted } from './tokens/token-admission.ts'
+import { TokenAdmission, type AdmittedCaller } from './tokens/token-admission.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
 import { keptVersions, versionNote } from './system/version-note.ts'
 
 /** Tokens of a mount that is disabled. */
@@ -93,12 +90,12 @@ export class SecretsCore implements Core {
   readonly requestCounts = new RequestCounts()
   readonly lockedUsers = new LockedUsers(() => this.now())
   /** `sys/` while nothing can be read: its paths that answer in any state. */
-  readonly #sealedSystem: Place['mount']
+  readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
   readonly #clock: CoreClock
   #open: OpenCore | undefined
   /** Of everything in `#open`. */
-  #tenure: Tenure | undefined
+  #viewScope: ViewScope | undefined
   #isSuspended = false
   #onSeal: (() => Promise<void>) | undefined
   /** Other processes may remember what this core has told of its tokens. */
@@ -193,10 +190,10 @@ export class SecretsCore implements Core {
 
   /** Takes up work: the barrier has been unsealed. */
   activate(): void {
-    const tenure = new Tenure()
-    const storage = new Storage(this.barrier, tenure)
+    const viewScope = new ViewScope()
+    const storage = new Storage(this.barrier, viewScope)
     this.#isSuspended = false
-    this.#tenure = tenure
+    this.#viewScope = viewScope
     const { leaving, open } = openCore({
       engines: this.engines,
       logger: this.options.logger,
@@ -211,7 +208,7 @@ export class SecretsCore implements Core {
     })
     this.#open = open
     this.#isRemembered = true
-    this.barrier.lookAtAll()
+    this.barrier.startScan()
     if (this.options.isIsolated) return stopOwnWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
@@ -268,15 +265,25 @@ export class SecretsCore implements Core {
   async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
-    const queued = this.#tenure?.end(sealed)
+    const queued = this.#viewScope?.revoke(sealed)
     if (open) this.#end(open)
     await queued
   }
 
   #end(open: OpenCore): void {
-    const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokenLeaseIndex, tokens, wrapping } =
-      open
-    const parts = [mountWork, mountChanges, sweeper, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
+    const {
+      auditing,
+      leases,
+      mountChanges,
+      periodicWork,
+      revocation,
+      tidy,
+      tokenExpiry,
+      tokenLeaseIndex,
+      tokens,
+      wrapping,
+    } = open
+    const parts = [periodicWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
     for (const part of [auditing.devices, auditing.trail]) part.close()
   }
@@ -319,7 +326,7 @@ export class SecretsCore implements Core {
     }
   }
 
-  get wrapping(): Wrapping {
+  get wrapping(): ResponseWrapping {
     return this.open.wrapping
   }
 
@@ -340,7 +347,7 @@ export class SecretsCore implements Core {
     return quotas?.isOn ? quotas : undefined
   }
 
-  find(path: string): Place | undefined {
+  find(path: string): ResolvedPath | undefined {
     if (this.#open) return this.#open.mounts.find(path)
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
@@ -349,7 +356,7 @@ export class SecretsCore implements Core {
 
   knows = (token: string | undefined, remote: string | undefined) => this.#open?.admission.knows(token, remote) ?? false
 
-  admit(token: string | undefined, remote: string | undefined): Admitted {
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller {
     return this.open.admission.admit(token, remote)
   }
 
@@ -366,7 +373,7 @@ export class SecretsCore implements Core {
     return this.#askable().grantsOf(token, remote, again)
   }
 
-  #askable(): Admission {
+  #askable(): TokenAdmission {
     // It has never given anybody a token, so it can tell.
     if (!this.isInitialised) throw unknownToken()
     if (!this.#open || this.barrier.isSealed) throw sealed()
@@ -383,13 +390,13 @@ export class SecretsCore implements Core {
     return policies.acl(names, this.now(), entityPolicies.factsOf(caller))
   }
 
-  login(...[letIn, credentials]: Parameters<Core['login']>): Login {
-    const onBarred = (mountPath: string, why: string) => this.onBarred(mountPath, why)
-    return loginOf({ ...this.open, now: () => this.now(), onBarred }, letIn, credentials)
+  login(...[accepted, credentials]: Parameters<Core['login']>): PreparedLogin {
+    const onBarred = (mountPath: string, reason: string) => this.onBarred(mountPath, reason)
+    return prepareLogin({ ...this.open, now: () => this.now(), onBarred }, accepted, credentials)
   }
 
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'> {
-    return releasedAliases(this.open.identity, { mount, names, nowMs: this.now() })
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'> {
+    return releaseAliases(this.open.identity, { mount, names, nowMs: this.now() })
   }
 
   /** A login with right credentials gets no token. */
@@ -406,8 +413,8 @@ export class SecretsCore implements Core {
 
   /** Takes back what a mount has given out: tokens, leases, then the rest; resolves with what could not be. */
   async #release(uuid: string): Promise<readonly string[]> {
-    const { identity, leases, mountChanges, mounts, mountWork, revocation, tokens } = this.open
-    identity.forgetRights()
+    const { identity, leases, mountChanges, mounts, periodicWork, revocation, tokens } = this.open
+    identity.dropRights()
     for (;;) {
       const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
       if (hashes.length === 0) break
@@ -416,9 +423,9 @@ export class SecretsCore implements Core {
     // Its batch tokens have no entries; their leases have the auth method as their owner.
     await leases.revocation.revokeOfOwner(uuid)
     const failed = await leases.revokeOfMount(uuid)
-    const mount = mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
-    if (failed > 0) return [leasesLeft(mount?.record.path ?? '', failed)]
-    return mount ? mountWork.release(mount) : []
+    const mount = mounts.byUuid(uuid) ?? mountChanges.detached(uuid)
+    if (failed > 0) return [leasesLeftError(mount?.record.path ?? '', failed)]
+    return mount ? periodicWork.release(mount) : []
   }
 
   /** A core that is older than identity gets its mount. */
@@ -428,26 +435,26 @@ export class SecretsCore implements Core {
     const record = identityRecord()
     const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
     storage.commit({ puts: [put], deletes: [] }).then(
-      () => mounts.place(record),
+      () => mounts.attach(record),
       (error: unknown) => this.options.logger.error('identity/ could not be added', { error: messageOf(error) }),
     )
   }
 
   readonly nobody = NOBODY
 
-  #systemMount(): Place['mount'] {
+  #systemMount(): ResolvedPath['mount'] {
     const engine = this.engines.find(({ type }) => type === 'system')
     if (!engine) throw new Error('there is no system engine')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
-      ...new Storage(this.barrier).lend(),
-      traffic: new Traffic(),
+      ...new Storage(this.barrier).createView(),
+      activeRequests: new ActiveRequests(),
       identityToken: () => Promise.reject(sealed()),
     })
   }
 }
 
 /** In the turn in which it was made: no timer of it has fired. */
-function stopOwnWork({ leases, mountWork, sweeper }: OpenCore): void {
-  for (const part of [mountWork, sweeper, leases.sweeper]) part.close()
+function stopOwnWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
+  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
 }

@@ -1,19 +1,18 @@
 /** The parts of an active core: its stores and what works on them, made when it becomes active (`core.ts`). */
 import type { Storage } from '../storage/barrier/storage.ts'
-import { canonicalAt } from '../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../engines/framework/path-table.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine } from '../engines/framework/engine.ts'
 import type { Logger } from '../platform/log.ts'
 import { AuditStore } from './audit/audit-store.ts'
 import { AuditTrail } from './audit/audit.ts'
 import type { ClockSources, CoreClock } from './core-clock.ts'
-import { EntityPolicies } from './identity/entity-policies.ts'
 import { accountName } from './identity/identity-record.ts'
-import { IdentityStore } from './identity/identity.ts'
+import { EntityPolicies, IdentityStore } from './identity/identity.ts'
 import { OidcIssuer } from './identity/oidc-issuer.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
-import { LeaseSweeper } from './leases/lease-expiry.ts'
+import { LeaseExpiry } from './leases/lease-expiry.ts'
 import { Leases } from './leases/leases.ts'
 import { TokenLeases } from './leases/token-leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
@@ -21,20 +20,20 @@ import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import { dataPrefix, type MountRecord } from './mounts/mount-record.ts'
-import { MountWork } from './mounts/mount-work.ts'
+import { PeriodicWork } from './mounts/periodic-work.ts'
 import { type Mount, MountTable } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import { Quotas } from './quotas/quotas.ts'
 import type { Surroundings } from './system/host-info.ts'
 import { SystemSettings } from './system/system-settings.ts'
-import { Admission } from './tokens/token-admission.ts'
+import { TokenAdmission } from './tokens/token-admission.ts'
 import { TokenLeaseIndex } from './tokens/token-lease-index.ts'
 import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { TokenSweeper } from './tokens/token-expiry.ts'
+import { TokenExpiry } from './tokens/token-expiry.ts'
 import { TokenTidy } from './tokens/token-tidy.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
 
 /** Has the cluster's ID and name. */
 export const CLUSTER_PATH = 'core/cluster'
@@ -45,12 +44,12 @@ export interface OpenCore {
   readonly storage: Storage
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
-  readonly mountWork: MountWork
+  readonly periodicWork: PeriodicWork
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
-  readonly sweeper: TokenSweeper
+  readonly tokenExpiry: TokenExpiry
   readonly tidy: TokenTidy
-  readonly admission: Admission
+  readonly admission: TokenAdmission
   readonly policies: PolicyStore
   readonly settings: SystemSettings
   readonly identity: IdentityStore
@@ -62,7 +61,7 @@ export interface OpenCore {
   readonly leases: Leases
   readonly tokenLeases: TokenLeases
   readonly tokenLeaseIndex: TokenLeaseIndex
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   readonly quotas: Quotas
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
@@ -105,8 +104,8 @@ export function openCore(ground: Ground): { readonly open: OpenCore; readonly le
     storage,
     mounts,
     mountChanges,
-    mountWork: new MountWork({ mounts: () => mounts.all(), now, logger }),
-    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
+    periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, logger }),
+    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid)),
     settings,
     oidc,
     quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
@@ -125,7 +124,7 @@ function clusterOf(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'
 type TokenParts =
   | 'tokens'
   | 'revocation'
-  | 'sweeper'
+  | 'tokenExpiry'
   | 'tidy'
   | 'admission'
   | 'policies'
@@ -158,13 +157,13 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
-  const sweeper = new TokenSweeper({ tokens, revocation, clock, logger })
-  const endedMs = () => sweeper.endedMs()
-  const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
+  const tokenExpiry = new TokenExpiry({ tokens, revocation, clock, logger })
+  const expiryTimeMs = () => tokenExpiry.expiryTimeMs()
+  const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
   const apiAddress = () => surroundings?.apiAddress?.() ?? ''
   return {
-    wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
-    leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf, now }),
+    wrapping: new ResponseWrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
+    leases: new Leases({ store, revocation: leaseRevocation, expiry: leaseExpiry, mountOf, now }),
     tokenLeases: new TokenLeases({ tokens, revocation, index: tokenLeaseIndex, now }),
     tokenLeaseIndex,
     identity,
@@ -173,9 +172,9 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
     tokens,
     policies,
     revocation,
-    sweeper,
+    tokenExpiry,
     tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
-    admission: new Admission({
+    admission: new TokenAdmission({
       tokens,
       revocation,
       policies,
@@ -183,7 +182,7 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
       aclOf: ground.aclOf,
       canonical: (path) => canonicalAt(path, mounts.find(path)),
       policiesOf: (entry) => entityPolicies.of(entry),
-      onUnseenAddress: (accessor) =>
+      onUnknownAddress: (accessor) =>
         logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
           accessor,
           hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',

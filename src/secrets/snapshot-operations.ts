@@ -23,7 +23,7 @@ import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
 import { originOf } from './system/seal/seal-log.ts'
-import { type Admitted, finishUse } from './tokens/token-admission.ts'
+import { type AdmittedCaller, finishUse } from './tokens/token-admission.ts'
 
 export interface RestoreOptions {
   readonly force: boolean
@@ -33,7 +33,7 @@ export interface RestoreOptions {
   /** Paths without which it is refused. */
   readonly requires?: readonly string[]
   /** Called with what puts the snapshot in place, once all of it has arrived. */
-  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
+  readonly withLock?: (replace: () => Promise<void>) => Promise<void>
 }
 
 /** What the room needs of the store, which it may not import. */
@@ -113,7 +113,7 @@ async function admitted(
 }
 
 interface Question {
-  readonly caller: Admitted
+  readonly caller: AdmittedCaller
   readonly call: Call
   readonly operation: 'read' | 'update'
   readonly paths: readonly Door['path'][]
@@ -141,7 +141,7 @@ function checkAgain(core: SecretsCore, question: Question, taken: readonly strin
   const { caller } = question
   if (!core.isActive) throw sealed()
   // The last use of a token that is limited has ended it.
-  if (!caller.used && !caller.lasts()) throw denied()
+  if (!caller.use && !caller.isValid()) throw denied()
   refuseOthers(question, taken)
 }
 
@@ -149,7 +149,7 @@ function checkAgain(core: SecretsCore, question: Question, taken: readonly strin
 function methodsOf({ caller, operation, paths }: Question): string[] {
   const methods = new Set<string>()
   for (const path of paths) {
-    const decision = caller.judge({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
+    const decision = caller.decide({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
     const isAllowed = decision.allowed || decision.reason === 'second factor'
     // A restore takes everything away that there is.
     if (!isAllowed || (operation === 'update' && !decision.sudo)) throw denied()
@@ -158,7 +158,7 @@ function methodsOf({ caller, operation, paths }: Question): string[] {
   return [...methods]
 }
 
-type Entry = { readonly caller: Admitted } | { readonly error: unknown }
+type Entry = { readonly caller: AdmittedCaller } | { readonly error: unknown }
 
 function entryOf(core: SecretsCore, call: Call): Entry {
   try {
@@ -271,7 +271,7 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
           check()
           return replace()
         }
-        const options = { force, signal: call.signal, inTurn, onReplaced: () => core.suspend() }
+        const options = { force, signal: call.signal, withLock: inTurn, onReplaced: () => core.suspend() }
         try {
           await accounted(account, async () => {
             if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
@@ -348,8 +348,8 @@ const beginning = handle(
             force: true,
             signal: call.signal,
             requires: KEY_PATHS,
-            inTurn: (replace) =>
-              seal.inTurn(async () => {
+            withLock: (replace) =>
+              seal.withLock(async () => {
                 refuseInitialised()
                 await replace()
                 // Durable before the answer; the devices of the snapshot record it when the core opens.

@@ -11,7 +11,7 @@ import { crc32 } from 'node:zlib'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { entryCrc } from '../../src/storage/sqlite/entry-crc.ts'
+import { entryCrc } from '../../src/storage/sqlite/rows.ts'
 
 const PATH = 'local/replication/state'
 type StateText = Readonly<Record<string, unknown>>

@@ -3,7 +3,15 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { CHAIN_START, chained, type ChainHead, headOf } from '../../src/secrets/audit/audit-chain.ts'
+import {
+  CHAIN_START,
+  chained,
+  type ChainHead,
+  ChainKey,
+  headOf,
+  linked,
+  newChainId,
+} from '../../src/secrets/audit/audit-chain.ts'
 import { temporaryDirectory } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
@@ -138,6 +146,36 @@ test('the first line has the number 1, or the one that -from names', async (t) =
   const named = await runAt(NOWHERE, ['audit', 'verify', '-from=5', file])
   assert.deepEqual(named, { code: 0, out: 'whole: lines 5 to 20 in 1 file\n', err: '' })
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', '-from=4', file])).code, 1)
+})
+
+test('a first line that follows another one was changed', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const { lines } = chainOf(3, { sequence: 0, hash: 'a'.repeat(64) })
+  writeFileSync(file, text(lines))
+  const { code, err } = await runAt(NOWHERE, ['audit', 'verify', file])
+  assert.equal(code, 1)
+  assert.match(err, /audit\.log:1: this line was changed: the first line of a chain follows none/)
+})
+
+test('lines of another chain, or without a code, do not continue a chain with codes', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const keys = Array.from({ length: 2 }, (_, at) => new ChainKey(Buffer.alloc(32, at), newChainId()))
+  t.after(() => keys.forEach((key) => key.close()))
+  const json = '{"type":"request"}'
+  const [own, other] = keys
+  assert.ok(own && other)
+  const first = linked(json, { head: CHAIN_START, key: own, prefix: '' })
+  const head = headOf(first) ?? CHAIN_START
+  const cases = [
+    [linked(json, { head, key: own, prefix: '' }), /^$/],
+    [linked(json, { head, key: other, prefix: '' }), /audit\.log:2: this line was added: it is of another chain/],
+    [chained(json, head), /audit\.log:2: this line was added: it has no code/],
+  ] as const
+  for (const [second, expected] of cases) {
+    writeFileSync(file, text([first, second]))
+    const { err } = await runAt(NOWHERE, ['audit', 'verify', file])
+    assert.match(err, expected)
+  }
 })
 
 test('an empty file in place of one with lines is a fault', async (t) => {

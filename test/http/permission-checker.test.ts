@@ -48,6 +48,20 @@ test('a thousand followers with one token cost one check, and one that leaves is
   assert.equal(asked.length, count)
 })
 
+test('one of a group that leaves ends no check of the others', async () => {
+  const state = { isRevoked: false }
+  const { ended, keep, rights } = world(() => {
+    if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')
+    return identity()
+  })
+  const leave = keep('kept')
+  keep('kept')
+  leave()
+  assert.equal(rights.groups, 1)
+  state.isRevoked = true
+  await eventually(() => ended.length === 1, 'the other one is checked')
+})
+
 test('each judges the identity for itself; a token that is refused ends all of its group', async () => {
   const state = { isRevoked: false }
   const { ended, keep, rights } = world(() => {

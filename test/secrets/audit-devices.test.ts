@@ -11,6 +11,7 @@ import { kv } from '../../src/engines/kv/kv.ts'
 import { assertBothLines, assertWhole, auditLinesIn, auditLinesOf } from '../helpers/audit-lines.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { tokenPathsIn } from './token-world.ts'
 
 async function worldOf(t: TestContext): Promise<CoreWorld> {
   const world = await CoreWorld.open(t, { engines: [kv] })
@@ -236,12 +237,28 @@ test('a device does not make a file that a database would take for its own', asy
   }
 })
 
+test('the last use of a token that no device records is its last, and leaves nothing', async (t) => {
+  const { file, world } = await withFile(t)
+  const before = tokenPathsIn(world)
+  const { body } = await world.ask('POST', 'auth/token/create', { policies: ['default'], num_uses: 1 })
+  const { accessor, client_token: token } = body.auth as { accessor: string; client_token: string }
+  renameSync(file, `${file}.1`)
+  mkdirSync(file)
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 500)
+  rmdirSync(file)
+  await world.core.audit?.probe()
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 403)
+  assert.notEqual((await world.ask('POST', 'auth/token/lookup-accessor', { accessor })).status, 200)
+  assert.deepEqual(tokenPathsIn(world), before, 'nothing of it is left')
+})
+
 test('a device that is disabled does not come back', async (t) => {
   const { file, world } = await withFile(t)
   await write(world)
   const { devices } = world.core.open.auditing
   await Promise.all([devices.saveHeads(), world.ask('DELETE', 'sys/audit/file'), devices.saveHeads()])
   await devices.saveHeads()
+  assert.deepEqual(world.core.barrier.paths('local/audit/'), [], 'its chain is gone, too')
   await world.close()
   const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
   t.after(() => again.store.close())

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
-import { decodeToken } from '../../src/storage/seal/seal-generation.ts'
+import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { type AskOptions, CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'

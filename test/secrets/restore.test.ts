@@ -48,7 +48,7 @@ async function withMany(t: TestContext) {
   const prefix = `logical/${mount.record.uuid}/`
   return {
     world,
-    traffic: mount.traffic,
+    traffic: mount.activeRequests,
     count: () => world.core.barrier.paths(prefix).length,
     remove: () => world.ask('DELETE', 'sys/mounts/secret'),
   }

@@ -26,7 +26,7 @@ async function stopped(
     const none = { shares: 0, threshold: 0, pgpKeys: [] }
     const request = { unseal: none, recovery: { ...none, shares: 1, threshold: 1 }, rootTokenPgpKey: '' }
     world.rootToken = (await world.seal.initialise(request, world.core.beginning())).rootToken
-    await world.seal.openUnattended()
+    await world.seal.autoUnseal()
     world.core.activate()
   } else await world.initialise()
   await world.ask('POST', 'sys/mounts/plain', { type: 'kv' })

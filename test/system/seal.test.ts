@@ -98,7 +98,7 @@ test('a server with a credential of systemd is open when it says that it is read
     /sealed, next: restart the server: it was sealed by an operator/,
     /operator unseal|is wrong|Progress/,
   )
-  assert.match(said['unseal'] ?? '', /key shares do not open it: restart the server/)
+  assert.match(said['unseal'] ?? '', /not with key shares: restart the server/)
   await next.stop()
   next = await agentHere(t, ['-config', file], { env })
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)
@@ -115,21 +115,14 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   await agent.stop()
   writeFileSync(key, randomBytes(32))
   const next = await agentHere(t, ['-config', file])
-  const why = /encrypted with the static key \\"k1\\"; \\"k1\\" does not open it/
+  const why = /encrypted with the static key \\"k1\\"; \\"k1\\" cannot decrypt it/
   await eventually(() => why.test(next.stderr()), 'the log says why')
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 503)
   const refused = await ask(next, 'PUT', 'sys/unseal', { key: recovery })
-  assert.deepEqual(
-    [refused.status, /opens with the static key of its machine/.test(String(refused.body['errors']))],
-    [400, true],
-  )
+  assert.deepEqual([refused.status, /unseals with its static key/.test(String(refused.body['errors']))], [400, true])
   const said = await hints(next, directory)
-  assertHints(
-    said,
-    /give the server the static key of its machine .*LoadCredential=/,
-    /operator unseal|Unseal Progress/,
-  )
-  assert.match(said['unseal'] ?? '', /key shares do not open it: give the server the static key/)
+  assertHints(said, /provide the static key of the server .*LoadCredential=/, /operator unseal|Unseal Progress/)
+  assert.match(said['unseal'] ?? '', /not with key shares: provide the static key/)
   assert.match(said['read'] ?? '', /sealed, next: the server opens by itself with the static key of its machine/)
   writeFileSync(key, bytes)
   await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')

@@ -71,7 +71,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core and devices on a full disk',
   },
   {
-    says: 'no space left on the disk for the roster, it is kept in memory',
+    says: 'no space left on the disk for the roster database, keeping it in memory',
     in: 'storage/store/roster-store.test.ts',
     lower: 'the real database on a full disk',
   },
@@ -102,15 +102,15 @@ const PROOFS: readonly Proof[] = [
   { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
-  { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
+  { says: '-wal exists', in: 'attacks/failed-start.test.ts' },
   { says: 'was moved or removed while the server runs', in: 'attacks/displaced-database.test.ts' },
-  { says: 'what was written last may be lost', in: 'attacks/displaced-database.test.ts' },
+  { says: 'the latest commits may be lost', in: 'attacks/displaced-database.test.ts' },
   {
     says: 'is damaged',
     in: 'storage/store/damage.test.ts',
     lower: 'in a process the look at all entries after the start may find it first',
   },
-  { says: 'the database was changed: an entry that is needed here', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'the database was changed: a required entry', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
@@ -126,6 +126,7 @@ const PROOFS: readonly Proof[] = [
   },
   { says: 'proof of membership rejected', in: 'dr/link/membership.test.ts', lower: REAL_LINK },
   { says: 'replication from primary interrupted', in: 'system/dr-failover.test.ts' },
+  { says: 'secondaries may not reach this DR primary', in: 'system/dr-switch.test.ts' },
   {
     says: 'log gap, starting Merkle comparison',
     in: 'dr/link/link.test.ts',
@@ -155,9 +156,7 @@ const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
     { says: 'too old', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_CLOCK },
     { says: 'too many callers', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_BUS },
   ],
-  'the database was changed: an entry that is needed here': [
-    { says: 'put back', in: 'attacks/rolled-back-entry.test.ts' },
-  ],
+  'the database was changed: a required entry': [{ says: 'put back', in: 'attacks/rolled-back-entry.test.ts' }],
 }
 
 /** The rows of all tables without their heads, but those of alerts. Throws for a row outside of its table, which is shown as text. */

@@ -159,7 +159,7 @@ const LEAVES_OF = v.object({
 const LEAVES = v.object({
   leaves: v.pipe(v.array(v.strictTuple([path, hash])), v.maxLength(LEAVES_MAX)),
   after: v.optional(path),
-  /** Position of the primary when these were read. */
+  /** CommitPosition of the primary when these were read. */
   sequence: whole,
 })
 const VALUES_OF = v.object({ paths: v.pipe(v.array(path), v.maxLength(PATHS_MAX)) })
@@ -171,7 +171,7 @@ const VALUES = v.variant('kind', [
     entries: v.pipe(v.array(v.strictTuple([path, whole, octets])), v.maxLength(PATHS_MAX)),
     /** Entries that the primary cannot read. */
     damaged: v.pipe(v.array(path), v.maxLength(PATHS_MAX)),
-    /** Position of the primary when they were read. */
+    /** CommitPosition of the primary when they were read. */
     sequence: whole,
   }),
 ])

@@ -10,7 +10,7 @@
  * that the verifier chose for this connection, so a proof is valid for one connection and one statement.
  */
 import { timingSafeEqual } from 'node:crypto'
-import type { Position } from '../../storage/store/replica.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
 import type { MembershipKey } from '../state/replication-context.ts'
 
 /** `sealed`: this cluster is sealed and cannot verify. */
@@ -32,14 +32,14 @@ interface PrimaryAnnouncement {
 }
 
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
-const wordsOf = ({ checksum, epoch, sequence }: Position): StatementValue[] => [sequence, epoch, base64(checksum)]
+const wordsOf = ({ checksum, epoch, sequence }: CommitPosition): StatementValue[] => [sequence, epoch, base64(checksum)]
 
 /** The statements of members. Each end builds them from its own data, so a proof covers all of it. */
 export const statements = {
   join: ({ id, nonce }: ProofSession, epoch: number): Statement => ['join', id, base64(nonce), epoch],
   follow: ({ id, nonce }: ProofSession, epoch: number): Statement => ['follow', id, base64(nonce), epoch],
   /** The secondary has everything up to this position on its disk. */
-  acknowledgement: ({ id, nonce }: ProofSession, position: Position, isWhole: boolean): Statement => [
+  acknowledgement: ({ id, nonce }: ProofSession, position: CommitPosition, isWhole: boolean): Statement => [
     'acknowledgement',
     id,
     base64(nonce),

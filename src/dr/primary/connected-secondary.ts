@@ -9,7 +9,7 @@
  * this history that came with a proof of membership, which neither a sealed secondary nor a thief of its certificate can make.
  */
 import type { Logger } from '../../platform/log.ts'
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import type { BandwidthLimiter } from '../link/bandwidth-limiter.ts'
 import { LinkError } from '../link/link.ts'
 import { type FollowCall, send } from '../link/link-server.ts'
@@ -262,7 +262,7 @@ export class ConnectedSecondary {
   }
 
   async #diverged(why: string): Promise<void> {
-    const position: Position = this.#context.store.position()
+    const position: CommitPosition = this.#context.store.position()
     this.#endReason = COMPARING
     this.#context.logger.info('DR secondary starts a Merkle comparison', { id: this.id, why })
     await send(this.#call, { kind: 'diverged', position, why })

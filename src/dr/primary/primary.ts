@@ -8,7 +8,7 @@
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { Position } from '../../storage/store/replica.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
 import { notAcknowledged } from '../../storage/sqlite/store-error.ts'
 import { SecurityAlarms } from './security-alarms.ts'
 import { BandwidthLimiter } from '../link/bandwidth-limiter.ts'
@@ -293,7 +293,7 @@ export class Primary {
   }
 
   /** Fields of each heartbeat and of the response to `Join`. */
-  #announcement(position: Position) {
+  #announcement(position: CommitPosition) {
     const { store, nowMs } = this.#context
     const { api } = this.#context.addresses()
     return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }

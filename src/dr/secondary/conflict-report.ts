@@ -6,12 +6,15 @@ import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { FileReplacement, syncDirectory } from '../../platform/own-file.ts'
 import { decodeBatch } from '../../storage/sqlite/batch.ts'
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 
 const READ_LIMITS = { rows: 256, bytes: 4 << 20 }
 
 /** The first fork of the other history that this one does not have. */
-export function firstForkAfter(own: Pick<Position, 'epoch'>, forks: readonly Position[]): Position | undefined {
+export function firstForkAfter(
+  own: Pick<CommitPosition, 'epoch'>,
+  forks: readonly CommitPosition[],
+): CommitPosition | undefined {
   return forks.find(({ epoch }) => epoch > own.epoch)
 }
 
@@ -22,7 +25,7 @@ export function firstForkAfter(own: Pick<Position, 'epoch'>, forks: readonly Pos
  */
 export function lastSharedSequence(
   store: Pick<ReplicaStore, 'position' | 'rowsAfter'>,
-  forks: readonly Position[],
+  forks: readonly CommitPosition[],
   ownSince: number | undefined,
 ): number {
   const own = store.position()

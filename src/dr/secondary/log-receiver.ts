@@ -1,5 +1,5 @@
 /** The secondary's end of one `Follow` stream: applies rows, acknowledges each transaction, answers heartbeats. */
-import { type LogRow, NotChained, type Position, type ReplicaStore } from '../../storage/store/replica.ts'
+import { type LogRow, NotChained, type CommitPosition, type ReplicaStore } from '../../storage/store/replica.ts'
 import { RowApplier } from './row-applier.ts'
 import { type Proofs, type ProofSession, statements } from '../link/proofs.ts'
 import { type FollowStream, type LinkClient, LinkError, linkErrorOf } from '../link/link.ts'
@@ -24,7 +24,7 @@ export interface LogReceiverContext {
   readonly times: LinkTimings
   readonly nowMs: () => number
   /** Called after rows were applied and before they are acknowledged. */
-  readonly onApplied: (position: Position) => Promise<void>
+  readonly onApplied: (position: CommitPosition) => Promise<void>
   readonly onBeat: (beat: Beat) => void
 }
 
@@ -130,7 +130,7 @@ export class LogReceiver {
     this.#write({ kind: 'echo', beat: beat.beat, atMs: nowMs(), ...this.#withProof(store.position()) })
   }
 
-  #acknowledge(position: Position): void {
+  #acknowledge(position: CommitPosition): void {
     this.#write({ kind: 'ack', ...this.#withProof(position) })
   }
 
@@ -139,7 +139,7 @@ export class LogReceiver {
     return session && proofs.of(statements.follow(session, epoch))
   }
 
-  #withProof(position: Position) {
+  #withProof(position: CommitPosition) {
     const { proofs, session, store } = this.#context
     const { isWhole } = store
     const proof = session && proofs.of(statements.acknowledgement(session, position, isWhole))

@@ -5,7 +5,7 @@
  * The primary accepts writes meanwhile. The sync begins at a log position that the primary retains; entries are read later, each at
  * its own moment. With the rows of the log since then the copy is complete at the highest position of any of these moments.
  */
-import type { CopiedEntry, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { ReplicaEntry, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import { type LinkClient, LinkError, linkErrorOf } from '../link/link.ts'
 import { ChunkAssembler, PATHS_MAX, type ResponseOf } from '../link/messages.ts'
 
@@ -24,7 +24,7 @@ export interface CopyProgress {
 export interface CatchUpOptions {
   readonly link: LinkClient
   readonly store: ReplicaStore
-  readonly from: Position
+  readonly from: CommitPosition
   readonly clusterId: string
   readonly progress: CopyProgress
   readonly answerMs: number
@@ -37,7 +37,7 @@ export interface CatchUpOptions {
 
 type CopyOptions = Pick<CatchUpOptions, 'link' | 'store' | 'progress' | 'answerMs' | 'signal' | 'onDamaged'> & {
   /** `asOf`: position of the primary at which these were read. */
-  readonly write: (puts: readonly CopiedEntry[], deletes: readonly string[], asOf: number) => Promise<void>
+  readonly write: (puts: readonly ReplicaEntry[], deletes: readonly string[], asOf: number) => Promise<void>
 }
 
 /** Resolves to the sequence at which the copy is complete. */
@@ -46,7 +46,7 @@ export async function copyDifference(options: CatchUpOptions): Promise<number> {
   await store.beginCopy(from, clusterId)
   const differing = await differingSubpages(options)
   options.onDifference()
-  const write = (puts: readonly CopiedEntry[], deletes: readonly string[]) => store.copyEntries(puts, deletes)
+  const write = (puts: readonly ReplicaEntry[], deletes: readonly string[]) => store.copyEntries(puts, deletes)
   if (differing.size > 0) await new EntryCopier({ ...options, write }).run(differing)
   options.signal.throwIfAborted()
   // Everything was compared or read before this position.
@@ -81,7 +81,7 @@ export async function differingSubpages({
 /** Copies the differing entries of subpages from the primary. */
 export class EntryCopier {
   readonly #options: CopyOptions
-  /** Position of the primary at its last listing. */
+  /** CommitPosition of the primary at its last listing. */
   #listedAt = 0
   #missing: string[] = []
   #surplus: string[] = []
@@ -156,7 +156,7 @@ export class EntryCopier {
     if (this.#missing.length === 0) return
     const asked = new Set(this.#missing)
     this.#missing = []
-    let entries: CopiedEntry[] = []
+    let entries: ReplicaEntry[] = []
     let [bytes, asOf] = [0, 0]
     const flush = async () => {
       if (entries.length > 0) await write(entries, [], asOf)
@@ -195,7 +195,7 @@ function compareBytes(one: string, other: string): number {
 }
 
 export interface EntryBatch {
-  readonly entries: readonly CopiedEntry[]
+  readonly entries: readonly ReplicaEntry[]
   readonly damaged: readonly string[]
   readonly sequence: number
 }

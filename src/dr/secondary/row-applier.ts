@@ -2,7 +2,7 @@
  * Applies rows of the primary's log in transactions, batching what arrived meanwhile. Bounded: beyond a limit of queued bytes the
  * stream is paused.
  */
-import type { LogRow, Position, ReplicaStore } from '../../storage/store/replica.ts'
+import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 
 /** Overhead of a row in memory. */
 const ROW_BYTES = 256
@@ -19,7 +19,7 @@ export class RowApplier {
   readonly #store: ReplicaStore
   readonly #flow: FlowControl
   readonly #bytesMax: number
-  readonly #onApplied: (position: Position) => Promise<void>
+  readonly #onApplied: (position: CommitPosition) => Promise<void>
   readonly #onFailure: (error: unknown) => void
   #rows: LogRow[] = []
   #bytes = 0
@@ -32,7 +32,7 @@ export class RowApplier {
     flow: FlowControl,
     bytesMax: number,
     callbacks: {
-      readonly onApplied: (position: Position) => Promise<void>
+      readonly onApplied: (position: CommitPosition) => Promise<void>
       readonly onFailure: (error: unknown) => void
     },
   ) {

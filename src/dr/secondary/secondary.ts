@@ -5,7 +5,7 @@
 import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { StoreError } from '../../storage/sqlite/store-error.ts'
-import type { Position } from '../../storage/store/replica.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
 import { LinkClient, LinkError, type LinkRefusal } from '../link/link.ts'
 import type { ProofSession } from '../link/proofs.ts'
 import type { KnownUpstream } from '../state/replication-state.ts'
@@ -258,7 +258,7 @@ export class Secondary {
     await this.#finishCopy(store.position())
   }
 
-  async #finishCopy(position: Position): Promise<void> {
+  async #finishCopy(position: CommitPosition): Promise<void> {
     const { store, logger } = this.#context
     if (store.isWhole || this.#completeAtSequence === undefined || position.sequence < this.#completeAtSequence) return
     await store.finishCopy()

@@ -2,7 +2,7 @@
  * The two lines of a snapshot that was restored into a server which was not initialised. There was no core then, and so no device:
  * the devices of the snapshot record it when they are first opened. A process that is killed before the note is removed records it twice.
  */
-import type { OriginNote } from '../../storage/seal/seal-origin.ts'
+import type { RestoreOriginNote } from '../../storage/seal/restore-origin.ts'
 import type { Caller } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -10,7 +10,7 @@ import { Account } from './account.ts'
 import type { AuditTrail } from './audit.ts'
 
 export interface OriginParts {
-  readonly note: OriginNote
+  readonly note: RestoreOriginNote
   readonly trail: AuditTrail
   readonly nobody: Caller
   readonly logger: Logger

@@ -3,12 +3,12 @@ import type { HeldKey } from '../../storage/barrier/held-key.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { EngineCall } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 import type { ReplicationSide } from './dr-replication.ts'
 
 export interface ReplicationParts {
   /** Throws a Refusal (503) while the core is not active. */
-  readonly open: { readonly wrapping: Wrapping }
+  readonly open: { readonly wrapping: ResponseWrapping }
   readonly options: {
     readonly seal: Seal
     readonly logger: Logger

@@ -6,8 +6,7 @@ import type { HeldEntries, HeldKey } from '../../storage/barrier/held-key.ts'
 import { Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type EngineVerb } from '../../engines/framework/engine.ts'
 import { sealed } from '../../platform/errors.ts'
-import { EntityPolicies } from '../identity/entity-policies.ts'
-import { IdentityStore } from '../identity/identity.ts'
+import { EntityPolicies, IdentityStore } from '../identity/identity.ts'
 import { readRecords } from '../mounts/mount-record.ts'
 import type { Decision } from '../policies/acl.ts'
 import { PolicyStore } from '../policies/policy-store.ts'
@@ -54,8 +53,8 @@ export class StandbyRights {
     operation: EngineVerb,
   ): Decision | undefined {
     const storage = new Storage(entries)
-    const known = new TokenStore(storage).known(token, this.#now())
-    if (!known?.mayComeFrom(remote) || known.entry.usesLeft !== 0) return undefined
+    const known = new TokenStore(storage).lookup(token, this.#now())
+    if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined
     const enabled = readRecords(storage).filter(({ isLeaving }) => !isLeaving)
     const accessors = new Set(enabled.map(({ accessor }) => accessor))
     const entities = new EntityPolicies(new IdentityStore(storage, (accessor) => accessors.has(accessor)))

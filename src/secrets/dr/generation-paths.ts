@@ -4,7 +4,7 @@
  * its nonce, so that a key holder's attempt cannot be replaced unseen; a wrong nonce is not answered with the right one.
  * The answers are beside the envelope too, where older commands read them.
  */
-import { Generation, type GenerationStatus } from '../../storage/seal/seal-generation.ts'
+import { TokenGeneration, type GenerationStatus } from '../../storage/seal/token-generation.ts'
 import { decodeShare } from '../../storage/seal/shares.ts'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
@@ -25,7 +25,7 @@ export function generationPaths(core: ReplicationParts, token: OperationToken, {
       return !standby.isHeld
     },
   }
-  const generation = new Generation(core.options.seal, held, token)
+  const generation = new TokenGeneration(core.options.seal, held, token)
   const starts = new AddressRate(STARTS_MAX, 'attempts to make an operation token')
   const shares = new AddressRate(SHARES_MAX, 'key shares')
   return [

@@ -9,7 +9,7 @@
  */
 import { timingSafeEqual } from 'node:crypto'
 import type { HeldKey } from '../../storage/barrier/held-key.ts'
-import type { TokenSource } from '../../storage/seal/seal-generation.ts'
+import type { TokenFactory } from '../../storage/seal/token-generation.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { sealed } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -33,7 +33,7 @@ export interface OperationTokenParts {
   readonly logger: Pick<Logger, 'error'>
 }
 
-export class OperationToken implements TokenSource {
+export class OperationToken implements TokenFactory {
   readonly tokenLength = PREFIX.length + RANDOM_CHARACTERS
   readonly hidesNonce = true
   readonly #parts: OperationTokenParts
@@ -42,7 +42,7 @@ export class OperationToken implements TokenSource {
     this.#parts = parts
   }
 
-  make(): { readonly token: string; readonly commit: () => Promise<unknown> } {
+  create(): { readonly token: string; readonly commit: () => Promise<unknown> } {
     const token = PREFIX + randomName(RANDOM_CHARACTERS)
     const generation = randomName(GENERATION_CHARACTERS)
     const commit = async () => {

@@ -1,7 +1,7 @@
 /** What operators of a DR primary do: make the cluster one, issue and revoke secondaries, step down, end replication. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, duration, text } from '../../engines/framework/fields.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
 import type { Bundle, DrMode, ReplicationSide } from './dr-replication.ts'
 import { type Doorway, type ReplicationParts, sideOf } from './dr-parts.ts'
 
@@ -89,7 +89,7 @@ function secondaryIdPaths(core: ReplicationParts, tell: Doorway['tell']): Path[]
         const { secondary_public_key: publicKey, ttl } = input
         const name = checkedId(input.id)
         if (ttl < 1) throw new Rejection(400, 'ttl: an activation token lasts a second at least')
-        Wrapping.check(ttl)
+        ResponseWrapping.check(ttl)
         const key = publicKey === '' ? {} : { publicKey }
         const issued = await side.dr.issueSecondary({ id: name, ttlMs: ttl * 1000, ...key })
         tell('an activation token for a DR secondary was made', call, { id: name })

@@ -3,7 +3,7 @@
  * refused, and everything takes an operation token in the body of the request.
  */
 import { type EngineCall, path, type Path, type PathDeclaration, Rejection } from '../../engines/framework/engine.ts'
-import { boolean, type Fields, text, textList } from '../../engines/framework/fields.ts'
+import { boolean, type EngineFields, text, textList } from '../../engines/framework/fields.ts'
 import { isBatch } from '../tokens/token-batch.ts'
 import { bundleOf } from './activation-token.ts'
 import type { DrReplication } from './dr-replication.ts'
@@ -23,7 +23,7 @@ export const ON_SECONDARY = {
   unauthenticated: true,
   whileSealed: true,
   onSecondary: true,
-} satisfies Partial<PathDeclaration<Fields>>
+} satisfies Partial<PathDeclaration<EngineFields>>
 
 export const OPERATION_TOKEN = {
   dr_operation_token: text('The operation token of this secondary', { fallback: '' }),

@@ -7,9 +7,9 @@
  * one token; it is a secret, though nothing without a code.
  */
 import { randomUUID } from 'node:crypto'
-import type { Part } from '../../storage/barrier/storage.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import { type MfaRequirement, Rejection } from '../../engines/framework/engine.ts'
-import { type LoginOrder, PENDING_LOGIN_MS } from '../../engines/framework/login-order.ts'
+import { type LoginGrant, PENDING_LOGIN_MS } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { Enforcement, Enforcements, LoginFacts } from './enforcement.ts'
 import type { Credentials } from './mfa-header.ts'
@@ -22,7 +22,7 @@ export interface PendingLogin {
   readonly mountUuid: string
   /** Of the request that began it. */
   readonly path: string
-  readonly order: Omit<LoginOrder, 'accepted' | 'refusal'>
+  readonly order: Omit<LoginGrant, 'accepted' | 'refusal'>
   readonly entityId: string
 }
 
@@ -35,7 +35,7 @@ const PENDING_PER_ENTITY_MAX = 16
 
 export interface Satisfaction {
   /** To be committed before the caller learns anything. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
   /** Set where the login is refused. */
   readonly refusal: Refusal | undefined
 }

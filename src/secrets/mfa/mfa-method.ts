@@ -1,7 +1,7 @@
 /** A TOTP method: its parameters, their limits, and what callers are told of it. */
 import * as v from 'valibot'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { boolean, duration, type InputOf, integer, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
+import { boolean, duration, type EngineInput, integer, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import { ALGORITHMS, type CodeForm } from '../../engines/totp/codes.ts'
 
 export const methodSchema = v.object({
@@ -75,7 +75,7 @@ function within(name: string, value: number, [least, most]: readonly [number, nu
 }
 
 /** Parameters that a method can be served with. Throws a Rejection (400) for the first that is wrong. */
-export function checkedSettings(input: InputOf<typeof METHOD_FIELDS>): MethodSettings {
+export function checkedSettings(input: EngineInput<typeof METHOD_FIELDS>): MethodSettings {
   const algorithm = ALGORITHMS.find((each) => each === input.algorithm) ?? refuse('unrecognized algorithm')
   const { digits, issuer, key_size: keyBytes, period, qr_size: qrPixels, skew } = input
   if (digits !== 6 && digits !== 8) refuse('digits can only be 6 or 8')

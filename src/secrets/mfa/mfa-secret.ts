@@ -3,12 +3,12 @@
  * who stores it is `mfa.ts`.
  *
  * The key keeps the parameters that it was generated with: authenticator applications know no others. A time step whose code
- * was accepted is never accepted again (`engines/totp/used-steps.ts`).
+ * was accepted is never accepted again (`engines/totp/code-check.ts`).
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { isObject } from '../../engines/framework/fields.ts'
 import { type Algorithm, ALGORITHMS, matchCode, newKey } from '../../engines/totp/codes.ts'
-import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/used-steps.ts'
+import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/code-check.ts'
 import { Fault } from '../../platform/errors.ts'
 import { formOf, type Method } from './mfa-method.ts'
 

@@ -21,9 +21,8 @@
  *
  * The number of secrets is no matter at a start, nor for a check: one entry is read for each method that is asked for.
  */
-import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
-import { Changes } from '../../engines/framework/changes.ts'
-import { Decoded } from '../../engines/framework/decoded.ts'
+import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
+import { BatchBuilder, CachedCodec } from '../../engines/framework/records.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -78,7 +77,7 @@ export interface Judgement {
 /** A judgement whose outcome is committed with other things. */
 export interface JudgementWithParts extends Judgement {
   /** To be committed before the caller learns anything. */
-  readonly parts: readonly Part[]
+  readonly parts: readonly CommitPart[]
 }
 
 /** A secret that was just generated, and is shown once. */
@@ -93,7 +92,7 @@ export class Mfa {
   readonly #options: MfaOptions
   readonly #storage: Storage
   readonly #methods: MfaMethods
-  readonly #secrets = new Decoded<MfaSecret>(parseSecret, encodeSecret)
+  readonly #secrets = new CachedCodec<MfaSecret>(parseSecret, encodeSecret)
   /** Methods whose removal is under way: nothing is stored for them any more. */
   readonly #removing = new Set<string>()
   readonly #gathered: GatheredSecrets
@@ -249,9 +248,9 @@ export class Mfa {
    * What removes the secrets of entities, to be committed with their removal. Those of one that is merged into another become
    * the other's, unless it has a secret for that method.
    */
-  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): Part[] {
+  partsOfRemoval(removed: ReadonlyMap<string, string | undefined>): CommitPart[] {
     this.#gathered.forgetAll()
-    const changes = new Changes(this.#storage)
+    const changes = new BatchBuilder(this.#storage)
     for (const [entityId, into] of removed) {
       for (const id of this.#methods.ids) {
         const kept = changes.get(pathOf(id, entityId))

@@ -2,10 +2,9 @@
 import { Storage } from '../../storage/barrier/storage.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { type EngineCall, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { base32Of } from '../../engines/totp/base32.ts'
-import { otpauthUrl } from '../../engines/totp/codes.ts'
+import { base32Of, otpauthUrl } from '../../engines/totp/codes.ts'
 import { qrPng } from '../../engines/totp/qr.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
 import type { Enforcements } from './enforcement.ts'
 import type { Mfa } from './mfa.ts'
@@ -65,7 +64,7 @@ export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: Metho
 export interface MethodUses {
   readonly enforcements: Enforcements
   readonly mfa: Mfa
-  readonly policies: Pick<PolicyStore, 'namingMfaMethod'>
+  readonly policies: Pick<PolicyStore, 'namesUsingMfaMethod'>
 }
 
 /**
@@ -86,7 +85,7 @@ export async function removed(
     )
   }
   if (!force) {
-    const names = await inTurns(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
+    const names = await runSliced(policies.namesUsingMfaMethod([method.id, method.name], call.nowMs), call)
     if (names.length > 0) throw stillNamed(method, names)
   }
   await mfa.remove(method)

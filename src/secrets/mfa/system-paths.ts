@@ -1,7 +1,7 @@
 /** `sys/mfa/method`: TOTP methods by their names, and the secrets of entities. */
 import { denied, type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, inPath, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
 import {
@@ -195,10 +195,10 @@ function entityPaths(core: MfaParts): Path[] {
 }
 
 async function listedEntities(mfa: Mfa, { id }: Method, call: EngineCall): Promise<Reply> {
-  return { data: { keys: await inTurns(idsOf(mfa, id, call.limitMax), call) } }
+  return { data: { keys: await runSliced(idsOf(mfa, id, call.limitMax), call) } }
 }
 
-function* idsOf(mfa: Mfa, methodId: string, most = Number.POSITIVE_INFINITY): Steps<string[]> {
+function* idsOf(mfa: Mfa, methodId: string, most = Number.POSITIVE_INFINITY): SlicedWork<string[]> {
   const ids: string[] = []
   for (const id of mfa.entityIds(methodId)) {
     if (ids.length >= most) break

@@ -1,10 +1,10 @@
 /** A caller without a token: it may do nothing. */
 import type { Decision } from '../policies/acl.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 const NOTHING: Decision = { allowed: false, reason: 'no rule', sudo: false, rules: [], mfaMethods: [] }
 
-export const NOBODY: Admitted = {
+export const NOBODY: AdmittedCaller = {
   caller: {
     accessor: '',
     tokenHash: '',
@@ -15,7 +15,7 @@ export const NOBODY: Admitted = {
     entityId: '',
   },
   leaseOwner: '',
-  judge: () => NOTHING,
+  decide: () => NOTHING,
   reaches: () => false,
-  lasts: () => true,
+  isValid: () => true,
 }

@@ -2,39 +2,38 @@
  * What a handler replied becomes durable, and then an answer. The batch, the lease that the reply gives out and the token that
  * the answer is wrapped below are one commit: all of it is there, or the caller is told that nothing is.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
-import { denied, type EngineCall, type LeaseOrder, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginOrder } from '../../engines/framework/login-order.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
+import { denied, type EngineCall, type LeaseRequest, Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { JsonText, type WholeAnswer } from '../../platform/operation.ts'
 import { type Answered, answerOf } from './answer.ts'
 import type { Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
-import type { Login } from '../logins/login.ts'
+import type { AcceptedLogin, PreparedLogin } from '../logins/login.ts'
 import type { Credentials } from '../mfa/mfa-header.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { withoutKeys } from '../policies/key-filter.ts'
 import type { RequestHead } from './request.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** What of the core it needs. */
 export interface Settling {
   /** Throw a Refusal (503) while the core is not active. */
   readonly leases: Leases
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   /** Makes the token of a login, or asks for a code. Throws a Rejection where there is to be none. */
-  login(letIn: { mount: Mount; path: string; login: LoginOrder }, credentials: Credentials | undefined): Login
+  login(accepted: AcceptedLogin, credentials: Credentials | undefined): PreparedLogin
   /** Removes aliases of an auth method from their entities: `parts` are to be committed, then `landed` is to be called. */
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'>
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'>
 }
 
 /** A request that its handler has replied to. */
 export interface Replied {
   readonly head: RequestHead
   readonly place: { readonly mount: Mount; readonly rest: string }
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** No policies were asked. */
   readonly isOpen: boolean
   readonly call: Pick<EngineCall, 'signal' | 'requestId'>
@@ -59,7 +58,7 @@ export function isSpecial(reply: Reply | undefined, head: RequestHead): boolean 
  */
 export async function settled(core: Settling, request: Replied, reply: Reply | undefined): Promise<WholeAnswer> {
   const { grant, head, place, trace, warnings } = request
-  const parts: Part[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
+  const parts: CommitPart[] = reply?.batch ? [{ storage: place.mount.storage, batch: reply.batch }] : []
   const issued = reply?.lease && prepared(core, request, reply.lease)
   if (issued) parts.push(issued.part)
   parts.push(...(reply?.parts ?? []))
@@ -77,7 +76,7 @@ export async function settled(core: Settling, request: Replied, reply: Reply | u
     }
     // Narrowing gives way to others: nothing may be left to be written upon what was read before.
     if (isNarrow && parts.length > 0) await Storage.commitAll(parts.splice(0))
-    const shown = isNarrow ? await inTurns(narrowed(told, grant), request.call) : told
+    const shown = isNarrow ? await runSliced(narrowed(told, grant), request.call) : told
     trace.reply = shown
     const answer = wrappedAnswer(core, request, shown, parts) ?? answerOf(shown, answeredOf(request), warnings(shown))
     if (parts.length > 0) await Storage.commitAll(parts)
@@ -96,7 +95,7 @@ function wrappedAnswer(
   core: Settling,
   request: Replied,
   shown: Reply | undefined,
-  parts: Part[],
+  parts: CommitPart[],
 ): WholeAnswer | undefined {
   const { head, trace, warnings } = request
   if (!head.wrapping || shown?.wrapped) return undefined
@@ -132,7 +131,7 @@ export function unwrappable(): Rejection {
   return new Rejection(400, 'the answer of this endpoint cannot be wrapped')
 }
 
-function prepared(core: Settling, { admitted, head, place }: Replied, order: LeaseOrder) {
+function prepared(core: Settling, { admitted, head, place }: Replied, order: LeaseRequest) {
   const { caller, expiresAtMs, leaseOwner } = admitted
   return core.leases.prepare(place.mount, {
     path: head.path,
@@ -146,14 +145,15 @@ function prepared(core: Settling, { admitted, head, place }: Replied, order: Lea
 
 /** Throws a Rejection where the lease cannot outlast the request. */
 async function checkLasting(core: Settling, { admitted }: Replied, lease: Lease): Promise<void> {
-  const { caller, spent } = admitted
+  const { caller, use } = admitted
+  const isLastUse = use?.revokeSpent !== undefined
   // Its token was revoked meanwhile, perhaps by one who has looked for its leases already.
-  if (caller.tokenHash !== '' && !admitted.lasts() && !spent) {
+  if (caller.tokenHash !== '' && !admitted.isValid() && !isLastUse) {
     await core.leases.revoke(lease.id)
     throw denied()
   }
   // The lease goes with the token, when this request is over.
-  if (spent) throw new Rejection(400, LAST_USE)
+  if (isLastUse) throw new Rejection(400, LAST_USE)
 }
 
 function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['leased']> {
@@ -161,7 +161,7 @@ function shownLease({ id, renewable, ttlSeconds }: Lease): NonNullable<Reply['le
 }
 
 /** What of a list its caller may see, also where the engine knows nothing of policies' limits. */
-export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): Steps<Reply> {
+export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']): SlicedWork<Reply> {
   const kept = keeps ? yield* filtered(reply, keeps) : reply
   if (limit <= 0 || kept.data instanceof JsonText) return kept
   const keys = kept.data?.['keys']
@@ -171,7 +171,7 @@ export function* narrowed(reply: Reply, { keeps, limit = 0 }: Replied['grant']):
 }
 
 /** A list without the names that its caller may not see. */
-function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): Steps<Reply> {
+function* filtered({ data, warnings }: Reply, keeps: (key: string) => boolean): SlicedWork<Reply> {
   if (data instanceof JsonText) throw new Fault('a list whose names are to be filtered is JSON text already')
   return { data: yield* withoutKeys(data ?? {}, keeps), ...(warnings && { warnings }) }
 }

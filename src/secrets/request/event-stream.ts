@@ -3,7 +3,7 @@
  * anything goes out, its caller is looked at again: it may have lost its rights since it came. Once a stream has begun
  * there is no status any more, so its last line says why it ends, where that is not because its caller left.
  */
-import { Rejection, type Told } from '../../engines/framework/engine.ts'
+import { Rejection, type StreamEvent } from '../../engines/framework/engine.ts'
 import { StreamedAnswer, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { HEADERS, rejectionAnswer } from './answer.ts'
@@ -15,7 +15,7 @@ const RETRY_MS = 1000
 interface Form {
   readonly headers: Readonly<Record<string, string>>
   readonly first: string
-  told(told: Told): string
+  told(told: StreamEvent): string
   last(answer: WholeAnswer): string
 }
 
@@ -53,7 +53,7 @@ export function eventStreamOf({ headers }: RawInput): { readonly lastCursor: str
 
 /** `check` throws a Rejection once the caller may hear nothing any more. Throws one where the answer cannot be a stream. */
 export function streamedAnswer(
-  stream: AsyncIterable<readonly Told[]>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   { check, hops, raw }: { readonly check: () => void; readonly hops: number; readonly raw: RawInput },
 ): StreamedAnswer {
   if (hops > 0) {
@@ -65,7 +65,7 @@ export function streamedAnswer(
 }
 
 async function* chunksOf(
-  stream: AsyncIterable<readonly Told[]>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   form: Form,
   check: () => void,
 ): AsyncGenerator<Uint8Array> {

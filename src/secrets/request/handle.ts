@@ -17,10 +17,17 @@
  * What can go wrong. The core is sealed while requests are under way: they end with 503, what was committed stays. The
  * disk is full: writes fail, reads go on. A fault: 500 with the request's ID, and the log has the rest.
  */
-import type { EngineCall, EngineVerb, Path, Reply } from '../../engines/framework/engine.ts'
-import { denied, oneError, Rejection } from '../../engines/framework/engine.ts'
+import {
+  denied,
+  type EngineCall,
+  type EngineVerb,
+  oneError,
+  type Path,
+  Rejection,
+  type Reply,
+} from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import { sealed } from '../../platform/errors.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -31,7 +38,7 @@ import { BodyReader } from './body-reader.ts'
 import { admission } from './entry.ts'
 import { helpOf } from './help.ts'
 import { stepUp } from '../mfa/step-up.ts'
-import { canonicalOf } from '../../engines/framework/canonical-path.ts'
+import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
 import { fencedPrimary } from '../dr/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
@@ -40,8 +47,8 @@ import { type RequestBody, type RequestHead, requestHead, type Verb } from './re
 import { type Grant, grantOf, needsSudo } from './rights.ts'
 import { isSpecial, narrowed, settled, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
-import { type Admitted, finishUse } from '../tokens/token-admission.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
+import { type AdmittedCaller, finishUse } from '../tokens/token-admission.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** Answers a request; only a fault of ours rejects. */
 export async function handle(core: Core, method: Verb, raw: RawInput, call: Call): Promise<Answer> {
@@ -167,7 +174,7 @@ function accountOf(
   core: Core,
   target: Target,
   audit: NonNullable<Core['audit']>,
-  { caller }: Admitted,
+  { caller }: AdmittedCaller,
   body: BodyReader,
 ): Account {
   const { call, head, place, raw } = target
@@ -194,12 +201,12 @@ function served(core: Core, request: Request): Promise<Answer> {
   if (refusal) throw refusal
   trace.accessor = caller.caller.accessor
   const underWay = counted(core, request)
-  return caller.used ? afterUse(caller, underWay) : underWay
+  return caller.use ? afterUse(caller, underWay) : underWay
 }
 
 /** Also a request that was refused is a use of the token, and both are over before the caller learns anything. */
-async function afterUse(caller: Admitted, underWay: Promise<Answer>): Promise<Answer> {
-  const [outcome] = await Promise.allSettled([underWay, caller.used])
+async function afterUse(caller: AdmittedCaller, underWay: Promise<Answer>): Promise<Answer> {
+  const [outcome] = await Promise.allSettled([underWay, caller.use?.written])
   await finishUse(caller)
   if (outcome.status === 'rejected') throw outcome.reason
   return outcome.value
@@ -209,7 +216,7 @@ async function afterUse(caller: Admitted, underWay: Promise<Answer>): Promise<An
 function readerOf(core: Core, { admitted, canonical, head, isOpen, match, raw }: Target & Entry): BodyReader {
   const isAsked = !isOpen && !match?.path.withoutToken?.isAllowed()
   const ask = (operation: EngineVerb) =>
-    admitted.judge({ ...canonical, operation, data: {}, wrapTtlSeconds: undefined })
+    admitted.decide({ ...canonical, operation, data: {}, wrapTtlSeconds: undefined })
   return new BodyReader(head.verb, raw, {
     isOfDelete: match?.path.bodyOfDelete,
     charactersMax: match?.path.bodyCharactersMax,
@@ -221,7 +228,7 @@ function readerOf(core: Core, { admitted, canonical, head, isOpen, match, raw }:
 /** Attempts it, and is counted where it is under way. */
 async function counted(core: Core, request: Request): Promise<Answer> {
   const { call, head, place } = request
-  const [leaveMount, land] = [place?.mount.traffic.enter(), core.inFlight.enter(head.verb, head.path, call)]
+  const [leaveMount, land] = [place?.mount.activeRequests.enter(), core.inFlight.enter(head.verb, head.path, call)]
   try {
     return await attempt(core, request)
   } finally {
@@ -250,7 +257,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
   if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
-  if (head.wrapping) Wrapping.check(head.wrapping.ttlSeconds)
+  if (head.wrapping) ResponseWrapping.check(head.wrapping.ttlSeconds)
   engineCall.isGranted(verb, grant)
   const outcome = handler(input, engineCall)
   // No `await` where nothing is waited for: between a handler's reads and its commit nobody else may come in.
@@ -266,7 +273,7 @@ async function attempt(core: Core, request: Request): Promise<Answer> {
   }
   if (reply?.batch) await place.mount.storage.commit(reply.batch)
   const isNarrow = grant.keeps !== undefined || grant.limit !== undefined
-  const shown = reply && isNarrow ? await inTurns(narrowed(reply, grant), engineCall) : reply
+  const shown = reply && isNarrow ? await runSliced(narrowed(reply, grant), engineCall) : reply
   request.trace.reply = shown
   const { requestId } = request.call
   return answerOf(shown, { verb: head.verb, requestId }, warningsOf(match, body, shown))
@@ -290,7 +297,7 @@ async function withSecondFactor(core: Core, request: Request, { grant }: Asked, 
 function checkAgain(core: Core, request: Request, verb: EngineVerb, body: RequestBody): void {
   if (!core.isActive) throw sealed()
   requireUnfenced(core, request.match?.path)
-  if (!request.admitted.lasts()) throw new Rejection(403, 'permission denied')
+  if (!request.admitted.isValid()) throw new Rejection(403, 'permission denied')
   grantOf(request, verb, body)
 }
 

@@ -1,8 +1,8 @@
 /** What `?help=1` answers: the declarations of a mount's paths, in words. */
 import type { Path, Reply } from '../../engines/framework/engine.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 
-export function helpOf({ mount }: Place, path: Path | undefined): Reply {
+export function helpOf({ mount }: ResolvedPath, path: Path | undefined): Reply {
   return {
     bare: { help: path ? pathHelp(path) : mountHelp(mount.engine.description, mount.paths.paths), see_also: null },
   }

@@ -3,7 +3,7 @@
  * one and hides the other.
  */
 import type { Path } from '../../engines/framework/engine.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { PathPart } from '../../platform/operation.ts'
 import type { Core } from './request-states.ts'
 
@@ -48,7 +48,7 @@ function nameIn({ params, path }: { params: Readonly<Record<string, string>>; pa
  * Where what no endpoint declares begins in a canonical path: behind its mount and the words that a path of the mount begins with, too.
  * Clients of old put tokens there. Undefined for a path that an endpoint declares.
  */
-export function undeclaredFrom(place: Place | undefined, path: string): number | undefined {
+export function undeclaredFrom(place: ResolvedPath | undefined, path: string): number | undefined {
   if (!place) return path === '' ? undefined : 0
   const { mount, rest } = place
   if (rest === '' || mount.paths.find(rest)) return undefined

@@ -1,16 +1,16 @@
 /** A request as its engine sees it. */
 import type { Caller, EngineCall, EngineVerb } from '../../engines/framework/engine.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import { canonicalAt } from '../../engines/framework/canonical-path.ts'
-import type { Place } from '../mounts/mounts.ts'
+import { canonicalAt } from '../../engines/framework/path-table.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'
 import type { Decision } from '../policies/acl.ts'
 import { type Grant, isForbidden } from './rights.ts'
 import { eventStreamOf } from './event-stream.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 /** The call as the engine sees it; what few engines look at is made when it is looked at. */
 export class RequestCall implements EngineCall {
@@ -34,8 +34,8 @@ export class RequestCall implements EngineCall {
   readonly remote: string | undefined
   readonly token: string | undefined
   readonly #wrapTtlSeconds: number | undefined
-  readonly #admitted: Admitted
-  readonly #mount: Place['mount']
+  readonly #admitted: AdmittedCaller
+  readonly #mount: ResolvedPath['mount']
   readonly #call: Call
   readonly #raw: RawInput
   readonly #failures: () => LoginFailures
@@ -43,7 +43,7 @@ export class RequestCall implements EngineCall {
   constructor(
     core: Core,
     { admitted, call, givenRest, head, raw }: Request,
-    { mount, rest }: Place,
+    { mount, rest }: ResolvedPath,
     body: RequestBody,
   ) {
     this.mount = mount.facts
@@ -108,7 +108,7 @@ export class RequestCall implements EngineCall {
 
   #judge(operation: EngineVerb, path: string, data: EngineCall['data'], wrapTtlSeconds: number | undefined): Decision {
     const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
-    return this.#admitted.judge({ ...canonical, operation, data, wrapTtlSeconds })
+    return this.#admitted.decide({ ...canonical, operation, data, wrapTtlSeconds })
   }
 
   readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)

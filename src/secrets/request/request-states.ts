@@ -1,21 +1,20 @@
 /** A request on its way through the core: what it needs of the core, and what is known of it step by step (`handle.ts`). */
 import type { Reply } from '../../engines/framework/engine.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
-import type { PathMatch } from '../../engines/framework/path-table.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
+import type { CanonicalPath, PathMatch } from '../../engines/framework/path-table.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import type { BodyReader } from './body-reader.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Mfa } from '../mfa/mfa.ts'
-import type { CanonicalPath } from '../../engines/framework/canonical-path.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { Quotas } from '../quotas/quotas.ts'
 import type { DrFence } from '../dr/dr-replication.ts'
 import type { RequestCounts } from './request-counts.ts'
 import type { RequestHead, Verb } from './request.ts'
 import type { Settling } from './commit-reply.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
 /** What the way through the core needs of it. */
 export interface Core extends Settling {
@@ -34,14 +33,14 @@ export interface Core extends Settling {
   readonly audit: AuditTrail | undefined
   /** Absent where no request is counted: there is no quota, or the core is not active. */
   readonly quotas: Quotas | undefined
-  find(path: string): Place | undefined
+  find(path: string): ResolvedPath | undefined
   /** Whether `admit` would let a token in; takes no use of it. False while the core is not active. */
   knows(token: string | undefined, remote: string | undefined): boolean
   /** Throws a Rejection (403) for a token that is none. */
-  admit(token: string | undefined, remote: string | undefined): Admitted
-  readonly nobody: Admitted
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller
+  readonly nobody: AdmittedCaller
   /** Failed logins of a mount. */
-  failuresOf(mount: Place['mount']): LoginFailures
+  failuresOf(mount: ResolvedPath['mount']): LoginFailures
   now(): number
   wallMs(): number
 }
@@ -69,14 +68,14 @@ export interface Target {
   readonly givenRest: string
   readonly raw: RawInput
   readonly call: Call
-  readonly place: Place | undefined
+  readonly place: ResolvedPath | undefined
   readonly match: PathMatch | undefined
   readonly trace: Trace
 }
 
 /** Who is let in, and how. */
 export interface Entry {
-  readonly admitted: Admitted
+  readonly admitted: AdmittedCaller
   /** No policies are asked. */
   readonly isOpen: boolean
 }

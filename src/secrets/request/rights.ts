@@ -1,5 +1,5 @@
 /** What the policies of a request's caller allow: asked before its engine acts, and again while a stream lasts. */
-import { canonicalAt } from '../../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../../engines/framework/path-table.ts'
 import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { denied, type EngineVerb, type Path, Rejection } from '../../engines/framework/engine.ts'
 import type { Decision } from '../policies/acl.ts'
@@ -32,7 +32,7 @@ export function grantOf(request: Request, verb: EngineVerb, body: RequestBody): 
 function judged(request: Request, operation: EngineVerb, { data }: RequestBody): Grant {
   const { admitted, canonical, head } = request
   const wrapTtlSeconds = head.wrapping?.ttlSeconds
-  const ask = (path: string) => admitted.judge({ ...canonical, path, operation, data, wrapTtlSeconds })
+  const ask = (path: string) => admitted.decide({ ...canonical, path, operation, data, wrapTtlSeconds })
   const decision = withReads(request, operation, data, allowedOf(ask(head.path)))
   if (!request.head.path.endsWith('/') || !isSlashIgnored(request)) return decision
   // It means the same without the slash: a rule that denies the one must not be passed by writing the other.
@@ -57,12 +57,12 @@ function withReads(request: Request, verb: EngineVerb, data: RequestBody['data']
   return reads.reduce((before, { folds, operation, path }) => {
     if (folds) {
       const same = { path: front + path, folds: shapeBelow(folds, depth), fields: match?.path.fields }
-      const decided = allowedOf(admitted.judge({ ...same, operation, data, wrapTtlSeconds }))
+      const decided = allowedOf(admitted.decide({ ...same, operation, data, wrapTtlSeconds }))
       return narrower({ ...before, sudo: before.sudo && decided.sudo }, decided)
     }
     const canonical = canonicalAt(front + path, { mount: place.mount, rest: path })
     const isList = operation === 'list' || operation === 'scan'
-    const other = admitted.judge({ ...canonical, operation, data: isList ? data : {}, wrapTtlSeconds })
+    const other = admitted.decide({ ...canonical, operation, data: isList ? data : {}, wrapTtlSeconds })
     if (REFUSED_WITH.has(other.reason)) throw denied()
     return isList ? narrower(before, other) : withCodesOf(before, other)
   }, decision)

@@ -5,7 +5,7 @@
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { Caller } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
 import type { Acl } from '../policies/acl.ts'
 import type { DrFence, ReplicationSide } from '../dr/dr-replication.ts'
 import type { Surroundings } from './host-info.ts'

@@ -2,7 +2,7 @@
 import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
 import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
 import { aliasField, commaList, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
 import type { Judging, Opened } from './core-parts.ts'
@@ -74,11 +74,11 @@ function pathsOf({
   return all
 }
 
-/** Deciding about a path, in units of `engines/framework/time-slices.ts`. */
+/** Deciding about a path, in units of `platform/sliced-work.ts`. */
 const DECISION_COST = 4
 
 async function told(core: Judging, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {
-  const capabilities = await inTurns(decisions(core, acl, paths), call)
+  const capabilities = await runSliced(decisions(core, acl, paths), call)
   const [only] = capabilities
   const single = capabilities.length === 1 && only ? [['capabilities', only[1]] as const] : []
   return { data: Object.fromEntries([...single, ...capabilities]), flattened: true }
@@ -89,7 +89,7 @@ function* decisions(
   core: Judging,
   acl: Acl,
   paths: readonly string[],
-): Steps<(readonly [string, readonly string[]])[]> {
+): SlicedWork<(readonly [string, readonly string[]])[]> {
   const found: (readonly [string, readonly string[]])[] = []
   for (const given of paths) {
     const { folds, path: canonical } = core.canonical(given.replace(/^\/+/, ''))

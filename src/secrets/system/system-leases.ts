@@ -9,7 +9,7 @@ import {
 } from '../../engines/framework/engine.ts'
 import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { boolean, duration, inPath, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
 import { type TokenLeases, tokenLeaseId } from '../leases/token-leases.ts'
@@ -48,7 +48,7 @@ function tidyPath(core: LeaseParts): Path {
     summary: 'Attempt the revocation of all expired leases',
     fields: {},
     update(): Reply {
-      void core.open.leases.sweeper.tick()
+      void core.open.leases.expiry.tick()
       return { status: 202, warnings: [TIDY_STARTED] }
     },
   })
@@ -207,13 +207,13 @@ function shownToken(entry: TokenEntry, nowMs: number): Record<string, unknown> {
   }
 }
 
-async function names(core: LeaseParts, prefix: string, call: Parameters<typeof inTurns>[1]): Promise<Reply> {
+async function names(core: LeaseParts, prefix: string, call: Parameters<typeof runSliced>[1]): Promise<Reply> {
   const folder = prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`
   await core.open.tokenLeases.ready()
-  return { data: { keys: await inTurns(allNames(core.open, folder), call) } }
+  return { data: { keys: await runSliced(allNames(core.open, folder), call) } }
 }
 
-function* allNames({ leases, mounts, tokenLeases }: LeaseParts['open'], folder: string): Steps<string[]> {
+function* allNames({ leases, mounts, tokenLeases }: LeaseParts['open'], folder: string): SlicedWork<string[]> {
   const ofTokens = new Set<string>()
   for (const each of formsOf(mounts, folder)) for (const name of yield* tokenLeases.names(each)) ofTokens.add(name)
   const ofEngines = yield* leases.store.names(folder)

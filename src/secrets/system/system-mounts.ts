@@ -1,17 +1,17 @@
 /** `sys/mounts`, `sys/auth` and `sys/remount`: what is enabled where. */
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { inPath, type InputOf, text } from '../../engines/framework/fields.ts'
+import { inPath, type EngineInput, text } from '../../engines/framework/fields.ts'
 import type { MountChanges } from '../mounts/mount-changes.ts'
 import type { MadeWith, Opened } from './core-parts.ts'
 import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import {
   ENABLE_FIELDS,
-  enabledRecord,
+  newEnabledRecord,
   isReserved,
   mountPath,
   TUNE_FIELDS,
-  tunedRecord,
+  applyTuning,
 } from '../mounts/mount-settings.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 
@@ -142,10 +142,14 @@ function tuning(core: MountParts, wanted: string): Reply {
   return { data: tuneInfo(mount), flattened: true }
 }
 
-async function tune(core: MountParts, wanted: string, input: InputOf<typeof TUNE_FIELDS>): Promise<Reply | undefined> {
+async function tune(
+  core: MountParts,
+  wanted: string,
+  input: EngineInput<typeof TUNE_FIELDS>,
+): Promise<Reply | undefined> {
   const warnings: string[] = []
   await core.open.mountChanges.tune(wanted, (record, mount: Mount) => {
-    return tunedRecord(record, mount, input, (warning) => warnings.push(warning))
+    return applyTuning(record, mount, input, (warning) => warnings.push(warning))
   })
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }
@@ -153,10 +157,10 @@ async function tune(core: MountParts, wanted: string, input: InputOf<typeof TUNE
 async function enable(
   core: MountParts,
   wanted: string,
-  input: InputOf<typeof ENABLE_FIELDS>,
+  input: EngineInput<typeof ENABLE_FIELDS>,
 ): Promise<Reply | undefined> {
   const { mountChanges, mounts } = core.open
-  const { record, warnings } = enabledRecord(wanted, input, mounts)
+  const { record, warnings } = newEnabledRecord(wanted, input, mounts)
   await mountChanges.enable(record)
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }

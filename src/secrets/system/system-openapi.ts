@@ -2,7 +2,7 @@
 import { nextTurn } from '../../platform/scheduler.ts'
 import { LRUCache } from 'lru-cache'
 import { type Caller, path, type Path } from '../../engines/framework/engine.ts'
-import { boolean, type Field } from '../../engines/framework/fields.ts'
+import { boolean, type EngineField } from '../../engines/framework/fields.ts'
 import { type JsonSchema, JsonText } from '../../platform/operation.ts'
 import type { Judging, MadeWith, Opened } from './core-parts.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
@@ -183,11 +183,11 @@ function operation(place: Place, declared: Path, kind: Kind, at: string): JsonSc
   }
 }
 
-function queryParameter(name: string, field: Field<unknown>): JsonSchema {
+function queryParameter(name: string, field: EngineField<unknown>): JsonSchema {
   return { name, in: 'query', required: false, description: field.description, schema: schemaOf(field) }
 }
 
-function bodyOf(given: readonly (readonly [string, Field<unknown>])[], kind: Kind): JsonSchema {
+function bodyOf(given: readonly (readonly [string, EngineField<unknown>])[], kind: Kind): JsonSchema {
   const properties = Object.fromEntries(
     given.map(([name, field]) => [name, { ...schemaOf(field), description: field.description }]),
   )
@@ -195,7 +195,7 @@ function bodyOf(given: readonly (readonly [string, Field<unknown>])[], kind: Kin
   return { required: false, content: { [type]: { schema: { type: 'object', properties } } } }
 }
 
-function schemaOf({ fallback, kind }: Field<unknown>): JsonSchema {
+function schemaOf({ fallback, kind }: EngineField<unknown>): JsonSchema {
   const isPlain = ['string', 'number', 'boolean'].includes(typeof fallback)
   return {
     type: kind,

@@ -2,11 +2,11 @@
 import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
 import { JsonText } from '../../platform/operation.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
 /** Open while the core is active. */
 interface WrappingParts {
-  readonly open: { readonly wrapping: Wrapping }
+  readonly open: { readonly wrapping: ResponseWrapping }
 }
 
 const TOKEN = { token: text('The wrapping token; the one that the request brings unless given', { fallback: '' }) }

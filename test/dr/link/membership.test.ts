@@ -46,10 +46,10 @@ async function thiefOf(t: TestContext, bundle: Bundle, primary: Site) {
     const nonce = Buffer.alloc(16)
     return link.call('Fence', { ...said, epoch, fork: position, nonce, proof }, WAIT_MS)
   }
-  const join = async (epoch = 0) => {
+  const join = async (epoch = 0, proof?: Uint8Array) => {
     const { position } = await ping()
     const about = { protocol: PROTOCOL, version: '1.0.0', isTrial: false, nonce: bundle.nonce, atMs: 0 }
-    return link.call('Join', { ...about, api: '', cluster: '', position, epoch }, WAIT_MS)
+    return link.call('Join', { ...about, api: '', cluster: '', position, epoch, proof }, WAIT_MS)
   }
   /** Follows from the head of the log. `proof`: of membership. */
   const follow = async (proof?: Uint8Array) => {
@@ -101,6 +101,8 @@ test('the certificate alone fences no primary: a notice or a higher epoch needs 
   const replayed = proofs.of(statements.fence(other.session, { ...thief.said, epoch: 1 }))
   await assert.rejects(thief.fence(1, replayed), refused, 'of another connection')
   await assert.rejects(thief.join(1), refused, 'a higher epoch')
+  const joining = proofs.of(statements.join(other.session, 1))
+  await assert.rejects(thief.join(1, joining), refused, 'a higher epoch with the proof of another connection')
   assert.equal(primary.store.role, 'own')
   await primary.put('goes/on')
   assert.ok(Number((await row())?.rejected_proofs) >= 4)
@@ -108,9 +110,22 @@ test('the certificate alone fences no primary: a notice or a higher epoch needs 
   // The member itself is believed, for what it says and nothing else.
   const proof = proofs.of(statements.fence(thief.session, { ...thief.said, epoch: 1 }))
   await assert.rejects(thief.fence(2, proof), refused, 'another epoch')
+  const elsewhere = proofs.of(statements.fence(thief.session, { ...thief.said, addresses: ['member:1'], epoch: 1 }))
+  await assert.rejects(thief.fence(1, elsewhere), refused, 'other addresses')
   await thief.fence(1, proof)
   assert.equal(primary.store.role, 'fenced')
   assert.deepEqual([await primary.field('fence_reason'), await primary.field('fenced_by')], ['replaced', 'secondary'])
+})
+
+test('a certificate that was replaced or revoked is not that of another secondary', async (t) => {
+  const { primary } = await robbed(t)
+  const replaced = await bundleFor(primary, 'other')
+  const newest = await bundleFor(primary, 'other')
+  await assert.rejects(thiefOf(t, replaced, primary), { reason: 'unknown' })
+  const other = await thiefOf(t, newest, primary)
+  await primary.replication.revokeSecondary('other')
+  await assert.rejects(thiefOf(t, newest, primary), { reason: 'revoked' })
+  await assert.rejects(other.link.call('Pages', {}, WAIT_MS))
 })
 
 test('sync: an acknowledgement by a thief of the certificate answers no commit', async (t) => {

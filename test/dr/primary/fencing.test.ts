@@ -78,6 +78,18 @@ async function fencedPrimary(t: TestContext) {
   return { store, state, fencing, heard, roles, silent, hold, looked }
 }
 
+test('a fence is written after the proof of its epoch: a primary that is killed in between stays consistent', async (t) => {
+  const { fencing, state, store } = await fencedPrimary(t)
+  const proven: (number | undefined)[] = []
+  const setRole = store.setRole.bind(store)
+  store.setRole = async (role, epoch) => {
+    if (role === 'fenced') proven.push(state.now.provenEpoch)
+    await setRole(role, epoch)
+  }
+  await fencing.depose({ epoch: 3, addresses: ['heir:1'], api: 'http://heir' })
+  assert.deepEqual([proven, store.epoch], [[3], 3])
+})
+
 test('the end of silence does not lift the fence of a primary that is being deposed', async (t) => {
   const { fencing, heard, hold, looked, roles, silent, state, store } = await fencedPrimary(t)
   await silent()

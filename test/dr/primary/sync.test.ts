@@ -1,8 +1,13 @@
 /** Synchronous replication, and a primary that stops because it hears from no secondary. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { join } from 'node:path'
+import { SyncReplication } from '../../../src/dr/primary/sync-replication.ts'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { keepingLogger } from '../../helpers/kept-log.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 /** Far above what a busy machine holds a heartbeat back. */
 const FENCE_AFTER_MS = 4000
@@ -50,6 +55,24 @@ test('sync: a commit is answered when the secondary has it, or the state is degr
     await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
     assert.equal(secondary.text('at/once'), 'at/once')
   })
+})
+
+test('a commit waits for its own acknowledgement and for no later one', async (t) => {
+  const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
+  t.after(() => store.close())
+  let acknowledged = store.position().sequence + 1
+  const sync = new SyncReplication(store, keepingLogger([]), 5000, () => ({ acknowledged, isCaughtUp: true }))
+  sync.start()
+  const commit = (name: string) => store.commit({ puts: [{ path: name, value: Buffer.from('x') }], deletes: [] })
+  await commit('first')
+  assert.equal(sync.state, 'on', 'it did not wait until that was given up')
+  const second = commit('second')
+  await eventually(() => sync.waiting === 1, 'it waits')
+  acknowledged++
+  sync.update()
+  await second
+  assert.equal(sync.state, 'on')
+  sync.stop()
 })
 
 test('a commit that waits when its primary is replaced, stopped or demoted fails', async (t) => {

@@ -5,8 +5,8 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { PassThrough, Readable } from 'node:stream'
 import { eventually } from '../../helpers/eventually.ts'
-import { returnStoreThread, takeStoreThread } from '../../../src/storage/store/store-threads.ts'
-import { writeFact } from '../../../src/storage/sqlite/facts.ts'
+import { releaseStoreWorker, acquireStoreWorker } from '../../../src/storage/store/store-worker-cache.ts'
+import { writeFact } from '../../../src/storage/sqlite/rows.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { activate, attach, Site, untilSame } from '../../helpers/replication-site.ts'
 
@@ -99,7 +99,7 @@ test('while the tree is rebuilt after a restore, the status has everything but i
 
 /** The thread that makes the next tree is asked for it when `until` has resolved. */
 async function withholdNextTree(until: Promise<void>): Promise<void> {
-  const worker = takeStoreThread()
+  const worker = acquireStoreWorker()
   const post = worker.postMessage.bind(worker)
   worker.postMessage = (message: unknown, transfer = []) => {
     if (!isTreeTask(message)) {
@@ -108,7 +108,7 @@ async function withholdNextTree(until: Promise<void>): Promise<void> {
     }
     void until.then(() => post(message, transfer))
   }
-  await returnStoreThread(worker)
+  await releaseStoreWorker(worker)
 }
 
 function isTreeTask(message: unknown): boolean {

@@ -221,6 +221,12 @@ test('the content of secrets and private is never readable', async (t) => {
   writeFileSync(join(task, 'SeCrEtS/token'), SECRET)
   mkdirSync(join(task, 'secrets/deep/er'), { recursive: true })
   writeFileSync(join(task, 'secrets/deep/er/token'), SECRET)
+  // File systems that compare names by their canonical form take these for "secrets" and "private".
+  const lookalikes = ['\uff53ecrets', 'se\u200bcrets', '\uff30rivate']
+  for (const name of lookalikes) {
+    mkdirSync(join(task, name))
+    writeFileSync(join(task, name, 'token'), SECRET)
+  }
   link('../secrets', 'directory')
   link('../secrets/token', 'relative')
   link(join(task, 'secrets/token'), 'absolute')
@@ -234,6 +240,7 @@ test('the content of secrets and private is never readable', async (t) => {
   const ways = [
     'web/secrets/token',
     'web/SeCrEtS/token',
+    ...lookalikes.map((name) => `web/${encodeURIComponent(name)}/token`),
     'web/private/key',
     'web/secrets/deep/er/token',
     '/web//secrets/./token',

@@ -99,6 +99,15 @@ test('streams that end early release their large buffers', () => {
   }
 })
 
+test('a waiting stream returns its buffers, and the next reader gets them', () => {
+  const [waiting, reading] = [new BufferLease({ framed: true }), new BufferLease({ framed: true })]
+  const [read, frames] = [waiting.readBuffer(), waiting.framesBuffer()]
+  waiting.returnBuffers()
+  assert.deepEqual([reading.readBuffer() === read, reading.framesBuffer() === frames], [true, true])
+  assert.notEqual(waiting.readBuffer(), read)
+  for (const lease of [waiting, reading]) lease.returnBuffers()
+})
+
 test('synchronous reads yield the event loop', async (t) => {
   const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
   mkdirSync(join(directory, 'alloc/logs'), { recursive: true })

@@ -278,3 +278,10 @@ test('a follower that joins after a truncation gets no event of it', async (t) =
   assert.deepEqual([late.events, framed.events], [[], [`file truncated ${name(0)}`]])
   late.destroy()
 })
+
+test('a truncation to a part is announced although nothing is written after it', async (t) => {
+  const { host, framed } = await followed(t, 'one two three\n')
+  truncateSync(host.log(0), 4)
+  await framed.until(({ text }) => text.endsWith('\none '))
+  assert.deepEqual([framed.events, framed.text], [[`file truncated ${name(0)}`], 'one two three\none '])
+})

@@ -1,5 +1,6 @@
 /** What another program does to audit files never becomes part of the chain, and what the server itself does never alarms. */
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { appendFileSync, copyFileSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -83,6 +84,23 @@ test('a line of a write that failed is the end of the chain until another line i
   chain.advance(next.heads[0] ?? CHAIN_START)
   assert.equal(chain.found(endOf(next.text), 'file', false), 'as expected')
   assert.equal(chain.found(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
+})
+
+test('after its entries were restored a device continues its own lines, and not those of another device', (t) => {
+  const deviceKey = Buffer.alloc(32, 1)
+  const lineOf = (key: Buffer) => {
+    const chain = new DeviceChain(key, { id: newChainId(), head: CHAIN_START, isNew: true, trust: 'keyed' })
+    t.after(() => chain.close())
+    return endOf(chain.append(['{"time":"1"}'], '').text)
+  }
+  for (const [end, expected] of [
+    [lineOf(deviceKey), 'taken'],
+    [lineOf(Buffer.alloc(32, 2)), 'break'],
+  ] as const) {
+    const chain = new DeviceChain(deviceKey, { id: newChainId(), head: CHAIN_START, isNew: true, trust: 'keyed' })
+    t.after(() => chain.close())
+    assert.equal(chain.found(end, 'file', false), expected)
+  }
 })
 
 test('lines that another program appends are not taken as the end of the chain', async (t) => {
@@ -261,6 +279,27 @@ test('a file that is emptied or removed is reported, and a rotation is not', asy
   const verified = await verify(t, world, file)
   assert.equal(verified.code, 1)
   assert.match(verified.err, /audit\.log:1: the first line has the number \d+ instead of 1/)
+})
+
+test('a copy in the place of the file is written from then on, although its size is the same', async (t) => {
+  const { file, world } = await audited(t)
+  copyFileSync(file, `${file}.copy`)
+  renameSync(`${file}.copy`, file)
+  const before = lineTexts(file).length
+  await write(world)
+  assert.equal(lineTexts(file).length, before + 2)
+  await assertWhole(file)
+})
+
+test('a pipe in the place of the file records nothing, and no request is answered meanwhile', async (t) => {
+  const { file, world } = await audited(t)
+  renameSync(file, `${file}.1`)
+  execFileSync('mkfifo', [file])
+  const { status, text } = await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })
+  assert.equal(status, 500, text)
+  rmSync(file)
+  await write(world)
+  await assertWhole(`${file}.1`, file)
 })
 
 test('lines of another server with the same devices cannot stand in for those of this one', async (t) => {

@@ -15,7 +15,8 @@ import {
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { cloud } from '../../../src/engines/cloud/cloud.ts'
-import { goErrors, goQuote } from '../../../src/engines/cloud/templates/go-quote.ts'
+import { errorList } from '../../../src/engines/framework/engine.ts'
+import { goQuote } from '../../../src/engines/cloud/templates/template-functions.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { KeyedHash } from '../../../src/platform/keyed-hash.ts'
 import { withoutValues } from '../../../src/secrets/audit/audit-errors.ts'
@@ -145,7 +146,7 @@ test('what no endpoint declares is an HMAC in a path, and so is what errors quot
     .slice(-2 * faulty.length)
     .flatMap(({ error = [] }) => error)
   assert.equal(errors.length, faulty.length - 1)
-  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is no address and no range such as "10\.0\.0\.0\/8"$/)
+  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is not an address or a range such as "10\.0\.0\.0\/8"$/)
   assert.ok(!/planted|xxx/.test(readFileSync(file, 'utf8')))
 })
 
@@ -181,8 +182,8 @@ test('values are found in an error with a mark of the cut, with escapes and in a
       assert.equal(shown(`no: ${goQuote(cut)}!`, { text }), `no: "${hmac(text)}"!`)
       assert.equal(shown(`no: ${goQuote(`a ${goQuote(cut)}`)}!`, { text }), `no: "a \\"${hmac(text)}\\""!`)
     }
-    const listed = goQuote(goErrors([`unknown: ${text.slice(0, 100)}…: no`]))
-    assert.equal(shown(listed, { text }), goQuote(goErrors([`unknown: ${hmac(text)}…: no`])))
+    const listed = goQuote(errorList([`unknown: ${text.slice(0, 100)}…: no`]))
+    assert.equal(shown(listed, { text }), goQuote(errorList([`unknown: ${hmac(text)}…: no`])))
     assert.equal(shown(`no: ${goQuote(text).slice(0, 150)}`, { text }), `no: "${hmac(text)}`)
     assert.equal(shown(`no: ${text.slice(0, 200)}`, { text }), `no: ${hmac(text)}`)
   }

@@ -136,10 +136,10 @@ class CaseCore implements Core {
     const caller = { ...this.nobody.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
     return {
       caller,
-      judge: (asked: AccessRequest) => acl.decide(asked),
+      decide: (asked: AccessRequest) => acl.decide(asked),
       leaseOwner: caller.tokenHash,
       reaches: (path: string) => acl.allowsAnythingUnder(path),
-      lasts: () => true,
+      isValid: () => true,
     }
   }
 }

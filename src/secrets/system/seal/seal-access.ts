@@ -5,7 +5,7 @@
  */
 import { type EngineCall, Rejection } from '../../../engines/framework/engine.ts'
 import type { PathDeclaration } from '../../../engines/framework/engine.ts'
-import type { Fields } from '../../../engines/framework/fields.ts'
+import type { EngineFields } from '../../../engines/framework/fields.ts'
 
 /** The settings of the configuration that turn it on. */
 type Setting = 'disable_unauthed_rekey_endpoints' | 'disable_unauthed_generate_root_endpoints'
@@ -14,7 +14,7 @@ type Setting = 'disable_unauthed_rekey_endpoints' | 'disable_unauthed_generate_r
 export function withoutTokenWhile(
   isAllowed: () => boolean,
   setting: Setting,
-): Pick<PathDeclaration<Fields>, 'withoutToken'> {
+): Pick<PathDeclaration<EngineFields>, 'withoutToken'> {
   const advice = `this needs a token that has sudo; with key shares and no such token set server { ${setting} = false } in the server's configuration and reload it`
   return { withoutToken: { isAllowed, refusal: ['unsupported operation', advice] } }
 }

@@ -4,10 +4,10 @@
  * without a token where the configuration says so.
  */
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/seal-rekey.ts'
+import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/rekey.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../../engines/framework/engine.ts'
-import { boolean, type Fields, integer, text, textList } from '../../../engines/framework/fields.ts'
+import { boolean, type EngineFields, integer, text, textList } from '../../../engines/framework/fields.ts'
 import type { MadeWith } from '../core-parts.ts'
 import type { PgpRate } from './pgp-rate.ts'
 import { checkCancel, withoutTokenWhile } from './seal-access.ts'
@@ -33,7 +33,7 @@ const CHANGED = 'the key shares were changed'
 interface Family {
   readonly prefix: string
   readonly isBare: boolean
-  readonly access: Pick<PathDeclaration<Fields>, 'sudo' | 'withoutToken'>
+  readonly access: Pick<PathDeclaration<EngineFields>, 'sudo' | 'withoutToken'>
   readonly reply: (body: Readonly<Record<string, unknown>>) => Reply
 }
 

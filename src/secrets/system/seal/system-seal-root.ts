@@ -4,7 +4,7 @@
  * also callers without a token where the configuration says so.
  */
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import { decodeToken, Generation, type GenerationStatus } from '../../../storage/seal/seal-generation.ts'
+import { decodeToken, TokenGeneration, type GenerationStatus } from '../../../storage/seal/token-generation.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path } from '../../../engines/framework/engine.ts'
 import { text } from '../../../engines/framework/fields.ts'
@@ -32,9 +32,9 @@ export interface RootParts
 }
 
 export function generateRootPaths(core: RootParts, pgpRate: PgpRate): Path[] {
-  const generation = new Generation(core.options.seal, core.barrier, {
+  const generation = new TokenGeneration(core.options.seal, core.barrier, {
     tokenLength: ROOT_TOKEN_LENGTH,
-    make() {
+    create() {
       const { token, puts } = core.open.tokens.newRoot(core.now())
       return { token, commit: () => core.barrier.commit({ puts, deletes: [] }) }
     },
@@ -51,7 +51,7 @@ interface Attempts {
   end(given: { nonce: string }, call: EngineCall): undefined
 }
 
-function told(generation: Generation, tell: Tell, pgpRate: PgpRate): Attempts {
+function told(generation: TokenGeneration, tell: Tell, pgpRate: PgpRate): Attempts {
   return {
     async start({ otp, pgp_key: pgpKey }, call) {
       if (otp === '') pgpRate.check([pgpKey], call)
@@ -73,7 +73,7 @@ function told(generation: Generation, tell: Tell, pgpRate: PgpRate): Attempts {
   }
 }
 
-function bareFamily(generation: Generation, attempts: Attempts, isAllowed: () => boolean): Path[] {
+function bareFamily(generation: TokenGeneration, attempts: Attempts, isAllowed: () => boolean): Path[] {
   const access = withoutTokenWhile(isAllowed, 'disable_unauthed_generate_root_endpoints')
   return [
     path({
@@ -115,7 +115,7 @@ function bare(status: GenerationStatus): Record<string, unknown> {
   }
 }
 
-function enveloped(generation: Generation, attempts: Attempts): Path[] {
+function enveloped(generation: TokenGeneration, attempts: Attempts): Path[] {
   return [
     path({
       pattern: 'generate-root-token/attempt',

@@ -1,11 +1,11 @@
 /** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
 import type { Put } from '../../../storage/barrier/storage.ts'
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import type { InitialSplit } from '../../../storage/seal/seal-init.ts'
-import { StaticKeyFault } from '../../../storage/seal/seal-static.ts'
+import type { InitialSplit } from '../../../storage/seal/initial-shares.ts'
+import { StaticKeyFault } from '../../../storage/seal/static-key.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
-import { boolean, type Field, integer, text, textList } from '../../../engines/framework/fields.ts'
+import { boolean, type EngineField, integer, text, textList } from '../../../engines/framework/fields.ts'
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
 import { versionFacts } from '../api-version.ts'
 import type { CoreState, MadeWith } from '../core-parts.ts'
@@ -145,7 +145,7 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
 /** After an initialisation: whatever keeps it from opening, the answer with the keys goes out. */
 async function openOwn(core: SealParts): Promise<void> {
   try {
-    if (await core.options.seal.openUnattended()) await core.activateOrSeal()
+    if (await core.options.seal.autoUnseal()) await core.activateOrSeal()
   } catch (error) {
     core.options.logger.error('the secrets core was initialised and does not open', { error: messageOf(error) })
   }
@@ -162,7 +162,7 @@ async function withMachineKey<T>(core: SealParts, change: () => Promise<T>): Pro
   }
 }
 
-function number(description: string): Field<number> {
+function number(description: string): EngineField<number> {
   return integer(description, { fallback: 0 })
 }
 
