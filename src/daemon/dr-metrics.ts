@@ -24,9 +24,16 @@ function lagSeconds(status: Status): number {
   return Math.max(numberIn(status['lag_seconds']), ...otherSide(status).map((row) => numberIn(row['lag_seconds'])))
 }
 
-/** True for a secondary without contact to its primary since its start: 0 would mean that it is up to date. */
+/**
+ * True for a secondary without contact to its primary since its start: 0 would mean that it is up to date. Also true for a
+ * replaced primary: nothing follows it.
+ */
 function isLagUnknown(status: Status): boolean {
-  return status['lag_seconds'] === null
+  return status['lag_seconds'] === null || isReplaced(status)
+}
+
+function isReplaced(status: Status): boolean {
+  return status['fence_reason'] === 'replaced'
 }
 
 function gauge(name: string, help: string, value: number): Family {
@@ -129,7 +136,8 @@ export function replicationChecks(part: ReplicationPart | undefined): Check[] {
 function primaryState(status: Status): CheckResult {
   if (status['state'] === 'fenced') {
     const why = `DR primary, fenced: ${String(status['fence_detail'])}`
-    return { ok: false, reason: [why, ...missingSecondaries(status)].join(', ') }
+    const next = isReplaced(status) ? ['next: outpost operator dr demote'] : []
+    return { ok: false, reason: [why, ...missingSecondaries(status), ...next].join(', ') }
   }
   const rows = secondariesOf(status)
   const connected = rows.filter(isConnected).length
@@ -139,8 +147,9 @@ function primaryState(status: Status): CheckResult {
   return { ok: true, reason }
 }
 
+/** None of a replaced primary: one of them is its successor, the others are to join that one. */
 function secondariesOf(status: Status): readonly Status[] {
-  return status['mode'] === 'primary' ? otherSide(status) : []
+  return status['mode'] === 'primary' && !isReplaced(status) ? otherSide(status) : []
 }
 
 function isConnected(row: Status): boolean {
@@ -179,6 +188,9 @@ export function replicationWarnings(part: ReplicationPart | undefined): string[]
 function secondaryState(status: Status): CheckResult {
   const lag = `${numberIn(status['lag_entries'])} changes behind`
   const sealed = otherSide(status).some((row) => row['sealed'] === true) ? ', its primary is sealed' : ''
+  if (otherSide(status).length === 0) {
+    return { ok: false, reason: 'DR secondary without a primary, next: outpost operator dr join' }
+  }
   if (status['state'] === 'stream-wals') return { ok: true, reason: `DR secondary, ${lag}${sealed}` }
   const trouble = typeof status['trouble'] === 'string' && status['trouble'] !== '' ? `: ${status['trouble']}` : ''
   return { ok: false, reason: `DR secondary, not following its primary (${String(status['state'])})${trouble}` }

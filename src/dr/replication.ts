@@ -115,7 +115,7 @@ export class Replication {
 
   /** Why this primary takes no writes; undefined while it does. Asked for each request. */
   get fence(): FenceState | undefined {
-    return fenceStateOf({ parts: this.#parts, state: this.#state.now }, () => this.#primary?.silenceMs ?? 0)
+    return fenceStateOf({ parts: this.#parts, state: this.#state.now }, this.#primary)
   }
 
   /** Address of the replaced primary that has not acknowledged the notice yet. */

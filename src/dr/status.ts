@@ -59,7 +59,7 @@ export function primaryStatus(about: PrimaryStatusParts, primary: Primary): DrSt
   const { parts, state } = about
   const { store } = parts
   const head = store.position().sequence
-  const fence = fenceStateOf(about, () => primary.silenceMs)
+  const fence = fenceStateOf(about, primary)
   const secondaries = primary.active.map((one) => {
     const follower = primary.followers.get(one.id)
     const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0

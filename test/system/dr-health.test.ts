@@ -108,6 +108,12 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
 
   await t.test('it serves again when the secondary is back', async () => {
     await secondary.restartHere()
+    await eventually(async () => (await replication()).includes('not authenticated'), 'it is connected, and sealed')
+    await fenced(
+      'isolated',
+      /no authenticated secondary heard for \d+ s .*, connected and not authenticated \(sealed\?\): "berlin"/,
+    )
+    assert.match((await primary.ask('GET', path)).text, /when a secondary connects and is unsealed/)
     await secondary.unseal(primary.keys)
     await eventually(async () => (await primary.ask('GET', path)).status === 200, 'reads')
     assert.equal(await primary.health(), 200)
@@ -119,8 +125,17 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await secondary.told('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, '')
     await fenced('replaced', new RegExp(`replaced by "berlin" at ${secondary.agent.url}`))
     assert.equal(await secondary.health(), 200)
+    assert.match(await replication(), /, next: outpost operator dr demote$/)
+    assert.deepEqual((await readinessOf(primary.agent)).warnings, [], 'its successor is no disconnected secondary')
+    const figures = await figuresOf(primary.agent)
+    assert.equal(figures.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
+    assert.equal(figures.value('outpost_replication_lag_seconds'), undefined)
     await primary.told('POST', `${DR}/primary/demote`)
     assert.equal((await primary.status())['mode'], 'secondary')
+    await eventually(
+      async () => (await replication()) === 'DR secondary without a primary, next: outpost operator dr join',
+      'it names what is missing',
+    )
   })
 })
 
