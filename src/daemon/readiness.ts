@@ -25,6 +25,8 @@ export interface ReadinessParts {
   readonly core: SecretsCore | undefined
   readonly login?: AgentLogin | undefined
   readonly replication?: ReplicationPart | undefined
+  /** Warnings about certificates that expire. */
+  readonly certificateWarnings?: () => readonly string[]
   /** Fault of the database files of the core. */
   readonly fileFault: () => FileFault | undefined
 }
@@ -102,7 +104,7 @@ function auditState(core: SecretsCore): CheckResult {
   if (broken.length > 0) return { ok: false, reason: broken.join('; ') }
   const failing = states.filter(({ fault }) => fault !== undefined)
   if (failing.length === 0) return { ok: true, reason: 'audit devices write' }
-  const names = failing.map(({ path }) => path).join(', ')
+  const names = failing.map(({ faultCode = 'failed', path }) => `${path} ${faultCode}`).join(', ')
   const ok = failing.length < states.length
   return {
     ok,
@@ -125,16 +127,18 @@ function rosterState({ connection, roster }: Cluster): CheckResult {
 
 /** Conditions that do not affect service but need a change. */
 export function warningsOf({
+  certificateWarnings,
   cluster,
   config,
   replication,
-}: Pick<ReadinessParts, 'cluster' | 'config' | 'replication'>): string[] {
+}: Pick<ReadinessParts, 'certificateWarnings' | 'cluster' | 'config' | 'replication'>): string[] {
   const { nats } = config
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
     ...conflictWarnings(cluster),
     ...clockWarnings(cluster),
     ...replicationWarnings(replication),
+    ...(certificateWarnings?.() ?? []),
   ]
 }
 

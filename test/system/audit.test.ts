@@ -1,6 +1,15 @@
 /** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
 import assert from 'node:assert/strict'
-import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { chained } from '../../src/secrets/audit/audit-chain.ts'
@@ -69,6 +78,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   const options = { file_path: second, hmac_accessor: 'false', elide_list_responses: 'true' }
   const enabled = await api(agent, 'PUT', 'sys/audit/second', token, { type: 'file', options })
   assert.equal(enabled.status, 204)
+  assert.ok(statSync(`${second}.reserve`).size > 0, 'from then on a full disk does not stop reads')
   for (const type of ['userpass', 'approle']) await api(agent, 'POST', `sys/auth/${type}`, token, { type })
   await api(agent, 'POST', 'auth/approle/role/web', token, {})
   const errors: string[] = []
@@ -210,11 +220,14 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   const refused = await api(agent, 'POST', 'kept/data/b', token, { data: {} })
   assert.equal(refused.status, 500)
   assert.match(await refused.text(), /no audit device has recorded the request: file\//)
+  const snapshot = await api(agent, 'GET', 'sys/storage/raft/snapshot', token)
+  assert.equal(snapshot.status, 500)
+  assert.match(await snapshot.text(), /no audit device has recorded the request: file\//, 'not an internal error')
   const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
   assert.equal(kept.status, 500, 'nor can it be disabled')
   assert.deepEqual(await audit(), {
     state: 'failing',
-    reason: 'requests are refused, audit device write failed: file/',
+    reason: 'requests are refused, audit device write failed: file/ failed',
   })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
   const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
