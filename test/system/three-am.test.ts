@@ -125,6 +125,7 @@ const PROOFS: readonly Proof[] = [
     lower: REAL_LINK,
   },
   { says: 'proof of membership rejected', in: 'dr/link/membership.test.ts', lower: REAL_LINK },
+  { says: 'secondaries may not reach this DR primary', in: 'system/dr-switch.test.ts' },
   { says: 'the primary is not followed', in: 'system/dr-failover.test.ts' },
   {
     says: 'the log of the primary does not go on here, trees are compared',

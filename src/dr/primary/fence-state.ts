@@ -18,16 +18,20 @@ interface FencedParts {
 /** Undefined for a cluster that is no primary, or takes writes. */
 export function fenceStateOf(
   { parts, state }: FencedParts,
-  primary: Pick<Primary, 'silenceMs' | 'unauthenticated'> | undefined,
+  primary: Pick<Primary, 'silenceMs' | 'active' | 'followers' | 'presence'> | undefined,
 ): FenceState | undefined {
   if (state.mode !== 'primary' || parts.store.role === 'own') return undefined
   if (state.deposed) return { reason: 'replaced', text: replacedText(state.deposed) }
   const [silent, limit] = [primary?.silenceMs ?? 0, parts.settings.fenceAfterMs].map((ms) => Math.round(ms / 1000))
-  return { reason: 'isolated', text: isolatedText(`${silent} s (fence_after is ${limit} s)`, primary?.unauthenticated) }
+  const unauthenticated = (primary?.active ?? []).flatMap(({ id }) => {
+    const follower = primary?.followers.get(id)
+    return primary?.presence.isConnected(id, follower) && !follower?.isAuthenticated ? [id] : []
+  })
+  return { reason: 'isolated', text: isolatedText(`${silent} s (fence_after is ${limit} s)`, unauthenticated) }
 }
 
 /** A connected secondary without a proof of membership does not end the silence: most often it is sealed after a restart. */
-function isolatedText(silence: string, unauthenticated: readonly string[] = []): string {
+function isolatedText(silence: string, unauthenticated: readonly string[]): string {
   if (unauthenticated.length === 0) return `no secondary heard for ${silence}`
   const names = unauthenticated.map((id) => `"${id}"`).join(', ')
   return `no authenticated secondary heard for ${silence}, connected and not authenticated (sealed?): ${names}`

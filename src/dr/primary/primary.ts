@@ -165,14 +165,6 @@ export class Primary {
     return performance.now() - this.#heardAtMs
   }
 
-  /** Names of connected secondaries without a valid proof of membership; after a restart they are sealed. */
-  get unauthenticated(): readonly string[] {
-    return this.active.flatMap(({ id }) => {
-      const follower = this.#followers.get(id)
-      return this.presence.isConnected(id, follower) && !follower?.isAuthenticated ? [id] : []
-    })
-  }
-
   async #listen(): Promise<void> {
     const { authority } = this.#state
     if (this.#server || !authority) return
