@@ -173,7 +173,14 @@ function missingSecondaries(status: Status): string[] {
     })
 }
 
-/** Conditions that would make a failover lose writes. */
+/** A sealed secondary cannot be promoted, commits do not wait for it, and it does not count for `fence_after`. */
+function unauthenticatedSecondaries(status: Status): string[] {
+  return secondariesOf(status)
+    .filter((row) => isConnected(row) && row['is_whole'] === true && row['authenticated'] === false)
+    .map((row) => `DR secondary "${String(row['node_id'])}" is connected and not authenticated (sealed?): unseal it`)
+}
+
+/** Conditions that would make a failover lose writes or fail. */
 export function replicationWarnings(part: ReplicationPart | undefined): string[] {
   if (part?.mode !== 'primary') return []
   const skewed = secondariesOf(part.last)
@@ -181,6 +188,7 @@ export function replicationWarnings(part: ReplicationPart | undefined): string[]
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
   return [
     ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
+    ...unauthenticatedSecondaries(part.last),
     ...skewed,
   ]
 }

@@ -23,7 +23,11 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   await primary.told('POST', `${DR}/primary/enable`)
   await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('berlin') })
   await secondary.follows(primary)
+  const sealed = 'DR secondary "berlin" is connected and not authenticated (sealed?): unseal it'
+  const warnings = async () => (await readinessOf(primary.agent)).warnings.join('\n')
+  await eventually(async () => (await warnings()) === sealed, 'a sealed secondary cannot take over')
   await secondary.unseal(primary.keys)
+  await eventually(async () => (await warnings()) === '', 'it is unsealed')
   await primary.told('POST', 'sys/mounts/secret', { type: 'kv', options: { version: '2' } })
   await primary.told('POST', 'secret/data/one', { data: { a: 1 } })
 
