@@ -10,6 +10,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { chained } from '../../src/secrets/audit/audit-chain.ts'
@@ -240,4 +241,25 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   await assertWhole(file)
   assert.equal((await run('audit disable file', '', token)).code, 0)
   assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device enabled' })
+})
+
+test('a device that fails beside one that records is a warning, and requests are served', async (t) => {
+  const { agent, run, token } = await auditedServer(t)
+  const receiver = createServer((socket) => void socket.resume())
+  await new Promise<void>((done) => receiver.listen(0, '127.0.0.1', done))
+  const connections = new Set<Socket>()
+  receiver.on('connection', (socket) => connections.add(socket))
+  const address = receiver.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  assert.equal((await run(`audit enable socket address=127.0.0.1:${port}`, '', token)).code, 0)
+  assert.deepEqual((await readinessOf(agent)).warnings, [])
+  receiver.close()
+  for (const socket of connections) socket.destroy()
+  const warnings = await eventually(async () => {
+    assert.equal((await api(agent, 'GET', 'sys/mounts', token)).status, 200)
+    const found = (await readinessOf(agent)).warnings
+    return found.join().includes('ECONNREFUSED') && found
+  }, 'a warning')
+  assert.deepEqual(warnings, ['audit device write failed: socket/ ECONNREFUSED; other devices record'])
+  assert.equal((await readinessOf(agent)).status, 200)
 })
