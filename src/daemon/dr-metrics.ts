@@ -50,7 +50,7 @@ function sumOf(status: Status, member: string): number {
 }
 
 export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last' | 'mode'>): Family[] {
-  const connectedRows = otherSide(last).filter(isConnected)
+  const connectedRows = isReplaced(last) ? [] : otherSide(last).filter(isConnected)
   const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
   const role = 'DR role of this cluster: 1 for the current role, else 0.'

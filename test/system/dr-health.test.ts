@@ -134,6 +134,8 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     const figures = await figuresOf(primary.agent)
     assert.equal(figures.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
     assert.equal(figures.value('outpost_replication_lag_seconds'), undefined)
+    const counts = ['connected', 'expected'].map((name) => figures.value(`outpost_replication_${name}`))
+    assert.deepEqual(counts, [0, 0])
     await primary.told('POST', `${DR}/primary/demote`)
     assert.equal((await primary.status())['mode'], 'secondary')
     await eventually(
