@@ -124,7 +124,7 @@ export class Replication {
 
   /** Why this primary accepts no writes; undefined while it does. Read for every request. */
   get fence(): FenceState | undefined {
-    return fenceStateOf({ context: this.#context, state: this.#state.now }, () => this.#primary?.silenceMs ?? 0)
+    return fenceStateOf({ context: this.#context, state: this.#state.now }, this.#primary)
   }
 
   /** Address of the replaced primary that has not acknowledged the notice. */

@@ -60,7 +60,7 @@ export function primaryStatus(about: PrimaryStatusContext, primary: Primary): Dr
   const { context, state } = about
   const { store } = context
   const head = store.position().sequence
-  const fence = fenceStateOf(about, () => primary.silenceMs)
+  const fence = fenceStateOf(about, primary)
   const secondaries = primary.active.map((one) => {
     const connected = primary.connected.get(one.id)
     const acknowledged = connected?.acknowledged ?? one.acknowledged ?? 0

@@ -108,8 +108,13 @@ async function admitted(
     await failed(account, error)
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
     if (isUntimely(error)) throw new Refusal('unavailable', error.message)
-    throw error
+    throw unrecorded(error)
   }
+}
+
+/** An AuditFault as a Refusal, whose text callers see; the core's other endpoints answer with the same text. */
+function unrecorded(error: unknown): unknown {
+  return error instanceof AuditFault ? new Refusal('host_error', error.message) : error
 }
 
 interface Question {
@@ -182,6 +187,8 @@ function accountOf(core: SecretsCore, call: Call, head: AccountOf['head'], entry
 async function done(account: Account | undefined): Promise<void> {
   try {
     await account?.end(undefined)
+  } catch (error) {
+    throw unrecorded(error)
   } finally {
     account?.leave()
   }

@@ -25,6 +25,7 @@ import {
   type UnaryMethod,
   unpackSmall,
 } from './messages.ts'
+import { unreachableReason } from './unreachable.ts'
 
 export const SERVICE = 'outpost.replication.v1'
 
@@ -129,10 +130,7 @@ export class LinkClient {
     signal?.addEventListener('abort', () => client.close(), { once: true })
     if (await isReady(client.getChannel(), grpc.connectivityState, Date.now() + waitMs)) return link
     link.close()
-    throw new LinkError(
-      'lost',
-      `no answer at ${address}: the port is closed, or its certificate is from another replication set`,
-    )
+    throw new LinkError('lost', `no answer at ${address}: ${await unreachableReason(hostAndPort(address), signal)}`)
   }
 
   private constructor(address: string, client: Client, grpc: typeof import('@grpc/grpc-js')) {

@@ -240,12 +240,26 @@ interface FenceQuery {
   readonly state: Pick<ReplicationRecord, 'deposed' | 'mode'>
 }
 
-/** Undefined unless the cluster is a fenced primary. `silenceMs`: time since the last message of a secondary. */
-export function fenceStateOf({ context, state }: FenceQuery, silenceMs: () => number): FenceState | undefined {
+/** Undefined unless the cluster is a fenced primary. */
+export function fenceStateOf(
+  { context, state }: FenceQuery,
+  primary: Pick<Primary, 'silenceMs' | 'active' | 'connected' | 'presence'> | undefined,
+): FenceState | undefined {
   if (state.mode !== 'primary' || context.store.role === 'own') return undefined
   if (state.deposed) return { reason: 'replaced', text: replacedText(state.deposed) }
-  const [silent, limit] = [silenceMs(), context.settings.fenceAfterMs].map((ms) => Math.round(ms / 1000))
-  return { reason: 'isolated', text: `no secondary heard for ${silent} s (fence_after is ${limit} s)` }
+  const [silent, limit] = [primary?.silenceMs ?? 0, context.settings.fenceAfterMs].map((ms) => Math.round(ms / 1000))
+  const unauthenticated = (primary?.active ?? []).flatMap(({ id }) => {
+    const connected = primary?.connected.get(id)
+    return primary?.presence.isConnected(id, connected) && !connected?.isAuthenticated ? [id] : []
+  })
+  return { reason: 'isolated', text: isolatedText(`${silent} s (fence_after is ${limit} s)`, unauthenticated) }
+}
+
+/** A connected secondary without a proof of membership does not end the silence: usually it is sealed after a restart. */
+function isolatedText(silence: string, unauthenticated: readonly string[]): string {
+  if (unauthenticated.length === 0) return `no secondary heard for ${silence}`
+  const names = unauthenticated.map((id) => `"${id}"`).join(', ')
+  return `no authenticated secondary heard for ${silence}, connected and not authenticated (sealed?): ${names}`
 }
 
 function replacedText({ addresses, api, heir, provenBy }: NonNullable<ReplicationRecord['deposed']>): string {

@@ -121,6 +121,8 @@ export class AuditStore {
       throw new Rejection(400, `the audit device cannot record: ${messageOf(error)}`)
     }
     this.#trail.add(device)
+    // Not only with the next probe: a disk that fills up in between would stop reads.
+    await device.keepReserve()
     this.#logger.info('an audit device is enabled', { device: record.path, type: record.type })
   }
 

@@ -50,6 +50,8 @@ export interface DeviceState {
   readonly failures: number
   /** Why it did not record its last line; undefined where it did. */
   readonly fault: string | undefined
+  /** The error code of that fault, as callers see it: no path of this host. */
+  readonly faultCode: string | undefined
   /** Names the chain that this server writes. */
   readonly chainId: string
   /** The newest break of its chain that no operator has acknowledged. */
@@ -92,7 +94,8 @@ export class AuditTrail {
   get states(): DeviceState[] {
     return this.devices.map((device) => {
       const { breaks, brokenChain: broken, chainId, failures, head, lines, lostFiles, path } = device
-      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault: this.#faults.get(path) }
+      const [fault, faultCode] = [this.#faults.get(path), this.#codes.get(path)]
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault, faultCode }
     })
   }
 

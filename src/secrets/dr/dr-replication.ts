@@ -95,7 +95,8 @@ export interface ReplicationSide {
 
 /** For a request that a fenced primary does not serve: what it would read may have changed elsewhere. */
 export function fencedPrimary({ reason, text }: DrFence): Refusal {
-  const next = reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects'
+  const next =
+    reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects and is unsealed'
   return new Refusal('unavailable', `this DR primary is fenced and serves no requests: ${text}; ${next}`)
 }
 

@@ -73,7 +73,10 @@ test('activation', async (t) => {
   })
 
   await t.test('nothing listens there', async () => {
-    await refused({ ...(await bundleFor(primary, 'lost')), cluster_addr: '127.0.0.1:1' }, /no answer at 127\.0\.0\.1:1/)
+    await refused(
+      { ...(await bundleFor(primary, 'lost')), cluster_addr: '127.0.0.1:1' },
+      /no answer at 127\.0\.0\.1:1: connection refused, the primary is down/,
+    )
     await refused({ ...(await bundleFor(primary, 'lost')), cluster_addr: 'nonsense' }, /malformed address "nonsense"/)
   })
 
