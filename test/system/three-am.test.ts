@@ -125,8 +125,8 @@ const PROOFS: readonly Proof[] = [
     lower: REAL_LINK,
   },
   { says: 'proof of membership rejected', in: 'dr/link/membership.test.ts', lower: REAL_LINK },
-  { says: 'replication from primary interrupted', in: 'system/dr-failover.test.ts' },
   { says: 'secondaries may not reach this DR primary', in: 'system/dr-switch.test.ts' },
+  { says: 'replication from primary interrupted', in: 'system/dr-failover.test.ts' },
   {
     says: 'log gap, starting Merkle comparison',
     in: 'dr/link/link.test.ts',

@@ -10,7 +10,7 @@ export async function unreachableReason(address: string, signal?: AbortSignal): 
   const host = address.slice(0, colon).replace(/^\[|\]$/g, '')
   const socket = connect({ host, port: Number(address.slice(colon + 1)), ...(signal && { signal }) })
   const reason = await new Promise<string>((resolve) => {
-    socket.once('connect', () => resolve('its certificate is not of this set, or the process does not respond'))
+    socket.once('connect', () => resolve('its certificate is from another replication set, or the process does not respond'))
     socket.once('error', (error) => resolve(connectFault(errnoOf(error))))
     socket.setTimeout(PROBE_TIMEOUT_MS, () => resolve('no TCP connection, is there a packet filter?'))
   })
