@@ -55,10 +55,19 @@ export class CertificateExpiry {
     for (const { certificate, expiryMs, file } of this.#expiries()) {
       if (expiryText(expiryMs, nowMs) === undefined) continue
       const days = daysLeft(expiryMs, nowMs)
-      const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.floor(days) }
+      const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.trunc(days) }
       if (days <= 0) this.#parts.logger.error('certificate expired', fields)
       else this.#parts.logger.warn('certificate expires soon', fields)
     }
+  }
+
+  /** For readiness. No file names: it is open to every caller. */
+  get warnings(): readonly string[] {
+    const nowMs = Date.now()
+    return this.#expiries().flatMap(({ certificate, expiryMs }) => {
+      const text = expiryText(expiryMs, nowMs)
+      return text === undefined ? [] : [`certificate "${certificate}" ${text}`]
+    })
   }
 
   families(): Family[] {

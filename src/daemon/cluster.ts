@@ -43,7 +43,7 @@ import { fsLogs } from '../host/logs/logs.ts'
 import { Fault, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from '../platform/operation.ts'
-import type { Question } from '../login/session.ts'
+import type { LoginRequest } from '../login/session.ts'
 import { AGENT_LOGIN } from '../secrets/request/core-endpoints.ts'
 import { RosterDatabase } from '../storage/store/roster-store.ts'
 
@@ -266,7 +266,7 @@ export class Cluster {
   }
 
   /** Sends a request of this agent's own login. Rejects with a Refusal if no server can be reached. */
-  async agentLogin(question: Question, token: string | undefined, signal: AbortSignal): Promise<WholeAnswer> {
+  async agentLogin(question: LoginRequest, token: string | undefined, signal: AbortSignal): Promise<WholeAnswer> {
     const input = { params: { path: question.path }, query: [], headers: {}, body: JSON.stringify(question.body) }
     const group = this.roster ? 'core' : 'any'
     const common = { nodeId: undefined, group, operation: AGENT_LOGIN.name, requestId: randomUUID(), hops: 0 } as const

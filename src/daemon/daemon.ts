@@ -21,7 +21,7 @@ import { type Host, startHost } from '../host/host.ts'
 import { HOST_PATHS } from '../host/host-operations.ts'
 import type { Connections } from '../http/connections.ts'
 import { Listener } from '../http/listener.ts'
-import { Rights } from '../http/rights.ts'
+import { PermissionChecker } from '../http/permission-checker.ts'
 import { Router } from '../http/router.ts'
 import { buildCommit } from '../platform/build-commit.ts'
 import { messageOf } from '../platform/errors.ts'
@@ -142,7 +142,7 @@ class Agent implements Running {
   }
 
   async answers(withinMs: number): Promise<boolean> {
-    return (await this.#listener?.answers(withinMs)) ?? false
+    return (await this.#listener?.acceptsConnections(withinMs)) ?? false
   }
 
   /** The demo is ready once its manifest says that the task runs. */
@@ -198,7 +198,7 @@ class Agent implements Running {
     ]
     this.operations = served
     const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
-    const rights = new Rights({
+    const rights = new PermissionChecker({
       resolve: (token, remote) => this.#authorizer.recheck(token, remote),
       intervalMs: () => this.#authorizer.recheckMs,
     })

@@ -24,9 +24,16 @@ function lagSeconds(status: Status): number {
   return Math.max(numberIn(status['lag_seconds']), ...otherSide(status).map((row) => numberIn(row['lag_seconds'])))
 }
 
-/** True for a secondary without contact to its primary since its start: 0 would mean that it is up to date. */
+/**
+ * True for a secondary without contact to its primary since its start: 0 would mean that it is up to date. Also true for a
+ * replaced primary: nothing follows it.
+ */
 function isLagUnknown(status: Status): boolean {
-  return status['lag_seconds'] === null
+  return status['lag_seconds'] === null || isReplaced(status)
+}
+
+function isReplaced(status: Status): boolean {
+  return status['fence_reason'] === 'replaced'
 }
 
 function gauge(name: string, help: string, value: number): Family {
@@ -43,7 +50,7 @@ function sumOf(status: Status, member: string): number {
 }
 
 export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last' | 'mode'>): Family[] {
-  const connectedRows = otherSide(last).filter(isConnected)
+  const connectedRows = isReplaced(last) ? [] : otherSide(last).filter(isConnected)
   const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
   const role = 'DR role of this cluster: 1 for the current role, else 0.'
@@ -129,7 +136,8 @@ export function replicationChecks(part: ReplicationPart | undefined): Check[] {
 function primaryState(status: Status): CheckResult {
   if (status['state'] === 'fenced') {
     const why = `DR primary, fenced: ${String(status['fence_detail'])}`
-    return { ok: false, reason: [why, ...missingSecondaries(status)].join(', ') }
+    const next = isReplaced(status) ? ['next: outpost operator dr demote'] : []
+    return { ok: false, reason: [why, ...missingSecondaries(status), ...next].join(', ') }
   }
   const rows = secondariesOf(status)
   const connected = rows.filter(isConnected).length
@@ -139,8 +147,9 @@ function primaryState(status: Status): CheckResult {
   return { ok: true, reason }
 }
 
+/** None of a replaced primary: one of them is its successor, the others are to join that one. */
 function secondariesOf(status: Status): readonly Status[] {
-  return status['mode'] === 'primary' ? otherSide(status) : []
+  return status['mode'] === 'primary' && !isReplaced(status) ? otherSide(status) : []
 }
 
 function isConnected(row: Status): boolean {
@@ -164,7 +173,14 @@ function missingSecondaries(status: Status): string[] {
     })
 }
 
-/** Conditions that would make a failover lose writes. */
+/** A sealed secondary cannot be promoted, commits do not wait for it, and it does not count for `fence_after`. */
+function unauthenticatedSecondaries(status: Status): string[] {
+  return secondariesOf(status)
+    .filter((row) => isConnected(row) && row['is_whole'] === true && row['authenticated'] === false)
+    .map((row) => `DR secondary "${String(row['node_id'])}" is connected and not authenticated (sealed?): unseal it`)
+}
+
+/** Conditions that would make a failover lose writes or fail. */
 export function replicationWarnings(part: ReplicationPart | undefined): string[] {
   if (part?.mode !== 'primary') return []
   const skewed = secondariesOf(part.last)
@@ -172,6 +188,7 @@ export function replicationWarnings(part: ReplicationPart | undefined): string[]
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
   return [
     ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
+    ...unauthenticatedSecondaries(part.last),
     ...skewed,
   ]
 }
@@ -179,6 +196,9 @@ export function replicationWarnings(part: ReplicationPart | undefined): string[]
 function secondaryState(status: Status): CheckResult {
   const lag = `${numberIn(status['lag_entries'])} changes behind`
   const sealed = otherSide(status).some((row) => row['sealed'] === true) ? ', its primary is sealed' : ''
+  if (otherSide(status).length === 0) {
+    return { ok: false, reason: 'DR secondary without a primary, next: outpost operator dr join' }
+  }
   if (status['state'] === 'stream-wals') return { ok: true, reason: `DR secondary, ${lag}${sealed}` }
   const trouble = typeof status['trouble'] === 'string' && status['trouble'] !== '' ? `: ${status['trouble']}` : ''
   return { ok: false, reason: `DR secondary, not following its primary (${String(status['state'])})${trouble}` }

@@ -9,8 +9,8 @@ import { writeAddress } from './files.ts'
 import { unwrapAt } from './unwrap.ts'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
-import { type MembershipKey, parseBundle, Replication, type Transition } from '../dr/replication.ts'
-import { certificatesIn } from '../dr/state/state.ts'
+import { type MembershipKey, parseBundle, Replication, type RoleTransitions } from '../dr/replication.ts'
+import { certificatesIn } from '../dr/state/replication-state.ts'
 import type { SecretsCore } from '../secrets/core.ts'
 import type { ReplicationMode, DrReplication, ReplicationSide } from '../secrets/dr/dr-replication.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
@@ -140,7 +140,7 @@ export class ReplicationPart implements ReplicationSide {
     if (this.#replication?.listening) writeAddress(config.dataDir, this.#clusterAddress(), logger, 'cluster.addr')
   }
 
-  #transition(): Transition {
+  #transition(): RoleTransitions {
     const { barrier, logger } = this.#options
     return {
       toSecondary: async () => this.#core?.standDown(),

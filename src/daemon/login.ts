@@ -13,7 +13,7 @@ import { messageOf, Refusal, SEALED } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import { AgentLogin } from '../login/agent-login.ts'
 import { LOGIN_FILE, type LoginAddress } from '../login/login-file.ts'
-import type { Ask } from '../login/session.ts'
+import type { LoginTransport } from '../login/session.ts'
 
 export interface LoginParts {
   readonly config: Config
@@ -29,7 +29,7 @@ export function agentLogin({ cluster, config, logger }: LoginParts): AgentLogin 
   return new AgentLogin({
     file: join(config.client.stateDir, LOGIN_FILE),
     logger,
-    ask: ({ address }) => (address ? overHttp(address) : overTheCluster(cluster)),
+    send: ({ address }) => (address ? overHttp(address) : overTheCluster(cluster)),
   })
 }
 
@@ -46,7 +46,7 @@ class CoreFault extends Error {
   }
 }
 
-function overHttp(address: LoginAddress): Ask {
+function overHttp(address: LoginAddress): LoginTransport {
   return async ({ body, path }, token, signal) => {
     const request = { method: 'PUT', path: `/v1/${path}`, body, signal: within(signal) } as const
     try {
@@ -68,7 +68,7 @@ function targetOf({ caFile, certFile, keyFile, url }: LoginAddress, token: strin
   return { url: new URL(url), token, tls, ...from }
 }
 
-function overTheCluster(cluster: Cluster | undefined): Ask {
+function overTheCluster(cluster: Cluster | undefined): LoginTransport {
   return async (question, token, signal) => {
     try {
       const answer = await cluster?.agentLogin(question, token, within(signal))

@@ -25,6 +25,8 @@ export interface ReadinessParts {
   readonly core: SecretsCore | undefined
   readonly login?: AgentLogin | undefined
   readonly replication?: ReplicationPart | undefined
+  /** Warnings about certificates that expire. */
+  readonly certificateWarnings?: () => readonly string[]
   /** Fault of the database files of the core. */
   readonly fileFault: () => FileFault | undefined
 }
@@ -100,14 +102,26 @@ function auditState(core: SecretsCore): CheckResult {
   if (states.length === 0) return { ok: true, reason: 'no audit device enabled' }
   const broken = states.flatMap((state) => (state.broken ? [brokenText(state.path, state.broken)] : []))
   if (broken.length > 0) return { ok: false, reason: broken.join('; ') }
-  const failing = states.filter(({ fault }) => fault !== undefined)
+  const failing = failingDevices(core)
   if (failing.length === 0) return { ok: true, reason: 'audit devices write' }
-  const names = failing.map(({ path }) => path).join(', ')
-  const ok = failing.length < states.length
-  return {
-    ok,
-    reason: ok ? `audit device write failed: ${names}` : `requests are refused, audit device write failed: ${names}`,
-  }
+  const reason = `audit device write failed: ${failing.join(', ')}`
+  return failing.length < states.length
+    ? { ok: true, reason }
+    : { ok: false, reason: `requests are refused, ${reason}` }
+}
+
+/** Name and error code of each device that has not recorded its last line. */
+function failingDevices(core: SecretsCore): string[] {
+  const failing = (core.audit?.states ?? []).filter(({ fault }) => fault !== undefined)
+  return failing.map(({ faultCode = 'failed', path }) => `${path} ${faultCode}`)
+}
+
+/** While all devices fail, the check does. */
+function auditWarnings(core: SecretsCore | undefined): string[] {
+  const failing = core ? failingDevices(core) : []
+  return failing.length > 0 && failing.length < (core?.audit?.states.length ?? 0)
+    ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
+    : []
 }
 
 function brokenText(path: string, { expected, file, found }: ChainBreak): string {
@@ -125,16 +139,20 @@ function rosterState({ connection, roster }: Cluster): CheckResult {
 
 /** Conditions that do not affect service but need a change. */
 export function warningsOf({
+  certificateWarnings,
   cluster,
   config,
+  core,
   replication,
-}: Pick<ReadinessParts, 'cluster' | 'config' | 'replication'>): string[] {
+}: Pick<ReadinessParts, 'certificateWarnings' | 'cluster' | 'config' | 'core' | 'replication'>): string[] {
   const { nats } = config
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
     ...conflictWarnings(cluster),
     ...clockWarnings(cluster),
     ...replicationWarnings(replication),
+    ...auditWarnings(core),
+    ...(certificateWarnings?.() ?? []),
   ]
 }
 

@@ -59,6 +59,7 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
     fileFault: () => secrets?.fileFault,
     login: parts.login,
     replication: secrets?.replication,
+    certificateWarnings: () => now.certificates?.warnings ?? [],
   }
   return startTelemetry({
     facts: {

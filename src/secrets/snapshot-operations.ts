@@ -107,8 +107,13 @@ async function authorize(
     await recordError(requestAudit, error)
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
     if (isUntimely(error)) throw new Refusal('unavailable', error.message)
-    throw error
+    throw unrecorded(error)
   }
+}
+
+/** An AuditFault as a Refusal, whose text callers see; the core's other endpoints answer with the same text. */
+function unrecorded(error: unknown): unknown {
+  return error instanceof AuditFault ? new Refusal('host_error', error.message) : error
 }
 
 interface PermissionCheck {
@@ -185,6 +190,8 @@ function auditOf(
 async function recordSuccess(requestAudit: RequestAudit | undefined): Promise<void> {
   try {
     await requestAudit?.recordReply(undefined)
+  } catch (error) {
+    throw unrecorded(error)
   } finally {
     requestAudit?.close()
   }

@@ -85,7 +85,7 @@ test('a role or an epoch that is edited in the database of a secondary is refuse
     const answer = await secondary.ask('PUT', 'sys/unseal', { key: last }, '')
     assert.equal(answer.status, 500, answer.text)
     assert.match(answer.errors.join(), found)
-    assert.match(answer.errors.join(), /changed by another program.*enable it anew/)
+    assert.match(answer.errors.join(), /changed by another program.*enable it again/)
     assert.equal(await secondary.health(), 503)
     assert.match(await (await fetch(`${secondary.agent.url}/v1/agent/ready`)).text(), /changed by another program/)
     const { fenced_by: fencedBy, state } = await primary.status()

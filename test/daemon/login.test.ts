@@ -95,5 +95,5 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
   })
   await world.core.seal()
   await login.stop()
-  await told(/the token could not be revoked, it ends by itself.*the secrets core of the server is sealed/)
+  await told(/revoking the token failed, it expires.*the secrets core of the server is sealed/)
 })

@@ -1,7 +1,7 @@
 /** A core of the test's own process behind a real listener. */
 import type { TestContext } from 'node:test'
 import { Listener, type ListenerLimits } from '../../src/http/listener.ts'
-import type { Meter } from '../../src/http/meter.ts'
+import type { Meter } from '../../src/http/services.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation } from '../../src/platform/operation.ts'
 import { secretsOperations } from '../../src/secrets/request/handle.ts'

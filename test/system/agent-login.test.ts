@@ -134,7 +134,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     await member.start()
     await becomes(world, /^ok: logged in/)
     assert.equal(readLogin(loginFile)?.token, token)
-    await eventually(() => member.stderr.includes('the token of the run before was renewed'), 'the log says so')
+    await eventually(() => member.stderr.includes('renewed the token of the previous run'), 'the log says so')
   })
 
   await t.test('one that is stopped revokes it; the program takes the next one', async () => {

@@ -1,6 +1,16 @@
 /** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
 import assert from 'node:assert/strict'
-import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { formatLegacyLine } from '../../src/secrets/audit/audit-chain.ts'
@@ -69,6 +79,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   const options = { file_path: second, hmac_accessor: 'false', elide_list_responses: 'true' }
   const enabled = await api(agent, 'PUT', 'sys/audit/second', token, { type: 'file', options })
   assert.equal(enabled.status, 204)
+  assert.ok(statSync(`${second}.reserve`).size > 0, 'from then on a full disk does not stop reads')
   for (const type of ['userpass', 'approle']) await api(agent, 'POST', `sys/auth/${type}`, token, { type })
   await api(agent, 'POST', 'auth/approle/role/web', token, {})
   const errors: string[] = []
@@ -211,11 +222,14 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   const refused = await api(agent, 'POST', 'kept/data/b', token, { data: {} })
   assert.equal(refused.status, 500)
   assert.match(await refused.text(), /no audit device has recorded the request: file\//)
+  const snapshot = await api(agent, 'GET', 'sys/storage/raft/snapshot', token)
+  assert.equal(snapshot.status, 500)
+  assert.match(await snapshot.text(), /no audit device has recorded the request: file\//, 'not an internal error')
   const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
   assert.equal(kept.status, 500, 'nor can it be disabled')
   assert.deepEqual(await audit(), {
     state: 'failing',
-    reason: 'requests are refused, audit device write failed: file/',
+    reason: 'requests are refused, audit device write failed: file/ failed',
   })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
   const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
@@ -228,4 +242,25 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   await assertWhole(file)
   assert.equal((await run('audit disable file', '', token)).code, 0)
   assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device enabled' })
+})
+
+test('a device that fails beside one that records is a warning, and requests are served', async (t) => {
+  const { agent, run, token } = await auditedServer(t)
+  const receiver = createServer((socket) => void socket.resume())
+  await new Promise<void>((done) => receiver.listen(0, '127.0.0.1', done))
+  const connections = new Set<Socket>()
+  receiver.on('connection', (socket) => connections.add(socket))
+  const address = receiver.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  assert.equal((await run(`audit enable socket address=127.0.0.1:${port}`, '', token)).code, 0)
+  assert.deepEqual((await readinessOf(agent)).warnings, [])
+  receiver.close()
+  for (const socket of connections) socket.destroy()
+  const warnings = await eventually(async () => {
+    assert.equal((await api(agent, 'GET', 'sys/mounts', token)).status, 200)
+    const found = (await readinessOf(agent)).warnings
+    return found.join().includes('ECONNREFUSED') && found
+  }, 'a warning')
+  assert.deepEqual(warnings, ['audit device write failed: socket/ ECONNREFUSED; other devices record'])
+  assert.equal((await readinessOf(agent)).status, 200)
 })

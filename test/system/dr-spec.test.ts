@@ -240,7 +240,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
 
   await t.test('7 update_primary_addrs on a newly demoted secondary: invalid combination', async () => {
     const addresses = { ...held(), update_primary_addrs: ['127.0.0.1:1'] }
-    await refused(a, 400, /give a token/, `${SECONDARY}/update-primary`, addresses, NOBODY)
+    await refused(a, 400, /use a token/, `${SECONDARY}/update-primary`, addresses, NOBODY)
   })
 
   await t.test(

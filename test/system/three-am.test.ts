@@ -43,7 +43,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core, asked as the HTTP room asks it',
   },
   { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
-  { says: 'web pages of another origin may not change anything here', in: 'attacks/foreign-page.test.ts' },
+  { says: 'web pages of other origins may not make changes', in: 'attacks/foreign-page.test.ts' },
   { says: 'Permission denied', in: 'system/access.test.ts' },
   { says: 'cannot be used', in: 'system/agent-login.test.ts' },
   { says: 'invalid role or secret ID', in: 'system/agent-login.test.ts' },
@@ -116,8 +116,8 @@ const PROOFS: readonly Proof[] = [
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'changed by another program', in: 'attacks/rolled-back-secondary.test.ts' },
   { says: 'is no longer valid', in: 'attacks/rolled-back-secondary.test.ts' },
-  { says: 'another cluster was promoted: this one takes no more writes', in: 'system/dr-failover.test.ts' },
-  { says: 'no secondary was heard for fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
+  { says: 'another cluster was promoted, this primary is fenced', in: 'system/dr-failover.test.ts' },
+  { says: 'no secondary heard for fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
   { says: 'this secondary is sealed: its primary has another root key', in: 'system/dr-keys.test.ts' },
   {
     says: 'second connection with the certificate of a connected DR secondary',
@@ -126,14 +126,14 @@ const PROOFS: readonly Proof[] = [
   },
   { says: 'proof of membership rejected', in: 'dr/link/membership.test.ts', lower: REAL_LINK },
   { says: 'secondaries may not reach this DR primary', in: 'system/dr-switch.test.ts' },
-  { says: 'the primary is not followed', in: 'system/dr-failover.test.ts' },
+  { says: 'replication from primary interrupted', in: 'system/dr-failover.test.ts' },
   {
-    says: 'the log of the primary does not go on here, trees are compared',
+    says: 'log gap, starting Merkle comparison',
     in: 'dr/link/link.test.ts',
     lower: REAL_LINK,
   },
-  { says: 'the tree of hashes could not be made', in: 'dr/secondary/repair.test.ts', lower: REAL_LINK },
-  { says: 'commits do not wait for secondaries until these have caught up', in: 'system/dr-keys.test.ts' },
+  { says: 'Merkle tree rebuild failed', in: 'dr/secondary/repair.test.ts', lower: REAL_LINK },
+  { says: 'synchronous replication degraded', in: 'system/dr-keys.test.ts' },
 ]
 
 /** Texts of a row that are further forms of its error, by the first text of the row. */

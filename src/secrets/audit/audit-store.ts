@@ -121,6 +121,8 @@ export class AuditStore {
       throw new Rejection(400, `audit device write failed: ${messageOf(error)}`)
     }
     this.#trail.add(device)
+    // Not only with the next probe: a disk that fills up in between would stop reads.
+    await device.keepReserve()
     this.#logger.info('audit device enabled', { device: record.path, type: record.type })
   }
 

@@ -53,6 +53,8 @@ export interface DeviceState {
   readonly failures: number
   /** The error of the last line; undefined if it was recorded. */
   readonly fault: string | undefined
+  /** The error code of that fault, as callers see it: no path of this host. */
+  readonly faultCode: string | undefined
   /** ID of the chain that this server writes. */
   readonly chainId: string
   /** The newest unacknowledged break of the chain. */
@@ -95,7 +97,8 @@ export class AuditTrail {
   get states(): DeviceState[] {
     return this.devices.map((device) => {
       const { breaks, brokenChain: broken, chainId, failures, head, lines, lostFiles, path } = device
-      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault: this.#faults.get(path) }
+      const [fault, faultCode] = [this.#faults.get(path), this.#codes.get(path)]
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault, faultCode }
     })
   }
 

@@ -122,7 +122,8 @@ export interface ReplicationSide {
 
 /** For a request that a fenced primary does not serve, because its data may be stale. */
 export function fencedPrimary({ reason, text }: DrFence): Refusal {
-  const next = reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects'
+  const next =
+    reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects and is unsealed'
   return new Refusal('unavailable', `this DR primary is fenced and serves no requests: ${text}; ${next}`)
 }
 

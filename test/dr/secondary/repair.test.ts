@@ -31,7 +31,7 @@ test('entries that were changed, removed and added beneath a secondary are repai
   assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
 })
 
-test('an old row that was put back on a secondary is repaired from its primary after a reindex, which makes the tree fit it', async (t) => {
+test('an old row that was put back on a secondary is repaired from its primary after a reindex', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('kept/one', 'old')
   await activate(primary, secondary)
@@ -49,7 +49,7 @@ test('an old row that was put back on a secondary is repaired from its primary a
   assert.equal(secondary.text('kept/one'), 'new')
 })
 
-test('entries that were damaged beneath a primary are mended by a planned change to its secondary and back', async (t) => {
+test('entries that were damaged beneath a primary are repaired by a planned change to its secondary and back', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.putMany('many', 300)
   await activate(primary, secondary)
@@ -78,7 +78,7 @@ test('entries that were damaged beneath a primary are mended by a planned change
   assert.equal((await primary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
 })
 
-test('while the tree is made anew, behind a restore, the status tells everything but its root', async (t) => {
+test('while the tree is rebuilt after a restore, the status has everything but its root', async (t) => {
   const primary = await Site.start(t, 'primary')
   await primary.putMany('many', 300)
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -134,7 +134,7 @@ function damagePageOf(file: string, path: string): void {
   writeFileSync(file, all)
 }
 
-test('a start waits for no tree that has to be made anew, and an entry that cannot be read keeps nothing from starting', async (t) => {
+test('a start does not wait for a rebuild of the tree and does not fail at an unreadable entry', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.putMany('many', 300)
   await activate(primary, secondary)
@@ -148,7 +148,7 @@ test('a start waits for no tree that has to be made anew, and an entry that cann
   database.close()
   primary.options = { port }
   await primary.open()
-  await eventually(() => primary.said(/the tree of hashes could not be made/), 'the log says so')
+  await eventually(() => primary.said(/Merkle tree rebuild failed/), 'the log says so')
   assert.equal(await primary.field('merkle_root'), '')
   await primary.put('goes/on')
   await eventually(() => secondary.text('goes/on') === 'goes/on', 'the log is shipped all the same')
@@ -174,7 +174,7 @@ test('entries that were damaged beneath a secondary while it was away are repair
   for (let at = 0; at < 100; at++) await primary.put(`later/${at}`, Buffer.alloc(1000))
   await secondary.open()
   await untilSame(primary, secondary)
-  assert.ok(secondary.said(/trees are compared/), 'the log did not reach')
+  assert.ok(secondary.said(/starting Merkle comparison/), 'the log did not reach')
   // The comparison goes by the tree that was kept, and the tree by what the log has left.
   const { damaged_entries: damaged } = (await secondary.replication.merkleCheck()).merkle_corruption_report
   assert.equal(damaged, 2)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { OperationMeter } from '../../../src/http/meter.ts'
+import type { OperationMeter } from '../../../src/http/services.ts'
 import type { KvOptions } from '../../../src/engines/kv/kv.ts'
 import { listening, listenTo } from '../../helpers/core-listener.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'

@@ -1,27 +1,26 @@
 /**
- * The last bytes of a head that has not come whole: they tell which letters of a verb came in earlier packets.
+ * The last bytes of a request head whose end has not arrived: they show which letters of a verb came in earlier packets.
  *
- * Node's parser reads a connection without JavaScript, and keeps no letter of a verb that is cut. It calls when a message
- * begins and when it has read a packet, and in these calls it still has the packet. So a packet is copied only where it ends
+ * Node's parser reads a connection without JavaScript and keeps no letters of an incomplete verb. It has hooks for the beginning of a
+ * message and for a packet read, and the packet is available in them. A packet is copied only if it ends
  * inside a head; every other one costs two short calls.
  *
- * Assumes of Node, which documents none of it: `parser` of a socket; the parser's hooks `kOnMessageBegin` and `kOnExecute`,
- * whose keys its class has, and which are cleared when the parser is let go; `incoming`, the newest message whose head is whole, or null;
- * `getCurrentBuffer`. Where one of them is missing, nothing is known of earlier packets, and a LIST that is cut is refused:
- * test/http/list-verb.test.ts fails then.
+ * Assumes of Node, undocumented: `parser` of a socket; the parser's hooks `kOnMessageBegin` and `kOnExecute`,
+ * whose keys its class has, and which are cleared when the parser is released; `incoming`, the newest message with a complete head, or null;
+ * `getCurrentBuffer`. If one of them is missing, earlier packets are unknown, and a LIST that is split is refused:
+ * test/http/list-verb.test.ts then fails.
  */
 import type { Socket } from 'node:net'
 
 /** Longer than any verb that the parser knows. */
 const TAIL_BYTES_MAX = 16
 
-/** What is kept of a connection. */
-interface Head {
-  /** Empty unless the newest packet has ended inside a head. */
+interface PartialHead {
+  /** Empty unless the last packet ended inside a head. */
   tail: string
 }
 
-/** What is used of Node's parser: its properties, and its hooks by their keys. */
+/** The used part of Node's parser: its properties, and its hooks by key. */
 interface Parser {
   readonly incoming: unknown
   /** A copy of the packet that is being read. */
@@ -29,17 +28,17 @@ interface Parser {
   [hook: number]: unknown
 }
 
-export class UnfinishedHeads {
-  readonly #heads = new WeakMap<Socket, Head>()
+export class PartialHeads {
+  readonly #heads = new WeakMap<Socket, PartialHead>()
 
-  /** The last bytes of the head that earlier packets have begun, at most 16, as Latin-1. */
+  /** The last bytes of an incomplete head, at most 16, as Latin-1. */
   tailOf(socket: Socket): string {
     return this.#heads.get(socket)?.tail ?? ''
   }
 
-  /** Right after Node has given the connection a parser. `isRead`: its reads go through JavaScript. */
+  /** Call right after Node has attached a parser. `isRead`: reads go through JavaScript. */
   watch(socket: Socket, isRead: boolean): void {
-    const head: Head = { tail: '' }
+    const head: PartialHead = { tail: '' }
     this.#heads.set(socket, head)
     const parser: unknown = Reflect.get(socket, 'parser')
     if (!isParser(parser)) return
@@ -51,10 +50,10 @@ export class UnfinishedHeads {
       before = parser.incoming
     }
     const onPacket = (chunk?: unknown) => {
-      // The packet may have been the last one for this parser.
+      // The parser may have been released with this packet.
       if (!isBegun || parser[begin] !== onBegin) return
       const newest = parser.incoming
-      // Null once the message before has been answered, which may be in the middle of this head.
+      // Null once the previous message was answered, which may happen in the middle of this head.
       isBegun = newest === before || newest === null
       head.tail = isBegun ? tailOf(head.tail, chunk ?? parser.getCurrentBuffer()) : ''
       if (!isBegun) before = undefined
@@ -70,7 +69,6 @@ export class UnfinishedHeads {
   }
 }
 
-/** The end of `earlier` and these bytes. */
 function tailOf(earlier: string, bytes: unknown): string {
   if (!Buffer.isBuffer(bytes)) return ''
   return (earlier + bytes.toString('latin1', Math.max(0, bytes.length - TAIL_BYTES_MAX))).slice(-TAIL_BYTES_MAX)

@@ -1,22 +1,22 @@
 /**
- * Catch-up beside the log: what differs between the two trees of hashes, and only that, is copied from the primary. A full copy is
- * a difference against nothing, and one that was cut is begun again with what it has.
+ * Catch-up without the log: compares the two Merkle trees and copies only what differs from the primary. An initial sync is
+ * a difference against an empty tree, and an interrupted one resumes with the entries that it has.
  *
- * The primary goes on meanwhile. The copy begins at a position of its log that it keeps; entries are read later than that, each at a
- * moment of its own; with the rows of the log since then the copy is whole at the highest position of any of these moments.
+ * The primary accepts writes meanwhile. The sync begins at a log position that the primary retains; entries are read later, each at
+ * its own moment. With the rows of the log since then the copy is complete at the highest position of any of these moments.
  */
 import type { ReplicaEntry, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 import { type LinkClient, LinkError, linkErrorOf } from '../link/link.ts'
-import { Parts, PATHS_MAX, type ResponseOf } from '../link/messages.ts'
+import { ChunkAssembler, PATHS_MAX, type ResponseOf } from '../link/messages.ts'
 
-/** Of one transaction. */
+/** Per transaction. */
 const COPIED_BYTES = 4 << 20
 const LOCAL_LEAVES = 4096
 
-export interface Progress {
-  /** Entries that differ, as far as the trees were compared. */
+export interface CopyProgress {
+  /** Differing entries found so far. */
   found: number
-  /** Of these, entries that were copied or removed. */
+  /** Entries copied or removed. */
   done: number
   bytes: number
 }
@@ -26,30 +26,30 @@ export interface CatchUpOptions {
   readonly store: ReplicaStore
   readonly from: CommitPosition
   readonly clusterId: string
-  readonly progress: Progress
+  readonly progress: CopyProgress
   readonly answerMs: number
   readonly signal: AbortSignal
   /** Entries that the primary cannot read. */
   readonly onDamaged: (paths: readonly string[]) => void
-  /** The trees were compared; values are fetched from now on. */
+  /** The subpages were compared; entries are fetched from now on. */
   readonly onDifference: () => void
 }
 
 type CopyOptions = Pick<CatchUpOptions, 'link' | 'store' | 'progress' | 'answerMs' | 'signal' | 'onDamaged'> & {
-  /** `asOf`: where the primary stood when these were as they are. */
+  /** `asOf`: position of the primary at which these were read. */
   readonly write: (puts: readonly ReplicaEntry[], deletes: readonly string[], asOf: number) => Promise<void>
 }
 
-/** Brings the store to where the primary was. Resolves with the sequence at which the copy is whole. */
+/** Resolves to the sequence at which the copy is complete. */
 export async function copyDifference(options: CatchUpOptions): Promise<number> {
   const { store, from, clusterId } = options
   await store.beginCopy(from, clusterId)
   const differing = await differingSubpages(options)
   options.onDifference()
   const write = (puts: readonly ReplicaEntry[], deletes: readonly string[]) => store.copyEntries(puts, deletes)
-  if (differing.size > 0) await new Copy({ ...options, write }).run(differing)
+  if (differing.size > 0) await new EntryCopier({ ...options, write }).run(differing)
   options.signal.throwIfAborted()
-  // Everything that was compared or read is of a moment before this one.
+  // Everything was compared or read before this position.
   const { position } = await options.link.call('Ping', {}, options.answerMs)
   return Math.max(from.sequence, position.sequence)
 }
@@ -78,13 +78,13 @@ export async function differingSubpages({
   return differing
 }
 
-/** Brings entries of these subpages from the primary, as `write` takes them. */
-export class Copy {
+/** Copies the differing entries of subpages from the primary. */
+export class EntryCopier {
   readonly #options: CopyOptions
-  /** Where the primary stood when it last listed. */
+  /** CommitPosition of the primary at its last listing. */
   #listedAt = 0
-  #wanted: string[] = []
-  #deletes: string[] = []
+  #missing: string[] = []
+  #surplus: string[] = []
 
   constructor(options: CopyOptions) {
     this.#options = options
@@ -94,21 +94,21 @@ export class Copy {
     const { progress } = this.#options
     for await (const { path, kind } of this.#differences(subpages)) {
       progress.found++
-      if (kind === 'wanted') this.#wanted.push(path)
-      else this.#deletes.push(path)
-      if (this.#wanted.length >= PATHS_MAX) await this.#fetch()
-      if (this.#deletes.length >= PATHS_MAX) await this.#remove()
+      if (kind === 'wanted') this.#missing.push(path)
+      else this.#surplus.push(path)
+      if (this.#missing.length >= PATHS_MAX) await this.#fetch()
+      if (this.#surplus.length >= PATHS_MAX) await this.#remove()
     }
     await this.#fetch()
     await this.#remove()
   }
 
-  /** Both listings are in the order of bytes: what only one of them has, or both with different leaves, differs. */
+  /** Merges the two listings, both in byte order. */
   async *#differences(subpages: ReadonlySet<number>): AsyncGenerator<{ path: string; kind: 'wanted' | 'surplus' }> {
-    const [theirs, ours] = [this.#theirs(subpages), this.#ours(subpages)]
+    const [theirs, ours] = [this.#remoteLeaves(subpages), this.#localLeaves(subpages)]
     let [their, own] = [await theirs.next(), await ours.next()]
     while (!their.done || !own.done) {
-      const order = their.done ? 1 : own.done ? -1 : inBytes(their.value.path, own.value.path)
+      const order = their.done ? 1 : own.done ? -1 : compareBytes(their.value.path, own.value.path)
       if (order < 0 && !their.done) yield { path: their.value.path, kind: 'wanted' }
       else if (order > 0 && !own.done) yield { path: own.value.path, kind: 'surplus' }
       else if (!their.done && !own.done && !own.value.leaf.equals(their.value.leaf)) {
@@ -119,7 +119,7 @@ export class Copy {
     }
   }
 
-  async *#theirs(subpages: ReadonlySet<number>): AsyncGenerator<{ path: string; leaf: Uint8Array }> {
+  async *#remoteLeaves(subpages: ReadonlySet<number>): AsyncGenerator<{ path: string; leaf: Uint8Array }> {
     const { link, answerMs, signal } = this.#options
     let [after, last]: [string | undefined, string] = ['', '']
     while (after !== undefined) {
@@ -128,17 +128,17 @@ export class Copy {
       const listed: ResponseOf<'Leaves'> = await link.call('Leaves', request, answerMs)
       this.#listedAt = listed.sequence
       for (const [path, leaf] of listed.leaves) {
-        if (inBytes(path, last) <= 0) throw new LinkError('malformed', 'a listing that is not in order')
+        if (compareBytes(path, last) <= 0) throw new LinkError('malformed', 'leaves are not in order')
         last = path
         yield { path, leaf }
       }
-      if (listed.after !== undefined && inBytes(listed.after, after) <= 0)
-        throw new LinkError('malformed', 'a listing that does not end')
+      if (listed.after !== undefined && compareBytes(listed.after, after) <= 0)
+        throw new LinkError('malformed', 'leaf listing does not advance')
       after = listed.after
     }
   }
 
-  async *#ours(subpages: ReadonlySet<number>): AsyncGenerator<{ path: string; leaf: Buffer }> {
+  async *#localLeaves(subpages: ReadonlySet<number>): AsyncGenerator<{ path: string; leaf: Buffer }> {
     let after: string | undefined = ''
     while (after !== undefined) {
       const listed: Awaited<ReturnType<ReplicaStore['tree']['leaves']>> = await this.#options.store.tree.leaves(
@@ -153,9 +153,9 @@ export class Copy {
 
   async #fetch(): Promise<void> {
     const { link, progress, signal, onDamaged, write } = this.#options
-    if (this.#wanted.length === 0) return
-    const asked = new Set(this.#wanted)
-    this.#wanted = []
+    if (this.#missing.length === 0) return
+    const asked = new Set(this.#missing)
+    this.#missing = []
     let entries: ReplicaEntry[] = []
     let [bytes, asOf] = [0, 0]
     const flush = async () => {
@@ -165,54 +165,54 @@ export class Copy {
       entries = []
       bytes = 0
     }
-    for await (const read of valuesOf(link, [...asked], signal)) {
+    for await (const read of fetchEntries(link, [...asked], signal)) {
       if (bytes >= COPIED_BYTES || read.sequence !== asOf) await flush()
       asOf = read.sequence
       if (read.damaged.length > 0) onDamaged(read.damaged)
       for (const entry of read.entries) {
-        if (!asked.delete(entry.path)) throw new LinkError('malformed', 'an entry that was not asked for')
+        if (!asked.delete(entry.path)) throw new LinkError('malformed', 'entry was not requested')
         entries.push(entry)
         bytes += entry.path.length + entry.value.length
       }
     }
     await flush()
-    // Those that were removed since they were listed: the log says so.
+    // The rest was deleted after the listing; the log has the deletions.
     progress.done += asked.size
   }
 
   async #remove(): Promise<void> {
     const { progress, write } = this.#options
-    if (this.#deletes.length === 0) return
-    await write([], this.#deletes, this.#listedAt)
-    progress.done += this.#deletes.length
-    this.#deletes = []
+    if (this.#surplus.length === 0) return
+    await write([], this.#surplus, this.#listedAt)
+    progress.done += this.#surplus.length
+    this.#surplus = []
   }
 }
 
-/** Below 0 when the one path comes before the other in the order of their bytes. */
-function inBytes(one: string, other: string): number {
+/** Byte order of paths, as `Buffer.compare`. */
+function compareBytes(one: string, other: string): number {
   return Buffer.compare(Buffer.from(one), Buffer.from(other))
 }
 
-export interface ValuesRead {
+export interface EntryBatch {
   readonly entries: readonly ReplicaEntry[]
   readonly damaged: readonly string[]
   readonly sequence: number
 }
 
-/** Entries of the primary, in messages. Rejects with a LinkError. */
-export async function* valuesOf(
+/** Rejects with a LinkError. */
+export async function* fetchEntries(
   link: LinkClient,
   paths: readonly string[],
   signal: AbortSignal,
-): AsyncGenerator<ValuesRead> {
+): AsyncGenerator<EntryBatch> {
   const call = link.values({ paths: [...paths] })
   const cancel = () => call.cancel()
   signal.addEventListener('abort', cancel, { once: true })
-  const parts = new Parts()
+  const chunks = new ChunkAssembler()
   try {
     for await (const message of call as AsyncIterable<ResponseOf<'Values'>>) {
-      const read = readOf(message, parts)
+      const read = batchOf(message, chunks)
       if (read) yield read
     }
   } catch (error) {
@@ -223,14 +223,14 @@ export async function* valuesOf(
   }
 }
 
-function readOf(message: ResponseOf<'Values'>, parts: Parts): ValuesRead | undefined {
+function batchOf(message: ResponseOf<'Values'>, chunks: ChunkAssembler): EntryBatch | undefined {
   if (message.kind === 'part') {
-    parts.add(message.bytes)
+    chunks.add(message.bytes)
     return undefined
   }
   const { damaged, sequence } = message
   const entries = message.entries.map(([path, at, value], index) => {
-    return { path, sequence: at, value: index === 0 ? parts.take(value) : value }
+    return { path, sequence: at, value: index === 0 ? chunks.take(value) : value }
   })
   return { entries, damaged, sequence }
 }

@@ -1,6 +1,6 @@
 /**
- * What this cluster has in its log and the primary that it joins never got: commits behind the point at which that one's epoch began.
- * They are given up by joining; before that they are written to a file, one line of JSON for each commit, with ciphertext as it is.
+ * The conflict report: commits in this cluster's log that the primary it joins never received, behind the fork of the two histories.
+ * Joining drops them; before that they are written to a file, one line of JSON per commit, as ciphertext.
  */
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -8,10 +8,10 @@ import { FileReplacement, syncDirectory } from '../../platform/own-file.ts'
 import { decodeBatch } from '../../storage/sqlite/batch.ts'
 import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 
-const CHUNK = { rows: 256, bytes: 4 << 20 }
+const READ_LIMITS = { rows: 256, bytes: 4 << 20 }
 
-/** Where the history of the other began to be another than ours; undefined when it is none that we know of. */
-export function forkOf(
+/** The first fork of the other history that this one does not have. */
+export function firstForkAfter(
   own: Pick<CommitPosition, 'epoch'>,
   forks: readonly CommitPosition[],
 ): CommitPosition | undefined {
@@ -19,21 +19,21 @@ export function forkOf(
 }
 
 /**
- * Behind which sequence commits of this cluster are in no history of the primary that it joins. `ownSince`: where this one was promoted
- * that has given way since. The other may have been promoted earlier in the history of both, in an epoch of the same number: what counts
- * is the epoch in which that history was, as the last row of it says, or at least one less than ours.
+ * The last sequence that this cluster and the primary that it joins have in common. `ownSince`: the sequence at which this cluster was
+ * promoted before it yielded. The other may have been promoted earlier, in an epoch of the same number: the epoch of the last common
+ * row counts, or at least one less than that of this cluster.
  */
-export function unsharedSince(
+export function lastSharedSequence(
   store: Pick<ReplicaStore, 'position' | 'rowsAfter'>,
   forks: readonly CommitPosition[],
   ownSince: number | undefined,
 ): number {
   const own = store.position()
-  const byEpoch = forkOf(own, forks)?.sequence ?? Infinity
+  const byEpoch = firstForkAfter(own, forks)?.sequence ?? Infinity
   if (ownSince === undefined) return byEpoch
   const [last] = store.rowsAfter(ownSince - 1, { rows: 1, bytes: 1 })
   const sharedEpoch = last?.sequence === ownSince ? last.epoch : own.epoch - 1
-  return Math.min(byEpoch, forkOf({ epoch: sharedEpoch }, forks)?.sequence ?? Infinity, ownSince)
+  return Math.min(byEpoch, firstForkAfter({ epoch: sharedEpoch }, forks)?.sequence ?? Infinity, ownSince)
 }
 
 export interface ConflictReport {
@@ -42,16 +42,16 @@ export interface ConflictReport {
 }
 
 /**
- * Writes the file, durably. Undefined, and no file, when nothing would be in it.
- * `paths`: of entries that a commit has put or deleted; `batch`: base64, as the log holds it.
+ * Writes the file durably; undefined, and no file, if there are no such commits. `puts` and `deletes` are paths, `batch` is the batch of
+ * the log in base64.
  */
-export function writeConflicts(
+export function writeConflictReport(
   store: ReplicaStore,
-  /** What is behind it was never shipped. */
+  /** Sequence of the last shipped commit. */
   since: number,
   { dataDir, setId, nowMs }: { readonly dataDir: string; readonly setId: string; readonly nowMs: number },
 ): ConflictReport | undefined {
-  let rows = store.rowsAfter(since, CHUNK)
+  let rows = store.rowsAfter(since, READ_LIMITS)
   if (rows.length === 0) return undefined
   const directory = join(dataDir, 'server', 'conflicts')
   mkdirSync(directory, { recursive: true, mode: 0o700 })
@@ -62,7 +62,7 @@ export function writeConflicts(
     while (rows.length > 0) {
       for (const row of rows) file.write(Buffer.from(`${JSON.stringify(lineOf(row))}\n`))
       commits += rows.length
-      rows = store.rowsAfter(rows.at(-1)?.sequence ?? Number.MAX_SAFE_INTEGER, CHUNK)
+      rows = store.rowsAfter(rows.at(-1)?.sequence ?? Number.MAX_SAFE_INTEGER, READ_LIMITS)
     }
     file.finish()
   } catch (error) {

@@ -3,13 +3,13 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { Identity } from '../../src/platform/operation.ts'
-import { Rights } from '../../src/http/rights.ts'
+import { PermissionChecker } from '../../src/http/permission-checker.ts'
 import { identity } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 function world(resolve: (token: string | undefined) => Identity | Promise<Identity>) {
   const asked: string[] = []
-  const rights = new Rights({
+  const rights = new PermissionChecker({
     resolve(token, remote) {
       asked.push(`${token} ${remote}`)
       return resolve(token)
@@ -32,7 +32,7 @@ function world(resolve: (token: string | undefined) => Identity | Promise<Identi
   return { rights, asked, ended, keep: keepBy('keep'), keepLong: keepBy('keepLong') }
 }
 
-test('a thousand followers with one token are one question, and one that leaves is asked about no more', async () => {
+test('a thousand followers with one token cost one check, and one that leaves is no longer checked', async () => {
   const { rights, asked, keep } = world(() => identity())
   const leaves = Array.from({ length: 1000 }, () => keep('t'))
   const other = keep('t', '10.0.0.2')
@@ -88,7 +88,7 @@ test('a check that fails for any other reason ends the answer too', async () => 
   assert.deepEqual(ended, ['t unavailable'])
 })
 
-test('answers with an end are asked about once they last, with those of the same token, and not when they are over', async () => {
+test('finite responses are checked once they last, and not after their end', async () => {
   const state = { isRevoked: false }
   const { asked, ended, keep, keepLong, rights } = world(() => {
     if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')

@@ -1,23 +1,23 @@
 /**
- * Rows of the primary's log as they arrive, applied in transactions of as many as have come meanwhile. Bounded: what has come and
- * was not applied; beyond that the stream stands still.
+ * Applies rows of the primary's log in transactions, batching what arrived meanwhile. Bounded: beyond a limit of queued bytes the
+ * stream is paused.
  */
 import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 
-/** Of a row beside its batch, in memory: a million rows without content are no less than some of content. */
+/** Overhead of a row in memory. */
 const ROW_BYTES = 256
-/** Of one transaction. */
+/** Per transaction. */
 const TRANSACTION_BYTES = 4 << 20
 const TRANSACTION_ROWS = 1024
 
-export interface Flow {
+export interface FlowControl {
   pause(): unknown
   resume(): unknown
 }
 
-export class Applier {
+export class RowApplier {
   readonly #store: ReplicaStore
-  readonly #flow: Flow
+  readonly #flow: FlowControl
   readonly #bytesMax: number
   readonly #onApplied: (position: CommitPosition) => Promise<void>
   readonly #onFailure: (error: unknown) => void
@@ -29,9 +29,9 @@ export class Applier {
 
   constructor(
     store: ReplicaStore,
-    flow: Flow,
+    flow: FlowControl,
     bytesMax: number,
-    told: {
+    callbacks: {
       readonly onApplied: (position: CommitPosition) => Promise<void>
       readonly onFailure: (error: unknown) => void
     },
@@ -39,16 +39,16 @@ export class Applier {
     this.#store = store
     this.#flow = flow
     this.#bytesMax = bytesMax
-    this.#onApplied = told.onApplied
-    this.#onFailure = told.onFailure
+    this.#onApplied = callbacks.onApplied
+    this.#onFailure = callbacks.onFailure
   }
 
-  /** Rows that have arrived and were not applied. */
+  /** Received rows that are not applied yet. */
   get waiting(): number {
     return this.#rows.length
   }
 
-  take(rows: readonly LogRow[]): void {
+  enqueue(rows: readonly LogRow[]): void {
     if (this.#isStopped) return
     for (const row of rows) {
       this.#rows.push(row)
@@ -58,13 +58,13 @@ export class Applier {
     if (!this.#isRunning) this.#running = this.#run()
   }
 
-  /** Applies what has arrived, then nothing more. Resolves when the store is left alone. */
+  /** Applies the queued rows, then stops. Resolves when the store is no longer written. */
   async drain(): Promise<void> {
     await this.#running
     this.#isStopped = true
   }
 
-  /** Nothing more is applied. Resolves when the store is left alone. */
+  /** Discards the queued rows. Resolves when the store is no longer written. */
   stop(): Promise<void> {
     this.#isStopped = true
     this.#rows = []

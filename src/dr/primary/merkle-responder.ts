@@ -1,18 +1,18 @@
-/** What a primary answers to a secondary that compares trees with it, and the entries that it then asks for. */
+/** The primary's side of a Merkle comparison: hashes of its tree, and the entries that a secondary then requests. */
 import type { Logger } from '../../platform/log.ts'
 import type { ReplicaStore } from '../../storage/store/replica.ts'
-import type { Bandwidth } from '../link/bandwidth.ts'
-import { CHUNK_BYTES, cutInParts, LEAVES_MAX, type RequestOf, type ResponseOf } from '../link/messages.ts'
+import type { BandwidthLimiter } from '../link/bandwidth-limiter.ts'
+import { CHUNK_BYTES, splitIntoChunks, LEAVES_MAX, type RequestOf, type ResponseOf } from '../link/messages.ts'
 
-/** Of a leaf in a message beside its path. */
+/** Overhead of a leaf in a message. */
 const LEAF_BYTES = 24
 
-export class TreeAnswers {
+export class MerkleResponder {
   readonly #store: ReplicaStore
-  readonly #bandwidth: Bandwidth
+  readonly #bandwidth: BandwidthLimiter
   readonly #logger: Logger
 
-  constructor(store: ReplicaStore, bandwidth: Bandwidth, logger: Logger) {
+  constructor(store: ReplicaStore, bandwidth: BandwidthLimiter, logger: Logger) {
     this.#store = store
     this.#bandwidth = bandwidth
     this.#logger = logger
@@ -29,7 +29,7 @@ export class TreeAnswers {
 
   async leaves({ subpages, after }: RequestOf<'Leaves'>): Promise<ResponseOf<'Leaves'>> {
     const store = this.#store
-    // All paths would be walked for nothing.
+    // Avoids a walk over all paths.
     if (subpages.length === 0) return { leaves: [], after: undefined, sequence: store.position().sequence }
     const found = await store.tree.leaves(new Set(subpages), after, LEAVES_MAX)
     const leaves: [string, Buffer][] = []
@@ -48,17 +48,17 @@ export class TreeAnswers {
     for (let at = 0; at < paths.length; ) {
       const { entries, damaged, sequence, next } = this.#entries(paths, at)
       at = next
-      for (const path of damaged) this.#logger.error('an entry is damaged and was not copied to a secondary', { path })
+      for (const path of damaged) this.#logger.error('damaged entry not copied to a DR secondary', { path })
       await this.#bandwidth.take(entries.reduce((sum, [path, , value]) => sum + path.length + value.length, 0))
       const [first] = entries
-      const { parts, rest } = cutInParts(first?.[2] ?? new Uint8Array())
-      for (const part of parts) yield { kind: 'part', bytes: part }
+      const { chunks, rest } = splitIntoChunks(first?.[2] ?? new Uint8Array())
+      for (const chunk of chunks) yield { kind: 'part', bytes: chunk }
       if (first) first[2] = rest
       yield { kind: 'entries', entries, damaged, sequence }
     }
   }
 
-  /** As many as fit a message, one at least: how large they are shows when they are read. All of one moment. */
+  /** As many entries as fit into a message, at least one, all from the same position. */
   #entries(paths: readonly string[], from: number) {
     const entries: [string, number, Uint8Array][] = []
     const damaged: string[] = []

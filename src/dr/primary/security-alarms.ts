@@ -1,6 +1,6 @@
 /**
- * What suggests that the key of a secondary's certificate was stolen: counted for metrics and the status, and logged at most
- * once a minute for each kind and secondary, because a peer can repeat it as often as it likes.
+ * Signs that the key of a secondary's certificate was stolen: counted for metrics and the status, and logged at most
+ * once a minute per kind and secondary, because a peer can repeat them.
  */
 import type { Logger } from '../../platform/log.ts'
 
@@ -14,7 +14,7 @@ const MESSAGES = {
 
 export type AlarmKind = keyof typeof MESSAGES
 
-export class Alarms {
+export class SecurityAlarms {
   readonly #logger: Logger
   readonly #counts = new Map<string, number>()
   readonly #loggedMs = new Map<string, number>()
@@ -32,7 +32,6 @@ export class Alarms {
     this.#logger.warn(MESSAGES[kind], { id, ...facts })
   }
 
-  /** Since the start. */
   count(kind: AlarmKind, id: string): number {
     return this.#counts.get(`${kind} ${id}`) ?? 0
   }

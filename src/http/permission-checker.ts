@@ -1,22 +1,22 @@
 /**
- * Checks the rights of callers again while their answers last.
+ * Checks the permissions of callers again while their responses last.
  *
- * A stream can stay open for days, and its caller's token can be revoked, expire or lose a policy meanwhile. Each process
- * keeps the callers of its endless answers here, and those of streams with an end that last: most are over in a millisecond,
- * so they only stand in a set, which is looked through every half interval by one timer for all. Callers with the same token and address are one group: one timer and one
- * question for all of them. Each member then judges the identity that was found, and is ended when that refuses.
+ * A stream can stay open for days, and meanwhile its token can be revoked, expire or lose a policy. Endless responses are
+ * registered at once; finite ones, most of which take a millisecond, wait in a set that one timer moves to the groups every half
+ * interval. Callers with the same token and address are one group with one timer and one
+ * `resolve` call. Each member then checks the resolved identity, and is ended if it refuses.
  *
- * An error of `resolve` ends the whole group: whoever resolves tokens decides for how long an earlier result may be used
+ * An error of `resolve` ends the whole group: `resolve` decides how long an earlier result stays valid
  * while no server answers.
  */
 import { Refusal } from '../platform/errors.ts'
 import type { Identity, PermissionWatcher, PermissionHolder } from '../platform/operation.ts'
 
-/** Checks of different groups must not fall together: each waits up to this part of the interval less. */
+/** Each check comes earlier by up to this part of the interval, so groups spread. */
 const JITTER = 0.25
 
-export interface RightsOptions {
-  /** Resolves a token of a caller that was admitted before. Throws a Refusal when it is not valid any more. */
+export interface PermissionCheckerOptions {
+  /** Resolves the token of an admitted caller again. Throws a Refusal if it is no longer valid. */
   readonly resolve: (token: string | undefined, remote: string | undefined) => Identity | Promise<Identity>
   /** Longest time between two checks of a group, in milliseconds. */
   readonly intervalMs: () => number
@@ -27,60 +27,60 @@ interface Group {
   readonly remote: string | undefined
   readonly holders: Set<PermissionHolder>
   timer: NodeJS.Timeout | undefined
-  /** When its next check begins, by `performance.now`; 0 while one is under way. */
+  /** Monotonic; 0 during a check. */
   checkAtMs: number
 }
 
-/** An answer with an end that has not lasted yet. */
-interface Young {
+/** A finite response that is not in a group yet. */
+interface NewHolder {
   readonly token: string | undefined
   readonly remote: string | undefined
   readonly holder: PermissionHolder
-  /** How to leave its group, once it is in one. */
+  /** Leaves its group; undefined before it is in one. */
   leave: (() => void) | undefined
 }
 
-export class Rights implements PermissionWatcher {
-  readonly #options: RightsOptions
+export class PermissionChecker implements PermissionWatcher {
+  readonly #options: PermissionCheckerOptions
   readonly #groups = new Map<string, Group>()
-  readonly #young = new Set<Young>()
+  readonly #newHolders = new Set<NewHolder>()
   #sweeper: NodeJS.Timeout | undefined
 
-  constructor(options: RightsOptions) {
+  constructor(options: PermissionCheckerOptions) {
     this.#options = options
   }
 
-  /** Tokens with their addresses that are being checked. */
+  /** Number of groups. */
   get groups(): number {
     return this.#groups.size
   }
 
-  /** Checks this caller from now on; returns how to stop. `remote` is its address. */
+  /** Checks this caller until the returned function is called. `remote` is its address. */
   keep(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void {
     return this.#join({ token, remote, holder }, this.#options.intervalMs())
   }
 
-  /** The same for an answer with an end. The first check comes as soon, and where it is over before the next sweep, none. */
+  /** `keep` for a finite response: not checked if it ends before the next sweep, else as early as with `keep`. */
   keepLong(token: string | undefined, remote: string | undefined, holder: PermissionHolder): () => void {
-    const young: Young = { token, remote, holder, leave: undefined }
-    this.#young.add(young)
+    const newHolder: NewHolder = { token, remote, holder, leave: undefined }
+    this.#newHolders.add(newHolder)
     if (!this.#sweeper) this.#sweeper = setTimeout(() => this.#sweep(), this.#options.intervalMs() / 2).unref()
     return () => {
-      this.#young.delete(young)
-      young.leave?.()
+      this.#newHolders.delete(newHolder)
+      newHolder.leave?.()
     }
   }
 
   #sweep(): void {
     this.#sweeper = undefined
     const withinMs = this.#options.intervalMs() / 2
-    for (const young of this.#young) young.leave = this.#join(young, withinMs)
-    this.#young.clear()
+    for (const newHolder of this.#newHolders) newHolder.leave = this.#join(newHolder, withinMs)
+    this.#newHolders.clear()
   }
 
-  /** `withinMs`: until the next check of its group, at most. */
-  #join({ token, remote, holder }: Omit<Young, 'leave'>, withinMs: number): () => void {
-    // No address holds a line break, so two different pairs never have the same key.
+  /** `withinMs`: maximum time until the next check of the group. */
+  #join({ token, remote, holder }: Omit<NewHolder, 'leave'>, withinMs: number): () => void {
+    // Addresses have no line break, so keys are unique.
     const key = `${remote ?? ''}\n${token ?? ''}`
     const group = this.#groups.get(key) ?? { token, remote, holders: new Set(), timer: undefined, checkAtMs: 0 }
     const isNew = group.holders.size === 0
@@ -104,13 +104,13 @@ export class Rights implements PermissionWatcher {
 
   async #check(group: Group): Promise<void> {
     group.checkAtMs = 0
-    const found = await this.#found(group)
-    // A holder that ends leaves the set, which may change while it is gone through.
-    for (const holder of group.holders) judge(holder, found)
+    const result = await this.#resolve(group)
+    // Ended holders leave the set during the iteration, which a Set allows.
+    for (const holder of group.holders) applyResult(holder, result)
     if (group.holders.size > 0) this.#schedule(group)
   }
 
-  async #found({ token, remote }: Group): Promise<Identity | Refusal> {
+  async #resolve({ token, remote }: Group): Promise<Identity | Refusal> {
     try {
       return await this.#options.resolve(token, remote)
     } catch (error) {
@@ -119,10 +119,10 @@ export class Rights implements PermissionWatcher {
   }
 }
 
-function judge(holder: PermissionHolder, found: Identity | Refusal): void {
-  if (found instanceof Refusal) return holder.end(found)
+function applyResult(holder: PermissionHolder, result: Identity | Refusal): void {
+  if (result instanceof Refusal) return holder.end(result)
   try {
-    holder.renew(found)
+    holder.renew(result)
   } catch (error) {
     holder.end(refusalOf(error))
   }
@@ -130,5 +130,5 @@ function judge(holder: PermissionHolder, found: Identity | Refusal): void {
 
 function refusalOf(error: unknown): Refusal {
   if (error instanceof Refusal) return error
-  return new Refusal('unavailable', 'the rights of the caller could not be checked again')
+  return new Refusal('unavailable', 'checking the permissions of the caller failed')
 }

@@ -1,10 +1,10 @@
 /**
- * What this cluster knows of its replication: one entry below `local/replication/`, which is read while the core is sealed, is in
- * no snapshot, and no secondary gets it. Keys of the link are in it as they are, but for the authority's, which only an open primary
- * can use (`protect`).
+ * The replication state of this cluster: one entry below `local/replication/`. It is readable while the core is sealed, is in
+ * no snapshot, and is not replicated. Keys of the link are stored unencrypted, except that of the certificate authority, which only
+ * an unsealed primary can use (`protect`).
  */
 import * as v from 'valibot'
-import { Fault } from '../../platform/errors.ts'
+import { Fault, Refusal } from '../../platform/errors.ts'
 import type { ReplicaStore } from '../../storage/store/replica.ts'
 
 export const STATE_PATH = 'local/replication/state'
@@ -20,17 +20,17 @@ const SECONDARY = v.object({
   id: v.string(),
   /** `pending` until it joins for the first time. */
   status: v.picklist(['pending', 'active']),
-  /** Of its certificate. */
+  /** Fingerprint of its certificate. */
   fingerprint: v.string(),
   nonce: v.string(),
   expiresAtMs: v.number(),
   api: v.string(),
   cluster: v.string(),
-  /** Up to here it has the log, as it said last. */
+  /** Last acknowledged sequence. */
   acknowledged: v.optional(v.number()),
-  /** By the clock of this primary: when it last had everything. Saved once a minute, and when it disconnects. */
+  /** Wall-clock time of this primary when it last had everything. Saved once a minute and at a disconnect. */
   caughtUpAtMs: v.optional(v.number()),
-  /** Its first copy is whole: synchronous commits wait for it. */
+  /** It has completed its initial sync: synchronous commits wait for it. */
   wasWhole: v.boolean(),
 })
 
@@ -41,12 +41,12 @@ const UPSTREAM = v.object({
   authority: v.string(),
   certificate: v.string(),
   key: v.string(),
-  /** Handed over with the activation. */
+  /** From the activation. */
   address: v.string(),
-  /** Set by `update_primary_addrs`, or told by the primary. */
+  /** Set by `update_primary_addrs` or announced by the primary. */
   known: addresses,
   api: v.string(),
-  /** The primary has taken this certificate. */
+  /** The primary has accepted this certificate. */
   hasJoined: v.boolean(),
 })
 
@@ -55,51 +55,51 @@ const STATE = v.object({
   mode: v.picklist(['disabled', 'primary', 'secondary']),
   /** ID of the replication set; kept by promotion and demotion. */
   setId: v.string(),
-  /** As it was given to `enable` or `promote`: handed to secondaries in the place of our own. */
+  /** Set by `enable` or `promote`: announced to secondaries instead of `addresses.cluster`. */
   primaryClusterAddr: v.string(),
   authority: v.optional(
     v.object({ certificate: v.string(), protectedKey: bytes, serverCertificate: v.string(), serverKey: v.string() }),
   ),
   secondaries: v.array(SECONDARY),
-  /** Fingerprints of certificates that were revoked: their holders are told so. */
+  /** Fingerprints of revoked certificates, for a precise error to their holders. */
   revoked: v.array(v.string()),
   upstream: v.optional(UPSTREAM),
-  /** The secondary gives up what it holds: to be done again when it was cut short. */
+  /** The secondary is wiping its data; repeated after a crash. */
   isWipeDue: v.boolean(),
-  /** The epoch of a promotion that has begun: finished when the cluster is next unsealed where a crash cut it short. */
+  /** Epoch of a promotion that has begun; after a crash it is finished at the next unseal. */
   promoting: v.optional(v.number()),
   /** The highest epoch that this cluster may prove to a peer (`role-code.ts`); 0 where absent. */
   provenEpoch: v.optional(v.number()),
-  /** Of the role, under the membership key (`role-code.ts`). Absent in states of earlier versions and before the first unseal. */
+  /** Code of the role (`role-code.ts`). Absent in states of earlier versions and before the first unseal. */
   code: v.optional(bytes),
-  /** In which the primary stopped taking writes because it had heard from no secondary (`fence_after`). */
+  /** Epoch in which the primary fenced itself because no secondary sent a message (`fence_after`). */
   witnessEpoch: v.optional(v.number()),
-  /** The epoch in which a fence ends whose secondary was revoked: finished at the next start when it was cut short. */
+  /** Epoch in which a fence is lifted because its secondary was revoked; after a crash it is finished at the next start. */
   resumeEpoch: v.optional(v.number()),
-  /** Newly demoted: its next primary is named by a token, not by addresses. */
+  /** Demoted: only a token can set the next primary, not addresses. */
   needsToken: v.boolean(),
   /** Where each epoch of this history began, oldest first. */
   forks: v.array(position),
-  /** A promoted cluster owes this notice to the primary that it replaced. */
+  /** Notice that the replaced primary has not acknowledged. */
   notice: v.optional(v.object({ upstream: UPSTREAM, epoch: v.number(), fork: position })),
-  /** The newer primary, as it said. */
+  /** The newer primary, as announced. */
   deposed: v.optional(
     v.object({
       epoch: v.number(),
       addresses,
       api: v.string(),
-      /** ID of the secondary whose notice it was; unknown where a peer was the first to show the epoch. */
+      /** ID of the promoted secondary; undefined if another peer was the first to prove the epoch. */
       heir: v.optional(v.string()),
-      /** ID of the secondary whose proof it was: revoking that one ends the fence. */
+      /** ID of the secondary that proved it: revoking this one lifts the fence. */
       provenBy: v.optional(v.string()),
     }),
   ),
   /**
-   * Of two secondaries that were promoted in the same epoch this one gave way to the other: commits behind this sequence are its
-   * own, and the numbers of epochs do not tell that. Until they are in a conflict report.
+   * Two secondaries were promoted in the same epoch and this one yielded: commits behind this sequence are in its history only,
+   * which the epoch numbers do not show. Cleared when they are in a conflict report.
    */
   ownSince: v.optional(v.number()),
-  /** PKCS 8 of the key that tokens may be sealed to. */
+  /** PKCS 8 of the newest key for sealed tokens. */
   sealingKey: v.optional(bytes),
   conflicts: v.array(v.string()),
   lastReindexMs: v.number(),
@@ -107,11 +107,11 @@ const STATE = v.object({
   isTreeCorrupted: v.boolean(),
 })
 
-export type State = v.InferOutput<typeof STATE>
-export type KnownSecondary = State['secondaries'][number]
-export type KnownUpstream = NonNullable<State['upstream']>
+export type ReplicationRecord = v.InferOutput<typeof STATE>
+export type KnownSecondary = ReplicationRecord['secondaries'][number]
+export type KnownUpstream = NonNullable<ReplicationRecord['upstream']>
 
-const NEW: State = {
+const NEW: ReplicationRecord = {
   version: 1,
   mode: 'disabled',
   setId: '',
@@ -126,28 +126,28 @@ const NEW: State = {
   isTreeCorrupted: false,
 }
 
-/** The code that is written with a state. `now`: the one that `next` replaces. */
-export type CodeFor = (next: State, now: State) => Uint8Array | undefined
+/** Computes the code of the state `next`, which replaces `now`. */
+export type RoleCodeFor = (next: ReplicationRecord, now: ReplicationRecord) => Uint8Array | undefined
 
 export class ReplicationState {
   readonly #store: ReplicaStore
-  readonly #codeFor: CodeFor
-  #now: State
+  readonly #codeFor: RoleCodeFor
+  #now: ReplicationRecord
   #saving: Promise<unknown> = Promise.resolve()
 
-  /** Throws a Fault for one that is damaged. */
-  constructor(store: ReplicaStore, codeFor: CodeFor = () => undefined) {
+  /** Throws a Fault for a damaged state. */
+  constructor(store: ReplicaStore, codeFor: RoleCodeFor = () => undefined) {
     this.#store = store
     this.#codeFor = codeFor
     this.#now = stateIn(store)
   }
 
-  get now(): State {
+  get now(): ReplicationRecord {
     return this.#now
   }
 
-  /** Resolves when it is durable, one change behind the other; a change that fails has changed nothing. */
-  change(make: (now: State) => Partial<State>): Promise<void> {
+  /** Changes are serialized. Resolves when the change is durable; a failed one changes nothing. */
+  change(make: (now: ReplicationRecord) => Partial<ReplicationRecord>): Promise<void> {
     const change = async () => {
       const changed = { ...this.#now, ...make(this.#now) }
       const next = { ...changed, code: this.#codeFor(changed, this.#now) }
@@ -160,7 +160,6 @@ export class ReplicationState {
   }
 }
 
-/** No replication. */
 export const NO_REPLICATION = {
   ...NEW,
   authority: undefined,
@@ -176,8 +175,8 @@ export const NO_REPLICATION = {
   sealingKey: undefined,
 }
 
-/** What a primary loses when it becomes a secondary. */
-export const NO_LONGER_PRIMARY: Partial<State> = {
+/** Reset when a primary becomes a secondary. */
+export const NO_LONGER_PRIMARY: Partial<ReplicationRecord> = {
   authority: undefined,
   secondaries: [],
   deposed: undefined,
@@ -193,26 +192,37 @@ export function certificatesIn(store: ReplicaStore): string[] {
   return texts.filter((text) => text !== undefined)
 }
 
-function stateIn(store: ReplicaStore): State {
+function stateIn(store: ReplicaStore): ReplicationRecord {
   const entry = store.get(STATE_PATH)
   if (!entry) return NEW
   try {
     return v.parse(STATE, JSON.parse(Buffer.from(entry.value).toString('utf8')))
   } catch (error) {
-    throw new Fault(`the state of replication (${STATE_PATH}) is damaged, or of a newer version`, { cause: error })
+    throw new Fault(`the replication state (${STATE_PATH}) is damaged or from a newer version`, { cause: error })
   }
 }
 
-function textOf(state: State): string {
+function textOf(state: ReplicationRecord): string {
   return JSON.stringify(state, function (this: Record<string, unknown>, key, value: unknown) {
-    // Buffers have turned into something else by the time `value` is made of them.
+    // `value` of a Buffer is already the result of its `toJSON`.
     const held = this[key]
     return held instanceof Uint8Array ? Buffer.from(held).toString('base64') : value
   })
 }
 
-/** True if the replaced primary has this cluster address: once it follows with a proof, it needs no notice. */
-export function isOwedTo(notice: State['notice'], clusterAddress: string): boolean {
+/** Whether the replaced primary has this cluster address: it needs no notice once it connects with a proof. */
+export function isOwedTo(notice: ReplicationRecord['notice'], clusterAddress: string): boolean {
   if (!notice) return false
   return [notice.upstream.address, ...notice.upstream.known].includes(clusterAddress)
+}
+
+/** Throws a Refusal in another mode. */
+export function requireMode(state: ReplicationRecord, mode: ReplicationRecord['mode']): void {
+  if (state.mode === mode) return
+  const texts = {
+    disabled: 'DR replication is already enabled.',
+    primary: 'Not a DR primary.',
+    secondary: 'Not a DR secondary.',
+  }
+  throw new Refusal('invalid_request', `${texts[mode]} The mode of this cluster is "${state.mode}".`)
 }

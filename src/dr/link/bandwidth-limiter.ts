@@ -1,10 +1,10 @@
-/** How many bytes may leave: a bucket that fills at a steady rate and holds what a tenth of a second brings. */
+/** Token bucket for bytes: constant rate, burst of 100 ms. */
 import { sleep } from '../../platform/clock.ts'
 
-export class Bandwidth {
+export class BandwidthLimiter {
   readonly #bytesPerMs: number
   readonly #now: () => number
-  /** When all that has been taken will have been paid for. */
+  /** When the bytes taken so far will have been refilled. */
   #paidAtMs = 0
 
   /** `bytesPerSecond` 0: no limit. */
@@ -13,7 +13,7 @@ export class Bandwidth {
     this.#now = now
   }
 
-  /** Resolves when these bytes may leave; takers come in their order. Resolves early when `signal` aborts. */
+  /** Resolves when these bytes may be sent, in the order of the calls. Resolves early when `signal` aborts. */
   async take(bytes: number, signal?: AbortSignal): Promise<void> {
     if (this.#bytesPerMs <= 0) return
     const nowMs = this.#now()
