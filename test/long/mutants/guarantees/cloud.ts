@@ -4,8 +4,8 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: '**No user without a lease.**',
-    before: "if (whose === 'absent') return quietMs >= SETTLED_MS",
-    after: "if (whose === 'absent') return true",
+    before: "if (owner === 'absent') return quietMs >= CONSISTENCY_MS",
+    after: "if (owner === 'absent') return true",
     test: 'test/engines/cloud/users.test.ts',
   },
   {
@@ -22,26 +22,26 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Missing in one account does not mean missing in another.**',
-    before: 'if (!isHere) await checkPlace()',
+    before: 'if (!isConfirmed) await checkLocation()',
     after: '',
     test: 'test/engines/cloud/account.test.ts',
   },
   {
     promise: '**Users of others remain.**',
-    before: "if (whose === 'other') return true",
+    before: "if (owner === 'other') return true",
     after: '',
     test: 'test/engines/cloud/users.test.ts',
   },
   {
     promise: '**A rotation ends with a working key.**',
-    before: 'const puts = [roots.put(at.root, next), keyIntentPut(deletion), ...notes.puts]',
-    after: 'const puts = [roots.put(at.root, next), ...notes.puts]',
+    before: 'const puts = [roots.put(ENTRY_PATHS.root, next), keyIntentPut(deletion), ...intentChanges.puts]',
+    after: 'const puts = [roots.put(ENTRY_PATHS.root, next), ...intentChanges.puts]',
     test: 'test/engines/cloud/rotation.test.ts',
   },
   {
     promise: 'A key whose secret was lost is deleted',
-    before: 'return (await deleteLost(iam, spared, signal)) > 0 || quietMs >= SETTLED_MS',
-    after: 'return quietMs >= 0 || spared.keys.length > 0',
+    before: 'return (await deleteLost(iam, excluding, signal)) > 0 || quietMs >= CONSISTENCY_MS',
+    after: 'return quietMs >= 0 || excluding.keys.length > 0',
     test: 'test/engines/cloud/rotation.test.ts',
   },
   {
@@ -58,7 +58,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '| AWS throttles or does not answer |',
-    before: 'return new Rejection(isOutside ? 502 : status, text)',
+    before: 'return new Rejection(isUnavailable ? 502 : status, text)',
     after: 'return new Rejection(status, text)',
     test: 'test/engines/cloud/outages.test.ts',
   },
@@ -70,7 +70,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '| the response to CreateUser or CreateAccessKey is lost |',
-    before: 'if (!mayExist || !(await isOurs(making))) throw error',
+    before: 'if (!mayExist || !(await isOurs(creation))) throw error',
     after: 'throw error',
     test: 'test/engines/cloud/users.test.ts',
   },
@@ -82,8 +82,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '| AWS does not accept the new key within 20 s |',
-    before: "return error.code === '' ? error.text : error.code\n        await later(EVERY_MS)",
-    after: 'return undefined\n        await later(EVERY_MS)',
+    before: "return error.code === '' ? error.text : error.code\n        await later(POLL_INTERVAL_MS)",
+    after: 'return undefined\n        await later(POLL_INTERVAL_MS)',
     test: 'test/engines/cloud/users.test.ts',
   },
   {
@@ -100,7 +100,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '| `cloud/config/root` is changed to another account or endpoint, and a lease ends |',
-    before: 'return !one || !other || shownPlace(one) === shownPlace(other)',
+    before: 'return !one || !other || locationText(one) === locationText(other)',
     after: 'return !one || !other || one.partition === other.partition',
     test: 'test/engines/cloud/account.test.ts',
   },
@@ -112,7 +112,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '| rotate-root: the old key cannot be deleted |',
-    before: 'return { accessKey, warning: `the old access key ${oldKey} is deleted later: ${messageOf(error)}` }',
+    before: 'return { accessKey, warning: `the old access key ${oldKey} will be deleted later: ${messageOf(error)}` }',
     after: 'throw rejectionOf(oldKey, error)',
     test: 'test/engines/cloud/rotation.test.ts',
   },
@@ -130,7 +130,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '| neither STS nor IAM reports the owner of the root credentials |',
-    before: "if (typeof parsed === 'string' || parsed.account === '') throw strangeAnswer('no account')",
+    before: "if (typeof parsed === 'string' || parsed.account === '') throw invalidResponse('no account')",
     after: "if (typeof parsed === 'string') return { partition: '', account: '', endpoint: '' }",
     test: 'test/engines/cloud/account.test.ts',
   },

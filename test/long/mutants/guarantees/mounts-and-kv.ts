@@ -40,9 +40,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Long reads** do not block other requests',
-    before: 'if (done < WHOLE) continue',
-    after: 'if (done >= 0) continue',
-    test: 'test/engines/kv/giving-way.test.ts',
+    before: 'if (units < FIRST_SLICE_UNITS) continue',
+    after: 'if (units >= 0) continue',
+    test: 'test/engines/kv/yielding.test.ts',
   },
   {
     promise: '**Time.** A version with `delete_version_after` is readable to the millisecond before',
@@ -58,7 +58,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Names** of secrets, their folders and `custom_metadata`',
-    before: "RECORDS_PREFIX + hidden(this.secret, 'key', name) }",
+    before: "RECORDS_PREFIX + hashedName(this.secret, 'key', name) }",
     after: 'RECORDS_PREFIX + name }',
     test: 'test/engines/kv/planted.test.ts',
   },
@@ -70,7 +70,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'No client receives, or is woken by, changes that its policies do not let it read',
-    before: "this.#isMeant(name) && (change !== 'metadata' || mayReadMetadata(call, name))",
+    before: "this.#isReadable(name) && (change !== 'metadata' || mayReadMetadata(call, name))",
     after: "name.startsWith(folder) && (change !== 'metadata' || mayReadMetadata(call, name))",
     test: 'test/engines/kv/watch.test.ts',
   },

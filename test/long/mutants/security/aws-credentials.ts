@@ -10,20 +10,20 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'keep an IAM user beyond its lease',
-    before: 'if (!isHere) await checkPlace()',
+    before: 'if (!isConfirmed) await checkLocation()',
     after: '',
     test: 'test/engines/cloud/account.test.ts',
   },
   {
     promise: 'keep an IAM user beyond its lease',
-    before: 'return !one || !other || shownPlace(one) === shownPlace(other)',
+    before: 'return !one || !other || locationText(one) === locationText(other)',
     after: 'return !one || !other || one.account === other.account',
     test: 'test/engines/cloud/account.test.ts',
   },
   {
     promise: 'get credentials by one role of AWS',
-    before: 'if (arns.includes(wished)) return wished',
-    after: 'return wished',
+    before: 'if (arns.includes(requested)) return requested',
+    after: 'return requested',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
@@ -34,8 +34,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'get credentials by one role of AWS',
-    before: 'if (text.length > DOCUMENT_LENGTH_MAX) return',
-    after: 'if (false) return',
+    before: 'if (text.length > DOCUMENT_LENGTH_MAX)\n    return',
+    after: 'if (false)\n    return',
     test: 'test/engines/cloud/dry-run.test.ts',
   },
   {
@@ -52,14 +52,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'check roles of a mount, one at a time',
-    before: 'if (this.#isChecking) throw',
+    before: 'if (this.#isDryRunning) throw',
     after: 'if (false) throw',
     test: 'test/engines/cloud/dry-run.test.ts',
   },
   {
     promise: 'check roles of a mount, one at a time',
-    before: 'signal: AbortSignal.any([call.signal, AbortSignal.timeout(limitMs)])',
-    after: 'signal: call.signal',
+    before: 'this.call = { ...call, signal: AbortSignal.any([call.signal, AbortSignal.timeout(timeoutMs)]) }',
+    after: 'this.call = { ...call, signal: call.signal }',
     test: 'test/engines/cloud/dry-run.test.ts',
   },
   {
@@ -76,14 +76,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'evict the shared sessions of other callers',
-    before: 'if (count >= this.#ofCaller) return undefined',
+    before: 'if (count >= this.#perCallerMax) return undefined',
     after: '',
     test: 'test/engines/cloud/session-cache.test.ts',
   },
   {
     promise: 'evict the shared sessions of other callers',
-    before: 'if (ofRole.length > ROLE_SESSIONS_MAX) this.#dropOldest(ofRole, ({ maker }) => maker)',
-    after: 'if (ofRole.length > ROLE_SESSIONS_MAX) this.#dropOldest(ofRole, ({ role }) => role)',
+    before: 'if (ofRole.length > ROLE_SESSIONS_MAX) this.#evictOldest(ofRole, ({ caller }) => caller)',
+    after: 'if (ofRole.length > ROLE_SESSIONS_MAX) this.#evictOldest(ofRole, (session) => session.role)',
     test: 'test/engines/cloud/session-cache.test.ts',
   },
   {
@@ -94,8 +94,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'evict the shared sessions of other callers',
-    before: 'if (this.#kept.size > SESSIONS_MAX) this.#dropOldest',
-    after: 'if (false) this.#dropOldest',
+    before: 'if (this.#sessions.size > SESSIONS_MAX) this.#evictOldest',
+    after: 'if (false) this.#evictOldest',
     test: 'test/engines/cloud/session-cache.test.ts',
   },
   {
@@ -112,8 +112,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'be the endpoint that the root configuration names',
-    before: 'if (length > ANSWER_BYTES_MAX) throw',
-    after: 'if (false) throw',
+    before: 'if (length > RESPONSE_BYTES_MAX)\n        throw',
+    after: 'if (false)\n        throw',
     test: 'test/engines/cloud/invalid-responses.test.ts',
   },
   {
@@ -142,25 +142,25 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'be the endpoint that the root configuration names',
-    before: 'const timer = setTimeout(() => late.reject(new StrangeAnswer(why)), limitMs)',
+    before: 'const timer = setTimeout(() => late.reject(new InvalidResponse(why)), limitMs)',
     after: 'const timer = setTimeout(() => undefined, limitMs)',
     test: 'test/engines/cloud/invalid-responses.test.ts',
   },
   {
     promise: 'be the endpoint that the root configuration names',
-    before: 'response.body = await readAnswer(response.body, REQUEST_MS)',
+    before: 'response.body = await readResponse(response.body, REQUEST_MS)',
     after: 'response.body = response.body',
     test: 'test/engines/cloud/invalid-responses.test.ts',
   },
   {
     promise: 'keep an IAM user beyond its lease',
-    before: '    await storage.commit({ puts: [intentPut(intent)], deletes: [] })\n    const made',
-    after: '    const made',
+    before: '    await storage.commit({ puts: [intentPut(intent)], deletes: [] })\n    const created',
+    after: '    const created',
     test: 'test/engines/cloud/faults.test.ts',
   },
   {
     promise: 'keep an IAM user beyond its lease',
-    before: `if (whose === 'other') return true`,
+    before: `if (owner === 'other') return true`,
     after: '',
     test: 'test/engines/cloud/users.test.ts',
   },
@@ -172,13 +172,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'keep an IAM user beyond its lease',
-    before: 'if (!made || isSamePlace(made, now)) return\n',
-    after: "if (!made || isSamePlace(made, now) || made.account !== '') return\n",
+    before: 'if (!created || isSameLocation(created, current)) return\n',
+    after: "if (!created || isSameLocation(created, current) || created.account !== '') return\n",
     test: 'test/engines/cloud/account.test.ts',
   },
   {
     promise: 'be the endpoint that the root configuration names',
-    before: `if (accessKey === '' || secretKey === '') throw strangeAnswer('no access key')`,
+    before: `if (accessKey === '' || secretKey === '') throw invalidResponse('no access key')`,
     after: '',
     test: 'test/engines/cloud/invalid-responses.test.ts',
   },

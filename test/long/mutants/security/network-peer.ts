@@ -172,8 +172,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'guess passwords at the speed of two hashes',
-    before: 'before?.hash ?? absent, {',
-    after: 'before?.hash ?? { ...absent, cost: 2 }, {',
+    before: 'before?.hash ?? unknownHash, {',
+    after: 'before?.hash ?? { ...unknownHash, cost: 2 }, {',
     test: 'test/auth/userpass.test.ts',
   },
   {

@@ -209,7 +209,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'read versions that its policies let it read',
-    before: 'kept.every(([number]) => deleted.includes(number) || mayReadVersion(call, from, number)) &&',
+    before: 'existing.every(([number]) => deleted.includes(number) || mayReadVersion(call, from, number)) &&',
     after: '',
     test: 'test/attacks/walked-around-rights.test.ts',
   },
@@ -227,19 +227,19 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'read versions that its policies let it read',
-    before: "if (leftOut.length > 0 || !call.allows('delete', `metadata/${from.name}`)) throw forbidden()",
-    after: 'if (leftOut.length > 0) throw forbidden()',
+    before: "if (leftOut.length > 0 || !call.allows('delete', `metadata/${from.name}`)) throw denied()",
+    after: 'if (leftOut.length > 0) throw denied()',
     test: 'test/attacks/walked-around-rights.test.ts',
   },
   {
     promise: 'read versions that its policies let it read',
-    before: 'if (found && version <= 0) demandVersion(found.record, found.version, undefined, call)',
+    before: 'if (found && version <= 0) requireVersionRights(found.record, found.version, undefined, call)',
     after: '',
     test: 'test/attacks/walked-around-rights.test.ts',
   },
   {
     promise: 'read versions that its policies let it read',
-    before: 'if (!hasMetadata && wanted.length > 0) return 1',
+    before: 'if (!hasMetadata && pairs.length > 0) return 1',
     after: '',
     test: 'test/attacks/walked-around-rights.test.ts',
   },
@@ -312,13 +312,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'log in in two steps with a credential of its own',
-    before: 'if (mark !== undefined && mark !== markOf(user, facts.secret)) throw wrong()',
+    before: 'if (mark !== undefined && mark !== markOf(user, facts.secret)) throw invalidCredentials()',
     after: '',
     test: 'test/attacks/pending-login.test.ts',
   },
   {
     promise: 'log in in two steps with a credential of its own',
-    before: 'if (mark !== undefined && !isStillRight(role, mark, read)) throw wrong()',
+    before: 'if (mark !== undefined && !isStillValid(role, mark, read)) throw invalidCredentials()',
     after: '',
     test: 'test/attacks/pending-login.test.ts',
   },
