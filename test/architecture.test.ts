@@ -45,7 +45,7 @@ const STORAGE_FLOORS = ['sqlite', 'merkle', 'snapshot/format', 'store', 'snapsho
 const PLATFORM_FILES_MAX = 22
 const FILE_LINES_MAX = 500
 /** Files of a folder, without those of its folders. */
-const FOLDER_FILES_MAX = 28
+const FOLDER_FILES_MAX = 30
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/
 /** The file that has the theory of operation of a module. */
 const MAIN_FILE: Readonly<Record<string, string>> = {

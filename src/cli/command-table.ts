@@ -10,7 +10,7 @@ import type { Command } from './framework/define-command.ts'
 
 export interface CommandFile {
   readonly names: readonly string[]
-  load(): Promise<{ readonly command: Command } | { readonly commands: readonly Command[] }>
+  readonly load: () => Promise<{ readonly command: Command } | { readonly commands: readonly Command[] }>
 }
 
 export interface CommandGroup {

@@ -221,6 +221,13 @@ test('what cannot be done is one line, and nothing is written', async (t) => {
       { ...V2, 'GET s/data/a': [200, read({}, version(5))], 'GET s/data/a?version=2': [200, read({ k: 1 }, deleted)] },
     ],
     ['kv get s/a', 1, /no KV engine at s\/a, or/, { [ASK]: [403, { errors: ['preflight capability check'] }] }],
+    // With a token, the text does not ask for one.
+    [
+      'kv get s/a',
+      1,
+      /: check the path and the policies of the token from OUTPOST_TOKEN/,
+      { [ASK]: [403, { errors: ['preflight capability check'] }] },
+    ],
     ['kv get s/a', 1, /is a mount of type totp, not kv/, { [ASK]: [200, { data: { path: 's/', type: 'totp' } }] }],
     [
       'kv list s/a',

@@ -93,7 +93,7 @@ export function canonicalAddress(url: URL): string {
 
 /** The variable with the token for the address of a target. */
 export function tokenVariableOf({ from }: Pick<AgentTarget, 'from'>): string {
-  return from === undefined || from === '-address' ? 'OUTPOST_TOKEN' : from.replace(/_ADDR$/, '_TOKEN')
+  return from === undefined || from.startsWith('-') ? 'OUTPOST_TOKEN' : from.replace(/_ADDR$/, '_TOKEN')
 }
 
 function tlsTrust(env: NodeJS.ProcessEnv, order: readonly Family[]): TlsTrust {

@@ -1,6 +1,6 @@
 /** `outpost exec`: runs a program with secrets in its environment or in files, and updates them when they change. */
 import { join } from 'node:path'
-import type { Role } from '../../login/credentials.ts'
+import type { LoginRole } from '../../login/credentials.ts'
 import { LOGIN_FILE } from '../../login/login-file.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { isUuid } from '../../platform/schema.ts'
@@ -150,7 +150,7 @@ export const command = defineCommand({
 })
 
 interface ExecPlan {
-  readonly role: Role | undefined
+  readonly role: LoginRole | undefined
   readonly values: ExecOptions
   readonly paths: readonly string[]
   /** Undefined if keys become variables. */
@@ -187,7 +187,7 @@ function planOf(values: ExecOptions, io: CommandIo): ExecPlan {
   return { values, paths, onChange, rules, role, directory: isFile ? directoryOf(values, io) : undefined }
 }
 
-function roleOf(values: ExecOptions): Role | undefined {
+function roleOf(values: ExecOptions): LoginRole | undefined {
   const [roleId, secretIdFile] = [values['role-id'], values['secret-id-file']]
   if (roleId === undefined && secretIdFile === undefined) return undefined
   if (roleId === undefined || secretIdFile === undefined)

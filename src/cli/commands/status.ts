@@ -60,7 +60,7 @@ async function show(values: StatusOptions, io: CommandIo): Promise<number> {
 /** The server knows whether a database was lost. */
 function initialStep(readiness: Readiness | undefined): string {
   const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
-  return reason.startsWith('not initialised') ? reason : 'not initialised, next: outpost operator init'
+  return reason.startsWith('not initialized') ? reason : 'not initialized, next: outpost operator init'
 }
 
 /** The server knows whether an operator sealed it; without its checks only the kind of seal is known. */
@@ -95,7 +95,7 @@ function readyRows(readiness: Readiness | undefined): [string, unknown][] {
   if (!readiness) return []
   return [
     ['Ready', readiness.ready],
-    ['Role', readiness.role],
+    ['LoginRole', readiness.role],
   ]
 }
 

@@ -1,5 +1,5 @@
 /** What commands need of modules that this one does not import. `main.ts` passes the functions. */
-import type { PolicyFault } from '../../config/load.ts'
+import type { PolicyTextFault } from '../../config/load.ts'
 import type { Level } from '../../platform/log.ts'
 
 /** The command line of `outpost agent`. */
@@ -55,5 +55,5 @@ export interface DaemonServices {
   /** Prepares a drill; `signal` ends it. Rejects with a text for the operator, with nothing written. */
   beginDrill?(options: DrillOptions, signal: AbortSignal): Promise<Drill>
   /** Loads the function that reports the faults of a policy document. */
-  policyChecker?(): Promise<(text: string) => readonly PolicyFault[]>
+  policyChecker?(): Promise<(text: string) => readonly PolicyTextFault[]>
 }

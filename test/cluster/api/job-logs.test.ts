@@ -183,6 +183,17 @@ test('all allocations are read, one that fails says so and ends nobody else', as
   ])
 })
 
+test('a log that ends in the middle of a frame is reported as cut short', async (t) => {
+  const { logs } = nodes(async function* () {
+    yield { status: 200, frames: true }
+    yield Buffer.concat([frame('whole'), frame('cut').subarray(0, 20)])
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const body = await (await fetch(`${server.url}/v1/job/web/logs`)).text()
+  assert.deepEqual(said(framesOf(body)), ['01 whole', '01 log failed: cut short'])
+})
+
 test('what makes no sense is refused before anything is sent', async (t) => {
   const { logs, asked } = nodes(async function* () {
     yield { status: 200 }

@@ -21,7 +21,7 @@ test('a process that has shortened times says so, and one that cannot read them 
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }\nserver { enabled = true }')
   const agent = await startAgent(t, ['-config', config], { env: { OUTPOST_TIMINGS: '{"beatMs":1000}' } })
-  assert.match(agent.stderr(), /OUTPOST_TIMINGS is set: times of the cluster are those of a test/)
+  assert.match(agent.stderr(), /OUTPOST_TIMINGS is set: cluster timeouts are for tests/)
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   const wrong = spawnAgent(t, ['-config', config], { env: { OUTPOST_TIMINGS: '{"beatMs":-1}' } })

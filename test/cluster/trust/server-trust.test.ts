@@ -116,6 +116,27 @@ test('an announcement of an older version is accepted, and one with a faulty clu
   )
 })
 
+test('an announcement that is sent again does not make its server heard again', async (t) => {
+  const { bus, keysFor } = worldOf(t)
+  const agent = keysFor(undefined)
+  const key = signingKeyOf(newSeed())
+  const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, clockMs: 0 }
+  const signed = (sequence: number) => signAnnouncement({ ...about, sequence }, subjects.serverKey, key)
+  const heardAtMs = () => agent.keys.servers(false)[0]?.heardAtMs ?? 0
+  const link = bus.link()
+  const publish = async (bytes: Uint8Array) => {
+    link.publish(subjects.serverKey, bytes)
+    for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  await publish(signed(2))
+  await eventually(() => heardAtMs() > 0)
+  const before = heardAtMs()
+  for (const sequence of [2, 1]) await publish(signed(sequence))
+  assert.equal(heardAtMs(), before)
+  await publish(signed(3))
+  assert.ok(heardAtMs() > before)
+})
+
 test('with keys in the configuration no announcement makes a server', async (t) => {
   const { keysFor, logger } = worldOf(t)
   const [first, second] = [keysFor('s1'), keysFor('s2')]

@@ -11,7 +11,7 @@ import { createReadStream } from 'node:fs'
 import {
   CHAIN_START,
   type ChainHead,
-  type Link,
+  type ChainLink,
   linkOf,
   LINK_LENGTH_MAX,
   MAC_LENGTH,
@@ -64,7 +64,7 @@ interface HashedLine {
   readonly hash: string
   /** SHA-256 of the text that the HMAC covers. */
   readonly digest: string
-  readonly link: Link | undefined
+  readonly link: ChainLink | undefined
   /** The file ends within the line. */
   readonly isTorn: boolean
 }
@@ -175,7 +175,7 @@ class ChainWalk {
     return { fault, first: this.#first, last: this.#last, torn: this.torn }
   }
 
-  #faultOfLink({ event, previous, sequence }: Link, position: LinePosition): ChainFault | undefined {
+  #faultOfLink({ event, previous, sequence }: ChainLink, position: LinePosition): ChainFault | undefined {
     const last = this.#last
     if (!last) return this.#faultOfFirst(sequence, previous, position)
     if (event === 'break') {
@@ -209,14 +209,14 @@ class ChainWalk {
   }
 
   /** HMACs start with an event `start`; all later lines have one. */
-  #faultOfId({ event, id }: Link): string | undefined {
+  #faultOfId({ event, id }: ChainLink): string | undefined {
     if (this.#last === undefined || id === this.#id || event !== undefined) return undefined
     return id === undefined
       ? 'line added: it has no HMAC, but earlier lines have'
       : 'line added: it belongs to another chain, which does not start here'
   }
 
-  #faultOfHead({ id, sequence }: Link, hash: string): string | undefined {
+  #faultOfHead({ id, sequence }: ChainLink, hash: string): string | undefined {
     const { head, id: own } = this.#server ?? {}
     if (!head) return undefined
     if (sequence === head.sequence && hash !== head.hash) {

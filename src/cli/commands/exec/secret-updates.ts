@@ -5,11 +5,11 @@
 import {
   isFinal,
   pause,
-  type Persistence,
-  persistently,
-  RENEWED_AFTER,
-  TERM_LEFT_MIN,
-} from '../../../login/persistence.ts'
+  type RetryOptions,
+  retryUntilSuccess,
+  RENEW_AFTER_PART,
+  RENEWED_PART_MIN,
+} from '../../../login/retry.ts'
 import { messageOf } from '../../../platform/errors.ts'
 import { AgentRefusal } from '../../client/http-client.ts'
 import { QUICK_RESPONSE_MS, sendRequest, requireQuickResponse, type CoreAccess } from '../../core/core-access.ts'
@@ -63,8 +63,8 @@ export async function* secretUpdates(path: string, options: SecretUpdateOptions)
   const watch = new SecretWatch(path, options)
   while (!signal.aborted) {
     const until = untilMs === undefined ? { meanwhile: 'the last values remain' } : { untilMs }
-    const persistence: Persistence = { signal, warn, another, what: path, ...until }
-    const secret = await persistently(async () => {
+    const persistence: RetryOptions = { signal, warn, another, what: path, ...until }
+    const secret = await retryUntilSuccess(async () => {
       // Before the read, so that no change is missed.
       await watch.start()
       return readSecret(path, options)
@@ -120,13 +120,13 @@ async function renewUntilExpiry(
 ): Promise<void> {
   const { signal, warn } = options
   for (let term = seconds; !signal.aborted; ) {
-    await pause(term * RENEWED_AFTER * 1000, signal)
+    await pause(term * RENEW_AFTER_PART * 1000, signal)
     if (!isRenewable) return
-    const expiryMs = performance.now() + term * (1 - RENEWED_AFTER) * 1000
+    const expiryMs = performance.now() + term * (1 - RENEW_AFTER_PART) * 1000
     const request = { method: 'PUT', path: 'sys/leases/renew', body: { lease_id: id } } as const
     const what = `the lease of ${path}`
     try {
-      const answer = await persistently(() => requireQuickResponse(options.core, request, signal), {
+      const answer = await retryUntilSuccess(() => requireQuickResponse(options.core, request, signal), {
         signal,
         warn,
         what,
@@ -138,7 +138,7 @@ async function renewUntilExpiry(
       if (error instanceof CommandError) return
       throw error
     }
-    if (term < seconds * TERM_LEFT_MIN) return
+    if (term < seconds * RENEWED_PART_MIN) return
   }
 }
 

@@ -8,17 +8,17 @@
  * start if its environment contains a credential.
  */
 import { closeSync, readFileSync } from 'node:fs'
-import type { Role } from '../../../login/credentials.ts'
-import { type KeptLogin, type LoginAddress, readLogin } from '../../../login/login-file.ts'
-import { pause, type Persistence, persistently, RENEWED_AFTER } from '../../../login/persistence.ts'
-import { type Ask, Session } from '../../../login/session.ts'
+import type { LoginRole } from '../../../login/credentials.ts'
+import { type StoredLogin, type LoginAddress, readLogin } from '../../../login/login-file.ts'
+import { pause, type RetryOptions, retryUntilSuccess, RENEW_AFTER_PART } from '../../../login/retry.ts'
+import { type LoginTransport, LoginSession } from '../../../login/session.ts'
 import { isErrno, messageOf } from '../../../platform/errors.ts'
 import { canonicalAddress } from '../../client/agent-target.ts'
 import { requireQuickResponse, type CoreAccess, type CoreRequest } from '../../core/core-access.ts'
 import { CommandError, type CommandIo } from '../../framework/define-command.ts'
 import { withoutLauncherVariables } from '../../../supervisor/child-process.ts'
 
-type RetryContext = Pick<Persistence, 'signal' | 'warn'>
+type RetryContext = Pick<RetryOptions, 'signal' | 'warn'>
 
 export interface TokenSource {
   /** With the current token. */
@@ -53,18 +53,18 @@ export function givenToken(core: CoreAccess, isRenewed: boolean): TokenSource {
       if (!isRenewed) return
       while (!signal.aborted) {
         const step = () => requireQuickResponse(core, RENEW_SELF, signal)
-        const auth = (await persistently(step, { ...context, what: 'renewing the token' }))?.fields.under('auth')
+        const auth = (await retryUntilSuccess(step, { ...context, what: 'renewing the token' }))?.fields.under('auth')
         const seconds = auth?.number('lease_duration') ?? 0
         if (!auth || seconds <= 0 || !auth.boolean('renewable')) return
-        await pause(seconds * RENEWED_AFTER * 1000, signal)
+        await pause(seconds * RENEW_AFTER_PART * 1000, signal)
       }
     },
   }
 }
 
 /** A login of this process. */
-export function ownLogin(base: CoreAccess, role: Role, warn: Persistence['warn']): TokenSource {
-  const ask: Ask = async (question, token, signal) =>
+export function ownLogin(base: CoreAccess, role: LoginRole, warn: RetryOptions['warn']): TokenSource {
+  const send: LoginTransport = async (question, token, signal) =>
     (
       await requireQuickResponse(
         withToken(base, token, 'the login of this command'),
@@ -72,7 +72,7 @@ export function ownLogin(base: CoreAccess, role: Role, warn: Persistence['warn']
         signal,
       )
     ).body
-  const session = new Session({ role, ask, warn })
+  const session = new LoginSession({ role, send, warn })
   return {
     get core() {
       return withToken(base, session.token, 'the login of this command')
@@ -123,7 +123,7 @@ export function agentToken(
   }
 }
 
-function loginIn(file: string): KeptLogin | undefined {
+function loginIn(file: string): StoredLogin | undefined {
   try {
     return readLogin(file)
   } catch (error) {

@@ -82,7 +82,7 @@ async function mountInfo(core: CoreAccess, path: string): Promise<JsonFields> {
     if (!(error instanceof AgentRefusal) || error.status !== 403 || !error.message.includes('preflight')) throw error
     // The server does not distinguish the two causes.
     throw new CommandError(
-      `no KV engine at ${path}, or the token has no permission below it: check "outpost secrets list" and ${tokenVariableOf(core.target)}`,
+      `no KV engine at ${path}, or the token has no permission below it: ${tokenAdvice(core.target)}, "outpost secrets list" lists the mounts`,
     )
   }
 }
@@ -117,4 +117,10 @@ function requireVersions(path: KvPath): KvPath {
   throw new CommandError(
     `${path.mount}/ is not versioned: enable versions with "outpost kv enable-versioning ${path.mount}"`,
   )
+}
+
+function tokenAdvice(target: CoreAccess['target']): string {
+  return target.token === undefined
+    ? `set ${tokenVariableOf(target)}`
+    : `check the path and the policies of the token from ${target.tokenFrom ?? tokenVariableOf(target)}`
 }

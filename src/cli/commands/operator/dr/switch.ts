@@ -64,7 +64,7 @@ export const command = defineCommand({
     const from = coreOf(values, io)
     const secondary = coreOf({ ...values, address: values.secondary }, io)
     // A token of the primary is valid on the promoted secondary.
-    const to = { ...secondary, target: { ...secondary.target, token: from.target.token } }
+    const to = { ...secondary, target: { ...secondary.target, from: '-secondary', token: from.target.token } }
     const roleSwitch: RoleSwitch = {
       from,
       to,
