@@ -53,7 +53,7 @@ export interface AllocationRequest {
   /** Called when the command has started. */
   onStarted(id: string): void
   /** Reports problems that do not stop the command. */
-  warn(message: string): void
+  readonly warn: (message: string) => void
 }
 
 /** Runs a command as an allocation. Resolves when it has exited. Throws SupervisorError. */

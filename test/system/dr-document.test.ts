@@ -36,7 +36,7 @@ test('a cluster is given a secondary, changes roles with it and back, is lost, a
   await a.kill()
   const second = await runShell(directory, b.agent.port, `${between(a, b)}\n${failover}`)
   assert.equal(second.code, 0, second.stderr)
-  assert.match(second.stderr, /^5\. It serves as the primary/m)
+  assert.match(second.stderr, /^5\. Promoted to primary of epoch/m)
   assert.deepEqual((await b.told('GET', 'cubbyhole/kept', undefined, a.keys.token)).data, { a: '1' })
   assert.ok(!readFileSync(join(directory, 'activation.txt'), 'utf8').includes(a.keys.token))
 })

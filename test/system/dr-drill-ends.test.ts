@@ -51,7 +51,7 @@ test('the static key of the configuration opens the copy', { timeout: 120_000 },
   const { config, copy } = await stopped(t, { seal }, settings)
   const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config]).finished
   assert.equal(code, 0, stdout + stderr)
-  assert.match(stdout, /opened with the machine's static key\n[^]*read plain\/secret: read\n[^]*succeeded\n$/)
+  assert.match(stdout, /unsealed with the static key\n[^]*read plain\/secret: ok\n[^]*succeeded\n$/)
   assert.equal(existsSync(copy), false)
 })
 
@@ -64,7 +64,7 @@ test('a drill that has read nothing has failed', { timeout: 120_000 }, async (t)
   const { config, copy } = await stopped(t, { seal }, settings, false)
   const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config]).finished
   assert.equal(code, 1, stdout + stderr)
-  assert.match(stdout, /secrets to sample: 0\n[^]*failed: nothing was read: there is no secret to sample/)
+  assert.match(stdout, /sampled 0 secrets\n[^]*failed: no secret to read: give -path/)
   assert.equal(existsSync(copy), false)
 })
 
@@ -77,14 +77,14 @@ test('SIGINT ends it while key shares are awaited, and nothing is left', { timeo
   child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text))
   child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text))
   await eventually(
-    () => out.includes('it opens with 1 key shares'),
+    () => out.includes('1 key shares required'),
     () => `it waits: ${out}${err}`,
   )
   assert.equal(existsSync(copy), true)
   child.kill('SIGINT')
   assert.equal(await ended, 130, out + err)
-  assert.match(out, /the copy is removed\n$/)
-  assert.match(err, /the drill was ended, its copy is removed/)
+  assert.match(out, /removed the copy\n$/)
+  assert.match(err, /drill interrupted, its copy was removed/)
   assert.equal(existsSync(copy), false)
 })
 

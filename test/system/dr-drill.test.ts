@@ -59,19 +59,19 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     const named = ` -path-file ${list} -path kv/data/deleted -with-token`
     const { code, stderr, stdout } = await drill(named, shares, a.keys.token)
     assert.equal(code, 0, stdout + stderr)
-    assert.match(stdout, /the copy needs up to \d+ bytes in \S+outpost-drill: \d+ are free, \d+ must stay so\n/)
+    assert.match(stdout, /the copy needs up to \d+ bytes in \S+outpost-drill: \d+ free, \d+ must stay free\n/)
     assert.match(
       stdout,
-      /copied \d+ entries of \d+ bytes, as of position \d+, all with the right checksum; promoted to epoch 1/,
+      /copied \d+ entries \(\d+ bytes\) at position \d+, checksums verified; promoted to epoch 1/,
     )
     assert.match(stdout, /unsealed with key shares of the primary\n/)
     assert.match(
       stdout,
-      /read kv\/data\/deleted: deleted,[^]*read kv\/data\/app\/one: read\n[^]*read old\/plain: read\n/,
+      /read kv\/data\/deleted: deleted, metadata exists\n[^]*read kv\/data\/app\/one: ok\n[^]*read old\/plain: ok\n/,
     )
     assert.match(
       stdout,
-      /all entries are as they were last written\n[^]*the copy is removed\nThe drill has succeeded\n$/,
+      /integrity check passed\n[^]*removed the copy\nThe drill succeeded\n$/,
     )
     assert.doesNotMatch(stdout + stderr, new RegExp(VALUE))
     await unchanged()
@@ -80,12 +80,12 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
   await t.test('what cannot be read fails it, and so do other shares', async () => {
     const missing = await drill(' -path kv/data/none -path kv/data/app/one')
     assert.equal(missing.code, 1, missing.stdout)
-    assert.match(missing.stdout, /read kv\/data\/none: nothing is there\n[^]*failed: 1 of 2 paths could not be read\n$/)
+    assert.match(missing.stdout, /read kv\/data\/none: not found\n[^]*failed: 1 of 2 paths could not be read\n$/)
     const wrong = await drill('', `${b.keys.shares.join('\n')}\n`)
     assert.equal(wrong.code, 1)
     assert.match(wrong.stderr, /unseal failed, invalid key/)
     const few = await drill('', `${a.keys.shares[0]}\n`)
-    assert.match(few.stderr, /2 key shares of the primary are needed, 1 came/)
+    assert.match(few.stderr, /2 key shares of the primary are required, got 1/)
     const foreign = await run(`operator dr drill -config ${join(a.directory, 'server.hcl')} -`, shares)
     assert.match(foreign.stderr, /it is not the database of a DR secondary/)
     await unchanged()
@@ -97,7 +97,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     let err = ''
     running.child.stderr?.setEncoding('utf8').on('data', (text: string) => (err += text))
     const url = await eventually(
-      () => /serves reads at (\S+) until/.exec(err)?.[1],
+      () => /Serving reads of the copy at (\S+) until/.exec(err)?.[1],
       () => `the copy serves: ${err}`,
     )
     return { ...running, url }
@@ -123,7 +123,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     copied.child.kill('SIGINT')
     const { code, stdout } = await copied.finished
     assert.equal(code, 0, stdout)
-    assert.match(stdout, /secrets to sample: [1-4]\n[^]*the copy is removed\n/)
+    assert.match(stdout, /sampled [1-4] secrets\n[^]*removed the copy\n/)
     await unchanged()
   })
 
@@ -135,7 +135,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     await a.kill()
     const { code, stderr, stdout } = await drill(' -sample 1')
     assert.equal(code, 0, stdout + stderr)
-    assert.match(stdout, /the copy of a drill that was killed was removed\n[^]*secrets to sample: 1\n/)
+    assert.match(stdout, /removed the copy of a killed drill\n[^]*sampled 1 secrets\n/)
     assert.equal(existsSync(copy), false)
     await a.restart()
     await a.unseal(a.keys)

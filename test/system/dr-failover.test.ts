@@ -72,30 +72,30 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
     commandsAt(server.agent, directory)(`operator dr failover ${line}`, input)
   const unconfirmed = await failover(b, '-')
   assert.equal(unconfirmed.code, 2)
-  assert.match(unconfirmed.stderr, /a promotion cannot be undone: without a terminal to ask on, give -yes/)
-  assert.match((await failover(a)).stderr, /^outpost: .* is no DR secondary, its mode is "primary"/)
+  assert.match(unconfirmed.stderr, /confirmation requires a terminal: give -yes to promote without it/)
+  assert.match((await failover(a)).stderr, /^outpost: .* is not a DR secondary \(mode "primary"\)/)
   const declined = await declinedOnTerminal(b, a.keys.shares)
-  assert.match(declined, /it follows its primary, with everything that was heard of/)
-  assert.match(declined, /The primary http\S+ is alive, .* "outpost operator dr switch", which loses nothing/)
-  assert.match(declined, /not promoted: the operation token is removed, and nothing has changed\n+exit code 1\n$/)
+  assert.match(declined, /is a DR secondary: connected to its primary, no lag at the last heartbeat/)
+  assert.match(declined, /The primary http\S+ is running and will be fenced: .* "outpost operator dr switch"/)
+  assert.match(declined, /not confirmed: the operation token was deleted, nothing was changed\n+exit code 1\n$/)
   assert.equal(await b.health(), 472)
 
   await a.kill()
   await eventually(async () => (await b.status())['state'] !== 'stream-wals', 'the primary is not heard')
   await eventually(() => b.agent.stderr().includes('replication from primary interrupted'), 'the log says so')
   const few = await failover(b, '-yes -', `${a.keys.shares[0]}\n`)
-  assert.match(few.stderr, /2 key shares are needed, 1 came: the attempt was ended, nothing has changed/)
+  assert.match(few.stderr, /2 key shares are required, got 1; the attempt was canceled, nothing was changed/)
   const done = await commandsAt(b.agent, directory)('operator dr failover -yes -', shares, token)
   assert.equal(done.code, 0, done.stderr)
   assert.match(
     done.stderr,
-    /^1\. .* is a DR secondary: its primary is not heard [^]*^2\. It is unsealed[^]*^3\. The primary \S+ does not answer from here/m,
+    /^1\. .* is a DR secondary: disconnected from its primary [^]*^2\. The secondary is unsealed[^]*^3\. The primary \S+ does not answer this host/m,
   )
   assert.match(
     done.stderr,
-    /^4\. An operation token [^]*^5\. It serves as the primary of epoch 1, \d+ ms [^]*^6\. Your token of the replaced primary is good here/m,
+    /^4\. Generated an operation token [^]*^5\. Promoted to primary of epoch 1 in \d+ ms\n[^]*^6\. Your token is valid on this server/m,
   )
-  assert.match(done.stderr, /^7\. The replaced primary has not been told yet[^]*^8\. Next: move callers/m)
+  assert.match(done.stderr, /^7\. The old primary has not received the fence notice[^]*^8\. Next: send clients/m)
   assert.equal(await b.health(), 200)
   assert.equal(await read(b, 'before'), '1')
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])
