@@ -6,7 +6,7 @@ import { createPublicKey, generateKeyPairSync, type KeyObject, verify } from 'no
 import { createServer } from 'node:http'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { digestOf, type NodeMessage, type NodeState, signMessage } from '../../src/cluster/roster/description.ts'
-import { MemoryBus } from '../../src/cluster/nats/link.ts'
+import { MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
 import { RosterListener } from '../../src/cluster/roster/listen.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
 import { fsLogs } from '../../src/host/logs/logs.ts'
@@ -93,8 +93,8 @@ function stateOf(serial: number, allocationsEach: number): NodeState {
   return { node, allocations }
 }
 
-const bus = new MemoryBus()
-const link = bus.link()
+const broker = new MemoryBroker()
+const bus = broker.connect()
 const subjects = new Subjects('global')
 const silence = () => undefined
 const logger: Logger = {
@@ -125,7 +125,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
   const roster = new Roster({ store: NO_STORE, logger })
   const facts = { name: 's', datacenter: 'dc1', version: '0', id: '', address: () => '127.0.0.1:1' }
   const room = new ServerRoom({ roster, region: 'global', facts, collect: async () => undefined, logger })
-  new RosterListener({ link, subjects, roster, ownNodeId: undefined }).start()
+  new RosterListener({ bus, subjects, roster, ownNodeId: undefined }).start()
   // Only some of the nodes beat at a time here; the others are not to be taken for silent.
   setInterval(() => roster.pardon(), 5000).unref()
   const startMs = performance.now()
@@ -136,7 +136,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
     const node: Node = { id: state.node.id, key, digest: digestOf(state), sequence: 0 }
     nodes.push(node)
     const { subject, bytes } = messageOf(node, state)
-    link.publish(subject, bytes)
+    bus.publish(subject, bytes)
     if (serial % 50 === 0) await turn()
   }
   await turn()
@@ -187,7 +187,7 @@ async function beats(perSecond: number, seconds: number): Promise<Beaten> {
   const cpu = process.cpuUsage()
   const startMs = performance.now()
   for (const [at, { subject, bytes }] of messages.entries()) {
-    link.publish(subject, bytes)
+    bus.publish(subject, bytes)
     if (at % 10 !== 9) continue
     const aheadMs = ((at + 1) / perSecond) * 1000 - (performance.now() - startMs)
     if (aheadMs > 1) await new Promise((resolve) => setTimeout(resolve, aheadMs))

@@ -38,9 +38,9 @@ import {
   type WholeAnswer,
 } from '../platform/operation.ts'
 import { isUuid } from '../platform/schema.ts'
-import type { ForwardedRequest } from './rpc/forward.ts'
+import type { ForwardedRequest } from './rpc/forwarder.ts'
 import type { NodeStatus } from './roster/roster.ts'
-import { ANY, type Group } from './nats/subjects.ts'
+import { ANY, type ServerGroup } from './nats/subjects.ts'
 import { HOPS_MAX } from './rpc/call-message.ts'
 
 /** Who has what, as far as this process knows. */
@@ -121,7 +121,7 @@ function placed(
 }
 
 /** A server's endpoint as a process without a roster or a core serves it: by asking any server that has it, which also judges. */
-export function relayed(endpoint: AnyEndpoint, forwarding: Forwarding, group: Group = ANY): AnyOperation {
+export function relayed(endpoint: AnyEndpoint, forwarding: Forwarding, group: ServerGroup = ANY): AnyOperation {
   return {
     ...endpoint,
     authorize: () => undefined,
@@ -134,7 +134,7 @@ function handOn(
   to: Destination,
   { input, call }: { input: unknown; call: Call },
   forwarding: Forwarding,
-  group: Group = ANY,
+  group: ServerGroup = ANY,
 ) {
   const isEndless = (endpoint.endless?.(input) || endpoint.longPoll?.(input)) ?? false
   const request = { ...requestFor(endpoint, to, call, group), isEndless }
@@ -167,7 +167,7 @@ function reachable(nodeId: string, directory: Directory, namespace?: string): De
   return new Destination(nodeId, namespace)
 }
 
-function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: Group): ForwardedRequest {
+function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: ServerGroup): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
   const { raw: input, requestId, hops, signal } = call
   const { nodeId, namespace } = to

@@ -10,7 +10,7 @@ import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentRoom } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
-import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from '../cluster/trust/authorizer.ts'
+import { type Authorizer, createCoreAuthorizer, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import { announce } from './announce.ts'
 import { CertificateExpiry } from './certificates.ts'
 import { type Demo, DEMO_TASK, startDemo } from '../cli/commands/dev.ts'
@@ -109,7 +109,7 @@ class Agent implements Running {
   /** Ends what has been started. */
   readonly #undo = new AsyncDisposableStack()
   /** The tokens of the configuration, and with servers to ask, all others. */
-  #own: OwnAuthorizer
+  #own: LocalAuthorizer
   #authorizer: Authorizer
 
   constructor(parts: AgentParts) {
@@ -246,7 +246,7 @@ class Agent implements Running {
     return this.#cluster?.relayedCore((await import('../secrets/request/core-endpoints.ts')).CORE_ENDPOINTS)
   }
 
-  #trust(own: OwnAuthorizer, { acl }: Config): void {
+  #trust(own: LocalAuthorizer, { acl }: Config): void {
     this.#own = own
     const asking = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
     this.#authorizer = this.#secrets && acl.enabled ? createCoreAuthorizer(own, this.#secrets.core) : asking

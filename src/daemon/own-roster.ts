@@ -71,7 +71,7 @@ export class OwnRoster {
   /** `url`: where the process listens. */
   async start(url: string): Promise<void> {
     this.#url = url
-    this.#unlisten = this.#options.host.allocations.onChange(() => this.#schedule(TIMINGS.stateRestMs))
+    this.#unlisten = this.#options.host.allocations.onChange(() => this.#schedule(TIMINGS.stateIntervalMs))
     await this.#refresh()
   }
 
@@ -108,6 +108,6 @@ export class OwnRoster {
     }
     unlisten()
     this.#isRefreshing = false
-    this.#schedule(hasChanged ? TIMINGS.stateRestMs : TIMINGS.beatMs)
+    this.#schedule(hasChanged ? TIMINGS.stateIntervalMs : TIMINGS.heartbeatMs)
   }
 }

@@ -2,7 +2,7 @@
  * Reading the configuration again while the agent runs: everything is checked and got ready first, and only when nothing
  * can fail any more does anything change.
  */
-import type { OwnAuthorizer } from '../cluster/trust/authorizer.ts'
+import type { LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import type { Config } from '../config/load.ts'
 import { takeOver, type TakenOver } from '../config/reload-diff.ts'
 import { readTlsFiles } from '../config/tls-files.ts'
@@ -21,7 +21,7 @@ export interface Reloadable {
 }
 
 /** Takes over from `loaded` what can change while running. Throws, and changes nothing, when a file it names is no good. */
-export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { readonly authorizer: OwnAuthorizer } {
+export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { readonly authorizer: LocalAuthorizer } {
   const authorizer = authorizerOf(loaded, running.rootToken)
   const tls = readTlsFiles(loaded.tls)
   const log = running.log.prepare(loaded)

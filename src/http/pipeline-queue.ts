@@ -26,7 +26,7 @@ interface Line {
 
 /**
  * Not a Set: the tables that V8 makes for one whose members come and go keep each other alive, and so the exchanges that stood in
- * them, until the next full collection (see `cluster/rpc/call-table.ts`).
+ * them, until the next full collection (see `platform/passing.ts`).
  */
 class UnderWay {
   readonly #exchanges: Exchange[] = []

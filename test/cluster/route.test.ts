@@ -1,7 +1,7 @@
 /** Which node a call is for, and what is said when there is no way there. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { ForwardedRequest } from '../../src/cluster/rpc/forward.ts'
+import type { ForwardedRequest } from '../../src/cluster/rpc/forwarder.ts'
 import { type Directory, forwarded, relayed, routed } from '../../src/cluster/route.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import {

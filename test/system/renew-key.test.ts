@@ -104,5 +104,5 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
   // The key of before opens nothing.
   machine.ok('cp', '/root/old.nk', '/etc/outpost/cluster.nk')
   machine.ok('systemctl', 'restart', 'outpost')
-  await eventually(() => /no connection to NATS.*Authorization Violation/.test(log('outpost')))
+  await eventually(() => /cannot connect to NATS.*Authorization Violation/.test(log('outpost')))
 })

@@ -5,7 +5,7 @@
  */
 import { Refusal } from '../../platform/errors.ts'
 import { type Chunk, isStreamHead } from '../../platform/operation.ts'
-import { Pace, tooSlow } from '../rpc/pace.ts'
+import { MinimumRate, tooSlow } from '../rpc/node-limits.ts'
 
 /** Of one host in one answer: twice what a hundred tasks keep of both outputs by default, as frames. */
 export const HOST_BYTES_MAX: number = 64 * 2 ** 30
@@ -16,7 +16,7 @@ const LOG_BYTES = 4096
 export class HostReading {
   readonly #abort = new AbortController()
   readonly #bytesMax: number
-  readonly #pace = new Pace()
+  readonly #rate = new MinimumRate()
   #bytes = 0
   /** Why the host is read no more. */
   lost: Refusal | undefined
@@ -46,16 +46,16 @@ export class HostReading {
   }
 
   async #next(iterator: AsyncIterator<Chunk>): Promise<IteratorResult<Chunk>> {
-    this.#pace.wait()
+    this.#rate.beginWait()
     try {
       return await iterator.next()
     } finally {
-      this.#pace.go()
+      this.#rate.endWait()
     }
   }
 
   #came(bytes: number): void {
-    this.#pace.came(bytes)
+    this.#rate.received(bytes)
     this.#bytes += bytes
     if (this.#bytes <= this.#bytesMax) return
     const most = `${this.#bytesMax / 2 ** 30} GiB`
@@ -64,7 +64,7 @@ export class HostReading {
 
   /** Gives up a host that is too slow. Call it every second or so. */
   judge(): void {
-    if (!this.lost && this.#pace.isTooSlow()) this.#giveUp(tooSlow())
+    if (!this.lost && this.#rate.isViolated()) this.#giveUp(tooSlow())
   }
 
   #giveUp(why: Refusal): void {

@@ -29,7 +29,7 @@ import type { AllocationDescription } from '../roster/description.ts'
 import type { Fleet } from '../roster/fleet.ts'
 import type { AllocationRecord } from '../roster/roster.ts'
 import { HostReading } from './host-reading.ts'
-import { NodeShares, type Slot } from '../rpc/node-shares.ts'
+import { NodeSlots, type NodeSlot } from '../rpc/node-slots.ts'
 import { eventFrame, FrameLabels } from './frame-labels.ts'
 import { requireJob } from './jobs-operations.ts'
 import { MergedStreams } from './merged-streams.ts'
@@ -129,7 +129,7 @@ class FollowedPart implements Part {
   readonly nodeId: string
   readonly allocationId: string
   readonly #abort = new AbortController()
-  slot: Slot | undefined
+  slot: NodeSlot | undefined
   lost: Refusal | undefined
 
   constructor({ nodeId, allocation }: AllocationRecord) {
@@ -175,7 +175,7 @@ class JobLogs {
   readonly #call: Call
   readonly #merged = new MergedStreams()
   readonly #known = new Set<string>()
-  readonly #slots = new NodeShares({ slots: FOLLOWED_MAX })
+  readonly #slots = new NodeSlots({ slots: FOLLOWED_MAX })
   readonly #followed = new Set<FollowedPart>()
   readonly #hosts: HostReading[] = []
   #judgedAtMs = performance.now()
@@ -338,7 +338,7 @@ class JobLogs {
       let mayGrow = this.#mayGrow(allocationId)
       let outcome = await this.#read(part, isJoining)
       while (outcome === 'retry' && mayGrow) {
-        await pause(TIMINGS.partAgainMs, undefined, { signal, ref: false }).catch(() => undefined)
+        await pause(TIMINGS.logRetryMs, undefined, { signal, ref: false }).catch(() => undefined)
         if (signal.aborted) {
           if (part.lost) await this.#merged.put(failedFrame(allocationId, part.lost), nodeId)
           return

@@ -1,5 +1,5 @@
 /** `/v1/nodes` and what is below one node: as the compatible system answers, from the roster. */
-import { EVERYBODY } from '../trust/authorizer.ts'
+import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { handle } from '../../platform/operation.ts'
 import { type Field, pathParam, queryBoolean, schema } from '../../platform/schema.ts'
@@ -107,7 +107,7 @@ export const node = handle(
         if (!record) return undefined
         // Stock commands call this address with their token, and a node says it itself: one that was taken over would be
         // sent tokens. Where there is none they ask this server. With the ACL off there are no tokens.
-        return { ...nodeValue(record), ...(call.identity === EVERYBODY ? {} : { HTTPAddr: '' }) }
+        return { ...nodeValue(record), ...(call.identity === UNRESTRICTED ? {} : { HTTPAddr: '' }) }
       }
       return readOne(fleet, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
     },

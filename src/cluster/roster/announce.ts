@@ -16,7 +16,7 @@ import {
   signMessage,
   STATE_BYTES_MAX,
 } from './description.ts'
-import type { Link, Subscription } from '../nats/link.ts'
+import type { MessageBus, BusSubscription } from '../nats/message-bus.ts'
 import { decodeSpeaker } from './node-owner.ts'
 import type { Subjects } from '../nats/subjects.ts'
 import { TIMINGS } from '../nats/timings.ts'
@@ -28,10 +28,10 @@ const STATE_BYTES_PER_SECOND = 512 * 1024
 const JITTER = 0.1
 
 /** A server says it again with each beat. */
-const SUPERSEDED_MS = 3.5 * TIMINGS.beatMs
+const SUPERSEDED_MS = 3.5 * TIMINGS.heartbeatMs
 
 export interface AnnounceOptions {
-  readonly link: Link
+  readonly bus: MessageBus
   readonly subjects: Subjects
   readonly nodeId: string
   readonly key: { readonly privateKey: KeyObject; readonly publicKey: Buffer }
@@ -44,7 +44,7 @@ export interface AnnounceOptions {
 
 export class Announcer {
   readonly #options: AnnounceOptions
-  #asked: Subscription | undefined
+  #asked: BusSubscription | undefined
   #beatTimer: NodeJS.Timeout | undefined
   #stateTimer: NodeJS.Timeout | undefined
   #stateAtMs = Number.NEGATIVE_INFINITY
@@ -70,9 +70,9 @@ export class Announcer {
   }
 
   start(): void {
-    const { link, subjects, nodeId } = this.#options
-    this.#asked = link.subscribe(subjects.describe(nodeId), ({ payload }) => this.#heed(payload))
-    link.onChange((isConnected) => {
+    const { bus, subjects, nodeId } = this.#options
+    this.#asked = bus.subscribe(subjects.describe(nodeId), ({ payload }) => this.#heed(payload))
+    bus.onChange((isConnected) => {
       if (isConnected) this.#soon()
     })
     this.#sendState()
@@ -115,7 +115,7 @@ export class Announcer {
 
   #soon(): void {
     if (this.#isStopped || this.#stateTimer) return
-    const restMs = Math.max(TIMINGS.stateRestMs, (this.#stateBytes / STATE_BYTES_PER_SECOND) * 1000)
+    const restMs = Math.max(TIMINGS.stateIntervalMs, (this.#stateBytes / STATE_BYTES_PER_SECOND) * 1000)
     const waitMs = Math.max(0, this.#stateAtMs + restMs - performance.now())
     this.#stateTimer = setTimeout(() => {
       this.#stateTimer = undefined
@@ -124,7 +124,7 @@ export class Announcer {
   }
 
   #scheduleBeat(): void {
-    const waitMs = TIMINGS.beatMs * (1 + JITTER * (2 * Math.random() - 1))
+    const waitMs = TIMINGS.heartbeatMs * (1 + JITTER * (2 * Math.random() - 1))
     this.#beatTimer = setTimeout(() => {
       this.#beat()
       this.#scheduleBeat()
@@ -168,10 +168,10 @@ export class Announcer {
   }
 
   #send(kind: NodeMessage['kind'], message: NodeMessage): void {
-    const { link, subjects, nodeId, key, logger } = this.#options
+    const { bus, subjects, nodeId, key, logger } = this.#options
     const subject = subjects.roster(nodeId, kind)
     const bytes = signMessage(message, subject, key)
-    const bytesMax = Math.min(link.payloadBytesMax, STATE_BYTES_MAX)
+    const bytesMax = Math.min(bus.payloadBytesMax, STATE_BYTES_MAX)
     if (bytes.length > bytesMax) {
       // Once: it is tried again with every beat.
       if (this.#isTooMuch) return
@@ -186,7 +186,7 @@ export class Announcer {
       return
     }
     if (kind === 'state') [this.#isTooMuch, this.#stateBytes] = [false, bytes.length]
-    link.publish(subject, bytes)
+    bus.publish(subject, bytes)
   }
 }
 

@@ -14,7 +14,7 @@ import { isNodeId } from '../../platform/schema.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
 import { atOnce, BEAT_BYTES_MAX, openSteps, STATE_BYTES_MAX } from './description.ts'
-import type { Link, Message, Subscription } from '../nats/link.ts'
+import type { MessageBus, BusMessage, BusSubscription } from '../nats/message-bus.ts'
 import type { Roster, Taken } from './roster.ts'
 import { encodeSpeaker } from './node-owner.ts'
 import type { Subjects } from '../nats/subjects.ts'
@@ -36,11 +36,11 @@ type Result = Taken | 'malformed'
 interface Said {
   readonly nodeId: string
   readonly kind: string
-  readonly message: Message
+  readonly message: BusMessage
 }
 
 export class RosterListener {
-  readonly #link: Link
+  readonly #bus: MessageBus
   readonly #subjects: Subjects
   readonly #roster: Roster
   readonly #ownNodeId: string | undefined
@@ -48,7 +48,7 @@ export class RosterListener {
   readonly #stateBytes: TokenBuckets
   readonly #askedAtMs = new Map<string, number>()
   readonly #counts = { taken: 0, old: 0, superseded: 0, refused: 0, malformed: 0 }
-  #subscription: Subscription | undefined
+  #subscription: BusSubscription | undefined
   #sweeper: NodeJS.Timeout | undefined
   /** Nodes of which a long state is being taken in, with what they have said since. */
   readonly #behind = new Map<string, Said[]>()
@@ -56,14 +56,14 @@ export class RosterListener {
   #isStopped = false
 
   constructor(options: {
-    readonly link: Link
+    readonly bus: MessageBus
     readonly subjects: Subjects
     readonly roster: Roster
     /** This process's own node, where it has one. */
     readonly ownNodeId: string | undefined
     readonly now?: () => number
   }) {
-    this.#link = options.link
+    this.#bus = options.bus
     this.#subjects = options.subjects
     this.#roster = options.roster
     this.#ownNodeId = options.ownNodeId
@@ -73,8 +73,8 @@ export class RosterListener {
   }
 
   start(): void {
-    this.#subscription = this.#link.subscribe(this.#subjects.roster('*', '*'), (message) => this.#take(message))
-    this.#link.onChange((isConnected) => {
+    this.#subscription = this.#bus.subscribe(this.#subjects.roster('*', '*'), (message) => this.#take(message))
+    this.#bus.onChange((isConnected) => {
       if (isConnected) this.#roster.pardon()
     })
     this.#sweeper = setInterval(() => this.#sweep(), TIMINGS.rosterSweepMs).unref()
@@ -91,8 +91,8 @@ export class RosterListener {
     return this.#counts
   }
 
-  #take(message: Message): void {
-    const parts = this.#subjects.partsOfRoster(message.subject)
+  #take(message: BusMessage): void {
+    const parts = this.#subjects.parseRoster(message.subject)
     if (!parts || !isNodeId(parts.nodeId)) return this.#refuse('malformed', parts?.nodeId, message)
     const excess = this.#excessOf(parts, message.payload.length)
     if (excess) return this.#refuse(excess, parts.nodeId, message)
@@ -114,7 +114,7 @@ export class RosterListener {
     behind.push(said)
   }
 
-  #refuse(reason: 'malformed' | 'rate' | 'bytes', nodeId: string | undefined, { payload }: Message): void {
+  #refuse(reason: 'malformed' | 'rate' | 'bytes', nodeId: string | undefined, { payload }: BusMessage): void {
     this.#roster.refusals.count(reason, nodeId, reason === 'malformed' ? undefined : { bytes: payload.length })
     this.#counts[reason === 'malformed' ? 'malformed' : 'refused']++
   }
@@ -161,9 +161,9 @@ export class RosterListener {
 
   #say(nodeId: string, what: Uint8Array): void {
     const nowMs = performance.now()
-    if (nowMs - (this.#askedAtMs.get(nodeId) ?? Number.NEGATIVE_INFINITY) < TIMINGS.askAgainMs) return
+    if (nowMs - (this.#askedAtMs.get(nodeId) ?? Number.NEGATIVE_INFINITY) < TIMINGS.stateRequestIntervalMs) return
     this.#askedAtMs.set(nodeId, nowMs)
-    this.#link.publish(this.#subjects.describe(nodeId), what)
+    this.#bus.publish(this.#subjects.describe(nodeId), what)
   }
 
   /** What a message has too much of, before anything is made of its bytes. */
@@ -177,11 +177,12 @@ export class RosterListener {
 
   #sweep(): void {
     // While nothing can be heard, silence means nothing: no node is down for it.
-    if (this.#link.isConnected) this.#roster.sweep()
+    if (this.#bus.isConnected) this.#roster.sweep()
     else this.#roster.disconnect(this.#ownNodeId)
     this.#messages.sweep()
     this.#stateBytes.sweep()
     const nowMs = performance.now()
-    for (const [nodeId, atMs] of this.#askedAtMs) if (nowMs - atMs > TIMINGS.askAgainMs) this.#askedAtMs.delete(nodeId)
+    for (const [nodeId, atMs] of this.#askedAtMs)
+      if (nowMs - atMs > TIMINGS.stateRequestIntervalMs) this.#askedAtMs.delete(nodeId)
   }
 }

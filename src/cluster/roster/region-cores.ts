@@ -11,7 +11,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Refusal } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
-import type { Link } from '../nats/link.ts'
+import type { MessageBus } from '../nats/message-bus.ts'
 import type { KnownServer, ServerKeys } from '../trust/server-trust.ts'
 import { TIMINGS } from '../nats/timings.ts'
 
@@ -32,7 +32,7 @@ export interface ServerCore {
 
 export interface RegionCoresOptions {
   readonly keys: ServerKeys
-  readonly link: Link
+  readonly bus: MessageBus
   readonly region: string
   /** `hasCore`: false with `server { secrets = false }`. */
   readonly self: { readonly serverId: string; readonly name: string; readonly hasCore: boolean }
@@ -88,13 +88,13 @@ export class RegionCores {
    */
   async requireNone(): Promise<void> {
     const askedAtMs = performance.now()
-    this.#options.keys.askSoon()
+    this.#options.keys.requestAnnouncements()
     await sleep(COLLECT_MS)
-    if (!this.#options.link.isConnected) throw new Refusal('unavailable', UNKNOWN)
+    if (!this.#options.bus.isConnected) throw new Refusal('unavailable', UNKNOWN)
     // A run that was replaced by another one with the same key has ended.
     const known = this.#options.keys.servers(false)
-    const answered = new Set(known.filter(({ heardAtMs }) => heardAtMs >= askedAtMs).map(({ key }) => key))
-    const other = this.#known().find(({ heardAtMs, key }) => heardAtMs >= askedAtMs || !answered.has(key))
+    const answered = new Set(known.filter(({ announcedAtMs }) => announcedAtMs >= askedAtMs).map(({ key }) => key))
+    const other = this.#known().find(({ announcedAtMs, key }) => announcedAtMs >= askedAtMs || !answered.has(key))
     if (!other) return
     const { region } = this.#options
     throw new Refusal(
@@ -140,20 +140,20 @@ export class RegionCores {
   }
 
   #probe(): void {
-    const { clusterId, keys, link, self } = this.#options
+    const { clusterId, keys, bus, self } = this.#options
     const known = this.#known()
     const own = clusterId()
     const [expected] = own !== undefined || self.hasCore ? [own] : known.map((other) => other.clusterId)
     if (known.every((other) => other.clusterId === expected)) return this.#unanswered.clear()
-    if (!link.isConnected || performance.now() - this.#probedAtMs < TIMINGS.coreProbeMs) return
+    if (!bus.isConnected || performance.now() - this.#probedAtMs < TIMINGS.coreProbeMs) return
     const runs = new Set(known.map(({ serverId }) => serverId))
     for (const run of this.#unanswered.keys()) if (!runs.has(run)) this.#unanswered.delete(run)
-    for (const { heardAtMs, serverId } of known) {
+    for (const { announcedAtMs, serverId } of known) {
       const before = this.#unanswered.get(serverId) ?? 0
-      this.#unanswered.set(serverId, heardAtMs >= this.#probedAtMs ? 0 : before + 1)
+      this.#unanswered.set(serverId, announcedAtMs >= this.#probedAtMs ? 0 : before + 1)
     }
     this.#probedAtMs = performance.now()
-    keys.askSoon()
+    keys.requestAnnouncements()
   }
 
   #report(): void {

@@ -30,12 +30,12 @@ import { TIMINGS } from '../nats/timings.ts'
 
 const MISSED_MAX = 3
 /** A beat after more silence than this is late: the process on the node, NATS or this server was held up. */
-const LATE_MS = 1.5 * TIMINGS.beatMs
+const LATE_MS = 1.5 * TIMINGS.heartbeatMs
 /** A node that is down for so long is forgotten. */
 const FORGET_AFTER_MS = 24 * 3600 * 1000
 const EVENTS_MAX = 10
 /** While nothing can be heard, what is older is no news: a beat with its jitter, and a little. */
-const STALE_MS = 1.2 * TIMINGS.beatMs
+const STALE_MS = 1.2 * TIMINGS.heartbeatMs
 const EXPIRE_CLAIMS_MS = 60_000
 
 export interface NodeEvent {
@@ -434,7 +434,7 @@ export class Roster {
     for (const [id, entry] of this.#nodes) {
       const silentMs = monotonicMs - entry.heardAtMs
       if (silentMs > FORGET_AFTER_MS) this.#forget(id, entry)
-      else if (silentMs > MISSED_MAX * TIMINGS.beatMs && entry.record.status !== 'down') {
+      else if (silentMs > MISSED_MAX * TIMINGS.heartbeatMs && entry.record.status !== 'down') {
         this.#setStatus(entry, 'down', 'Node heartbeat missed')
       }
     }

@@ -5,7 +5,7 @@ import { copyFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { createUser } from '@nats-io/nkeys'
-import { openNatsLink } from '../../../src/cluster/nats/nats-link.ts'
+import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import type { LoginOptions } from '../../../src/cluster/nats/nats-login.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 import { makeCertificates } from '../../helpers/certificates.ts'
@@ -27,22 +27,22 @@ interface Way {
 
 async function world(t: TestContext, servers: readonly string[], login: Omit<LoginOptions, 'servers'>) {
   const logger = keepingLogger()
-  const link = await openNatsLink({ ...login, servers, name: 'test', logger })
+  const bus = await openNatsBus({ ...login, servers, name: 'test', logger })
   const changes: boolean[] = []
-  link.onChange((isConnected) => void changes.push(isConnected))
-  t.after(() => link.close())
+  bus.onChange((isConnected) => void changes.push(isConnected))
+  t.after(() => bus.close())
   /** What an operator sees. */
   const loud = () => logger.lines.filter(({ level }) => level !== 'debug').map(({ message }) => message)
-  const attempts = () => logger.lines.filter(({ message }) => message.startsWith('no connection')).length
+  const attempts = () => logger.lines.filter(({ message }) => message.startsWith('cannot connect to NATS')).length
   const heard: string[] = []
-  link.subscribe('outpost.test', ({ payload }) => void heard.push(Buffer.from(payload).toString()))
+  bus.subscribe('outpost.test', ({ payload }) => void heard.push(Buffer.from(payload).toString()))
   const roundTrip = async (word: string) => {
     await eventually(() => {
-      link.publish('outpost.test', text.encode(word))
+      bus.publish('outpost.test', text.encode(word))
       return heard.includes(word)
     })
   }
-  return { link, logger, loud, attempts, changes, roundTrip }
+  return { bus, logger, loud, attempts, changes, roundTrip }
 }
 
 /** Wrong at first, then right; then the server is restarted. */
@@ -60,7 +60,7 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   await eventually(() => attempts() >= 3)
   const [first] = logger.lines
   assert.match(String(first?.fields['reason']), way.reason)
-  assert.deepEqual(loud(), ['no connection to NATS, trying on'], 'said once')
+  assert.deepEqual(loud(), ['cannot connect to NATS, retrying'], 'said once')
   write(1)
   await roundTrip('one')
   await nats.kill()
@@ -68,10 +68,10 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   await nats.restart()
   await roundTrip('two')
   assert.deepEqual(loud(), [
-    'no connection to NATS, trying on',
+    'cannot connect to NATS, retrying',
     'connected to NATS',
-    'connection to NATS lost, trying to get it back',
-    'no connection to NATS, trying on',
+    'connection to NATS lost, reconnecting',
+    'cannot connect to NATS, retrying',
     'connected to NATS',
   ])
   assert.deepEqual(changes, [true, false, true])
@@ -188,10 +188,10 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
   const days = ((expiries.at(-1) ?? 0) - Date.now()) / 86_400_000
   assert.ok(days > 1 && days <= 2, `the end of the certificate of the server is known: ${days}`)
   await nats.kill()
-  await eventually(() => !agent.link.isConnected)
+  await eventually(() => !agent.bus.isConnected)
   await nats.restart()
   await agent.roundTrip('two')
-  assert.ok(!distrustful.link.isConnected && !elsewhere.link.isConnected)
+  assert.ok(!distrustful.bus.isConnected && !elsewhere.bus.isConnected)
 })
 
 test('nobody listens there', async (t) => {
@@ -199,7 +199,7 @@ test('nobody listens there', async (t) => {
   await nats.kill()
   const { attempts, loud, logger } = await world(t, [nats.url], {})
   await eventually(() => attempts() >= 2)
-  assert.deepEqual(loud(), ['no connection to NATS, trying on'])
+  assert.deepEqual(loud(), ['cannot connect to NATS, retrying'])
   assert.match(String(logger.lines[0]?.fields['reason']), /connection refused/)
 })
 
@@ -213,9 +213,9 @@ for (const scheme of ['nats', 'tls']) {
       tokenFile: join(directory, 'token'),
       ...(scheme === 'tls' ? {} : { caFile: join(directory, 'ca.pem') }),
     }
-    const { attempts, logger, link } = await world(t, [nats.url.replace('nats', scheme)], login)
+    const { attempts, logger, bus } = await world(t, [nats.url.replace('nats', scheme)], login)
     await eventually(() => attempts() >= 2)
     assert.match(String(logger.lines[0]?.fields['reason']), /tls/)
-    assert.equal(link.isConnected, false)
+    assert.equal(bus.isConnected, false)
   })
 }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
 import { Announcer } from '../../../src/cluster/roster/announce.ts'
-import { MemoryBus } from '../../../src/cluster/nats/link.ts'
+import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
 import { RosterListener } from '../../../src/cluster/roster/listen.ts'
 import { NO_STORE, Roster } from '../../../src/cluster/roster/roster.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
@@ -19,11 +19,11 @@ function newKey() {
 }
 
 function worldFor(t: TestContext) {
-  const bus = new MemoryBus()
+  const broker = new MemoryBroker()
   const subjects = new Subjects('global')
   const clock = { monotonicMs: 0, wallMs: 0 }
   const roster = new Roster({ store: NO_STORE, logger: keepingLogger(), now: () => clock })
-  const listener = new RosterListener({ link: bus.link(), subjects, roster, ownNodeId: undefined })
+  const listener = new RosterListener({ bus: broker.connect(), subjects, roster, ownNodeId: undefined })
   listener.start()
   t.after(() => listener.stop())
   const speak = (key: ReturnType<typeof newKey>, run: number, name: string) => {
@@ -31,7 +31,7 @@ function worldFor(t: TestContext) {
     const resources = { cpuMhz: 0, cores: 1, memoryBytes: 0, diskBytes: 0 }
     const texts = { id: NODE, name, datacenter: '', nodeClass: '', nodePool: '', version: '', httpAddress: '' }
     const announcer = new Announcer({
-      link: bus.link(),
+      bus: broker.connect(),
       subjects,
       nodeId: NODE,
       key,

@@ -10,7 +10,7 @@ import {
   signMessage,
   TASKS_MAX,
 } from '../../../src/cluster/roster/description.ts'
-import { MemoryBus } from '../../../src/cluster/nats/link.ts'
+import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
 import { RosterListener } from '../../../src/cluster/roster/listen.ts'
 import { NO_STORE, Roster } from '../../../src/cluster/roster/roster.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
@@ -38,11 +38,11 @@ function speaker(nodeId: string, key = newNodeKey()) {
 }
 
 function listening() {
-  const link = new MemoryBus().link()
+  const bus = new MemoryBroker().connect()
   const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
-  const listener = new RosterListener({ link, subjects, roster, ownNodeId: undefined })
+  const listener = new RosterListener({ bus, subjects, roster, ownNodeId: undefined })
   listener.start()
-  const publish = ({ subject, payload }: { subject: string; payload: Uint8Array }) => link.publish(subject, payload)
+  const publish = ({ subject, payload }: { subject: string; payload: Uint8Array }) => bus.publish(subject, payload)
   return { roster, listener, publish }
 }
 

@@ -2,8 +2,8 @@
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { type Link, MemoryBus } from '../../../src/cluster/nats/link.ts'
-import { FIRST_BYTES } from '../../../src/cluster/rpc/window.ts'
+import { type MessageBus, MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
+import { FIRST_BYTES } from '../../../src/cluster/rpc/credit-window.ts'
 import { decodeAnswer, decodeData } from '../../../src/cluster/rpc/wire.ts'
 import { collect, type World, worldOver } from '../../helpers/call-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -18,10 +18,10 @@ const DATA = (payload: Uint8Array) => decodeData(payload) !== undefined
 const HEAD = (payload: Uint8Array) => decodeAnswer(payload)?.kind === 'head'
 
 async function lossyWorld(t: TestContext, lost: LossyWorld['lost']): Promise<LossyWorld> {
-  const bus = new MemoryBus()
-  const caller = bus.link()
-  const node = bus.link()
-  const lossy: Link = {
+  const broker = new MemoryBroker()
+  const caller = broker.connect()
+  const node = broker.connect()
+  const lossy: MessageBus = {
     publish(subject, payload, reply, rest) {
       if (!world.lost(payload)) node.publish(subject, payload, reply, rest)
     },
@@ -31,8 +31,8 @@ async function lossyWorld(t: TestContext, lost: LossyWorld['lost']): Promise<Los
     onChange: () => undefined,
     close: () => node.close(),
   }
-  const links = [caller, lossy]
-  const world: LossyWorld = { ...(await worldOver(t, () => links.shift() ?? bus.link())), lost }
+  const buses = [caller, lossy]
+  const world: LossyWorld = { ...(await worldOver(t, () => buses.shift() ?? broker.connect())), lost }
   return world
 }
 

@@ -1,20 +1,19 @@
 /** What a node that does not keep to its credit can make its caller queue. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ChunkMemory } from '../../../src/cluster/rpc/chunk-memory.ts'
-import { PartMemory } from '../../../src/cluster/rpc/part-memory.ts'
-import { PendingCall } from '../../../src/cluster/rpc/pending-call.ts'
-import { FIRST_BYTES, WindowStock } from '../../../src/cluster/rpc/window.ts'
+import { UnfinishedChunks } from '../../../src/cluster/rpc/node-limits.ts'
+import { BufferPool, PendingCall } from '../../../src/cluster/rpc/pending-call.ts'
+import { CreditPool, FIRST_BYTES } from '../../../src/cluster/rpc/credit-window.ts'
 import { dataHead, DATA_BYTES_MAX, encode } from '../../../src/cluster/rpc/wire.ts'
 
-function startCall(chunks = new ChunkMemory(), nodeId = 'node') {
+function startCall(chunks = new UnfinishedChunks(), nodeId = 'node') {
   const flow = { allowed: FIRST_BYTES }
   const call = new PendingCall({
     send: (message) => {
       if (message.kind === 'credit') flow.allowed = message.allowed
     },
-    stock: new WindowStock(),
-    memory: new PartMemory(),
+    credit: new CreditPool(),
+    buffers: new BufferPool(),
     chunks,
     nodeId,
   })
@@ -87,7 +86,7 @@ async function endlessChunk({ call, flow, say }: ReturnType<typeof startCall>, m
 }
 
 test('a node that ends no chunk of frames is given 32 MiB for all its calls, and other nodes theirs', async () => {
-  const chunks = new ChunkMemory()
+  const chunks = new UnfinishedChunks()
   const errors = []
   for (let at = 0; at < 16; at++) errors.push(await endlessChunk(startCall(chunks), 3 << 20))
   assert.match(errors.map(String).join(), /too many unfinished chunks/)

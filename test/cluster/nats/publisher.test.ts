@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, createServer, Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { SocketOutbox } from '../../../src/cluster/nats/outbox.ts'
+import { SocketPublisher } from '../../../src/cluster/nats/publisher.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const NOTHING = new Uint8Array(0)
@@ -22,19 +22,19 @@ async function connected(t: TestContext) {
   })
   const parts: Buffer[] = []
   other.on('data', (bytes: Buffer) => void parts.push(bytes))
-  return { socket, other, outbox: new SocketOutbox(socket), got: () => Buffer.concat(parts) }
+  return { socket, other, publisher: new SocketPublisher(socket), got: () => Buffer.concat(parts) }
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
 test('what is published in one turn is written behind it, in order, whatever becomes of its memory', async (t) => {
-  const { socket, outbox, got } = await connected(t)
+  const { socket, publisher, got } = await connected(t)
   const memory = Buffer.from('first')
-  outbox.publish('a.b', memory, '', NOTHING)
+  publisher.publish('a.b', memory, '', NOTHING)
   memory.fill('x')
-  outbox.publish('c.d', Buffer.from('sec'), 'r.1', Buffer.from('ond'))
+  publisher.publish('c.d', Buffer.from('sec'), 'r.1', Buffer.from('ond'))
   await Promise.resolve()
-  outbox.publish('e', NOTHING, '', NOTHING)
+  publisher.publish('e', NOTHING, '', NOTHING)
   assert.equal(socket.bytesWritten, 0)
   const expected = 'PUB a.b 5\r\nfirst\r\nPUB c.d r.1 6\r\nsecond\r\nPUB e 0\r\n\r\n'
   await turn()
@@ -44,7 +44,7 @@ test('what is published in one turn is written behind it, in order, whatever bec
 })
 
 test('any amount in messages of any size comes as it was published, also when the other side reads late', async (t) => {
-  const { other, outbox, got } = await connected(t)
+  const { other, publisher, got } = await connected(t)
   other.pause()
   const expected: Buffer[] = []
   let random = 7
@@ -53,7 +53,7 @@ test('any amount in messages of any size comes as it was published, also when th
     // Small ones mostly, some larger than a buffer.
     const data = Buffer.alloc(message % 50 === 49 ? 200_000 : random % 20_000, message % 251)
     expected.push(Buffer.from(`PUB s.${message} ${data.length + 2}\r\n..`), Buffer.from(data), Buffer.from('\r\n'))
-    outbox.publish(`s.${message}`, Buffer.from('..'), '', data)
+    publisher.publish(`s.${message}`, Buffer.from('..'), '', data)
     data.fill('x')
     if (message % 7 === 0) await turn()
     if (message === 400) other.resume()
@@ -64,24 +64,24 @@ test('any amount in messages of any size comes as it was published, also when th
 })
 
 test('what is held waits for the end of the turn, however much it is', async (t) => {
-  const { socket, outbox, got } = await connected(t)
+  const { socket, publisher, got } = await connected(t)
   const large = Buffer.alloc(300_000)
-  outbox.publish('a', large, '', NOTHING)
+  publisher.publish('a', large, '', NOTHING)
   assert.ok(socket.bytesWritten > 0)
   await turn()
   const before = socket.bytesWritten
-  outbox.hold()
-  for (const subject of ['a', 'b', 'c']) outbox.publish(subject, large, '', NOTHING)
+  publisher.hold()
+  for (const subject of ['a', 'b', 'c']) publisher.publish(subject, large, '', NOTHING)
   assert.equal(socket.bytesWritten, before)
   await eventually(() => got().length > 1_200_000)
   assert.ok(got().includes('PUB c 300000\r\n'))
 })
 
 test('a subject that would be more than a subject is refused, and nothing is sent', async (t) => {
-  const { socket, outbox } = await connected(t)
+  const { socket, publisher } = await connected(t)
   for (const subject of ['', 'a b', 'a\r\nPUB b 0', 'ä', 'a\tb', 'a\u0000']) {
-    assert.throws(() => outbox.publish(subject, NOTHING, '', NOTHING), /visible ASCII/)
-    if (subject !== '') assert.throws(() => outbox.publish('a', NOTHING, subject, NOTHING), /visible ASCII/)
+    assert.throws(() => publisher.publish(subject, NOTHING, '', NOTHING), /visible ASCII/)
+    if (subject !== '') assert.throws(() => publisher.publish('a', NOTHING, subject, NOTHING), /visible ASCII/)
   }
   await turn()
   assert.equal(socket.bytesWritten, 0)

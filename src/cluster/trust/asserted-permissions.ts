@@ -1,10 +1,9 @@
 /**
- * Rights of a caller as a server asserts them to a node: what the operations of a node ask an identity, asked in advance.
- * A few numbers, not policies: the node judges with them as it would with the caller's own identity, and cannot learn more
- * about the caller from them.
+ * Permissions of a caller as a server asserts them to a node: the answers to all questions that operations of a node ask an
+ * identity. They are a few numbers and not policies, so the node learns nothing else about the caller.
  */
 import { type Identity, NAMESPACE_CAPABILITIES } from '../../platform/operation.ts'
-import { isCount, isText, listOf } from '../nats/decoded.ts'
+import { isCount, isText, listOf } from '../nats/message-pack.ts'
 
 const READ = 1
 const WRITE = 2
@@ -13,22 +12,22 @@ const TEXT_MAX = 8192
 const BITS_MAX = 2 ** 31
 const ASSERTED_NAMESPACES_MAX = 16
 
-export interface AssertedRights {
-  /** Public name of the token. */
+export interface AssertedPermissions {
+  /** Accessor of the token. */
   readonly accessor: string
   readonly node: number
   readonly agent: number
-  /** Name of the namespace and bits of its capabilities, for the namespaces that the call is about. */
+  /** Name and capability bits of each namespace that the call concerns. */
   readonly namespaces: readonly (readonly [name: string, bits: number])[]
 }
 
-/** The places are those that `rightsIn` reads. */
-export function partsOfRights({ accessor, agent, namespaces, node }: AssertedRights): readonly unknown[] {
+/** In the order that `decodePermissions` expects. */
+export function encodePermissions({ accessor, agent, namespaces, node }: AssertedPermissions): readonly unknown[] {
   return [accessor, node, agent, namespaces]
 }
 
-/** Undefined for what is no rights. */
-export function rightsIn(value: unknown): AssertedRights | undefined {
+/** Undefined for a malformed value. */
+export function decodePermissions(value: unknown): AssertedPermissions | undefined {
   const parts = listOf(value, 4)
   if (!parts) return undefined
   const [accessor, node, agent, namespaces] = parts
@@ -36,7 +35,7 @@ export function rightsIn(value: unknown): AssertedRights | undefined {
   return { accessor, node, agent, namespaces }
 }
 
-function areNamespaces(value: unknown): value is AssertedRights['namespaces'] {
+function areNamespaces(value: unknown): value is AssertedPermissions['namespaces'] {
   return Array.isArray(value) && value.length <= ASSERTED_NAMESPACES_MAX && value.every(isNamespace)
 }
 
@@ -49,32 +48,33 @@ function areBits(value: unknown): value is number {
   return isCount(value) && value <= BITS_MAX
 }
 
-/** What an identity was asked before. Identities do not change: other policies make another identity. */
-interface Asked {
-  readonly coarse: Omit<AssertedRights, 'namespaces'>
+/** Cached by identity, which is immutable: changed policies make a new identity. */
+interface CachedPermissions {
+  readonly coarse: Omit<AssertedPermissions, 'namespaces'>
   readonly bitsByNamespace: Map<string, number>
 }
 
-const asked = new WeakMap<Identity, Asked>()
-/** More than the namespaces that a caller uses at a time. */
-const NAMESPACES_MAX = 64
+const cache = new WeakMap<Identity, CachedPermissions>()
+/** Cached namespaces of an identity. */
+const CACHED_NAMESPACES_MAX = 64
 
-export function rightsOf(identity: Identity, namespaces: readonly string[]): AssertedRights {
-  let known = asked.get(identity)
+/** The permissions of an identity, in these namespaces only. */
+export function assertPermissions(identity: Identity, namespaces: readonly string[]): AssertedPermissions {
+  let known = cache.get(identity)
   if (!known) {
     const node = accessBits((access) => identity.allowsNode(access))
     const agent = accessBits((access) => identity.allowsAgent(access))
     known = { coarse: { accessor: identity.accessor, node, agent }, bitsByNamespace: new Map() }
-    asked.set(identity, known)
+    cache.set(identity, known)
   }
   const { bitsByNamespace, coarse } = known
   return { ...coarse, namespaces: namespaces.map((name) => [name, bitsIn(name, identity, bitsByNamespace)]) }
 }
 
 function bitsIn(namespace: string, identity: Identity, known: Map<string, number>): number {
-  const before = known.get(namespace)
-  if (before !== undefined) return before
-  if (known.size >= NAMESPACES_MAX) known.clear()
+  const cached = known.get(namespace)
+  if (cached !== undefined) return cached
+  if (known.size >= CACHED_NAMESPACES_MAX) known.clear()
   const bits = capabilityBits(identity, namespace)
   known.set(namespace, bits)
   return bits
@@ -92,8 +92,8 @@ function capabilityBits(identity: Identity, namespace: string): number {
   return all
 }
 
-/** The identity that has these rights and no others. */
-export function identityWith({ accessor, agent, namespaces, node }: AssertedRights): Identity {
+/** An identity with exactly these permissions. */
+export function identityWith({ accessor, agent, namespaces, node }: AssertedPermissions): Identity {
   const bitOf = { read: READ, write: WRITE }
   const byName = new Map(namespaces)
   return {

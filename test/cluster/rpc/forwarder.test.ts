@@ -2,8 +2,8 @@
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { MemoryBus } from '../../../src/cluster/nats/link.ts'
-import { openNatsLink } from '../../../src/cluster/nats/nats-link.ts'
+import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
+import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import { decodeAnswer } from '../../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { isStreamHead } from '../../../src/platform/operation.ts'
@@ -128,10 +128,10 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
 }
 
 test('a small answer of a known length is handed on in one piece, and its end comes along', async (t) => {
-  const bus = new MemoryBus()
-  const { forwarder, call } = await worldOver(t, () => bus.link())
+  const broker = new MemoryBroker()
+  const { forwarder, call } = await worldOver(t, () => broker.connect())
   const ends: number[] = []
-  bus.link().subscribe('outpost.global.server.caller.reply.>', ({ payload }) => {
+  broker.connect().subscribe('outpost.global.server.caller.reply.>', ({ payload }) => {
     const answer = decodeAnswer(payload)
     if (answer?.kind === 'end') ends.push(answer.sequence)
   })
@@ -189,13 +189,13 @@ test('of a small answer that breaks, what has come is given first', async (t) =>
 })
 
 const inMemory = (t: TestContext) => {
-  const bus = new MemoryBus()
-  return worldOver(t, () => bus.link())
+  const broker = new MemoryBroker()
+  return worldOver(t, () => broker.connect())
 }
 
 const overNats = async (t: TestContext, config = '') => {
   const nats = await startNatsServer(t, config)
-  return worldOver(t, () => openNatsLink({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
 }
 
 largeSuite('in one process', inMemory)
@@ -216,18 +216,18 @@ test('a call of somebody who has gone before it began is not made', async (t) =>
 })
 
 suite('in one process', (t) => {
-  const bus = new MemoryBus()
-  return worldOver(t, () => bus.link())
+  const broker = new MemoryBroker()
+  return worldOver(t, () => broker.connect())
 })
 
 suite('over NATS', async (t) => {
   const nats = await startNatsServer(t)
-  return worldOver(t, () => openNatsLink({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
 })
 
 test('a NATS server that is killed breaks streams, and calls work again when it is back', async (t) => {
   const nats = await startNatsServer(t)
-  const world = await worldOver(t, () => openNatsLink({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+  const world = await worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
   const waiting = collect(world.forwarder.stream(world.call('test.stream', { say: 'stay' })))
   await eventually(() => world.seen.length === 1)
   await nats.kill()
@@ -235,7 +235,7 @@ test('a NATS server that is killed breaks streams, and calls work again when it 
   await assert.rejects(world.forwarder.value(world.call('test.value')), { code: 'unavailable' })
   await eventually(() => world.seen.length === 2)
   await nats.restart()
-  await eventually(() => world.links.every(({ isConnected }) => isConnected))
+  await eventually(() => world.buses.every(({ isConnected }) => isConnected))
   // The node subscribes a moment after the caller is connected, or before.
   const again = () => world.forwarder.value(world.call('test.value', { say: 'again' })).catch(() => undefined)
   assert.equal(await eventually(again, 'calls work again'), '{"said":"again"}')

@@ -9,23 +9,23 @@ import {
   sealMessage,
   sealRequest,
 } from '../../../src/cluster/trust/envelope.ts'
-import { MemoryBus, type Message } from '../../../src/cluster/nats/link.ts'
-import { SealedCalls } from '../../../src/cluster/rpc/sealed-calls.ts'
+import { MemoryBroker, type BusMessage } from '../../../src/cluster/nats/message-bus.ts'
+import { SealedCallReceiver } from '../../../src/cluster/rpc/sealed-call-receiver.ts'
 
 const TO = { subject: 'outpost.global.server.s1.call.me', reply: 'outpost.global.node.me.reply.any.c1' }
 const PAYLOAD = Buffer.from('a call')
 
 function worldOf() {
   const server = new CurveKey()
-  const link = new MemoryBus().link()
-  const calls = new SealedCalls({ link, curve: server })
+  const bus = new MemoryBroker().connect()
+  const calls = new SealedCallReceiver({ bus, curve: server })
   const send = (caller: CurveKey, call: number, changes: { clockMs?: number; to?: typeof TO } = {}) => {
     const { clockMs = performance.now(), to = TO } = changes
     const keys = caller.sessionWithServer(server.publicKey)
     const payload = sealRequest(keys.toServer, { callerKey: caller.publicKey, call, clockMs }, to, PAYLOAD)
-    return { ...to, payload, nobody: false } satisfies Message
+    return { ...to, payload, isNoResponders: false } satisfies BusMessage
   }
-  const resultOf = (message: Message) => {
+  const resultOf = (message: BusMessage) => {
     const opened = calls.open(message)
     return typeof opened === 'string' ? opened : Buffer.from(opened.payload).toString()
   }

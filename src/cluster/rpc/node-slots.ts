@@ -1,23 +1,22 @@
 /**
- * Slots shared among nodes: for the logs of a job that are followed at once, and for concurrent calls. A node decides itself how many
- * slots it asks for, so one that asks for thousands must not exclude the others. While slots are free, every node gets
- * what it asks for, up to a limit for each. When none is free, a node that holds fewer slots than another gets one of the node
- * that holds most. A node that holds no more than an equal share loses none.
+ * A fixed number of slots that nodes share: for logs of a job that are followed, and for concurrent calls of hosts. A node
+ * chooses how many slots it requests, so one that requests thousands must not exclude the others. While slots are free, a
+ * node gets what it requests, up to a limit for each node. Then a node that holds fewer slots than another one gets a slot of the
+ * node that holds most. A node that holds no more than an equal share loses none.
  */
 
-/** One slot. */
-export interface Slot {
+export interface NodeSlot {
   readonly nodeId: string
 }
 
-interface HeldSlot extends Slot {
+interface HeldSlot extends NodeSlot {
   readonly onLost: () => void
 }
 
-export class NodeShares {
+export class NodeSlots {
   readonly #slots: number
   readonly #slotsPerNode: number
-  /** Of each node, in the order in which they were acquired. */
+  /** Slots of each node, in the order of acquisition. */
   readonly #held = new Map<string, HeldSlot[]>()
   #count = 0
 
@@ -26,8 +25,8 @@ export class NodeShares {
     this.#slotsPerNode = slotsPerNode
   }
 
-  /** Undefined when there is no slot for this node. `onLost` is called when another node has got it; it must not throw. */
-  acquire(nodeId: string, onLost: () => void): Slot | undefined {
+  /** Undefined if there is no slot for this node. `onLost` is called when another node gets the slot; it must not throw. */
+  acquire(nodeId: string, onLost: () => void): NodeSlot | undefined {
     if ((this.#held.get(nodeId)?.length ?? 0) >= this.#slotsPerNode) return undefined
     if (this.#count >= this.#slots && !this.#evictFor(nodeId)) return undefined
     const slot = { nodeId, onLost }
@@ -38,8 +37,8 @@ export class NodeShares {
     return slot
   }
 
-  /** Idempotent; also for a slot that was lost. */
-  release(slot: Slot): void {
+  /** Idempotent, also for a slot that was lost. */
+  release(slot: NodeSlot): void {
     const held = this.#held.get(slot.nodeId) ?? []
     const at = held.findIndex((each) => each === slot)
     if (at >= 0) this.#remove(held, at)

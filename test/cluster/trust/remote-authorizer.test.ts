@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test } from 'node:test'
-import { createAskingAuthorizer } from '../../../src/cluster/trust/asking-authorizer.ts'
+import { createRemoteAuthorizer } from '../../../src/cluster/trust/remote-authorizer.ts'
 import { createAuthorizer } from '../../../src/cluster/trust/authorizer.ts'
 import type { Grants } from '../../../src/platform/operation.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
@@ -23,8 +23,8 @@ function world(ttlMs = TTL_MS) {
   const sha256 = createHash('sha256').update('own-token').digest('hex')
   const tokens = [{ name: 'own', sha256, identity: { ...identity(), accessor: 'own' }, grants }]
   const own = createAuthorizer({ enabled: true, tokens, anonymous: { ...identity(), accessor: 'anonymous' } })
-  const authorizer = createAskingAuthorizer({
-    own,
+  const authorizer = createRemoteAuthorizer({
+    local: own,
     freshMs: FRESH_MS,
     ttlMs,
     now: () => clock.nowMs,
@@ -158,7 +158,7 @@ test('nothing is remembered once a server has said that the core is sealed, of n
 test('an answer that was on its way when the core was sealed is not remembered', async () => {
   const { asked, authorizer, server, who } = world()
   server.answer = (token) => {
-    authorizer.forget()
+    authorizer.clear()
     return { accessor: `a-${token}`, management: false, policies: [] }
   }
   assert.equal(await who('t'), 'a-t')

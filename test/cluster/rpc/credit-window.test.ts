@@ -1,12 +1,17 @@
 /** How far nodes may be ahead of their callers, one by one and all together. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { FIRST_BYTES, RESTS_UNTIL_RELEASED, Window, WindowStock } from '../../../src/cluster/rpc/window.ts'
+import {
+  FIRST_BYTES,
+  SHRINKS_UNTIL_RELEASED,
+  CreditWindow,
+  CreditPool,
+} from '../../../src/cluster/rpc/credit-window.ts'
 
 const MIB = 1 << 20
 
 /** Takes `bytes` as they come in messages; gives how far the node was ahead at most. */
-function readFast(window: Window, bytes: number): number {
+function readFast(window: CreditWindow, bytes: number): number {
   let most = 0
   for (let done = 0; done < bytes; done += 16_000) {
     assert.ok(window.receive(16_000))
@@ -17,57 +22,57 @@ function readFast(window: Window, bytes: number): number {
 }
 
 test('a call begins with little and doubles as it takes, up to 4 MiB', () => {
-  const window = new Window(new WindowStock())
+  const window = new CreditWindow(new CreditPool())
   assert.equal(window.allowed, FIRST_BYTES)
   assert.ok(readFast(window, 100_000) < 4 * FIRST_BYTES)
   assert.equal(readFast(window, 100 * MIB), 4 * MIB)
 })
 
-test('all calls together are allowed no more than the stock and their first bytes', () => {
-  const stock = new WindowStock()
-  const windows = Array.from({ length: 500 }, () => new Window(stock))
+test('all calls together are allowed no more than the pool and their first bytes', () => {
+  const pool = new CreditPool()
+  const windows = Array.from({ length: 500 }, () => new CreditWindow(pool))
   for (const window of windows) readFast(window, 20 * MIB)
   const ahead = windows.reduce((sum, window) => sum + window.allowed - window.taken, 0)
   assert.ok(ahead <= 32 * MIB + 500 * FIRST_BYTES, `${ahead} bytes`)
-  assert.equal(stock.left, 0)
+  assert.equal(pool.left, 0)
   for (const window of windows) window.close()
-  assert.equal(stock.left, 32 * MIB)
+  assert.equal(pool.left, 32 * MIB)
   windows[0]?.close()
-  assert.equal(stock.left, 32 * MIB)
+  assert.equal(pool.left, 32 * MIB)
 })
 
 test('a call that rests gives back what others can use, one that is stalled keeps what it holds', () => {
-  const stock = new WindowStock()
-  const [resting, stalled] = [new Window(stock), new Window(stock)]
+  const pool = new CreditPool()
+  const [resting, stalled] = [new CreditWindow(pool), new CreditWindow(pool)]
   for (const window of [resting, stalled]) readFast(window, 20 * MIB)
   stalled.receive(MIB)
-  const before = stock.left
-  for (const window of [resting, stalled]) window.rest()
-  assert.equal(resting.rest(), true)
-  assert.equal(stalled.rest(), false)
+  const before = pool.left
+  for (const window of [resting, stalled]) window.shrinkIfIdle()
+  assert.equal(resting.shrinkIfIdle(), true)
+  assert.equal(stalled.shrinkIfIdle(), false)
   assert.equal(resting.allowed - resting.taken, FIRST_BYTES)
-  assert.equal(stock.left, before, 'what the node has on its way stays reserved')
-  for (let at = 0; at < RESTS_UNTIL_RELEASED; at++) resting.rest()
-  assert.ok(stock.left > before)
+  assert.equal(pool.left, before, 'what the node has on its way stays reserved')
+  for (let at = 0; at < SHRINKS_UNTIL_RELEASED; at++) resting.shrinkIfIdle()
+  assert.ok(pool.left > before)
   assert.ok(stalled.allowed - stalled.taken > MIB)
 })
 
 /** Bytes that a window takes from a node that sends without credit. */
-function overrun(window: Window): number {
+function overrun(window: CreditWindow): number {
   let received = 0
   while (window.receive(16_000)) received += 16_000
   return received
 }
 
 test('a call that was granted 64 KiB takes 64 KiB and one message of a node that sends without credit', () => {
-  assert.ok(overrun(new Window(new WindowStock())) <= FIRST_BYTES + 16_384)
+  assert.ok(overrun(new CreditWindow(new CreditPool())) <= FIRST_BYTES + 16_384)
 })
 
 test('a call that has rested takes no more than it is granted, in place of what it was granted before', () => {
-  const [early, late] = [new Window(new WindowStock()), new Window(new WindowStock())]
+  const [early, late] = [new CreditWindow(new CreditPool()), new CreditWindow(new CreditPool())]
   for (const window of [early, late]) readFast(window, 20 * MIB)
-  for (let at = 0; at < 2; at++) early.rest()
-  for (let at = 0; at < RESTS_UNTIL_RELEASED + 2; at++) late.rest()
+  for (let at = 0; at < 2; at++) early.shrinkIfIdle()
+  for (let at = 0; at < SHRINKS_UNTIL_RELEASED + 2; at++) late.shrinkIfIdle()
   assert.ok(overrun(early) > MIB, 'what was sent before the node received the smaller allowance is taken')
   assert.ok(overrun(late) <= FIRST_BYTES + 16_384)
 })

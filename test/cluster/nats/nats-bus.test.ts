@@ -4,25 +4,25 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { openNatsLink } from '../../../src/cluster/nats/nats-link.ts'
-import { ClientOutbox, type Outbox, outboxOf, SocketOutbox } from '../../../src/cluster/nats/outbox.ts'
+import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
+import { ClientPublisher, type Publisher, publisherOf, SocketPublisher } from '../../../src/cluster/nats/publisher.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const NOTHING = new Uint8Array(0)
 
-async function linkTo(t: TestContext, ...servers: readonly string[]) {
-  return linkBy(t, outboxOf, ...servers)
+async function busTo(t: TestContext, ...servers: readonly string[]) {
+  return busWith(t, publisherOf, ...servers)
 }
 
-async function linkBy(t: TestContext, outbox: typeof outboxOf, ...servers: readonly string[]) {
+async function busWith(t: TestContext, publisher: typeof publisherOf, ...servers: readonly string[]) {
   const logger = keepingLogger()
-  const link = await openNatsLink({ servers, name: 'test', logger, outboxOf: outbox })
-  t.after(() => link.close())
+  const bus = await openNatsBus({ servers, name: 'test', logger, publisherOf: publisher })
+  t.after(() => bus.close())
   const count = (message: string) => logger.lines.filter((line) => line.message === message).length
   const server = () => logger.lines.findLast(({ message }) => message === 'connected to NATS')?.fields['server']
-  return { link, logger, count, server }
+  return { bus, logger, count, server }
 }
 
 async function freePort(): Promise<number> {
@@ -35,23 +35,23 @@ async function freePort(): Promise<number> {
 
 test('of several servers any one is enough, and the next takes over', async (t) => {
   const [first, second] = [await startNatsServer(t), await startNatsServer(t)]
-  const { link, server } = await linkTo(t, 'nats://127.0.0.1:1', first.url, second.url)
+  const { bus, server } = await busTo(t, 'nats://127.0.0.1:1', first.url, second.url)
   let heard = 0
-  link.subscribe('outpost.test', () => heard++)
-  await eventually(() => link.isConnected)
+  bus.subscribe('outpost.test', () => heard++)
+  await eventually(() => bus.isConnected)
   const [before, after] = server() === `127.0.0.1:${first.port}` ? [first, second] : [second, first]
   await before.kill()
-  await eventually(() => !link.isConnected)
-  await eventually(() => link.isConnected)
+  await eventually(() => !bus.isConnected)
+  await eventually(() => bus.isConnected)
   assert.equal(server(), `127.0.0.1:${after.port}`)
   await eventually(() => {
-    link.publish('outpost.test', NOTHING)
+    bus.publish('outpost.test', NOTHING)
     return heard > 0
   })
 })
 
 /** The servers that a new client is told of. */
-async function toldBy(port: number): Promise<readonly string[]> {
+async function announcedBy(port: number): Promise<readonly string[]> {
   const socket = connect(port, '127.0.0.1')
   const [said] = await once(socket, 'data')
   socket.destroy()
@@ -66,17 +66,20 @@ test('servers of a NATS cluster that nobody has named are found', async (t) => {
   const route = await freePort()
   const first = await startNatsServer(t, cluster(route, ''))
   const second = await startNatsServer(t, cluster(-1, `routes: ["nats://127.0.0.1:${route}"]`))
-  const { link, logger } = await linkTo(t, first.url)
+  const { bus, logger } = await busTo(t, first.url)
   let heard = 0
-  link.subscribe('outpost.test', () => heard++)
-  await eventually(() => link.isConnected)
-  await eventually(async () => (await toldBy(first.port)).includes(`127.0.0.1:${second.port}`), 'they have met')
+  bus.subscribe('outpost.test', () => heard++)
+  await eventually(() => bus.isConnected)
+  await eventually(
+    async () => (await announcedBy(first.port)).includes(`127.0.0.1:${second.port}`),
+    'the servers are connected',
+  )
   // Clients are told at that moment too; what comes after it has come, so they have read it.
-  link.publish('outpost.test', NOTHING)
+  bus.publish('outpost.test', NOTHING)
   await eventually(() => heard > 0)
   await first.kill()
-  await eventually(() => !link.isConnected)
-  await eventually(() => link.isConnected)
+  await eventually(() => !bus.isConnected)
+  await eventually(() => bus.isConnected)
   assert.ok(logger.lines.length <= 6)
 })
 
@@ -86,17 +89,17 @@ no_auth_user: u`
 
 test('what is not permitted is said once, and works when it is permitted without a new connection', async (t) => {
   const nats = await startNatsServer(t, config('may.>', 'may.>'))
-  const { link, logger, count } = await linkTo(t, nats.url)
+  const { bus, logger, count } = await busTo(t, nats.url)
   const heard: string[] = []
-  link.subscribe('other.one', ({ subject }) => void heard.push(subject))
-  link.subscribe('may.one', ({ subject }) => void heard.push(subject))
-  await eventually(() => link.isConnected)
-  for (let call = 0; call < 100; call++) link.publish(`other.two.${call}`, NOTHING)
+  bus.subscribe('other.one', ({ subject }) => void heard.push(subject))
+  bus.subscribe('may.one', ({ subject }) => void heard.push(subject))
+  await eventually(() => bus.isConnected)
+  for (let call = 0; call < 100; call++) bus.publish(`other.two.${call}`, NOTHING)
   await eventually(() => {
-    link.publish('may.one', NOTHING)
+    bus.publish('may.one', NOTHING)
     return heard.length > 0
   })
-  const refused = () => logger.lines.filter(({ message }) => message.startsWith('the NATS server does not permit'))
+  const refused = () => logger.lines.filter(({ message }) => message.startsWith('NATS server denied'))
   await eventually(() => refused().length === 2)
   assert.deepEqual(
     refused()
@@ -106,39 +109,39 @@ test('what is not permitted is said once, and works when it is permitted without
   )
   assert.equal(count('connected to NATS'), 1)
   // Whoever publishes meanwhile: the subscription is made again by itself.
-  const other = await linkTo(t, nats.url)
+  const other = await busTo(t, nats.url)
   nats.reload(config('>', '>'))
   await eventually(() => {
-    other.link.publish('other.one', NOTHING)
+    other.bus.publish('other.one', NOTHING)
     return heard.includes('other.one')
   })
 })
 
 test('closing waits for what was published, not for a server that hangs', async (t) => {
   const nats = await startNatsServer(t)
-  const [one, two] = [await linkTo(t, nats.url), await linkTo(t, nats.url)]
+  const [one, two] = [await busTo(t, nats.url), await busTo(t, nats.url)]
   let heard = 0
-  two.link.subscribe('outpost.test', () => heard++)
-  await eventually(() => one.link.isConnected && two.link.isConnected)
+  two.bus.subscribe('outpost.test', () => heard++)
+  await eventually(() => one.bus.isConnected && two.bus.isConnected)
   await eventually(() => {
-    one.link.publish('outpost.test', NOTHING)
+    one.bus.publish('outpost.test', NOTHING)
     return heard > 0
   })
   const before = heard
-  one.link.publish('outpost.test', NOTHING)
-  await one.link.close()
+  one.bus.publish('outpost.test', NOTHING)
+  await one.bus.close()
   await eventually(() => heard > before)
   nats.signal('SIGSTOP')
-  await two.link.close()
+  await two.bus.close()
   nats.signal('SIGCONT')
 })
 
-const WAYS: Readonly<Record<string, typeof outboxOf>> = {
-  'the socket below the client': outboxOf,
-  'the client itself': (connection) => new ClientOutbox(connection),
+const WAYS: Readonly<Record<string, typeof publisherOf>> = {
+  'the socket below the client': publisherOf,
+  'the client itself': (connection) => new ClientPublisher(connection),
   // As after an update that keeps the socket elsewhere.
   'a client without its socket': (connection) =>
-    outboxOf(new Proxy(connection, { get: (target, name) => (name === 'protocol' ? {} : bound(target, name)) })),
+    publisherOf(new Proxy(connection, { get: (target, name) => (name === 'protocol' ? {} : bound(target, name)) })),
 }
 
 function bound(target: object, name: string | symbol): unknown {
@@ -150,16 +153,16 @@ function dataOf(message: number): string {
   return String.fromCharCode(65 + (message % 26)).repeat(message * 250)
 }
 
-for (const [way, outbox] of Object.entries(WAYS)) {
+for (const [way, publisher] of Object.entries(WAYS)) {
   test(`by ${way}: messages come whole, in order, with where to answer, and not before what was subscribed`, async (t) => {
     const nats = await startNatsServer(t)
-    const used: Outbox[] = []
-    const { link: one } = await linkBy(
+    const used: Publisher[] = []
+    const { bus: one } = await busWith(
       t,
-      (connection) => (used.push(outbox(connection)), used.at(-1) ?? outbox(connection)),
+      (connection) => (used.push(publisher(connection)), used.at(-1) ?? publisher(connection)),
       nats.url,
     )
-    const { link: two } = await linkTo(t, nats.url)
+    const { bus: two } = await busTo(t, nats.url)
     const heard: { payload: string; reply: string }[] = []
     two.subscribe('outpost.test.*', ({ payload, reply }) => {
       heard.push({ payload: Buffer.from(payload).toString('latin1'), reply })
@@ -172,7 +175,7 @@ for (const [way, outbox] of Object.entries(WAYS)) {
       return heard.length > 0
     })
     await eventually(() => used.length === 1)
-    assert.ok(used[0] instanceof (outbox === outboxOf ? SocketOutbox : ClientOutbox))
+    assert.ok(used[0] instanceof (publisher === publisherOf ? SocketPublisher : ClientPublisher))
     heard.length = 0
     const answers: string[] = []
     const memory = Buffer.alloc(50_000)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { HostReading } from '../../../src/cluster/api/host-reading.ts'
-import { Pace } from '../../../src/cluster/rpc/pace.ts'
+import { MinimumRate } from '../../../src/cluster/rpc/node-limits.ts'
 import { TIMINGS } from '../../../src/cluster/nats/timings.ts'
 import type { Chunk } from '../../../src/platform/operation.ts'
 
@@ -10,29 +10,29 @@ const MIB = 1 << 20
 
 function paced() {
   const clock = { ms: 0 }
-  const pace = new Pace(() => clock.ms)
+  const rate = new MinimumRate(() => clock.ms)
   /** Is waited for, and then gives so much. */
   const wait = (ms: number, bytes: number) => {
-    pace.wait()
+    rate.beginWait()
     clock.ms += ms
-    pace.go()
-    pace.came(bytes)
-    return pace.isTooSlow()
+    rate.endWait()
+    rate.received(bytes)
+    return rate.isViolated()
   }
-  return { clock, pace, wait }
+  return { clock, rate, wait }
 }
 
 test('a caller that takes nothing for days is no fault of the node', () => {
   const { clock, wait } = paced()
   for (let at = 0; at < 1000; at++) {
     assert.equal(wait(1, 10), false)
-    clock.ms += 10 * TIMINGS.paceMs
+    clock.ms += 10 * TIMINGS.minimumRatePeriodMs
   }
 })
 
 test('a search that is silent for minutes goes on, and so does a line of 16 kbit/s', () => {
   const { wait } = paced()
-  for (let at = 0; at < 30; at++) assert.equal(wait(TIMINGS.paceMs - 1, 2 * MIB), false)
+  for (let at = 0; at < 30; at++) assert.equal(wait(TIMINGS.minimumRatePeriodMs - 1, 2 * MIB), false)
   const slow = paced()
   for (let second = 0; second < 5 * 3600; second++) assert.equal(slow.wait(1000, 2000), false, `${second} s`)
 })
@@ -41,26 +41,26 @@ test('one that drips is too slow after a stretch, whether it is being waited for
   const { wait } = paced()
   let waited = 0
   while (!wait(1000, 100)) waited += 1000
-  assert.equal(waited, TIMINGS.paceMs - 1000)
-  const { clock, pace } = paced()
-  pace.wait()
-  clock.ms += TIMINGS.paceMs
-  assert.equal(pace.isTooSlow(), true)
+  assert.equal(waited, TIMINGS.minimumRatePeriodMs - 1000)
+  const { clock, rate } = paced()
+  rate.beginWait()
+  clock.ms += TIMINGS.minimumRatePeriodMs
+  assert.equal(rate.isViolated(), true)
 })
 
 test('one that keeps just to the least has an end too', () => {
   const { wait } = paced()
   let stretches = 0
-  while (!wait(TIMINGS.paceMs, MIB) && stretches < 1000) stretches++
+  while (!wait(TIMINGS.minimumRatePeriodMs, MIB) && stretches < 1000) stretches++
   assert.ok(stretches > 30 && stretches < 40, `${stretches} stretches`)
 })
 
 test('several reads of one node wait together: their time counts once', () => {
-  const { clock, pace } = paced()
-  for (let at = 0; at < 4; at++) pace.wait()
-  clock.ms += TIMINGS.paceMs - 1
-  for (let at = 0; at < 4; at++) pace.go()
-  assert.equal(pace.isTooSlow(), false)
+  const { clock, rate } = paced()
+  for (let at = 0; at < 4; at++) rate.beginWait()
+  clock.ms += TIMINGS.minimumRatePeriodMs - 1
+  for (let at = 0; at < 4; at++) rate.endWait()
+  assert.equal(rate.isViolated(), false)
 })
 
 test('a host that sends without an end is given up, with all of its reads', async () => {
