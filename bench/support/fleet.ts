@@ -5,12 +5,13 @@
 import { createPublicKey, generateKeyPairSync, type KeyObject, verify } from 'node:crypto'
 import { createServer } from 'node:http'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
-import { digestOf, type NodeMessage, type NodeState, signMessage } from '../../src/cluster/roster/description.ts'
+import { digestOf, type NodeMessage, type NodeState, signNodeMessage } from '../../src/cluster/roster/node-messages.ts'
 import { MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
-import { RosterListener } from '../../src/cluster/roster/listen.ts'
+import { RosterListener } from '../../src/cluster/roster/roster-listener.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
 import { fsLogs } from '../../src/host/logs/logs.ts'
-import { NO_STORE, Roster } from '../../src/cluster/roster/roster.ts'
+import { Roster } from '../../src/cluster/roster/roster.ts'
+import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
 import { ServerRoom } from '../../src/cluster/api/server-operations.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { Listener } from '../../src/http/listener.ts'
@@ -116,7 +117,7 @@ function messageOf(node: Node, state?: NodeState): { subject: string; bytes: Buf
     ? { kind: 'state', ...order, node: state.node, allocations: [...state.allocations] }
     : { kind: 'beat', ...order }
   const subject = subjects.roster(node.id, kind)
-  return { subject, bytes: signMessage(message, subject, node.key) }
+  return { subject, bytes: signNodeMessage(message, subject, node.key) }
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
@@ -127,7 +128,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
   const room = new ServerRoom({ roster, region: 'global', facts, collect: async () => undefined, logger })
   new RosterListener({ bus, subjects, roster, ownNodeId: undefined }).start()
   // Only some of the nodes beat at a time here; the others are not to be taken for silent.
-  setInterval(() => roster.pardon(), 5000).unref()
+  setInterval(() => roster.resetHeartbeats(), 5000).unref()
   const startMs = performance.now()
   for (let serial = 0; serial < count; serial++) {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519')

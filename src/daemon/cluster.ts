@@ -10,15 +10,16 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type RemoteAuthorizer, createRemoteAuthorizer } from '../cluster/trust/remote-authorizer.ts'
 import { type Authorizer, UNRESTRICTED, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import { AssertionIssuer } from '../cluster/rpc/assertion-issuer.ts'
-import { Announcer } from '../cluster/roster/announce.ts'
+import { NodeAnnouncer } from '../cluster/roster/node-announcer.ts'
 import { CurveKey } from '../cluster/trust/envelope.ts'
 import { Forwarder } from '../cluster/rpc/forwarder.ts'
 import { type MessageBus, MemoryBroker } from '../cluster/nats/message-bus.ts'
-import { RosterListener } from '../cluster/roster/listen.ts'
+import { RosterListener } from '../cluster/roster/roster-listener.ts'
 import type { NatsOptions } from '../cluster/nats/nats-bus.ts'
 import { NodeAdmission } from '../cluster/rpc/node-admission.ts'
 import { RegionCores } from '../cluster/roster/region-cores.ts'
-import { Roster, type RosterStore } from '../cluster/roster/roster.ts'
+import { Roster } from '../cluster/roster/roster.ts'
+import type { RosterStore } from '../cluster/roster/roster-records.ts'
 import { type Directory, forwarded, relayed, routed } from '../cluster/route.ts'
 import { CallServer } from '../cluster/rpc/call-server.ts'
 import { SealedCallReceiver } from '../cluster/rpc/sealed-call-receiver.ts'
@@ -27,7 +28,7 @@ import { serverSigningKey } from '../cluster/nats/nkey.ts'
 import { SERVER_ENDPOINTS, ServerRoom } from '../cluster/api/server-operations.ts'
 import { callEveryNode } from '../cluster/api/status-operations.ts'
 import { ServerKeys } from '../cluster/trust/server-trust.ts'
-import { rosterContent } from '../cluster/roster/stored-roster.ts'
+import { parseRoster } from '../cluster/roster/roster-records.ts'
 import { type ServerGroup, type ClusterMember, Subjects } from '../cluster/nats/subjects.ts'
 import { isShortened } from '../cluster/nats/timings.ts'
 import {
@@ -76,11 +77,11 @@ export function rosterStoreIn(database: RosterDatabase): RosterStore {
     saveAllocation: (id, record) => database.put('allocation', id, record),
     removeNode: (id) => database.remove('node', id),
     removeAllocation: (id) => database.remove('allocation', id),
-    saveClaim: (id, claim) => database.put('claim', id, claim),
-    removeClaim: (id) => database.remove('claim', id),
+    saveOwner: (id, owner) => database.put('claim', id, owner),
+    removeOwner: (id) => database.remove('claim', id),
     load() {
-      const [nodes, allocations, claims] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
-      return rosterContent({ nodes, allocations, claims }, (table, id) => database.tellUnreadable(table, id))
+      const [nodes, allocations, owners] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
+      return parseRoster({ nodes, allocations, owners }, (table, id) => database.tellUnreadable(table, id))
     },
   }
 }
@@ -109,7 +110,7 @@ export class Cluster {
   readonly #room: ServerRoom | undefined
   #url = ''
   #listener: RosterListener | undefined
-  #announcer: Announcer | undefined
+  #announcer: NodeAnnouncer | undefined
   #server: CallServer | undefined
   #asking: RemoteAuthorizer | undefined
   readonly #groups: CallServer[] = []
@@ -247,7 +248,7 @@ export class Cluster {
     const room = this.#room
     if (!room) return
     const tell = async (nodeId: string) => await this.#forwarder.value({ nodeId, ...order })
-    const { asked, failed, error } = await callEveryNode(room.fleet, tell, FORGETTING_AT_ONCE)
+    const { asked, failed, error } = await callEveryNode(room.queries, tell, FORGETTING_AT_ONCE)
     if (failed === 0) return
     const logger = this.#options.logger.named('tokens')
     logger.warn('not every agent was told to forget tokens; they ask again soon', { agents: asked, failed, error })
@@ -348,7 +349,7 @@ export class Cluster {
     this.#undo.defer(() => this.#server?.stop())
     const privateKey = createPrivateKey(host.signingKey)
     const publicKey = createPublicKey(privateKey).export({ format: 'der', type: 'spki' }).subarray(-32)
-    const announcer = new Announcer({
+    const announcer = new NodeAnnouncer({
       ...common,
       key: { privateKey, publicKey },
       nextRun: (above) => nextRun(this.#options.config.client.stateDir, above),

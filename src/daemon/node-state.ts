@@ -1,5 +1,5 @@
 /** What a node reports about itself: who it is, what it has, and its allocations. */
-import { type NodeState, TASKS_MAX } from '../cluster/roster/description.ts'
+import { type NodeState, TASKS_MAX } from '../cluster/roster/node-messages.ts'
 import type { Config } from '../config/load.ts'
 import type { Host } from '../host/host.ts'
 

@@ -4,8 +4,9 @@
  * whether they address a server or a single host.
  */
 import { randomUUID } from 'node:crypto'
-import { digestOf } from '../cluster/roster/description.ts'
-import { NO_STORE, Roster } from '../cluster/roster/roster.ts'
+import { digestOf } from '../cluster/roster/node-messages.ts'
+import { Roster } from '../cluster/roster/roster.ts'
+import { NO_STORE } from '../cluster/roster/roster-records.ts'
 import { ServerRoom } from '../cluster/api/server-operations.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import { WIRE_VERSION } from '../cluster/rpc/wire.ts'
@@ -100,9 +101,9 @@ export class OwnRoster {
     const state = nodeStateOf(host, about, this.#url)
     const order = { version: WIRE_VERSION, run: 1, sequence: ++this.#sequence, digest: digestOf(state) }
     const message = { kind: 'state' as const, ...order, sentAtMs: Date.now(), node: state.node }
-    const said = { message: { ...message, allocations: [...state.allocations] }, publicKey: NO_KEY }
-    const steps = this.#roster.takeSteps(host.nodeId, said)
-    while (steps.next().done !== true) {
+    const signed = { message: { ...message, allocations: [...state.allocations] }, publicKey: NO_KEY }
+    const slices = this.#roster.applyInSlices(host.nodeId, signed)
+    while (slices.next().done !== true) {
       const turn = yieldIfDue()
       if (turn) await turn
     }

@@ -9,7 +9,7 @@ import { connect as connectTo } from 'node:net'
 import { setTimeout as pause } from 'node:timers/promises'
 import { test, type TestContext } from 'node:test'
 import { UNRESTRICTED } from '../../src/cluster/trust/authorizer.ts'
-import { digestOf, type NodeDescription, signMessage } from '../../src/cluster/roster/description.ts'
+import { digestOf, type NodeDescription, signNodeMessage } from '../../src/cluster/roster/node-messages.ts'
 import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
 import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
@@ -88,7 +88,7 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const state = { node: nodeOf(NODE, over), allocations: [allocation] }
   const order = { version: WIRE_VERSION, run: 1, sequence: 1, digest: digestOf(state) }
   const subject = subjects.roster(NODE, 'state')
-  const message = signMessage({ kind: 'state', ...order, ...state }, subject, key)
+  const message = signNodeMessage({ kind: 'state', ...order, ...state }, subject, key)
   const say = setInterval(() => bus.publish(subject, message), 500)
   bus.publish(subject, message)
   try {

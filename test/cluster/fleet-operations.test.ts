@@ -212,7 +212,7 @@ test('events tell what changes, by topic and key, from an index on', async (t) =
   await eventually(() => again.keys().length === 5)
   assert.deepEqual(again.keys(), [...added, second, ...removed])
   for (const stream of [all, nodes, one, again]) stream.close()
-  await eventually(() => server.room.fleet.waiting === 0)
+  await eventually(() => server.room.queries.waiterCount === 0)
   assert.equal((await server.get('event/stream?topic=Planet')).status, 400)
   assert.equal((await server.get('event/stream?index=x')).status, 400)
 })

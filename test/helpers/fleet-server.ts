@@ -5,10 +5,11 @@ import {
   digestOf,
   type NodeDescription,
   type NodeState,
-} from '../../src/cluster/roster/description.ts'
+} from '../../src/cluster/roster/node-messages.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
 import { fsLogs } from '../../src/host/logs/logs.ts'
-import { NO_STORE, Roster } from '../../src/cluster/roster/roster.ts'
+import { Roster } from '../../src/cluster/roster/roster.ts'
+import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
 import { ServerRoom } from '../../src/cluster/api/server-operations.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
@@ -134,9 +135,9 @@ export async function startFleetServer(
         node,
         allocations: [...allocations],
       }
-      roster.take(node.id, { message, publicKey })
+      roster.apply(node.id, { message, publicKey })
     },
-    leave: (nodeId) => void roster.take(nodeId, { message: { kind: 'leave', ...order(), digest: '' }, publicKey }),
+    leave: (nodeId) => void roster.apply(nodeId, { message: { kind: 'leave', ...order(), digest: '' }, publicKey }),
     actAs: (identity) => {
       who = identity
     },

@@ -153,7 +153,7 @@ test('whatever arrives on the bus', { timeout: 240_000 }, async (suite) => {
     const bus = await busOf(t, world)
     // Signed messages say their format first.
     bus.publish(`outpost.global.roster.${member.nodeId}.state`, Buffer.concat([Buffer.of(200), Buffer.alloc(300)]))
-    await eventually(() => /messages about nodes were refused.*newer/.test(world.server().stderr))
+    await eventually(() => /node message rejected.*newer/.test(world.server().stderr))
   })
 
   await suite.test('malformed and oversized messages on every subject', async (t) => {

@@ -39,7 +39,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
 
   await t.test('the NATS server permits nothing, and has a small max_payload', async () => {
     await logged(/NATS server denied permission/)
-    await logged(/this node has more to say than a message may hold/)
+    await logged(/node state is larger than a message/)
     await eventually(() => /Publish Violation/.test(readFileSync(natsLog, 'utf8')), 'the log of NATS')
   })
 

@@ -23,7 +23,8 @@ import {
   requireUuid,
   uuidPrefix,
 } from './query.ts'
-import type { AllocationRecord, Roster } from '../roster/roster.ts'
+import type { Roster } from '../roster/roster.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
 
 const allocationsFields = {
   ...listFields,
@@ -65,14 +66,14 @@ export const allocations = handle(
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'read-job'),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const prefix = uuidPrefix(input.prefix, 'alloc')
       const isSeen = seen(input.namespace, call.identity)
-      const { roster, allocationIds } = fleet
+      const { roster, allocationIds } = queries
       return list(
-        fleet,
+        queries,
         {
           topic: { kind: 'allocations' },
           *records(from) {
@@ -107,20 +108,20 @@ const allocationEndpoint: Endpoint<InputOf<typeof allocationFields>, AllocationR
   authorize: (_input, identity, { allocation }) => requireNamespace(allocation.namespace, identity, 'read-job'),
 }
 
-export const allocation = handle(allocationEndpoint, ({ fleet, region }: ServerParts) => ({
+export const allocation = handle(allocationEndpoint, ({ queries, region }: ServerParts) => ({
   /** Looked up first, as on the endpoints of a host: unknown is 404, whoever asks. */
   find({ id }) {
     requireUuid(id, 'alloc')
-    const record = fleet.roster.allocation(id)
+    const record = queries.roster.allocation(id)
     if (record) return record
-    throw new Refusal('not_found', 'alloc not found', readHeaders(fleet.indexOf({ kind: 'allocations' })))
+    throw new Refusal('not_found', 'alloc not found', readHeaders(queries.indexOf({ kind: 'allocations' })))
   },
   async run(input, call) {
     requireRegion(input.region, region)
     const value = () => {
-      const record = fleet.roster.allocation(input.id)
-      return record && allocationValue(record, fleet.roster.node(record.nodeId)?.node.name ?? '')
+      const record = queries.roster.allocation(input.id)
+      return record && allocationValue(record, queries.roster.node(record.nodeId)?.node.name ?? '')
     }
-    return readOne(fleet, { topic: { kind: 'allocation', id: input.id }, input, call }, value, 'alloc not found')
+    return readOne(queries, { topic: { kind: 'allocation', id: input.id }, input, call }, value, 'alloc not found')
   },
 }))

@@ -8,12 +8,13 @@
 import { Refusal } from '../../platform/errors.ts'
 import { type Call, type Chunk, handle, type Identity } from '../../platform/operation.ts'
 import { type Field, type InputOf, parseInteger, queryValue, schema } from '../../platform/schema.ts'
-import type { Fleet } from '../roster/fleet.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
 import { allocationValue } from './nomad-allocation.ts'
 import { nodeValue } from './nomad-node.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import { namespaceField, readFields, requireRegion } from './query.ts'
-import type { Roster, RosterChange } from '../roster/roster.ts'
+import type { Roster } from '../roster/roster.ts'
+import type { RosterChange } from '../roster/roster-records.ts'
 
 const HEARTBEAT_MS = 30_000
 const KEPT_MAX = 1000
@@ -137,7 +138,7 @@ function lineOf(change: RosterChange, roster: Roster): string {
     Key: change.key,
     Namespace: isNode ? '' : change.record.allocation.namespace,
     Payload: payload,
-    Topic: topicOf(change),
+    QueryTopic: topicOf(change),
     Type: change.type,
   }
   const line = `${JSON.stringify({ Events: [event], Index: change.index })}\n`
@@ -146,12 +147,12 @@ function lineOf(change: RosterChange, roster: Roster): string {
 }
 
 async function* streamed(
-  parts: { readonly fleet: Fleet; readonly events: Events },
+  parts: { readonly queries: RosterQueries; readonly events: Events },
   input: EventInput,
   call: Call,
 ): AsyncGenerator<Chunk> {
-  const { fleet, events } = parts
-  const leave = fleet.admit()
+  const { queries, events } = parts
+  const leave = queries.admit()
   const waiting: RosterChange[] = []
   let isBehind = false
   let wake: (() => void) | undefined
@@ -170,7 +171,7 @@ async function* streamed(
     yield Buffer.from('{}\n')
     while (!call.signal.aborted) {
       if (waiting.length > 0) {
-        const text = waiting.splice(0, LINES_MAX).map((change) => lineOf(change, fleet.roster))
+        const text = waiting.splice(0, LINES_MAX).map((change) => lineOf(change, queries.roster))
         yield Buffer.from(text.join(''))
       } else if (isBehind) {
         throw new Refusal('unavailable', 'the caller does not take its events, ask again with the index last seen')
@@ -209,10 +210,10 @@ export const eventStream = handle(
       if (denied || (!mayNodes && !mayAllocations)) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region, events }: ServerParts & { readonly events: Events }) => ({
+  ({ queries, region, events }: ServerParts & { readonly events: Events }) => ({
     run(input, call) {
       requireRegion(input.region, region)
-      return streamed({ fleet, events }, input, call)
+      return streamed({ queries, events }, input, call)
     },
   }),
 )

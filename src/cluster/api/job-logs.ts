@@ -25,9 +25,9 @@ import {
   type RawInput,
   schema,
 } from '../../platform/schema.ts'
-import type { AllocationDescription } from '../roster/description.ts'
-import type { Fleet } from '../roster/fleet.ts'
-import type { AllocationRecord } from '../roster/roster.ts'
+import type { AllocationDescription } from '../roster/node-messages.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
 import { HostReading } from './host-reading.ts'
 import { NodeSlots, type NodeSlot } from '../rpc/node-slots.ts'
 import { eventFrame, FrameLabels } from './frame-labels.ts'
@@ -169,7 +169,7 @@ function failedFrame(allocationId: string, reason: unknown): Buffer {
 
 /** One request for the logs of a job. */
 class JobLogs {
-  readonly #fleet: Fleet
+  readonly #queries: RosterQueries
   readonly #logs: AnyOperation
   readonly #input: LogsInput
   readonly #call: Call
@@ -180,8 +180,8 @@ class JobLogs {
   readonly #hosts: HostReading[] = []
   #judgedAtMs = performance.now()
 
-  constructor(parts: { fleet: Fleet; logs: AnyOperation }, input: LogsInput, call: Call) {
-    this.#fleet = parts.fleet
+  constructor(parts: { queries: RosterQueries; logs: AnyOperation }, input: LogsInput, call: Call) {
+    this.#queries = parts.queries
     this.#logs = parts.logs
     this.#input = input
     this.#call = call
@@ -189,13 +189,13 @@ class JobLogs {
 
   async *run(): AsyncGenerator<Chunk> {
     const { namespace, id, follow: isFollowed, end_when_done: ends } = this.#input
-    const records = [...(this.#fleet.job(namespace, id)?.allocations.values() ?? [])]
+    const records = [...(this.#queries.job(namespace, id)?.allocations.values() ?? [])]
     const wanted = records.filter(({ allocation }) => this.#isWanted(allocation))
     const [first] = wanted
     if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
     // Bad parameters are bad for every allocation: refused before anything is sent.
     if (first) this.#logs.input.parse(requestOf(this.#input, this.#call.raw, first.allocation.id, false))
-    const leave = this.#fleet.admit()
+    const leave = this.#queries.admit()
     const stop = isFollowed ? this.#join() : () => undefined
     const onAbort = () => this.#merged.wake()
     this.#call.signal.addEventListener('abort', onAbort)
@@ -247,12 +247,12 @@ class JobLogs {
 
   #readAll(records: readonly AllocationRecord[]): void {
     const ofNodes = Map.groupBy(inOrder(records), ({ nodeId }) => nodeId)
-    const atOnce = Math.max(1, Math.min(READ_PER_NODE, Math.floor(READ_MAX / ofNodes.size)))
+    const runSlices = Math.max(1, Math.min(READ_PER_NODE, Math.floor(READ_MAX / ofNodes.size)))
     for (const own of ofNodes.values()) {
       const host = new HostReading()
       this.#hosts.push(host)
       const next = own.values()
-      for (let at = 0; at < atOnce; at++) this.#merged.run(() => this.#readHost(host, next))
+      for (let at = 0; at < runSlices; at++) this.#merged.run(() => this.#readHost(host, next))
     }
   }
 
@@ -279,7 +279,7 @@ class JobLogs {
   /** Follows new allocations of the job; returns the function that stops it. */
   #join(): () => void {
     const { namespace, id: jobId } = this.#input
-    return this.#fleet.roster.listen((change) => {
+    return this.#queries.roster.listen((change) => {
       // Removed allocations are forgotten: a node may announce new ones without end.
       if (change.type === 'AllocationRemoved') this.#known.delete(change.key)
       if (change.type !== 'AllocationUpdated') return
@@ -354,7 +354,7 @@ class JobLogs {
   }
 
   #mayGrow(allocationId: string): boolean {
-    const record = this.#fleet.roster.allocation(allocationId)
+    const record = this.#queries.roster.allocation(allocationId)
     return record !== undefined && !isEnded(record.allocation)
   }
 
@@ -413,10 +413,10 @@ export const jobLogs = handle(
       throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region, logs }: LogsParts) => ({
+  ({ queries, region, logs }: LogsParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
-      return new JobLogs({ fleet, logs }, input, call).run()
+      return new JobLogs({ queries, logs }, input, call).run()
     },
   }),
 )

@@ -3,10 +3,10 @@ import { Refusal } from '../../platform/errors.ts'
 import { type Call, handle, type Identity, type RoomEndpoint } from '../../platform/operation.ts'
 import { pathParam, queryBoolean, queryText, schema } from '../../platform/schema.ts'
 import { allocationLooks } from './allocations-operations.ts'
-import { type JobAllocations, jobKey } from '../roster/fleet.ts'
+import { type JobAllocations, jobKey } from '../roster/roster-queries.ts'
 import { list, readOne } from './listing.ts'
 import { JOB_FILTER_FIELDS, jobOf, jobStub, jobSummary } from './nomad-job.ts'
-import type { AllocationRecord } from '../roster/roster.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
 import { inOrder, type ServerParts } from './nodes-operations.ts'
 import {
   LIST_ENDPOINT,
@@ -35,7 +35,7 @@ export const jobs = handle(
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'list-jobs'),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { identity } = call
@@ -43,10 +43,11 @@ export const jobs = handle(
         id.startsWith(input.prefix) &&
         (input.namespace === '*' ? identity.allowsNamespace(namespace, 'list-jobs') : namespace === input.namespace)
       return list(
-        fleet,
+        queries,
         {
           topic: { kind: 'allocations' },
-          records: (from) => fleet.jobs({ from: from === undefined ? undefined : keyOf(from), reverse: input.reverse }),
+          records: (from) =>
+            queries.jobs({ from: from === undefined ? undefined : keyOf(from), reverse: input.reverse }),
           isSeen,
           tokenOf: ({ namespace, id }) => `${namespace}.${id}`,
           text: (job) => JSON.stringify(jobStub(job)),
@@ -84,14 +85,14 @@ function jobReading(
       longPoll: (input) => input.index > 0,
       authorize: (input, identity) => requireJob(input, identity),
     },
-    ({ fleet, region }: ServerParts) => ({
+    ({ queries, region }: ServerParts) => ({
       async run(input, call) {
         requireRegion(input.region, region)
         const find = () => {
-          const found = fleet.job(input.namespace, input.id)
+          const found = queries.job(input.namespace, input.id)
           return found && value(found)
         }
-        return readOne(fleet, queryOf(input, call), find, 'job not found')
+        return readOne(queries, queryOf(input, call), find, 'job not found')
       },
     }),
   )
@@ -124,22 +125,24 @@ export const jobAllocations = handle(
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireJob(input, identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { topic } = queryOf(input, call)
       const { namespace, id: jobId } = input
       return list(
-        fleet,
+        queries,
         {
           topic,
           records(from) {
-            const { allocations } = fleet.job(namespace, jobId) ?? { allocations: new Map<string, AllocationRecord>() }
+            const { allocations } = queries.job(namespace, jobId) ?? {
+              allocations: new Map<string, AllocationRecord>(),
+            }
             const part = { records: allocations.values(), size: allocations.size }
-            return inOrder(fleet, part, { from, reverse: input.reverse })
+            return inOrder(queries, part, { from, reverse: input.reverse })
           },
           isSeen: ({ allocation }) => allocation.jobId === jobId && allocation.namespace === namespace,
-          ...allocationLooks(fleet.roster, { resources: false, taskStates: true }),
+          ...allocationLooks(queries.roster, { resources: false, taskStates: true }),
         },
         input,
         call,

@@ -7,7 +7,7 @@ import { yieldIfDue } from '../../platform/scheduler.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { type Call, type Chunk, JsonText } from '../../platform/operation.ts'
 import { type Filter, parseFilter } from './filter.ts'
-import type { Fleet, Topic } from '../roster/fleet.ts'
+import type { RosterQueries, QueryTopic } from '../roster/roster-queries.ts'
 import type { ListInput, ReadInput } from './query.ts'
 
 const PIECE_LENGTH = 64 * 1024
@@ -21,7 +21,7 @@ const PRETTY_INDENT = 4
 
 /** One list: where its records come from and how they look. */
 export interface Listing<T> {
-  readonly topic: Topic
+  readonly topic: QueryTopic
   /** In order, beginning with the record that `from` names. Asked for when waiting is over. */
   records(from: string | undefined): Iterable<T>
   /** False for what the caller may not see; absent where that is settled. */
@@ -39,34 +39,44 @@ export function readHeaders(index: number): Record<string, string> {
 }
 
 /** Waits for a change, as the caller asked; returns the index of the topic after that. A drain ends the wait. */
-export async function settled(fleet: Fleet, topic: Topic, input: ReadInput, call: Call): Promise<number> {
+export async function settled(
+  queries: RosterQueries,
+  topic: QueryTopic,
+  input: ReadInput,
+  call: Call,
+): Promise<number> {
   if (input.index > 0) {
     const waitMs = input.wait * (1 + Math.random() * JITTER_PART)
     const signals = call.draining ? [call.signal, call.draining] : [call.signal]
-    await fleet.changed(topic, input.index, { waitMs, signals })
+    await queries.waitForChange(topic, input.index, { waitMs, signals })
   }
-  return fleet.indexOf(topic)
+  return queries.indexOf(topic)
 }
 
 /** One record, or the refusal `missing` (404). */
 export async function readOne(
-  fleet: Fleet,
-  query: { readonly topic: Topic; readonly input: ReadInput; readonly call: Call },
+  queries: RosterQueries,
+  query: { readonly topic: QueryTopic; readonly input: ReadInput; readonly call: Call },
   find: () => unknown,
   missing: string,
 ): Promise<JsonText> {
-  const index = await settled(fleet, query.topic, query.input, query.call)
+  const index = await settled(queries, query.topic, query.input, query.call)
   const value = find()
   if (value === undefined) throw new Refusal('not_found', missing, readHeaders(index))
   return new JsonText(JSON.stringify(value), readHeaders(index))
 }
 
 /** A list as the body of an answer. A bad filter or page is refused before anything is sent. */
-export async function* list<T>(fleet: Fleet, listing: Listing<T>, input: ListInput, call: Call): AsyncGenerator<Chunk> {
+export async function* list<T>(
+  queries: RosterQueries,
+  listing: Listing<T>,
+  input: ListInput,
+  call: Call,
+): AsyncGenerator<Chunk> {
   const { fields } = listing.filtered
   const filter = input.filter === undefined ? undefined : parseFilter(input.filter, fields)
   if (input.per_page > PER_PAGE_MAX) throw new Refusal('invalid_request', `per_page is more than ${PER_PAGE_MAX}`)
-  const headers = readHeaders(await settled(fleet, listing.topic, input, call))
+  const headers = readHeaders(await settled(queries, listing.topic, input, call))
   let batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]> = matching(listing, filter, input.next_token, call)
   if (input.per_page > 0) {
     const page = await pageOf(batches, input.per_page)

@@ -3,7 +3,7 @@ import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { handle } from '../../platform/operation.ts'
 import { type Field, pathParam, queryBoolean, schema } from '../../platform/schema.ts'
-import type { Fleet } from '../roster/fleet.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
 import { list, readOne } from './listing.ts'
 import { ALLOCATION_FILTER_FIELDS, allocationValue, filteredAllocation } from './nomad-allocation.ts'
 import { filteredNode, NODE_FILTER_FIELDS, nodeStubText, nodeValue } from './nomad-node.ts'
@@ -18,11 +18,11 @@ import {
   requireUuid,
   uuidPrefix,
 } from './query.ts'
-import type { AllocationRecord, NodeRecord } from '../roster/roster.ts'
+import type { AllocationRecord, NodeRecord } from '../roster/roster-records.ts'
 
 /** What a server's endpoints work on. */
 export interface ServerParts {
-  readonly fleet: Fleet
+  readonly queries: RosterQueries
   /** Of this server. */
   readonly region: string
 }
@@ -58,14 +58,14 @@ export const nodes = handle(
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const prefix = uuidPrefix(input.prefix, 'node')
-      const { roster, nodeIds } = fleet
+      const { roster, nodeIds } = queries
       const wanted = ({ node }: NodeRecord) => input.meta.every(([key, value]) => node.meta[key] === value)
       return list(
-        fleet,
+        queries,
         {
           topic: { kind: 'nodes' },
           *records(from) {
@@ -98,18 +98,18 @@ export const node = handle(
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     async run(input, call) {
       requireRegion(input.region, region)
       requireUuid(input.id, 'node')
       const find = () => {
-        const record = fleet.roster.node(input.id)
+        const record = queries.roster.node(input.id)
         if (!record) return undefined
         // Stock commands call this address with their token, and a node says it itself: one that was taken over would be
         // sent tokens. Where there is none they ask this server. With the ACL off there are no tokens.
         return { ...nodeValue(record), ...(call.identity === UNRESTRICTED ? {} : { HTTPAddr: '' }) }
       }
-      return readOne(fleet, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
+      return readOne(queries, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
     },
   }),
 )
@@ -126,22 +126,22 @@ export const nodeAllocations = handle(
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       requireUuid(input.id, 'node')
-      const { roster } = fleet
+      const { roster } = queries
       const isSeen = ({ allocation }: AllocationRecord) =>
         call.identity.allowsNamespace(allocation.namespace, 'read-job')
       const nameOf = () => roster.node(input.id)?.node.name ?? ''
       return list(
-        fleet,
+        queries,
         {
           topic: { kind: 'node-allocations', id: input.id },
           *records(from) {
             const { reverse } = input
             const records = [...roster.allocationsOf(input.id)]
-            yield* inOrder(fleet, { records, size: records.length }, { from, reverse })
+            yield* inOrder(queries, { records, size: records.length }, { from, reverse })
           },
           isSeen: (record) => record.nodeId === input.id && isSeen(record),
           tokenOf: ({ allocation }) => allocation.id,
@@ -173,11 +173,11 @@ export const nodePurge = handle(
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet }: ServerParts) => ({
+  ({ queries }: ServerParts) => ({
     async run({ id }) {
       requireUuid(id, 'node')
-      if (!fleet.roster.purge(id)) throw new Refusal('not_found', 'node not found')
-      return { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: fleet.roster.index }
+      if (!queries.roster.purge(id)) throw new Refusal('not_found', 'node not found')
+      return { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: queries.roster.index }
     },
   }),
 )
@@ -187,7 +187,7 @@ const SORTED_MAX = 5000
 
 /** Some of the allocations, by ID; where they are very many, others too, and the list must leave them out. */
 export function* inOrder(
-  fleet: Fleet,
+  queries: RosterQueries,
   part: { readonly records: Iterable<AllocationRecord>; readonly size: number },
   page: { readonly from: string | undefined; readonly reverse: boolean },
 ): Generator<AllocationRecord> {
@@ -200,8 +200,8 @@ export function* inOrder(
     }
     return
   }
-  for (const id of fleet.allocationIds.read({ prefix: '', from, reverse })) {
-    const record = fleet.roster.allocation(id)
+  for (const id of queries.allocationIds.read({ prefix: '', from, reverse })) {
+    const record = queries.roster.allocation(id)
     if (record) yield record
   }
 }

@@ -3,10 +3,10 @@
  * is no scheduler here, so what only one would know (evaluations, deployments, metrics of a placement, reserved
  * resources) has the value it has where there is none, but is there: clients follow it without looking.
  */
-import type { AllocationDescription, TaskDescription } from '../roster/description.ts'
+import type { AllocationDescription, TaskDescription } from '../roster/node-messages.ts'
 import { jobValue } from './nomad-job.ts'
 import { timeText } from './nomad-node.ts'
-import type { AllocationRecord } from '../roster/roster.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
 
 const NANOSECONDS_PER_MS = 1e6
 

@@ -2,7 +2,7 @@
  * A job as stock clients decode it, as far as allocations tell of one: its groups, their tasks, how many run. Nobody
  * submits jobs here, so a job is what at least one allocation names, and it is gone with the last of them.
  */
-import type { JobAllocations, JobGroup } from '../roster/fleet.ts'
+import type { JobAllocations, JobGroup } from '../roster/roster-queries.ts'
 
 export interface JobFacts {
   readonly namespace: string

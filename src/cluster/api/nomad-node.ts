@@ -3,7 +3,7 @@
  * compatible system writes them. What nobody here knows (drains, volumes, plugins) has the value it has where there is
  * none; what clients follow without looking (`NodeResources`, `ReservedResources`) is always there.
  */
-import type { NodeRecord } from '../roster/roster.ts'
+import type { NodeRecord } from '../roster/roster-records.ts'
 
 const MEGABYTE = 1024 * 1024
 

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { Refusal } from '../../platform/errors.ts'
 import { handle, type Identity, JsonText } from '../../platform/operation.ts'
 import { type Field, schema } from '../../platform/schema.ts'
-import type { Fleet } from '../roster/fleet.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { readHeaders } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
@@ -56,9 +56,13 @@ const fields = {
 }
 
 /** IDs that the caller may see, in order. */
-function idsIn(fleet: Fleet, context: Context, asked: { prefix: string; namespace: string; identity: Identity }) {
+function idsIn(
+  queries: RosterQueries,
+  context: Context,
+  asked: { prefix: string; namespace: string; identity: Identity },
+) {
   const { prefix, namespace, identity } = asked
-  const { roster } = fleet
+  const { roster } = queries
   const isSeen = (name: string, capability: 'read-job' | 'list-jobs') =>
     (namespace === '*' || namespace === name) && identity.allowsNamespace(name, capability)
   const uuids = (what: 'node' | 'alloc') => {
@@ -69,24 +73,24 @@ function idsIn(fleet: Fleet, context: Context, asked: { prefix: string; namespac
   const sources: Record<Context, () => Iterable<string>> = {
     nodes() {
       const begin = identity.allowsNode('read') ? uuids('node') : undefined
-      return begin === undefined ? [] : fleet.nodeIds.read({ prefix: begin, reverse: false })
+      return begin === undefined ? [] : queries.nodeIds.read({ prefix: begin, reverse: false })
     },
     *allocs() {
       const begin = uuids('alloc')
       if (begin === undefined) return
-      for (const id of fleet.allocationIds.read({ prefix: begin, reverse: false })) {
+      for (const id of queries.allocationIds.read({ prefix: begin, reverse: false })) {
         const record = roster.allocation(id)
         if (record && isSeen(record.allocation.namespace, 'read-job')) yield id
         else yield ''
       }
     },
     *jobs() {
-      for (const job of fleet.jobs({ reverse: false })) {
+      for (const job of queries.jobs({ reverse: false })) {
         yield job.id.startsWith(prefix) && isSeen(job.namespace, 'list-jobs') ? job.id : ''
       }
     },
     namespaces: () =>
-      fleet.namespaces().filter((name) => name.startsWith(prefix) && identity.allowsNamespace(name, 'list-jobs')),
+      queries.namespaces().filter((name) => name.startsWith(prefix) && identity.allowsNamespace(name, 'list-jobs')),
   }
   return sources[context]()
 }
@@ -122,7 +126,7 @@ export const search = handle(
       throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     async run(input, { identity }) {
       requireRegion(input.region, region)
       const { Prefix: prefix, Context: contexts } = input
@@ -130,12 +134,12 @@ export const search = handle(
       const truncations: Record<string, boolean> = {}
       for (const context of contexts) {
         const known = CONTEXTS.find((name) => name === context)
-        const ids = known ? idsIn(fleet, known, { prefix, namespace: input.namespace, identity }) : []
+        const ids = known ? idsIn(queries, known, { prefix, namespace: input.namespace, identity }) : []
         const { found, isCut } = await firstOf(ids)
         matches[context] = found
         truncations[context] = isCut
       }
-      const { index } = fleet.roster
+      const { index } = queries.roster
       const answer = { Index: index, KnownLeader: true, LastContact: 0, Matches: matches, NextToken: '' }
       return new JsonText(JSON.stringify({ ...answer, Truncations: truncations }), readHeaders(index))
     },

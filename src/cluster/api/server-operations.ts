@@ -6,7 +6,7 @@ import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, RoomEndpoint } from '../../platform/operation.ts'
 import { allocation, allocations } from './allocations-operations.ts'
 import { Events, eventStream } from './event-stream.ts'
-import { Fleet } from '../roster/fleet.ts'
+import { RosterQueries } from '../roster/roster-queries.ts'
 import { jobLogs } from './job-logs.ts'
 import { job, jobAllocations, jobDeployment, jobEvaluations, jobs, jobSummaryReading } from './jobs-operations.ts'
 import { node, nodeAllocations, nodePurge, nodes } from './nodes-operations.ts'
@@ -34,7 +34,7 @@ export interface ServerOptions {
 
 /** What the handlers of a server are made of. */
 interface ServerRoomParts extends ServerOptions {
-  readonly fleet: Fleet
+  readonly queries: RosterQueries
   readonly events: Events
   /** `host.logs` as this process routes it. */
   readonly logs: AnyOperation
@@ -83,13 +83,13 @@ const OF_SERVERS: ReadonlySet<RoomEndpoint<ServerRoomParts>> = new Set<RoomEndpo
 
 /** What a server's endpoints keep. */
 export class ServerRoom {
-  readonly fleet: Fleet
+  readonly queries: RosterQueries
   readonly #options: ServerOptions
   readonly #events: Events
 
   constructor(options: ServerOptions) {
     this.#options = options
-    this.fleet = new Fleet(options.roster)
+    this.queries = new RosterQueries(options.roster)
     this.#events = new Events(options.roster)
   }
 
@@ -104,11 +104,11 @@ export class ServerRoom {
   }
 
   #parts(logs: AnyOperation): ServerRoomParts {
-    return { ...this.#options, fleet: this.fleet, events: this.#events, logs }
+    return { ...this.#options, queries: this.queries, events: this.#events, logs }
   }
 
   stop(): void {
     this.#events.stop()
-    this.fleet.stop()
+    this.queries.stop()
   }
 }

@@ -9,6 +9,7 @@ import { schema } from '../../platform/schema.ts'
 import { list } from './listing.ts'
 import type { ServerParts } from './nodes-operations.ts'
 import { LIST_ENDPOINT, listFields, prefixField, readFields, requireNode, requireRegion } from './query.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
 
 export interface ServerFacts {
   readonly name: string
@@ -118,16 +119,16 @@ export const namespaces = handle(
     longPoll: (input) => input.index > 0,
     authorize: () => undefined,
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerParts) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { next_token: from, reverse } = input
       return list(
-        fleet,
+        queries,
         {
           topic: { kind: 'allocations' },
           records() {
-            const names = fleet.namespaces().filter((name) => name.startsWith(input.prefix))
+            const names = queries.namespaces().filter((name) => name.startsWith(input.prefix))
             if (reverse) names.reverse()
             return from === undefined ? names : names.filter((name) => (reverse ? name <= from : name >= from))
           },
@@ -211,7 +212,7 @@ export const systemGc = handle(
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region, collect, logger }: GcParts) => {
+  ({ queries, region, collect, logger }: GcParts) => {
     let isRunning = false
     return {
       async run(input, { identity, requestId, hops }) {
@@ -219,7 +220,7 @@ export const systemGc = handle(
         if (isRunning) return
         isRunning = true
         const all = async () => {
-          const { asked, failed, error } = await callEveryNode(fleet, (id) =>
+          const { asked, failed, error } = await callEveryNode(queries, (id) =>
             collect(id, { identity, requestId, hops }),
           )
           isRunning = false
@@ -234,15 +235,15 @@ export const systemGc = handle(
 
 /** Calls each node that is there, so many at once. `error`: what the first one that failed said. */
 export async function callEveryNode(
-  fleet: ServerParts['fleet'],
+  queries: RosterQueries,
   call: (nodeId: string) => Promise<unknown>,
-  atOnce = ASKED_AT_ONCE,
+  runSlices = ASKED_AT_ONCE,
 ) {
   const outcome = { asked: 0, failed: 0, error: '' }
-  const ids = fleet.nodeIds.read({ prefix: '', reverse: false })
+  const ids = queries.nodeIds.read({ prefix: '', reverse: false })
   const worker = async () => {
     for (const id of ids) {
-      if (fleet.roster.node(id)?.status !== 'ready') continue
+      if (queries.roster.node(id)?.status !== 'ready') continue
       outcome.asked++
       await call(id).catch((error: unknown) => {
         outcome.failed++
@@ -250,6 +251,6 @@ export async function callEveryNode(
       })
     }
   }
-  await Promise.all(Array.from({ length: atOnce }, worker))
+  await Promise.all(Array.from({ length: runSlices }, worker))
   return outcome
 }

@@ -233,7 +233,7 @@ test('followed, allocations that come join from their beginning, and one that is
   assert.equal(follower.heard.ended, false)
   follower.close()
   await eventually(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
-  await eventually(() => server.room.fleet.waiting === 0)
+  await eventually(() => server.room.queries.waiterCount === 0)
 })
 
 test('an allocation that is removed and comes back is followed on, once: anew where its log has ended, else as it was', async (t) => {

@@ -164,10 +164,10 @@ test('a question with an index is answered with the next change of that list, an
   const one = server.get(`node/${A}?index=${server.roster.index}&wait=60s`)
   const old = await server.get('nodes?index=1')
   assert.equal(old.status, 200)
-  await eventually(() => server.room.fleet.waiting === 2)
+  await eventually(() => server.room.queries.waiterCount === 2)
   server.say(nodeOf(A), [allocationOf(idOf('01000000'))])
   assert.equal((await server.get('nodes')).headers.get('x-nomad-index'), headers.get('x-nomad-index'))
-  assert.equal(server.room.fleet.waiting, 2)
+  assert.equal(server.room.queries.waiterCount, 2)
   server.say(nodeOf(A, { meta: { new: '1' } }), [allocationOf(idOf('01000000'))])
   assert.equal((await asked).status, 200)
   assert.equal((await one).status, 200)
@@ -178,7 +178,7 @@ test('a question with an index is answered with the next change of that list, an
     isAnswered = true
     return answer
   })
-  await eventually(() => server.room.fleet.waiting === 1)
+  await eventually(() => server.room.queries.waiterCount === 1)
   server.say(nodeOf(B), [allocationOf(idOf('02000000'))])
   assert.notEqual((await server.get('nodes')).headers.get('x-nomad-index'), nodesIndex)
   assert.equal(isAnswered, false)
@@ -194,10 +194,10 @@ test('waiting ends with its time, with the caller, and at once for an index of a
   assert.equal((await server.get(`nodes?index=${index + 1000}&wait=60s`)).status, 200)
   const abort = new AbortController()
   const gone = server.get(`nodes?index=${index}&wait=60s`, { signal: abort.signal })
-  await eventually(() => server.room.fleet.waiting === 1)
+  await eventually(() => server.room.queries.waiterCount === 1)
   abort.abort()
   await assert.rejects(gone)
-  await eventually(() => server.room.fleet.waiting === 0)
+  await eventually(() => server.room.queries.waiterCount === 0)
 })
 
 test('a purged node is forgotten with its key, and comes back with whatever key it has then', async (t) => {

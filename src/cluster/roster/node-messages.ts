@@ -1,41 +1,44 @@
 /**
- * What a node says about itself, as it travels: a *beat* every few seconds, which is small, and a *state*, which is
- * everything, when something has changed or a server asks. Never a difference: a message that is lost heals itself with
- * the next one.
+ * Messages between nodes and servers about the roster. A node sends a small *heartbeat* every few seconds (kind `beat`), and its
+ * complete *state* after a change or on request. A state is never a difference, so a lost message is repaired by the next one.
  *
- * Every message is signed with the node's Ed25519 key over its subject and its bytes, so that nobody speaks for another
- * node, even where the bus would let them. A server keeps the key that it first saw for a node ID; how a node proves that
- * it is itself is the same before and after a restart of either side.
+ * Each message of a node is signed with the node's Ed25519 key over subject and bytes, so a process cannot send for another
+ * node even if NATS permits it. A server stores the first key of a node ID; so a node authenticates in the same way before and
+ * after a restart of either side.
  *
  *     1 byte format · 32 bytes public key · 64 bytes signature · MessagePack
+ *
+ * Two processes may have the same node ID: a state directory was copied, or an ID was assigned twice. A server accepts one of
+ * them, with the key that it stored first and the latest run. It sends the `NodeOwner` to the other one, which then serves no
+ * calls, so that only one process answers.
  */
 import { createHash, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
-import { packr } from '../nats/message-pack.ts'
 import * as v from 'valibot'
 import { isNodeId } from '../../platform/schema.ts'
+import { packr, unpack, unpackAs } from '../nats/message-pack.ts'
 import { WIRE_VERSION } from '../rpc/wire.ts'
 
 const FORMAT = 2
 const KEY_BYTES = 32
 const SIGNATURE_BYTES = 64
 const HEAD_BYTES = 1 + KEY_BYTES + SIGNATURE_BYTES
-/** What precedes the raw key in the DER form of an Ed25519 public key (RFC 8410). */
+/** DER prefix of a raw Ed25519 public key (RFC 8410). */
 const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex')
 
-/** Largest message with a state, in bytes: as much as a NATS server should ever be set to let through. */
+/** Largest state message: the largest sensible max_payload of a NATS server. */
 export const STATE_BYTES_MAX = 8 << 20
-/** Largest message of any other kind. */
-export const BEAT_BYTES_MAX = 8192
-/** Allocations that a node may announce. A host that has more leaves out those that ended first. */
+/** Largest message of another kind. */
+export const HEARTBEAT_BYTES_MAX = 8192
+/** Allocations in a state. A host with more omits the oldest ended ones. */
 export const ALLOCATIONS_MAX = 10_000
-/** Tasks of an allocation, which are looked at without a pause. */
+/** Tasks of an allocation, which are parsed without yielding. */
 export const TASKS_MAX = 1000
 
 const name = v.pipe(v.string(), v.maxLength(1024))
 const text = v.pipe(v.string(), v.maxLength(65_536))
 const number = v.pipe(v.number(), v.finite())
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
-/** Whole nanoseconds of it fit into 64 bits, as callers read them. */
+/** In nanoseconds it fits into the 64-bit integers of clients. */
 const TIME_MS_MAX = 9e12
 const timeMs = v.pipe(
   number,
@@ -85,12 +88,12 @@ export const nodeSchema = v.object({
 
 const common = {
   version: count,
-  /** When this run of the node's process began, by its clock; with `sequence` it orders the node's messages. */
+  /** Number of this run of the node's process; it orders the node's messages together with `sequence`. */
   run: number,
   sequence: count,
-  /** By the clock of the node; older versions send none. */
+  /** Wall clock of the node. Older versions do not send it. */
   sentAtMs: v.optional(timeMs),
-  /** Of the newest state; a server that knows another one asks. */
+  /** Of the latest state. A server with another digest requests the state. */
   digest: name,
 }
 
@@ -102,7 +105,7 @@ const messageSchema = v.variant('kind', [
     node: nodeSchema,
     allocations: v.array(allocationSchema),
   }),
-  /** It goes away on purpose. */
+  /** The node stops. */
   v.object({ kind: v.literal('leave'), ...common }),
 ])
 
@@ -111,19 +114,19 @@ export type AllocationDescription = v.InferOutput<typeof allocationSchema>
 export type NodeDescription = v.InferOutput<typeof nodeSchema>
 export type NodeMessage = v.InferOutput<typeof messageSchema>
 
-/** Everything there is to say about a node. */
+/** The complete state of a node. */
 export interface NodeState {
   readonly node: NodeDescription
   readonly allocations: readonly AllocationDescription[]
 }
 
-/** Tells two states apart. */
+/** Identifies a state. */
 export function digestOf(state: NodeState): string {
   return createHash('sha256').update(packr.pack(state)).digest('base64url').slice(0, 22)
 }
 
-/** Signs what a node says on `subject`. `publicKey` is the raw key of 32 bytes. */
-export function signMessage(
+/** Signs a message for this subject. `publicKey` is the raw key of 32 bytes. */
+export function signNodeMessage(
   message: NodeMessage,
   subject: string,
   key: { readonly privateKey: KeyObject; readonly publicKey: Buffer },
@@ -137,17 +140,21 @@ function signedBytes(subject: string, body: Uint8Array): Buffer {
   return Buffer.concat([Buffer.from(subject), Buffer.of(0), body])
 }
 
+/** A message whose signature was verified. */
 export interface SignedMessage {
   readonly message: NodeMessage
-  /** Raw, of whoever signed it. */
+  /** Raw key of the signer. */
   readonly publicKey: Buffer
 }
 
-/** What was said and by which key, or why it is refused. */
-export type Opened = SignedMessage | 'malformed' | 'newer' | 'forged' | 'allocations'
+/** The reason why a message is rejected. `allocations`: too many of them. */
+export type MessageRejection = 'malformed' | 'newer' | 'forged' | 'allocations'
 
-/** Opens a message in steps, between which other work may be done: the state of a large host has ten thousand allocations. */
-export function* openSteps(payload: Uint8Array, subject: string): Generator<undefined, Opened> {
+/** Verifies and parses a message in slices: the state of a large host has ten thousand allocations. */
+export function* verifyInSlices(
+  payload: Uint8Array,
+  subject: string,
+): Generator<undefined, SignedMessage | MessageRejection> {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length)
   if (bytes.length <= HEAD_BYTES) return 'malformed'
   if (bytes[0] !== FORMAT) return (bytes[0] ?? 0) > FORMAT ? 'newer' : 'malformed'
@@ -177,39 +184,31 @@ export function* openSteps(payload: Uint8Array, subject: string): Generator<unde
   return { message, publicKey }
 }
 
-/** The same at once. */
-export function openMessage(payload: Uint8Array, subject: string): Opened {
-  return atOnce(openSteps(payload, subject))
+/** Verifies and parses a message without yielding. */
+export function verifyNodeMessage(payload: Uint8Array, subject: string): SignedMessage | MessageRejection {
+  return runSlices(verifyInSlices(payload, subject))
 }
 
-/** What steps give in the end, without anything between them. */
-export function atOnce<T>(steps: Iterator<undefined, T>): T {
+/** Runs sliced work to its end without yielding; returns its result. */
+export function runSlices<T>(slices: Iterator<undefined, T>): T {
   for (;;) {
-    const { done, value } = steps.next()
+    const { done, value } = slices.next()
     if (done) return value
   }
 }
 
-/** Making a key costs more than using it, so those of nodes that speak often are kept. */
-const KEYS_MAX = 20_000
-const keys = new Map<string, KeyObject>()
+/** Creating a key object costs more than a verification with it. */
+const CACHED_KEYS_MAX = 20_000
+const cachedKeys = new Map<string, KeyObject>()
 
 function keyOf(publicKey: Buffer): KeyObject {
   const id = publicKey.toString('latin1')
-  const known = keys.get(id)
-  if (known) return known
+  const cached = cachedKeys.get(id)
+  if (cached) return cached
   const key = createPublicKey({ key: Buffer.concat([SPKI_PREFIX, publicKey]), format: 'der', type: 'spki' })
-  if (keys.size >= KEYS_MAX) keys.clear()
-  keys.set(id, key)
+  if (cachedKeys.size >= CACHED_KEYS_MAX) cachedKeys.clear()
+  cachedKeys.set(id, key)
   return key
-}
-
-function unpack(body: Uint8Array): unknown {
-  try {
-    return packr.unpack(body)
-  } catch {
-    return undefined
-  }
 }
 
 interface MessageOrder {
@@ -217,12 +216,38 @@ interface MessageOrder {
   readonly sequence: number
 }
 
-/** A replayed or overtaken message is old news. */
+/** False for a replayed message, and for one that was overtaken. */
 export function isNewer(message: MessageOrder, known: MessageOrder): boolean {
   if (message.run !== known.run) return message.run > known.run
   return message.sequence > known.sequence
 }
 
-export function isSame<T extends NodeDescription | AllocationDescription>(a: T, b: T): boolean {
+/** True for equal descriptions; their keys have the same order. */
+export function isSameDescription<T extends NodeDescription | AllocationDescription>(a: T, b: T): boolean {
   return JSON.stringify(a) === JSON.stringify(b)
+}
+
+/** The process that a server accepts for a node ID. */
+export interface NodeOwner {
+  /** Raw key. */
+  readonly publicKey: Uint8Array
+  readonly run: number
+  /** False after it has left or missed its heartbeats. */
+  readonly isAlive: boolean
+}
+
+const ownerSchema = v.object({
+  publicKey: v.instance(Uint8Array),
+  run: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  isThere: v.boolean(),
+})
+
+export function encodeNodeOwner({ publicKey, run, isAlive }: NodeOwner): Uint8Array {
+  return packr.pack({ publicKey, run, isThere: isAlive })
+}
+
+/** Undefined for a malformed message. */
+export function decodeNodeOwner(payload: Uint8Array): NodeOwner | undefined {
+  const decoded = unpackAs(ownerSchema, payload)
+  return decoded && { publicKey: decoded.publicKey, run: decoded.run, isAlive: decoded.isThere }
 }

@@ -1,19 +1,20 @@
 /**
- * What the lists of a server need beside the roster itself: IDs in order, the allocations of a job, and waiting until
- * something of one list has changed. It hears the roster's changes; nothing is kept that the roster has not.
+ * Queries of a server's lists that the roster itself does not answer: ordered IDs, the allocations of a job, and blocking
+ * queries. Everything here is derived from the roster and its changes.
  *
- * A *topic* is what can be waited for: `nodes`, `allocations`, one node, one allocation, one node's allocations, one
- * job's. Each has the index of its last change, so a list wakes for its own changes and for no others.
+ * A *topic* is what a blocking query waits for: `nodes`, `allocations`, one node, one allocation, the allocations of one node or
+ * of one job. Each has the index of its last change, so a query wakes for changes of its own topic only.
  */
 import { Refusal } from '../../platform/errors.ts'
 import { OrderedIds } from './ordered-ids.ts'
-import type { AllocationDescription } from './description.ts'
-import type { AllocationRecord, Roster, RosterChange } from './roster.ts'
+import type { AllocationDescription } from './node-messages.ts'
+import type { Roster } from './roster.ts'
+import type { AllocationRecord, RosterChange } from './roster-records.ts'
 
-/** Callers that wait for a change or listen for all of them at once. Each holds a connection and a timer. */
+/** Concurrent blocking queries and event streams. Each holds a connection and a timer. */
 const WAITERS_MAX = 4096
 
-export type Topic =
+export type QueryTopic =
   | { readonly kind: 'nodes' | 'allocations' }
   | { readonly kind: 'node' | 'allocation' | 'node-allocations'; readonly id: string }
   | { readonly kind: 'job'; readonly namespace: string; readonly id: string }
@@ -21,37 +22,37 @@ export type Topic =
 export interface JobGroup {
   /** Allocations by client status. */
   readonly counts: Map<AllocationDescription['clientStatus'], number>
-  /** How many allocations have a task of this name. */
+  /** Number of allocations with a task of this name. */
   readonly tasks: Map<string, number>
 }
 
-/** A job as far as allocations tell. Counted along: there may be very many. */
+/** A job, derived from its allocations. Counts are maintained incrementally, because there may be many allocations. */
 export interface JobAllocations {
   readonly namespace: string
   readonly id: string
   createIndex: number
   modifyIndex: number
-  /** Of the oldest allocation seen. */
+  /** Of the oldest allocation. */
   createTimeMs: number
-  /** By ID. */
+  /** Allocations by ID. */
   readonly allocations: Map<string, AllocationRecord>
   readonly groups: Map<string, JobGroup>
 }
 
-export class Fleet {
+export class RosterQueries {
   readonly roster: Roster
   readonly nodeIds: OrderedIds
   readonly allocationIds: OrderedIds
   readonly #nodes = new Set<string>()
   readonly #jobs = new Map<string, JobAllocations>()
-  /** Sorted keys of the jobs; made anew when one has come or gone. */
+  /** Sorted keys of the jobs; undefined after a job was added or removed. */
   #jobOrder: readonly string[] | undefined
   readonly #nodeAllocationsIndex = new Map<string, number>()
   readonly #waiters = new Map<string, Set<() => void>>()
   readonly #stopListening: () => void
   #nodesIndex = 1
   #allocationsIndex = 1
-  #waiting = 0
+  #waiterCount = 0
 
   constructor(roster: Roster) {
     this.roster = roster
@@ -62,7 +63,7 @@ export class Fleet {
       this.#nodesIndex = Math.max(this.#nodesIndex, modifyIndex)
     }
     for (const record of roster.allocations()) this.#addAllocation(record)
-    this.#stopListening = roster.listen((change) => this.#take(change))
+    this.#stopListening = roster.listen((change) => this.#apply(change))
   }
 
   stop(): void {
@@ -70,15 +71,15 @@ export class Fleet {
     for (const waiters of this.#waiters.values()) for (const wake of waiters) wake()
   }
 
-  get waiting(): number {
-    return this.#waiting
+  get waiterCount(): number {
+    return this.#waiterCount
   }
 
   job(namespace: string, id: string): JobAllocations | undefined {
     return this.#jobs.get(jobKey(namespace, id))
   }
 
-  /** In the order of namespace and ID, from the job with this key on. */
+  /** In the order of namespace and ID, starting at the job with this key. */
   *jobs(options: { readonly from?: string | undefined; readonly reverse: boolean }): Generator<JobAllocations> {
     const { from, reverse } = options
     this.#jobOrder ??= [...this.#jobs.keys()].sort()
@@ -89,7 +90,7 @@ export class Fleet {
     }
   }
 
-  /** `default`, and every one that an allocation names; in order. */
+  /** `default` and the namespaces of all allocations, sorted. */
   namespaces(): string[] {
     const names = new Set(['default'])
     for (const { namespace } of this.#jobs.values()) names.add(namespace)
@@ -97,7 +98,7 @@ export class Fleet {
   }
 
   /** Index of the last change of a topic; at least 1. */
-  indexOf(topic: Topic): number {
+  indexOf(topic: QueryTopic): number {
     switch (topic.kind) {
       case 'nodes':
         return this.#nodesIndex
@@ -115,12 +116,12 @@ export class Fleet {
   }
 
   /**
-   * Resolves when the topic has changed after `index`, when the time has passed or when one of the signals aborts. An index
-   * above all that this server has counted is of another server, or of this one before a restart: there is nothing to wait for.
-   * @throws Refusal `too_many` when the limit of waiting callers is reached.
+   * Blocking query: resolves when the topic has changed after `index`, after the timeout, or when a signal aborts. Resolves at once
+   * for an index above the roster's: it is of another server, or of this one before a restart.
+   * @throws Refusal `too_many` at the limit of blocking queries.
    */
-  async changed(
-    topic: Topic,
+  async waitForChange(
+    topic: QueryTopic,
     index: number,
     options: { readonly waitMs: number; readonly signals: readonly AbortSignal[] },
   ): Promise<void> {
@@ -134,21 +135,22 @@ export class Fleet {
     }
   }
 
-  /** Takes a place among those who wait; returns how to give it back. */
+  /** Counts a blocking query or event stream; returns the function that ends it. Throws a Refusal `too_many` at the limit. */
   admit(): () => void {
-    if (this.#waiting >= WAITERS_MAX) {
-      throw new Refusal('too_many', 'as many callers wait for changes as may, try again later', { 'Retry-After': '5' })
+    if (this.#waiterCount >= WAITERS_MAX) {
+      const text = `too many blocking queries and event streams (limit ${WAITERS_MAX}), try again later`
+      throw new Refusal('too_many', text, { 'Retry-After': '5' })
     }
-    this.#waiting++
-    let held = true
+    this.#waiterCount++
+    let isCounted = true
     return () => {
-      if (held) this.#waiting--
-      held = false
+      if (isCounted) this.#waiterCount--
+      isCounted = false
     }
   }
 
   async #wait(key: string, waitMs: number, signals: readonly AbortSignal[]): Promise<void> {
-    const leave = this.admit()
+    const release = this.admit()
     const waiters = this.#waiters.get(key) ?? new Set()
     this.#waiters.set(key, waiters)
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -163,11 +165,11 @@ export class Fleet {
       for (const signal of signals) signal.removeEventListener('abort', wake)
       waiters.delete(wake)
       if (waiters.size === 0 && this.#waiters.get(key) === waiters) this.#waiters.delete(key)
-      leave()
+      release()
     }
   }
 
-  #take(change: RosterChange): void {
+  #apply(change: RosterChange): void {
     if (change.kind === 'node') {
       this.#nodesIndex = change.index
       if (change.type === 'NodeDeregistration') this.#removeNode(change.key)
@@ -190,7 +192,7 @@ export class Fleet {
     this.#wake('allocations', `allocation ${change.key}`)
   }
 
-  /** A node registers again with every change of what it says about itself. */
+  /** Idempotent: a node registers again with each change of its description. */
   #addNode(id: string): void {
     if (this.#nodes.has(id)) return
     this.#nodes.add(id)
@@ -269,12 +271,12 @@ function isSameJob({ allocation: a }: AllocationRecord, { allocation: b }: Alloc
   return a.namespace === b.namespace && a.jobId === b.jobId
 }
 
-/** No namespace holds a NUL, so two different jobs never have the same. */
+/** Unique, because a namespace contains no NUL. */
 export function jobKey(namespace: string, id: string): string {
   return `${namespace}\0${id}`
 }
 
-function topicKey(topic: Topic): string {
+function topicKey(topic: QueryTopic): string {
   switch (topic.kind) {
     case 'nodes':
     case 'allocations':

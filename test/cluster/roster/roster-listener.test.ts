@@ -4,15 +4,16 @@ import { test } from 'node:test'
 import {
   ALLOCATIONS_MAX,
   type AllocationDescription,
-  atOnce,
+  runSlices,
   digestOf,
-  openSteps,
-  signMessage,
+  verifyInSlices,
+  signNodeMessage,
   TASKS_MAX,
-} from '../../../src/cluster/roster/description.ts'
+} from '../../../src/cluster/roster/node-messages.ts'
 import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
-import { RosterListener } from '../../../src/cluster/roster/listen.ts'
-import { NO_STORE, Roster } from '../../../src/cluster/roster/roster.ts'
+import { RosterListener } from '../../../src/cluster/roster/roster-listener.ts'
+import { Roster } from '../../../src/cluster/roster/roster.ts'
+import { NO_STORE } from '../../../src/cluster/roster/roster-records.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { allocationOf, idOf, nodeOf } from '../../helpers/fleet-server.ts'
@@ -33,7 +34,7 @@ function speaker(nodeId: string, key = newNodeKey()) {
     const order = { version: 1, run: 1, sequence: ++sequence, digest: digestOf(state) }
     const subject = subjects.roster(nodeId, kind)
     const message = kind === 'state' ? { kind, ...order, ...state } : { kind, ...order }
-    return { subject, payload: signMessage(message, subject, key) }
+    return { subject, payload: signNodeMessage(message, subject, key) }
   }
 }
 
@@ -89,22 +90,22 @@ test('a node that is purged between two pieces leaves no allocation, and comes b
   const say = speaker(LARGE)
   const opened = () => {
     const { payload, subject } = say('state', many('a110c000', 100))
-    const said = atOnce(openSteps(payload, subject))
+    const said = runSlices(verifyInSlices(payload, subject))
     return typeof said === 'string' ? assert.fail(said) : said
   }
-  const steps = roster.takeSteps(LARGE, opened())
-  for (let at = 0; at < 50; at++) steps.next()
+  const slices = roster.applyInSlices(LARGE, opened())
+  for (let at = 0; at < 50; at++) slices.next()
   assert.ok(roster.allocationCount > 40 && roster.allocationCount < 60)
   assert.equal(roster.purge(LARGE), true)
-  assert.equal(atOnce(steps), 'taken')
+  assert.equal(runSlices(slices), 'taken')
   assert.equal(roster.allocationCount, 0)
   assert.equal(roster.node(LARGE), undefined)
-  assert.equal(roster.take(LARGE, opened()), 'taken')
+  assert.equal(roster.apply(LARGE, opened()), 'taken')
   assert.equal(roster.allocationCount, 100)
 })
 
 test('an allocation with more tasks than may be looked at in one piece is refused', () => {
   const tasks = Array.from({ length: TASKS_MAX + 1 }, () => ({ name: 't', state: 'running' as const, failed: false }))
   const { payload, subject } = speaker(LARGE)('state', [allocationOf(idOf('a110c000'), { tasks })])
-  assert.equal(atOnce(openSteps(payload, subject)), 'malformed')
+  assert.equal(runSlices(verifyInSlices(payload, subject)), 'malformed')
 })

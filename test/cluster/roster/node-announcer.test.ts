@@ -3,10 +3,11 @@ import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
-import { Announcer } from '../../../src/cluster/roster/announce.ts'
+import { NodeAnnouncer } from '../../../src/cluster/roster/node-announcer.ts'
 import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
-import { RosterListener } from '../../../src/cluster/roster/listen.ts'
-import { NO_STORE, Roster } from '../../../src/cluster/roster/roster.ts'
+import { RosterListener } from '../../../src/cluster/roster/roster-listener.ts'
+import { Roster } from '../../../src/cluster/roster/roster.ts'
+import { NO_STORE } from '../../../src/cluster/roster/roster-records.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -30,7 +31,7 @@ function worldFor(t: TestContext) {
     const logger = keepingLogger()
     const resources = { cpuMhz: 0, cores: 1, memoryBytes: 0, diskBytes: 0 }
     const texts = { id: NODE, name, datacenter: '', nodeClass: '', nodePool: '', version: '', httpAddress: '' }
-    const announcer = new Announcer({
+    const announcer = new NodeAnnouncer({
       bus: broker.connect(),
       subjects,
       nodeId: NODE,
@@ -73,5 +74,5 @@ test('of two processes with two keys the one that was seen first counts, however
   await eventually(() => second.announcer.isSuperseded)
   assert.equal(first.announcer.isSuperseded, false)
   assert.equal(nameNow(), 'first')
-  assert.match(String(second.errors()[0]?.fields['reason']), /seen first/)
+  assert.match(String(second.errors()[0]?.fields['reason']), /has registered the node ID with another key/)
 })
