@@ -12,7 +12,7 @@ import { Followers } from '../../src/host/logs/follow/followers.ts'
 import { fsLogs } from '../../src/host/logs/logs.ts'
 import { Roster } from '../../src/cluster/roster/roster.ts'
 import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
-import { ServerRoom } from '../../src/cluster/api/server-operations.ts'
+import { ServerApi } from '../../src/cluster/api/server-operations.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
@@ -125,7 +125,7 @@ const turn = () => new Promise((resolve) => setImmediate(resolve))
 async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Filled> {
   const roster = new Roster({ store: NO_STORE, logger })
   const facts = { name: 's', datacenter: 'dc1', version: '0', id: '', address: () => '127.0.0.1:1' }
-  const room = new ServerRoom({ roster, region: 'global', facts, collect: async () => undefined, logger })
+  const room = new ServerApi({ roster, region: 'global', facts, collect: async () => undefined, logger })
   new RosterListener({ bus, subjects, roster, ownNodeId: undefined }).start()
   // Only some of the nodes beat at a time here; the others are not to be taken for silent.
   setInterval(() => roster.resetHeartbeats(), 5000).unref()
@@ -154,7 +154,7 @@ const noLogs = fsLogs.in({
   followers: new Followers({ limit: 0, logger }),
 })
 
-async function listen(room: ServerRoom): Promise<{ port: number; barePort: number }> {
+async function listen(room: ServerApi): Promise<{ port: number; barePort: number }> {
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,

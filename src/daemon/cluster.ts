@@ -20,12 +20,12 @@ import { NodeAdmission } from '../cluster/rpc/node-admission.ts'
 import { RegionCores } from '../cluster/roster/region-cores.ts'
 import { Roster } from '../cluster/roster/roster.ts'
 import type { RosterStore } from '../cluster/roster/roster-records.ts'
-import { type Directory, forwarded, relayed, routed } from '../cluster/route.ts'
+import { type NodeDirectory, forwarded, relayed, routed } from '../cluster/route.ts'
 import { CallServer } from '../cluster/rpc/call-server.ts'
 import { SealedCallReceiver } from '../cluster/rpc/sealed-call-receiver.ts'
 import { SealedCallSender } from '../cluster/rpc/sealed-call-sender.ts'
 import { serverSigningKey } from '../cluster/nats/nkey.ts'
-import { SERVER_ENDPOINTS, ServerRoom } from '../cluster/api/server-operations.ts'
+import { SERVER_ENDPOINTS, ServerApi } from '../cluster/api/server-operations.ts'
 import { callEveryNode } from '../cluster/api/status-operations.ts'
 import { ServerKeys } from '../cluster/trust/server-trust.ts'
 import { parseRoster } from '../cluster/roster/roster-records.ts'
@@ -107,7 +107,7 @@ export class Cluster {
   readonly #forwarder: Forwarder
   readonly roster: Roster | undefined
   /** What a server keeps; absent on an agent, which asks one. */
-  readonly #room: ServerRoom | undefined
+  readonly #api: ServerApi | undefined
   #url = ''
   #listener: RosterListener | undefined
   #announcer: NodeAnnouncer | undefined
@@ -155,7 +155,7 @@ export class Cluster {
     const cluster = new Cluster(options, bus, database)
     cluster.natsServer = natsServer
     cluster.#undo.use(begun.move())
-    cluster.#undo.defer(() => cluster.#room?.stop())
+    cluster.#undo.defer(() => cluster.#api?.stop())
     cluster.#undo.defer(() => cluster.#forwarder.stop())
     return cluster
   }
@@ -172,13 +172,13 @@ export class Cluster {
     if (!database) return
     const checksClocks = options.config.acl.enabled
     this.roster = new Roster({ store: rosterStoreIn(database), logger: logger.named('roster'), checksClocks })
-    this.#room = this.#openRoom(this.roster)
+    this.#api = this.#createApi(this.roster)
   }
 
-  #openRoom(roster: Roster): ServerRoom {
+  #createApi(roster: Roster): ServerApi {
     const { config, version, logger } = this.#options
     const address = () => config.advertise.http ?? (this.#url === '' ? '' : new URL(this.#url).host)
-    return new ServerRoom({
+    return new ServerApi({
       roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: this.#id, address },
@@ -204,17 +204,17 @@ export class Cluster {
     const away = (endpoint: AnyEndpoint) => forwarded(endpoint, directory, this.#forwarder)
     const nodes = host?.operations.map(here) ?? HOST_ENDPOINTS.map(away)
     const routes = [...nodes, ...others.map(here)]
-    const room = this.#room
-    if (!room) return [...routes, ...SERVER_ENDPOINTS.map((each) => relayed(each, this.#forwarder))]
+    const api = this.#api
+    if (!api) return [...routes, ...SERVER_ENDPOINTS.map((each) => relayed(each, this.#forwarder))]
     const routedLogs = nodes.find(({ name }) => name === fsLogs.endpoint.name)
     if (!routedLogs) throw new Fault('the logs of allocations are served nowhere')
-    const operations = room.operations(routedLogs)
+    const operations = api.operations(routedLogs)
     // Never what a server does about itself or its secrets core: reloading, snapshots.
     this.#offered = [...routes.filter(({ target }) => target === 'node'), ...operations]
     return [...routes, ...operations]
   }
 
-  #directory(host: Host | undefined): Directory {
+  #directory(host: Host | undefined): NodeDirectory {
     const { roster } = this
     return {
       ownNodeId: host?.nodeId,
@@ -245,13 +245,13 @@ export class Cluster {
     const signal = AbortSignal.timeout(FORGET_TIMEOUT_MS)
     const input = { params: {}, query: [], headers: {}, body: undefined }
     const order = { operation: FORGET_TOKENS, identity: SERVER_IDENTITY, input, requestId: 'sealed', hops: 0, signal }
-    const room = this.#room
-    if (!room) return
+    const api = this.#api
+    if (!api) return
     const tell = async (nodeId: string) => await this.#forwarder.value({ nodeId, ...order })
-    const { asked, failed, error } = await callEveryNode(room.queries, tell, FORGETTING_AT_ONCE)
+    const { called, failed, error } = await callEveryNode(api.queries, tell, FORGETTING_AT_ONCE)
     if (failed === 0) return
     const logger = this.#options.logger.named('tokens')
-    logger.warn('not every agent was told to forget tokens; they ask again soon', { agents: asked, failed, error })
+    logger.warn('not every agent was told to forget tokens; they ask again soon', { agents: called, failed, error })
   }
 
   /** An agent asks any server; a server without a core of its own asks one that has it. */

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto'
 import { digestOf } from '../cluster/roster/node-messages.ts'
 import { Roster } from '../cluster/roster/roster.ts'
 import { NO_STORE } from '../cluster/roster/roster-records.ts'
-import { ServerRoom } from '../cluster/api/server-operations.ts'
+import { ServerApi } from '../cluster/api/server-operations.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import { WIRE_VERSION } from '../cluster/rpc/wire.ts'
 import type { Config } from '../config/load.ts'
@@ -41,7 +41,7 @@ export interface OwnRosterOptions {
 export class OwnRoster {
   readonly #options: OwnRosterOptions
   readonly #roster: Roster
-  readonly #room: ServerRoom
+  readonly #api: ServerApi
   #url = ''
   #sequence = 0
   #refreshedAtMs = Number.NEGATIVE_INFINITY
@@ -54,7 +54,7 @@ export class OwnRoster {
     const { config, version } = options
     this.#options = options
     this.#roster = new Roster({ store: NO_STORE, logger: SILENT })
-    this.#room = new ServerRoom({
+    this.#api = new ServerApi({
       roster: this.#roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: randomUUID(), address: () => '' },
@@ -66,7 +66,7 @@ export class OwnRoster {
   operations(): AnyOperation[] {
     const logs = this.#options.host.operations.find(({ name }) => name === fsLogs.endpoint.name)
     if (!logs) throw new Fault('the logs of allocations are served nowhere')
-    return this.#room.readings(logs)
+    return this.#api.localOperations(logs)
   }
 
   /** `url`: where the process listens. */
@@ -80,7 +80,7 @@ export class OwnRoster {
     this.#isStopped = true
     clearTimeout(this.#timer)
     this.#unlisten()
-    this.#room.stop()
+    this.#api.stop()
   }
 
   /** Changes within `restMs` of the last refresh are folded into one. */

@@ -115,7 +115,7 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
 
 function rosterState({ connection, roster }: Cluster): Outcome {
   if (!connection.isConnected) return { ok: false, reason: 'nothing is heard from the nodes' }
-  const unheard = roster?.unheardCount ?? 0
+  const unheard = roster?.unreportedCount ?? 0
   if (unheard === 0) return { ok: true, reason: 'every node that is ready has been heard' }
   return { ok: false, reason: `not heard yet: ${unheard} of ${roster?.nodeCount ?? 0} nodes` }
 }

@@ -116,7 +116,7 @@ test('where NATS lets everybody publish, configured keys keep a stranger from th
   const { ask } = await callerOn(t, login, { serverId: 'stranger' })
   await assert.rejects(ask('secrets.read', 'core'), {
     code: 'unavailable',
-    message: /takes this call from servers only/,
+    message: /accepts this call from servers only/,
   })
   await eventually(() => member.stderr.includes('server announcement rejected'))
   await eventually(() => /sealed call refused.*no server/.test(member.stderr))

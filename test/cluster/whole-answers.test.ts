@@ -1,4 +1,4 @@
-/** Answers that an operation has made whole, from the server that has the core to the one that hands them on. */
+/** Whole answers from the server with the core through another process. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Forwarder } from '../../src/cluster/rpc/forwarder.ts'
@@ -59,7 +59,7 @@ function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = '
 
 const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
 
-test('status, headers and the bytes of the body arrive as they are, whatever they are and however many', async (t) => {
+test('status, headers and body arrive unchanged, for any bytes and any length', async (t) => {
   const headers = { 'Content-Type': 'application/json', 'X-Odd': 'ü "quoted"' }
   const text = '{"data":{"text":"€ \\ud800 \u2028"}}'
   const bodies: [string | Uint8Array | undefined, Uint8Array | undefined][] = [
@@ -83,7 +83,7 @@ test('status, headers and the bytes of the body arrive as they are, whatever the
   }
 })
 
-test('a node makes no whole answers: its headers would be the server’s', async (t) => {
+test('a whole answer of a node is rejected, because its headers would be the server’s', async (t) => {
   for (const body of ['{}', Buffer.alloc(200_000)]) {
     const { forwarder, request } = asking(t, new WholeAnswer(200, { 'Set-Cookie': 'a=b' }, body), 'node')
     await assert.rejects(forwarder.whole(request), Fault)

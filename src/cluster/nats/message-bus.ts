@@ -31,7 +31,7 @@ export interface MessageBus {
   readonly payloadBytesMax: number
   readonly isConnected: boolean
   /** Calls back after each change of `isConnected`. */
-  onChange(tell: (isConnected: boolean) => void): void
+  onChange(listener: (isConnected: boolean) => void): void
   close(): Promise<void>
 }
 

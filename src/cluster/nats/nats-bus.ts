@@ -129,7 +129,7 @@ class NatsBus implements MessageBus {
     for (const entry of this.#subscriptions) this.#subscribe(connection, entry)
     const server = connection.getServer()
     this.#logger.info('connected to NATS', { server })
-    this.#tellChange(true)
+    this.#notify(true)
     void this.#watch(connection)
     const error = await connection.closed()
     if (this.#isClosed) return
@@ -140,7 +140,7 @@ class NatsBus implements MessageBus {
       server,
       reason: this.#reasonOf(error || undefined),
     })
-    this.#tellChange(false)
+    this.#notify(false)
   }
 
   #readServerInfo({ info }: NatsConnection): void {
@@ -167,8 +167,8 @@ class NatsBus implements MessageBus {
     })
   }
 
-  #tellChange(isConnected: boolean): void {
-    for (const tell of this.#listeners) tell(isConnected)
+  #notify(isConnected: boolean): void {
+    for (const listener of this.#listeners) listener(isConnected)
   }
 
   get isConnected(): boolean {
@@ -179,8 +179,8 @@ class NatsBus implements MessageBus {
     return this.#payloadBytesMax
   }
 
-  onChange(tell: (isConnected: boolean) => void): void {
-    this.#listeners.push(tell)
+  onChange(listener: (isConnected: boolean) => void): void {
+    this.#listeners.push(listener)
   }
 
   publish(subject: string, payload: Uint8Array, reply = '', rest = EMPTY): void {

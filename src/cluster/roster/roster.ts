@@ -96,9 +96,9 @@ interface NodeEntry {
   digest: string
   run: number
   sequence: number
-  heardAtMs: number
+  lastMessageMs: number
   /** False until its first message after the start of this server, or after a reconnect to NATS. */
-  isHeard: boolean
+  hasReported: boolean
   /** IDs of its allocations. */
   readonly allocations: Set<string>
   /** It claims allocations of other nodes: its state is requested again when one of them is released. */
@@ -146,9 +146,9 @@ export class Roster {
   #load(): void {
     const { index, nodes, allocations, owners } = this.#store.load()
     this.#index = Math.max(1, index)
-    const heardAtMs = this.#now().monotonicMs
+    const lastMessageMs = this.#now().monotonicMs
     for (const { record, publicKey } of nodes) {
-      const order = { digest: '', run: 0, sequence: 0, heardAtMs, hasRejected: false, isHeard: false }
+      const order = { digest: '', run: 0, sequence: 0, lastMessageMs, hasRejected: false, hasReported: false }
       const entry = { record, publicKey, ...order }
       this.#nodes.set(record.node.id, { ...entry, allocations: new Set() })
     }
@@ -201,9 +201,9 @@ export class Roster {
   }
 
   /** Calls back for each change from now on; returns the function that ends it. */
-  listen(tell: (change: RosterChange) => void): () => void {
-    this.#listeners.add(tell)
-    return () => void this.#listeners.delete(tell)
+  listen(listener: (change: RosterChange) => void): () => void {
+    this.#listeners.add(listener)
+    return () => void this.#listeners.delete(listener)
   }
 
   /** Applies a verified message. `superseded`: a later run of the node has sent messages. */
@@ -263,7 +263,7 @@ export class Roster {
       createIndex: index,
       modifyIndex: index,
     }
-    const order = { digest: '', run: 0, sequence: 0, heardAtMs: 0, hasRejected: false, isHeard: true }
+    const order = { digest: '', run: 0, sequence: 0, lastMessageMs: 0, hasRejected: false, hasReported: true }
     const entry: NodeEntry = { record, publicKey, ...order, allocations: new Set() }
     this.#nodes.set(node.id, entry)
     this.#logger.info('node registered', { node_id: node.id, name: node.name })
@@ -372,15 +372,15 @@ export class Roster {
     const { monotonicMs } = this.#now()
     for (const entry of this.#nodes.values()) {
       if (entry.record.status === 'down') continue
-      entry.heardAtMs = monotonicMs
-      entry.isHeard = false
+      entry.lastMessageMs = monotonicMs
+      entry.hasReported = false
     }
   }
 
   /** Number of nodes that are not down and have sent nothing since the start, or since the reconnect to NATS. */
-  get unheardCount(): number {
+  get unreportedCount(): number {
     let count = 0
-    for (const { isHeard, record } of this.#nodes.values()) if (!isHeard && record.status !== 'down') count++
+    for (const { hasReported, record } of this.#nodes.values()) if (!hasReported && record.status !== 'down') count++
     return count
   }
 
@@ -392,7 +392,7 @@ export class Roster {
     const { monotonicMs } = this.#now()
     let count = 0
     for (const [id, entry] of this.#nodes) {
-      if (id === ownNodeId || entry.record.status !== 'ready' || monotonicMs - entry.heardAtMs <= STALE_MS) continue
+      if (id === ownNodeId || entry.record.status !== 'ready' || monotonicMs - entry.lastMessageMs <= STALE_MS) continue
       this.#setStatus(entry, 'disconnected', 'This server has no connection to NATS')
       count++
     }
@@ -407,7 +407,7 @@ export class Roster {
       if (this.#owners.expire(wallMs) > 0) this.#requestRejected()
     }
     for (const [id, entry] of this.#nodes) {
-      const silentMs = monotonicMs - entry.heardAtMs
+      const silentMs = monotonicMs - entry.lastMessageMs
       if (silentMs > REMOVAL_MS) this.#removeNode(id, entry)
       else if (silentMs > MISSED_HEARTBEATS_MAX * TIMINGS.heartbeatMs && entry.record.status !== 'down') {
         this.#setStatus(entry, 'down', 'Node heartbeat missed')
@@ -439,9 +439,9 @@ export class Roster {
 
   #recordMessage(entry: NodeEntry, { run, sequence }: { run: number; sequence: number }): void {
     const { monotonicMs } = this.#now()
-    if (entry.run === run && monotonicMs - entry.heardAtMs > LATE_MS) this.lateHeartbeats++
-    entry.heardAtMs = monotonicMs
-    entry.isHeard = true
+    if (entry.run === run && monotonicMs - entry.lastMessageMs > LATE_MS) this.lateHeartbeats++
+    entry.lastMessageMs = monotonicMs
+    entry.hasReported = true
     entry.run = run
     entry.sequence = sequence
   }

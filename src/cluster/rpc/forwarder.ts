@@ -270,9 +270,9 @@ export class Forwarder {
     else if (isNoResponders) call.fail(new Refusal('not_found', 'No path to node'))
     else if (serverCall) {
       const opened = serverCall.open(payload)
-      if (opened instanceof Uint8Array) call.take(opened)
+      if (opened instanceof Uint8Array) call.receive(opened)
       else if (opened) call.fail(opened === 'lost' ? lostPart() : opened)
-    } else call.take(payload)
+    } else call.receive(payload)
   }
 
   #sweep(): void {

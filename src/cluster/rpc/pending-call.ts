@@ -233,12 +233,12 @@ export class PendingCall {
     return this.#queue.length
   }
 
-  take(payload: Uint8Array): void {
+  receive(payload: Uint8Array): void {
     this.#receivedAtMs = performance.now()
     if (this.#error || this.#isEnded) return
     const data = decodeData(payload)
-    if (data) this.#takeData(data)
-    else this.#takeAnswer(this.#decoded(payload))
+    if (data) this.#receiveData(data)
+    else this.#receiveAnswer(this.#decoded(payload))
     this.#wakeUp()
   }
 
@@ -247,7 +247,7 @@ export class PendingCall {
     return answer && this.#options.nodeId !== undefined ? restrictAnswer(answer) : answer
   }
 
-  #takeData(message: DataMessage): void {
+  #receiveData(message: DataMessage): void {
     if (!this.#isNext(message.sequence)) return
     this.#sequence++
     this.#options.minimumRate?.received(message.data.length)
@@ -278,7 +278,7 @@ export class PendingCall {
     return false
   }
 
-  #takeAnswer(answer: AnswerMessage | undefined): void {
+  #receiveAnswer(answer: AnswerMessage | undefined): void {
     if (!answer) this.fail(new Fault('a node sent a malformed answer'))
     else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message, answer.headers))
     else if (answer.kind === 'fault') this.#end(new NodeFault('the node had an internal error, see its log'))
@@ -287,7 +287,7 @@ export class PendingCall {
     } else if (answer.kind === 'again') this.#sendAgain(answer.run)
     else if (answer.kind === 'alive') {
       if (this.#isNext(answer.sequence) && answer.head && !this.#hasHead) this.fail(lostPart())
-    } else this.#takeHeadOrValue(answer)
+    } else this.#receiveHeadOrValue(answer)
   }
 
   /** Only once, and only as the first message of an answer. */
@@ -300,7 +300,7 @@ export class PendingCall {
     onStaleRun(run)
   }
 
-  #takeHeadOrValue(answer: HeadMessage | ValueMessage): void {
+  #receiveHeadOrValue(answer: HeadMessage | ValueMessage): void {
     if (answer.kind === 'head') {
       this.#hasHead = true
       this.#hasFrames = answer.frames === true

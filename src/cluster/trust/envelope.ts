@@ -84,7 +84,7 @@ export class CurveKey {
   }
 }
 
-export interface RequestHead {
+export interface SealedRequestHead {
   /** Raw X25519 key of the caller. */
   readonly callerKey: Uint8Array
   /** Number of the call in its session, from 1. */
@@ -99,7 +99,7 @@ export interface MessageAddress {
   readonly reply: string
 }
 
-export function sealRequest(key: KeyObject, head: RequestHead, to: MessageAddress, payload: Uint8Array): Buffer {
+export function sealRequest(key: KeyObject, head: SealedRequestHead, to: MessageAddress, payload: Uint8Array): Buffer {
   const bytes = Buffer.alloc(REQUEST_HEAD_BYTES)
   bytes[0] = KINDS.request
   bytes.set(head.callerKey, 1)
@@ -109,7 +109,7 @@ export function sealRequest(key: KeyObject, head: RequestHead, to: MessageAddres
 }
 
 /** Undefined for another kind of message. Unauthenticated until `openRequest` has succeeded. */
-export function requestHead(bytes: Uint8Array): RequestHead | undefined {
+export function requestHead(bytes: Uint8Array): SealedRequestHead | undefined {
   if (bytes[0] !== KINDS.request || bytes.length < ENVELOPE_BYTES) return undefined
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
   return {
@@ -122,7 +122,7 @@ export function requestHead(bytes: Uint8Array): RequestHead | undefined {
 /** Undefined for another key, and for a message that was changed. */
 export function openRequest(
   key: KeyObject,
-  { call }: RequestHead,
+  { call }: SealedRequestHead,
   to: MessageAddress,
   bytes: Uint8Array,
 ): Buffer | undefined {

@@ -167,7 +167,7 @@ class TokenLookups {
     const [askedAtMs, generation] = [this.#now(), this.#cache.generation]
     try {
       const grants = await this.#options.ask(token, remote, isRecheck)
-      return this.#take(key, grants, askedAtMs, generation)
+      return this.#store(key, grants, askedAtMs, generation)
     } catch (error) {
       return this.#withoutGrants(key, error)
     } finally {
@@ -176,7 +176,7 @@ class TokenLookups {
   }
 
   /** `askedAtMs` is before the request was sent, so the expiry of the token is never computed too late. */
-  #take(key: string, grants: Grants, askedAtMs: number, generation: number): ResolvedIdentity {
+  #store(key: string, grants: Grants, askedAtMs: number, generation: number): ResolvedIdentity {
     const { freshMs, identityOf, ttlMs } = this.#options
     const identity = identityOf(grants)
     const isShared = grants.isUseLimited !== true

@@ -1,4 +1,4 @@
-/** The connection to NATS over several servers, and what a server does not permit. */
+/** The connection to several NATS servers, and denied permissions. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
@@ -33,7 +33,7 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' && address ? address.port : 0
 }
 
-test('of several servers any one is enough, and the next takes over', async (t) => {
+test('one of several servers is enough, and another one is used after its failure', async (t) => {
   const [first, second] = [await startNatsServer(t), await startNatsServer(t)]
   const { bus, server } = await busTo(t, 'nats://127.0.0.1:1', first.url, second.url)
   let heard = 0
@@ -62,7 +62,7 @@ async function announcedBy(port: number): Promise<readonly string[]> {
 const cluster = (listen: number, more: string) =>
   `server_name: s${listen}\ncluster { name: c, listen: "127.0.0.1:${listen}", ${more} }`
 
-test('servers of a NATS cluster that nobody has named are found', async (t) => {
+test('servers of a NATS cluster that are not configured are discovered', async (t) => {
   const route = await freePort()
   const first = await startNatsServer(t, cluster(route, ''))
   const second = await startNatsServer(t, cluster(-1, `routes: ["nats://127.0.0.1:${route}"]`))
@@ -87,7 +87,7 @@ const config = (subscribe: string, publish: string) =>
   `authorization { users: [{ user: u, password: p, permissions: { publish: "${publish}", subscribe: "${subscribe}" } }] }
 no_auth_user: u`
 
-test('what is not permitted is said once, and works when it is permitted without a new connection', async (t) => {
+test('a denied permission is logged once, and a later grant takes effect without a reconnect', async (t) => {
   const nats = await startNatsServer(t, config('may.>', 'may.>'))
   const { bus, logger, count } = await busTo(t, nats.url)
   const heard: string[] = []
@@ -117,7 +117,7 @@ test('what is not permitted is said once, and works when it is permitted without
   })
 })
 
-test('closing waits for what was published, not for a server that hangs', async (t) => {
+test('close waits for published messages, and not for a server that hangs', async (t) => {
   const nats = await startNatsServer(t)
   const [one, two] = [await busTo(t, nats.url), await busTo(t, nats.url)]
   let heard = 0
@@ -154,7 +154,7 @@ function dataOf(message: number): string {
 }
 
 for (const [way, publisher] of Object.entries(WAYS)) {
-  test(`by ${way}: messages come whole, in order, with where to answer, and not before what was subscribed`, async (t) => {
+  test(`with ${way}: messages arrive complete, in order, with their reply subjects, and after earlier subscriptions`, async (t) => {
     const nats = await startNatsServer(t)
     const used: Publisher[] = []
     const { bus: one } = await busWith(

@@ -1,4 +1,4 @@
-/** Every way to log in to a real NATS server, what is said while it fails, and that it works once the files are right. */
+/** All ways to log in to a real NATS server, the log while it fails, and recovery after the files are fixed. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { copyFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -84,7 +84,7 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   }
 }
 
-test('a token', async (t) => {
+test('login with a token recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   await tryWay(t, directory, {
     config: 'authorization { token: "s3cret-token" }',
@@ -94,7 +94,7 @@ test('a token', async (t) => {
   })
 })
 
-test('user and password', async (t) => {
+test('login with user and password recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   await tryWay(t, directory, {
     config: 'authorization { users: [{ user: "agent", password: " s3cret with spaces " }] }',
@@ -104,7 +104,7 @@ test('user and password', async (t) => {
   })
 })
 
-test('an nkey', async (t) => {
+test('login with an NKEY recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   const [right, wrong] = [createUser(), createUser()]
   const seed = (user: typeof right) => `${Buffer.from(user.getSeed()).toString()}\n`
@@ -116,7 +116,7 @@ test('an nkey', async (t) => {
   })
 })
 
-test('a credentials file', async (t) => {
+test('login with a credentials file recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   const { config, credentials } = natsCredentials()
   await tryWay(t, directory, {
@@ -145,7 +145,7 @@ const unusable: readonly (readonly [
   ['no authority', undefined, (caFile) => ({ caFile }), /^nats.ca_file cannot be read/],
 ]
 for (const [name, content, login, reason] of unusable) {
-  test(`${name}: the setting is named, and nothing is given up`, async (t) => {
+  test(`${name}: the log names the setting, and attempts continue`, async (t) => {
     const file = join(temporaryDirectory(t), 'file')
     if (content !== undefined) writeFileSync(file, content)
     const nats = await startNatsServer(t)
@@ -156,7 +156,7 @@ for (const [name, content, login, reason] of unusable) {
   })
 }
 
-test('TLS: both sides show a certificate, and each looks at the other’s', async (t) => {
+test('with TLS both sides verify the certificate of the other one', async (t) => {
   const directory = temporaryDirectory(t)
   if (!makeCertificates(directory, ['server', 'client'])) return t.skip('needs openssl')
   const path = (name: string) => join(directory, name)
@@ -194,7 +194,7 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
   assert.ok(!distrustful.bus.isConnected && !elsewhere.bus.isConnected)
 })
 
-test('nobody listens there', async (t) => {
+test('a refused connection is logged with its reason', async (t) => {
   const nats = await startNatsServer(t)
   await nats.kill()
   const { attempts, loud, logger } = await world(t, [nats.url], {})
@@ -204,7 +204,7 @@ test('nobody listens there', async (t) => {
 })
 
 for (const scheme of ['nats', 'tls']) {
-  test(`a server that does not offer TLS is not spoken to where it is wanted (${scheme}://)`, async (t) => {
+  test(`with TLS settings a server without TLS is refused (${scheme}://)`, async (t) => {
     const directory = temporaryDirectory(t)
     writeFileSync(join(directory, 'token'), 's3cret-token')
     if (!makeCertificates(directory, [])) return t.skip('needs openssl')

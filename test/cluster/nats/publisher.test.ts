@@ -1,4 +1,4 @@
-/** Commands to publish, as they reach the other end of a real socket. */
+/** PUB commands as they arrive at the other end of a real socket. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, createServer, Socket } from 'node:net'
@@ -27,7 +27,7 @@ async function connected(t: TestContext) {
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
-test('what is published in one turn is written behind it, in order, whatever becomes of its memory', async (t) => {
+test('messages of one iteration are written after it, in order, and their memory can be reused', async (t) => {
   const { socket, publisher, got } = await connected(t)
   const memory = Buffer.from('first')
   publisher.publish('a.b', memory, '', NOTHING)
@@ -43,7 +43,7 @@ test('what is published in one turn is written behind it, in order, whatever bec
   assert.equal(got().toString(), expected)
 })
 
-test('any amount in messages of any size comes as it was published, also when the other side reads late', async (t) => {
+test('any number of messages of any size arrives unchanged, also if the other side reads late', async (t) => {
   const { other, publisher, got } = await connected(t)
   other.pause()
   const expected: Buffer[] = []
@@ -63,7 +63,7 @@ test('any amount in messages of any size comes as it was published, also when th
   assert.ok(got().equals(whole))
 })
 
-test('what is held waits for the end of the turn, however much it is', async (t) => {
+test('held messages wait for the end of the iteration, for any amount', async (t) => {
   const { socket, publisher, got } = await connected(t)
   const large = Buffer.alloc(300_000)
   publisher.publish('a', large, '', NOTHING)
@@ -77,7 +77,7 @@ test('what is held waits for the end of the turn, however much it is', async (t)
   assert.ok(got().includes('PUB c 300000\r\n'))
 })
 
-test('a subject that would be more than a subject is refused, and nothing is sent', async (t) => {
+test('a subject with white space or control characters is refused, and nothing is sent', async (t) => {
   const { socket, publisher } = await connected(t)
   for (const subject of ['', 'a b', 'a\r\nPUB b 0', 'ä', 'a\tb', 'a\u0000']) {
     assert.throws(() => publisher.publish(subject, NOTHING, '', NOTHING), /visible ASCII/)

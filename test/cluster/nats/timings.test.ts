@@ -1,10 +1,10 @@
-/** Times of a cluster that tests shorten: only shorter ones are taken, and a process says that it has them. */
+/** Shortened times of a cluster for tests. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { DEFAULT_TIMINGS, timingsOf } from '../../../src/cluster/nats/timings.ts'
 import { startAgent, workDirectory, writeConfig, spawnAgent } from '../../helpers/agent-process.ts'
 
-test('times can be shortened, never lengthened, and nothing else', () => {
+test('OUTPOST_TIMINGS shortens times, never lengthens them, and refuses unknown names', () => {
   assert.deepEqual(timingsOf(undefined), DEFAULT_TIMINGS)
   assert.deepEqual(timingsOf(''), DEFAULT_TIMINGS)
   assert.deepEqual(timingsOf('{"heartbeatMs":100}'), { ...DEFAULT_TIMINGS, heartbeatMs: 100 })
@@ -23,7 +23,7 @@ test('times can be shortened, never lengthened, and nothing else', () => {
   for (const text of ['fast', '7', 'null', '"x"']) assert.throws(() => timingsOf(text), /must be a JSON object/, text)
 })
 
-test('a process that has shortened times says so, and one that cannot read them does not start', async (t) => {
+test('a process logs that its times are shortened, and does not start with invalid ones', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }\nserver { enabled = true }')
   const agent = await startAgent(t, ['-config', config], { env: { OUTPOST_TIMINGS: '{"heartbeatMs":1000}' } })

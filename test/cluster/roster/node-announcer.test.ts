@@ -1,4 +1,4 @@
-/** A node that hears that another process is taken for it. */
+/** Two processes with one node ID. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { createPublicKey, generateKeyPairSync } from 'node:crypto'
@@ -47,7 +47,7 @@ function worldFor(t: TestContext) {
   return { roster, clock, speak, nameNow: () => roster.node(NODE)?.node.name }
 }
 
-test('of two processes with one key the later run counts, and the earlier one comes back when it has left', async (t) => {
+test('of two processes with one key the later run owns the node ID, and the earlier one does after the later has left', async (t) => {
   const { speak, nameNow } = worldFor(t)
   const key = newKey()
   const first = speak(key, 100, 'first')
@@ -66,7 +66,7 @@ test('of two processes with one key the later run counts, and the earlier one co
   })
 })
 
-test('of two processes with two keys the one that was seen first counts, however late it began', async (t) => {
+test('of two processes with two keys the first registered key owns the node ID, for any order of their starts', async (t) => {
   const { speak, nameNow } = worldFor(t)
   const first = speak(newKey(), 100, 'first')
   await eventually(() => nameNow() === 'first')

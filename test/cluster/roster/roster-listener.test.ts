@@ -1,4 +1,4 @@
-/** A long state is taken in by pieces: other nodes are heard between them, and what comes in between leaves nothing half done. */
+/** A long state is applied in slices: other messages are applied between them, and interruptions leave a consistent roster. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
@@ -47,7 +47,7 @@ function listening() {
   return { roster, listener, publish }
 }
 
-test('ten thousand new allocations take many turns, and another node is heard meanwhile', async (t) => {
+test('ten thousand new allocations are applied in slices, and messages of another node are applied meanwhile', async (t) => {
   const { listener, publish, roster } = listening()
   t.after(() => listener.stop())
   const before: number[] = []
@@ -72,7 +72,7 @@ test('ten thousand new allocations take many turns, and another node is heard me
   await eventually(() => roster.node(LARGE)?.status === 'down', 'what the node said next comes behind them')
 })
 
-test('of the states that a node says meanwhile the newest is taken, and its rest is removed by pieces', async (t) => {
+test('of the states that arrive meanwhile the newest is applied, and removed allocations are deleted in slices', async (t) => {
   const { listener, publish, roster } = listening()
   t.after(() => listener.stop())
   const say = speaker(LARGE)
@@ -85,7 +85,7 @@ test('of the states that a node says meanwhile the newest is taken, and its rest
   assert.equal(listener.counts['old'], 1)
 })
 
-test('a node that is purged between two pieces leaves no allocation, and comes back whole', () => {
+test('a node that is purged between two slices leaves no allocation, and registers again completely', () => {
   const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
   const say = speaker(LARGE)
   const opened = () => {
@@ -104,7 +104,7 @@ test('a node that is purged between two pieces leaves no allocation, and comes b
   assert.equal(roster.allocationCount, 100)
 })
 
-test('an allocation with more tasks than may be looked at in one piece is refused', () => {
+test('a state with too many tasks in an allocation is rejected', () => {
   const tasks = Array.from({ length: TASKS_MAX + 1 }, () => ({ name: 't', state: 'running' as const, failed: false }))
   const { payload, subject } = speaker(LARGE)('state', [allocationOf(idOf('a110c000'), { tasks })])
   assert.equal(runSlices(verifyInSlices(payload, subject)), 'malformed')

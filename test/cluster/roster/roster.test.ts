@@ -1,4 +1,4 @@
-/** What a server makes of what nodes say: whole states and beats, silence, forgeries, clocks that are wrong, restarts. */
+/** The roster: states and heartbeats, silence, forgeries, clock skew, restarts. */
 import assert from 'node:assert/strict'
 import { generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
@@ -78,7 +78,7 @@ function rosterWith(store: RosterStore = NO_STORE) {
   return { roster, clock, logger, changes }
 }
 
-test('a state registers a node and its allocations; what has changed is told once, with rising indexes', () => {
+test('a state registers a node and its allocations, and each change is notified once with a rising index', () => {
   const { roster, changes } = rosterWith()
   const node = new Speaker(NODE)
   const first = stateOf(NODE, [allocation('6f1c0b9e-2f0a-4a51-9d0c-00000000000a')])
@@ -105,7 +105,7 @@ test('a state registers a node and its allocations; what has changed is told onc
   )
 })
 
-test('three missed beats are down, the next one is ready again, and the record tells', () => {
+test('a node is down after three missed heartbeats and ready after the next one, as its events record', () => {
   const { roster, clock } = rosterWith()
   const node = new Speaker(NODE)
   const state = stateOf(NODE)
@@ -129,7 +129,7 @@ test('three missed beats are down, the next one is ready again, and the record t
   assert.equal(roster.node(NODE), undefined)
 })
 
-test('another key is refused, and so is another node’s name, a replay, and an allocation that is somebody’s', () => {
+test('another key, another node’s ID, a replay, and an allocation with another owner are rejected', () => {
   const { roster, logger } = rosterWith()
   const node = new Speaker(NODE)
   const thief = new Speaker(NODE)
@@ -152,7 +152,7 @@ test('another key is refused, and so is another node’s name, a replay, and an 
 
 const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
 
-test('an allocation stays its owner’s: ready, down, forgotten, collected, after a restart; a purge frees it', (t) => {
+test('an allocation keeps its owner while that is ready, down or removed, after collection and after a restart, until a purge', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const database = RosterDatabase.open(path, keepingLogger())
   const { roster, clock } = rosterWith(rosterStoreIn(database))
@@ -194,7 +194,7 @@ test('an allocation stays its owner’s: ready, down, forgotten, collected, afte
   again.close()
 })
 
-test('a claim that is not used ends after a week, and the owner’s key may come under another node ID', () => {
+test('ownership of an unreported allocation ends after a week, and the owner’s key may report it with another node ID', () => {
   const { roster, clock } = rosterWith()
   const [owner, other] = [new Speaker(NODE), new Speaker(OTHER)]
   roster.apply(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
@@ -222,7 +222,7 @@ test('a claim that is not used ends after a week, and the owner’s key may come
   assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
 })
 
-test('what is remembered of claims is bounded, and a node that makes up allocations drives out its own', () => {
+test('the number of stored owners is bounded, and a node that invents allocations evicts its own entries', () => {
   const kept = new Set<string>()
   const claims = new AllocationOwners({
     saveOwner: (id) => void kept.add(id),
@@ -243,7 +243,7 @@ test('what is remembered of claims is bounded, and a node that makes up allocati
   assert.equal(claims.get('owned')?.publicKey, 'k')
 })
 
-test('while nothing can be heard nodes are disconnected, never down; heard again they are ready', () => {
+test('without a connection to NATS nodes become disconnected and never down, and their next message makes them ready', () => {
   const { roster, clock, logger } = rosterWith()
   const [node, own] = [new Speaker(NODE), new Speaker(OTHER)]
   roster.apply(NODE, node.say('state', stateOf(NODE)))
@@ -273,7 +273,7 @@ test('while nothing can be heard nodes are disconnected, never down; heard again
   assert.deepEqual(statuses(), ['down', 'down'])
 })
 
-test('bytes that are nothing, forged, cut or newer are told apart', () => {
+test('malformed, forged, truncated and newer messages are distinguished', () => {
   const node = new Speaker(NODE)
   const order = { version: 1, run: 1, sequence: 1, digest: 'd' }
   const whole = signNodeMessage({ kind: 'beat', ...order }, SUBJECT, node.key)
@@ -290,7 +290,7 @@ test('bytes that are nothing, forged, cut or newer are told apart', () => {
   assert.equal(verifyNodeMessage(signNodeMessage(strange, SUBJECT, node.key), SUBJECT), 'malformed')
 })
 
-test('nodes that could not be heard before a restart are known after it', (t) => {
+test('nodes that were disconnected before a restart are known after it', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const first = RosterDatabase.open(path, keepingLogger())
   const before = rosterWith(rosterStoreIn(first))
@@ -308,7 +308,7 @@ test('nodes that could not be heard before a restart are known after it', (t) =>
   assert.equal(roster.apply(NODE, new Speaker(NODE).say('state', stateOf(NODE))), 'refused', 'another key')
 })
 
-test('what was known is there after a restart, and the same key is asked for', (t) => {
+test('the roster is restored after a restart, and requires the same keys', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const id = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
   const node = new Speaker(NODE)

@@ -1,4 +1,4 @@
-/** Who may answer a call, steer it and hear of it, when somebody on the bus makes names up. */
+/** Which process may answer, control and observe a call, with forged names on the bus. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Forwarder } from '../../../src/cluster/rpc/forwarder.ts'
@@ -94,7 +94,7 @@ function callBytes(call: string): Uint8Array {
   )
 }
 
-test('an answer that comes from another node than the one asked is none', async (t) => {
+test('an answer from another node than the called one is ignored', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const answer = ask()
   await eventually(() => calls.length === 1)
@@ -105,7 +105,7 @@ test('an answer that comes from another node than the one asked is none', async 
   assert.equal(await answer, '{"cancelled":false}')
 })
 
-test('a call that comes a second time while it is under way is served once', async (t) => {
+test('a call that is sent again while it is in progress is served once', async (t) => {
   const { ask, calls, heard, letGo, other, server } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const answer = ask()
   await eventually(() => calls.length === 1)
@@ -118,7 +118,7 @@ test('a call that comes a second time while it is under way is served once', asy
   assert.equal(await answer, '{"cancelled":false}')
 })
 
-test('a call that a server serves is steered by its caller only', async (t) => {
+test('control messages of a call are accepted from its caller only', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const answer = ask()
   await eventually(() => calls.length === 1)
@@ -129,7 +129,7 @@ test('a call that a server serves is steered by its caller only', async (t) => {
   assert.equal(await answer, '{"cancelled":false}')
 })
 
-test('answers go to the caller that the subject of the call names, and to nobody else', async (t) => {
+test('answers are sent only to the caller in the subject of the call', async (t) => {
   const { server, calls, heard, other, sealedCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const subject = subjects.serverCall('s1', OWN)
   const victims = [
@@ -157,7 +157,7 @@ test('answers go to the caller that the subject of the call names, and to nobody
   await eventually(() => server.calls === 1)
 })
 
-test('a node answers servers only, under the name of the call', async (t) => {
+test('a node answers servers only, with the name of the call', async (t) => {
   const { server, calls, heard, other } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const wrong = [
     subjects.reply({ nodeId: OTHER }, 'any', 'c1'),
@@ -173,7 +173,7 @@ test('a node answers servers only, under the name of the call', async (t) => {
   await eventually(() => server.calls === 1)
 })
 
-test('where no server is, that is what an agent is told', async (t) => {
+test('an agent without a connected server receives a refusal that says so', async (t) => {
   const broker = new MemoryBroker()
   const bus: MessageBus = broker.connect()
   const forwarder = new Forwarder({ bus, subjects })

@@ -1,4 +1,4 @@
-/** How far nodes may be ahead of their callers, one by one and all together. */
+/** How far nodes may be ahead of their callers, each and in total. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
@@ -21,14 +21,14 @@ function readFast(window: CreditWindow, bytes: number): number {
   return most
 }
 
-test('a call begins with little and doubles as it takes, up to 4 MiB', () => {
+test('the window of a call starts small and doubles as data is taken, up to 4 MiB', () => {
   const window = new CreditWindow(new CreditPool())
   assert.equal(window.allowed, FIRST_BYTES)
   assert.ok(readFast(window, 100_000) < 4 * FIRST_BYTES)
   assert.equal(readFast(window, 100 * MIB), 4 * MIB)
 })
 
-test('all calls together are allowed no more than the pool and their first bytes', () => {
+test('all calls together are granted at most the pool and their first bytes', () => {
   const pool = new CreditPool()
   const windows = Array.from({ length: 500 }, () => new CreditWindow(pool))
   for (const window of windows) readFast(window, 20 * MIB)
@@ -41,7 +41,7 @@ test('all calls together are allowed no more than the pool and their first bytes
   assert.equal(pool.left, 32 * MIB)
 })
 
-test('a call that rests gives back what others can use, one that is stalled keeps what it holds', () => {
+test('an idle call releases its credit for others, and a stalled one keeps it', () => {
   const pool = new CreditPool()
   const [resting, stalled] = [new CreditWindow(pool), new CreditWindow(pool)]
   for (const window of [resting, stalled]) readFast(window, 20 * MIB)
@@ -64,11 +64,11 @@ function overrun(window: CreditWindow): number {
   return received
 }
 
-test('a call that was granted 64 KiB takes 64 KiB and one message of a node that sends without credit', () => {
+test('a call with 64 KiB of credit accepts 64 KiB and one message from a node that ignores its credit', () => {
   assert.ok(overrun(new CreditWindow(new CreditPool())) <= FIRST_BYTES + 16_384)
 })
 
-test('a call that has rested takes no more than it is granted, in place of what it was granted before', () => {
+test('a call that was idle accepts no more than its reduced credit', () => {
   const [early, late] = [new CreditWindow(new CreditPool()), new CreditWindow(new CreditPool())]
   for (const window of [early, late]) readFast(window, 20 * MIB)
   for (let at = 0; at < 2; at++) early.shrinkIfIdle()

@@ -1,4 +1,4 @@
-/** Calls from one process to a node, over the bus within a process and over a real NATS server: the same code, the same results. */
+/** Calls from one process to a node, over the broker in memory and over a real NATS server, with the same results. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
@@ -13,7 +13,7 @@ import { keepingLogger, root } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 function suite(name: string, world: (t: TestContext) => Promise<World>): void {
-  test(`${name}: values, refusals and faults come as they are`, async (t) => {
+  test(`${name}: values, refusals and faults arrive unchanged`, async (t) => {
     const { forwarder, call, server } = await world(t)
     assert.equal(await forwarder.value(call('test.value', { say: 'hello' })), '{"said":"hello"}')
     await assert.rejects(forwarder.value(call('test.value', { say: 'refuse' })), {
@@ -35,7 +35,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
     await eventually(() => server.calls === 0 && forwarder.calls === 0)
   })
 
-  test(`${name}: a stream comes whole, with its head`, async (t) => {
+  test(`${name}: a stream arrives complete, with its head`, async (t) => {
     const { forwarder, call, server } = await world(t)
     const { head, bytes } = await collect(forwarder.stream(call('test.stream', { bytes: '20000001' })))
     assert.deepEqual(head, { status: 200, contentType: 'text/plain', headers: { 'X-Outpost-Event': 'yes' } })
@@ -52,7 +52,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
     await eventually(() => server.calls === 0 && forwarder.calls === 0)
   })
 
-  test(`${name}: a reader that takes nothing holds the node back; one that leaves ends it`, async (t) => {
+  test(`${name}: a reader that does not read stops the node, and its disconnection ends the operation`, async (t) => {
     const { forwarder, call, seen, server } = await world(t)
     const iterator = forwarder.stream(call('test.stream', { bytes: '200000000' }))
     await iterator.next()
@@ -74,7 +74,7 @@ function suite(name: string, world: (t: TestContext) => Promise<World>): void {
 }
 
 function largeSuite(name: string, world: (t: TestContext) => Promise<World>): void {
-  test(`${name}: a value larger than a message comes whole`, async (t) => {
+  test(`${name}: a value larger than a message arrives complete`, async (t) => {
     const { forwarder, call } = await world(t)
     // Characters of three bytes, which no message boundary may cut.
     const said = '€'.repeat(1_500_000)
@@ -85,7 +85,7 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
     assert.equal(await forwarder.value(call('test.value', { say: 'text' })), '{"said":"as it is"}')
   })
 
-  test(`${name}: frames come in chunks as they were made, whatever their size`, async (t) => {
+  test(`${name}: frames arrive in the chunks in which they were sent, for any size`, async (t) => {
     const { forwarder, call } = await world(t)
     const { head, lengths, bytes } = await collect(forwarder.stream(call('test.stream', { say: 'frames' })))
     assert.deepEqual(head, { status: 200, contentType: 'application/json', frames: true })
@@ -108,7 +108,7 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
     }
   })
 
-  test(`${name}: fifty readers who do not read hold little, and one who reads gets everything meanwhile`, async (t) => {
+  test(`${name}: fifty readers that do not read use little memory, and another reader receives everything meanwhile`, async (t) => {
     const { forwarder, call, server, sent } = await world(t)
     const stalled = await Promise.all(
       Array.from({ length: 49 }, async () => {
@@ -127,7 +127,7 @@ function largeSuite(name: string, world: (t: TestContext) => Promise<World>): vo
   })
 }
 
-test('a small answer of a known length is handed on in one piece, and its end comes along', async (t) => {
+test('a small answer of known length is returned in one piece together with its end', async (t) => {
   const broker = new MemoryBroker()
   const { forwarder, call } = await worldOver(t, () => broker.connect())
   const ends: number[] = []
@@ -153,7 +153,7 @@ test('a small answer of a known length is handed on in one piece, and its end co
   assert.deepEqual(ends, [10, 0])
 })
 
-test('memory of a small answer is lent again only when its last chunk is behind its reader', async (t) => {
+test('the buffer of a small answer is reused only after its reader has requested the chunk after the last one', async (t) => {
   const { forwarder, call } = await inMemory(t)
   const begin = async () => {
     const iterator = forwarder.stream(call('test.stream', { say: 'part', bytes: '10000' }))
@@ -177,7 +177,7 @@ test('memory of a small answer is lent again only when its last chunk is behind 
   for (const { iterator } of [three, four]) await iterator.return(undefined)
 })
 
-test('of a small answer that breaks, what has come is given first', async (t) => {
+test('a small answer that breaks returns the received bytes before the error', async (t) => {
   const { forwarder, call } = await inMemory(t)
   const lengths: number[] = []
   await assert.rejects(async () => {
@@ -202,13 +202,13 @@ largeSuite('in one process', inMemory)
 largeSuite('over NATS', overNats)
 largeSuite('over NATS with small messages', (t) => overNats(t, 'max_payload: 9000'))
 
-test('a request that no message can hold is refused as too large', async (t) => {
+test('a request larger than a message is refused as too large', async (t) => {
   const { forwarder, call } = await overNats(t, 'max_payload: 9000')
   await assert.rejects(forwarder.value(call('test.value', { say: 'x'.repeat(9000) })), { code: 'body_too_large' })
   assert.equal(await forwarder.value(call('test.value', { say: 'hello' })), '{"said":"hello"}')
 })
 
-test('a call of somebody who has gone before it began is not made', async (t) => {
+test('a call whose caller has disconnected before it starts is not sent', async (t) => {
   const { forwarder, call, seen } = await inMemory(t)
   await assert.rejects(collect(forwarder.stream(call('test.stream', {}, AbortSignal.abort()))))
   assert.equal(await forwarder.value(call('test.value', { say: 'hello' })), '{"said":"hello"}')
@@ -225,7 +225,7 @@ suite('over NATS', async (t) => {
   return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
 })
 
-test('a NATS server that is killed breaks streams, and calls work again when it is back', async (t) => {
+test('a killed NATS server breaks streams, and calls work again after its restart', async (t) => {
   const nats = await startNatsServer(t)
   const world = await worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
   const waiting = collect(world.forwarder.stream(world.call('test.stream', { say: 'stay' })))

@@ -1,4 +1,4 @@
-/** What a node says is lost on its way, and the way is good again before anybody gives up: no answer may wait for ever. */
+/** Messages of a node are lost and the connection recovers: no answer may wait for ever. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
@@ -38,7 +38,7 @@ async function lossyWorld(t: TestContext, lost: LossyWorld['lost']): Promise<Los
 
 const LOST = { code: 'no_answer', message: /was lost/ }
 
-test('data is lost until the node may send no more: the stream breaks', async (t) => {
+test('a stream breaks when all data within the allowance is lost', async (t) => {
   const world = await lossyWorld(t, DATA)
   const { forwarder, call, sent, server } = world
   const waiting = collect(forwarder.stream(call('test.stream', { bytes: '100000000' })))
@@ -48,13 +48,13 @@ test('data is lost until the node may send no more: the stream breaks', async (t
   await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })
 
-test('the head of a stream with nothing more to say is lost: it is refused', async (t) => {
+test('a stream is refused when its head is lost and no data follows', async (t) => {
   const { forwarder, call, server } = await lossyWorld(t, HEAD)
   await assert.rejects(collect(forwarder.stream(call('test.stream', { say: 'stay' }))), LOST)
   await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })
 
-test('the head of a stream is lost and its data comes: it is refused', async (t) => {
+test('a stream is refused when its head is lost and data follows', async (t) => {
   const { forwarder, call, server } = await lossyWorld(t, HEAD)
   await assert.rejects(collect(forwarder.stream(call('test.stream', { bytes: '10', say: 'stay' }))), LOST)
   await eventually(() => server.calls === 0 && forwarder.calls === 0)

@@ -1,4 +1,4 @@
-/** The exact ends of the times, numbers and amounts by which calls are admitted, and how far a served call goes without credit. */
+/** Exact limits of times, numbers and amounts for calls, and of what a served call sends without credit. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ASSERTION_TTL_MS, CLOCK_SKEW_MS } from '../../../src/cluster/trust/assertion.ts'
@@ -45,7 +45,7 @@ async function serverAndNode() {
   return { clocks, make, node }
 }
 
-test('an assertion is good up to the difference of the clocks to the millisecond, and no further', async () => {
+test('an assertion is accepted up to the tolerated clock skew to the millisecond, and rejected beyond it', async () => {
   const { clocks, make, node } = await serverAndNode()
   const admitted = async (nodeAheadMs: number) => {
     clocks.nodeMs = clocks.serverMs + nodeAheadMs
@@ -65,7 +65,7 @@ test('an assertion is good up to the difference of the clocks to the millisecond
   for (const [aheadMs, outcome] of expected) assert.equal(await admitted(aheadMs), outcome, `${aheadMs} ms`)
 })
 
-test('an assertion that lasts longer than it may is refused, although it is proved and within its time', async () => {
+test('an authenticated assertion with too long a validity is rejected within its validity', async () => {
   const { clocks, make, node } = await serverAndNode()
   const good = make()
   assert.ok(good.message.claims)
@@ -81,7 +81,7 @@ test('an assertion that lasts longer than it may is refused, although it is prov
   await assert.rejects(node.identityOf(good), /was used before/)
 })
 
-test('a number that is as far behind the newest as is remembered is fresh once, one further behind is taken as used', () => {
+test('a number at the end of the replay window is accepted once, and an older one is rejected', () => {
   const guard = new ReplayGuard(1000, () => 0)
   assert.equal(guard.use('server', 5000), 'fresh')
   assert.deepEqual([guard.use('server', 5000 - 2047), guard.use('server', 5000 - 2047)], ['fresh', 'used'])
@@ -91,7 +91,7 @@ test('a number that is as far behind the newest as is remembered is fresh once, 
   assert.equal(guard.use('another', 5000), 'fresh')
 })
 
-test('as many servers as can be told apart are, and one that was silent for long makes room', () => {
+test('servers up to the limit are tracked separately, and a long silent one is replaced', () => {
   let nowMs = 5
   const guard = new ReplayGuard(1000, () => nowMs)
   for (let at = 0; at < 1024; at++) assert.equal(guard.use(`server ${at}`, 1), 'fresh')
@@ -104,7 +104,7 @@ test('as many servers as can be told apart are, and one that was silent for long
   assert.equal(guard.use('server 7', 2), 'used', 'one that has called meanwhile is remembered')
 })
 
-test('a host sends so many calls at once, some beyond are refused, the rest is dropped; other hosts and servers are not counted', () => {
+test('excess calls of a host are refused or dropped, and other hosts and servers are not affected', () => {
   const limits = new CallerLimits()
   const judged = new Map<string, number>()
   const judge = (caller: string) => {
@@ -120,7 +120,7 @@ test('a host sends so many calls at once, some beyond are refused, the rest is d
   for (let at = 0; at < many; at++) assert.equal(limits.admit('server-1'), 'open')
 })
 
-test('a host has a quarter of all calls under way and no more, and gets a slot for each that ends', () => {
+test('a host has at most a quarter of all concurrent calls, and gets a slot for each call that ends', () => {
   const limits = new CallerLimits()
   const leave = Array.from({ length: HOST_CONCURRENT_CALLS_MAX }, () =>
     limits.acquireSlot(NODE, () => assert.fail('it is not lost')),
@@ -141,7 +141,7 @@ test('a host has a quarter of all calls under way and no more, and gets a slot f
   )
 })
 
-test('a node that holds one slot more than another loses none to it: they would take it from each other for ever', () => {
+test('a node that holds one slot more than another keeps it, so that they do not take it from each other for ever', () => {
   const shares = new NodeSlots({ slots: 3 })
   let lost = 0
   for (const node of ['one', 'one', 'two']) assert.ok(shares.acquire(node, () => lost++))
@@ -157,7 +157,7 @@ test('a node that holds one slot more than another loses none to it: they would 
   assert.equal(lost, 1)
 })
 
-test('a sender that has spent its allowance has not got it back when silent ones are forgotten', () => {
+test('removing silent senders does not restore the allowance of an active one', () => {
   let nowMs = 0
   const allowance = new TokenBuckets({ perSecond: 10, capacity: 5, now: () => nowMs })
   assert.equal(allowance.take('one', 5), true)
@@ -189,7 +189,7 @@ async function* chunksOf(...sizes: readonly number[]): AsyncGenerator<Chunk> {
   for (const size of sizes) yield Buffer.alloc(size)
 }
 
-test('without credit nothing is sent but the head; each credit lets exactly as much through, also where it falls behind', async () => {
+test('without credit only the head is sent, and each credit allows exactly its bytes, also if it is reduced', async () => {
   const { call, sent } = served(0)
   const streaming = call.stream(chunksOf(5000, 5000))
   await eventually(() => sent.messages === 1, 'the head')
@@ -210,7 +210,7 @@ test('without credit nothing is sent but the head; each credit lets exactly as m
   assert.equal(call.hasEnded, false, 'its end was sent, the caller has not left')
 })
 
-test('a caller that allows more than the most is sent the most, and one that cancels while there is no credit ends the call', async () => {
+test('an allowance above the limit counts as the limit, and a cancellation without credit ends the call', async () => {
   const { call, sent } = served(Number.MAX_SAFE_INTEGER)
   const streaming = call.stream(chunksOf(3 * ALLOWED_MAX))
   await eventually(() => sent.bytes === ALLOWED_MAX, 'the most')

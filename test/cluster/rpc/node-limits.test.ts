@@ -1,7 +1,7 @@
-/** How slow a node may be: what an honest one with a large log and a slow caller never meets, and one that drips does. */
+/** The minimum rate of a node: not violated by an honest one with a large log and a slow caller. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { HostReading } from '../../../src/cluster/api/host-reading.ts'
+import { HostReading } from '../../../src/cluster/api/job-logs.ts'
 import { MinimumRate } from '../../../src/cluster/rpc/node-limits.ts'
 import { TIMINGS } from '../../../src/cluster/nats/timings.ts'
 import type { Chunk } from '../../../src/platform/operation.ts'
@@ -22,7 +22,7 @@ function paced() {
   return { clock, rate, wait }
 }
 
-test('a caller that takes nothing for days is no fault of the node', () => {
+test('time in which the caller reads nothing does not count', () => {
   const { clock, wait } = paced()
   for (let at = 0; at < 1000; at++) {
     assert.equal(wait(1, 10), false)
@@ -30,14 +30,14 @@ test('a caller that takes nothing for days is no fault of the node', () => {
   }
 })
 
-test('a search that is silent for minutes goes on, and so does a line of 16 kbit/s', () => {
+test('a search that is silent for minutes and a connection of 16 kbit/s are fast enough', () => {
   const { wait } = paced()
   for (let at = 0; at < 30; at++) assert.equal(wait(TIMINGS.minimumRatePeriodMs - 1, 2 * MIB), false)
   const slow = paced()
   for (let second = 0; second < 5 * 3600; second++) assert.equal(slow.wait(1000, 2000), false, `${second} s`)
 })
 
-test('one that drips is too slow after a stretch, whether it is being waited for or has just given a word', () => {
+test('a node that sends too little is too slow after one period, while its caller waits and after a message', () => {
   const { wait } = paced()
   let waited = 0
   while (!wait(1000, 100)) waited += 1000
@@ -48,14 +48,14 @@ test('one that drips is too slow after a stretch, whether it is being waited for
   assert.equal(rate.isViolated(), true)
 })
 
-test('one that keeps just to the least has an end too', () => {
+test('a node at the minimum rate is ended after the maximum number of periods', () => {
   const { wait } = paced()
   let stretches = 0
   while (!wait(TIMINGS.minimumRatePeriodMs, MIB) && stretches < 1000) stretches++
   assert.ok(stretches > 30 && stretches < 40, `${stretches} stretches`)
 })
 
-test('several reads of one node wait together: their time counts once', () => {
+test('time in which several reads of one node wait counts once', () => {
   const { clock, rate } = paced()
   for (let at = 0; at < 4; at++) rate.beginWait()
   clock.ms += TIMINGS.minimumRatePeriodMs - 1
@@ -63,7 +63,7 @@ test('several reads of one node wait together: their time counts once', () => {
   assert.equal(rate.isViolated(), false)
 })
 
-test('a host that sends without an end is given up, with all of its reads', async () => {
+test('a host that sends without an end reaches its limit, and all its reads end', async () => {
   const host = new HostReading(10 * MIB)
   const piece = Buffer.alloc(MIB)
   async function* flood(): AsyncGenerator<Chunk> {

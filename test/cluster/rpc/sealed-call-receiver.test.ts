@@ -1,4 +1,4 @@
-/** Envelopes of calls to servers: opened once, by the one they are for, and bounded in what they make a server keep. */
+/** Envelopes of calls to servers: opened once, by their receiver, with bounded memory. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
@@ -32,7 +32,7 @@ function worldOf() {
   return { server, calls, send, resultOf }
 }
 
-test('both ends of a session seal with keys that the other one opens, and nobody else', () => {
+test('each end of a session opens messages of the other end, and no other process does', () => {
   const [caller, server, other] = [new CurveKey(), new CurveKey(), new CurveKey()]
   const [one, two] = [caller.sessionWithServer(server.publicKey), server.sessionWithCaller(caller.publicKey)]
   const sealed = sealRequest(one.toServer, { callerKey: caller.publicKey, call: 7, clockMs: 5.4 }, TO, PAYLOAD)
@@ -55,7 +55,7 @@ test('both ends of a session seal with keys that the other one opens, and nobody
   }
 })
 
-test('every byte of a request counts, and it is opened once', () => {
+test('a request with any changed byte is refused, and a valid one is opened once', () => {
   const { send, resultOf } = worldOf()
   const caller = new CurveKey()
   const message = send(caller, 1)
@@ -73,7 +73,7 @@ test('every byte of a request counts, and it is opened once', () => {
   assert.equal(resultOf(send(caller, 1499)), 'a call')
 })
 
-test('a request is fresh by the server’s own clock', () => {
+test('the age of a request is measured by the server’s own clock', () => {
   const { send, resultOf } = worldOf()
   const caller = new CurveKey()
   const nowMs = performance.now() + 1_000_000
@@ -84,7 +84,7 @@ test('a request is fresh by the server’s own clock', () => {
   assert.equal(resultOf(send(caller, 3, { clockMs: performance.now() + 20_000 })), 'a call')
 })
 
-test('a caller has so many sessions, and another one’s calls are served meanwhile', () => {
+test('the number of sessions of a caller is limited, and calls of other callers are served meanwhile', () => {
   const { send, resultOf } = worldOf()
   const first = new CurveKey()
   assert.equal(resultOf(send(first, 1)), 'a call')
@@ -95,7 +95,7 @@ test('a caller has so many sessions, and another one’s calls are served meanwh
   assert.equal(resultOf(send(new CurveKey(), 1, { to })), 'a call')
 })
 
-test('a key that agrees with nothing is refused', () => {
+test('a key without a valid shared secret is refused', () => {
   const { resultOf, send, server } = worldOf()
   const message = send(new CurveKey(), 1)
   const payload = Uint8Array.from(message.payload)

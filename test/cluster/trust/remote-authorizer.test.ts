@@ -1,4 +1,4 @@
-/** An agent that asks its servers who a token belongs to. */
+/** An agent that resolves tokens with its servers. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test } from 'node:test'
@@ -48,7 +48,7 @@ const sealedCore = () => {
   throw new Refusal('sealed', 'Vault is sealed')
 }
 
-test('own tokens and none are not asked about, others once for a while, at the same time once too', async () => {
+test('configured tokens cause no request, and another token causes one request while its answer is fresh', async () => {
   const { asked, clock, who } = world()
   assert.equal(await who(undefined), 'anonymous')
   assert.equal(await who(''), 'anonymous')
@@ -63,7 +63,7 @@ test('own tokens and none are not asked about, others once for a while, at the s
   assert.deepEqual(asked, ['t', 't'])
 })
 
-test('while no server answers, the last answer is used for the time that is configured, and then no more', async () => {
+test('if no server answers, the cached answer is used until the configured time and not after it', async () => {
   const { clock, server, who } = world()
   assert.equal(await who('t'), 'a-t')
   server.answer = noAnswer
@@ -74,7 +74,7 @@ test('while no server answers, the last answer is used for the time that is conf
   await assert.rejects(who('other'), { code: 'unavailable' })
 })
 
-test('with a memory of 0 s each call is a question', async () => {
+test('with a cache time of 0 s each call causes a request', async () => {
   const { asked, server, who } = world(0)
   assert.equal(await who('t'), 'a-t')
   assert.equal(await who('t'), 'a-t')
@@ -83,7 +83,7 @@ test('with a memory of 0 s each call is a question', async () => {
   await assert.rejects(who('t'), { code: 'unavailable' })
 })
 
-test('an answer is never used past the expiry of the token', async () => {
+test('a cached answer is not used after the expiry of the token', async () => {
   const { clock, server, who } = world()
   server.answer = (token) => ({ accessor: `a-${token}`, management: false, policies: [], expiresInMs: 2000 })
   assert.equal(await who('t'), 'a-t')
@@ -94,7 +94,7 @@ test('an answer is never used past the expiry of the token', async () => {
   await assert.rejects(who('t'), { code: 'unavailable' })
 })
 
-test('the time that the answer took counts towards the expiry', async () => {
+test('the duration of the request counts towards the expiry', async () => {
   const { clock, server, who } = world()
   server.answer = (token) => {
     clock.nowMs += 1500
@@ -106,7 +106,7 @@ test('the time that the answer took counts towards the expiry', async () => {
   await assert.rejects(who('t'), { code: 'unavailable' })
 })
 
-test('a token with a limited number of uses is asked for each time, also by calls at the same time', async () => {
+test('a token with a limited number of uses causes a request for each call, also for concurrent ones', async () => {
   const { asked, server, who } = world()
   let uses = 2
   server.answer = async (token) => {
@@ -125,7 +125,7 @@ test('a token with a limited number of uses is asked for each time, also by call
   await assert.rejects(who('u'), { code: 'unavailable' }, 'nothing of it is remembered')
 })
 
-test('an answer counts for the address that it was asked for', async () => {
+test('a cached answer is valid for its client address only', async () => {
   const { asked, authorizer, server } = world()
   const near = '10.1.2.3'
   server.answer = (token, remote) =>
@@ -143,7 +143,7 @@ test('an answer counts for the address that it was asked for', async () => {
   await assert.rejects(from('10.3.0.1'), { code: 'unavailable' }, 'what is remembered is for the other address')
 })
 
-test('nothing is remembered once a server has said that the core is sealed, of no token', async () => {
+test('a server that reports a sealed core empties the cache', async () => {
   const { clock, server, who } = world()
   assert.equal(await who('t'), 'a-t')
   assert.equal(await who('u'), 'a-u')
@@ -155,7 +155,7 @@ test('nothing is remembered once a server has said that the core is sealed, of n
   await assert.rejects(who('u'), { code: 'unavailable' })
 })
 
-test('an answer that was on its way when the core was sealed is not remembered', async () => {
+test('an answer that was under way when the cache was emptied is not cached', async () => {
   const { asked, authorizer, server, who } = world()
   server.answer = (token) => {
     authorizer.clear()
@@ -167,7 +167,7 @@ test('an answer that was on its way when the core was sealed is not remembered',
   assert.deepEqual(asked, ['t', 't'])
 })
 
-test('a refused token is refused at once for a moment, and a token that is revoked is refused', async () => {
+test('a refused token is refused without a request for a moment, and a revoked token is refused', async () => {
   const { asked, clock, server, who } = world()
   assert.equal(await who('t'), 'a-t')
   server.answer = unknownToken
@@ -179,7 +179,7 @@ test('a refused token is refused at once for a moment, and a token that is revok
   await assert.rejects(who('t'), { code: 'permission_denied' })
 })
 
-test('a recheck asks a server, whatever is remembered; while none answers, what is remembered counts for its time', async () => {
+test('a recheck causes a request for a cached token, and uses the cached answer if no server answers', async () => {
   const { asked, authorizer, clock, server, who } = world()
   const again = async (token: string) => (await authorizer.recheck(token)).accessor
   assert.equal(await who('t'), 'a-t')

@@ -1,4 +1,4 @@
-/** Which keys count as servers': from the configuration, or as servers announce them. */
+/** Trusted keys of servers: configured or announced. */
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -37,7 +37,7 @@ function worldOf(t: TestContext) {
   return { broker, keysFor, logger }
 }
 
-test('a signature by the key of a NATS user is verified, and no other', (t) => {
+test('only a signature by a valid NKEY of a user is verified', (t) => {
   const pair = createUser()
   const key = signingKeyOf(new TextDecoder().decode(pair.getSeed()))
   const bytes = Buffer.from('what is signed')
@@ -53,7 +53,7 @@ test('a signature by the key of a NATS user is verified, and no other', (t) => {
   assert.throws(() => signingKeyOf('SUAnothing'), /does not hold the seed/)
 })
 
-test('an agent that meets the key of a server for the first time asks, and takes it', async (t) => {
+test('an agent requests announcements for an unknown key, and accepts an announced one', async (t) => {
   const { keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const server = keysFor('s1')
@@ -67,7 +67,7 @@ test('an agent that meets the key of a server for the first time asks, and takes
   )
 })
 
-test('a key that no server announces is refused after a moment, and at once when it comes again', async (t) => {
+test('a key that no server announces is refused after the timeout, and at once the next time', async (t) => {
   const { keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   keysFor('s1')
@@ -76,7 +76,7 @@ test('a key that no server announces is refused after a moment, and at once when
   assert.equal(agent.keys.isServer(stranger), false)
 })
 
-test('an announcement with a signature by another key is refused, and said once', async (t) => {
+test('an announcement signed with another key is rejected and logged once', async (t) => {
   const { broker, keysFor, logger } = worldOf(t)
   const agent = keysFor(undefined)
   const [victim, thief] = [signingKeyOf(newSeed()), signingKeyOf(newSeed())]
@@ -92,7 +92,7 @@ test('an announcement with a signature by another key is refused, and said once'
   assert.equal(logger.lines.filter(({ message }) => message === 'server announcement rejected').length, 1)
 })
 
-test('an announcement of an older version is accepted, and one with a faulty cluster ID is not', async (t) => {
+test('an announcement of an older version is accepted, and one with an invalid cluster ID is rejected', async (t) => {
   const { broker, keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const key = signingKeyOf(newSeed())
@@ -115,7 +115,7 @@ test('an announcement of an older version is accepted, and one with a faulty clu
   )
 })
 
-test('with keys in the configuration no announcement makes a server', async (t) => {
+test('with configured keys an announced key is not trusted', async (t) => {
   const { keysFor, logger } = worldOf(t)
   const [first, second] = [keysFor('s1'), keysFor('s2')]
   const agent = keysFor(undefined, { serverKeys: [first.publicKey] })
@@ -138,7 +138,7 @@ test('with keys in the configuration no announcement makes a server', async (t) 
   assert.equal(agent.keys.servers(false).length, 1)
 })
 
-test('a server signs with the key that it logs in with, else with one that it makes once', (t) => {
+test('a server signs with its login key, otherwise with a key that it generates once', (t) => {
   const directory = temporaryDirectory(t)
   const pair = createUser()
   const nkeyFile = join(directory, 'cluster.nk')

@@ -1,9 +1,9 @@
 /** Allocations, jobs, search, status, collection and events of a server, over HTTP. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { allocationOf, each, type FleetServer, idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
-import { identity } from '../host/allocations/host-fixture.ts'
-import { eventually } from '../helpers/eventually.ts'
+import { allocationOf, each, type FleetServer, idOf, nodeOf, startFleetServer } from '../../helpers/fleet-server.ts'
+import { identity } from '../../host/allocations/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const NODE = idOf('aa000000')
 const OTHER = idOf('bb000000')
@@ -18,7 +18,7 @@ function fill(server: FleetServer): void {
   server.say(nodeOf(OTHER, { name: 'n2' }), [allocationOf(THREE, { namespace: 'secret' })])
 }
 
-test('allocations by namespace, prefix, filter, and with all that stock clients follow', async (t) => {
+test('the list of allocations is selected by namespace, prefix and filter, and has all fields that stock clients dereference', async (t) => {
   const server = await startFleetServer(t)
   fill(server)
   const listed = async (query: string) => each((await server.get(`allocations?${query}`)).value)
@@ -36,7 +36,7 @@ test('allocations by namespace, prefix, filter, and with all that stock clients 
   assert.equal((await server.get('allocations?prefix=0')).status, 400)
 })
 
-test('one allocation, with its job, its tasks and every number that is followed blindly', async (t) => {
+test('an allocation is returned with its job, its tasks and all fields that stock clients dereference', async (t) => {
   const server = await startFleetServer(t)
   fill(server)
   const { value } = await server.get(`allocation/${ONE}?namespace=default`)
@@ -62,7 +62,7 @@ test('one allocation, with its job, its tasks and every number that is followed 
   assert.equal((await server.get('allocation/01')).status, 400)
 })
 
-test('what may not be seen is refused by name and left out of lists', async (t) => {
+test('a record that the caller may not read is refused by name and omitted from lists', async (t) => {
   const server = await startFleetServer(t)
   fill(server)
   server.actAs(identity('default:read-job', 'default:list-jobs'))
@@ -81,7 +81,7 @@ test('what may not be seen is refused by name and left out of lists', async (t) 
   assert.equal((await server.get('system/gc', { method: 'PUT' })).status, 403)
 })
 
-test('jobs are what allocations name, counted as they change', async (t) => {
+test('jobs are derived from allocations, and their counts follow each change', async (t) => {
   const server = await startFleetServer(t)
   fill(server)
   const { value } = await server.get('jobs')
@@ -113,7 +113,7 @@ test('jobs are what allocations name, counted as they change', async (t) => {
   assert.deepEqual([gone.status, gone.text], [404, 'job not found'])
 })
 
-test('a search finds the beginnings of IDs, twenty of each kind', async (t) => {
+test('a search returns at most twenty IDs of each kind that have the prefix', async (t) => {
   const server = await startFleetServer(t)
   fill(server)
   const search = async (body: unknown, method = 'PUT') => {
@@ -135,7 +135,7 @@ test('a search finds the beginnings of IDs, twenty of each kind', async (t) => {
   }
 })
 
-test('what a server says of itself', async (t) => {
+test('a server reports itself as leader, peer, member and region', async (t) => {
   const server = await startFleetServer(t)
   assert.equal((await server.get('status/leader')).value, '127.0.0.1:4646')
   assert.deepEqual((await server.get('status/peers')).value, ['127.0.0.1:4646'])
@@ -148,13 +148,15 @@ test('what a server says of itself', async (t) => {
   assert.equal((await server.get('regions')).status, 200)
 })
 
-test('collection is ordered on every node that is there', async (t) => {
+test('garbage collection is started on all ready nodes', async (t) => {
   const server = await startFleetServer(t)
   fill(server)
   server.leave(OTHER)
   const { status, text } = await server.get('system/gc', { method: 'PUT', body: '{}\n' })
   assert.deepEqual([status, text], [200, ''])
-  await eventually(() => server.logger.lines.some(({ message }) => message === 'every node was asked to collect'))
+  await eventually(() =>
+    server.logger.lines.some(({ message }) => message === 'garbage collection requested on all nodes'),
+  )
   assert.deepEqual(server.collected, [NODE])
   for (const method of ['GET', 'POST']) assert.equal((await server.get('system/gc', { method })).status, 405)
 })
@@ -184,7 +186,7 @@ async function listen(t: Pick<import('node:test').TestContext, 'after'>, server:
   return { answer, lines, keys, close: () => abort.abort() }
 }
 
-test('events tell what changes, by topic and key, from an index on', async (t) => {
+test('the event stream sends changes of the selected topics and keys from an index on', async (t) => {
   const server = await startFleetServer(t)
   const all = await listen(t, server, 'namespace=*')
   assert.equal(all.answer.headers.get('content-type'), 'application/json')
@@ -212,7 +214,7 @@ test('events tell what changes, by topic and key, from an index on', async (t) =
   await eventually(() => again.keys().length === 5)
   assert.deepEqual(again.keys(), [...added, second, ...removed])
   for (const stream of [all, nodes, one, again]) stream.close()
-  await eventually(() => server.room.queries.waiterCount === 0)
+  await eventually(() => server.api.queries.waiterCount === 0)
   assert.equal((await server.get('event/stream?topic=Planet')).status, 400)
   assert.equal((await server.get('event/stream?index=x')).status, 400)
 })

@@ -1,7 +1,7 @@
-/** The bounded queue per node: order, bounds, fairness, and that a producer waits only for a chunk that is queued. */
+/** The deficit round-robin queue: order, limits, fairness, and waiting producers. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { NODE_BYTES_MAX, RoundRobinQueue, TOTAL_BYTES_MAX } from '../../../src/cluster/api/node-queue.ts'
+import { NODE_BYTES_MAX, DeficitRoundRobinQueue, TOTAL_BYTES_MAX } from '../../../src/cluster/api/byte-queue.ts'
 import { Random } from '../../helpers/frames.ts'
 
 const SEEDS = Array.from({ length: 20 }, (_, seed) => seed + 1)
@@ -23,10 +23,10 @@ function chunkOf(producer: Producer, length: number): Buffer {
   return chunk
 }
 
-test('chunks of each producer come out in order, within the bounds, and no producer waits for an empty queue', async () => {
+test('chunks of each producer keep their order within the limits, and no producer waits while the queue is empty', async () => {
   for (const seed of SEEDS) {
     const random = new Random(seed)
-    const queue = new RoundRobinQueue()
+    const queue = new DeficitRoundRobinQueue()
     const producers: Producer[] = Array.from({ length: random.between(1, 60) }, (_, serial) => ({
       nodeId: `node-${random.between(0, 8)}`,
       serial,
@@ -67,8 +67,8 @@ test('chunks of each producer come out in order, within the bounds, and no produ
   }
 })
 
-test('a producer waits beyond the bound of its node and beyond that of all nodes', async () => {
-  const queue = new RoundRobinQueue()
+test('a producer waits above the limit of its node and above the total limit', async () => {
+  const queue = new DeficitRoundRobinQueue()
   const waiting = new Set<string>()
   const put = async (nodeId: string) => {
     waiting.add(nodeId)
@@ -98,8 +98,8 @@ test('a producer waits beyond the bound of its node and beyond that of all nodes
   assert.equal(queue.take(), undefined)
 })
 
-test('neither many producers nor large chunks give a node more than its share', () => {
-  const queue = new RoundRobinQueue()
+test('neither many producers nor large chunks increase the share of a node', () => {
+  const queue = new DeficitRoundRobinQueue()
   const bytes = new Map<number, number>()
   const put = (nodeId: number, length: number) => void queue.put(String(nodeId), Buffer.alloc(length, nodeId))
   const refill = [() => put(0, 1000), () => put(1, CHUNK_BYTES_MAX), () => put(2, 16_000)]
@@ -116,8 +116,8 @@ test('neither many producers nor large chunks give a node more than its share', 
   assert.ok(most - Math.min(small, large, medium) <= 2 * CHUNK_BYTES_MAX, `${small}, ${large}, ${medium}`)
 })
 
-test('a node with one large chunk at a time pays for it after its queue was empty', () => {
-  const queue = new RoundRobinQueue()
+test('a node with one large chunk at a time pays its deficit after its queue was empty', () => {
+  const queue = new DeficitRoundRobinQueue()
   let large = 0
   let small = 0
   void queue.put('large', Buffer.alloc(CHUNK_BYTES_MAX))
