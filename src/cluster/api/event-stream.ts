@@ -78,11 +78,14 @@ const topic: Field<readonly TopicFilter[]> = {
     const texts = raw.query.filter(([key, value]) => key === name && value !== '').map(([, value]) => value)
     return (texts.length === 0 ? ['*'] : texts).flatMap((text) => {
       const colon = text.indexOf(':')
-      const asked = colon < 0 ? text : text.slice(0, colon)
+      const requested = colon < 0 ? text : text.slice(0, colon)
       const key = colon < 0 ? '*' : text.slice(colon + 1)
-      if (asked === '*' || asked === 'Node' || asked === 'Allocation') return [{ topic: asked, key }]
-      if (OTHER_TOPICS.has(asked)) return []
-      throw new Refusal('invalid_request', `unknown topic ${JSON.stringify(asked.slice(0, 64))}: Node, Allocation or *`)
+      if (requested === '*' || requested === 'Node' || requested === 'Allocation') return [{ topic: requested, key }]
+      if (OTHER_TOPICS.has(requested)) return []
+      throw new Refusal(
+        'invalid_request',
+        `unknown topic ${JSON.stringify(requested.slice(0, 64))}: Node, Allocation or *`,
+      )
     })
   },
 }

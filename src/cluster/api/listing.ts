@@ -69,7 +69,7 @@ export async function* streamList<T>(
 ): AsyncGenerator<Chunk> {
   const { fields } = list.filtered
   const filter = input.filter === undefined ? undefined : parseFilter(input.filter, fields)
-  if (input.per_page > PER_PAGE_MAX) throw new Refusal('invalid_request', `per_page is more than ${PER_PAGE_MAX}`)
+  if (input.per_page > PER_PAGE_MAX) throw new Refusal('invalid_request', `per_page must be at most ${PER_PAGE_MAX}`)
   const headers = readHeaders(await waitForChange(queries, list.topic, input, call))
   let batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]> = matching(list, filter, input.next_token, call)
   if (input.per_page > 0) {

@@ -177,10 +177,8 @@ export class NodeAnnouncer {
       // Logged once: each heartbeat retries.
       if (this.#isTooLarge) return
       this.#isTooLarge = true
-      logger.error('node state is larger than a message: collect allocations, or raise max_payload of NATS', {
-        bytes: bytes.length,
-        bytes_max: bytesMax,
-      })
+      const next = 'collect allocations, or raise max_payload of NATS'
+      logger.error('node state is larger than a message', { bytes: bytes.length, bytes_max: bytesMax, next })
       return
     }
     if (kind === 'state') [this.#isTooLarge, this.#stateBytes] = [false, bytes.length]

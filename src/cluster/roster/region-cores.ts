@@ -81,14 +81,14 @@ export class RegionCores {
    * check that.
    */
   async requireNone(): Promise<void> {
-    const askedAtMs = performance.now()
+    const requestedAtMs = performance.now()
     this.#options.keys.requestAnnouncements()
     await sleep(COLLECT_MS)
     if (!this.#options.bus.isConnected) throw new Refusal('unavailable', UNKNOWN)
     // A run has ended if another one with the same key answers.
     const known = this.#options.keys.servers(false)
-    const answered = new Set(known.filter(({ announcedAtMs }) => announcedAtMs >= askedAtMs).map(({ key }) => key))
-    const other = this.#known().find(({ announcedAtMs, key }) => announcedAtMs >= askedAtMs || !answered.has(key))
+    const answered = new Set(known.filter(({ announcedAtMs }) => announcedAtMs >= requestedAtMs).map(({ key }) => key))
+    const other = this.#known().find(({ announcedAtMs, key }) => announcedAtMs >= requestedAtMs || !answered.has(key))
     if (!other) return
     const { region } = this.#options
     throw new Refusal(

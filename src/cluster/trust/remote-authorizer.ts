@@ -164,10 +164,10 @@ class TokenLookups {
   }
 
   async #ask({ token, remote, key, isRecheck }: TokenLookup): Promise<ResolvedIdentity> {
-    const [askedAtMs, generation] = [this.#now(), this.#cache.generation]
+    const [requestedAtMs, generation] = [this.#now(), this.#cache.generation]
     try {
       const grants = await this.#options.ask(token, remote, isRecheck)
-      return this.#store(key, grants, askedAtMs, generation)
+      return this.#store(key, grants, requestedAtMs, generation)
     } catch (error) {
       return this.#withoutGrants(key, error)
     } finally {
@@ -175,14 +175,14 @@ class TokenLookups {
     }
   }
 
-  /** `askedAtMs` is before the request was sent, so the expiry of the token is never computed too late. */
-  #store(key: string, grants: Grants, askedAtMs: number, generation: number): ResolvedIdentity {
+  /** `requestedAtMs` is before the request was sent, so the expiry of the token is never computed too late. */
+  #store(key: string, grants: Grants, requestedAtMs: number, generation: number): ResolvedIdentity {
     const { freshMs, identityOf, ttlMs } = this.#options
     const identity = identityOf(grants)
     const isShared = grants.isUseLimited !== true
     if (isShared && generation === this.#cache.generation) {
-      const usableUntilMs = askedAtMs + Math.min(ttlMs, grants.expiresInMs ?? Number.POSITIVE_INFINITY)
-      const freshUntilMs = Math.min(usableUntilMs, askedAtMs + freshMs)
+      const usableUntilMs = requestedAtMs + Math.min(ttlMs, grants.expiresInMs ?? Number.POSITIVE_INFINITY)
+      const freshUntilMs = Math.min(usableUntilMs, requestedAtMs + freshMs)
       this.#cache.set(key, { identity, freshUntilMs, usableUntilMs })
     } else this.#cache.delete(key)
     return { identity, isShared }
