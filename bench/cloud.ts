@@ -127,7 +127,7 @@ async function takenBack(options: Options): Promise<Row[]> {
     const delay = monitorEventLoopDelay({ resolution: 5 })
     delay.enable()
     const endedMs = nowMs()
-    await world.core.open.leases.sweeper.tick()
+    await world.core.open.leases.expiry.tick()
     const expiredMs = nowMs() - endedMs
     delay.disable()
     if ((await usersOf(aws)) !== 0) throw new WrongContent('users are left')

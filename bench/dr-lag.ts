@@ -16,11 +16,11 @@ const IN_FLIGHT = 64
 const ASKED_MS = 100
 const TIMINGS = { beatMs: 1000, gatherMs: 4, startMs: 1 }
 
-const lagOf = (primary: Site) => primary.replication.figures.primary?.secondaries[0]?.lagEntries ?? 0
+const lagOf = (primary: Site) => primary.replication.metrics.primary?.secondaries[0]?.lagEntries ?? 0
 
 async function untilCaughtUp(primary: Site): Promise<void> {
   const deadlineMs = nowMs() + 60_000
-  while (lagOf(primary) > 0 || !primary.replication.figures.primary?.secondaries[0]?.isConnected) {
+  while (lagOf(primary) > 0 || !primary.replication.metrics.primary?.secondaries[0]?.isConnected) {
     if (nowMs() > deadlineMs) throw new WrongContent('the secondary does not catch up')
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
@@ -72,7 +72,7 @@ async function figure({ quick, rounds }: Options): Promise<Row[]> {
     const child = start(process.execPath, [SECONDARY, JSON.stringify('bundle' in issued ? issued.bundle : {})])
     const [p50, p99, rates, alones]: number[][] = [[], [], [], []]
     try {
-      while (!primary.replication.figures.primary?.secondaries[0])
+      while (!primary.replication.metrics.primary?.secondaries[0])
         await new Promise((resolve) => setTimeout(resolve, 20))
       await untilCaughtUp(primary)
       for (let round = 0; round < rounds; round++) {

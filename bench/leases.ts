@@ -76,7 +76,7 @@ export async function leases(options: Options): Promise<Row[]> {
     world.nowMs += 3_700_000
     const [endedAtMs, sweepCpu, times] = [nowMs(), process.cpuUsage(), [] as number[]]
     let isOver = false
-    const sweep = world.core.open.leases.sweeper.tick().finally(() => (isOver = true))
+    const sweep = world.core.open.leases.expiry.tick().finally(() => (isOver = true))
     const beside = async () => {
       for (;;) {
         if (isOver) return

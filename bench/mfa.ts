@@ -3,8 +3,7 @@
  * entities have a secret; the start with and without these secrets. Each code is good once, so each round has a time step of its own.
  * A flood of wrong codes, and rates: `totp.ts`.
  */
-import { codeAt, stepAt } from '../src/engines/totp/codes.ts'
-import { bytesOfBase32 } from '../src/engines/totp/base32.ts'
+import { bytesOfBase32, codeAt, stepAt } from '../src/engines/totp/codes.ts'
 import { CoreServer } from './support/core.ts'
 import { alone, type Options, type Row, WrongContent } from './support/figure.ts'
 import { cpuSeconds, inTurn, median } from './support/measure.ts'

@@ -133,7 +133,7 @@ function commitOf(root: string): string {
  * its demo so), from the chunks of `main.js`.
  *
  * Those chunks have their own copy of each shared class, and `instanceof` in `agent.js` does not know what they throw: a
- * CommandError or UsageError of such a command ends with exit code 1, and HelpWanted is told as an error.
+ * CommandError or UsageError of such a command ends with exit code 1, and HelpWanted is reported as an error.
  */
 function writeAgent(directory: string, run: Bundler): void {
   const main = readFileSync(join(directory, 'main.js'), 'utf8')

@@ -151,7 +151,7 @@ async function demo(a: DemoServer, b: DemoServer): Promise<void> {
   const { shares, token } = a
   await step('a: primary/enable', () => a.ask('POST', `${DR}/primary/enable`))
   const activation = await step('a: an activation token for b', () => a.issue('b'))
-  await step('b: secondary/enable; what it had gives way', () =>
+  await step('b: secondary/enable; its data is replaced', () =>
     b.ask('POST', `${DR}/secondary/enable`, { token: activation }),
   )
   await step('b: the first copy is whole, it streams', () => b.follows(a))

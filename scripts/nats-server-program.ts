@@ -38,7 +38,7 @@ export function natsServerProgram(): string {
     spawnSync('apt-get', ['install', '-y', '-q', 'nats-server'], { stdio: 'ignore' })
     for (const program of ['nats-server', '/usr/sbin/nats-server']) if (runs(program)) return program
   }
-  throw new Error('no nats-server to be had: install one, or name it in OUTPOST_NATS_SERVER')
+  throw new Error('nats-server not found: install it, or set OUTPOST_NATS_SERVER')
 }
 
 function runs(program: string): boolean {

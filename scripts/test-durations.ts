@@ -54,7 +54,7 @@ function readDurations(file: string): Record<string, number> {
     if (typeof read !== 'object' || read === null) return {}
     return Object.fromEntries(Object.entries(read).filter(([, ms]) => typeof ms === 'number'))
   } catch {
-    // There is none yet, or it was cut short: it is made anew.
+    // Missing or truncated: it is written again.
     return {}
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Which test files share a process. To start Node and to load the rooms that a file imports takes 0.2 to 0.4 s of CPU, more
+ * Which test files share a process. Starting Node and loading the modules that a file imports takes 0.2 to 0.4 s of CPU, more
  * than most files take for their tests; small files of one folder therefore run one after the other in one process, a
  * *group*. The reporter shows their tests as before, and each failure with the file that it is in.
  *
@@ -33,12 +33,12 @@ const ALONE: Readonly<Record<string, string>> = {
   'host/logs/locate/many-logs.test.ts': 'counts what its process reads',
   'host/stats/stats-host.test.ts': 'counts the open files of its process',
   'host/stats/stats-sampler.test.ts': 'counts the open files of its process',
-  'host/stream-ends.test.ts': 'looks at the descriptors of its process',
+  'host/logs/stream-ends.test.ts': 'looks at the descriptors of its process',
   'http/list-verb.test.ts': 'counts the warnings of its process',
   'http/messages.test.ts': 'measures the memory of its process',
   'platform/log-once.test.ts': 'replaces the clock of its process',
   'secrets/token-uses-unwritten.test.ts': 'counts the unhandled rejections of its process',
-  'storage/store/store-threads.test.ts': 'looks at the threads that wait for a store',
+  'storage/store/store-worker-cache.test.ts': 'counts the idle workers of the process',
 }
 
 /** A file that takes longer than this has a process of its own, so that the last ones end together. */

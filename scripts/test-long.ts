@@ -9,6 +9,8 @@ import { resolve } from 'node:path'
 
 interface LongRun {
   readonly files: readonly string[]
+  /** Runs in place of test files. */
+  readonly script?: string
   readonly env: Readonly<Record<string, string>>
   readonly proves: string
 }
@@ -44,8 +46,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
   'kv-watchers': {
     files: ['test/engines/kv/watch-stream.test.ts'],
     env: { OUTPOST_WATCH_WRITES: '1000', OUTPOST_WATCH_STREAMS: '1000' },
-    proves:
-      'watchers who reconnect at random are told of every one of 2,000 changes once, in order; 1,000 streams at once',
+    proves: 'watchers that reconnect at random receive each of 2,000 changes once, in order; 1,000 concurrent streams',
   },
   'kv-many': {
     files: ['test/engines/kv/hostile.test.ts'],
@@ -97,7 +98,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'the slowest pattern on lines of 60,000 bytes holds up neither the event loop nor other searches',
   },
   tails: {
-    files: ['test/host/tail-stream-property.test.ts', 'test/host/logs-property.test.ts'],
+    files: ['test/host/logs/tail-stream-property.test.ts', 'test/host/logs/logs-property.test.ts'],
     env: { TAIL_RUNS: '3000' },
     proves: 'followers of logs that are rotated, truncated and removed at random lose and repeat nothing',
   },
@@ -108,7 +109,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
       'followers of a log that is written at full speed, and 20 more at once, get every byte once across rotations',
   },
   'grep-resumes': {
-    files: ['test/host/grep-resume.test.ts'],
+    files: ['test/host/logs/search/grep-resume.test.ts'],
     env: { OUTPOST_GREP_RUNS: '300' },
     proves: 'of 300 searched logs that are cut off at random and resumed every selected line comes once',
   },
@@ -118,7 +119,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves: 'a verb that does not exist is refused wherever it is cut, behind every kind of request',
   },
   'path-races': {
-    files: ['test/host/beneath-race.test.ts'],
+    files: ['test/host/files/beneath-race.test.ts'],
     env: { RACE_ATTEMPTS: '10000' },
     proves: 'no swap of names during a call leads out of an allocation or into its secrets',
   },
@@ -158,6 +159,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: { OUTPOST_FUZZ_ROUNDS: '200', OUTPOST_VANISH_ROUNDS: '20', OUTPOST_SEED: String(Date.now() % 1e9) },
     proves: 'requests cut anywhere are answered exactly; nonsense harms no other caller',
   },
+  mutants: {
+    files: [],
+    script: 'scripts/mutants.ts',
+    env: {},
+    proves: 'for each promise of docs/guarantees.md and docs/security.md a planted defect fails its test',
+  },
 }
 
 const [first, ...rest] = process.argv.slice(2)
@@ -180,7 +187,7 @@ function isGood(name: string): boolean {
     return false
   }
   print(`\n${name}: ${run.proves}`)
-  const args = ['--test', '--test-concurrency=1', ...run.files]
+  const args = run.script === undefined ? ['--test', '--test-concurrency=1', ...run.files] : [run.script]
   // Settings of the caller come first, so that a seed can be replayed.
   const env = { ...run.env, ...process.env }
   return spawnSync(process.execPath, args, { cwd: ROOT, stdio: 'inherit', env }).status === 0

@@ -60,7 +60,7 @@ function build(root: string, kept: string, { tree, hash }: { tree: string; hash:
   }
 }
 
-/** Node keeps what it has compiled of a bundle under its path, and never asks for that of an old one. What is missing is made anew. */
+/** Node caches compiled code of a bundle by its path, and never reads the cache of an old one. A missing cache is created. */
 export function forgetCompiled(cache: string): void {
   if (!existsSync(cache)) return
   for (const version of readdirSync(cache)) removeOlder(join(cache, version), COMPILED_MS_MAX)

@@ -5,7 +5,7 @@
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
  * (`test-groups.ts`), each other file has one of its own. A run of many files bundles each process (`test-bundle.ts`); what Node
  * has compiled of sources is kept between processes and runs, so that no file is stripped of its types twice. Directories of
- * tests are in memory where that can be (`test-room.ts`). The longest begin first. In the end the slowest files are shown, those
+ * tests are in memory where that can be (`test-directory.ts`). The longest begin first. In the end the slowest files are shown, those
  * that took most of the processors, and what all took of both.
  *
  *     node scripts/test.ts                      every test
@@ -22,10 +22,10 @@ import { parseArgs } from 'node:util'
 import { affectedTests } from './affected-tests.ts'
 import { TestBundles } from './test-bundle.ts'
 import { TestDurations } from './test-durations.ts'
-import { cpuSeconds, cpuSecondsByProcess, showLargest } from './test-figures.ts'
+import { cpuSeconds, cpuSecondsByProcess, showLargest } from './test-measurements.ts'
 import { type Groups, groupsOf } from './test-groups.ts'
 import { bundledProgram, forgetCompiled } from './test-program.ts'
-import { roomInMemory } from './test-room.ts'
+import { directoryInMemory } from './test-directory.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 /** Run by `test-long.ts` alone. */
@@ -116,8 +116,8 @@ async function runPhase(
   const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
   // For the agents and commands that a test starts.
   process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
-  if (room !== undefined && concurrency > 1) process.env['TMPDIR'] = room
-  else if (room !== undefined) delete process.env['TMPDIR']
+  if (directory !== undefined && concurrency > 1) process.env['TMPDIR'] = directory
+  else if (directory !== undefined) delete process.env['TMPDIR']
   const durationsMs = new Map<string, number>()
   const failures: string[] = []
   let counts = { passed: 0, cancelled: 0, skipped: 0, todo: 0 }
@@ -136,7 +136,7 @@ async function runPhase(
     if (nesting !== 0 || file === undefined) return
     const members = groups.get(resolve(name)) ?? []
     if (members[0] !== undefined && members.length === 1) durationsMs.set(members[0], details.duration_ms)
-    // Of a file that shares a process only its tests can be told.
+    // A file that shares a process is measured by its tests only.
     else if (shared.has(file)) durationsMs.set(file, (durationsMs.get(file) ?? 0) + details.duration_ms)
   })
   events.on('test:fail', ({ file, line, name }) =>
@@ -162,7 +162,7 @@ const startedMs = performance.now()
 const files = chosenFiles()
 chooseProgram(files)
 forgetCompiled(compiled)
-const room = roomInMemory()
+const directory = directoryInMemory()
 const durations = new TestDurations(ROOT)
 const isSerial = (file: string) => file.endsWith('.serial.test.ts')
 const concurrency = Number(values.concurrency ?? Math.ceil(FILES_PER_PROCESSOR * availableParallelism()))

@@ -1,6 +1,4 @@
-/**
- * The settings as the rest of the program sees them: checked, complete, frozen. Times are milliseconds, sizes bytes.
- */
+/** The configuration as other modules use it: checked, complete, frozen. Times are in milliseconds, sizes in bytes. */
 import type { Level } from '../platform/log.ts'
 
 export interface Config {
@@ -14,21 +12,21 @@ export interface Config {
   readonly bindAddr: string
   /** 0 means any free port. */
   readonly ports: { readonly http: number; readonly cluster: number }
-  /** Where the HTTP API listens, and a DR primary for its secondaries: `bindAddr` unless given. */
+  /** Listen addresses of the HTTP API and of a DR primary; `bindAddr` unless given. */
   readonly addresses: { readonly http: string; readonly cluster: string }
-  /** What others are told to connect to, `host` or `host:port`; absent means the address listened on. */
+  /** Addresses for other processes, `host` or `host:port`; absent means the listen address. */
   readonly advertise: { readonly http?: string; readonly cluster?: string }
   readonly logLevel: Level
-  /** Absent means that the program decides by where the log goes. */
+  /** Absent means that the format depends on the destination of the log. */
   readonly logJson?: boolean
-  /** Whether the access log shows the names that callers put into paths. */
+  /** Whether the access log hashes the names in paths. */
   readonly logPaths: 'hashed' | 'full'
-  /** Absolute; with a slash at its end a directory. Absent means standard error. */
+  /** Absolute path; a directory if it ends with a slash. Absent means standard error. */
   readonly logFile?: string
   readonly logRotate: LogRotateConfig
   readonly enableDebug: boolean
   readonly httpApiResponseHeaders: Readonly<Record<string, string>>
-  /** Host names and addresses that are served on loopback without TLS, beside those of loopback. */
+  /** Further host names and addresses that are accepted on loopback without TLS. */
   readonly httpAllowedHosts: readonly string[]
   readonly acl: AclConfig
   readonly tls: TlsConfig
@@ -36,17 +34,17 @@ export interface Config {
   readonly telemetry: TelemetryConfig
   readonly client: ClientConfig
   readonly server: ServerConfig
-  /** Absent means that this process stands alone. */
+  /** Absent means a standalone process. */
   readonly nats?: NatsConfig
-  /** How the agent logs in to the secrets core; absent: it does not. */
+  /** Login of the agent to the secrets core; absent means no login. */
   readonly secrets?: SecretsLoginConfig
 }
 
 export interface AclConfig {
   readonly enabled: boolean
-  /** For an agent that stands alone. Names and hashes are unique. */
+  /** For a standalone agent. Names and hashes are unique. */
   readonly tokens: readonly ConfiguredToken[]
-  /** Policy text for calls without a token; absent means that they may do nothing. */
+  /** Policy of calls without a token; absent means no rights. */
   readonly anonymousPolicy?: string
   readonly tokenTtlMs: number
   readonly policyTtlMs: number
@@ -72,26 +70,26 @@ export interface TlsConfig {
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3'
 }
 
-/** When the log file is put aside and a new one begun. */
+/** Rotation of the log file. */
 export interface LogRotateConfig {
-  /** 0 means whatever its size. */
+  /** 0 means no limit of the size. */
   readonly bytes: number
   readonly durationMs: number
-  /** Files put aside that are kept: 0 means all, a negative number none. */
+  /** Number of rotated files that are kept: 0 means all, a negative number none. */
   readonly maxFiles: number
 }
 
 export interface TelemetryConfig {
   readonly collectionIntervalMs: number
-  /** The text form of the metrics. */
+  /** Whether metrics are available in the Prometheus format. */
   readonly prometheusMetrics: boolean
-  /** Figures of the host, and of each running task. */
+  /** Metrics of the host, and of each running task. */
   readonly publishNodeMetrics: boolean
   readonly publishAllocationMetrics: boolean
   readonly disableHostname: boolean
-  /** Prefixes of names, each with `+` or `-` in front; of those that fit, the longest decides. */
+  /** Prefixes of metric names, each after `+` or `-`; the longest matching prefix decides. */
   readonly prefixFilter: readonly string[]
-  /** What happens to a name that no prefix fits. */
+  /** Whether names without a matching prefix are included. */
   readonly filterDefault: boolean
 }
 
@@ -108,12 +106,12 @@ export interface LimitsConfig {
   readonly httpRequestTimeoutMs: number
   /** Between two requests of a connection. */
   readonly httpIdleTimeoutMs: number
-  /** For one write of an answer that its caller does not take. */
+  /** For one write of a response that the client does not read. */
   readonly httpStallTimeoutMs: number
   readonly httpsHandshakeTimeoutMs: number
 }
 
-/** The agent role: the block carries the name that the field writes. */
+/** The agent role, block `client`. */
 export interface ClientConfig {
   readonly enabled: boolean
   /** UUID in lower case; absent means the one kept in `stateDir`, made on the first start. */
@@ -136,9 +134,9 @@ export interface ServerConfig {
   readonly enabled: boolean
   /** Absolute path of the secrets database. */
   readonly storagePath: string
-  /** False on a server that forwards secrets requests to another one. */
+  /** False on a server that forwards secrets requests to another server. */
   readonly secrets: boolean
-  /** Directories that audit devices may have files below. */
+  /** Directories below which audit devices may write files. */
   readonly auditDirectories: readonly string[]
   /** False: callers without a token may use `sys/rekey/` and `sys/rekey-recovery-key/`. */
   readonly disableUnauthedRekeyEndpoints: boolean
@@ -148,17 +146,17 @@ export interface ServerConfig {
   readonly seal: { readonly type: 'shamir' | 'static'; readonly settings: Readonly<Record<string, string>> }
 }
 
-/** Of replication for disaster recovery; the role is no setting. */
+/** Disaster recovery replication. The role is not a setting. */
 export interface ReplicationConfig {
-  /** Commits of a primary wait until its secondaries have them, for `syncTimeoutMs` at most. */
+  /** Commits of a primary wait for its secondaries, for at most `syncTimeoutMs`. */
   readonly sync: boolean
   readonly syncTimeoutMs: number
-  /** A primary that has heard from no secondary for so long takes no writes; 0: it goes on. */
+  /** A primary without a message from a secondary for this time refuses writes; 0: it never does. */
   readonly fenceAfterMs: number
-  /** Rows and bytes on their way to a secondary. */
+  /** Rows and bytes in flight to a secondary. */
   readonly bufferLength: number
   readonly bufferBytes: number
-  /** In a second, to all secondaries together; 0: no limit. */
+  /** Bytes per second to all secondaries together; 0: no limit. */
   readonly bandwidthBytes: number
 }
 
@@ -175,9 +173,9 @@ export interface NatsConfig {
   /** Both or neither. */
   readonly certFile?: string
   readonly keyFile?: string
-  /** Public NKEYs of all servers, not empty; absent: those that are announced. */
+  /** Public NKEYs of all servers, not empty; absent: the announced keys. */
   readonly serverKeys?: readonly string[]
-  /** Of the servers with the secrets core; all of them are in `serverKeys`. */
+  /** Keys of the servers with the secrets core; a subset of `serverKeys`. */
   readonly coreKeys?: readonly string[]
 }
 
@@ -185,10 +183,10 @@ export interface SecretsLoginConfig {
   readonly role: {
     /** Path of the auth method, as `auth/approle`. */
     readonly mount: string
-    /** The ID of the role, or the file that it is in. */
+    /** The role ID, or the file that contains it. */
     readonly roleId: string | { readonly file: string }
     readonly secretIdFile: string
-    /** Set where the file holds a wrapping token: the path of the request that made it. */
+    /** For a file with a wrapping token: the path of the request that created it. */
     readonly wrappingPath?: string
   }
   /** Absent: over NATS. */
@@ -198,4 +196,15 @@ export interface SecretsLoginConfig {
     readonly certFile?: string
     readonly keyFile?: string
   }
+}
+
+const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i
+
+/** The configured NATS servers, except loopback, to which this process may connect without TLS. */
+export function unencryptedServers({ servers, caFile, certFile }: NatsConfig): string[] {
+  if (caFile !== undefined || certFile !== undefined || servers.some((server) => /^tls:/i.test(server))) return []
+  return servers.filter((server) => {
+    const url = URL.parse(`http://${server.replace(/^[a-z]+:\/\//i, '')}`)
+    return !url || !LOOPBACK.test(url.hostname)
+  })
 }

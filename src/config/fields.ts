@@ -1,28 +1,27 @@
 /**
- * The kinds of settings: how each is read from the tree, what is said when it is wrong, and how two files that both
- * give it are merged. A schema (`schema.ts`) is a record of these; reading it never stops at a fault, it collects them.
+ * The kinds of settings: how each is read from the tree, its faults, and how the values of two files are merged. A schema (`schema.ts`) is
+ * a record of these. Reading collects all faults.
  */
 import { parseDurationMs } from '../platform/duration.ts'
-import { labelledBlocks } from './hcl.ts'
-import type { Entry, Node, ObjectNode, Position } from './hcl.ts'
+import { type HclEntry, labelledBlocks, type HclNode, type ObjectNode, type TextPosition } from './hcl.ts'
 import { nearestName } from './nearest-name.ts'
 
-/** Where a setting was given: in a file, or by a flag of the command line, which has no lines. */
-export interface Origin {
+/** The source of a setting: a file, or a flag of the command line, which has no lines. */
+export interface SettingOrigin {
   readonly name: string
   readonly isFlag: boolean
 }
 
-export interface Where {
-  readonly origin: Origin
-  readonly at: Position
-  /** Of a heredoc: where its text begins. */
-  readonly bodyAt?: Position
+export interface SettingLocation {
+  readonly origin: SettingOrigin
+  readonly at: TextPosition
+  /** Position of the first character of a heredoc. */
+  readonly bodyAt?: TextPosition
 }
 
-/** What is wrong with a configuration, and where. */
+/** A fault of a configuration and its location. */
 export interface ConfigFault {
-  /** File name as it was given, or the flag; absent when the fault is that something is nowhere. */
+  /** File name as given, or the flag; absent for a missing setting. */
   readonly source?: string
   readonly line?: number
   readonly column?: number
@@ -31,46 +30,48 @@ export interface ConfigFault {
 
 export class FaultList {
   readonly faults: ConfigFault[] = []
-  /** Dotted paths of the settings that were given but could not be read: what depends on them is not judged. */
+  /** Dotted paths of settings that could not be read: rules that depend on them are skipped. */
   readonly unread = new Set<string>()
 
-  add(where: Where | undefined, message: string): undefined {
+  add(where: SettingLocation | undefined, message: string): undefined {
     if (!where) this.faults.push({ message })
     else if (where.origin.isFlag) this.faults.push({ source: where.origin.name, message })
     else this.faults.push({ source: where.origin.name, line: where.at.line, column: where.at.column, message })
   }
 }
 
-/** What a field knows while it reads. */
-export interface Context {
-  readonly origin: Origin
+/** The setting that is being read. */
+export interface ReadContext {
+  readonly origin: SettingOrigin
   /** Dotted path of the setting, for messages: `client.meta`. */
   readonly path: string
   readonly faults: FaultList
 }
 
-/** `Raw` is what reading gives; it remembers where each value came from. */
-export interface Field<Raw> {
-  /** The settings inside, when it is a block. */
-  readonly inner?: Fields
-  /** Adds to the faults and returns undefined when it is wrong. */
-  read(entry: Entry, context: Context): Raw | undefined
-  /** What two places that both give it amount to. */
-  merge(earlier: Raw, later: Raw, context: Context): Raw
+/** `Raw`: the value with its location. */
+export interface SettingField<Raw> {
+  /** The settings of a block. */
+  readonly inner?: SettingFields
+  /** Adds a fault and returns undefined for an invalid value. */
+  read(entry: HclEntry, context: ReadContext): Raw | undefined
+  /** Merges two values of the same setting. */
+  merge(earlier: Raw, later: Raw, context: ReadContext): Raw
 }
 
-export type Fields = Readonly<Record<string, Field<unknown>>>
-export type BlockOf<F extends Fields> = { readonly [K in keyof F]?: F[K] extends Field<infer Raw> ? Raw : never }
+export type SettingFields = Readonly<Record<string, SettingField<unknown>>>
+export type BlockOf<F extends SettingFields> = {
+  readonly [K in keyof F]?: F[K] extends SettingField<infer Raw> ? Raw : never
+}
 
 export interface Setting<T> {
   readonly value: T
-  readonly where: Where
+  readonly where: SettingLocation
 }
 
-/** Gives the value, or says what is wrong and returns undefined; undefined without a word means "not set". */
-type Parse<T> = (node: Node, wrong: (message: string) => undefined, path: string) => T | undefined
+/** Returns the value, or reports a fault and returns undefined. Undefined without a fault means "not set". */
+type ParseSetting<T> = (node: HclNode, wrong: (message: string) => undefined, path: string) => T | undefined
 
-const KIND_NAMES: Readonly<Record<Node['kind'], string>> = {
+const KIND_NAMES: Readonly<Record<HclNode['kind'], string>> = {
   string: 'text',
   number: 'a number',
   boolean: 'true or false',
@@ -79,17 +80,17 @@ const KIND_NAMES: Readonly<Record<Node['kind'], string>> = {
   object: 'a block',
 }
 
-function whereOf(context: Context, at: Position): Where {
+function whereOf(context: ReadContext, at: TextPosition): SettingLocation {
   return { origin: context.origin, at }
 }
 
-function expected(context: Context, node: Node, what: string): undefined {
+function expected(context: ReadContext, node: HclNode, what: string): undefined {
   context.faults.unread.add(context.path)
   context.faults.add(whereOf(context, node.at), `${context.path}: expected ${what}, found ${KIND_NAMES[node.kind]}`)
 }
 
-/** The later one counts; twice in one file is a slip, because nobody can tell which one was meant. */
-function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: Context): Setting<T> {
+/** The later value overrides the earlier one; two values in one file are a fault. */
+function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: ReadContext): Setting<T> {
   if (earlier.where.origin === later.where.origin) {
     const { line, column } = earlier.where.at
     context.faults.add(later.where, `${context.path} is given twice, first at ${line}:${column}`)
@@ -97,7 +98,7 @@ function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: Contex
   return later
 }
 
-function setting<T>(kind: Node['kind'], what: string, parse: Parse<T>): Field<Setting<T>> {
+function setting<T>(kind: HclNode['kind'], what: string, parse: ParseSetting<T>): SettingField<Setting<T>> {
   return {
     read(entry, context) {
       if (entry.labels.length > 0) {
@@ -117,17 +118,17 @@ function setting<T>(kind: Node['kind'], what: string, parse: Parse<T>): Field<Se
   }
 }
 
-/** `check` returns what is wrong, for `<path>: <what>`. An empty text counts as not given, as in every file of this kind. */
-export function text(check?: (value: string) => string | undefined): Field<Setting<string>> {
+/** `check` returns the fault for the message `<path>: <fault>`. An empty text counts as not set, as in Nomad. */
+export function text(check?: (value: string) => string | undefined): SettingField<Setting<string>> {
   return setting('string', 'text', (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
-    const fault = node.value.includes('\0') ? 'must not hold the character U+0000' : check?.(node.value)
+    const fault = node.value.includes('\0') ? 'must not contain the character U+0000' : check?.(node.value)
     return fault === undefined ? node.value : wrong(`${path}: ${fault}`)
   })
 }
 
-/** An absolute path, kept as it is written. */
-export function absolutePath(): Field<Setting<string>> {
+/** An absolute path, not normalised. */
+export function absolutePath(): SettingField<Setting<string>> {
   return setting('string', 'an absolute path', (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
     if (node.value.startsWith('/') && !node.value.includes('\0')) return node.value
@@ -135,8 +136,8 @@ export function absolutePath(): Field<Setting<string>> {
   })
 }
 
-/** One of some words, whatever their case; `choices` maps the word in lower case to the value. */
-export function choice<T extends string>(choices: Readonly<Record<string, T>>): Field<Setting<T>> {
+/** One of several words, case-insensitive; `choices` maps the word in lower case to the value. */
+export function choice<T extends string>(choices: Readonly<Record<string, T>>): SettingField<Setting<T>> {
   const what = `one of ${Object.keys(choices).join(', ')}`
   return setting('string', what, (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
@@ -145,20 +146,20 @@ export function choice<T extends string>(choices: Readonly<Record<string, T>>): 
   })
 }
 
-export function boolean(): Field<Setting<boolean>> {
+export function boolean(): SettingField<Setting<boolean>> {
   return setting('boolean', 'true or false', (node) => (node.kind === 'boolean' ? node.value : undefined))
 }
 
-interface NumberRule {
+interface NumberRange {
   readonly min: number
   readonly max: number
   readonly whole?: false
-  /** Said instead of the range when the number is below `min`. */
+  /** Message for a number below `min` instead of the range. */
   readonly below?: string
 }
 
 /** A number, whole unless the rule says otherwise. */
-export function number(rule: NumberRule): Field<Setting<number>> {
+export function number(rule: NumberRange): SettingField<Setting<number>> {
   const noun = rule.whole === false ? 'a number' : 'a whole number'
   const range = rule.max === Number.MAX_SAFE_INTEGER ? `of at least ${rule.min}` : `from ${rule.min} to ${rule.max}`
   const what = rule.min === -Number.MAX_SAFE_INTEGER ? noun : `${noun} ${range}`
@@ -171,11 +172,11 @@ export function number(rule: NumberRule): Field<Setting<number>> {
   })
 }
 
-/** Node's timers hold 31 bits of milliseconds; what is longer would fire at once. */
+/** Timers of Node are limited to 31 bits of milliseconds; a longer one would fire at once. */
 const DURATION_MAX_MS = 24 * 24 * 3_600_000
 
 /** A Go duration string, in milliseconds; longer than zero unless `zero` is allowed. */
-export function duration(options: { zero?: boolean } = {}): Field<Setting<number>> {
+export function duration(options: { zero?: boolean } = {}): SettingField<Setting<number>> {
   const what = 'a duration such as "30s" or "1h30m"'
   return setting('string', what, (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
@@ -189,8 +190,8 @@ export function duration(options: { zero?: boolean } = {}): Field<Setting<number
 
 const SIZE_FACTORS: Readonly<Record<string, number>> = { '': 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 }
 
-/** Bytes as a text: a number with KB, MB or GB (of 1024) or without; at least `min`. */
-export function size(min: number): Field<Setting<number>> {
+/** A size in bytes: a number with KB, MB or GB (powers of 1024) or without a unit; at least `min`. */
+export function size(min: number): SettingField<Setting<number>> {
   const what = 'a size such as "256MB"'
   return setting('string', what, (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
@@ -202,7 +203,7 @@ export function size(min: number): Field<Setting<number>> {
 }
 
 /** A list of texts, each checked like `text`. */
-export function texts(check: (value: string) => string | undefined): Field<Setting<readonly string[]>> {
+export function texts(check: (value: string) => string | undefined): SettingField<Setting<readonly string[]>> {
   return setting('list', 'a list of texts', (node, wrong, path) => {
     if (node.kind !== 'list') return undefined
     const values: string[] = []
@@ -215,17 +216,17 @@ export function texts(check: (value: string) => string | undefined): Field<Setti
   })
 }
 
-/** The objects that a block is given as; JSON may give several in a list. */
-function objectsOf(entry: Entry, context: Context): readonly ObjectNode[] {
+/** The objects of a block; JSON may have several in a list. */
+function objectsOf(entry: HclEntry, context: ReadContext): readonly ObjectNode[] {
   const nodes = entry.value.kind === 'list' ? entry.value.items : [entry.value]
   return nodes.flatMap((node) => (node.kind === 'object' ? [node] : (expected(context, node, 'a block { }') ?? [])))
 }
 
-/** A block with keys of the user's choice and text values; numbers and booleans become their text. Files merge by key. */
+/** A block with arbitrary keys and text values; numbers and booleans become text. Files are merged by key. */
 export function textMap(
   check: (key: string, value: string) => string | undefined,
-): Field<ReadonlyMap<string, Setting<string>>> {
-  const put = (into: Map<string, Setting<string>>, key: string, value: Setting<string>, context: Context) => {
+): SettingField<ReadonlyMap<string, Setting<string>>> {
+  const put = (into: Map<string, Setting<string>>, key: string, value: Setting<string>, context: ReadContext) => {
     const earlier = into.get(key)
     into.set(key, earlier ? mergeSetting(earlier, value, { ...context, path: `${context.path}.${key}` }) : value)
   }
@@ -256,14 +257,14 @@ export function textMap(
   }
 }
 
-/** Blocks with one label each: `token "ops" { }`. Files append. */
+/** Blocks with one label each: `token "ops" { }`. The blocks of several files are concatenated. */
 export interface LabelledBlock<Raw> {
   readonly label: string
-  readonly where: Where
+  readonly where: SettingLocation
   readonly body: Raw
 }
 
-export function labelled<Raw>(body: Field<Raw>): Field<readonly LabelledBlock<Raw>[]> {
+export function labelled<Raw>(body: SettingField<Raw>): SettingField<readonly LabelledBlock<Raw>[]> {
   return {
     ...(body.inner ? { inner: body.inner } : {}),
     read(entry, context) {
@@ -283,9 +284,9 @@ export function labelled<Raw>(body: Field<Raw>): Field<readonly LabelledBlock<Ra
   }
 }
 
-/** A block with known settings. Given again, in the same file or a later one, the settings are merged one by one. */
-export function block<F extends Fields>(fields: F): Field<BlockOf<F>> {
-  const mergeInto = (into: Record<string, unknown>, name: string, value: unknown, context: Context) => {
+/** A block with known settings. Several blocks, in one file or several, are merged per setting. */
+export function block<F extends SettingFields>(fields: F): SettingField<BlockOf<F>> {
+  const mergeInto = (into: Record<string, unknown>, name: string, value: unknown, context: ReadContext) => {
     const field = fields[name]
     if (field) into[name] = into[name] === undefined ? value : field.merge(into[name], value, context)
   }
@@ -307,7 +308,7 @@ export function block<F extends Fields>(fields: F): Field<BlockOf<F>> {
         const value = field.read(each, inside)
         if (value !== undefined) mergeInto(found, each.key, value, inside)
       }
-      // The one place where the record's type is asserted: each property was read by the field of the same name.
+      // Each property was read by the field of the same name.
       return found as BlockOf<F>
     },
     merge(earlier, later, context) {

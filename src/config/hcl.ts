@@ -1,24 +1,34 @@
 /**
- * HCL, the older dialect (1) that agent files and policies are written in, as far as those need it: identifiers,
- * quoted keys, strings, heredocs, numbers, booleans, lists, objects and labelled blocks. Strict where leniency would hide a
- * slip (`0755`, `5m` without quotes, a missing comma in a list are refused), but entries may share a line with only
- * spaces between them. Interpolation has no meaning here: `${...}` stays in the string as it is written.
+ * HCL 1, the dialect of agent files and policies: identifiers, quoted keys, strings, heredocs, numbers, booleans, lists, objects and
+ * labelled blocks. The parser is strict where leniency would hide a mistake (`0755`, `5m` without quotes and a missing comma in a list are
+ * faults), but several entries may share a line. Interpolation is not supported: `${...}` stays in the string as written.
  *
- * The parser reads each character once, recurses at most `DEPTH_MAX` deep, throws nothing but `HclError`, and stops at
- * the first fault: what follows one is guesswork. Checking what the tree means is left to others (`fields.ts`, policies).
+ * The parser reads each character once, recurses at most `DEPTH_MAX` levels, throws only `HclError`, and stops at the first fault. The
+ * meaning of the tree is checked by `fields.ts` and the policies.
  */
 import { parseJson } from './json.ts'
-import { DEPTH_MAX, HclError, numberNode, Source } from './tree.ts'
-import type { Entry, Label, ListNode, Node, ObjectNode, Position, StringNode } from './tree.ts'
+import {
+  DEPTH_MAX,
+  type HclEntry,
+  HclError,
+  type HclLabel,
+  type ListNode,
+  type HclNode,
+  numberNode,
+  type ObjectNode,
+  type TextPosition,
+  SourceText,
+  type StringNode,
+} from './tree.ts'
 
 export { HclError, parseJson }
-export type { Entry, Label, ListNode, Node, ObjectNode, Position, StringNode } from './tree.ts'
+export type { HclEntry, HclLabel, ListNode, HclNode, ObjectNode, TextPosition, StringNode } from './tree.ts'
 
 const IDENTIFIER = /[\p{L}_][\p{L}\p{N}_.-]*/uy
-/** Everything that could be meant as one number, so that a wrong one is shown as a whole. */
+/** Also matches malformed numbers, so that they are one token. */
 const NUMBER_RUN = /-?[\p{L}\p{N}_.]+(?:(?<=[eE])[+-]\d+)?/uy
 const NUMBER = /^-?(?:0[xX][\da-fA-F]+|(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)$/
-/** Characters of a name that a message shows. */
+/** Longer names are not quoted in messages. */
 const SHOWN_MAX = 64
 const PLAIN_TEXT = /[^"\\$\n\r\0]+/y
 const HEREDOC_OPENING = /<<(-?)([\p{L}_][\p{L}\p{N}_]*)[ \t]*\r?\n/uy
@@ -37,7 +47,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
 }
 
 /**
- * Reads HCL, or JSON when the text begins with `{` (which no HCL does).
+ * Parses HCL, or JSON when the text begins with `{`, which HCL never does.
  * @throws HclError at the first fault.
  */
 export function parseText(text: string): ObjectNode {
@@ -45,29 +55,29 @@ export function parseText(text: string): ObjectNode {
 }
 
 /**
- * Reads HCL.
+ * Parses HCL.
  * @throws HclError at the first fault.
  */
 export function parseHcl(text: string): ObjectNode {
-  const source = new Source(text)
+  const source = new SourceText(text)
   const at = source.at()
   return { kind: 'object', at, entries: parseEntries(source, undefined, 0) }
 }
 
 /** One block of a labelled kind: `token "ops" { }`, or `token = { ops = { } }`, or the same in JSON. */
-export interface Labelled {
+export interface LabelledNode {
   readonly label: string
-  readonly at: Position
-  readonly value: Node
+  readonly at: TextPosition
+  readonly value: HclNode
   /** Labels after the first. */
-  readonly rest: readonly Label[]
+  readonly rest: readonly HclLabel[]
 }
 
-/** The blocks that an entry of a labelled kind holds, whichever way they are written; undefined when it has no label. */
-export function labelledBlocks(entry: Entry): readonly Labelled[] | undefined {
+/** The labelled blocks of an entry in any notation; undefined for an entry without a label. */
+export function labelledBlocks(entry: HclEntry): readonly LabelledNode[] | undefined {
   const [first, ...rest] = entry.labels
   if (first) return [{ label: first.text, at: first.at, value: entry.value, rest }]
-  const found: Labelled[] = []
+  const found: LabelledNode[] = []
   for (const node of entry.value.kind === 'list' ? entry.value.items : [entry.value]) {
     if (node.kind !== 'object') return undefined
     for (const inner of node.entries) {
@@ -78,9 +88,9 @@ export function labelledBlocks(entry: Entry): readonly Labelled[] | undefined {
   return found
 }
 
-/** Entries up to the `}` of the object opened at `openedAt`, or up to the end of the text when there is none. */
-function parseEntries(source: Source, openedAt: Position | undefined, depth: number): Entry[] {
-  const entries: Entry[] = []
+/** Entries up to the `}` of the object opened at `openedAt`, or to the end of the text without it. */
+function parseEntries(source: SourceText, openedAt: TextPosition | undefined, depth: number): HclEntry[] {
+  const entries: HclEntry[] = []
   for (;;) {
     skipBlanks(source)
     if (source.ended) {
@@ -101,21 +111,21 @@ function parseEntries(source: Source, openedAt: Position | undefined, depth: num
   }
 }
 
-function parseEntry(source: Source, depth: number): Entry {
+function parseEntry(source: SourceText, depth: number): HclEntry {
   const keyAt = source.at()
   const keyStart = source.offset
   const key = parseName(source) ?? source.fail(`expected the name of a setting, found ${source.found()}`)
-  const labels: Label[] = []
+  const labels: HclLabel[] = []
   for (;;) {
     skipBlanks(source)
     const at = source.at()
-    // A label stands on its key's line: what stands on a later one is the next setting.
+    // A label is on the line of its key; a name on a later line is the next setting.
     const label = at.line === keyAt.line ? parseName(source) : undefined
     if (label === undefined) break
     labels.push({ text: label, at })
   }
   if (source.peek() === '{') return { key, keyAt, labels, value: parseObject(source, depth + 1) }
-  // Only a bare word is shown: a string in this place may be a value that lost its `=`.
+  // Quotes only a bare word: a string here may be a value whose `=` is missing.
   const name = source.text.startsWith('"', keyStart) || key.length > SHOWN_MAX ? 'this name' : JSON.stringify(key)
   if (labels.length > 0) source.fail(`expected \`{\` after the label of ${name}, found ${source.found()}`)
   if (source.peek() !== '=') source.fail(`expected \`=\` or \`{\` after ${name}, found ${source.found()}`)
@@ -124,12 +134,12 @@ function parseEntry(source: Source, depth: number): Entry {
   return { key, keyAt, labels, value: parseValue(source, depth + 1) }
 }
 
-function parseName(source: Source): string | undefined {
+function parseName(source: SourceText): string | undefined {
   if (source.peek() === '"') return parseString(source).value
   return source.take(IDENTIFIER) || undefined
 }
 
-function parseValue(source: Source, depth: number): Node {
+function parseValue(source: SourceText, depth: number): HclNode {
   const at = source.at()
   const next = source.peek()
   if (next === '"') return parseString(source)
@@ -147,21 +157,21 @@ function parseValue(source: Source, depth: number): Node {
   return source.fail(`expected a value (a string, number, true, false, list or object), found ${source.found()}`)
 }
 
-function checkDepth(source: Source, depth: number): void {
+function checkDepth(source: SourceText, depth: number): void {
   if (depth > DEPTH_MAX) source.fail(`lists and objects nest deeper than ${DEPTH_MAX}`)
 }
 
-function parseObject(source: Source, depth: number): ObjectNode {
+function parseObject(source: SourceText, depth: number): ObjectNode {
   checkDepth(source, depth)
   const at = source.at()
   source.offset++
   return { kind: 'object', at, entries: parseEntries(source, at, depth) }
 }
 
-function parseList(source: Source, depth: number): ListNode {
+function parseList(source: SourceText, depth: number): ListNode {
   checkDepth(source, depth)
   const at = source.at()
-  const items: Node[] = []
+  const items: HclNode[] = []
   source.offset++
   for (;;) {
     skipBlanks(source)
@@ -176,7 +186,7 @@ function parseList(source: Source, depth: number): ListNode {
   return { kind: 'list', at, items }
 }
 
-function parseString(source: Source): StringNode {
+function parseString(source: SourceText): StringNode {
   const at = source.at()
   const parts: string[] = []
   source.offset++
@@ -186,19 +196,19 @@ function parseString(source: Source): StringNode {
     if (next === '"') break
     if (next === '\\') parts.push(parseEscape(source))
     else if (next === '$') parts.push(source.peek(1) === '{' ? takeInterpolation(source) : takeOne(source))
-    else if (next === '\0') source.fail('a string must not hold the character U+0000')
+    else if (next === '\0') source.fail('a string must not contain the character U+0000')
     else source.fail(`expected \`"\` to end the string that begins at ${at.line}:${at.column}`)
   }
   source.offset++
   return { kind: 'string', at, value: parts.join('') }
 }
 
-function takeOne(source: Source): string {
+function takeOne(source: SourceText): string {
   return source.text.charAt(source.offset++)
 }
 
 /** `${...}` as it is written. Quotes inside do not end the string; braces nest. */
-function takeInterpolation(source: Source): string {
+function takeInterpolation(source: SourceText): string {
   const at = source.at()
   const from = source.offset
   let open = 0
@@ -211,7 +221,7 @@ function takeInterpolation(source: Source): string {
   return source.fail('expected `}` to close this `${` (write \\u0024{ where it is plain text)', at)
 }
 
-function parseEscape(source: Source): string {
+function parseEscape(source: SourceText): string {
   const at = source.at()
   const letter = source.peek(1)
   source.offset += 2
@@ -223,7 +233,7 @@ function parseEscape(source: Source): string {
   if (code < 0xd800 || code > 0xdfff) {
     return code === 0 || code > 0x10ffff ? source.fail('no such character', at) : String.fromCodePoint(code)
   }
-  // Characters beyond U+FFFF may be written as a pair of surrogates, as JSON writes them; half a pair is nothing.
+  // Characters above U+FFFF may be written as a pair of surrogates, as in JSON.
   if (code <= 0xdbff && source.peek() === '\\' && source.peek(1) === 'u') {
     source.offset += 2
     const low = takeHex(source, 4, at)
@@ -232,15 +242,15 @@ function parseEscape(source: Source): string {
   return source.fail('half of a surrogate pair is not a character', at)
 }
 
-function takeHex(source: Source, digits: number, at: Position): number {
+function takeHex(source: SourceText, digits: number, at: TextPosition): number {
   const text = source.text.slice(source.offset, source.offset + digits)
   if (text.length < digits || !/^[\da-fA-F]+$/.test(text)) source.fail(`expected ${digits} hexadecimal digits`, at)
   source.offset += digits
   return Number.parseInt(text, 16)
 }
 
-/** `<<EOT` as written, `<<-EOT` without the indentation that all its lines share. Every line ends in a newline. */
-function parseHeredoc(source: Source): StringNode {
+/** `<<EOT` as written, `<<-EOT` without the common indentation of its lines. Every line ends with a newline. */
+function parseHeredoc(source: SourceText): StringNode {
   const at = source.at()
   const opening = source.take(HEREDOC_OPENING)
   const match = new RegExp(HEREDOC_OPENING.source, 'u').exec(opening)
@@ -251,7 +261,7 @@ function parseHeredoc(source: Source): StringNode {
     const end = source.text.indexOf('\n', source.offset)
     const line = source.text.slice(source.offset, end < 0 ? undefined : end).replace(/\r$/, '')
     if (line.trim() === marker) {
-      // Stops before the newline, so that what follows the heredoc is separated from it.
+      // Stops before the newline, which separates the next entry.
       source.offset = end < 0 ? source.text.length : end
       const indent = match[1] === '-' ? sharedIndent(lines) : 0
       const value = lines.map((each) => `${each.slice(indent)}\n`).join('')
@@ -272,8 +282,8 @@ function sharedIndent(lines: readonly string[]): number {
   return Number.isFinite(shared) ? shared : 0
 }
 
-/** Skips spaces, new lines and comments; true when there were any. */
-function skipBlanks(source: Source): boolean {
+/** Skips whitespace and comments; true if there were any. */
+function skipBlanks(source: SourceText): boolean {
   const from = source.offset
   for (;;) {
     const before = source.offset

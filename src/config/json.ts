@@ -1,12 +1,19 @@
 /**
- * JSON with positions, into the same tree as HCL. Node's own parser cannot serve: it loses places and repeated keys,
- * and its message quotes the text, which may hold a secret.
+ * JSON with positions, parsed to the same tree as HCL. `JSON.parse` loses positions and repeated keys, and its errors quote the text,
+ * which may contain a secret.
  */
-import { DEPTH_MAX, numberNode, Source } from './tree.ts'
-import type { Entry, Node, ObjectNode, StringNode } from './tree.ts'
+import {
+  DEPTH_MAX,
+  type HclEntry,
+  type HclNode,
+  numberNode,
+  type ObjectNode,
+  SourceText,
+  type StringNode,
+} from './tree.ts'
 
 const BLANKS = /[ \t\r\n]+/y
-// The control characters are the point: JSON forbids them inside a string.
+// JSON forbids control characters inside a string.
 // oxlint-disable-next-line no-control-regex
 const PLAIN_TEXT = /[^"\\\u0000-\u001f]+/y
 const NUMBER_RUN = /[\w.+-]+/y
@@ -15,11 +22,11 @@ const ESCAPE = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/y
 const ESCAPES: Readonly<Record<string, string>> = { b: '\b', f: '\f', n: '\n', r: '\r', t: '\t' }
 
 /**
- * Reads a JSON object (RFC 8259), keeping the order of its keys and repeated ones.
+ * Parses a JSON object (RFC 8259). Keeps the order of keys and repeated keys.
  * @throws HclError at the first fault.
  */
 export function parseJson(text: string): ObjectNode {
-  const source = new Source(text)
+  const source = new SourceText(text)
   source.take(BLANKS)
   if (source.peek() !== '{') source.fail(`expected \`{\`, found ${source.found()}`)
   const root = parseObject(source, 1)
@@ -28,7 +35,7 @@ export function parseJson(text: string): ObjectNode {
   return root
 }
 
-function parseValue(source: Source, depth: number): Node {
+function parseValue(source: SourceText, depth: number): HclNode {
   const at = source.at()
   const next = source.peek()
   if (next === '"') return parseString(source)
@@ -42,9 +49,9 @@ function parseValue(source: Source, depth: number): Node {
   return source.fail(`expected a value, found ${source.found()}`)
 }
 
-function parseObject(source: Source, depth: number): ObjectNode {
+function parseObject(source: SourceText, depth: number): ObjectNode {
   const at = source.at()
-  const entries: Entry[] = []
+  const entries: HclEntry[] = []
   const closed = `\`}\` to close the object opened at ${at.line}:${at.column}`
   parseSequence(source, '}', depth, closed, () => {
     if (source.peek() !== '"') source.fail(`expected a key in double quotes, found ${source.found()}`)
@@ -58,16 +65,16 @@ function parseObject(source: Source, depth: number): ObjectNode {
   return { kind: 'object', at, entries }
 }
 
-function parseList(source: Source, depth: number): Node {
+function parseList(source: SourceText, depth: number): HclNode {
   const at = source.at()
-  const items: Node[] = []
+  const items: HclNode[] = []
   const closed = `\`]\` to close the list opened at ${at.line}:${at.column}`
   parseSequence(source, ']', depth, closed, () => items.push(parseValue(source, depth + 1)))
   return { kind: 'list', at, items }
 }
 
-/** Reads from the opening bracket past the closing one, calling `item` for what stands between commas. */
-function parseSequence(source: Source, close: string, depth: number, closed: string, item: () => void): void {
+/** Parses from the opening to the closing bracket, calling `item` for each element. */
+function parseSequence(source: SourceText, close: string, depth: number, closed: string, item: () => void): void {
   if (depth > DEPTH_MAX) source.fail(`lists and objects nest deeper than ${DEPTH_MAX}`)
   source.offset++
   source.take(BLANKS)
@@ -86,7 +93,7 @@ function parseSequence(source: Source, close: string, depth: number, closed: str
   }
 }
 
-function parseString(source: Source): StringNode {
+function parseString(source: SourceText): StringNode {
   const at = source.at()
   const parts: string[] = []
   source.offset++

@@ -1,47 +1,42 @@
 /**
  * Configuration: from files and flags to one checked, frozen `Config`.
  *
- * How it works. Each file is read to a tree that knows where everything stands (`hcl.ts`, `json.ts`, `tree.ts`). The
- * schema (`schema.ts`, made of the kinds in `fields.ts`) reads a tree into raw settings, each remembering its place.
- * Raw settings of several files are merged setting by setting, later ones over earlier ones; flags are read through
- * the very same schema as if they were a last file. `defaults.ts` fills in defaults and applies the rules that concern
- * several settings. So there is one description of each setting, and a fault found in any step can name its line.
+ * Each file is parsed to a tree with positions (`hcl.ts`, `json.ts`, `tree.ts`). The schema (`schema.ts`, built from the kinds of settings in
+ * `fields.ts`) reads a tree into raw settings, each with its location. The raw settings of several files are merged per setting, later
+ * files over earlier ones; flags are read through the same schema like a last file. `defaults.ts` adds the defaults, and `rules.ts`
+ * checks the rules that concern several settings. So each setting has one description, and every fault has a location.
  *
  * Promises:
- * - All faults are reported at once, each as `file:line:column: message`, in the order of the files and of their
- *   lines. Only a file that cannot be parsed at all reports just its first fault; the other files are still checked.
- * - Nothing is ignored silently: unknown keys, wrong types and settings given twice in one file are faults.
- * - What is returned does not change any more and depends on nothing but the files and the options.
- * - No message quotes a value that may be a secret. Secrets do not belong into these files anyway: there are only
- *   hashes of tokens, and names of files that hold credentials.
+ * - All faults are reported at once as `file:line:column: message`, ordered by file and line. A file that cannot be parsed reports only its
+ *   first fault; the other files are still checked.
+ * - Unknown keys, wrong types and settings given twice in one file are faults. Nothing is ignored silently.
+ * - The result is immutable and depends only on the files and the options.
+ * - No message quotes a value that may be a secret. The files should not contain secrets: they have hashes of tokens and names of files
+ *   with credentials.
  *
- * Assumes that the files do not change while they are read (each is read once, as a whole), and that whoever can write
- * them is trusted: they name files that the process will read, and policies.
+ * Assumes that the files do not change while they are read (each is read once), and that their authors are trusted: a configuration names
+ * files that the process reads, and policies.
  *
- * What can go wrong: a file that is missing, unreadable, not UTF-8 or larger than `FILE_BYTES_MAX` is a fault like any
- * other. Whether the files that settings name (certificates, credentials) exist is not looked at here: they are opened
- * by whoever uses them, and may well appear later than the configuration. A policy's syntax is checked by a function
- * that the caller brings, because this room knows nothing of policies.
+ * What can go wrong: a file that is missing, unreadable, not UTF-8 or larger than `FILE_BYTES_MAX` is a fault. The files that settings
+ * name (certificates, credentials) are not checked here: they are read when they are used, and may be created later. The caller passes a
+ * function that checks the syntax of policies, because this module does not know policies.
  */
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { hostname as machineName } from 'node:os'
 import { join } from 'node:path'
 import { errnoOf } from '../platform/errors.ts'
 import type { Config } from './config.ts'
-import { FaultList } from './fields.ts'
-import type { ConfigFault, Context, Origin } from './fields.ts'
-import { HclError, parseText } from './hcl.ts'
-import type { Node, ObjectNode } from './hcl.ts'
-import { SCHEMA } from './schema.ts'
-import type { RawConfig } from './schema.ts'
-import { settle } from './defaults.ts'
-import type { PolicyFault } from './defaults.ts'
+import { applyDefaults } from './defaults.ts'
+import { checkRules, type PolicyTextFault } from './rules.ts'
+import { type ConfigFault, type ReadContext, FaultList, type SettingOrigin } from './fields.ts'
+import { HclError, type HclNode, type ObjectNode, parseText } from './hcl.ts'
+import { type RawConfig, SCHEMA } from './schema.ts'
 
 export type { Config } from './config.ts'
 export type { ConfigFault } from './fields.ts'
-export type { PolicyFault } from './defaults.ts'
+export type { PolicyTextFault } from './rules.ts'
 
-/** Settings of the command line. They count more than any file. */
+/** Settings of the command line. They override all files. */
 export interface ConfigFlags {
   readonly httpPort?: number
   readonly clusterPort?: number
@@ -51,24 +46,24 @@ export interface ConfigFlags {
 }
 
 export interface LoadOptions {
-  /** Files and directories as the command line names them, in its order: later ones count more. */
+  /** Files and directories in the order of the command line; later ones override earlier ones. */
   readonly paths: readonly string[]
   readonly flags?: ConfigFlags
   /** Defaults for a developer's machine: both roles, loopback only, no ACL, late garbage collection. */
   readonly dev?: boolean
   /** Default of `name`; the machine's host name unless given. */
   readonly hostname?: string
-  /** Says what is wrong with a policy's text. Without it policies are taken unread. */
-  readonly checkPolicy?: (text: string) => readonly PolicyFault[]
+  /** Checks the text of a policy. Without it policies are not checked. */
+  readonly checkPolicy?: (text: string) => readonly PolicyTextFault[]
 }
 
 export interface LoadedConfig {
   readonly config: Config
-  /** For the log: what is allowed, but risky or not as asked. */
+  /** For the log: valid but risky settings, and adjusted values. */
   readonly warnings: readonly string[]
 }
 
-/** Everything that is wrong with a configuration; the message has one line for each fault. */
+/** All faults of a configuration; the message has one line per fault. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError'
   readonly faults: readonly ConfigFault[]
@@ -79,7 +74,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** No real configuration comes near; something larger was named by mistake. */
+/** Far above the size of a configuration: a larger file was named by mistake. */
 const FILE_BYTES_MAX = 4 << 20
 
 /**
@@ -91,8 +86,8 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   const warnings: string[] = []
   let raw: RawConfig = {}
   let complete = true
-  const read = (origin: Origin, tree: ObjectNode) => {
-    const context: Context = { origin, path: '', faults }
+  const read = (origin: SettingOrigin, tree: ObjectNode) => {
+    const context: ReadContext = { origin, path: '', faults }
     const from = SCHEMA.read({ key: '', keyAt: tree.at, labels: [], value: tree }, context)
     if (from) raw = SCHEMA.merge(raw, from, context)
   }
@@ -106,25 +101,21 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
     }
   }
   for (const [name, tree] of flagTrees(options.flags ?? {})) read({ name, isFlag: true }, tree)
-  // Whatever seems to be missing may stand in what could not be read.
+  // Missing settings may be in a file that could not be read.
   if (!complete) throw new ConfigError(ordered(faults.faults))
-  const config = settle(raw, {
-    dev: options.dev ?? false,
-    hostname: options.hostname ?? machineName(),
-    faults,
-    warnings,
-    checkPolicy: options.checkPolicy ?? (() => []),
-  })
+  const dev = options.dev ?? false
+  const config = applyDefaults(raw, { dev, hostname: options.hostname ?? machineName() })
+  checkRules(raw, config, { dev, faults, warnings, checkPolicy: options.checkPolicy ?? (() => []) })
   if (faults.faults.length > 0) throw new ConfigError(ordered(faults.faults))
   return { config: freeze(config), warnings }
 }
 
-/** The files that a path of the command line stands for; undefined when it cannot be looked at. */
+/** The files of a path of the command line; undefined when it cannot be read. */
 function filesOf(path: string, faults: FaultList, warnings: string[]): readonly string[] | undefined {
   try {
     if (!statSync(path).isDirectory()) return [path]
     const files = readdirSync(path)
-      // Dot files are editors' (`.agent.hcl.swp`, `.#agent.hcl`); other backups do not end in these.
+      // Excludes the backup files of editors (`.agent.hcl.swp`, `.#agent.hcl`).
       .filter((name) => /\.(hcl|json)$/.test(name) && !/^[.#]/.test(name))
       .sort()
       .map((name) => join(path, name))
@@ -163,9 +154,9 @@ function readTree(file: string, faults: FaultList): ObjectNode | undefined {
   }
 }
 
-const NOWHERE = { line: 1, column: 1 }
+const NO_POSITION = { line: 1, column: 1 }
 
-/** Each flag as the tree of a file that holds only its setting. */
+/** Each flag as the tree of a file with only its setting. */
 function flagTrees(flags: ConfigFlags): [string, ObjectNode][] {
   const found: [string, ObjectNode][] = []
   const put = (flag: string, path: readonly string[], value: string | number | undefined) => {
@@ -180,19 +171,19 @@ function flagTrees(flags: ConfigFlags): [string, ObjectNode][] {
 }
 
 function treeOf(path: readonly string[], value: string | number): ObjectNode {
-  let node: Node =
+  let node: HclNode =
     typeof value === 'string'
-      ? { kind: 'string', at: NOWHERE, value }
-      : { kind: 'number', at: NOWHERE, value, text: String(value) }
-  let tree: ObjectNode = { kind: 'object', at: NOWHERE, entries: [] }
+      ? { kind: 'string', at: NO_POSITION, value }
+      : { kind: 'number', at: NO_POSITION, value, text: String(value) }
+  let tree: ObjectNode = { kind: 'object', at: NO_POSITION, entries: [] }
   for (const key of path.toReversed()) {
-    tree = { kind: 'object', at: NOWHERE, entries: [{ key, keyAt: NOWHERE, labels: [], value: node }] }
+    tree = { kind: 'object', at: NO_POSITION, entries: [{ key, keyAt: NO_POSITION, labels: [], value: node }] }
     node = tree
   }
   return tree
 }
 
-/** By file in the order in which files were first found faulty, then by line and column; what has no place comes last. */
+/** Ordered by file (by its first fault), line and column; faults without a location come last. */
 function ordered(faults: readonly ConfigFault[]): ConfigFault[] {
   const sources = [...new Set(faults.map((fault) => fault.source))].filter((source) => source !== undefined)
   const rank = (fault: ConfigFault) => (fault.source === undefined ? sources.length : sources.indexOf(fault.source))
@@ -202,7 +193,7 @@ function ordered(faults: readonly ConfigFault[]): ConfigFault[] {
 }
 
 function faultLine({ source, line, column, message }: ConfigFault): string {
-  // A fault is one line, whatever stands in the key or path that it names.
+  // A fault must be one line even if its key or path has control characters.
   const shown = message.replaceAll(/[\u0000-\u001f\u007f]/g, '?') // oxlint-disable-line no-control-regex
   return (
     [source, line, column].filter((part) => part !== undefined).join(':') + (source === undefined ? '' : ': ') + shown

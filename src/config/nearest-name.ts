@@ -1,11 +1,9 @@
-/**
- * The name that somebody who typed another one most likely meant.
- */
+/** Suggests a name for a mistyped one. */
 
-/** Longer words are not slips of a finger, and the distance costs the product of two lengths. */
+/** Limit of the length, because the time is the product of both lengths. */
 const LENGTH_MAX = 64
 
-/** The closest of `names` when it is close enough to be what was meant: at most a third of the letters differ. */
+/** The closest of `names`, if at most a third of the letters differ. */
 export function nearestName(typed: string, names: readonly string[]): string | undefined {
   if (typed.length > LENGTH_MAX) return undefined
   const plain = normal(typed)
@@ -21,12 +19,12 @@ export function nearestName(typed: string, names: readonly string[]): string | u
   return best
 }
 
-/** Case, hyphens and underscores are what people mix up first: `dataDir` and `data-dir` mean `data_dir`. */
+/** Ignores case, hyphens and underscores: `dataDir` and `data-dir` match `data_dir`. */
 function normal(name: string): string {
   return name.toLowerCase().replaceAll(/[-_]/g, '')
 }
 
-/** Letters to insert, delete, replace or swap with their neighbour to get from `a` to `b`. */
+/** Optimal string alignment distance: insertions, deletions, substitutions and transpositions. */
 function editDistance(a: string, b: string): number {
   let beforeLast: number[] = []
   let last = Array.from({ length: b.length + 1 }, (_, index) => index)

@@ -1,23 +1,21 @@
-/**
- * What of a configuration that was read again can be taken over by a running process.
- */
+/** The changes of a reloaded configuration that a running process can apply. */
 import { isDeepStrictEqual } from 'node:util'
 import type { Config, NatsConfig } from './config.ts'
 
-export interface TakenOver {
-  /** The settings that are in force from now on. */
+export interface ReloadDiff {
+  /** The effective configuration. */
   readonly config: Config
-  /** Settings that were changed and are in force now, as the file names them. */
-  readonly taken: readonly string[]
-  /** Settings that were changed and need a restart. */
-  readonly waiting: readonly string[]
+  /** Changed settings that are applied, as the file names them. */
+  readonly applied: readonly string[]
+  /** Changed settings that need a restart. */
+  readonly needsRestart: readonly string[]
 }
 
 /**
- * Takes over tokens, policies, the keys of servers, the agent's login, allowed hosts, TLS files, everything about the log, all limits but two,
- * and whether callers without a token may rekey and make root tokens.
+ * A reload applies tokens, policies, the keys of servers, the agent's login, allowed hosts, TLS files, all settings of the log, all limits
+ * but two, and whether rekey and root generation require a token.
  */
-export function takeOver(running: Config, loaded: Config): TakenOver {
+export function diffReload(running: Config, loaded: Config): ReloadDiff {
   const { httpMaxHeaderBytes, httpsHandshakeTimeoutMs } = running.limits
   const { logFile: _, logJson: __, secrets: ___, ...rest } = running
   const { disableUnauthedGenerateRootEndpoints, disableUnauthedRekeyEndpoints } = loaded.server
@@ -36,10 +34,10 @@ export function takeOver(running: Config, loaded: Config): TakenOver {
     server: { ...running.server, disableUnauthedGenerateRootEndpoints, disableUnauthedRekeyEndpoints },
     limits: { ...loaded.limits, httpMaxHeaderBytes, httpsHandshakeTimeoutMs },
   }
-  return { config, taken: differing(running, config), waiting: differing(config, loaded) }
+  return { config, applied: differing(running, config), needsRestart: differing(config, loaded) }
 }
 
-/** The servers' keys are taken over; to whom we connect, and as whom, is settled when the process starts. */
+/** Applies the keys of the servers; addresses and credentials of NATS need a restart. */
 function withKeysOf(running: NatsConfig, loaded: NatsConfig): NatsConfig {
   const { serverKeys: _, coreKeys: __, ...rest } = running
   return {
@@ -49,7 +47,7 @@ function withKeysOf(running: NatsConfig, loaded: NatsConfig): NatsConfig {
   }
 }
 
-/** Dotted names of the settings that are not the same, the way the file spells them. */
+/** Dotted names of the different settings, as in the file. */
 function differing(before: object, after: object): string[] {
   const earlier = new Map<string, unknown>(Object.entries(before))
   const later = new Map<string, unknown>(Object.entries(after))
@@ -58,7 +56,7 @@ function differing(before: object, after: object): string[] {
     if (isDeepStrictEqual(one, other)) return []
     const name = spelled(key)
     if (!isRecord(one) || !isRecord(other) || name === 'meta') return [name]
-    // `log_rotate_bytes` and the like are no block in the file.
+    // `log_rotate_*` are single settings, not a block.
     const separator = name === 'log_rotate' ? '_' : '.'
     return differing(one, other).map((inner) => `${name}${separator}${inner}`)
   })

@@ -1,10 +1,10 @@
 /**
- * Every setting there is: its name in the file, what it may be. Names are those of Nomad's agent file where it has the
- * setting. What a setting is when nobody gives it, and which settings exclude each other, stands in `defaults.ts`.
+ * All settings: their names in the file and their valid values. The names are those of Nomad's agent file where Nomad has the setting. The
+ * defaults are in `defaults.ts`, rules that concern several settings in `rules.ts`.
  */
 import { isIP } from 'node:net'
-import { LEVELS } from '../platform/log.ts'
-import type { Level } from '../platform/log.ts'
+import { fromPublic } from '@nats-io/nkeys'
+import { type Level, LEVELS } from '../platform/log.ts'
 import { isUuid } from '../platform/schema.ts'
 import {
   absolutePath,
@@ -12,6 +12,7 @@ import {
   boolean,
   choice,
   duration,
+  type SettingField,
   labelled,
   number,
   size,
@@ -19,15 +20,13 @@ import {
   textMap,
   texts,
 } from './fields.ts'
-import type { Field } from './fields.ts'
-import { isUserKey } from './nkey.ts'
 
-export type RawOf<F> = F extends Field<infer Raw> ? Raw : never
+export type RawOf<F> = F extends SettingField<infer Raw> ? Raw : never
 
 const HOST_NAME = /^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*$/
 const META_KEY = /^[^.]+(\.[^.]+)*$/
 const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
-/** What `sha256sum` makes of no bytes: as a token's hash it would let the empty token in. */
+/** SHA-256 of no bytes: as the hash of a token it would accept the empty token. */
 const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855'
 const ANY = Number.MAX_SAFE_INTEGER
 
@@ -48,16 +47,16 @@ function advertiseAddress(value: string): string | undefined {
   return fits ? undefined : 'expected host or host:port'
 }
 
-/** Regions and data centres are parts of message subjects between processes, where dots, stars and spaces mean something. */
+/** Regions are parts of NATS subjects, where dots, stars and spaces have a meaning. */
 function subjectPart(value: string): string | undefined {
   return /^[A-Za-z0-9_-]{1,128}$/.test(value) ? undefined : 'expected letters, digits, "-" and "_"'
 }
 
 function datacenterName(value: string): string | undefined {
-  return value.includes('*') ? 'must not hold "*"' : undefined
+  return value.includes('*') ? 'must not contain "*"' : undefined
 }
 
-/** A port would promise that only this port is served; a pattern would let in names that its author did not think of. */
+/** Ports would suggest that only this port is served; patterns would accept unintended names. */
 function allowedHost(value: string): string | undefined {
   return isHost(value.replace(/^\[([^\]]+)\]$/, '$1').replace(/\.$/, ''))
     ? undefined
@@ -66,15 +65,13 @@ function allowedHost(value: string): string | undefined {
 
 function headerEntry(key: string, value: string): string | undefined {
   if (!HEADER_NAME.test(key)) return `${JSON.stringify(key)} is not the name of an HTTP header`
-  // Line breaks would let a value add headers of its own.
-  return /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
-    ? undefined
-    : `the value of header ${key} holds a character it must not`
+  // Line breaks would allow a value to add headers.
+  return /^[\t\x20-\x7e\x80-\xff]*$/.test(value) ? undefined : `the value of header ${key} has an invalid character`
 }
 
 function metaEntry(key: string, value: string): string | undefined {
   if (!META_KEY.test(key)) return `Invalid Client.Meta key: ${key}`
-  return value.includes('\0') ? `client.meta.${key} must not hold the character U+0000` : undefined
+  return value.includes('\0') ? `client.meta.${key} must not contain the character U+0000` : undefined
 }
 
 function sha256(value: string): string | undefined {
@@ -82,11 +79,19 @@ function sha256(value: string): string | undefined {
   return value.toLowerCase() === SHA256_OF_NOTHING ? 'this is the hash of an empty token' : undefined
 }
 
+/** Accepts the text of a public NATS user key: base32 of a prefix byte, 32 bytes and a valid checksum. */
 function userKey(value: string): string | undefined {
-  return isUserKey(value) ? undefined : 'expected the public key of a server (U… as "outpost cluster keys" prints it)'
+  const fault = 'expected the public key of a server (U… as "outpost cluster keys" prints it)'
+  if (!/^U[A-Z2-7]{55}$/.test(value)) return fault
+  try {
+    fromPublic(value)
+    return undefined
+  } catch {
+    return fault
+  }
 }
 
-/** A wrong URL is not shown: it may hold a password. */
+/** The message does not quote the URL, which may contain a password. */
 function natsUrl(value: string): string | undefined {
   const match = /^(?:(?:nats|tls):\/\/)?([^/?#]+)\/?$/i.exec(value)
   if (!match) return 'expected nats://host:port or tls://host:port'
@@ -149,7 +154,7 @@ const client = block({
   gc_parallel_destroys: number({ min: -ANY, max: ANY }),
 })
 
-/** Undefined for a directory as it is written in full. */
+/** Undefined for a normalised absolute path. */
 function absoluteDirectory(value: string): string | undefined {
   const isPlain = value.startsWith('/') && value !== '/' && !/(?:^|\/)\.{0,2}(?:\/|$)/.test(value.slice(1))
   return isPlain
@@ -191,14 +196,14 @@ const nats = block({
   core_keys: texts(userKey),
 })
 
-/** Undefined for the URL of a server. */
+/** Undefined for a valid URL of a server. */
 function serverUrl(value: string): string | undefined {
   const url = URL.parse(value)
   const isPlain = url && /^https?:$/.test(url.protocol) && url.username === '' && url.password === ''
   return isPlain && url.search === '' && url.hash === '' ? undefined : 'expected https://host:port'
 }
 
-/** Undefined for the path that an auth method is enabled at. */
+/** Undefined for a valid mount path of an auth method. */
 function authMount(value: string): string | undefined {
   const isPath = /^[\w.-]+(?:\/[\w.-]+)*$/.test(value) && !value.split('/').some((part) => /^\.+$/.test(part))
   return isPath && !value.startsWith('auth/')
@@ -206,7 +211,7 @@ function authMount(value: string): string | undefined {
     : 'expected the name that AppRole is enabled under, as "approle"'
 }
 
-/** Of the login of an agent. */
+/** The login of an agent. */
 const secrets = block({
   role_id: text(),
   role_id_file: absolutePath(),
@@ -258,5 +263,5 @@ export const SCHEMA = block({
   secrets,
 })
 
-/** Settings as some files and flags give them: any may be missing, each remembers where it was given. */
+/** The given settings with their locations. */
 export type RawConfig = RawOf<typeof SCHEMA>

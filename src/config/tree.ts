@@ -1,99 +1,99 @@
 /**
- * What a configuration or policy text is once it is read: a tree that keeps the source order, repeated keys and the
- * place of everything, so that whoever checks it can say where a fault stands.
+ * The tree of a configuration or policy text. It keeps the order of the source, repeated keys and the position of each node, so that every
+ * fault has a position.
  */
 
-/** A place in a text. Both count from 1; columns count UTF-16 units, as editors do. */
-export interface Position {
+/** A position in a text. Both count from 1; columns count UTF-16 code units, as editors do. */
+export interface TextPosition {
   readonly line: number
   readonly column: number
 }
 
 export interface StringNode {
   readonly kind: 'string'
-  readonly at: Position
+  readonly at: TextPosition
   readonly value: string
-  /** Of a heredoc: where the first character of its text stands. Every line of it begins at the same column. */
-  readonly bodyAt?: Position
+  /** Position of the first character of a heredoc. All its lines begin at the same column. */
+  readonly bodyAt?: TextPosition
 }
 
 export interface NumberNode {
   readonly kind: 'number'
-  readonly at: Position
+  readonly at: TextPosition
   readonly value: number
-  /** As written, for whoever wants the number as text. */
+  /** The number as written. */
   readonly text: string
 }
 
 export interface BooleanNode {
   readonly kind: 'boolean'
-  readonly at: Position
+  readonly at: TextPosition
   readonly value: boolean
 }
 
-/** Only JSON has it. */
+/** Only in JSON. */
 export interface NullNode {
   readonly kind: 'null'
-  readonly at: Position
+  readonly at: TextPosition
 }
 
 export interface ListNode {
   readonly kind: 'list'
-  readonly at: Position
-  readonly items: readonly Node[]
+  readonly at: TextPosition
+  readonly items: readonly HclNode[]
 }
 
 export interface ObjectNode {
   readonly kind: 'object'
-  readonly at: Position
-  readonly entries: readonly Entry[]
+  readonly at: TextPosition
+  readonly entries: readonly HclEntry[]
 }
 
-export type Node = StringNode | NumberNode | BooleanNode | NullNode | ListNode | ObjectNode
+export type HclNode = StringNode | NumberNode | BooleanNode | NullNode | ListNode | ObjectNode
 
-export interface Label {
+export interface HclLabel {
   readonly text: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
 /** `key = value`, or `key "label" ... { }`, whose value is always an object. */
-export interface Entry {
+export interface HclEntry {
   readonly key: string
-  readonly keyAt: Position
-  readonly labels: readonly Label[]
-  readonly value: Node
+  readonly keyAt: TextPosition
+  readonly labels: readonly HclLabel[]
+  readonly value: HclNode
 }
 
-/** The only thing the parsers throw. The message never quotes a value of the text: it may be a secret. */
+/** The only error of the parsers. The message never quotes a value, which may be a secret. */
 export class HclError extends Error {
   override readonly name = 'HclError'
-  readonly at: Position
+  readonly at: TextPosition
 
-  constructor(at: Position, message: string) {
+  constructor(at: TextPosition, message: string) {
     super(message)
     this.at = at
   }
 }
 
-/** How deep lists and objects may nest. Real files need 6; the parsers recurse, so there must be an end. */
+/** Maximum nesting of lists and objects, because the parsers recurse. Real files need 6. */
 export const DEPTH_MAX = 100
 
-/** A text and how far it has been read; turns offsets into positions. */
-export class Source {
+/** A text and the reading offset. Converts offsets to positions. */
+export class SourceText {
   readonly text: string
   offset = 0
   #line = 1
   #lineStart = 0
-  /** Offset of the newline that ends the current line. Kept, or a long line would be searched for each position. */
+  /** Offset of the newline that ends the current line. Cached, because searching a long line for each position is slow. */
   #lineEnd: number
 
   constructor(text: string) {
     this.text = text
     this.#lineEnd = this.#newlineFrom(0)
-    if (text.startsWith('\uFEFF')) this.offset = 1 // some editors put a byte order mark in front
+    if (text.startsWith('\uFEFF')) this.offset = 1 // byte order mark
   }
 
-  /** The character `ahead` of the reading position; '' past the end. */
+  /** The character at the reading offset plus `ahead`; '' after the end. */
   peek(ahead = 0): string {
     return this.text.charAt(this.offset + ahead)
   }
@@ -102,7 +102,7 @@ export class Source {
     return this.offset >= this.text.length
   }
 
-  /** The text that a sticky expression matches here, read past it; '' when it does not match. */
+  /** Consumes the match of a sticky expression; '' without a match. */
   take(pattern: RegExp): string {
     pattern.lastIndex = this.offset
     const found = pattern.exec(this.text)?.[0] ?? ''
@@ -110,8 +110,8 @@ export class Source {
     return found
   }
 
-  /** Asked in ascending order, as a parser does, the whole text is walked once. */
-  at(offset = this.offset): Position {
+  /** With ascending offsets, as in a parser, the whole text is scanned once. */
+  at(offset = this.offset): TextPosition {
     if (offset < this.#lineStart) {
       this.#line = 1
       this.#lineStart = 0
@@ -130,11 +130,11 @@ export class Source {
     return found < 0 ? Number.POSITIVE_INFINITY : found
   }
 
-  fail(message: string, at: Position = this.at()): never {
+  fail(message: string, at: TextPosition = this.at()): never {
     throw new HclError(at, message)
   }
 
-  /** What stands here, for the end of a message that says what was expected. Values are named by their kind only. */
+  /** The kind of the next token, for messages of the form "expected …, found …". Never quotes a value. */
   found(): string {
     const next = this.peek()
     if (next === '') return 'the end of the text'
@@ -147,8 +147,8 @@ export class Source {
   }
 }
 
-/** A number of the text as a node; a whole number must be exact, any number must be finite. */
-export function numberNode(source: Source, at: Position, text: string): NumberNode {
+/** The node of a number. An integer must be exact, any number finite. */
+export function numberNode(source: SourceText, at: TextPosition, text: string): NumberNode {
   const negative = text.startsWith('-')
   const size = Number(negative ? text.slice(1) : text)
   const whole = !/[.eE]/.test(text) || /^-?0[xX]/.test(text)

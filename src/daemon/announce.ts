@@ -1,9 +1,9 @@
 /**
- * What a started process prints on standard output: its address and the line that means ready.
+ * Prints the address and the ready line of a started process on stdout.
  *
- * With `log_json = true` each line is a JSON object like a line of the log, so that a collector of both streams can parse
- * all of them. The message of the last line is the text that the plain form has, because tools wait for it. Without that
- * setting the plain form is kept, also where the log itself is JSON because standard error is not a terminal.
+ * With `log_json = true` each line is a JSON object like a log line, so a collector of both streams can parse all lines. The message
+ * of the last line is the same as in the plain form, because tools wait for it. Otherwise the form is plain, also if the log is
+ * JSON because stderr is no terminal.
  */
 import { type Demo, printBanner } from '../cli/commands/dev.ts'
 import type { Config } from '../config/load.ts'
@@ -14,7 +14,7 @@ const STARTED = '==> outpost agent started'
 export interface Started {
   readonly config: Config
   readonly url: string
-  /** Of a development server. */
+  /** Of a dev agent. */
   readonly rootToken: string | undefined
   readonly demo: Demo | undefined
 }

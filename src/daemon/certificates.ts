@@ -1,18 +1,18 @@
 /**
- * Watches when the certificates of this process expire: a metric with the days that are left, and a log line at the start,
- * after a reload and once a day from 30 days before the end.
+ * Expiry of the certificates of this process: a metric with the remaining days, and a log line at the start, after a reload and
+ * once a day, from 30 days before expiry.
  *
- * The certificate of the listener is the one in use: a renewed file that was not reloaded yet does not count. Those of NATS
- * and of the secrets login are read from their files, which are read again with each connection.
+ * The listener's certificate is the one in use: a renewed file counts after a reload. Those of NATS and of the secrets login are
+ * read from their files, which each new connection reads again.
  */
 import { readFileSync } from 'node:fs'
 import type { Family } from '../telemetry/metric.ts'
-import { daysLeft, expiryMsOf, expiryText } from '../config/certificate-expiry.ts'
+import { daysLeft, expiryMsOf, expiryText } from '../config/tls-files.ts'
 import type { Config } from '../config/load.ts'
 import type { Logger } from '../platform/log.ts'
 
 const CHECK_MS = 86_400_000
-/** Scrapes in between use what was read last. */
+/** Cache time of the values for scrapes. */
 const READ_EVERY_MS = 60_000
 
 interface ExpiryParts {
@@ -22,7 +22,7 @@ interface ExpiryParts {
   readonly http: () => string | undefined
   /** PEM of the certificates of the replication link. */
   readonly cluster: () => readonly string[]
-  /** Of the NATS server that this process is, or was, connected to. */
+  /** Of the last connected NATS server. */
   readonly natsServerExpiryMs: () => number | undefined
 }
 
@@ -48,17 +48,26 @@ export class CertificateExpiry {
     clearInterval(this.#timer)
   }
 
-  /** Logs each certificate that has expired or will soon. */
+  /** Logs each certificate that has expired or expires soon. */
   check(): void {
     this.#readAtMs = Number.NEGATIVE_INFINITY
     const nowMs = Date.now()
     for (const { certificate, expiryMs, file } of this.#expiries()) {
       if (expiryText(expiryMs, nowMs) === undefined) continue
       const days = daysLeft(expiryMs, nowMs)
-      const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.floor(days) }
-      if (days <= 0) this.#parts.logger.error('certificate has expired', fields)
+      const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.trunc(days) }
+      if (days <= 0) this.#parts.logger.error('certificate expired', fields)
       else this.#parts.logger.warn('certificate expires soon', fields)
     }
+  }
+
+  /** For readiness. No file names: it is open to every caller. */
+  get warnings(): readonly string[] {
+    const nowMs = Date.now()
+    return this.#expiries().flatMap(({ certificate, expiryMs }) => {
+      const text = expiryText(expiryMs, nowMs)
+      return text === undefined ? [] : [`certificate "${certificate}" ${text}`]
+    })
   }
 
   families(): Family[] {
@@ -96,7 +105,7 @@ function expiryOf(certificate: Expiry['certificate'], pem: string | undefined, f
   return expiryMs === undefined ? [] : [{ certificate, file, expiryMs }]
 }
 
-/** Undefined for a file that cannot be read: the connection that needs it reports that. */
+/** Undefined for an unreadable file: the connection that needs it reports that. */
 function textOf(file: string | undefined): string | undefined {
   try {
     return file === undefined ? undefined : readFileSync(file, 'utf8')

@@ -1,6 +1,6 @@
-/** The text of a warning about clocks that differ: of nodes and of DR secondaries alike. */
+/** Warnings about clock skew of nodes and DR secondaries. */
 
-/** From here on a difference is reported. Calls to nodes are refused from 60 s on, activations of secondaries from 5 minutes on. */
+/** Threshold of the warning. Nodes refuse calls above 60 s; activation of secondaries fails above 5 minutes. */
 export const SKEW_WARNING_MS = 30_000
 
 /** `skewMs`: the clock of `who` minus the clock of this server. */

@@ -1,48 +1,33 @@
-/** The figures of a process's part in the cluster: its connection, the calls that it hands on and serves, and its nodes. */
+/** Metrics of the cluster module: NATS connection, calls, nodes. */
 import { type AnyFamily, type Family, single } from '../telemetry/metric.ts'
 import type { Cluster } from './cluster.ts'
 
-/** Of 10,000 nodes a scrape would carry as many series, most of them near zero. */
+/** Limit of series: most of 10,000 nodes are near zero. */
 const SKEWS_MAX = 1000
 
-/** `hasNats`: false where everything happens in this process and there is no connection to lose. */
+/** `hasNats`: false for a single process without NATS. */
 export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[] {
   const { connection, cores, roster } = cluster
   return [
     ...(hasNats
       ? [
-          single(
-            'gauge',
-            'outpost.nats.connected',
-            '1 while this process is connected to NATS, else 0.',
-            Number(connection.isConnected),
-          ),
-          single(
-            'counter',
-            'outpost.nats.reconnects',
-            'Connections to NATS that were made again.',
-            connection.reconnects,
-          ),
+          single('gauge', 'outpost.nats.connected', '1 if connected to NATS, else 0.', Number(connection.isConnected)),
+          single('counter', 'outpost.nats.reconnects', 'Reconnections to NATS.', connection.reconnects),
         ]
       : []),
     {
       name: 'outpost.calls_in_flight',
       kind: 'gauge',
-      help: 'Calls between processes under way: forwarded to others, or served for others.',
+      help: 'Calls between processes in progress, forwarded or served.',
       points: Object.entries(cluster.callsInFlight).map(([direction, value]) => ({ labels: { direction }, value })),
     },
-    single(
-      'counter',
-      'outpost.forwarded_bytes',
-      'Bytes of answers that other processes gave to forwarded calls.',
-      cluster.forwardedBytes,
-    ),
+    single('counter', 'outpost.forwarded_bytes', 'Response bytes of forwarded calls.', cluster.forwardedBytes),
     ...(cores
       ? [
           single(
             'gauge',
             'outpost.secrets.cores_in_region',
-            'Initialised secrets cores with different cluster IDs in this region: 1 is right.',
+            'Initialized secrets cores with different cluster IDs in this region; more than 1 is an error.',
             cores.count,
           ),
         ]
@@ -58,7 +43,7 @@ function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>
     {
       name: 'outpost.nodes',
       kind: 'gauge',
-      help: 'Nodes that this server knows, by status.',
+      help: 'Known nodes by status.',
       points: Object.entries(nodes).map(([status, value]) => ({ labels: { status }, value })),
     },
     {
@@ -70,23 +55,23 @@ function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>
         value: skewMs / 1000,
       })),
     },
-    single('gauge', 'outpost.allocations', 'Allocations that this server knows, of all nodes.', roster.allocationCount),
+    single('gauge', 'outpost.allocations', 'Known allocations of all nodes.', roster.allocationCount),
     {
       name: 'outpost.node_messages',
       kind: 'counter',
-      help: 'Beats and states of nodes that this server has heard, by what became of them.',
+      help: 'Received heartbeats and states of nodes, by result.',
       points: Object.entries(cluster.nodeMessages).map(([result, value]) => ({ labels: { result }, value })),
     },
     {
       name: 'outpost.roster_refused',
       kind: 'counter',
-      help: 'Messages of nodes that were refused, and allocations claimed by a node that does not own them, by reason.',
+      help: 'Refused messages of nodes, and allocations claimed by a node that does not own them, by reason.',
       points: Object.entries(roster.rejections.counts).map(([reason, value]) => ({ labels: { reason }, value })),
     },
     single(
       'counter',
       'outpost.node_beats_late',
-      'Beats of nodes that came more than half a period late.',
+      'Heartbeats that arrived more than half a period late.',
       roster.lateHeartbeats,
     ),
   ]

@@ -1,8 +1,8 @@
 /**
- * How a process takes part in a cluster: which rooms' parts meet on the bus, and in which order they come and go.
+ * Connects the cluster module of this process: link, roster, calls, keys, and their start and stop order.
  *
- * A server keeps the roster and hands calls on; a host says what it has and serves calls. One process may be both, and
- * then both meet on a bus in memory when there is no NATS.
+ * A server keeps the roster and forwards calls; a host announces its state and serves calls. A process may be both; without NATS
+ * both use an in-memory bus.
  */
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
@@ -50,27 +50,27 @@ import { fsLogs } from '../host/logs/logs.ts'
 import { Fault, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from '../platform/operation.ts'
-import type { Question } from '../login/session.ts'
+import type { LoginRequest } from '../login/session.ts'
 import { AGENT_LOGIN } from '../secrets/request/core-endpoints.ts'
 import { RosterDatabase } from '../storage/store/roster-store.ts'
 
-/** Calls of other processes that a node serves at once; each may be a stream. */
+/** Limit of concurrent calls that a node serves; each may be a stream. */
 const CALLS_MAX = 4096
-/** For a server to say who a token is. */
+/** Timeout for resolving a token by a server. */
 const ASK_TIMEOUT_MS = 5000
 /**
- * For so long a server's answer about a token is used without asking again: a burst of calls is one question. A server
- * without the core is not told of a seal, as agents are, so it asks more often.
+ * Time for which a resolved token is used without another request, so a burst of calls causes one. A server without the core is
+ * not notified of a seal, as agents are, so its time is shorter.
  */
 const TOKEN_FRESH_MS = { agent: 5000, server: 1000 }
-/** For agents to forget what they remember about tokens, when the core is sealed. */
+/** Timeout of the order to agents to clear their token cache when the core is sealed. */
 const FORGET_TIMEOUT_MS = 1000
 const FORGETTING_AT_ONCE = 512
-/** For a connection to NATS, where the agent is to log in. */
+/** Timeout for a connection to NATS before a login of the agent. */
 const CONNECT_MS = 3000
 const CONNECT_LOOK_MS = 50
 
-/** The roster's rows as its database keeps them. */
+/** Store of the roster in its database. */
 export function rosterStoreIn(database: RosterDatabase): RosterStore {
   return {
     saveNode: (id, record, publicKey) => database.put('node', id, { record, publicKey }),
@@ -81,7 +81,7 @@ export function rosterStoreIn(database: RosterDatabase): RosterStore {
     removeOwner: (id) => database.remove('claim', id),
     load() {
       const [nodes, allocations, owners] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
-      return parseRoster({ nodes, allocations, owners }, (table, id) => database.tellUnreadable(table, id))
+      return parseRoster({ nodes, allocations, owners }, (table, id) => database.logUnreadable(table, id))
     },
   }
 }
@@ -93,20 +93,20 @@ export interface ClusterOptions {
 }
 
 interface OwnCore {
-  /** The secrets core's endpoints, where this process has one. */
+  /** Operations of the secrets core, if this process has one. */
   readonly core: readonly AnyOperation[] | undefined
-  /** Of the secrets core, once that is initialised. */
+  /** Cluster ID of the initialized secrets core. */
   readonly clusterId: () => string | undefined
 }
 
-/** This process's part in the cluster; absent where it stands alone. */
+/** The cluster module of this process. */
 export class Cluster {
   readonly #options: ClusterOptions
   readonly #bus: MessageBus
   readonly #subjects: Subjects
   readonly #forwarder: Forwarder
   readonly roster: Roster | undefined
-  /** What a server keeps; absent on an agent, which asks one. */
+  /** On a server. */
   readonly #api: ServerApi | undefined
   #url = ''
   #listener: RosterListener | undefined
@@ -118,26 +118,26 @@ export class Cluster {
   /** On a server with NATS. */
   cores: RegionCores | undefined
   readonly #id = randomUUID()
-  /** What is for this process alone is encrypted to it. */
+  /** Public key to which other processes encrypt calls to this one. */
   readonly #curve = new CurveKey()
-  /** What agents may ask of this process as a server. */
+  /** Operations that agents may call on this server. */
   #offered: readonly AnyOperation[] = []
   readonly #stopping = new AbortController()
-  /** The certificate of the NATS server at the newest connection; empty without TLS. */
+  /** Certificate of the last connected NATS server; empty without TLS. */
   natsServer: { readonly expiryMs?: number } = {}
-  /** Ends what has been started, the newest first. */
+  /** Undoes the started parts in reverse order. */
   readonly #undo = new AsyncDisposableStack()
-  /** Connections to NATS that were made. */
+  /** Number of connections to NATS so far. */
   #connections = 0
   #stopped: Promise<void> | undefined
 
-  /** Undefined where nobody else is to be reached: no NATS, and not both roles in one process. */
+  /** Undefined for an agent without NATS. */
   static async open(options: ClusterOptions): Promise<Cluster | undefined> {
     const { config, logger } = options
     if (!config.nats && !config.server.enabled) return undefined
-    if (isShortened) logger.warn('OUTPOST_TIMINGS is set: times of the cluster are those of a test')
+    if (isShortened) logger.warn('OUTPOST_TIMINGS is set: cluster timeouts are for tests')
     const name = `outpost ${config.name}`
-    // What has been opened here is closed again where the rest does not come to be: a bus tries to connect for ever.
+    // Closed again if the constructor throws: a bus would retry forever.
     await using begun = new AsyncDisposableStack()
     const path = join(config.dataDir, 'server', 'roster.db')
     const database = config.server.enabled ? RosterDatabase.open(path, logger.named('roster')) : undefined
@@ -190,14 +190,14 @@ export class Cluster {
           identity,
           requestId,
           hops,
-          // It goes on when the caller has its answer.
+          // Continues after the caller received its answer.
           signal: this.#stopping.signal,
         }),
       logger: logger.named('server'),
     })
   }
 
-  /** The host's endpoints and a server's, each going where it belongs. `others` are this process's own. */
+  /** Operations of hosts and servers, routed to their targets. `others` are the operations of the process itself. */
   operations(host: Host | undefined, others: readonly AnyOperation[]): AnyOperation[] {
     const directory = this.#directory(host)
     const here = (operation: AnyOperation) => routed(operation, directory, this.#forwarder)
@@ -207,9 +207,9 @@ export class Cluster {
     const api = this.#api
     if (!api) return [...routes, ...SERVER_ENDPOINTS.map((each) => relayed(each, this.#forwarder))]
     const routedLogs = nodes.find(({ name }) => name === fsLogs.endpoint.name)
-    if (!routedLogs) throw new Fault('the logs of allocations are served nowhere')
+    if (!routedLogs) throw new Fault('the operation host.logs is missing')
     const operations = api.operations(routedLogs)
-    // Never what a server does about itself or its secrets core: reloading, snapshots.
+    // Never operations of the server itself or of its secrets core: reload, snapshots.
     this.#offered = [...routes.filter(({ target }) => target === 'node'), ...operations]
     return [...routes, ...operations]
   }
@@ -228,7 +228,7 @@ export class Cluster {
     }
   }
 
-  /** Who is calling, on a process without a secrets core: servers are asked about tokens that are not its own. */
+  /** The authorizer of a process without a secrets core: servers resolve tokens that are not in its configuration. */
   authorizer(own: LocalAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (!enabled || !this.#options.config.nats) return own
     const ask = (token: string, remote: string | undefined, again: boolean) => this.#ask(token, remote, again)
@@ -240,7 +240,7 @@ export class Cluster {
     return { ...asking, grantsOf }
   }
 
-  /** The secrets core of this process was sealed: agents must not go on with what they remember about its tokens. */
+  /** The secrets core of this process was sealed: orders agents to clear their token caches. */
   async sealed(): Promise<void> {
     const signal = AbortSignal.timeout(FORGET_TIMEOUT_MS)
     const input = { params: {}, query: [], headers: {}, body: undefined }
@@ -251,29 +251,29 @@ export class Cluster {
     const { called, failed, error } = await callEveryNode(api.queries, tell, FORGETTING_AT_ONCE)
     if (failed === 0) return
     const logger = this.#options.logger.named('tokens')
-    logger.warn('not every agent was told to forget tokens; they ask again soon', { agents: called, failed, error })
+    logger.warn('token cache not cleared on some agents, their entries expire', { agents: called, failed, error })
   }
 
-  /** An agent asks any server; a server without a core of its own asks one that has it. */
+  /** An agent asks any server; a server without a core asks one with a core. */
   async #ask(token: string, remote: string | undefined, again: boolean): Promise<Grants> {
     const query: [string, string][] = again ? [['again', 'true']] : []
     const input = { params: {}, query, headers: {}, body: undefined }
     const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
     const group = this.roster ? 'core' : 'any'
     const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
-    // What an agent says about an address is no evidence, so it says nothing.
+    // An address from an agent is no evidence, so agents send none.
     const seen = this.roster ? remote : undefined
     try {
       return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))
     } catch (error) {
-      // It was this process that waited, and no caller of it has gone.
+      // The timeout of this process, not a caller that disconnected.
       if (signal.aborted) throw new Refusal('no_answer', 'the server does not answer, try again')
       throw error
     }
   }
 
-  /** A question of this agent's own login. Rejects with a Refusal where no server can be asked. */
-  async agentLogin(question: Question, token: string | undefined, signal: AbortSignal): Promise<WholeAnswer> {
+  /** Sends a request of this agent's own login. Rejects with a Refusal if no server can be reached. */
+  async agentLogin(question: LoginRequest, token: string | undefined, signal: AbortSignal): Promise<WholeAnswer> {
     const input = { params: { path: question.path }, query: [], headers: {}, body: JSON.stringify(question.body) }
     const group = this.roster ? 'core' : 'any'
     const common = { nodeId: undefined, group, operation: AGENT_LOGIN.name, requestId: randomUUID(), hops: 0 } as const
@@ -286,18 +286,18 @@ export class Cluster {
     }
   }
 
-  /** A connection that is just being made is waited for. */
+  /** Waits for a connection attempt in progress. */
   async #connected(signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_MS)])
     while (!this.#bus.isConnected && !over.aborted) await sleep(CONNECT_LOOK_MS, undefined, { ref: false })
   }
 
-  /** The core's endpoints as a server without one serves them: by asking the server that has it. */
+  /** Operations of the core on a server without one, forwarded to the server with the core. */
   relayedCore(endpoints: readonly AnyEndpoint[]): AnyOperation[] {
     return endpoints.map((each) => relayed(each, this.#forwarder, 'core'))
   }
 
-  /** Begins to hear, to say and to serve. `operations` are the host's own. */
+  /** Starts to listen, announce and serve. `operations` are those of the host. */
   start(
     parts: OwnCore & {
       readonly host: Host | undefined
@@ -309,7 +309,7 @@ export class Cluster {
   ): void {
     const { logger } = this.#options
     this.#url = parts.url
-    // As a server it may hear every node; an agent speaks as itself only.
+    // NATS permissions: a server may receive messages of every node, an agent may send as itself only.
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
     const keys = this.#startKeys(self, parts)
     this.#keys = keys
@@ -362,13 +362,13 @@ export class Cluster {
     announcer.start()
   }
 
-  /** Whose word counts as a server's. Throws before `start`. */
+  /** The trusted server keys. Throws before `start`. */
   get trust(): ServerKeys {
     if (!this.#keys) throw new Fault('the cluster has not started')
     return this.#keys
   }
 
-  /** Takes over the keys of servers from a configuration that was read again. */
+  /** Applies the server keys of a reloaded configuration. */
   reload({ nats }: Config): void {
     this.#keys?.trust(nats ?? {})
   }
@@ -382,7 +382,7 @@ export class Cluster {
     this.#undo.defer(() => this.cores?.stop())
   }
 
-  /** Before this server is initialised. Rejects with a Refusal where the region has a core already, or may have one. */
+  /** Called before this server is initialized. Rejects with a Refusal if the region has, or may have, another core. */
   async requireNoOtherCore(): Promise<void> {
     if (!this.roster || !this.#options.config.nats) return
     await this.#connected(this.#stopping.signal)
@@ -430,41 +430,41 @@ export class Cluster {
     this.#undo.defer(() => server.stop())
   }
 
-  /** Long polls of other processes answer at once, while this one can still answer. */
+  /** Answers long polls of other processes, before the connection closes. */
   drain(): void {
     for (const server of this.#groups) server.drain()
   }
 
-  /** Streams that are handed on break; the node is said to leave. May be called at any moment and more than once. */
+  /** Breaks forwarded streams and announces that the node leaves. May be called at any time, and repeatedly. */
   stop(): Promise<void> {
     this.#stopping.abort()
     this.#stopped ??= this.#undo.disposeAsync()
     return this.#stopped
   }
 
-  /** The connection to NATS; a bus in memory is always connected. */
+  /** Connection to NATS; an in-memory bus is always connected. */
   get connection(): { readonly isConnected: boolean; readonly reconnects: number } {
     return { isConnected: this.#bus.isConnected, reconnects: Math.max(0, this.#connections - 1) }
   }
 
-  /** Calls between processes that are under way. */
+  /** Calls between processes in progress. */
   get callsInFlight(): { readonly forwarded: number; readonly served: number } {
     const servers = [...this.#groups, ...(this.#server ? [this.#server] : [])]
     return { forwarded: this.#forwarder.calls, served: servers.reduce((sum, { calls }) => sum + calls, 0) }
   }
 
-  /** Bytes of answers that other processes have given. */
+  /** Response bytes of other processes. */
   get forwardedBytes(): number {
     return this.#forwarder.answerBytes
   }
 
-  /** Messages about nodes, by what became of them. */
+  /** Messages of nodes, by result. */
   get nodeMessages(): Readonly<Record<string, number>> {
     return this.#listener?.counts ?? {}
   }
 }
 
-/** The client of NATS is loaded where there is one only. */
+/** Loads the NATS client on demand. */
 async function natsBus(options: NatsOptions): Promise<MessageBus> {
   const { openNatsBus } = await import('../cluster/nats/nats-bus.ts')
   return openNatsBus(options)

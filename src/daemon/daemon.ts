@@ -1,14 +1,13 @@
 /**
- * The daemon: the only file that builds the rooms and joins them, in the order in which they start and stop.
+ * The daemon: builds the modules, connects them, starts and stops them.
  *
- * Start: configuration, log, host (state, allocations, statistics), then the listener, so that nothing is answered
- * before it can be answered right. Each step leaves behind how it is undone; stopping, and a start that fails, undo them
- * in reverse order: the listener drains first, then the host. Everything a room needs from another one is handed over
- * here as a value or a function; no room imports this file.
+ * Start order: configuration, log, secrets core, cluster, host, then the listener, so no request is served before its module is ready.
+ * Each step registers how it is undone. A stop, and a start that fails, undo the steps in reverse order: the listener drains
+ * first. A module receives the services of other modules from here, as values or functions; no module imports this file.
  */
 import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AgentRoom } from '../telemetry/telemetry.ts'
+import type { Telemetry } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import { announce } from './announce.ts'
@@ -22,7 +21,7 @@ import { type Host, startHost } from '../host/host.ts'
 import { HOST_PATHS } from '../host/host-operations.ts'
 import type { Connections } from '../http/connections.ts'
 import { Listener } from '../http/listener.ts'
-import { Rights } from '../http/rights.ts'
+import { PermissionChecker } from '../http/permission-checker.ts'
 import { Router } from '../http/router.ts'
 import { buildCommit } from '../platform/build-commit.ts'
 import { messageOf } from '../platform/errors.ts'
@@ -35,18 +34,18 @@ import { ProcessLog } from './log.ts'
 import type { Phase } from './readiness.ts'
 import { agentLogin } from './login.ts'
 import { applyConfig } from './reload.ts'
-import { startRoom } from './telemetry.ts'
+import { openTelemetry } from './telemetry.ts'
 import { openCluster, openOwnRoster, openSecrets } from './lazy.ts'
-import type { SecretsRoom } from './secrets.ts'
+import type { SecretsModule } from './secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './settings.ts'
 import { type ServiceManager, serviceManagerOf } from './systemd.ts'
 
-/** For a start that has failed to undo what it had begun. */
+/** Time limit for undoing a failed start. */
 const UNDO_MS = 10_000
 
 export interface Running {
   readonly url: string
-  /** Absent where the `client` role is off. */
+  /** Undefined without the `client` role. */
   readonly host: Host | undefined
   readonly config: Config
   reload(): ReloadOutcome
@@ -54,8 +53,8 @@ export interface Running {
 }
 
 /**
- * Starts an agent; resolves when it answers. Rejects with a text for the operator, and with the reason of `signal` when that
- * is aborted during the start; whatever had begun has ended then.
+ * Starts an agent; resolves when it serves requests. Rejects with a text for the operator, or with the reason of `signal` if it
+ * aborts during the start; all steps are undone then.
  */
 export async function startAgent(options: AgentOptions, version: string, signal?: AbortSignal): Promise<Running> {
   const dev = options.dev ? openDev(options) : undefined
@@ -75,7 +74,7 @@ export async function startAgent(options: AgentOptions, version: string, signal?
     running.service.ready(running)
     return running
   } catch (error) {
-    // What cannot be undone must not hide what went wrong, nor keep the process.
+    // A failure to undo must not hide the first error or keep the process running.
     await Promise.race([running?.stop().catch(() => undefined), sleep(UNDO_MS, undefined, { ref: false })])
     removeTemporary(dev)
     throw error
@@ -99,16 +98,16 @@ class Agent implements Running {
   readonly service: ServiceManager
   #listener: Listener | undefined
   #cluster: Cluster | undefined
-  #secrets: SecretsRoom | undefined
-  #room: AgentRoom | undefined
+  #secrets: SecretsModule | undefined
+  #telemetry: Telemetry | undefined
   #login: AgentLogin | undefined
   operations: readonly AnyOperation[] = []
   certificates: CertificateExpiry | undefined
   readonly reloads = { done: 0, refused: 0 }
   phase: Phase = 'starting'
-  /** Ends what has been started. */
+  /** Undoes the completed steps. */
   readonly #undo = new AsyncDisposableStack()
-  /** The tokens of the configuration, and with servers to ask, all others. */
+  /** Tokens of the configuration; with servers, all other tokens too. */
   #own: LocalAuthorizer
   #authorizer: Authorizer
 
@@ -127,7 +126,7 @@ class Agent implements Running {
   status(): string {
     const allocations = [...(this.host?.allocations.all() ?? [])].length
     const work = `${counted(allocations, 'allocation')}, ${counted(this.host?.followers.count ?? 0, 'follower')}`
-    return `${this.url}: ${this.#room?.readiness.summary ?? this.phase}; ${work}`
+    return `${this.url}: ${this.#telemetry?.readiness.summary ?? this.phase}; ${work}`
   }
 
   readinessChanged(): void {
@@ -138,15 +137,15 @@ class Agent implements Running {
     return this.#listener?.connections
   }
 
-  get figures(): AgentRoom['figures'] | undefined {
-    return this.#room?.figures
+  get metrics(): Telemetry['metrics'] | undefined {
+    return this.#telemetry?.metrics
   }
 
   async answers(withinMs: number): Promise<boolean> {
-    return (await this.#listener?.answers(withinMs)) ?? false
+    return (await this.#listener?.acceptsConnections(withinMs)) ?? false
   }
 
-  /** Ready is it once its manifest says that it runs, so that its endpoints answer; without one any directory is taken to run. */
+  /** The demo is ready once its manifest says that the task runs. */
   async startDemo(): Promise<Demo> {
     const isReady = (id: string) => this.host?.allocations.get(id)?.tasks.get(DEMO_TASK)?.startedAtMs !== undefined
     const demo = await startDemo(this.config.dataDir, isReady)
@@ -175,8 +174,8 @@ class Agent implements Running {
     await this.#listen()
     signal?.throwIfAborted()
     writeAddress(config.dataDir, this.url, logger)
-    // What is said about the process from here on is known.
-    await this.#room?.readiness.refresh()
+    // Readiness is measured before it is reported.
+    await this.#telemetry?.readiness.refresh()
     this.phase = 'started'
     logger.info('started', { url: this.url, node_id: this.host?.nodeId, version, commit: buildCommit() })
   }
@@ -184,22 +183,22 @@ class Agent implements Running {
   async #listen(): Promise<void> {
     const { config, logger } = this.#parts
     if (this.host) this.#login = agentLogin({ config, cluster: this.#cluster, logger: logger.named('login') })
-    const rooms = { host: this.host, cluster: this.#cluster, secrets: this.#secrets, login: this.#login }
-    const room = startRoom({ ...this.#parts, ...rooms, now: this })
-    this.#room = room
-    this.#undo.defer(() => room.stop())
-    // Behind the listener, whose callers it serves, and before the host, which it serves itself.
+    const modules = { host: this.host, cluster: this.#cluster, secrets: this.#secrets, login: this.#login }
+    const telemetry = openTelemetry({ ...this.#parts, ...modules, now: this })
+    this.#telemetry = telemetry
+    this.#undo.defer(() => telemetry.stop())
+    // Stops after the listener, whose calls it forwards, and before the host, whose calls it serves.
     this.#undo.defer(() => this.#cluster?.stop())
-    const alone = await openOwnRoster({ ...this.#parts, ...rooms }, this.#undo)
-    const own = [...(this.host?.operations ?? []), ...room.operations]
+    const alone = await openOwnRoster({ ...this.#parts, ...modules }, this.#undo)
+    const own = [...(this.host?.operations ?? []), ...telemetry.operations]
     const core = this.#secrets?.operations
     const served = [
-      ...(this.#cluster?.operations(this.host, room.operations) ?? [...own, ...(alone?.operations() ?? [])]),
+      ...(this.#cluster?.operations(this.host, telemetry.operations) ?? [...own, ...(alone?.operations() ?? [])]),
       ...(this.#secrets?.snapshots ?? []),
     ]
     this.operations = served
     const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
-    const rights = new Rights({
+    const rights = new PermissionChecker({
       resolve: (token, remote) => this.#authorizer.recheck(token, remote),
       intervalMs: () => this.#authorizer.recheckMs,
     })
@@ -208,7 +207,7 @@ class Agent implements Running {
       ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
       router: new Router(served, core ?? (await this.#relayedCore()), [HOST_PATHS]),
       logger: logger.named('http'),
-      meter: room.meter,
+      meter: telemetry.meter,
       resolve,
       rights,
       crossOrigin: () => this.#secrets?.core.crossOrigin,
@@ -239,7 +238,7 @@ class Agent implements Running {
     this.#undo.defer(() => this.certificates?.stop())
   }
 
-  /** What a server without a core answers for the one that has it. */
+  /** The operations that a server without a core forwards to the server with the core. */
   async #relayedCore(): Promise<readonly AnyOperation[] | undefined> {
     const { config } = this.#parts
     if (!config.server.enabled || !config.nats) return undefined
@@ -252,7 +251,7 @@ class Agent implements Running {
     this.#authorizer = this.#secrets && acl.enabled ? createCoreAuthorizer(own, this.#secrets.core) : asking
   }
 
-  /** Takes over what can change while running; a faulty configuration changes nothing. */
+  /** Applies what can change at run time; an invalid configuration changes nothing. */
   reload(): ReloadOutcome {
     let outcome: ReloadOutcome = { fault: 'the agent is stopping', theirs: false }
     this.service.reloading(() => {
@@ -264,11 +263,11 @@ class Agent implements Running {
 
   #reload(): ReloadOutcome {
     const { dev, load, log, logger } = this.#parts
-    // Also with a faulty configuration: who has rotated the files waits for it.
+    // Also with an invalid configuration: log rotation depends on it.
     this.#secrets?.core.audit?.reopen()
     try {
       const running = { config: this.config, rootToken: dev?.rootToken, log, listener: this.#listener, host: this.host }
-      const { authorizer, config, taken, waiting } = applyConfig(running, load().config)
+      const { authorizer, config, applied: taken, needsRestart: waiting } = applyConfig(running, load().config)
       this.#trust(authorizer, config)
       this.#cluster?.reload(config)
       this.#login?.set(config.secrets)
@@ -280,12 +279,12 @@ class Agent implements Running {
       return { taken, waiting }
     } catch (error) {
       this.reloads.refused++
-      logger.error('configuration not reloaded, the old one stays in force', { error: messageOf(error) })
+      logger.error('configuration reload failed, the old configuration stays in effect', { error: messageOf(error) })
       return { fault: messageOf(error), theirs: error instanceof ConfigError }
     }
   }
 
-  /** Ends what has been started, the newest first. */
+  /** Stops the modules in reverse order. */
   async stop(): Promise<void> {
     this.#parts.logger.info('stopping')
     this.phase = 'stopping'

@@ -1,6 +1,5 @@
 /**
- * What an agent is started with: the configuration of its files and flags, and with `-dev` a root token and, without a
- * data directory, a temporary one.
+ * The configuration of an agent from files and flags; with `-dev` also a root token and, unless given, a temporary data directory.
  */
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -12,7 +11,7 @@ import { checkPolicy } from '../secrets/policies/policy.ts'
 
 export interface Dev {
   readonly rootToken: string
-  /** Set when the data directory is ours to remove. */
+  /** Set if the data directory is temporary. */
   readonly temporaryDir: string | undefined
 }
 
@@ -39,7 +38,7 @@ export function configOf(options: AgentOptions, dev: Dev | undefined): LoadedCon
   })
 }
 
-/** The directory that a development server without `-data-dir` has made. */
+/** Removes the temporary data directory. */
 export function removeTemporary(dev: Dev | undefined): void {
   if (dev?.temporaryDir) rmSync(dev.temporaryDir, { recursive: true, force: true })
 }

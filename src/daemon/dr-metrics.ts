@@ -1,5 +1,5 @@
-/** How replication stands, as figures and as a line of readiness: both from the status as it was last asked for. */
-import type { Check, Outcome } from '../telemetry/readiness.ts'
+/** Metrics and readiness check of replication, from the last known status. */
+import type { Check, CheckResult } from '../telemetry/readiness.ts'
 import { type Family, single } from '../telemetry/metric.ts'
 import { clockWarning, SKEW_WARNING_MS } from './clock-warning.ts'
 import type { ReplicationPart } from './dr.ts'
@@ -9,7 +9,7 @@ type Status = Readonly<Record<string, unknown>>
 const FENCE_REASONS = ['isolated', 'replaced'] as const
 const ROLES = ['disabled', 'primary', 'secondary'] as const
 
-/** The secondaries of a primary; of a secondary, its primary. */
+/** The secondaries of a primary, or the primary of a secondary. */
 function otherSide({ primaries, secondaries }: Status): readonly Status[] {
   const rows = secondaries ?? primaries
   return Array.isArray(rows) ? rows.filter((row): row is Status => typeof row === 'object' && row !== null) : []
@@ -19,14 +19,21 @@ function numberIn(value: unknown): number {
   return typeof value === 'number' && Number.isFinite(value) ? value : 0
 }
 
-/** Seconds that the side which is behind the most is behind. */
+/** The largest lag in seconds. */
 function lagSeconds(status: Status): number {
   return Math.max(numberIn(status['lag_seconds']), ...otherSide(status).map((row) => numberIn(row['lag_seconds'])))
 }
 
-/** Of a secondary that has not heard its primary since its start: 0 would say that it has everything. */
+/**
+ * True for a secondary without contact to its primary since its start: 0 would mean that it is up to date. Also true for a
+ * replaced primary: nothing follows it.
+ */
 function isLagUnknown(status: Status): boolean {
-  return status['lag_seconds'] === null
+  return status['lag_seconds'] === null || isReplaced(status)
+}
+
+function isReplaced(status: Status): boolean {
+  return status['fence_reason'] === 'replaced'
 }
 
 function gauge(name: string, help: string, value: number): Family {
@@ -37,16 +44,16 @@ function counter(name: string, help: string, value: number): Family {
   return single('counter', `outpost.replication.${name}`, help, value)
 }
 
-/** Over all rows of the other side. */
+/** Sum over the rows of the other side. */
 function sumOf(status: Status, member: string): number {
   return otherSide(status).reduce((sum, row) => sum + numberIn(row[member]), 0)
 }
 
 export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last' | 'mode'>): Family[] {
-  const connectedRows = otherSide(last).filter(isConnected)
+  const connectedRows = isReplaced(last) ? [] : otherSide(last).filter(isConnected)
   const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
-  const role = 'Role of this cluster in replication for disaster recovery: 1 for the one that it has.'
+  const role = 'DR role of this cluster: 1 for the current role, else 0.'
   return [
     {
       name: 'outpost.replication.role',
@@ -54,50 +61,50 @@ export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last'
       help: role,
       points: ROLES.map((each) => ({ labels: { role: each }, value: each === mode ? 1 : 0 })),
     },
-    gauge('connected', 'Secondaries that are connected; on a secondary 1 while its primary is.', connected),
+    gauge('connected', 'Connected secondaries; on a secondary 1 if its primary is connected.', connected),
     ...namedFamilies(last),
     ...(isLagUnknown(last)
       ? []
       : [
           gauge(
             'lag_entries',
-            'Changes that the slowest secondary has not acknowledged, or this one not applied.',
+            'Entries that the slowest secondary has not acknowledged, or that this secondary has not applied.',
             entries,
           ),
           gauge(
             'lag_seconds',
-            'Since the slowest secondary, or this one, last had everything; grows while it is disconnected.',
+            'Time since the slowest secondary, or this one, was last up to date; grows while disconnected.',
             lagSeconds(last),
           ),
         ]),
     gauge(
       'sync_degraded',
-      '1 while commits do not wait for a secondary that is away.',
+      '1 while commits do not wait for a disconnected secondary.',
       last['sync'] === 'degraded' ? 1 : 0,
     ),
-    gauge('fenced', '1 while this primary takes no writes.', last['state'] === 'fenced' ? 1 : 0),
+    gauge('fenced', '1 while this primary is fenced.', last['state'] === 'fenced' ? 1 : 0),
     {
       name: 'outpost.replication.fence_reason',
       kind: 'gauge',
-      help: 'Why this primary is fenced: 1 for the reason, 0 while it is not.',
+      help: 'Reason of the fence: 1 for the current reason, else 0.',
       points: FENCE_REASONS.map((reason) => ({ labels: { reason }, value: Number(last['fence_reason'] === reason) })),
     },
     gauge(
       'unauthenticated',
-      'Connected secondaries without a valid proof of membership, as sealed ones are; commits do not wait for them.',
+      'Connected secondaries without a valid proof of membership (sealed ones included); commits do not wait for them.',
       connectedRows.filter((row) => row['authenticated'] === false).length,
     ),
     counter(
       'duplicate_connections',
-      'Connections with the certificate of a secondary that was connected already.',
+      'Connections with the certificate of a connected secondary.',
       sumOf(last, 'duplicate_connections'),
     ),
-    counter('rejected_proofs', 'Proofs of membership that were missing or not valid.', sumOf(last, 'rejected_proofs')),
-    gauge('epoch', 'Rises with each promotion.', numberIn(last['epoch'])),
+    counter('rejected_proofs', 'Missing or invalid proofs of membership.', sumOf(last, 'rejected_proofs')),
+    gauge('epoch', 'Epoch of the replication log; rises with each promotion.', numberIn(last['epoch'])),
   ]
 }
 
-/** A series for each secondary that a primary expects: also while it is disconnected. */
+/** A series for each expected secondary, also while it is disconnected. */
 function namedFamilies(status: Status): Family[] {
   const rows = secondariesOf(status)
   const family = (name: string, help: string, read: (row: Status) => number): Family => ({
@@ -107,18 +114,18 @@ function namedFamilies(status: Status): Family[] {
     points: rows.map((row) => ({ labels: { secondary: String(row['node_id']) }, value: read(row) })),
   })
   return [
-    gauge('expected', 'Secondaries that this primary expects to be connected.', rows.length),
-    family('connected', '1 while this secondary is connected, 0 while it is not.', (row) => Number(isConnected(row))),
+    gauge('expected', 'Expected secondaries.', rows.length),
+    family('connected', '1 if this secondary is connected, else 0.', (row) => Number(isConnected(row))),
     family(
       'clock_skew_seconds',
       'Clock of this secondary minus the clock of this primary.',
       (row) => skewMs(row) / 1000,
     ),
-    family('lag_seconds', 'Since this secondary last had everything.', (row) => numberIn(row['lag_seconds'])),
+    family('lag_seconds', 'Time since this secondary was last up to date.', (row) => numberIn(row['lag_seconds'])),
   ]
 }
 
-/** None where the cluster does not replicate. */
+/** None without replication. */
 export function replicationChecks(part: ReplicationPart | undefined): Check[] {
   if (!part || part.mode === 'disabled') return []
   return [
@@ -126,10 +133,11 @@ export function replicationChecks(part: ReplicationPart | undefined): Check[] {
   ]
 }
 
-function primaryState(status: Status): Outcome {
+function primaryState(status: Status): CheckResult {
   if (status['state'] === 'fenced') {
     const why = `DR primary, fenced: ${String(status['fence_detail'])}`
-    return { ok: false, reason: [why, ...missingSecondaries(status)].join(', ') }
+    const next = isReplaced(status) ? ['next: outpost operator dr demote'] : []
+    return { ok: false, reason: [why, ...missingSecondaries(status), ...next].join(', ') }
   }
   const rows = secondariesOf(status)
   const connected = rows.filter(isConnected).length
@@ -139,21 +147,22 @@ function primaryState(status: Status): Outcome {
   return { ok: true, reason }
 }
 
+/** None of a replaced primary: one of them is its successor, the others are to join that one. */
 function secondariesOf(status: Status): readonly Status[] {
-  return status['mode'] === 'primary' ? otherSide(status) : []
+  return status['mode'] === 'primary' && !isReplaced(status) ? otherSide(status) : []
 }
 
 function isConnected(row: Status): boolean {
   return row['connection_status'] === 'connected'
 }
 
-/** Status has it as text, as stock clients decode it. */
+/** The status has it as text, as stock clients expect. */
 function skewMs(row: Status): number {
   const skew = Number(row['clock_skew_ms'])
   return Number.isFinite(skew) ? skew : 0
 }
 
-/** Of each secondary that is not connected: its name, for how long, and why. */
+/** Name, duration and reason of each disconnected secondary. */
 function missingSecondaries(status: Status): string[] {
   return secondariesOf(status)
     .filter((row) => !isConnected(row))
@@ -164,7 +173,14 @@ function missingSecondaries(status: Status): string[] {
     })
 }
 
-/** What keeps the cluster from a failover while it serves. */
+/** A sealed secondary cannot be promoted, commits do not wait for it, and it does not count for `fence_after`. */
+function unauthenticatedSecondaries(status: Status): string[] {
+  return secondariesOf(status)
+    .filter((row) => isConnected(row) && row['is_whole'] === true && row['authenticated'] === false)
+    .map((row) => `DR secondary "${String(row['node_id'])}" is connected and not authenticated (sealed?): unseal it`)
+}
+
+/** Conditions that would make a failover lose writes or fail. */
 export function replicationWarnings(part: ReplicationPart | undefined): string[] {
   if (part?.mode !== 'primary') return []
   const skewed = secondariesOf(part.last)
@@ -172,13 +188,17 @@ export function replicationWarnings(part: ReplicationPart | undefined): string[]
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
   return [
     ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
+    ...unauthenticatedSecondaries(part.last),
     ...skewed,
   ]
 }
 
-function secondaryState(status: Status): Outcome {
+function secondaryState(status: Status): CheckResult {
   const lag = `${numberIn(status['lag_entries'])} changes behind`
   const sealed = otherSide(status).some((row) => row['sealed'] === true) ? ', its primary is sealed' : ''
+  if (otherSide(status).length === 0) {
+    return { ok: false, reason: 'DR secondary without a primary, next: outpost operator dr join' }
+  }
   if (status['state'] === 'stream-wals') return { ok: true, reason: `DR secondary, ${lag}${sealed}` }
   const trouble = typeof status['trouble'] === 'string' && status['trouble'] !== '' ? `: ${status['trouble']}` : ''
   return { ok: false, reason: `DR secondary, not following its primary (${String(status['state'])})${trouble}` }

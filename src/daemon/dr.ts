@@ -1,27 +1,27 @@
 /**
- * Replication for disaster recovery, joined: the store that is shipped, the room that ships it and knows no keys, the core that
- * closes and opens with the role, and the endpoints that change it.
+ * Connects the dr module: the store that it ships, the core that opens and closes with the role, and the endpoints that change the
+ * role. The dr module itself has no keys.
  */
 import type { Barrier } from '../storage/barrier/barrier.ts'
-import { KEYRING_PATH } from '../storage/barrier/ring-entry.ts'
+import { KEYRING_PATH } from '../storage/barrier/keyring.ts'
 import type { Config } from '../config/load.ts'
 import { writeAddress } from './files.ts'
 import { unwrapAt } from './unwrap.ts'
 import { messageOf, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
-import { type MembershipKey, parseBundle, Replication, type Transition } from '../dr/replication.ts'
-import { certificatesIn } from '../dr/state/state.ts'
+import { type MembershipKey, parseBundle, Replication, type RoleTransitions } from '../dr/replication.ts'
+import { certificatesIn } from '../dr/state/replication-state.ts'
 import type { SecretsCore } from '../secrets/core.ts'
-import type { DrMode, DrReplication, ReplicationSide } from '../secrets/dr/dr-replication.ts'
+import type { ReplicationMode, DrReplication, ReplicationSide } from '../secrets/dr/dr-replication.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
 
-/** Of the codes that members of a replication set prove their membership with. */
+/** Key purpose of the proofs of membership. */
 const MEMBERSHIP_PURPOSE = 'outpost replication membership'
-/** Of this machine alone, and not removed with the data of a cluster that becomes a secondary. */
+/** Local to this machine; kept when a cluster becomes a secondary. */
 const OPERATION_TOKEN_PATH = 'local/replication/operation-token'
 
-const NOT_WHOLE =
-  'the first copy of the primary is not whole: its entries could not be opened, and "force" does not help. Wait for the copy, or ' +
+const INITIAL_SYNC_INCOMPLETE =
+  'the initial sync is not complete: its entries could not be decrypted, also with "force". Wait for the sync, or ' +
   'restore a snapshot'
 
 export interface ReplicationOptions {
@@ -30,7 +30,7 @@ export interface ReplicationOptions {
   readonly logger: Logger
   readonly store: SqliteStore
   readonly barrier: Barrier
-  /** Where clients reach this process; empty while that is not known. */
+  /** API address of this process; empty while unknown. */
   readonly apiAddress: () => string
 }
 
@@ -40,7 +40,7 @@ export class ReplicationPart implements ReplicationSide {
   readonly dr: DrReplication
   #core: SecretsCore | undefined
   #replication: Replication | undefined
-  /** The status, as it was when it was last asked for: figures and readiness do not wait. */
+  /** The last known status, for metrics and readiness, which do not wait. */
   #last: Readonly<Record<string, unknown>> = { mode: 'disabled' }
   #stopWatching: (() => void) | undefined
 
@@ -51,16 +51,16 @@ export class ReplicationPart implements ReplicationSide {
 
   readonly operationToken = operationTokenIn(() => this.#options.store)
 
-  get mode(): DrMode {
+  get mode(): ReplicationMode {
     return this.#replication?.mode ?? 'disabled'
   }
 
-  /** PEM of the certificates that this cluster uses on the link. */
+  /** PEM of the certificates of the replication link. */
   get certificates(): readonly string[] {
     return certificatesIn(this.#options.store)
   }
 
-  /** Why the server stays sealed: another program changed its role in replication. */
+  /** Why the server stays sealed: its replication role was changed by another program. */
   get refusal(): string | undefined {
     return this.#replication?.refusal
   }
@@ -69,7 +69,7 @@ export class ReplicationPart implements ReplicationSide {
     return this.#last
   }
 
-  /** Goes on in the role that the database says; `core` closes and opens with it from now on. */
+  /** Continues in the role of the database; `core` opens and closes with the role from now on. */
   async open(core: SecretsCore): Promise<void> {
     const { barrier, config, logger, store, version } = this.#options
     this.#core = core
@@ -94,7 +94,7 @@ export class ReplicationPart implements ReplicationSide {
     await this.refresh()
   }
 
-  /** A crash may have come between the promotion and the end of the token that it took: it is of a secondary, and of one time. */
+  /** Removes an operation token that a crash left after the promotion that used it. */
   async #endOperationToken(): Promise<void> {
     const isKept = this.operationToken.read() !== undefined || this.operationToken.generation !== undefined
     if (this.mode !== 'secondary' && isKept) await this.operationToken.write(undefined)
@@ -105,18 +105,18 @@ export class ReplicationPart implements ReplicationSide {
     await this.#replication?.unsealed()
   }
 
-  /** Keeps the role for the next start. */
+  /** Stops; the role stays for the next start. */
   async close(): Promise<void> {
     this.#stopWatching?.()
     await this.#replication?.close()
   }
 
-  /** For figures and readiness. Never rejects. */
+  /** For metrics and readiness. Never rejects. */
   async refresh(): Promise<void> {
     try {
       await this.#status()
     } catch (error) {
-      this.#options.logger.warn('the state of replication could not be told', { error: messageOf(error) })
+      this.#options.logger.warn('replication status unavailable', { error: messageOf(error) })
     }
   }
 
@@ -140,47 +140,46 @@ export class ReplicationPart implements ReplicationSide {
     if (this.#replication?.listening) writeAddress(config.dataDir, this.#clusterAddress(), logger, 'cluster.addr')
   }
 
-  #transition(): Transition {
+  #transition(): RoleTransitions {
     const { barrier, logger } = this.#options
     return {
       toSecondary: async () => this.#core?.standDown(),
       wiped: async () => barrier.standby.forget(),
       beforePrimary: () => this.#verify(),
       toPrimary: async () => this.#core?.standUp(),
-      fenced: async () =>
-        logger.error('this cluster was replaced as primary: writes are refused; next: outpost operator dr demote'),
+      fenced: async () => logger.error('primary was replaced, writes are refused; next: outpost operator dr demote'),
     }
   }
 
-  /** Entries were found that another program changed: a secondary takes them from its primary. */
+  /** Repairs entries that another program changed, from the primary. */
   repair(): void {
     this.#replication?.repair()
   }
 
-  /** Rejects with a Refusal where the barrier would not open upon the entries, or some are not what the primary wrote. */
+  /** Rejects with a Refusal if the barrier cannot open the entries, or some differ from those of the primary. */
   async #verify(): Promise<void> {
     const { barrier, store } = this.#options
-    if (!store.isWhole) throw new Refusal('conflict', NOT_WHOLE)
+    if (!store.isWhole) throw new Refusal('conflict', INITIAL_SYNC_INCOMPLETE)
     await barrier.standby.verified(() => undefined, true)
   }
 
-  /** The primary may have been given another root key: then the one that is held opens nothing any more. */
+  /** Detects a rekey of the primary: the held root key is then invalid. */
   #checkHeldKey(): void {
     const { barrier, logger, store } = this.#options
     if (!barrier.standby.isHeld || this.mode !== 'secondary') return
     try {
       if (store.get(KEYRING_PATH) === undefined || barrier.standby.fits()) return
     } catch (error) {
-      logger.error('the keyring of the primary cannot be read', { error: messageOf(error) })
+      logger.error('keyring of the primary unreadable', { error: messageOf(error) })
       return
     }
     logger.warn('this secondary is sealed: its primary has another root key (a rekey); next: outpost operator unseal')
   }
 
-  /** What endpoints ask for, by the room. */
+  /** The services of the endpoints. */
   #endpoints(): DrReplication {
-    const room = () => {
-      if (!this.#replication) throw new Error('replication has not begun')
+    const replication = () => {
+      if (!this.#replication) throw new Error('replication has not started')
       return this.#replication
     }
     const mode = () => this.mode
@@ -209,24 +208,24 @@ export class ReplicationPart implements ReplicationSide {
         return warnings()
       },
       status: () => this.#status(),
-      enablePrimary: (options) => listening(room().enablePrimary(options)),
-      demote: (options) => room().demote(options),
-      disable: () => room().disable(),
-      issueSecondary: (options) => room().issueSecondary(options),
-      revokeSecondary: (id) => room().revokeSecondary(id),
-      generatePublicKey: () => room().generatePublicKey(),
-      openSealedBundle: (token) => room().openSealedBundle(token),
+      enablePrimary: (options) => listening(replication().enablePrimary(options)),
+      demote: (options) => replication().demote(options),
+      disable: () => replication().disable(),
+      issueSecondary: (options) => replication().issueSecondary(options),
+      revokeSecondary: (id) => replication().revokeSecondary(id),
+      generatePublicKey: () => replication().generatePublicKey(),
+      openSealedBundle: (token) => replication().openSealedBundle(token),
       parseBundle,
-      enableSecondary: (bundle) => room().enableSecondary(parseBundle(bundle)),
-      promote: (options) => listening(room().promote(options)),
-      updatePrimary: (to) => room().updatePrimary('bundle' in to ? { bundle: parseBundle(to.bundle) } : to),
-      reindex: (options) => room().reindex(options),
-      merkleCheck: () => room().merkleCheck(),
+      enableSecondary: (bundle) => replication().enableSecondary(parseBundle(bundle)),
+      promote: (options) => listening(replication().promote(options)),
+      updatePrimary: (to) => replication().updatePrimary('bundle' in to ? { bundle: parseBundle(to.bundle) } : to),
+      reindex: (options) => replication().reindex(options),
+      merkleCheck: () => replication().merkleCheck(),
     }
   }
 }
 
-/** The entry first when there is a new token, the generation first when there is none any more: a kill in between leaves no valid token. */
+/** Order: a new token writes the entry first, a removal the generation first, so a kill in between leaves no valid token. */
 function operationTokenIn(store: () => SqliteStore): ReplicationSide['operationToken'] {
   return {
     read: () => store().get(OPERATION_TOKEN_PATH)?.value,

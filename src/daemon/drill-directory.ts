@@ -1,7 +1,6 @@
 /**
- * The directory of a drill's copy. A directory of that name may hold something else, the database of a server among it, so
- * names decide what is removed: all files of a copy begin with `COPY_NAME`, which no other database of the program has unless
- * its operator chose it. What holds the database that is copied is refused before anything is looked at, whatever the names are.
+ * The directory of a drill's copy. An existing directory of that name may contain other files, so only files whose names start with
+ * `COPY_NAME` are ever removed. A directory that contains the copied database is refused first.
  */
 import { lstatSync, readdirSync, realpathSync, rmdirSync, unlinkSync } from 'node:fs'
 import { basename, dirname, join, resolve, sep } from 'node:path'
@@ -9,7 +8,7 @@ import { Fault, isErrno } from '../platform/errors.ts'
 
 export const COPY_NAME = 'drill-copy.db'
 
-/** Throws a Fault where the database, or a link on the way to it, is `directory` or lies below it. */
+/** Throws a Fault if the database, or a link on its path, is `directory` or below it. */
 export function refuseAroundDatabase(directory: string, storagePath: string): void {
   const path = resolve(storagePath)
   const places = [path, join(realOf(dirname(path)), basename(path)), realOf(path)]
@@ -17,31 +16,31 @@ export function refuseAroundDatabase(directory: string, storagePath: string): vo
   for (const each of within) {
     if (!places.some((place) => place === each || place.startsWith(`${each}${sep}`))) continue
     throw new Fault(
-      `the database ${storagePath} lies in ${directory}, where the copy belongs: name another directory (-dir)`,
+      `the database ${storagePath} is in ${directory}, the directory of the copy: use another directory (-dir)`,
     )
   }
 }
 
 /**
- * Removes what a drill that was killed has left; true where there was one. The caller has the lock. Throws a Fault for what is
- * no directory and for one that holds anything else, and removes nothing then.
+ * Removes the copy of a killed drill; true if there was one. The caller holds the lock. Throws a Fault without a change if the path is
+ * not a directory or contains other files.
  */
 export function removeLeftover(directory: string): boolean {
   const found = lstatSync(directory, { throwIfNoEntry: false })
   if (!found) return false
-  if (!found.isDirectory()) throw new Fault(`${directory} is no directory of a drill: ${ELSEWHERE}`)
+  if (!found.isDirectory()) throw new Fault(`${directory} is not a drill directory: ${ELSEWHERE}`)
   const names = readdirSync(directory, { withFileTypes: true })
   const foreign = names.find((each) => !each.isFile() || !each.name.startsWith(COPY_NAME))
   if (foreign)
-    throw new Fault(`${join(directory, foreign.name)} is no file of a drill, nothing was removed: ${ELSEWHERE}`)
+    throw new Fault(`${join(directory, foreign.name)} is not a file of a drill, nothing was removed: ${ELSEWHERE}`)
   for (const { name } of names) unlinkSync(join(directory, name))
   rmdirSync(directory)
   return true
 }
 
-const ELSEWHERE = 'move it away, or name another directory (-dir)'
+const ELSEWHERE = 'move it away, or use another directory (-dir)'
 
-/** What is not there is where its name says. */
+/** The real path; the given one if the file does not exist. */
 function realOf(path: string): string {
   try {
     return realpathSync(path)

@@ -1,19 +1,19 @@
 /**
- * A drill: a copy of a secondary's database becomes a primary of its own in this process, serves reads on loopback and is
- * removed. It proves that what the secondary holds can be opened and read, and changes nothing but its own directory.
+ * A drill: a copy of a secondary's database is promoted in this process, serves reads on loopback, and is removed. It proves that the
+ * data of the secondary can be decrypted and read, and changes nothing outside its directory.
  *
- * Promises. The secondary's database is opened for reading only; nothing is asked of its process. The copy has none of what
- * belongs to the machine, the keys of the link among it, and no part of this process replicates, listens on the cluster port or
- * speaks to NATS. Its core is isolated (`CoreOptions.isIsolated`): no audit device records, no lease, token or rotation that is
- * due is acted upon, and engines that reach other systems serve nothing. Over HTTP only reads are served.
+ * Promises. The secondary's database is opened read-only, and its process is not contacted. The copy contains no local entries (link
+ * keys), and this process does not replicate, listen on the cluster port or connect to NATS. Its core is isolated
+ * (`CoreOptions.isIsolated`): no audit device writes, no due lease, token or rotation is processed, and engines with external
+ * systems are disabled. HTTP serves reads only.
  *
- * The copy is removed at the end, when the process exits for whatever reason, and after a SIGKILL by the next drill: one
- * directory, one lock. A directory of that name that holds anything else is refused (`drill-directory.ts`).
+ * The copy is removed at the end, at any exit of the process, and after SIGKILL by the next drill: one directory, one lock. A directory
+ * with other files is refused (`drill-directory.ts`).
  */
 import { mkdirSync, rmSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { Barrier } from '../storage/barrier/barrier.ts'
-import { sealSettings } from '../storage/seal/seal-static.ts'
+import { sealSettings } from '../storage/seal/static-key.ts'
 import { Seal } from '../storage/seal/seal.ts'
 import { decodeShare } from '../storage/seal/shares.ts'
 import type { Drill, DrillOptions } from '../cli/framework/parts.ts'
@@ -30,29 +30,28 @@ import type { Logger } from '../platform/log.ts'
 import { foreignOwner } from '../platform/own-file.ts'
 import { SecretsCore } from '../secrets/core.ts'
 import { READ_VERBS } from '../secrets/request/core-endpoints.ts'
-import { secretsOperations } from '../secrets/request/operations.ts'
-import { nobody } from '../secrets/policies/policy.ts'
-import { copyDatabase, type CopyNeed, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
+import { secretsOperations } from '../secrets/request/handle.ts'
+import { anonymousIdentity } from '../secrets/policies/policy.ts'
+import { copyDatabase, type CopySpace, copyNeed, lockForCopy } from '../storage/snapshot/database-copy.ts'
 import { SqliteStore } from '../storage/store/store.ts'
 
 const DIRECTORY = 'outpost-drill'
 const INTEGRITY_LOOK_MS = 20
 const INTEGRITY_MS = 600_000
 
-/** Rejects with a Fault for the operator. Once it resolves, the copy's directory is there and is this process's. */
+/** Rejects with a Fault. When it resolves, this process owns the directory of the copy. */
 export async function beginDrill(options: DrillOptions, version: string, signal: AbortSignal): Promise<Drill> {
   signal.throwIfAborted()
   const { config } = configOf(agentOptions(options), undefined)
   const { enabled, secrets, storagePath } = config.server
-  if (!enabled || !secrets)
-    throw new Fault('the configuration is of no server with secrets: name that of the secondary')
+  if (!enabled || !secrets) throw new Fault('the configuration has no server with secrets: use that of the secondary')
   const foreign = foreignOwner(storagePath)
-  // Files that another user makes beside a database keep its server from opening it.
+  // Files of another user beside a database would prevent its server from opening it.
   if (foreign) throw new Fault(`${foreign}: run the drill as the user of the server (sudo -u USER)`)
   const parent = resolve(options.directory ?? dirname(storagePath))
   refuseAroundDatabase(join(parent, DIRECTORY), storagePath)
   const lock = lockForCopy(join(parent, DIRECTORY))
-  if (!lock) throw new Fault(`another drill is under way in ${parent}`)
+  if (!lock) throw new Fault(`another drill is running in ${parent}`)
   try {
     return new ServerDrill({ ...options, config, version, signal, parent, lock })
   } catch (error) {
@@ -77,7 +76,7 @@ interface DrillParts extends Omit<DrillOptions, 'config'> {
 class ServerDrill implements Drill {
   readonly directory: string
   readonly removedLeftover: boolean
-  readonly space: CopyNeed
+  readonly space: CopySpace
   readonly #parts: DrillParts
   readonly #path: string
   readonly #undo = new AsyncDisposableStack()
@@ -102,7 +101,7 @@ class ServerDrill implements Drill {
     this.#undo.defer(() => this.#remove())
   }
 
-  /** What a step has open is known when it is over: `close` waits for it. None begins once the drill is ended. */
+  /** `close` waits for the step in progress; no step starts after it. */
   #step<T>(work: () => Promise<T>): Promise<T> {
     const step = (async () => {
       this.#signal.throwIfAborted()
@@ -136,7 +135,7 @@ class ServerDrill implements Drill {
     const { neededBytes, leftFreeBytes, freeBytes } = this.space
     if (freeBytes < neededBytes + leftFreeBytes) {
       const needs = `the copy needs ${neededBytes} bytes in ${this.#parts.parent} and must leave ${leftFreeBytes} free`
-      throw new Fault(`${needs}, there are ${freeBytes}: make space, or name another directory (-dir)`)
+      throw new Fault(`${needs}, but only ${freeBytes} bytes are free: free space, or use another directory (-dir)`)
     }
     return copyDatabase(this.#parts.config.server.storagePath, this.#path, this.#signal)
   }
@@ -162,13 +161,12 @@ class ServerDrill implements Drill {
     this.#undo.defer(() => core.seal())
     this.#opened = { barrier, seal, core }
     if (seal.config.type === 'shamir') return seal.config.threshold
-    if (!(await seal.openUnattended()))
-      throw new Fault(`the copy does not open with the machine's key: ${seal.nextStep}`)
+    if (!(await seal.autoUnseal())) throw new Fault(`auto-unseal of the copy failed: ${seal.nextStep}`)
     return 0
   }
 
   get #open() {
-    if (!this.#opened) throw new Error('the copy was not opened')
+    if (!this.#opened) throw new Error('the copy is not open')
     return this.#opened
   }
 
@@ -183,7 +181,7 @@ class ServerDrill implements Drill {
       headers: [],
       router: new Router([], secretsOperations(core, READ_VERBS)),
       logger: SILENT,
-      resolve: () => nobody,
+      resolve: () => anonymousIdentity,
       limits: limitsOf(this.#parts.config),
     })
     const { port } = await listener.listen()
@@ -195,7 +193,7 @@ class ServerDrill implements Drill {
     const { barrier } = this.#open
     const deadlineMs = performance.now() + INTEGRITY_MS
     while (!barrier.integrity.isChecked) {
-      if (performance.now() > deadlineMs) return [`not all entries were looked at within ${INTEGRITY_MS / 1000} s`]
+      if (performance.now() > deadlineMs) return [`not all entries were checked within ${INTEGRITY_MS / 1000} s`]
       await sleep(INTEGRITY_LOOK_MS, this.#signal)
       this.#signal.throwIfAborted()
     }
@@ -209,7 +207,7 @@ class ServerDrill implements Drill {
   }
 }
 
-/** What a drill finds it says itself. */
+/** A drill reports its results itself. */
 const SILENT: Logger = {
   trace: () => undefined,
   debug: () => undefined,

@@ -1,4 +1,4 @@
-/** The engines of a core: those that any mount may have, and the core's own. */
+/** The engines of a core: those for mounts, and those of the core itself. */
 import { approle } from '../auth/approle/approle.ts'
 import { cloud } from '../engines/cloud/cloud.ts'
 import { cubbyhole } from '../engines/cubbyhole/cubbyhole.ts'

@@ -1,5 +1,5 @@
 /**
- * The small files that the daemon itself keeps: where it listens, how often the node has started, the key of `-dev`.
+ * Small files of the daemon: addresses, number of starts, unseal key of `-dev`.
  */
 import { randomBytes } from 'node:crypto'
 import { mkdirSync, rmSync } from 'node:fs'
@@ -9,8 +9,7 @@ import type { Logger } from '../platform/log.ts'
 import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from '../platform/own-file.ts'
 
 /**
- * Writes `<data_dir>/http.addr`, or where secondaries connect to `cluster.addr`. A full disk has no room for it and is no reason
- * not to serve.
+ * Writes `<data_dir>/http.addr`, or `cluster.addr` for secondaries. On a full disk it logs a warning, and the process serves all the same.
  */
 export function writeAddress(
   dataDir: string,
@@ -20,19 +19,19 @@ export function writeAddress(
 ): void {
   const file = join(dataDir, name)
   try {
-    // Replaced as a whole, so that no reader finds half of it. For everybody to read, and for its owner alone to write, whatever
-    // the umask is: scripts send tokens to where it says.
+    // Atomic, so no reader sees half of it. Readable by all and writable by the owner only, independent of the umask: scripts send
+    // tokens to this address.
     replaceFile(file, `${url}\n`, { mode: 0o644 })
   } catch (error) {
     if (!isFull(error)) throw accessFault(file, error)
     rmSync(file, { force: true })
-    logger.warn('no space left on the disk to write the address', { path: file, error: messageOf(error) })
+    logger.warn('address file not written: disk full', { path: file, error: messageOf(error) })
   }
 }
 
 /**
- * A number higher than in any run of this node before and than `above`, whatever the clock has done meanwhile. Kept in
- * `<state_dir>/run`; on a full disk the clock alone has to do.
+ * A number above that of every earlier start of this node and above `above`, also after the clock stepped back. Stored in
+ * `<state_dir>/run`; on a full disk only the clock is used.
  */
 export function nextRun(stateDir: string, above: number): number {
   const file = join(stateDir, 'run')
@@ -48,7 +47,7 @@ export function nextRun(stateDir: string, above: number): number {
   return run
 }
 
-/** The 32 bytes that `-dev` unseals with; made when the file is missing. */
+/** The unseal key of `-dev`; created if the file is missing. */
 export function developmentKey(file: string, bytes: number): Buffer {
   const before = bytesIfThere(file)
   if (before !== undefined) return before

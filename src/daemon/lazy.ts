@@ -1,7 +1,7 @@
-/** Parts that a process loads only if its configuration asks for them. */
+/** Modules that are loaded only if the configuration needs them. */
 import type { Cluster, ClusterOptions } from './cluster.ts'
 import type { OwnRoster, OwnRosterOptions } from './own-roster.ts'
-import type { SecretsOptions, SecretsRoom } from './secrets.ts'
+import type { SecretsOptions, SecretsModule } from './secrets.ts'
 import type { Host } from '../host/host.ts'
 
 /** Undefined for an agent without NATS. */
@@ -11,7 +11,7 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster | un
   return Part.open(options)
 }
 
-/** Undefined where servers can be asked about this host, and where the process is no host. */
+/** Undefined if servers know this host, and without the client role. */
 export async function openOwnRoster(
   options: Omit<OwnRosterOptions, 'host'> & { readonly host: Host | undefined; readonly cluster: Cluster | undefined },
   undo: AsyncDisposableStack,
@@ -24,9 +24,9 @@ export async function openOwnRoster(
   return roster
 }
 
-/** Undefined where another server has the secrets core. */
-export async function openSecrets(options: SecretsOptions): Promise<SecretsRoom | undefined> {
+/** Undefined without a secrets core in this process. */
+export async function openSecrets(options: SecretsOptions): Promise<SecretsModule | undefined> {
   if (!options.config.server.enabled || !options.config.server.secrets) return undefined
-  const { SecretsRoom: Room } = await import('./secrets.ts')
-  return Room.open(options)
+  const { SecretsModule: Part } = await import('./secrets.ts')
+  return Part.open(options)
 }

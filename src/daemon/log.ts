@@ -1,4 +1,4 @@
-/** Where the log of the process goes, by its configuration, and how that changes while it runs. */
+/** The destination of the log by the configuration, and its changes at run time. */
 import { isatty } from 'node:tty'
 import { LogFile } from '../telemetry/log-file.ts'
 import type { Config } from '../config/load.ts'
@@ -7,15 +7,15 @@ import { DescriptorOutput, LogSink } from '../platform/log.ts'
 
 const STANDARD_ERROR = new DescriptorOutput(2)
 
-/** The log of a process: a file when one is configured, standard error otherwise; plain only where a person is looking. */
+/** The log of a process: the configured file, else stderr; plain text only on a terminal. */
 export class ProcessLog {
   readonly sink: LogSink
   #settings: Config
   #file: LogFile | undefined
-  /** However the process ends: an error that nobody has caught and `process.exit` come here too. */
+  /** Runs at every exit, also after an uncaught error or `process.exit`. */
   readonly #onExit = () => this.sink.close()
 
-  /** Throws when the file cannot be opened. */
+  /** Throws if the file cannot be opened. */
   constructor(config: Config) {
     this.#settings = config
     this.#file = fileOf(config)
@@ -23,13 +23,13 @@ export class ProcessLog {
     process.once('exit', this.#onExit)
   }
 
-  /** Writes what is queued; nothing may be logged afterwards. */
+  /** Flushes queued lines; nothing may be logged afterwards. */
   close(): void {
     process.off('exit', this.#onExit)
     this.sink.close()
   }
 
-  /** Gets another configuration ready; nothing changes before `commit`. Throws as the constructor does. */
+  /** Prepares another configuration; nothing changes before `commit`. Throws if the file cannot be opened. */
   prepare(config: Config): { commit(): void; drop(): void } {
     const { logFile, logRotate } = this.#settings
     const same = logFile === config.logFile && JSON.stringify(logRotate) === JSON.stringify(config.logRotate)

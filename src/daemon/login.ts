@@ -1,4 +1,4 @@
-/** How an agent's login reaches the core: by HTTP to the configured address, else by a call to a server. Joins `login` to the rest. */
+/** Connects the login module: the agent logs in by HTTP at the configured address, else by a call to a server over NATS. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Check } from '../telemetry/readiness.ts'
@@ -13,7 +13,7 @@ import { messageOf, Refusal, SEALED } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import { AgentLogin } from '../login/agent-login.ts'
 import { LOGIN_FILE, type LoginAddress } from '../login/login-file.ts'
-import type { Ask } from '../login/session.ts'
+import type { LoginTransport } from '../login/session.ts'
 
 export interface LoginParts {
   readonly config: Config
@@ -21,7 +21,7 @@ export interface LoginParts {
   readonly logger: Logger
 }
 
-/** For a server to answer. */
+/** Timeout of a request. */
 const ANSWER_MS = 15_000
 const BODY_BYTES_SHOWN = 300
 
@@ -29,11 +29,11 @@ export function agentLogin({ cluster, config, logger }: LoginParts): AgentLogin 
   return new AgentLogin({
     file: join(config.client.stateDir, LOGIN_FILE),
     logger,
-    ask: ({ address }) => (address ? overHttp(address) : overTheCluster(cluster)),
+    send: ({ address }) => (address ? overHttp(address) : overTheCluster(cluster)),
   })
 }
 
-/** What a server said, or why it said nothing. */
+/** An error answer of a server, or the reason why there is no answer. */
 class CoreFault extends Error {
   override readonly name = 'CoreFault'
   readonly isFinal: boolean
@@ -46,11 +46,11 @@ class CoreFault extends Error {
   }
 }
 
-function overHttp(address: LoginAddress): Ask {
+function overHttp(address: LoginAddress): LoginTransport {
   return async ({ body, path }, token, signal) => {
     const request = { method: 'PUT', path: `/v1/${path}`, body, signal: within(signal) } as const
     try {
-      // Read for each: a certificate that was renewed counts from the next one on.
+      // TLS files are read for each request, so a renewed certificate takes effect.
       const target = targetOf(address, token)
       const response = await openResponse(target, { ...request, headers: { 'X-Vault-Request': 'true' } })
       return answerOf(response.statusCode ?? 0, await responseText(response, target))
@@ -68,7 +68,7 @@ function targetOf({ caFile, certFile, keyFile, url }: LoginAddress, token: strin
   return { url: new URL(url), token, tls, ...from }
 }
 
-function overTheCluster(cluster: Cluster | undefined): Ask {
+function overTheCluster(cluster: Cluster | undefined): LoginTransport {
   return async (question, token, signal) => {
     try {
       const answer = await cluster?.agentLogin(question, token, within(signal))
@@ -92,7 +92,7 @@ function sealed(): CoreFault {
   return new CoreFault('the secrets core of the server is sealed', 'the server is sealed')
 }
 
-/** The parsed body of an answer. Throws a CoreFault for what is no success. `isUnseen`: the server sees no address. */
+/** Parses the body of a successful answer; throws a CoreFault for any other. `isUnseen`: the server does not see the client address. */
 function answerOf(status: number, text: string, isUnseen = false): unknown {
   const body = parsed(text)
   if (status >= 200 && status < 300) return body
@@ -101,10 +101,10 @@ function answerOf(status: number, text: string, isUnseen = false): unknown {
   if (status === 503 && listed.includes(SEALED)) throw sealed()
   const said = `${(listed || text).slice(0, BODY_BYTES_SHOWN).trim().replaceAll(/\s+/g, ' ')} (HTTP ${status})`
   const isFinal = status >= 400 && status < 500 && status !== 408 && status !== 429
-  // Servers do not say that it is the address which they refuse.
+  // The refusal does not say that the address is the cause.
   const hint =
     isUnseen && (status === 400 || status === 403)
-      ? '; over NATS a server sees no address: for a role that is bound to addresses, set secrets.address'
+      ? '; over NATS the server does not see the client address: for a role with bound addresses, set secrets.address'
       : ''
   throw new CoreFault(`${said}${hint}`, `${isFinal ? 'refused' : 'the server fails'}: ${said}`, isFinal)
 }
@@ -117,14 +117,14 @@ function parsed(text: string): unknown {
   }
 }
 
-/** Named `secrets-login`; none where the agent does not log in. */
+/** The check `secrets-login`; none without a login. */
 export function loginChecks(login: AgentLogin | undefined): Check[] {
   if (!login?.state) return []
   const now = () => {
     const { fault, isKnown, secondsLeft } = login.state ?? { isKnown: true, fault: undefined, secondsLeft: undefined }
     if (!isKnown) return { ok: false, reason: STARTING }
     if (fault !== undefined) return { ok: false, reason: fault }
-    const left = Number.isFinite(secondsLeft) ? `, the token is good for ${Math.floor(secondsLeft ?? 0)} s` : ''
+    const left = Number.isFinite(secondsLeft) ? `, token TTL ${Math.floor(secondsLeft ?? 0)} s` : ''
     return { ok: true, reason: `logged in${left}` }
   }
   return [{ name: 'secrets-login', now }]
@@ -134,14 +134,14 @@ export function loginFamilies(login: AgentLogin | undefined): Family[] {
   const state = login?.state
   if (!state) return []
   const { failures, secondsLeft = 0 } = state
-  const ttl = 'Seconds until the token of the agent ends; 0 without one.'
+  const ttl = 'TTL of the token of the agent in seconds; 0 without a token.'
   return [
-    // One that does not end has no such figure.
+    // A token without expiry has no TTL metric.
     ...(Number.isFinite(secondsLeft) ? [single('gauge', 'outpost.secrets_login.ttl_seconds', ttl, secondsLeft)] : []),
     {
       name: 'outpost.secrets_login.failures',
       kind: 'counter',
-      help: 'Attempts to log in, to renew the token and to write its file that failed.',
+      help: 'Failed logins, renewals and writes of the token file, by step.',
       points: Object.entries(failures).map(([step, value]) => ({ labels: { step }, value })),
     },
   ]

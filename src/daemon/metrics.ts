@@ -1,10 +1,10 @@
 /**
- * What the rooms count, under the names that others know: those of the compatible system where it has one (`nomad.`),
- * our own otherwise (`outpost.`). Reads what the rooms know already and measures nothing.
+ * Metrics of host, HTTP listener and configuration: with Nomad's names where Nomad has them (`nomad.`), else `outpost.`. Reads known
+ * values and measures nothing.
  */
 import { type AnyFamily, type Family, type Labels, type Point, single } from '../telemetry/metric.ts'
 import type { Allocation } from '../host/allocations/allocation.ts'
-import type { DiskStats } from '../host/stats/stats-disk.ts'
+import type { DiskStats } from '../host/stats/host-disks.ts'
 import type { Host } from '../host/host.ts'
 import type { HostStats } from '../host/stats/host-stats.ts'
 import type { ResourceUsage } from '../host/stats/resource-usage.ts'
@@ -27,42 +27,42 @@ function gauges<T>(
 
 const MEMORY: readonly Reading<HostStats['Memory']>[] = [
   ['total', 'Memory of the host in bytes.', (memory) => memory.Total],
-  ['available', 'Bytes that a new task could use.', (memory) => memory.Available],
-  ['used', 'Bytes used, caches left out.', (memory) => memory.Used],
-  ['free', 'Bytes that hold nothing at all.', (memory) => memory.Free],
+  ['available', 'Available memory in bytes.', (memory) => memory.Available],
+  ['used', 'Used memory in bytes, without caches.', (memory) => memory.Used],
+  ['free', 'Free memory in bytes.', (memory) => memory.Free],
 ]
 
 const CORE: readonly Reading<HostStats['CPU'][number]>[] = [
-  ['user', 'Per cent of a core spent in programs.', (core) => core.User],
-  ['system', 'Per cent of a core spent in the kernel.', (core) => core.System],
-  ['idle', 'Per cent of a core not used.', (core) => core.Idle],
-  ['total_percent', 'Per cent of a core used.', (core) => core.TotalPercent],
+  ['user', 'User time of a core in percent.', (core) => core.User],
+  ['system', 'System time of a core in percent.', (core) => core.System],
+  ['idle', 'Idle time of a core in percent.', (core) => core.Idle],
+  ['total_percent', 'Usage of a core in percent.', (core) => core.TotalPercent],
   ['total_ticks', 'MHz of a core used.', (core) => core.TotalTicks],
 ]
 
 const DISK: readonly Reading<DiskStats>[] = [
-  ['size', 'Bytes of a file system.', (disk) => disk.Size],
-  ['used', 'Bytes of a file system in use.', (disk) => disk.Used],
-  ['available', 'Bytes of a file system that programs may still use.', (disk) => disk.Available],
-  ['used_percent', 'Per cent of a file system in use.', (disk) => disk.UsedPercent],
-  ['inodes_percent', 'Per cent of the inodes of a file system in use.', (disk) => disk.InodesUsedPercent],
+  ['size', 'Size of a file system in bytes.', (disk) => disk.Size],
+  ['used', 'Used bytes of a file system.', (disk) => disk.Used],
+  ['available', 'Available bytes of a file system.', (disk) => disk.Available],
+  ['used_percent', 'Usage of a file system in percent.', (disk) => disk.UsedPercent],
+  ['inodes_percent', 'Usage of inodes in percent.', (disk) => disk.InodesUsedPercent],
 ]
 
 const USAGE: readonly Reading<ResourceUsage>[] = [
-  ['memory.rss', 'Bytes in RAM.', ({ MemoryStats }) => MemoryStats.RSS],
-  ['memory.cache', 'Bytes of page cache.', ({ MemoryStats }) => MemoryStats.Cache],
-  ['memory.swap', 'Bytes swapped out.', ({ MemoryStats }) => MemoryStats.Swap],
-  ['memory.mapped_file', 'Bytes of mapped files.', ({ MemoryStats }) => MemoryStats.MappedFile],
-  ['memory.usage', 'Bytes counted against the limit.', ({ MemoryStats }) => MemoryStats.Usage],
-  ['memory.max_usage', 'Most bytes so far.', ({ MemoryStats }) => MemoryStats.MaxUsage],
-  ['memory.kernel_usage', 'Bytes of the kernel.', ({ MemoryStats }) => MemoryStats.KernelUsage],
-  ['memory.kernel_max_usage', 'Most bytes of the kernel so far.', ({ MemoryStats }) => MemoryStats.KernelMaxUsage],
-  ['cpu.total_percent', 'Per cent of one core.', ({ CpuStats }) => CpuStats.Percent],
-  ['cpu.system', 'Per cent of one core spent in the kernel.', ({ CpuStats }) => CpuStats.SystemMode],
-  ['cpu.user', 'Per cent of one core spent in programs.', ({ CpuStats }) => CpuStats.UserMode],
-  ['cpu.throttled_time', 'Nanoseconds held back by the limit.', ({ CpuStats }) => CpuStats.ThrottledTime],
-  ['cpu.throttled_periods', 'Periods held back by the limit.', ({ CpuStats }) => CpuStats.ThrottledPeriods],
-  ['cpu.total_ticks', 'MHz.', ({ CpuStats }) => CpuStats.TotalTicks],
+  ['memory.rss', 'Resident memory in bytes.', ({ MemoryStats }) => MemoryStats.RSS],
+  ['memory.cache', 'Page cache in bytes.', ({ MemoryStats }) => MemoryStats.Cache],
+  ['memory.swap', 'Swap in bytes.', ({ MemoryStats }) => MemoryStats.Swap],
+  ['memory.mapped_file', 'Mapped files in bytes.', ({ MemoryStats }) => MemoryStats.MappedFile],
+  ['memory.usage', 'Memory charged to the limit in bytes.', ({ MemoryStats }) => MemoryStats.Usage],
+  ['memory.max_usage', 'Maximum memory usage in bytes.', ({ MemoryStats }) => MemoryStats.MaxUsage],
+  ['memory.kernel_usage', 'Kernel memory in bytes.', ({ MemoryStats }) => MemoryStats.KernelUsage],
+  ['memory.kernel_max_usage', 'Maximum kernel memory in bytes.', ({ MemoryStats }) => MemoryStats.KernelMaxUsage],
+  ['cpu.total_percent', 'CPU usage in percent of one core.', ({ CpuStats }) => CpuStats.Percent],
+  ['cpu.system', 'System CPU time in percent of one core.', ({ CpuStats }) => CpuStats.SystemMode],
+  ['cpu.user', 'User CPU time in percent of one core.', ({ CpuStats }) => CpuStats.UserMode],
+  ['cpu.throttled_time', 'Throttled time in nanoseconds.', ({ CpuStats }) => CpuStats.ThrottledTime],
+  ['cpu.throttled_periods', 'Throttled periods.', ({ CpuStats }) => CpuStats.ThrottledPeriods],
+  ['cpu.total_ticks', 'CPU usage in MHz.', ({ CpuStats }) => CpuStats.TotalTicks],
 ]
 
 function nodeFamilies(stats: HostStats): Family[] {
@@ -73,10 +73,15 @@ function nodeFamilies(stats: HostStats): Family[] {
   }))
   const allocDir = [{ labels: {}, of: stats.AllocDirStats }]
   return [
-    single('gauge', 'nomad.client.uptime', 'Seconds since the host was started.', stats.Uptime),
+    single('gauge', 'nomad.client.uptime', 'Uptime of the host in seconds.', stats.Uptime),
     ...gauges('nomad.client.host.memory.', MEMORY, [{ labels: {}, of: stats.Memory }]),
     ...gauges('nomad.client.host.cpu.', CORE, cores),
-    single('gauge', 'nomad.client.host.cpu.total_ticks_consumed', 'MHz of all cores used.', stats.CPUTicksConsumed),
+    single(
+      'gauge',
+      'nomad.client.host.cpu.total_ticks_consumed',
+      'CPU usage of all cores in MHz.',
+      stats.CPUTicksConsumed,
+    ),
     ...gauges('nomad.client.host.disk.', DISK, disks),
     ...gauges('outpost.alloc_dir.', DISK, allocDir),
   ]
@@ -116,7 +121,7 @@ function allocationFamilies(allocations: Iterable<Allocation>): Family[] {
 }
 
 function followFamilies({ followers }: Host): Family[] {
-  const kinds = Object.entries(followers.figures())
+  const kinds = Object.entries(followers.metrics())
   const family = (name: string, help: string, value: (of: (typeof kinds)[number][1]) => number): Family => ({
     name,
     kind: 'gauge',
@@ -124,14 +129,18 @@ function followFamilies({ followers }: Host): Family[] {
     points: kinds.map(([kind, of]) => ({ labels: { kind }, value: value(of) })),
   })
   return [
-    family('outpost.followers', 'Open streams that follow a log or a file.', ({ count }) => count),
-    family('outpost.follower_lag_bytes', 'Bytes written but not yet given, all followers.', ({ lagBytes }) => lagBytes),
-    family('outpost.follower_lag_max_bytes', 'The same of the one furthest behind.', ({ lagBytesMax }) => lagBytesMax),
-    single('gauge', 'outpost.followed_files', 'Files that somebody follows.', followers.files.size),
+    family('outpost.followers', 'Open follow streams.', ({ count }) => count),
+    family('outpost.follower_lag_bytes', 'Bytes written but not yet sent, all followers.', ({ lagBytes }) => lagBytes),
+    family(
+      'outpost.follower_lag_max_bytes',
+      'Bytes written but not yet sent, slowest follower.',
+      ({ lagBytesMax }) => lagBytesMax,
+    ),
+    single('gauge', 'outpost.followed_files', 'Files with followers.', followers.files.size),
     {
       name: 'outpost.watched_directories',
       kind: 'gauge',
-      help: 'Directories that somebody follows in, by how the agent hears of changes.',
+      help: 'Watched directories, by notification mode.',
       points: Object.entries(followers.watches.modes()).map(([mode, value]) => ({ labels: { mode }, value })),
     },
   ]
@@ -145,14 +154,14 @@ function hostFamilies(host: Host, publish: Publish): AnyFamily[] {
     ...(stats ? nodeFamilies(stats) : []),
     ...(publish.publishAllocationMetrics ? usageFamilies(host) : []),
     ...followFamilies(host),
-    results('outpost.collections', 'Allocation directories that were removed, or could not be.', {
+    results('outpost.collections', 'Removals of allocation directories, by result.', {
       done: collected,
       failed,
     }),
   ]
 }
 
-/** A counter by how it went. */
+/** A counter by result. */
 function results(name: string, help: string, counts: Readonly<Record<string, number>>): Family {
   const points = Object.entries(counts).map(([result, value]) => ({ labels: { result }, value }))
   return { name, kind: 'counter', help, points }
@@ -161,7 +170,7 @@ function results(name: string, help: string, counts: Readonly<Record<string, num
 function connectionFamilies({ open, exceeded }: Connections): Family[] {
   return [
     single('gauge', 'nomad.nomad.agent.http.connections', 'Open connections.', open),
-    single('counter', 'nomad.nomad.agent.http.exceeded', 'Connections turned away: too many of one address.', exceeded),
+    single('counter', 'nomad.nomad.agent.http.exceeded', 'Connections refused by the limit for one address.', exceeded),
   ]
 }
 
@@ -170,18 +179,18 @@ interface Publish {
   readonly publishAllocationMetrics: boolean
 }
 
-/** Everything besides requests and the process itself, as of now. */
+/** Current metrics, without those of requests and of the process. */
 export function agentFamilies(from: {
   readonly host: Host | undefined
   readonly publish: Publish
   readonly connections: Connections | undefined
-  /** Configurations that were read again and taken over, or refused. */
+  /** Reloads that were applied, or refused. */
   readonly reloads: { readonly done: number; readonly refused: number }
 }): AnyFamily[] {
   return [
     ...(from.host ? hostFamilies(from.host, from.publish) : []),
     ...(from.connections ? connectionFamilies(from.connections) : []),
-    results('outpost.config_reloads', 'Configurations read again that were taken over, or refused.', {
+    results('outpost.config_reloads', 'Configuration reloads, by result.', {
       ...from.reloads,
     }),
   ]

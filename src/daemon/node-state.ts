@@ -1,9 +1,9 @@
-/** What a node reports about itself: who it is, what it has, and its allocations. */
+/** The state that a node announces: identity, resources, metadata, allocations. */
 import { type NodeState, TASKS_MAX } from '../cluster/roster/node-messages.ts'
 import type { Config } from '../config/load.ts'
 import type { Host } from '../host/host.ts'
 
-/** `url`: where the process listens. */
+/** `url`: the HTTP address of the process. */
 export function nodeStateOf(
   host: Host,
   { config, version }: { readonly config: Config; readonly version: string },

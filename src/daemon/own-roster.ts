@@ -1,7 +1,6 @@
 /**
- * The roster of an agent without servers: its own node and its own allocations, in memory. So `/v1/allocations`, `/v1/nodes`,
- * `/v1/jobs` and what is below them have the same answers on every agent, and commands resolve IDs in the same way
- * whether they address a server or a single host.
+ * The roster of an agent without servers: its own node and allocations, in memory. So `/v1/allocations`, `/v1/nodes` and `/v1/jobs`
+ * work on every agent, and commands resolve IDs of a server and of a single host in the same way.
  */
 import { randomUUID } from 'node:crypto'
 import { digestOf } from '../cluster/roster/node-messages.ts'
@@ -19,9 +18,9 @@ import type { Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
 import { yieldIfDue } from '../platform/scheduler.ts'
 
-/** The roster keeps the first key of a node. Nothing is signed within one process. */
+/** Messages within one process are not signed. */
 const NO_KEY = Buffer.alloc(0)
-/** What a roster logs is about other hosts. */
+/** The log messages of a roster are about other hosts. */
 const SILENT: Logger = {
   trace: () => undefined,
   debug: () => undefined,
@@ -58,18 +57,18 @@ export class OwnRoster {
       roster: this.#roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: randomUUID(), address: () => '' },
-      collect: () => Promise.reject(new Fault('an agent without servers collects on no other host')),
+      collect: () => Promise.reject(new Fault('an agent without servers cannot collect garbage on other hosts')),
       logger: SILENT,
     })
   }
 
   operations(): AnyOperation[] {
     const logs = this.#options.host.operations.find(({ name }) => name === fsLogs.endpoint.name)
-    if (!logs) throw new Fault('the logs of allocations are served nowhere')
+    if (!logs) throw new Fault('the operation host.logs is missing')
     return this.#api.localOperations(logs)
   }
 
-  /** `url`: where the process listens. */
+  /** `url`: the HTTP address of the process. */
   async start(url: string): Promise<void> {
     this.#url = url
     this.#unlisten = this.#options.host.allocations.onChange(() => this.#schedule(TIMINGS.stateIntervalMs))
@@ -83,7 +82,7 @@ export class OwnRoster {
     this.#api.stop()
   }
 
-  /** Changes within `restMs` of the last refresh are folded into one. */
+  /** Coalesces changes within `restMs` of the last refresh. */
   #schedule(restMs: number): void {
     if (this.#isStopped || this.#isRefreshing) return
     clearTimeout(this.#timer)
@@ -91,7 +90,7 @@ export class OwnRoster {
     this.#timer = setTimeout(() => void this.#refresh(), waitMs).unref()
   }
 
-  /** Metadata and attributes are not observed: they are read again at the interval at which nodes report to servers. */
+  /** Metadata and attributes have no change events: they are read again at the heartbeat interval of nodes. */
   async #refresh(): Promise<void> {
     this.#isRefreshing = true
     this.#refreshedAtMs = performance.now()

@@ -1,9 +1,9 @@
-/** What the rooms know about whether this process can do its work, as checks of `telemetry/readiness.ts`. */
+/** The readiness checks of all modules. */
 import { dirname } from 'node:path'
 import type { DiskSpace } from '../telemetry/disk-space.ts'
-import type { Check, Outcome } from '../telemetry/readiness.ts'
+import type { Check, CheckResult } from '../telemetry/readiness.ts'
 import type { Config } from '../config/load.ts'
-import { unencryptedServers } from '../config/nats-exposure.ts'
+import { unencryptedServers } from '../config/config.ts'
 import type { Cluster } from './cluster.ts'
 import { clockWarning } from './clock-warning.ts'
 import { loginChecks } from './login.ts'
@@ -14,7 +14,7 @@ import type { ChainBreak } from '../secrets/audit/device-chain.ts'
 import type { SecretsCore } from '../secrets/core.ts'
 import type { FileFault } from '../storage/store/store.ts'
 
-/** In which part of its life the process is. */
+/** Phase of the process. */
 export type Phase = 'starting' | 'started' | 'stopping'
 
 export interface ReadinessParts {
@@ -25,13 +25,15 @@ export interface ReadinessParts {
   readonly core: SecretsCore | undefined
   readonly login?: AgentLogin | undefined
   readonly replication?: ReplicationPart | undefined
-  /** What is wrong with the files of the core's database. */
+  /** Warnings about certificates that expire. */
+  readonly certificateWarnings?: () => readonly string[]
+  /** Fault of the database files of the core. */
   readonly fileFault: () => FileFault | undefined
 }
 
 const MIB = 1 << 20
 
-/** What this process writes to. */
+/** Directories that this process writes to. */
 export function dataDirectories({ client, dataDir, server }: Config): string[] {
   return [
     dataDir,
@@ -57,54 +59,69 @@ export function checksOf(parts: ReadinessParts): Check[] {
   ]
 }
 
-function listening(phase: Phase): Outcome {
-  return { ok: phase === 'started', reason: phase === 'started' ? 'requests are answered' : phase }
+function listening(phase: Phase): CheckResult {
+  return { ok: phase === 'started', reason: phase === 'started' ? 'serving requests' : phase }
 }
 
-function diskState(disk: DiskSpace): Outcome {
+function diskState(disk: DiskSpace): CheckResult {
   const { fault, leastFreeBytes } = disk
   if (fault !== undefined) return { ok: false, reason: `data directory: ${fault}` }
-  if (leastFreeBytes === undefined) return { ok: false, reason: 'data directory: not looked at yet' }
+  if (leastFreeBytes === undefined) return { ok: false, reason: 'data directory: not checked yet' }
   return { ok: true, reason: `writable, ${Math.floor(leastFreeBytes / MIB)} MiB free` }
 }
 
-function natsState({ connection }: Cluster): Outcome {
+function natsState({ connection }: Cluster): CheckResult {
   return connection.isConnected ? { ok: true, reason: 'connected' } : { ok: false, reason: 'not connected to NATS' }
 }
 
-function storageState(fault: FileFault | undefined): Outcome {
-  return fault ? { ok: false, reason: fault.summary } : { ok: true, reason: 'the database is in its place' }
+function storageState(fault: FileFault | undefined): CheckResult {
+  return fault ? { ok: false, reason: fault.summary } : { ok: true, reason: 'database files unchanged' }
 }
 
-/** As `sys/health` has it. */
-function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit: string | undefined): Outcome {
+/** The same state as in `sys/health`. */
+function sealState(core: SecretsCore, refusal: string | undefined, insteadOfInit: string | undefined): CheckResult {
   if (refusal !== undefined) return { ok: false, reason: `sealed: ${refusal}` }
   if (!core.isInitialised && core.options.seal.isLost) {
     return {
       ok: false,
-      reason: 'not initialised: the database is empty, and was not; the log of the server says what to do',
+      reason: 'not initialized: the database is empty and was not empty before; see the log of the server',
     }
   }
   if (!core.isInitialised) {
-    return { ok: false, reason: `not initialised, ${insteadOfInit ?? 'next: outpost operator init'}` }
+    return { ok: false, reason: `not initialized, ${insteadOfInit ?? 'next: outpost operator init'}` }
   }
-  if (core.isSecondary && !core.isSealed) return { ok: true, reason: 'stands by with the key of its primary' }
+  if (core.isSecondary && !core.isSealed) return { ok: true, reason: 'unsealed, standby of its primary' }
   return core.isActive
     ? { ok: true, reason: 'unsealed' }
     : { ok: false, reason: `sealed, next: ${core.options.seal.nextStep}` }
 }
 
-/** Requests go on as long as one device records them; a broken chain is for an operator to look at. */
-function auditState(core: SecretsCore): Outcome {
+/** Requests are served while one device writes them; a broken chain needs an operator. */
+function auditState(core: SecretsCore): CheckResult {
   const states = core.audit?.states ?? []
-  if (states.length === 0) return { ok: true, reason: 'no audit device is enabled' }
+  if (states.length === 0) return { ok: true, reason: 'no audit device enabled' }
   const broken = states.flatMap((state) => (state.broken ? [brokenText(state.path, state.broken)] : []))
   if (broken.length > 0) return { ok: false, reason: broken.join('; ') }
-  const failing = states.filter(({ fault }) => fault !== undefined)
-  if (failing.length === 0) return { ok: true, reason: 'requests are recorded' }
-  const names = failing.map(({ path }) => path).join(', ')
-  const ok = failing.length < states.length
-  return { ok, reason: ok ? `recorded, but not by ${names}` : `no request is served: not recorded by ${names}` }
+  const failing = failingDevices(core)
+  if (failing.length === 0) return { ok: true, reason: 'audit devices write' }
+  const reason = `audit device write failed: ${failing.join(', ')}`
+  return failing.length < states.length
+    ? { ok: true, reason }
+    : { ok: false, reason: `requests are refused, ${reason}` }
+}
+
+/** Name and error code of each device that has not recorded its last line. */
+function failingDevices(core: SecretsCore): string[] {
+  const failing = (core.audit?.states ?? []).filter(({ fault }) => fault !== undefined)
+  return failing.map(({ faultCode = 'failed', path }) => `${path} ${faultCode}`)
+}
+
+/** While all devices fail, the check does. */
+function auditWarnings(core: SecretsCore | undefined): string[] {
+  const failing = core ? failingDevices(core) : []
+  return failing.length > 0 && failing.length < (core?.audit?.states.length ?? 0)
+    ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
+    : []
 }
 
 function brokenText(path: string, { expected, file, found }: ChainBreak): string {
@@ -113,35 +130,39 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
   return `audit chain of ${path} is broken: ${file} ${end} instead of line ${expected.sequence}, ${next}`
 }
 
-function rosterState({ connection, roster }: Cluster): Outcome {
-  if (!connection.isConnected) return { ok: false, reason: 'nothing is heard from the nodes' }
+function rosterState({ connection, roster }: Cluster): CheckResult {
+  if (!connection.isConnected) return { ok: false, reason: 'no messages from nodes' }
   const unheard = roster?.unreportedCount ?? 0
-  if (unheard === 0) return { ok: true, reason: 'every node that is ready has been heard' }
-  return { ok: false, reason: `not heard yet: ${unheard} of ${roster?.nodeCount ?? 0} nodes` }
+  if (unheard === 0) return { ok: true, reason: 'all ready nodes reported' }
+  return { ok: false, reason: `no report yet from ${unheard} of ${roster?.nodeCount ?? 0} nodes` }
 }
 
-/** What works and should be changed all the same. */
+/** Conditions that do not affect service but need a change. */
 export function warningsOf({
+  certificateWarnings,
   cluster,
   config,
+  core,
   replication,
-}: Pick<ReadinessParts, 'cluster' | 'config' | 'replication'>): string[] {
+}: Pick<ReadinessParts, 'certificateWarnings' | 'cluster' | 'config' | 'core' | 'replication'>): string[] {
   const { nats } = config
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
     ...conflictWarnings(cluster),
     ...clockWarnings(cluster),
     ...replicationWarnings(replication),
+    ...auditWarnings(core),
+    ...(certificateWarnings?.() ?? []),
   ]
 }
 
-/** A check would fail on all of these servers, and a load balancer would then remove the core that works, too. */
+/** No failing check: it would fail on all these servers, and a load balancer would remove the right core too. */
 function conflictWarnings(cluster: Cluster | undefined): string[] {
   const conflict = cluster?.cores?.conflict
   return conflict === undefined ? [] : [conflict]
 }
 
-/** Names a few nodes: with a wrong clock of this server it is all of them. */
+/** Names a few nodes: with a wrong clock of this server all nodes are affected. */
 function clockWarnings(cluster: Cluster | undefined): string[] {
   const skewed = cluster?.roster?.clocks.skewed ?? []
   const shown = skewed.slice(0, NODES_NAMED).map(({ name, skewMs }) => clockWarning(`node "${name}"`, skewMs))

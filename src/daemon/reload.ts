@@ -1,17 +1,16 @@
 /**
- * Reading the configuration again while the agent runs: everything is checked and got ready first, and only when nothing
- * can fail any more does anything change.
+ * Configuration reload: everything is checked and prepared first, and changes start only when nothing can fail.
  */
 import type { LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import type { Config } from '../config/load.ts'
-import { takeOver, type TakenOver } from '../config/reload-diff.ts'
+import { diffReload, type ReloadDiff } from '../config/reload-diff.ts'
 import { readTlsFiles } from '../config/tls-files.ts'
 import type { ProcessLog } from './log.ts'
 import { authorizerOf, hostNamesOf, limitsOf } from './settings.ts'
 import type { Host } from '../host/host.ts'
 import type { Listener } from '../http/listener.ts'
 
-/** What runs and takes new settings. */
+/** Running parts that accept new settings. */
 export interface Reloadable {
   readonly config: Config
   readonly rootToken: string | undefined
@@ -20,8 +19,11 @@ export interface Reloadable {
   readonly host: Host | undefined
 }
 
-/** Takes over from `loaded` what can change while running. Throws, and changes nothing, when a file it names is no good. */
-export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { readonly authorizer: LocalAuthorizer } {
+/** Applies what can change at run time. Throws without a change if a file that the configuration names is invalid. */
+export function applyConfig(
+  running: Reloadable,
+  loaded: Config,
+): ReloadDiff & { readonly authorizer: LocalAuthorizer } {
   const authorizer = authorizerOf(loaded, running.rootToken)
   const tls = readTlsFiles(loaded.tls)
   const log = running.log.prepare(loaded)
@@ -31,7 +33,7 @@ export function applyConfig(running: Reloadable, loaded: Config): TakenOver & { 
     log.drop()
     throw error
   }
-  const taken = takeOver(running.config, loaded)
+  const taken = diffReload(running.config, loaded)
   running.listener?.setLimits(limitsOf(taken.config))
   running.listener?.setHosts(hostNamesOf(taken.config))
   running.host?.followers.setLimit(taken.config.limits.httpMaxFollowers)

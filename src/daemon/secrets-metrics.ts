@@ -1,35 +1,35 @@
 /**
- * The figures of a server's secrets: the state of the core, its store, its requests and tokens, and its last snapshot.
- * They are told in every state, above all while the core is sealed; only what cannot be known then is left out.
+ * Metrics of the secrets core: state, store, requests, tokens, leases, audit, snapshots. They are available in every state, also
+ * while the core is sealed; only values that are unknown then are absent.
  */
 import { dirname, join } from 'node:path'
-import { Histogram, Spread } from '../telemetry/histogram.ts'
+import { Histogram, IntervalValues } from '../telemetry/histogram.ts'
 import { type AnyFamily, type Family, single } from '../telemetry/metric.ts'
 import { messageOf } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import { replaceFile, textIfThere } from '../platform/own-file.ts'
 import type { SecretsCore } from '../secrets/core.ts'
-import { countedTokens } from '../secrets/system/system-counters.ts'
+import { countTokens } from '../secrets/system/system-counters.ts'
 import type { SqliteStore } from '../storage/store/store.ts'
 
-/** Upper bounds in milliseconds: from a disk with a cache of its own to one that is about to fail. */
+/** Upper bounds in milliseconds, for disks from fast caches to failing ones. */
 const COMMIT_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000]
-/** Counting the tokens takes at most this part of the time. */
+/** Fraction of time for counting tokens. */
 const COUNTING_PART = 0.01
-/** Beside the database: when a snapshot was saved last, in milliseconds since the epoch. */
+/** File beside the database with the time of the last snapshot, in milliseconds since the epoch. */
 const SNAPSHOT_FILE = 'snapshot.saved'
 
-export interface SecretsFiguresOptions {
+export interface SecretsMetricsOptions {
   readonly core: SecretsCore
   readonly store: SqliteStore
   readonly logger: Logger
 }
 
-export class SecretsFigures {
-  readonly #options: SecretsFiguresOptions
+export class SecretsMetrics {
+  readonly #options: SecretsMetricsOptions
   readonly #commitMs = new Histogram(COMMIT_BOUNDS_MS)
   /** In seconds. */
-  readonly #recentCommits = new Spread()
+  readonly #recentCommits = new IntervalValues()
   readonly #snapshotFile: string
   #savedAtMs: number
   #tokens: number | undefined
@@ -37,7 +37,7 @@ export class SecretsFigures {
   #isCounting = false
   #countAgainAtMs = 0
 
-  constructor(options: SecretsFiguresOptions) {
+  constructor(options: SecretsMetricsOptions) {
     this.#options = options
     const { store } = options
     store.onTransaction = (ms) => {
@@ -48,58 +48,55 @@ export class SecretsFigures {
     this.#savedAtMs = timeIn(this.#snapshotFile)
   }
 
-  /** A snapshot was saved, and its caller has all of it. */
+  /** A snapshot was completely sent to its caller. */
   snapshotSaved(): void {
     this.#savedAtMs = Date.now()
     try {
       replaceFile(this.#snapshotFile, `${this.#savedAtMs}\n`)
     } catch (error) {
       const why = messageOf(error)
-      this.#options.logger.warn(
-        'the time of the snapshot could not be written: after a restart an older one is shown',
-        {
-          error: why,
-        },
-      )
+      this.#options.logger.warn('snapshot time not saved, after a restart an older time is reported', {
+        error: why,
+      })
     }
   }
 
-  /** Counts what takes too long to be counted for a question. Resolves at once when it is not due. */
+  /** Counts tokens and leases, which takes too long for a scrape. Resolves at once if it is not due. */
   async refresh(): Promise<void> {
     const { core } = this.#options
     if (!core.isActive) this.#tokens = this.#leaseCounts = undefined
     if (!core.isActive || this.#isCounting || performance.now() < this.#countAgainAtMs) return
     this.#isCounting = true
-    const beganAtMs = performance.now()
+    const startedAtMs = performance.now()
     try {
-      const tokens = await countedTokens(core.open.storage)
+      const tokens = await countTokens(core.open.storage)
       const leases = await core.open.leases.counts()
       this.#tokens = core.isActive ? tokens : undefined
       this.#leaseCounts = core.isActive ? leases : undefined
     } catch (error) {
-      // It was sealed meanwhile, which is no fault.
+      // Sealed in the meantime.
       this.#tokens = this.#leaseCounts = undefined
       if (core.isActive) throw error
     } finally {
       this.#isCounting = false
-      this.#countAgainAtMs = performance.now() + (performance.now() - beganAtMs) / COUNTING_PART
+      this.#countAgainAtMs = performance.now() + (performance.now() - startedAtMs) / COUNTING_PART
     }
   }
 
-  /** `freeBytes`: of the file system that the store is on, as it was seen last. */
+  /** `freeBytes`: last measured free space of the store's file system. */
   families(freeBytes: number | undefined): AnyFamily[] {
     const { core } = this.#options
-    const isInitialised = toldBy(() => core.isInitialised)
+    const isInitialised = readOrUndefined(() => core.isInitialised)
     return [
       ...(isInitialised === undefined
         ? []
-        : [state('initialized', '1 when the secrets core has been initialised, else 0.', isInitialised)]),
+        : [state('initialized', '1 if the secrets core is initialized, else 0.', isInitialised)]),
       state(
         'sealed',
-        '1 when the secrets core is sealed or not initialised; 0 on a DR secondary that holds the key of its primary.',
+        '1 if the secrets core is sealed or not initialized; 0 on an unsealed DR secondary.',
         core.isSealed,
       ),
-      state('active', '1 when this server answers requests for secrets, else 0.', core.isActive && !core.fence),
+      state('active', '1 if this server serves secrets, else 0.', core.isActive && !core.fence),
       this.#requests(),
       this.#quotas(),
       ...this.#leases(),
@@ -107,24 +104,24 @@ export class SecretsFigures {
       ...this.#audit(),
       ...this.#store(freeBytes),
       this.#changedEntries(),
-      // It may have been sealed since they were counted.
+      // The core may have been sealed after the count.
       ...(this.#tokens === undefined || !core.isActive
         ? []
-        : [single('gauge', 'outpost.tokens', 'Service tokens that are kept.', this.#tokens)]),
+        : [single('gauge', 'outpost.tokens', 'Stored service tokens.', this.#tokens)]),
       ...this.#snapshot(),
     ]
   }
 
-  /** None on a DR secondary, which saves no snapshots: its age would say nothing. */
+  /** None on a DR secondary, which saves no snapshots. */
   #snapshot(): Family[] {
     if (this.#options.core.isSecondary) return []
-    const help = 'When a snapshot was last saved in full, in seconds since the epoch; 0: never.'
+    const help = 'Time of the last complete snapshot in seconds since the epoch; 0: never.'
     return [single('gauge', 'outpost.snapshot.last_success_timestamp_seconds', help, this.#savedAtMs / 1000)]
   }
 
   #changedEntries(): Family {
     const { changed, missing } = this.#options.core.barrier.integrity
-    const help = 'Entries found since the core was opened that another program changed, removed or put back.'
+    const help = 'Entries changed, removed or restored by another program, found since the core was opened.'
     return single('gauge', 'outpost.store.foreign_changes', help, changed + missing)
   }
 
@@ -134,7 +131,7 @@ export class SecretsFigures {
     return {
       name: 'outpost.secrets.requests',
       kind: 'counter',
-      help: 'Requests to the secrets core that are over, by mount, verb and class of status.',
+      help: 'Finished requests to the secrets core, by mount, verb and status class.',
       points: core.requestCounts
         .all(isMounted)
         .map(({ mount, verb, status, count }) => ({ labels: { mount, verb, status }, value: count })),
@@ -149,18 +146,18 @@ export class SecretsFigures {
       ...(this.#leaseCounts === undefined
         ? []
         : [
-            single('gauge', 'outpost.leases', 'Leases that are kept.', this.#leaseCounts.leases),
+            single('gauge', 'outpost.leases', 'Stored leases.', this.#leaseCounts.leases),
             single(
               'gauge',
               'outpost.leases_irrevocable',
-              'Leases that could not be taken back several times.',
+              'Leases whose revocation failed repeatedly.',
               this.#leaseCounts.irrevocable,
             ),
           ]),
       {
         name: 'outpost.lease.revocations',
         kind: 'counter',
-        help: 'Attempts to take leases back, by result.',
+        help: 'Lease revocations, by result.',
         points: [
           { labels: { result: 'revoked' }, value: revoked },
           { labels: { result: 'failed' }, value: failed },
@@ -169,13 +166,13 @@ export class SecretsFigures {
     ]
   }
 
-  /** What engines count: a family has the points of all mounts. */
+  /** Counters of engines; a family has the points of all mounts. */
   #engines(): Family[] {
     const { core } = this.#options
     if (!core.isActive) return []
     const families = new Map<string, Family>()
     for (const { engine, facts, storage } of core.open.mounts.all()) {
-      for (const { help, name, points } of engine.figures?.({ mount: facts, storage }) ?? []) {
+      for (const { help, name, points } of engine.metrics?.({ mount: facts, storage }) ?? []) {
         const before = families.get(name)?.points ?? []
         families.set(name, { name, kind: 'counter', help, points: [...before, ...points] })
       }
@@ -192,10 +189,14 @@ export class SecretsFigures {
       points: states.map((device) => ({ labels: { device: device.path }, value: of(device) })),
     })
     return [
-      family('outpost.audit.lines', 'Lines that an audit device has recorded.', ({ lines }) => lines),
-      family('outpost.audit.failures', 'Lines that an audit device did not record.', ({ failures }) => failures),
-      family('outpost.audit.chain.breaks', 'Times that another program changed an audit file.', ({ breaks }) => breaks),
-      family('outpost.audit.files.lost', 'Audit files that were truncated or removed.', ({ lostFiles }) => lostFiles),
+      family('outpost.audit.lines', 'Audit lines written, by device.', ({ lines }) => lines),
+      family('outpost.audit.failures', 'Audit lines that could not be written, by device.', ({ failures }) => failures),
+      family(
+        'outpost.audit.chain.breaks',
+        'Breaks of the audit chain by another program, by device.',
+        ({ breaks }) => breaks,
+      ),
+      family('outpost.audit.files.lost', 'Truncated or removed audit files, by device.', ({ lostFiles }) => lostFiles),
     ]
   }
 
@@ -205,7 +206,7 @@ export class SecretsFigures {
     return {
       name: 'outpost.quota.exceeded',
       kind: 'counter',
-      help: 'Requests that a rate-limit quota refused, by its name.',
+      help: 'Requests refused by a rate-limit quota, by name.',
       points: exceeded.map(({ name, count }) => ({ labels: { name }, value: count })),
     }
   }
@@ -217,30 +218,30 @@ export class SecretsFigures {
       {
         name: 'outpost.store.commit_seconds',
         kind: 'histogram',
-        help: 'What a transaction took, its sync of the disk included; one transaction may hold many commits.',
+        help: 'Duration of a transaction with its fsync; a transaction may contain many commits.',
         points: [{ value: this.#commitMs.distribution(0.001), recent: this.#recentCommits }],
       },
-      single('counter', 'outpost.store.commits', 'Commits that became durable.', done),
+      single('counter', 'outpost.store.commits', 'Durable commits.', done),
       single(
         'counter',
         'outpost.store.failures',
-        'Commits that failed: a full or failing disk, or a commit before them failed.',
+        'Failed commits: full or failing disk, or an earlier commit failed.',
         failed,
       ),
       single(
         'gauge',
         'outpost.store.displaced',
-        'A file of the database was moved, replaced or cut while it was open: 1 while commits are refused for it, else 0.',
+        '1 while commits are refused because a database file was moved, replaced or truncated, else 0.',
         Number(store.fault !== undefined),
       ),
       ...gaugeOf('outpost.store.bytes', 'Size of the database with its write-ahead log.', () => store.fileBytes),
       ...gaugeOf('outpost.store.log_bytes', 'Size of the replication log in the database.', () => store.logBytes),
-      ...gaugeOf('outpost.store.disk_free_bytes', 'Space left where the database is.', () => freeBytes),
+      ...gaugeOf('outpost.store.disk_free_bytes', 'Free space of the file system of the database.', () => freeBytes),
     ]
   }
 }
 
-/** Nothing where the value cannot be had: a database that cannot be read takes no other figure with it. */
+/** Empty if the value cannot be read: an unreadable database must not remove other metrics. */
 function gaugeOf(name: string, help: string, read: () => number | undefined): Family[] {
   try {
     const value = read()
@@ -250,7 +251,7 @@ function gaugeOf(name: string, help: string, read: () => number | undefined): Fa
   }
 }
 
-/** The time that a file holds, in milliseconds; 0 where there is none. */
+/** The time in a file in milliseconds; 0 without a valid time. */
 function timeIn(file: string): number {
   try {
     const time = Number((textIfThere(file) ?? '').trim())
@@ -265,8 +266,8 @@ function state(name: string, help: string, value: boolean): Family {
   return single('gauge', `outpost.secrets.${name}`, help, Number(value))
 }
 
-/** Undefined where the database does not tell: figures are also made by a timer, which nobody would catch an error of. */
-function toldBy(ask: () => boolean): boolean | undefined {
+/** Undefined if the database cannot be read: a timer also builds metrics, and an error there would be uncaught. */
+function readOrUndefined(ask: () => boolean): boolean | undefined {
   try {
     return ask()
   } catch {

@@ -1,19 +1,19 @@
 /**
- * How a server gets its secrets core: the store, the barrier above it, the core above that, and who a token is to the
- * rest of the process. Loaded only where the server role is on.
+ * Builds the secrets core of a server: store, barrier, seal, core, and their connections to other modules. Loaded with the server role
+ * only.
  */
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Barrier } from '../storage/barrier/barrier.ts'
-import { EntriesChanged, RolledBack } from '../storage/barrier/entry-set.ts'
+import { EntrySetMismatch, RollbackError } from '../storage/barrier/entry-set.ts'
 import { KEY_BYTES } from '../storage/barrier/keyring.ts'
-import { sealSettings } from '../storage/seal/seal-static.ts'
+import { sealSettings } from '../storage/seal/static-key.ts'
 import { Seal } from '../storage/seal/seal.ts'
 import type { Config } from '../config/load.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { developmentKey } from './files.ts'
 import { ReplicationPart } from './dr.ts'
-import { SecretsFigures } from './secrets-metrics.ts'
+import { SecretsMetrics } from './secrets-metrics.ts'
 import { apiUrlOf, sanitizedSettings } from './settings.ts'
 import { Fault, messageOf, Refusal } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
@@ -21,50 +21,50 @@ import type { AnyOperation } from '../platform/operation.ts'
 import { foreignOwner } from '../platform/own-file.ts'
 import { SecretsCore } from '../secrets/core.ts'
 import { newRecord } from '../secrets/mounts/mount-record.ts'
-import { agentLoginOperation, secretsOperations } from '../secrets/request/operations.ts'
+import { agentLoginOperation, secretsOperations } from '../secrets/request/handle.ts'
 import { snapshotOperations } from '../secrets/snapshot-operations.ts'
 import { pathParts } from '../secrets/request/path-parts.ts'
 import { isRotationDue } from '../secrets/system/seal/system-seal-rotate.ts'
-import type { Surroundings } from '../secrets/system/host-info.ts'
+import type { ServerInfo } from '../secrets/system/core-parts.ts'
 import { restoreSnapshot, saveSnapshot } from '../storage/snapshot/snapshot.ts'
 import { SeenPosition } from '../storage/store/seen-position.ts'
 import { type FileFault, SqliteStore } from '../storage/store/store.ts'
 
-/** Between two looks at whether there is something to do. */
+/** Interval of background work. */
 const TICK_MS = 5000
 
 export interface SecretsOptions {
   readonly config: Config
   readonly version: string
   readonly logger: Logger
-  /** Set with `-dev`: the core is initialised and unsealed at the start, and this is its root token. */
+  /** Root token with `-dev`, which initializes and unseals the core at the start. */
   readonly devRootToken: string | undefined
-  /** What the process can be asked. */
+  /** State of the process. */
   readonly process: {
     readonly url: string
     readonly config: Config
-    readonly figures: { json(): object; text(): Promise<string> | undefined } | undefined
+    readonly metrics: { json(): object; text(): Promise<string> | undefined } | undefined
   }
 }
 
-/** What the core needs of the other processes of its region. */
+/** Other processes of the region, as the core needs them. */
 interface OtherServers {
-  /** Rejects with a Refusal where another server of the region has a secrets core, or may have one. */
+  /** Rejects with a Refusal if another server of the region has, or may have, a secrets core. */
   requireNoOtherCore(): Promise<void>
-  /** The core was sealed: others forget what they remember of its tokens. */
+  /** The core was sealed: agents clear their token caches. */
   sealed(): Promise<void>
 }
 
-export class SecretsRoom {
+export class SecretsModule {
   readonly core: SecretsCore
-  /** For every path that nobody else has. */
+  /** Operations for every path without another operation. */
   readonly operations: readonly AnyOperation[]
-  /** The same for other processes, and what only they may ask. */
+  /** The same for other processes, with the operations for them only. */
   readonly forCluster: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
-  readonly figures: SecretsFigures
+  readonly metrics: SecretsMetrics
   readonly replication: ReplicationPart
-  /** What of a path may be logged as it is. */
+  /** The segments of a path that may be logged verbatim. */
   readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
   readonly #seal: Seal
@@ -73,33 +73,33 @@ export class SecretsRoom {
   #cluster: OtherServers | undefined
   #timer: NodeJS.Timeout | undefined
   #isStopped = false
-  /** Ends what has been started, the newest first. */
+  /** Undoes the started parts in reverse order. */
   #undo = new AsyncDisposableStack()
 
   /** Opens the database. Rejects with a Fault for the operator. */
-  static async open(options: SecretsOptions): Promise<SecretsRoom> {
+  static async open(options: SecretsOptions): Promise<SecretsModule> {
     const { auditDirectories, storagePath } = options.config.server
     const ownAudit = join(options.process.config.dataDir, 'audit')
     for (const each of [dirname(storagePath), ...(auditDirectories.includes(ownAudit) ? [ownAudit] : [])]) {
       mkdirSync(each, { recursive: true, mode: 0o700 })
     }
     const foreign = foreignOwner(storagePath)
-    if (foreign) options.logger.warn(`only a capability lets this process use its storage: ${foreign}`)
-    // What has been opened here is closed again where the rest does not come to be: its thread would keep the process.
+    if (foreign) options.logger.warn(`storage is accessible through a capability only: ${foreign}`)
+    // Closed again if a later step fails: its thread would keep the process alive.
     await using begun = new AsyncDisposableStack()
     const store = await SqliteStore.open(storagePath)
     begun.defer(() => store.close())
-    const room = new SecretsRoom(options, store)
-    begun.defer(() => room.replication.close())
-    await room.replication.open(room.core)
-    if (options.devRootToken !== undefined) await room.#openForDevelopment(options.devRootToken)
-    begun.defer(() => room.#seen.note())
-    begun.defer(() => room.core.seal())
-    begun.defer(() => room.core.saveAuditHeads())
-    begun.defer(() => room.#rest())
-    await room.#tick()
-    room.#undo = begun.move()
-    return room
+    const module = new SecretsModule(options, store)
+    begun.defer(() => module.replication.close())
+    await module.replication.open(module.core)
+    if (options.devRootToken !== undefined) await module.#openForDevelopment(options.devRootToken)
+    begun.defer(() => module.#seen.write())
+    begun.defer(() => module.core.seal())
+    begun.defer(() => module.core.saveAuditHeads())
+    begun.defer(() => module.#stopTicking())
+    await module.#tick()
+    module.#undo = begun.move()
+    return module
   }
 
   private constructor(options: SecretsOptions, store: SqliteStore) {
@@ -107,13 +107,13 @@ export class SecretsRoom {
     const { type, settings } = config.server.seal
     const barrier = new Barrier(store)
     barrier.onFound = (error) => {
-      const which = error instanceof RolledBack ? { entry: error.path, kind: error.kind } : {}
+      const which = error instanceof RollbackError ? { entry: error.path, kind: error.kind } : {}
       logger.error('the database was changed by another program', { ...which, error: error.message })
       this.replication.repair()
     }
     store.onFault = (fault) => {
-      if (fault) logger.error('the database is not as this server left it', { error: fault.text })
-      else logger.info('the database is in its place again, commits go on')
+      if (fault) logger.error('database file displaced, writes are refused', { error: fault.text })
+      else logger.info('database file restored, writes continue')
     }
     const directory = dirname(config.server.storagePath)
     store.onSpace = (isFull) => {
@@ -125,8 +125,8 @@ export class SecretsRoom {
     this.#seen = new SeenPosition(store)
     const { warning } = this.#seen
     if (warning !== undefined) logger.warn(warning)
-    const surroundings = surroundingsOf(options)
-    const apiAddress = () => surroundings.apiAddress?.() ?? ''
+    const serverInfo = serverInfoOf(options)
+    const apiAddress = () => serverInfo.apiAddress?.() ?? ''
     this.replication = new ReplicationPart({
       config,
       version,
@@ -153,20 +153,20 @@ export class SecretsRoom {
       version,
       clusterName: config.name,
       logger,
-      surroundings,
+      serverInfo,
       replication: this.replication,
       newClusterId: () => store.clusterId,
       requireNoOtherCore: async () => this.#cluster?.requireNoOtherCore(),
       auditDirectories: config.server.auditDirectories,
       unauthed: unauthedOf(options),
     })
-    this.figures = new SecretsFigures({ core: this.core, store, logger })
+    this.metrics = new SecretsMetrics({ core: this.core, store, logger })
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
       save: (out, signal) => saveSnapshot(store, out, { signal }),
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
-      onSaved: () => this.figures.snapshotSaved(),
+      onSaved: () => this.metrics.snapshotSaved(),
     })
   }
 
@@ -175,22 +175,22 @@ export class SecretsRoom {
     this.core.onSeal(() => cluster.sealed())
   }
 
-  /** Of the core, also while it is sealed; undefined unless it is initialised. The members of a replication set share it. */
+  /** Cluster ID, also while sealed; undefined unless initialized. The members of a replication set share it. */
   get clusterId(): string | undefined {
     try {
       return this.core.isInitialised ? this.#store.clusterId : undefined
     } catch {
-      // A database that cannot be read is reported by the check of the storage.
+      // The readiness check `storage` reports an unreadable database.
       return undefined
     }
   }
 
-  /** What is wrong with the files of the database; commits are refused meanwhile. */
+  /** Fault of the database files; commits are refused while it lasts. */
   get fileFault(): FileFault | undefined {
     return this.#store.fault
   }
 
-  /** The key lies beside the data: what `-dev` promises is to work, not to keep secrets from who can read its files. */
+  /** The key is stored beside the data: `-dev` does not protect secrets from readers of its files. */
   async #openForDevelopment(rootToken: string): Promise<void> {
     const key = developmentKey(join(dirname(this.#store.path), 'dev.key'), KEY_BYTES)
     const one = { shares: 1, threshold: 1, pgpKeys: [] }
@@ -198,11 +198,11 @@ export class SecretsRoom {
     if (!this.#seal.status.initialised) {
       const { refusal } = this.#seen
       if (refusal !== undefined) throw new Fault(refusal)
-      await this.#seal.initialise(request, this.core.beginning(rootToken, developmentMounts()), Buffer.from(key))
+      await this.#seal.initialise(request, this.core.initialState(rootToken, developmentMounts()), Buffer.from(key))
     }
     const isOpen = await this.#seal.unseal(key).catch((error: unknown) => {
-      if (!(error instanceof Refusal) || error instanceof EntriesChanged) throw error
-      // Its entries are those of its primary, and so are the key shares.
+      if (!(error instanceof Refusal) || error instanceof EntrySetMismatch) throw error
+      // A secondary has the entries and key shares of its primary.
       if (this.core.isSecondary) return false
       const instead = 'start without -dev, or with another -data-dir'
       throw new Fault(`the secrets in ${this.#store.path} were not made with -dev: ${instead}`, { cause: error })
@@ -211,14 +211,13 @@ export class SecretsRoom {
   }
 
   /**
-   * What the core does by itself: it opens with the machine's own key, where there is one, and changes the key of its
-   * entries. A key that cannot be read, perhaps not yet, does not keep the process from starting: everything but secrets
-   * works meanwhile, and it is tried again.
+   * Background work: auto-unseal, and rotation of the encryption key. An unreadable key does not prevent the start: everything but
+   * secrets works, and the next tick retries.
    */
   async #tick(said = ''): Promise<void> {
     let why = ''
     try {
-      if (await this.#seal.openUnattended()) {
+      if (await this.#seal.autoUnseal()) {
         await this.core.activateOrSeal()
         for (const warning of this.#seal.status.warnings) this.#logger.warn(warning)
       }
@@ -226,17 +225,17 @@ export class SecretsRoom {
     } catch (error) {
       why = messageOf(error)
       if (why !== said)
-        this.#logger.error('the secrets core does not open, or change its key, by itself; it is tried again', {
+        this.#logger.error('auto-unseal or key rotation failed, will retry', {
           error: why,
         })
     }
-    void this.#seen.note()
+    void this.#seen.write()
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()
   }
 
-  #rest(): void {
+  #stopTicking(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
   }
@@ -246,16 +245,16 @@ export class SecretsRoom {
   }
 }
 
-function surroundingsOf({ process }: SecretsOptions): Surroundings {
+function serverInfoOf({ process }: SecretsOptions): ServerInfo {
   return {
     apiAddress: () => apiUrlOf(process.config, process.url),
-    metrics: { json: () => process.figures?.json() ?? {}, text: () => process.figures?.text() },
+    metrics: { json: () => process.metrics?.json() ?? {}, text: () => process.metrics?.text() },
     settings: () => sanitizedSettings(process.config),
     directories: [process.config.dataDir],
   }
 }
 
-/** Asked for each request: a reload changes them. */
+/** Read for each request: a reload changes them. */
 function unauthedOf({ process }: SecretsOptions) {
   return {
     rekey: () => !process.config.server.disableUnauthedRekeyEndpoints,
@@ -263,7 +262,7 @@ function unauthedOf({ process }: SecretsOptions) {
   }
 }
 
-/** What a developer finds there beside what every core has. */
+/** Additional mounts with `-dev`. */
 function developmentMounts() {
   const description = 'key/value secret storage'
   return [

@@ -1,5 +1,5 @@
 /**
- * From the configuration to what each room is built with: the daemon's own translations, without any behaviour.
+ * Options of the modules from the configuration.
  */
 import { createHash } from 'node:crypto'
 import { isIP } from 'node:net'
@@ -13,7 +13,7 @@ import { formatDuration } from '../platform/duration.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import { relayedParts } from '../secrets/request/path-parts.ts'
-import { identityFrom, nobody, parsePolicy, root } from '../secrets/policies/policy.ts'
+import { anonymousIdentity, identityFrom, parsePolicy, rootIdentity } from '../secrets/policies/policy.ts'
 
 export function authorizerOf(config: Config, rootToken: string | undefined): LocalAuthorizer {
   const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({
@@ -25,16 +25,17 @@ export function authorizerOf(config: Config, rootToken: string | undefined): Loc
   if (rootToken !== undefined) {
     const sha256 = createHash('sha256').update(rootToken).digest('hex')
     const grants = { accessor: 'root', management: true, policies: [] }
-    tokens.push({ name: 'root', sha256, identity: root, grants })
+    tokens.push({ name: 'root', sha256, identity: rootIdentity, grants })
   }
   const { anonymousPolicy } = config.acl
-  const anonymous = anonymousPolicy === undefined ? nobody : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
+  const anonymous =
+    anonymousPolicy === undefined ? anonymousIdentity : identityFrom([parsePolicy(anonymousPolicy)], 'anonymous')
   return createAuthorizer({ enabled: config.acl.enabled, tokens, anonymous })
 }
 
-/** The identity that another process's word about a token stands for. */
+/** The identity of the grants of a token that a server resolved. */
 export function identityOf({ accessor, management, policies }: Grants): Identity {
-  return management ? { ...root, accessor } : identityFrom(policies.map(parsePolicy), accessor)
+  return management ? { ...rootIdentity, accessor } : identityFrom(policies.map(parsePolicy), accessor)
 }
 
 export function hostOptionsOf({ client, limits, telemetry }: Config, version: string, logger: Logger): HostOptions {
@@ -57,7 +58,7 @@ export function hostOptionsOf({ client, limits, telemetry }: Config, version: st
   }
 }
 
-/** Where others are told to call the HTTP API, of the URL that it listens at; empty before there is one. */
+/** The advertised API address; `url` is the address of the listener. Empty before it listens. */
 export function apiUrlOf({ advertise }: Config, url: string): string {
   const { http = '' } = advertise
   if (http === '' || url === '') return url
@@ -66,7 +67,7 @@ export function apiUrlOf({ advertise }: Config, url: string): string {
   return `${protocol}//${/:\d{1,5}$/.test(host) && !host.endsWith(']') ? host : `${host}:${port}`}`
 }
 
-/** Names of this host as its configuration gives them, beside those of loopback. */
+/** Configured names of this host, besides those of loopback. */
 export function hostNamesOf({ addresses, advertise, httpAllowedHosts, name }: Config): readonly string[] {
   const { http = '' } = advertise
   return [...httpAllowedHosts, http, addresses.http, name].filter((host) => host !== '')
@@ -76,8 +77,8 @@ export function hostNamesOf({ addresses, advertise, httpAllowedHosts, name }: Co
 const PROBES = /^(?:\/v1)?\/(?:agent\/(?:health|ready)|metrics|sys\/(?:health|metrics))\/?$/
 
 /**
- * What the configuration says of the listener. Without TLS, calls on loopback are asked for the host that they name.
- * `current` gives the configuration that is in force; `parts` are those of the secrets core, where this process has one.
+ * Options of the listener. Without TLS, requests on loopback must name this host. `current` returns the configuration in effect; `parts`
+ * come from the secrets core, if this process has one.
  */
 export function listenerOptionsOf(current: () => Config, tls: TlsFiles | undefined, parts: PathParts = relayedParts) {
   const config = current()
@@ -119,7 +120,7 @@ export function metricsOptionsOf({ client, datacenter, name, telemetry }: Config
   }
 }
 
-/** The configuration with the compatible system's names, as `/v1/agent/self` shows it. Token hashes are left out. */
+/** The configuration of `/v1/agent/self` with Nomad's names, without token hashes. */
 export function shownConfig(config: Config, version: string): Record<string, unknown> {
   return {
     Region: config.region,
@@ -165,7 +166,7 @@ export function shownConfig(config: Config, version: string): Record<string, unk
   }
 }
 
-/** What `sys/config/state/sanitized` tells of the configuration: under the names of the compatible system, nothing secret. */
+/** The configuration of `sys/config/state/sanitized` with Vault's names, without secrets. */
 export function sanitizedSettings(config: Config): Record<string, unknown> {
   const address = `${config.addresses.http}:${config.ports.http}`
   return {

@@ -1,43 +1,41 @@
 /**
- * The daemon as a service of systemd (sd_notify(3)): ready, reloading, stopping, one line of status, and the watchdog.
+ * Notifications to systemd (sd_notify(3)): ready, reloading, stopping, status text, and the watchdog.
  *
- * Node has no datagram sockets of the Unix kind, so the messages are sent by `systemd-notify`. A process of 250 MB takes
- * 8 ms to start another one, with everything standing still meanwhile; so a shell of about one megabyte is started once,
- * while we are small, and runs `systemd-notify` for each line that it reads from a pipe. Messages arrive in the order in
- * which they were sent, and the shell ends with the pipe: with us, however we end.
+ * Node has no Unix datagram sockets, so `systemd-notify` sends the messages. A fork of a process of 250 MB blocks the event loop for
+ * 8 ms; so one shell is started early and runs `systemd-notify` for each line from a pipe. Messages keep their order, and the
+ * shell exits with the pipe, however this process ends.
  *
- * The watchdog is told that we live at half of its time, and only after a connection to our own address has reached the
- * listener: a blocked event loop, a listener that is gone and descriptors that are used up all end in silence, and then
- * in a restart. Where such a connection cannot be made even at the start (a firewall on the loopback device), that
- * is said once, and the event loop alone is watched: no host may be restarted for ever for its packet filter.
+ * The watchdog is notified at half of its interval, and only after a connection to the own address has reached the listener: a blocked
+ * event loop, a closed listener and exhausted descriptors all cause a restart. If such a connection fails even at the start (a
+ * firewall on loopback), one warning is logged and only the event loop is watched, so a packet filter causes no restart loop.
  *
- * A service manager that cannot be told is said once in the log and is no reason to stop serving.
+ * A service manager that cannot be notified is logged once; the process continues to serve.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import type { Readable, Writable } from 'node:stream'
 import { type Logger, LogOnce } from '../platform/log.ts'
 
-/** What there is to tell about the running daemon. */
+/** State of the running daemon. */
 export interface Vitals {
-  /** One line for a person who asks `systemctl status`. */
+  /** One line for `systemctl status`. */
   status(): string
-  /** Whether a connection to our own address arrives within this time. */
+  /** True if a connection to the own address arrives within this time. */
   answers(withinMs: number): Promise<boolean>
 }
 
 export interface ServiceManager {
-  /** From here on the watchdog is served. */
+  /** Reports ready and starts the watchdog. */
   ready(vitals: Vitals): void
-  /** Says that we reload around `reload`, which returns what went wrong, if anything. */
+  /** Reports the reload before and after `reload`, which returns the error, if any. */
   reloading(reload: () => string | undefined): void
-  /** How the daemon is has changed: the line of status is said again. */
+  /** Sends the status text again. */
   changed(): void
   stopping(): void
-  /** Nothing is told any more. */
+  /** Ends all notifications. */
   close(): void
 }
 
-/** Without a service manager: does the work and tells nobody. */
+/** Without a service manager. */
 const ALONE: ServiceManager = {
   ready: () => undefined,
   reloading: (reload) => void reload(),
@@ -46,9 +44,9 @@ const ALONE: ServiceManager = {
   close: () => undefined,
 }
 
-const UNREACHED = 'no connection arrives at our own listener: systemd is not told that we live'
+const LISTENER_UNREACHABLE = 'own listener unreachable, watchdog not notified'
 const MISSING = 127
-/** One message a line, its assignments separated by tabs. Ends when the pipe does; signals are for the daemon. */
+/** One message for each line, assignments separated by tabs. Exits with the pipe; ignores signals, which are for the daemon. */
 const SCRIPT = `
 trap '' HUP INT QUIT TERM
 command -v systemd-notify >/dev/null || exit ${MISSING}
@@ -61,8 +59,8 @@ done
 `
 
 /**
- * The service manager that `env` names, by NOTIFY_SOCKET and WATCHDOG_USEC. Takes those variables out of `env`: what we
- * start must not speak for us.
+ * The service manager of NOTIFY_SOCKET and WATCHDOG_USEC. Removes these variables from `env`, so child processes cannot send
+ * notifications.
  */
 export function serviceManagerOf(env: NodeJS.ProcessEnv, logger: Logger): ServiceManager {
   const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: watchdogUs, WATCHDOG_PID: watchdogPid } = env
@@ -75,7 +73,7 @@ export function serviceManagerOf(env: NodeJS.ProcessEnv, logger: Logger): Servic
 
 interface SystemdOptions {
   readonly env: NodeJS.ProcessEnv
-  /** After this much silence systemd ends us; 0 means never. */
+  /** Watchdog timeout; 0: none. */
   readonly limitMs: number
   readonly logger: Logger
 }
@@ -87,8 +85,8 @@ class Systemd implements ServiceManager {
   #reloadFault: string | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  /** What has been complained about and has not been well since. */
-  readonly #said = new LogOnce()
+  /** Warnings that were logged and are still true. */
+  readonly #logged = new LogOnce()
 
   constructor(options: SystemdOptions) {
     this.#options = options
@@ -102,7 +100,7 @@ class Systemd implements ServiceManager {
   }
 
   reloading(reload: () => string | undefined): void {
-    // systemd tells by the time whether this belongs to the reload that it asked for; Node's clock is the one it means.
+    // systemd matches the notification to its reload request by this time; hrtime is CLOCK_MONOTONIC.
     this.#send('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`)
     this.#reloadFault = reload()
     this.#send('READY=1', this.#status())
@@ -115,7 +113,7 @@ class Systemd implements ServiceManager {
   stopping(): void {
     clearTimeout(this.#timer)
     this.#vitals = undefined
-    this.#send('STOPPING=1', 'STATUS=stopping: answers under way are finished')
+    this.#send('STOPPING=1', 'STATUS=stopping: requests in progress finish')
   }
 
   close(): void {
@@ -128,17 +126,15 @@ class Systemd implements ServiceManager {
     const periodMs = this.#options.limitMs / 2
     const reachable = await vitals.answers(periodMs / 2)
     if (!reachable) {
-      this.#options.logger.warn(
-        'this agent does not reach its own address: the watchdog watches the event loop only, not the listener',
-      )
+      this.#options.logger.warn('own address unreachable, the watchdog checks the event loop only')
     }
     const tick = async () => {
       const lives = !reachable || (await vitals.answers(periodMs / 2))
       if (this.#vitals === undefined) return
       if (lives) this.#send('WATCHDOG=1', this.#status())
-      else this.#complain(UNREACHED)
-      if (lives) this.#said.forget(UNREACHED)
-      // After a failure sooner: the next success must still be in time.
+      else this.#warnOnce(LISTENER_UNREACHABLE)
+      if (lives) this.#logged.forget(LISTENER_UNREACHABLE)
+      // Sooner after a failure, so that the next success is in time.
       this.#timer = setTimeout(() => void tick(), lives ? periodMs : Math.min(1000, periodMs / 4))
       this.#timer.unref()
     }
@@ -163,29 +159,29 @@ class Systemd implements ServiceManager {
       env,
       stdio: ['pipe', 'ignore', 'pipe'],
     })
-    shell.on('error', (error) => this.#giveUp(`no shell: ${error.message}`))
+    shell.on('error', (error) => this.#disable(`no shell: ${error.message}`))
     shell.on('exit', (code) => {
-      if (code === MISSING) this.#giveUp('there is no program systemd-notify')
-      else if (!this.#closed) this.#complain('the shell that tells systemd how we are has ended, it is started again')
+      if (code === MISSING) this.#disable('systemd-notify not found')
+      else if (!this.#closed) this.#warnOnce('notification shell exited, restarting it')
       this.#shell = undefined
     })
-    shell.stdin.on('error', () => undefined) // it has ended: `exit` says so
+    shell.stdin.on('error', () => undefined) // The event `exit` reports it.
     shell.stderr.setEncoding('utf8').on('data', (text: string) => {
-      this.#complain(`systemd-notify: ${text.trim().slice(0, 300)}`)
+      this.#warnOnce(`systemd-notify: ${text.trim().slice(0, 300)}`)
     })
-    // Neither it nor its pipe keeps us from ending.
+    // Neither the shell nor its pipe keeps the process alive.
     shell.unref()
     if ('unref' in shell.stderr && typeof shell.stderr.unref === 'function') shell.stderr.unref()
     this.#shell = shell
     return shell
   }
 
-  #giveUp(why: string): void {
-    if (!this.#closed) this.#options.logger.warn(`systemd is not told how this agent is: ${why}`)
+  #disable(why: string): void {
+    if (!this.#closed) this.#options.logger.warn(`systemd notifications disabled: ${why}`)
     this.close()
   }
 
-  #complain(message: string): void {
-    if (this.#said.due(message) > 0) this.#options.logger.warn(message)
+  #warnOnce(message: string): void {
+    if (this.#logged.due(message) > 0) this.#options.logger.warn(message)
   }
 }

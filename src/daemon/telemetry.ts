@@ -1,6 +1,6 @@
-/** The agent room, joined with all that this process can say about itself: its figures, and whether it is ready. */
+/** Connects the telemetry module with its sources: metrics and readiness checks of all modules. */
 import { dirname } from 'node:path'
-import { type AgentRoom, startAgentRoom } from '../telemetry/telemetry.ts'
+import { type Telemetry, startTelemetry } from '../telemetry/telemetry.ts'
 import { DiskSpace } from '../telemetry/disk-space.ts'
 import type { AnyFamily } from '../telemetry/metric.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
@@ -13,7 +13,7 @@ import type { ProcessLog } from './log.ts'
 import { loginFamilies } from './login.ts'
 import { agentFamilies } from './metrics.ts'
 import { checksOf, dataDirectories, type Phase, warningsOf } from './readiness.ts'
-import type { SecretsRoom } from './secrets.ts'
+import type { SecretsModule } from './secrets.ts'
 import { metricsOptionsOf, shownConfig } from './settings.ts'
 import type { Host } from '../host/host.ts'
 import type { Connections } from '../http/connections.ts'
@@ -21,18 +21,18 @@ import type { Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
 import type { AgentLogin } from '../login/agent-login.ts'
 
-/** What the room is told by the daemon. */
-export interface RoomParts {
-  /** As it was at the start. */
+/** Sources of metrics and readiness. */
+export interface TelemetrySources {
+  /** At the start. */
   readonly config: Config
   readonly version: string
   readonly logger: Logger
   readonly log: ProcessLog
   readonly host: Host | undefined
   readonly cluster: Cluster | undefined
-  readonly secrets: SecretsRoom | undefined
+  readonly secrets: SecretsModule | undefined
   readonly login: AgentLogin | undefined
-  /** What changes while the process runs. */
+  /** State that changes at run time. */
   readonly now: {
     readonly config: Config
     readonly phase: Phase
@@ -41,12 +41,12 @@ export interface RoomParts {
     readonly operations: readonly AnyOperation[]
     readonly certificates: CertificateExpiry | undefined
     reload(): ReloadOutcome
-    /** Called when the process has become ready or is no longer. */
+    /** Called when readiness changes. */
     readinessChanged(): void
   }
 }
 
-export function startRoom(parts: RoomParts): AgentRoom {
+export function openTelemetry(parts: TelemetrySources): Telemetry {
   const { config, host, log, logger, now, secrets, version } = parts
   const nodeId = host?.nodeId ?? ''
   const disk = new DiskSpace(dataDirectories(config))
@@ -59,8 +59,9 @@ export function startRoom(parts: RoomParts): AgentRoom {
     fileFault: () => secrets?.fileFault,
     login: parts.login,
     replication: secrets?.replication,
+    certificateWarnings: () => now.certificates?.warnings ?? [],
   }
-  return startAgentRoom({
+  return startTelemetry({
     facts: {
       client: config.client.enabled,
       server: config.server.enabled,
@@ -76,7 +77,7 @@ export function startRoom(parts: RoomParts): AgentRoom {
       refresh: () =>
         Promise.all([
           config.telemetry.publishNodeMetrics && host?.sampler.hostStats(),
-          secrets?.figures.refresh(),
+          secrets?.metrics.refresh(),
           secrets?.replication.refresh(),
         ]),
     },
@@ -94,13 +95,13 @@ export function startRoom(parts: RoomParts): AgentRoom {
   })
 }
 
-function familiesOf({ cluster, config, host, login, now, secrets }: RoomParts, disk: DiskSpace): AnyFamily[] {
+function familiesOf({ cluster, config, host, login, now, secrets }: TelemetrySources, disk: DiskSpace): AnyFamily[] {
   const { connections, reloads } = now
   const storeDirectory = dirname(config.server.storagePath)
   return [
     ...agentFamilies({ host, publish: config.telemetry, connections, reloads }),
     ...(cluster ? clusterFamilies(cluster, config.nats !== undefined) : []),
-    ...(secrets?.figures.families(disk.freeBytes(storeDirectory)) ?? []),
+    ...(secrets?.metrics.families(disk.freeBytes(storeDirectory)) ?? []),
     ...(secrets ? replicationFamilies(secrets.replication) : []),
     ...loginFamilies(login),
     ...(now.certificates?.families() ?? []),

@@ -1,19 +1,19 @@
-/** How a server takes an activation token to the primary that issued it: `sys/wrapping/unwrap` over HTTP or HTTPS. */
+/** Unwraps an activation token at the primary that issued it: `sys/wrapping/unwrap` over HTTP or HTTPS. */
 import { closeSync, constants, fstatSync, openSync, opendirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openResponse, responseText } from '../cli/client/http-client.ts'
 import { messageOf } from '../platform/errors.ts'
 import type { UnwrapTarget } from '../secrets/dr/dr-replication.ts'
 
-/** For the whole of it. */
+/** Timeout of the whole request. */
 const ANSWER_MS = 30_000
-/** Of a directory of authorities: a system has a few hundred. */
+/** Limits of a CA directory; systems have a few hundred files. */
 const FILES_MAX = 1000
 const DIRECTORY_BYTES_MAX = 8 << 20
-/** Of one file of authorities. */
+/** Limit of a CA file. */
 const PEM_BYTES_MAX = 1 << 20
 
-/** Rejects with an Error whose message says why there is no answer: a file of the authorities, the connection, its TLS. */
+/** Rejects with an Error that names the cause: CA file, connection, TLS. */
 export async function unwrapAt(
   token: string,
   { address, caCert, caFile, caPath }: UnwrapTarget,
@@ -37,11 +37,11 @@ export async function unwrapAt(
 
 function pemIn(file: string): string {
   try {
-    // A pipe or a device would hold up everything else, for ever.
+    // O_NONBLOCK: a pipe or device would block the event loop.
     const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const at = fstatSync(fd)
-      if (!at.isFile() || at.size > PEM_BYTES_MAX) throw new Error(`${file} is no file of certificates`)
+      if (!at.isFile() || at.size > PEM_BYTES_MAX) throw new Error(`${file} is not a certificate file`)
       return readFileSync(fd, 'utf8')
     } finally {
       closeSync(fd)
@@ -51,7 +51,7 @@ function pemIn(file: string): string {
   }
 }
 
-/** Every file of the directory that has certificates. All of it is read while nothing else is served, so it is bounded. */
+/** All files with certificates in a directory. Synchronous, so number and size are bounded. */
 function pemsIn(directory: string): string[] {
   try {
     const pems: string[] = []

@@ -1,21 +1,21 @@
-/** Numbers of replication, for metrics. */
+/** Replication metrics that are known without waiting. */
 import type { Primary } from './primary/primary.ts'
 import type { Secondary } from './secondary/secondary.ts'
 import type { ReplicaStore } from '../storage/store/replica.ts'
 
-export interface SecondaryFigures {
+export interface SecondaryMetrics {
   readonly isConnected: boolean
   readonly phase: string
   /** Connections to a primary since the start. */
   readonly connections: number
-  /** Unknown before the first word of the primary. */
+  /** Undefined before the first message of the primary. */
   readonly lagEntries: number | undefined
   readonly lagSeconds: number | undefined
   readonly copiedEntries: number
   readonly copiedBytes: number
 }
 
-export interface PrimaryFigures {
+export interface PrimaryMetrics {
   /** `off`, `on` or `degraded`. */
   readonly sync: string
   /** Commits that are durable here and wait for a secondary. */
@@ -25,30 +25,28 @@ export interface PrimaryFigures {
     readonly isConnected: boolean
     readonly lagEntries: number
     readonly lagSeconds: number
-    /** Sent and not acknowledged. */
-    readonly flyingBytes: number
-    /** Its newest word came with a valid proof of membership. */
+    readonly inFlightBytes: number
+    /** Its last message had a valid proof of membership. */
     readonly isAuthenticated: boolean
   }[]
 }
 
-export interface ReplicationFigures {
+export interface ReplicationMetrics {
   readonly mode: 'disabled' | 'primary' | 'secondary'
   readonly epoch: number
   /** Sequence of the newest commit. */
   readonly position: number
   readonly isWhole: boolean
   readonly isFenced: boolean
-  readonly secondary: SecondaryFigures | undefined
-  readonly primary: PrimaryFigures | undefined
+  readonly secondary: SecondaryMetrics | undefined
+  readonly primary: PrimaryMetrics | undefined
 }
 
-/** What is known without waiting. */
-export function replicationFigures(
-  mode: ReplicationFigures['mode'],
+export function replicationMetrics(
+  mode: ReplicationMetrics['mode'],
   store: ReplicaStore,
   { primary, secondary }: { readonly primary: Primary | undefined; readonly secondary: Secondary | undefined },
-): ReplicationFigures {
+): ReplicationMetrics {
   const position = store.position().sequence
   return {
     mode,
@@ -56,12 +54,12 @@ export function replicationFigures(
     position,
     isWhole: store.isWhole,
     isFenced: store.role === 'fenced',
-    secondary: secondary && secondaryFigures(secondary),
-    primary: primary && primaryFigures(primary, position),
+    secondary: secondary && secondaryMetrics(secondary),
+    primary: primary && primaryMetrics(primary, position),
   }
 }
 
-function secondaryFigures(secondary: Secondary): SecondaryFigures {
+function secondaryMetrics(secondary: Secondary): SecondaryMetrics {
   const { isConnected, phase, connections, lagEntries, lagSeconds, copied } = secondary
   return {
     isConnected,
@@ -75,17 +73,17 @@ function secondaryFigures(secondary: Secondary): SecondaryFigures {
 }
 
 /** `head`: sequence of the newest commit. */
-function primaryFigures(primary: Primary, head: number): PrimaryFigures {
+function primaryMetrics(primary: Primary, head: number): PrimaryMetrics {
   const secondaries = primary.active.map((one) => {
-    const follower = primary.followers.get(one.id)
-    const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
+    const connected = primary.connected.get(one.id)
+    const acknowledged = connected?.acknowledged ?? one.acknowledged ?? 0
     return {
       id: one.id,
-      isConnected: primary.presence.isConnected(one.id, follower),
+      isConnected: primary.presence.isConnected(one.id, connected),
       lagEntries: Math.max(0, head - acknowledged),
-      lagSeconds: primary.presence.lagSeconds(one, follower),
-      flyingBytes: follower?.flyingBytes ?? 0,
-      isAuthenticated: follower?.isAuthenticated ?? false,
+      lagSeconds: primary.presence.lagSeconds(one, connected),
+      inFlightBytes: connected?.inFlightBytes ?? 0,
+      isAuthenticated: connected?.isAuthenticated ?? false,
     }
   })
   return { sync: primary.sync.state, waiting: primary.sync.waiting, secondaries }

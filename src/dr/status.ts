@@ -1,19 +1,20 @@
-/** What `sys/replication/dr/status` tells, in the types that stock clients decode: numbers of times are strings. */
-import { fenceStateOf } from './primary/fence-state.ts'
-import type { Heartbeat } from './primary/presence.ts'
+/** The response of `sys/replication/dr/status`, in the types that stock clients decode: times in seconds are strings. */
+import type { TreeReport } from '../storage/store/replica.ts'
+import { fenceStateOf } from './primary/fencing.ts'
 import type { Primary } from './primary/primary.ts'
+import type { HeartbeatStatus } from './primary/secondary-presence.ts'
 import type { Secondary } from './secondary/secondary.ts'
-import type { ReplicationParts } from './state/parts.ts'
-import type { State } from './state/state.ts'
+import type { ReplicationContext } from './state/replication-context.ts'
+import type { ReplicationRecord } from './state/replication-state.ts'
 
 export type DrStatus = Readonly<Record<string, unknown>>
 
 /** The zero time of Go in seconds: never. */
 const NEVER = '-62135596800'
 
-interface StatusParts {
-  readonly parts: Pick<ReplicationParts, 'store' | 'settings'>
-  readonly state: State
+interface StatusContext {
+  readonly context: Pick<ReplicationContext, 'store' | 'settings'>
+  readonly state: ReplicationRecord
   readonly root: Buffer
   readonly reindex: ReindexProgress | undefined
 }
@@ -23,8 +24,8 @@ export interface ReindexProgress {
   readonly total: number
 }
 
-function commonOf({ parts, state, root, reindex }: StatusParts) {
-  const { store } = parts
+function commonOf({ context, state, root, reindex }: StatusContext) {
+  const { store } = context
   const position = store.position()
   return {
     cluster_id: state.setId,
@@ -41,44 +42,44 @@ function commonOf({ parts, state, root, reindex }: StatusParts) {
   }
 }
 
-/** The same as the status says, without the tree. */
+/** The fields of the status that need no tree. */
 export function primaryBrief(primary: Primary) {
   return { mode: 'primary', sync: primary.sync.state }
 }
 
-export function secondaryBrief({ parts, state }: Pick<StatusParts, 'parts' | 'state'>, secondary: Secondary) {
-  const isBootstrapping = state.upstream !== undefined && !parts.store.isWhole
+export function secondaryBrief({ context, state }: Pick<StatusContext, 'context' | 'state'>, secondary: Secondary) {
+  const isBootstrapping = state.upstream !== undefined && !context.store.isWhole
   return { mode: isBootstrapping ? 'bootstrapping' : 'secondary', sync: secondary.lastBeat?.sync ?? 'off' }
 }
 
-interface PrimaryStatusParts extends StatusParts {
+interface PrimaryStatusContext extends StatusContext {
   readonly warnings: readonly string[]
 }
 
-export function primaryStatus(about: PrimaryStatusParts, primary: Primary): DrStatus {
-  const { parts, state } = about
-  const { store } = parts
+export function primaryStatus(about: PrimaryStatusContext, primary: Primary): DrStatus {
+  const { context, state } = about
+  const { store } = context
   const head = store.position().sequence
-  const fence = fenceStateOf(about, () => primary.silenceMs)
+  const fence = fenceStateOf(about, primary)
   const secondaries = primary.active.map((one) => {
-    const follower = primary.followers.get(one.id)
-    const acknowledged = follower?.acknowledged ?? one.acknowledged ?? 0
-    const isConnected = primary.presence.isConnected(one.id, follower)
+    const connected = primary.connected.get(one.id)
+    const acknowledged = connected?.acknowledged ?? one.acknowledged ?? 0
+    const isConnected = primary.presence.isConnected(one.id, connected)
     return {
       node_id: one.id,
       api_address: one.api,
       cluster_address: withScheme(one.cluster),
       connection_status: isConnected ? 'connected' : 'disconnected',
       disconnected_seconds: isConnected ? 0 : Math.round(primary.presence.absentSeconds(one.id)),
-      disconnect_reason: isConnected ? '' : primary.presence.reason(one.id),
-      ...heartbeatOf(follower ?? primary.presence.lastHeartbeat(one.id)),
+      disconnect_reason: isConnected ? '' : primary.presence.disconnectReason(one.id),
+      ...heartbeatOf(connected ?? primary.presence.lastHeartbeat(one.id)),
       last_acknowledged_wal: acknowledged,
       lag_entries: Math.max(0, head - acknowledged),
       // Grows while it is disconnected, also when nothing is committed.
-      lag_seconds: Number(primary.presence.lagSeconds(one, follower).toFixed(3)),
-      is_whole: follower?.isWhole ?? one.wasWhole,
+      lag_seconds: Number(primary.presence.lagSeconds(one, connected).toFixed(3)),
+      is_whole: connected?.isWhole ?? one.wasWhole,
       // False also for a sealed secondary: synchronous commits do not wait for it.
-      authenticated: follower?.isAuthenticated ?? false,
+      authenticated: connected?.isAuthenticated ?? false,
       duplicate_connections: primary.alarms.count('duplicate', one.id),
       rejected_proofs: primary.alarms.count('proof', one.id),
     }
@@ -103,8 +104,8 @@ export function primaryStatus(about: PrimaryStatusParts, primary: Primary): DrSt
   }
 }
 
-export function secondaryStatus(about: StatusParts, secondary: Secondary): DrStatus {
-  const { parts, state } = about
+export function secondaryStatus(about: StatusContext, secondary: Secondary): DrStatus {
+  const { context, state } = about
   const { upstream } = state
   const { lastBeat, progress } = secondary
   const known = upstream ? [...new Set([upstream.address, ...upstream.known])].map(withScheme) : []
@@ -112,9 +113,9 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     api_address: lastBeat?.api ?? upstream.api,
     cluster_address: withScheme(upstream.address),
     connection_status: secondary.isConnected ? 'connected' : 'disconnected',
-    /** Unknown while it is not heard. */
+    /** Null while disconnected. */
     sealed: secondary.isConnected ? (lastBeat?.isSealed ?? null) : null,
-    // The primary measures ours against its own.
+    // The primary measures the clock of the secondary against its own.
     clock_skew_ms: String(lastBeat ? 0 - lastBeat.skewMs : 0),
     last_heartbeat: lastBeat ? rfc3339(lastBeat.heardAtMs) : '',
     last_heartbeat_duration_ms: String(lastBeat?.durationMs ?? 0),
@@ -126,7 +127,7 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
     state: secondary.phase,
     connection_state: secondary.connectionState,
     known_primary_cluster_addrs: known,
-    last_remote_wal: parts.store.position().sequence,
+    last_remote_wal: context.store.position().sequence,
     last_start: secondary.startedAtMs === 0 ? '' : rfc3339(secondary.startedAtMs),
     primaries: primaries ? [primaries] : [],
     primary_cluster_addr: upstream ? withScheme(upstream.address) : '',
@@ -138,8 +139,8 @@ export function secondaryStatus(about: StatusParts, secondary: Secondary): DrSta
   }
 }
 
-/** As it was measured last, also of a secondary that has left since the start. */
-function heartbeatOf(heartbeat: Heartbeat | undefined) {
+/** Last measurement, also of a secondary that disconnected since the start. */
+function heartbeatOf(heartbeat: HeartbeatStatus | undefined) {
   return {
     clock_skew_ms: String(heartbeat?.skewMs ?? 0),
     last_heartbeat: heartbeat?.heartbeatAtMs === undefined ? '' : rfc3339(heartbeat.heartbeatAtMs),
@@ -152,11 +153,70 @@ function seconds(ms: number): string {
   return String(Math.floor(ms / 1000))
 }
 
-/** To the second. */
 function rfc3339(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`
 }
 
 function withScheme(address: string): string {
   return address === '' || address.includes('://') ? address : `https://${address}`
+}
+
+const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i
+const WILDCARD = /^(?:0\.0\.0\.0|\[?::\]?)$/
+const LISTEN_NEXT =
+  'set addresses.cluster (or bind_addr) to an address of this host that secondaries reach, and restart it'
+
+/**
+ * Warnings for a cluster address that secondaries on other hosts cannot reach. `announced`: the address in activation tokens.
+ * `given`: primary_cluster_addr; empty if the configuration decides. `listenHost`: host of the cluster port.
+ */
+export function clusterAddressWarnings(announced: string, given: string, listenHost: string): readonly string[] {
+  const host = hostOf(announced)
+  const change =
+    given === ''
+      ? `${LISTEN_NEXT}; set advertise.cluster if secondaries use another address`
+      : 'it was set with primary_cluster_addr: enable the primary again with an address that secondaries reach'
+  if (LOOPBACK.test(host))
+    return [`the cluster address ${announced} is on loopback, a secondary on another host cannot reach it: ${change}`]
+  if (WILDCARD.test(host)) {
+    return [
+      `the cluster address ${announced} names no host, a secondary on another host cannot reach it: set advertise.cluster to the address that secondaries use, and restart this server`,
+    ]
+  }
+  if (!LOOPBACK.test(listenHost)) return []
+  return [
+    `the cluster port listens on ${listenHost} only, a secondary on another host reaches ${announced} only through a proxy on this host: ${LISTEN_NEXT}`,
+  ]
+}
+
+function hostOf(address: string): string {
+  return address.replace(/^https:\/\//, '').replace(/:\d+\/?$/, '')
+}
+
+export type MerkleReport = ReturnType<typeof merkleReport>
+
+/** The format of reference clients: pages and trees by number. */
+export function merkleReport(report: TreeReport) {
+  const { replicated, local } = report.trees
+  return {
+    merkle_corruption_report: {
+      corrupted_root: report.isRootCorrupted,
+      corrupted_tree_map: { '1': subtree(replicated, 'replicated'), '2': subtree(local, 'local') },
+      last_corruption_check_epoch: new Date(report.checkedAtMs).toISOString(),
+      damaged_entries: report.damagedCount,
+      checked_entries: report.entries,
+    },
+  }
+}
+
+function subtree({ root, isRootCorrupted, pages }: TreeReport['trees']['local'], type: string) {
+  const map = Object.fromEntries(
+    [...pages].map(([page, { isCorrupted: corrupted, subpages }]) => [String(page), { corrupted, subpages }]),
+  )
+  return {
+    corrupted_index_tuples_map: pages.size === 0 ? null : map,
+    corrupted_subtree_root: isRootCorrupted,
+    root_hash: root.toString('base64'),
+    tree_type: type,
+  }
 }

@@ -1,6 +1,6 @@
 /**
- * The endpoints of a host. A server that hands calls on to hosts needs no more of them than `HOST_ENDPOINTS`; a host binds
- * them to what it has.
+ * The endpoints of the host module. A server that forwards calls to hosts uses `HOST_ENDPOINTS` only; a host binds the handlers
+ * to its parts.
  */
 import type { AnyOperation, RoomEndpoint } from '../platform/operation.ts'
 import type { AllocationTable } from './allocations/allocation.ts'
@@ -15,7 +15,7 @@ import type { StatsSampler } from './stats/sampler.ts'
 import { allocationStats, hostStats } from './stats/stats-operations.ts'
 import { fsStream } from './logs/stream.ts'
 
-/** What the handlers of a host are made of. */
+/** The parts of the host module that handlers use. */
 export interface HostParts {
   readonly allocations: AllocationTable
   readonly followers: Followers
@@ -25,7 +25,7 @@ export interface HostParts {
   readonly nodeId: string
 }
 
-/** Every endpoint of a host: a line each. */
+/** All endpoints of a host. */
 const TABLE: readonly RoomEndpoint<HostParts>[] = [
   fsLs,
   fsStat,
@@ -41,10 +41,10 @@ const TABLE: readonly RoomEndpoint<HostParts>[] = [
   nodeGc,
 ]
 
-/** As data, for a process that only hands their calls on. */
+/** The declarations, for a process that only forwards calls. */
 export const HOST_ENDPOINTS = TABLE.map(({ endpoint }) => endpoint)
 
-/** Where they all are. What is below and is none of them is refused in their form. */
+/** Their common path prefix, and the error format of unknown paths below it. */
 export const HOST_PATHS = { root: 'client', errorFormat: 'plain' } as const
 
 export function hostOperations(parts: HostParts): AnyOperation[] {

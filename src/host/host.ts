@@ -1,40 +1,40 @@
 /**
- * The host room: what this machine can tell about its allocations, and do for them.
+ * The host module: allocations of this machine, their files, logs and statistics, and the node's metadata.
  *
- * An *allocation* is a directory `<alloc_dir>/<uuid>/` whose supervisor (`outpost alloc run`, or any other) describes it
- * in `alloc.json`. The room only ever reads what supervisors write. `allocations` keeps a picture of each; `alloc-files`
- * and `beneath` open a path of one without ever leaving it; `files`, `content`, `stream` and `logs` are the endpoints on
- * top; `sampler` measures the machine and the tasks; `metadata` and `state` hold what the node is called and tagged;
- * `gc` removes what has ended.
+ * An *allocation* is a directory `<alloc_dir>/<uuid>/` whose supervisor (`outpost alloc run` or another one) describes it in
+ * `alloc.json`. This module only reads what supervisors write. `allocations/` has a snapshot of each allocation; `files/` opens
+ * their paths without leaving their directories; `logs/` follows logs and files; `stats/` samples the machine and the tasks;
+ * `node/` has the node's ID, key, metadata and fingerprint; `gc/` removes allocations that have ended.
  *
- * A stream has a source (`stream-source`): a file (`one-file`), a rotated log (`log-cursor`) or several (`merged-logs`,
- * `logs-once`), beginning where `file-start`, `log-selection` and `log-resume` find that it should. `stream-serving` asks
- * it step by step; `line-stage` picks lines out of what comes, where they are asked for; `stream-encoder` makes frames.
+ * A stream has a source (`logs/follow/stream-source`): a file (`single-file`), a rotated log (`log-cursor`), several
+ * (`merged-logs`), or logs that are read once (`log-reader`). It starts at the position that `log-selection`, `resume` or
+ * `single-file` finds. `stream-serving` steps the source, `line-stage` selects lines, `stream-encoder` encodes frames.
  *
- * Promises. Nothing outside an allocation's directory is read or listed, and no content of `secrets/` or `private/`,
- * whatever links, races or letter case are tried. A follower gets every byte that is written, in order, with exact
- * offsets, across rotation and truncation. Followers of one file share one descriptor, one watch and one read; a slow
- * one costs its own buffers and nobody else anything. What was acknowledged about metadata is on the disk. Statistics
- * are at most two seconds old. Every descriptor is closed on every way out.
+ * Promises. Nothing outside an allocation's directory is read or listed, and no content of `secrets/` or `private/`, regardless
+ * of links, races and letter case. A follower gets every written byte, in order, with exact offsets, across rotation and
+ * truncation. Followers of one file share a descriptor, a watch and a read; a slow one costs its own buffers and does not delay
+ * others. Acknowledged metadata updates are durable. Statistics are at most two seconds old. Every descriptor is closed on every
+ * path.
  *
- * Assumes that only the operator and supervisors write to `<alloc_dir>` itself, that tasks write anything they like
- * below their own directory, and that /proc is mounted.
+ * Assumptions. Only the operator and supervisors write to `<alloc_dir>` itself; tasks may write anything below their own
+ * directory; /proc is mounted.
  *
- * What can go wrong. No file watches left: followers and the registry poll, and say so once. Descriptors used up: 503
- * for new readers. A manifest that makes no sense: that allocation is reported and the others are served. A disk that is
- * full: metadata changes are refused, nothing else is. The room never imports another one: who calls and who may is
- * decided by the operations with the identity they are handed.
+ * Failure modes. No inotify watches left: followers and the registry poll and log it once. No descriptors left: new readers get
+ * 503. Invalid manifest: that allocation is logged and the others are served. Full disk: only metadata updates are refused.
+ *
+ * The module imports no other one: the operations authorize calls with the identity that they receive.
  */
+import { statfsSync } from 'node:fs'
 import type { Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
+import type { Allocation, AllocationTable } from './allocations/allocation.ts'
 import { AllocationRegistry } from './allocations/allocations.ts'
 import { CollectedRecords } from './allocations/collected.ts'
 import { Followers } from './logs/follow/followers.ts'
 import { GarbageCollector, type GcSettings } from './gc/gc.ts'
 import { hostOperations } from './host-operations.ts'
 import { builtInMeta, NodeMetadata } from './node/metadata.ts'
-import { describeNode, type HostDescription } from './node/describe.ts'
-import { createFingerprint } from './node/fingerprint.ts'
+import { createFingerprint, type NodeFacts } from './node/fingerprint.ts'
 import { StatsSampler } from './stats/sampler.ts'
 import { HostState } from './node/state.ts'
 import { lockState } from './node/state-lock.ts'
@@ -49,15 +49,28 @@ export interface HostOptions {
   /** 0 means no limit. */
   readonly followersMax: number
   readonly sampleIntervalMs: number
-  /** When the machine is asked what only child processes can tell; half a minute after the start unless given. */
+  /** Delay of the full fingerprint, which starts child processes; half a minute unless set. */
   readonly fingerprintAfterMs?: number
   readonly logger: Logger
 }
 
-/** Behind the rush of a start, when all who followed come back at once: nothing waits for what the machine is made of. */
+/** After the start, when all followers reconnect at once: nothing waits for the full fingerprint. */
 const FINGERPRINT_AFTER_MS = 30_000
 
-/** A running host: its endpoints, and how to stop it. */
+/** Description of this host in the roster of the servers. */
+export interface HostDescription {
+  readonly attributes: Readonly<Record<string, string>>
+  readonly meta: Readonly<Record<string, string>>
+  readonly cpuMhz: number
+  readonly cores: number
+  readonly memoryBytes: number
+  /** Size of the allocation directory's file system; 0 if unknown. */
+  readonly diskBytes: number
+  /** Without collected ones. */
+  readonly allocations: readonly Allocation[]
+}
+
+/** A running host module. */
 export interface Host {
   readonly nodeId: string
   readonly operations: readonly AnyOperation[]
@@ -66,14 +79,14 @@ export interface Host {
   readonly sampler: StatsSampler
   readonly collector: GarbageCollector
   readonly metadata: NodeMetadata
-  /** What this host is and has, as of now. */
+
   describe(): HostDescription
-  /** PEM of the Ed25519 key that this node speaks with. Never shown. */
+  /** PEM of the private Ed25519 key of this node. Never log it. */
   readonly signingKey: string
   stop(): Promise<void>
 }
 
-/** Opens state, looks at all allocations and starts what runs in the background. Rejects with a Fault for the operator. */
+/** Opens the state, scans all allocations and starts the background tasks. Rejects with a Fault. */
 export async function startHost(options: HostOptions): Promise<Host> {
   await using begun = new AsyncDisposableStack()
   const lock = await lockState(options.stateDir, options.logger.named('state'))
@@ -83,7 +96,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
   return { ...host, stop: () => undo.disposeAsync() }
 }
 
-/** `begun` gets what ends each part; the newest is to end first. */
+/** Registers in `begun` how to stop each part, in reverse order. */
 async function startLocked(options: HostOptions, begun: AsyncDisposableStack): Promise<Omit<Host, 'stop'>> {
   const { logger, allocDir, stateDir } = options
   const state = await HostState.open({
@@ -111,8 +124,8 @@ async function startLocked(options: HostOptions, begun: AsyncDisposableStack): P
   const followers = new Followers({ limit: options.followersMax, logger: logger.named('followers') })
   const { nodeId } = state
   const fingerprint = createFingerprint({ log: logger.named('fingerprint') })
-  // It takes a third of a second of CPU and 35 child processes: not in the way of the start, and not for a host that is
-  // stopped at once. Until its answer the description is shorter.
+  // The full fingerprint takes a third of a second of CPU and 35 child processes, so it does not delay the start and does not
+  // run if the host stops at once. Until then the description has fewer attributes.
   const asking = setTimeout(() => void fingerprint.complete(), options.fingerprintAfterMs ?? FINGERPRINT_AFTER_MS)
   asking.unref()
   begun.defer(() => clearTimeout(asking))
@@ -123,8 +136,35 @@ async function startLocked(options: HostOptions, begun: AsyncDisposableStack): P
     sampler,
     collector,
     metadata,
-    describe: () => describeNode({ facts: fingerprint.nodeFacts(), metadata, allocations, allocDir: options.allocDir }),
+    describe: () => describeHost({ facts: fingerprint.nodeFacts(), metadata, allocations, allocDir: options.allocDir }),
     signingKey: state.nodeKeyPem,
     operations: hostOperations({ allocations, followers, sampler, metadata, collector, nodeId }),
+  }
+}
+
+function describeHost(host: {
+  facts: NodeFacts
+  metadata: Pick<NodeMetadata, 'view'>
+  allocations: AllocationTable
+  allocDir: string
+}): HostDescription {
+  const { facts } = host
+  return {
+    attributes: facts.attributes,
+    meta: host.metadata.view().Meta,
+    cpuMhz: facts.totalComputeMhz,
+    cores: facts.cores,
+    memoryBytes: facts.memoryMb * 1024 * 1024,
+    diskBytes: fileSystemBytes(host.allocDir),
+    allocations: [...host.allocations.all()].filter(({ collected }) => !collected),
+  }
+}
+
+function fileSystemBytes(directory: string): number {
+  try {
+    const { blocks, bsize } = statfsSync(directory)
+    return blocks * bsize
+  } catch {
+    return 0
   }
 }

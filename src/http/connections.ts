@@ -1,38 +1,36 @@
 /**
- * How many connections one address may hold. For the one too many, the connection of this address that has been idle for
- * the longest time is closed: a client behind a proxy must not be refused because others keep connections open. Where
- * none is idle, the new one gets a plain 429 and is closed; when even those answers come too fast, it is closed without a
- * word, so that refusing cannot be made expensive.
+ * Limit of connections per client address. Above it, the connection of this address that has been idle longest is closed: a client
+ * behind a proxy must not be refused because others keep connections open. If none is idle, the new connection gets a plain 429
+ * response and is closed; above a rate of responses it is closed without one, so that refusing stays cheap.
  */
 import type { Socket } from 'node:net'
 
 const BODY = 'Your IP is issuing too many concurrent connections, please rate limit your calls\n'
-const ANSWER = `HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nContent-Length: ${BODY.length}\r\nConnection: close\r\n\r\n${BODY}`
+const RESPONSE_429 = `HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\nContent-Length: ${BODY.length}\r\nConnection: close\r\n\r\n${BODY}`
 const ANSWERS_PER_SECOND = 10
 const ANSWERS_BURST = 100
-/** How long a caller that is turned away, here or later, may take to read its answer. */
+/** How long a refused client may take to read the response. */
 export const LINGER_MS = 1000
 
-/** One connection as it is counted. */
-interface Held {
+interface TrackedConnection {
   readonly socket: Socket
   readonly address: string
-  /** What had been received when its last request was answered: with more than that, the next one is on its way. */
+  /** Bytes received when the last request was answered: more means that the next request is arriving. */
   answeredBytes: number
-  /** Counts when it became idle; 0 while it has a request under way. */
+  /** Value of `#idleCount` when it became idle; 0 while it has a request. */
   idleSince: number
 }
 
 export class Connections {
   /** By address. */
-  readonly #callers = new Map<string, Set<Held>>()
-  readonly #held = new WeakMap<Socket, Held>()
+  readonly #callers = new Map<string, Set<TrackedConnection>>()
+  readonly #tracked = new WeakMap<Socket, TrackedConnection>()
   #limit: number
-  /** Grows each time that a connection becomes idle. */
+  /** Incremented each time a connection becomes idle. */
   #idleCount = 0
   #tokens = ANSWERS_BURST
   #tokensAtMs = performance.now()
-  /** Connections that were turned away since the start. */
+  /** Refused connections since the start. */
   exceeded = 0
 
   constructor(limit: number) {
@@ -50,58 +48,58 @@ export class Connections {
     return sum
   }
 
-  /** Counts a connection in; false when it was turned away, with or without an answer. */
+  /** False if the connection was refused. */
   admit(socket: Socket, options: { answer: boolean } = { answer: true }): boolean {
     const address = plainAddress(socket.remoteAddress ?? '')
     const caller = this.#callers.get(address) ?? new Set()
-    if (this.#limit > 0 && caller.size >= this.#limit && !this.#makeRoom(caller)) {
+    if (this.#limit > 0 && caller.size >= this.#limit && !this.#evictIdle(caller)) {
       this.exceeded++
       this.#refuse(socket, options.answer)
       return false
     }
-    const held: Held = { socket, address, answeredBytes: 0, idleSince: ++this.#idleCount }
-    caller.add(held)
+    const tracked: TrackedConnection = { socket, address, answeredBytes: 0, idleSince: ++this.#idleCount }
+    caller.add(tracked)
     this.#callers.set(address, caller)
-    this.#held.set(socket, held)
-    socket.once('close', () => this.#leave(held))
+    this.#tracked.set(socket, tracked)
+    socket.once('close', () => this.#leave(tracked))
     return true
   }
 
-  /** TLS stands now: requests come from this socket, which is another one than that of the connection. */
+  /** After the TLS handshake: requests come from this socket, not from that of the connection. */
   secured(socket: Socket): void {
     const caller = this.#callers.get(plainAddress(socket.remoteAddress ?? ''))
-    for (const held of caller ?? []) {
-      if (held.socket.remotePort !== socket.remotePort || held.socket.localAddress !== socket.localAddress) continue
-      this.#held.set(socket, held)
-      held.answeredBytes = held.socket.bytesRead
+    for (const tracked of caller ?? []) {
+      if (tracked.socket.remotePort !== socket.remotePort || tracked.socket.localAddress !== socket.localAddress)
+        continue
+      this.#tracked.set(socket, tracked)
+      tracked.answeredBytes = tracked.socket.bytesRead
       return
     }
   }
 
-  /** A connection has a request to answer, or none any more. */
   mark(socket: Socket, isBusy: boolean): void {
-    const held = this.#held.get(socket)
-    if (!held) return
-    held.idleSince = isBusy ? 0 : ++this.#idleCount
-    if (!isBusy) held.answeredBytes = held.socket.bytesRead
+    const tracked = this.#tracked.get(socket)
+    if (!tracked) return
+    tracked.idleSince = isBusy ? 0 : ++this.#idleCount
+    if (!isBusy) tracked.answeredBytes = tracked.socket.bytesRead
   }
 
-  /** Closes the connection that has been idle for the longest time. A request that is coming in is not idle. */
-  #makeRoom(caller: Iterable<Held>): boolean {
-    let longest: Held | undefined
-    for (const held of caller) {
-      if (held.idleSince === 0 || held.socket.bytesRead > held.answeredBytes) continue
-      if (!longest || held.idleSince < longest.idleSince) longest = held
+  /** Closes the connection that has been idle longest. One with an arriving request is not idle. */
+  #evictIdle(caller: Iterable<TrackedConnection>): boolean {
+    let oldest: TrackedConnection | undefined
+    for (const tracked of caller) {
+      if (tracked.idleSince === 0 || tracked.socket.bytesRead > tracked.answeredBytes) continue
+      if (!oldest || tracked.idleSince < oldest.idleSince) oldest = tracked
     }
-    if (!longest) return false
-    this.#leave(longest)
-    longest.socket.destroy()
+    if (!oldest) return false
+    this.#leave(oldest)
+    oldest.socket.destroy()
     return true
   }
 
-  #leave(held: Held): void {
-    const caller = this.#callers.get(held.address)
-    if (caller?.delete(held) && caller.size === 0) this.#callers.delete(held.address)
+  #leave(tracked: TrackedConnection): void {
+    const caller = this.#callers.get(tracked.address)
+    if (caller?.delete(tracked) && caller.size === 0) this.#callers.delete(tracked.address)
   }
 
   #refuse(socket: Socket, answer: boolean): void {
@@ -114,14 +112,14 @@ export class Connections {
       return
     }
     this.#tokens--
-    // Reading on keeps the kernel from answering unread bytes with a reset that would swallow the answer.
+    // Unread bytes would make the kernel send a reset, which can discard the response.
     socket.resume()
-    socket.end(ANSWER)
+    socket.end(RESPONSE_429)
     setTimeout(() => socket.destroy(), LINGER_MS).unref()
   }
 }
 
-/** One caller is one caller, whether its address comes as IPv4 or as IPv4 mapped into IPv6. */
+/** Strips the prefix of IPv4-mapped IPv6 addresses. */
 export function plainAddress(address: string): string {
   return address.startsWith('::ffff:') ? address.slice(7) : address
 }

@@ -1,10 +1,9 @@
 /**
- * What pages of other origins may do. An endpoint says it itself (platform/operation.ts), or leaves it to a setting, which changes
- * as the process runs, so that it is asked for at each request that names an origin.
+ * Access by pages of other origins (CORS). An endpoint declares it (platform/operation.ts) or leaves it to a setting, which can change
+ * at run time, so it is read for each request with an Origin header.
  *
- * An origin that is not allowed is refused before anything is done: that its browser would not show it the answer is no
- * reason to carry out a request. A page from this very address is none of another origin. Where nothing is said of an
- * origin, its pages may change nothing (`refuseForeignChange`).
+ * A request from a disallowed origin is refused before it is executed: that the browser would hide the response is not enough. A page
+ * of this address is same-origin. Without any rule, pages of other origins may not make changes (`refuseForeignChange`).
  */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import { Refusal } from '../platform/errors.ts'
@@ -33,10 +32,10 @@ const ANY_ORIGIN = ['Access-Control-Allow-Origin', '*', 'Access-Control-Allow-Cr
 const NONE: HeaderList = []
 
 /**
- * What the answer to a request says to pages of other origins. `rule`: the setting, where the endpoint leaves it to that.
- * `hasToken`: the caller has a token and needs one. Throws a Refusal where such a page may not ask at all.
+ * CORS headers of a response. `rule`: the setting, if the endpoint leaves it to that.
+ * `hasToken`: the caller has a token and needs one. Throws a Refusal if pages of other origins may not send the request.
  */
-export function originAnswer(
+export function originHeadersFor(
   endpoint: AnyEndpoint,
   { headers, method = '' }: IncomingMessage,
   rule: CrossOrigin | undefined,
@@ -45,12 +44,12 @@ export function originAnswer(
   if (rule) return originHeaders(rule, headers)
   refuseForeignChange(endpoint, method, headers)
   if (endpoint.crossOrigin === 'configured') return NONE
-  // What is told without a token is not every page's that is open in a browser of this network.
+  // Responses without a token may be restricted to this network, so pages of other origins must not read them.
   return headers.origin !== undefined && endpoint.crossOrigin && hasToken ? [...VARY, ...ANY_ORIGIN] : VARY
 }
 
-/** What a browser is told that asks first. `isOffered`: whether the endpoint offers a verb. Throws a Refusal. */
-export function preflightAnswer(
+/** CORS preflight response. `isOffered`: whether the endpoint offers a verb. Throws a Refusal. */
+export function preflightHeadersFor(
   headers: IncomingHttpHeaders,
   rule: CrossOrigin | undefined,
   isOffered: (verb: string) => boolean,
@@ -63,7 +62,7 @@ export function preflightAnswer(
   return [...VARY_PREFLIGHT, ...ANY_ORIGIN, 'Access-Control-Allow-Methods', asked, ...allowed]
 }
 
-/** Headers that tell a page's browser it may have the answer; none for a caller that is no such page. Throws a Refusal. */
+/** CORS headers of the response; none for a request without foreign origin. Throws a Refusal. */
 function originHeaders(rule: CrossOrigin, { origin, host = '' }: IncomingHttpHeaders): HeaderList {
   if (origin === undefined || isSameOrigin(origin, host)) return []
   if (!rule.allowedOrigins.includes('*') && !rule.allowedOrigins.includes(origin)) {
@@ -73,7 +72,7 @@ function originHeaders(rule: CrossOrigin, { origin, host = '' }: IncomingHttpHea
   return ['Vary', 'Origin', 'Access-Control-Allow-Origin', origin, ...credentials]
 }
 
-/** What a browser is told that asks first, by the setting. Throws a Refusal. */
+/** CORS preflight response by the setting. Throws a Refusal. */
 function preflightHeaders(rule: CrossOrigin, headers: IncomingHttpHeaders): HeaderList {
   const list = originHeaders(rule, headers)
   if (list.length === 0) return []
@@ -89,19 +88,19 @@ const SAFE_VERBS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'LIST
 const TOKEN_HEADERS = /(?:^|,)\s*(?:x-vault-token|x-nomad-token|authorization)\s*(?:,|$)/i
 
 /**
- * Throws a Refusal where a page of another origin asks for a change. A browser asks first only before some requests, and
- * sends the others whatever may be done with the answer.
+ * Throws a Refusal if a page of another origin requests a change. Browsers send a preflight only before some requests, and
+ * send the others in any case.
  */
 function refuseForeignChange(operation: AnyEndpoint, verb: string, headers: IncomingHttpHeaders): void {
   if (SAFE_VERBS.has(verb) && !operation.changesOnGet) return
   if (!isForeignPage(headers)) return
-  const why = 'web pages of another origin may not change anything here'
-  throw new Refusal('permission_denied', `${why}; a proxy on the way must pass on the Host header as it is`)
+  const why = 'web pages of other origins may not make changes'
+  throw new Refusal('permission_denied', `${why}; a proxy must pass the Host header unchanged`)
 }
 
 /**
- * True when a browser says that a page of another origin sent the request. `Sec-Fetch-Site` is its own verdict, and also
- * right where a proxy has changed Host; `none` is the user's own doing. Browsers that are older send Origin alone.
+ * Whether a page of another origin sent the request, according to the browser. `Sec-Fetch-Site` is its own decision, and
+ * correct even if a proxy has changed Host; `none` is a user action. Older browsers send Origin only.
  */
 export function isForeignPage(headers: IncomingHttpHeaders): boolean {
   const { host = '', origin, 'sec-fetch-site': site } = headers
@@ -109,12 +108,12 @@ export function isForeignPage(headers: IncomingHttpHeaders): boolean {
   return origin !== undefined && !isSameOrigin(origin, host)
 }
 
-/** True when a page asks to send a token. */
+/** Whether a preflight requests a token header. */
 function asksToSendToken(headers: IncomingHttpHeaders): boolean {
   return TOKEN_HEADERS.test(headers['access-control-request-headers'] ?? '')
 }
 
-/** True when a page of this origin was loaded from the host that the request names. */
+/** Whether `origin` has the host of the request. */
 export function isSameOrigin(origin: string, host: string): boolean {
   try {
     const { protocol, host: from } = new URL(origin)

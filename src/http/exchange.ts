@@ -1,84 +1,57 @@
 /**
- * One request and its answer, from the parsed head to the last byte: find the operation, read its input, have it invoked
- * (platform/operation.ts), write what it gives. It reads as that list; each step lives elsewhere.
+ * One request and its response, from the parsed head to the last byte: finds the operation, reads its input, invokes it
+ * (platform/operation.ts), and writes the result. The steps are in other files.
  */
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { Fault, Refusal } from '../platform/errors.ts'
-import type { Logger } from '../platform/log.ts'
 import {
-  type CallResponder,
   type AnyEndpoint,
-  type Callers,
+  type CallResponder,
   type Chunk,
+  type Identity,
+  type IncomingCall,
   invoke,
   JsonText,
+  NOBODY,
   StreamedAnswer,
   WholeAnswer,
 } from '../platform/operation.ts'
 import type { RawInput } from '../platform/schema.ts'
 import { LINGER_MS, plainAddress } from './connections.ts'
-import { type CrossOrigin, originAnswer, preflightAnswer } from './cross-origin.ts'
-import { errorAnswer, logFault } from './errors.ts'
-import { asksForWebSocket, handshakeFault, offeredToken } from './handshake.ts'
-import { type Meter, NO_METER, type OperationMeter } from './meter.ts'
+import { originHeadersFor, preflightHeadersFor } from './cross-origin.ts'
+import { requestsWebSocket, handshakeFault, offeredToken } from './handshake.ts'
 import {
   declaredBytes,
   headFault,
   parseTarget,
   rawInput,
   readRawInput,
-  type Target,
+  type RequestTarget,
   tokenOf,
   tooLarge,
   wantsBody,
 } from './request.ts'
 import {
+  errorResponse,
   type HeaderList,
   jsonText,
-  type Outlet,
+  logFault,
+  type ResponseOutlet,
   sendEmpty,
   sendError,
   sendJson,
   sendWhole,
-  withOwn,
+  mergeHeaders,
 } from './respond.ts'
-import { OperationCall } from './operation-call.ts'
-import type { PathLog } from './path-log.ts'
-import type { Match, Router } from './router.ts'
-import type { ServedHosts } from './served-hosts.ts'
-import { headed, ResponseSink, sendStream } from './stream.ts'
-import { Upload, type UploadPace } from './upload.ts'
-import { type Acceptor, type Upgrade, WebSocketAnswer } from './websocket.ts'
+import type { RouteMatch } from './router.ts'
+import { NO_METER, type OperationMeter, type HttpServices } from './services.ts'
+import { withHead, ResponseSink, sendStream } from './stream.ts'
+import { UploadBody } from './upload.ts'
+import { type Acceptor, type UpgradeRequest, WebSocketAnswer } from './websocket.ts'
 
-/** What an exchange needs from outside; the daemon gives it. */
-export interface Services extends Callers {
-  readonly router: Router
-  readonly logger: Logger
-  /** What pages of other origins may do at endpoints that leave it to this; nothing is said where it is absent. */
-  readonly crossOrigin?: () => CrossOrigin | undefined
-  /** Host names that are served on loopback; absent where all are. */
-  readonly servedHosts?: ServedHosts
-  /** True where calls need no token. Absent means that they do. */
-  readonly isOpen?: () => boolean
-  /** How the access log shows paths. */
-  readonly pathLog: PathLog
-  /** True for paths that monitoring requests over and over: they are logged at debug. */
-  readonly isProbe?: (path: string) => boolean
-  /** Who counts requests; nobody when absent. */
-  readonly meter?: Meter
-  /** Headers of every answer, names and values in turn. */
-  readonly headers: HeaderList
-  /** Largest request body of any endpoint; most allow less, or none. */
-  readonly bodyBytesMax: () => number
-  /** How fast the callers of operations that take a stream have to send it. */
-  readonly uploadPace: () => UploadPace
-  /** True once the process is going down: nothing endless begins any more. */
-  readonly stopping: () => boolean
-}
-
-/** Why signals abort. One object for all: an abort without a reason makes one each time, with a stack. */
+/** Shared abort reason: an abort without a reason creates one with a stack. */
 const GONE = new Error('the caller is gone, or the exchange was cut')
 
 const DRAINING = new Error('the listener drains')
@@ -87,35 +60,34 @@ const DRAINING = new Error('the listener drains')
 const GOING_AWAY = 1001
 const INTERNAL_ERROR = 1011
 
-/** What a caller is told whose stream ends, or does not begin, because the process goes down. */
-export function stopping(): Refusal {
+/** For a stream that ends, or does not begin, because the process stops. */
+export function stoppingRefusal(): Refusal {
   return new Refusal('unavailable', 'the agent is stopping, try again')
 }
 
-/** What the request asks for beyond an ordinary answer. */
 export interface ExchangeOptions {
-  /** Set when the caller waits for a word before it sends the body (`Expect: 100-continue`). */
+  /** The client sent `Expect: 100-continue`. */
   readonly bodyOnDemand?: boolean
-  /** Set when the answer is a WebSocket. The response then only stands for the connection and is never written to. */
-  readonly upgrade?: { readonly of: Upgrade; readonly acceptor: Acceptor }
+  /** Set for a WebSocket. The response then represents the connection and is never written. */
+  readonly upgrade?: { readonly of: UpgradeRequest; readonly acceptor: Acceptor }
 }
 
-export class Exchange implements Outlet, CallResponder {
-  /** Random, as callers see it: a count would tell each how many requests the others make. */
+export class Exchange implements ResponseOutlet, CallResponder {
+  /** Random: a counter would reveal the number of requests of other callers. */
   readonly requestId = randomUUID()
   readonly startedAtMs = performance.now()
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly headers: HeaderList
   readonly bodyOnDemand: boolean
-  /** Since when a write has been waiting for the caller to take it. */
-  waitingSinceMs: number | undefined
-  /** True once it is known to be a stream that may stay open for as long as the caller likes. */
+  /** When the client stopped reading: start of the write in flight. */
+  blockedSinceMs: number | undefined
+  /** True for a stream without an end. */
   endless = false
-  /** Where it stands among the exchanges under way: `pipeline-queue.ts`. */
-  place = 0
-  readonly #services: Services
-  /** Taken at the start: a connection that broke has none any more. */
+  /** Index in the list of running exchanges (`pipeline-queue.ts`). */
+  activeIndex = 0
+  readonly #services: HttpServices
+  /** Read at the start: a closed socket has no address. */
   readonly remote: string | undefined
   readonly #socket: Socket
   readonly #webSocket: WebSocketAnswer | undefined
@@ -123,21 +95,24 @@ export class Exchange implements Outlet, CallResponder {
   #drain: AbortController | undefined
   #gone = false
   #isLongPoll = false
-  /** The operation has given its whole answer. */
-  #isMade = false
-  /** True once an error was answered with a status. */
+  /** The operation has returned its complete result. */
+  #isComplete = false
   #isRefused = false
   #meter: OperationMeter
   #path = ''
-  #target: Target | undefined
-  /** What was asked for, once it is found. */
-  #match: Match | undefined
+  #target: RequestTarget | undefined
+  #match: RouteMatch | undefined
   #call: OperationCall | undefined
-  /** What the answer itself says of its caller. */
-  #toldAccessor: string | undefined
+  /** Accessor of the caller, from the response. */
+  #responseAccessor: string | undefined
   #bytes = 0
 
-  constructor(request: IncomingMessage, response: ServerResponse, services: Services, options: ExchangeOptions = {}) {
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    services: HttpServices,
+    options: ExchangeOptions = {},
+  ) {
     this.request = request
     this.bodyOnDemand = options.bodyOnDemand ?? false
     this.remote = request.socket.remoteAddress
@@ -147,25 +122,25 @@ export class Exchange implements Outlet, CallResponder {
     this.#services = services
     const { upgrade } = options
     if (upgrade) {
-      const hooks = { headers: this.headers, onWaiting: this.#onWaiting, onLeft: () => this.cancel() }
+      const hooks = { headers: this.headers, onBlocked: this.#onBlocked, onLeft: () => this.cancel() }
       this.#webSocket = new WebSocketAnswer(upgrade.of, upgrade.acceptor, hooks)
     }
-    // A client that polls again at once must not keep the connection from closing.
+    // A client that polls again must not keep the connection open.
     if (services.stopping()) response.shouldKeepAlive = false
-    this.#meter = this.#countAs('none')
+    this.#meter = this.#meterFor('none')
   }
 
-  /** True once the caller has been answered, with an error or with the head of what it asked for. */
+  /** Whether the head of the response was sent. */
   get begun(): boolean {
     return this.#webSocket?.begun ?? this.response.headersSent
   }
 
-  /** True when all was said and only a WebSocket's caller keeps it from ending. */
+  /** Whether everything was sent and only the client's close frame is missing. */
   get over(): boolean {
     return this.#webSocket?.over ?? false
   }
 
-  /** True once it was answered with an error, whole: the connection closes behind it where the request has not ended. */
+  /** Whether a complete error response was sent: the connection closes after it if the request has not ended. */
   get isRefused(): boolean {
     return this.#isRefused
   }
@@ -175,58 +150,58 @@ export class Exchange implements Outlet, CallResponder {
   }
 
   get #accessor(): string {
-    return this.#toldAccessor ?? this.#call?.identity.accessor ?? ''
+    return this.#responseAccessor ?? this.#call?.identity.accessor ?? ''
   }
 
-  /** The request's body. Who waits for a word before it sends one gets it now. */
+  /** The request body. Sends `100 Continue` if the client waits for it. */
   get body(): AsyncIterable<Uint8Array> {
     if (this.bodyOnDemand) this.response.writeContinue()
-    // Leaving the loop must not destroy the request: that would cut the connection before it is told why.
+    // Leaving the loop must not destroy the request: the response could not be sent.
     const bytes = this.request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
-    return new Upload(bytes, this.#services.uploadPace())
+    return new UploadBody(bytes, this.#services.uploadPace())
   }
 
-  /** True where the operation reads the body by itself: then it lasts for as long as the body makes progress. */
+  /** Whether the operation reads the body itself: it has a minimum rate instead of a timeout. */
   get isUpload(): boolean {
     return this.#match?.operation.takesStream ?? false
   }
 
-  /** True for an admitted call that waits for a change: it lasts as long as its own `wait` says. */
+  /** Whether the call waits for a change: its `wait` parameter limits it. */
   get isLongPoll(): boolean {
     return this.#isLongPoll
   }
 
-  /** Aborts when the caller is gone or the exchange is cut. Made only for operations that look at it. */
+  /** Aborts when the client has gone or the exchange is cut. Created on first use. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()
     if (this.#gone) this.#abort.abort(GONE)
     return this.#abort.signal
   }
 
-  /** Aborts when the listener drains. Created only for operations that wait for a change. */
+  /** Aborts when the listener drains. Created on first use. */
   get draining(): AbortSignal {
     this.#drain ??= new AbortController()
     if (this.#services.stopping()) this.#drain.abort(DRAINING)
     return this.#drain.signal
   }
 
-  /** The listener drains: an endless answer breaks, an operation that waits for a change answers at once. */
+  /** The listener drains: aborts an endless response, and makes a long poll answer at once. */
   drain(): void {
     this.response.shouldKeepAlive = false
-    if (this.endless && !this.#isLongPoll) this.cut(stopping())
+    if (this.endless && !this.#isLongPoll) this.cut(stoppingRefusal())
     else this.#drain?.abort(DRAINING)
   }
 
-  /** The answer has left, or its caller has. */
+  /** The response was sent, or the client has gone. */
   cancel(): void {
     this.#gone = true
-    // Each connection closes in the end: an operation that is done need not be told.
-    if (!this.#isMade) this.#abort?.abort(GONE)
+    // Every connection closes eventually: a finished operation needs no abort.
+    if (!this.#isComplete) this.#abort?.abort(GONE)
   }
 
-  /** Ends it so that the caller can tell: a status when nothing was sent yet, a broken answer otherwise. */
+  /** Ends it visibly for the client: with a status before the head was sent, else by aborting the response. */
   cut(refusal: Refusal): void {
-    if (this.begun) this.#break(refusal)
+    if (this.begun) this.#abortResponse(refusal)
     else this.#fail(refusal)
     this.cancel()
   }
@@ -236,8 +211,8 @@ export class Exchange implements Outlet, CallResponder {
       const target = parseTarget(this.request.url ?? '/', (path) => (this.#path = path))
       const fault = headFault(this.request)
       if (fault) {
-        // Where the next request would begin is not known.
-        if (this.request.headers['transfer-encoding'] !== undefined) this.#stopSending()
+        // The start of the next request is unknown.
+        if (this.request.headers['transfer-encoding'] !== undefined) this.#closeAfterResponse()
         throw fault
       }
       this.#services.servedHosts?.check(this.request)
@@ -250,30 +225,30 @@ export class Exchange implements Outlet, CallResponder {
     }
   }
 
-  #countAs(operation: string): OperationMeter {
+  #meterFor(operation: string): OperationMeter {
     const meter = (this.#services.meter ?? NO_METER).operation(operation)
     meter.underway++
     return meter
   }
 
-  async #dispatch(target: Target): Promise<void> {
+  async #dispatch(target: RequestTarget): Promise<void> {
     const match = this.#services.router.match(this.request.method ?? 'GET', target.path)
     const { operation } = match
     this.#match = match
     this.#target = target
     this.#meter.underway--
-    this.#meter = this.#countAs(operation.name)
-    if (!this.#webSocket && asksForWebSocket(this.request)) {
-      // Node's parser loses what came in one piece with this head, so nothing more is answered here.
-      this.#stopSending()
-      throw handshakeFault(this.request, operation, this.#isOpen) ?? notAlone()
+    this.#meter = this.#meterFor(operation.name)
+    if (!this.#webSocket && requestsWebSocket(this.request)) {
+      // Node's parser drops the bytes after this head, so no further request can be served.
+      this.#closeAfterResponse()
+      throw handshakeFault(this.request, operation, this.#isOpen) ?? pipelinedUpgradeRefusal()
     }
     const token = this.#token()
-    this.#allowOrigin(operation, token !== undefined)
+    this.#addOriginHeaders(operation, token !== undefined)
     const raw = wantsBody(this.request, operation)
       ? await this.#readInput(target, match, token)
       : this.#inputWithoutBody(target, match)
-    if (raw.isBodyLeft) this.#stopSending()
+    if (raw.isBodyLeft) this.#closeAfterResponse()
     this.#call = new OperationCall(this, raw, operation.open ? undefined : token)
     await invoke(operation, this.#call, this, this.#services)
   }
@@ -281,13 +256,13 @@ export class Exchange implements Outlet, CallResponder {
   admitted(isEndless: boolean, isLongPoll: boolean): void {
     this.endless = isEndless
     this.#isLongPoll = isLongPoll
-    if (isEndless && !isLongPoll && this.#services.stopping()) throw stopping()
-    if (this.#match) this.#leaveBody(this.#match.operation)
+    if (isEndless && !isLongPoll && this.#services.stopping()) throw stoppingRefusal()
+    if (this.#match) this.#discardBody(this.#match.operation)
   }
 
   rightsLost(refusal: Refusal): void {
     const about = { operation: this.#operation, accessor: this.#accessor, request_id: this.requestId }
-    const text = 'a stream was cut: its caller has no right to it any more'
+    const text = 'stream closed, the caller lost its permission'
     this.#services.logger.info(text, { ...about, reason: refusal.message })
     this.cut(refusal)
   }
@@ -296,19 +271,19 @@ export class Exchange implements Outlet, CallResponder {
     return tokenOf(this.request) ?? (this.#webSocket && offeredToken(this.request))
   }
 
-  #readInput(target: Target, match: Match, token: string | undefined): Promise<RawInput> {
+  #readInput(target: RequestTarget, match: RouteMatch, token: string | undefined): Promise<RawInput> {
     const remote = this.remote === undefined ? undefined : plainAddress(this.remote)
     const { operation } = match
     return readRawInput(this.request, target, match, {
       bytesMax: this.#services.bodyBytesMax(),
-      takesLong: () => operation.takesLongBody?.(token, remote) ?? true,
-      begin: () => {
+      mayBeLong: () => operation.takesLongBody?.(token, remote) ?? true,
+      onBodyStart: () => {
         if (this.bodyOnDemand) this.response.writeContinue()
       },
     })
   }
 
-  #inputWithoutBody(target: Target, match: Match): RawInput {
+  #inputWithoutBody(target: RequestTarget, match: RouteMatch): RawInput {
     if (match.operation.takesStream) return rawInput(this.request, target, match, undefined)
     const limit = this.#services.bodyBytesMax()
     if (declaredBytes(this.request) > limit) throw tooLarge(limit, match.operation)
@@ -318,19 +293,19 @@ export class Exchange implements Outlet, CallResponder {
   async value(value: unknown): Promise<void> {
     const { response } = this
     if (response.headersSent) return // it was cut meanwhile
-    this.#isMade = !(value instanceof StreamedAnswer)
+    this.#isComplete = !(value instanceof StreamedAnswer)
     if (value instanceof StreamedAnswer) {
-      this.#toldAccessor = value.accessor
-      if (this.#services.stopping()) throw stopping()
+      this.#responseAccessor = value.accessor
+      if (this.#services.stopping()) throw stoppingRefusal()
       this.endless = true
-      return this.#sendStream(headed(value.chunks), withOwn(this.headers, value.headers))
+      return this.#sendStream(withHead(value.chunks), mergeHeaders(this.headers, value.headers))
     }
     if (value instanceof WholeAnswer) {
-      this.#toldAccessor = value.accessor
+      this.#responseAccessor = value.accessor
       this.#bytes = sendWhole(this, value)
     } else this.#bytes = await this.#sendValue(value)
     this.#meter.bytes += this.#bytes
-    this.#awaitTaking()
+    this.#markBlocked()
   }
 
   stream(chunks: AsyncIterable<Chunk>): Promise<void> {
@@ -339,7 +314,7 @@ export class Exchange implements Outlet, CallResponder {
 
   async #sendStream(chunks: AsyncIterable<Chunk>, headers: HeaderList): Promise<void> {
     const { endless: flushHead, response } = this
-    const sink = this.#webSocket ?? new ResponseSink(response, { headers, flushHead, onWaiting: this.#onWaiting })
+    const sink = this.#webSocket ?? new ResponseSink(response, { headers, flushHead, onBlocked: this.#onBlocked })
     this.#bytes = await sendStream(sink, chunks, { headOnly: this.request.method === 'HEAD', meter: this.#meter })
   }
 
@@ -351,23 +326,23 @@ export class Exchange implements Outlet, CallResponder {
     return 0
   }
 
-  readonly #onWaiting = (waiting: boolean): void => {
-    this.waitingSinceMs = waiting ? performance.now() : undefined
+  readonly #onBlocked = (isBlocked: boolean): void => {
+    this.blockedSinceMs = isBlocked ? performance.now() : undefined
   }
 
-  /** A whole answer has been handed over. Until its caller has taken it, it counts as waiting, as a stream's write does. */
-  #awaitTaking(): void {
-    if (!this.response.writableFinished) this.waitingSinceMs = performance.now()
+  /** A complete response counts as blocked until the client has read it, like a write of a stream. */
+  #markBlocked(): void {
+    if (!this.response.writableFinished) this.blockedSinceMs = performance.now()
   }
 
-  /** A body nobody wants is not read to its end, however long it is: the connection closes behind the answer. */
-  #leaveBody(operation: AnyEndpoint): void {
+  /** A body that the operation does not use is not read: the connection closes after the response. */
+  #discardBody(operation: AnyEndpoint): void {
     const { request } = this
     if (wantsBody(request, operation) || operation.takesStream) return
     if (request.headers['transfer-encoding'] === undefined && declaredBytes(request) === 0) return
-    this.#stopSending()
+    this.#closeAfterResponse()
     if (!this.endless) return
-    // A connection that is not read does not tell that its caller has left, so here the body is read and thrown away.
+    // A connection that is not read does not report that its client has gone, so the body is discarded up to a limit.
     let left = this.#services.bodyBytesMax()
     request.on('data', (bytes: Buffer) => {
       left -= bytes.length
@@ -379,17 +354,17 @@ export class Exchange implements Outlet, CallResponder {
     return this.#services.isOpen?.() ?? false
   }
 
-  #allowOrigin(endpoint: AnyEndpoint, hasToken: boolean): void {
+  #addOriginHeaders(endpoint: AnyEndpoint, hasToken: boolean): void {
     const isSetting = endpoint.crossOrigin === 'configured' && this.request.headers.origin !== undefined
     const rule = isSetting ? this.#services.crossOrigin?.() : undefined
-    this.headers.push(...originAnswer(endpoint, this.request, rule, hasToken && !this.#isOpen))
+    this.headers.push(...originHeadersFor(endpoint, this.request, rule, hasToken && !this.#isOpen))
   }
 
-  #preflight(target: Target): void {
+  #preflight(target: RequestTarget): void {
     const { crossOrigin, router } = this.#services
     const rule = router.isCrossOriginConfigured(target.path) ? crossOrigin?.() : undefined
     const offered = (verb: string) => !this.#isOpen && router.crossOrigin(verb, target.path).includes(verb)
-    this.response.writeHead(204, [...this.headers, ...preflightAnswer(this.request.headers, rule, offered)])
+    this.response.writeHead(204, [...this.headers, ...preflightHeadersFor(this.request.headers, rule, offered)])
     this.response.end()
   }
 
@@ -398,27 +373,27 @@ export class Exchange implements Outlet, CallResponder {
     const format = this.#match?.operation.errorFormat ?? this.#services.router.errorFormatOf(this.#path)
     const context = { format, requestId: this.requestId, operation: this.#operation, logger }
     if (this.begun || this.response.destroyed) {
-      // Too late for a status. A caller who left is no news; anything else is, and breaks the answer.
+      // Too late for a status. A client that has gone is not logged.
       const left = this.#gone || (this.#socket.destroyed && !(error instanceof Fault))
       if (!left) logFault(error, context)
-      // An error that was answered with a status is a whole answer, which may still be on its way.
-      if (!this.#isRefused) this.#break(error)
+      // An error response is complete and may still be in flight.
+      if (!this.#isRefused) this.#abortResponse(error)
       return
     }
     if (this.#webSocket) {
-      const { status, text, headers } = errorAnswer(error, context)
+      const { status, text, headers } = errorResponse(error, context)
       this.#webSocket.refuse(status, text, { headers, ...(this.#isStopping(error) ? { code: GOING_AWAY } : {}) })
       return
     }
-    if (!this.request.complete) this.#stopSending()
+    if (!this.request.complete) this.#closeAfterResponse()
     this.#isRefused = true
-    this.#bytes = sendError(this, errorAnswer(error, context))
+    this.#bytes = sendError(this, errorResponse(error, context))
     this.#meter.bytes += this.#bytes
-    this.#awaitTaking()
+    this.#markBlocked()
   }
 
-  /** Ends an answer that has begun, so that the caller can tell it from a whole one. */
-  #break(error: unknown): void {
+  /** Aborts a response that has begun, so that the client can tell it from a complete one. */
+  #abortResponse(error: unknown): void {
     if (!this.#webSocket) this.response.destroy()
     else if (this.#isStopping(error)) this.#webSocket.break(GOING_AWAY, error.message)
     else if (error instanceof Refusal) this.#webSocket.break(4000 + error.status, error.message)
@@ -430,11 +405,11 @@ export class Exchange implements Outlet, CallResponder {
   }
 
   /**
-   * Closes the connection behind an answer that does not wait for the rest of the request. Node would close it at once;
-   * bytes that arrive after that are met with a reset, which can overtake the answer. So ours only says that it is done
-   * and throws away what comes for a while.
+   * Closes the connection after a response that does not wait for the rest of the request. Node would close it at once;
+   * later bytes cause a reset, which can overtake the response. So only the sending side is closed first,
+   * and received bytes are discarded for a while.
    */
-  #stopSending(): void {
+  #closeAfterResponse(): void {
     const socket = this.#socket
     this.response.shouldKeepAlive = false
     socket.destroySoon = () => {
@@ -453,7 +428,7 @@ export class Exchange implements Outlet, CallResponder {
     if (!logger.enabled(level)) return
     logger[level]('request', {
       method: this.request.method,
-      // The query stays out of the log: it may hold what somebody took for a safe place.
+      // The query is not logged: it may contain secrets.
       path: this.#match && !this.#match.isFallback ? pathLog.known(this.#path) : pathLog.unknown(this.#path),
       operation: this.#operation,
       status,
@@ -466,7 +441,53 @@ export class Exchange implements Outlet, CallResponder {
   }
 }
 
-/** For a handshake that is good, on a connection that is not free. */
-function notAlone(): Refusal {
-  return new Refusal('invalid_request', 'a WebSocket cannot be asked for before the request ahead of it is answered')
+/** For a valid handshake on a connection with a pending request. */
+function pipelinedUpgradeRefusal(): Refusal {
+  return new Refusal('invalid_request', 'a WebSocket handshake must wait for the response to the request before it')
+}
+
+/** The fields of an exchange that a call reads on demand. */
+interface CallSource {
+  readonly requestId: string
+  readonly remote: string | undefined
+  /** Both are created on first use. */
+  readonly signal: AbortSignal
+  readonly draining: AbortSignal
+  readonly body: AsyncIterable<Uint8Array>
+}
+
+export class OperationCall implements IncomingCall {
+  /** From the last permission check. */
+  identity: Identity = NOBODY
+  readonly raw: RawInput
+  readonly token: string | undefined
+  readonly hops = 0
+  readonly #exchange: CallSource
+
+  constructor(exchange: CallSource, raw: RawInput, token: string | undefined) {
+    this.#exchange = exchange
+    this.raw = raw
+    this.token = token
+  }
+
+  get requestId(): string {
+    return this.#exchange.requestId
+  }
+
+  get remote(): string | undefined {
+    const { remote } = this.#exchange
+    return remote === undefined ? undefined : plainAddress(remote)
+  }
+
+  get signal(): AbortSignal {
+    return this.#exchange.signal
+  }
+
+  get draining(): AbortSignal {
+    return this.#exchange.draining
+  }
+
+  get body(): AsyncIterable<Uint8Array> {
+    return this.#exchange.body
+  }
 }

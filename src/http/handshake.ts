@@ -1,6 +1,6 @@
 /**
- * The opening handshake of a WebSocket (RFC 6455 §4) as far as the request goes: whether it is one, what is wrong with
- * it, and the token that a browser, which cannot set headers here, hides among the subprotocols it offers.
+ * The request of a WebSocket opening handshake (RFC 6455 §4): its validation, and the token that a browser, which cannot set headers
+ * here, sends as a subprotocol.
  */
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../platform/errors.ts'
@@ -8,28 +8,28 @@ import type { AnyEndpoint } from '../platform/operation.ts'
 import { isForeignPage } from './cross-origin.ts'
 import { declaredBytes, tokenOf } from './request.ts'
 
-/** The subprotocol that is chosen when it is offered. */
+/** Selected if the client offers it. */
 export const SUBPROTOCOL = 'outpost'
-/** Offered beside it: this and the token in base64url. Never chosen, so it is never sent back. */
+/** Prefix of the subprotocol with the token in base64url. Never selected, so it is never sent back. */
 const TOKEN_PREFIX = 'outpost.token.'
 const VERSION = '13'
 
-export function asksForWebSocket(request: IncomingMessage): boolean {
+export function requestsWebSocket(request: IncomingMessage): boolean {
   return request.headers.upgrade?.toLowerCase() === 'websocket'
 }
 
-/** Why this request for a WebSocket cannot be granted; undefined when it can. `isOpen`: calls need no token here. */
+/** Why the handshake is refused; undefined for a valid one. `isOpen`: calls need no token. */
 export function handshakeFault(request: IncomingMessage, operation: AnyEndpoint, isOpen: boolean): Refusal | undefined {
   const { headers } = request
-  if (operation.output !== 'stream') return bad('this endpoint does not stream: ask without Upgrade')
-  if (request.method !== 'GET') return bad('a WebSocket is asked for with GET')
+  if (operation.output !== 'stream') return bad('this endpoint does not stream: send the request without Upgrade')
+  if (request.method !== 'GET') return bad('a WebSocket handshake must be a GET request')
   if (request.httpVersion !== '1.1') return bad('a WebSocket needs HTTP/1.1')
-  if (headers.host === undefined) return bad('the handshake lacks Host')
+  if (headers.host === undefined) return bad('the handshake has no Host header')
   if (!/(^|,)\s*upgrade\s*(,|$)/i.test(headers.connection ?? '')) {
-    return bad('the handshake lacks "Connection: Upgrade"; a proxy on the way may have removed it')
+    return bad('the handshake has no "Connection: Upgrade"; a proxy may have removed it')
   }
   if (headers['sec-websocket-version'] !== VERSION) {
-    return new Refusal('upgrade_required', `only version ${VERSION} of the WebSocket protocol is spoken here`, {
+    return new Refusal('upgrade_required', `only version ${VERSION} of the WebSocket protocol is supported`, {
       'Sec-WebSocket-Version': VERSION,
       Upgrade: 'websocket',
     })
@@ -38,12 +38,12 @@ export function handshakeFault(request: IncomingMessage, operation: AnyEndpoint,
     return bad('Sec-WebSocket-Key must be 16 bytes in base64')
   }
   if (declaredBytes(request) > 0 || headers['transfer-encoding'] !== undefined) {
-    return bad('the handshake of a WebSocket has no body')
+    return bad('a WebSocket handshake must not have a body')
   }
   return protocolFault(headers['sec-websocket-protocol']) ?? originFault(request, operation, isOpen)
 }
 
-/** The token among the offered subprotocols, if there is one. */
+/** The token in the offered subprotocols. */
 export function offeredToken(request: IncomingMessage): string | undefined {
   return tokenIn(offers(request.headers['sec-websocket-protocol'] ?? ''))
 }
@@ -52,7 +52,7 @@ function offers(header: string): string[] {
   return header.split(',').map((name) => name.trim())
 }
 
-/** Nothing of what was offered is repeated in the text: it may be a token. */
+/** The text does not quote the offered subprotocols: one may be a token. */
 function protocolFault(header: string | undefined): Refusal | undefined {
   if (header === undefined) return undefined
   const names = offers(header)
@@ -60,7 +60,7 @@ function protocolFault(header: string | undefined): Refusal | undefined {
     return bad('Sec-WebSocket-Protocol must be a list of different names')
   }
   if (!names.some((name) => name.startsWith(TOKEN_PREFIX))) return undefined
-  // A browser gives up a connection for which none of what it offered was chosen.
+  // A browser closes a connection if none of its subprotocols was selected.
   if (!names.includes(SUBPROTOCOL)) return bad(`offer the subprotocol ${SUBPROTOCOL} beside the one with the token`)
   return tokenIn(names) === undefined ? bad(`${TOKEN_PREFIX} must be followed by the token in base64url`) : undefined
 }
@@ -77,18 +77,15 @@ function tokenIn(names: readonly string[]): string | undefined {
 }
 
 /**
- * A page of any origin may open a WebSocket to any host; no browser asks first, as it does for other requests. So
- * what CORS would keep from it is refused here: all that it could have without a token of its own.
+ * A page of any origin may open a WebSocket to any host, without a CORS preflight. So
+ * what CORS would prevent is refused here: everything that the page could read without its own token.
  */
 function originFault(request: IncomingMessage, operation: AnyEndpoint, isOpen: boolean): Refusal | undefined {
   if (!isForeignPage(request.headers)) return undefined
   const hasToken = !isOpen && (tokenOf(request) ?? offeredToken(request)) !== undefined
   const { crossOrigin } = operation
   if (hasToken && crossOrigin !== 'configured' && crossOrigin?.includes('GET')) return undefined
-  return new Refusal(
-    'permission_denied',
-    'this endpoint is not offered to pages of another origin, or only with a token',
-  )
+  return new Refusal('permission_denied', 'this endpoint does not serve pages of other origins, or only with a token')
 }
 
 function bad(text: string): Refusal {

@@ -1,107 +1,107 @@
 /**
- * The verbs LIST and SCAN, which Node's parser refuses.
+ * The LIST and SCAN verbs, which Node's parser refuses.
  *
- * Ordinary requests never come here. A request with one of these verbs makes the parser stop at the letter it does not
- * know, and `clientError` tells which letter of which packet that is. From there on the connection's bytes are held here
- * until all answers that it is owed have left. Then the connection is given to Node once more, as if it were new: its
- * own parser is let go, and a new one is fed a verb that it knows (`LINK`) and everything behind the one that it does
- * not know. When that request comes out, it gets its real verb back.
+ * Ordinary requests never come here. At a request with one of these verbs the parser stops at the first unknown letter,
+ * and `clientError` has its packet and offset. From there on the bytes of the connection are held here
+ * until all its pending responses were sent. Then the connection is handed to Node again, as if it were new: its
+ * parser is released, and a new one receives a verb that it knows (`LINK`) and everything after the unknown
+ * verb. The request that it emits gets its real verb back.
  *
- * So limits, timeouts, turns, upgrades and the end of a connection are Node's and the listener's as for any other
- * request. What this costs, only connections that use these verbs pay: a new parser for each such request, and reads
- * that pass through JavaScript from the first one on.
+ * So limits, timeouts, pipelining, upgrades and the end of a connection are handled by Node and the listener as for any other
+ * request. Only connections that use these verbs pay for this: a new parser for each such request, and reads
+ * through JavaScript from the first one on.
  *
- * Assumes of Node, beside documented events: the listener that makes HTTP of a connection is the first one for it; it
- * adds its listeners for `data`, `end`, `close`, `drain` and `timeout` to the socket at once; the one for `close` lets go
- * of the parser; while an answer is being written, it is `_httpMessage`. test/http/list-verb.test.ts fails where that is no longer true.
+ * Assumes of Node, beside documented events: the first listener for a connection is the one that parses HTTP on it; it
+ * adds its listeners for `data`, `end`, `close`, `drain` and `timeout` to the socket synchronously; the one for `close` releases
+ * the parser; while a response is written, it is `_httpMessage`. test/http/list-verb.test.ts fails if this changes.
  *
- * Which letters of the verb came in earlier packets `UnfinishedHeads` knows. A verb of which LIST or SCAN is only the end
- * (`UNLIST`, which begins as UNLINK does) is refused. So is LIST itself, where a body ends in such letters directly before it in
- * one packet: where that body ends the parser's error does not say.
+ * `PartialHeads` knows the letters of the verb that came in earlier packets. A verb that ends in LIST or SCAN
+ * (`UNLIST`, which begins like UNLINK) is refused. LIST itself is also refused if a body that ends in such letters directly precedes it in
+ * one packet: the parser's error does not say where that body ends.
  */
 import type { IncomingMessage, Server } from 'node:http'
 import type { Socket } from 'node:net'
 import { errnoOf } from '../platform/errors.ts'
-import type { Turns } from './pipeline-queue.ts'
-import { UnfinishedHeads } from './unfinished-heads.ts'
+import type { PipelineQueue } from './pipeline-queue.ts'
+import { PartialHeads } from './partial-heads.ts'
 
-// Not by `import`: see listener.ts.
+// Not with `import`: see listener.ts.
 const { METHODS } = process.getBuiltinModule('node:http')
-/** As long as the verbs that it stands for. */
+/** Same length as the verbs that it replaces. */
 const STAND_IN = 'LINK'
-/** With the number of letters in which the parser takes it for the beginning of another. */
+/** `known`: number of letters that the parser accepts as the start of another verb. */
 const VERBS = [
   { verb: 'LIST', known: 2 },
   { verb: 'SCAN', known: 1 },
 ] as const
-/** For each verb: what the parser may have read where these letters are not the whole beginning, but the end of another verb's. */
+/** For each verb: prefixes of other verbs that end in its known letters. */
 const LONGER = VERBS.map(({ verb, known }) => {
   const prefixes = METHODS.flatMap((method) => Array.from(method, (_, at) => method.slice(0, at + 1)))
   return prefixes.filter((prefix) => prefix.length > known && prefix.endsWith(verb.slice(0, known)))
 })
 /** Longer than any verb. */
-const READ_MAX = 16
-/** Held of one connection before it is read no more: some hundred requests ahead. */
+const VERB_BYTES_MAX = 16
+/** Per connection, some hundred requests; then reading pauses. */
 const HELD_BYTES_MAX = 64 * 1024
-/** What a packet costs beside its bytes, generously: one that holds a single byte must not be the cheapest way to fill memory. */
+/** Overhead of a packet, so that packets of a single byte count too. */
 const CHUNK_BYTES = 1024
 
 const EVENTS = ['end', 'close', 'drain', 'timeout'] as const
 type Listener = (...args: unknown[]) => void
-/** Node's own listeners of a connection, in the order of `EVENTS`. */
+/** Node's listeners of a connection, in the order of `EVENTS`. */
 type NodeListeners = readonly Listener[]
 
-/** What a connection has sent from an unknown verb on. */
-interface Held {
+/** Bytes of a connection from an unknown verb on. */
+interface HeldBytes {
   chunks: Buffer[]
   bytes: number
-  /** What is said of it should it turn out to be another verb. */
+  /** The parser's error, reported if it is another verb. */
   readonly error: Error
   readonly collect: (chunk: Buffer) => void
 }
 
 export class ListVerb {
   readonly #server: Server
-  readonly #turns: Turns
+  readonly #pipeline: PipelineQueue
   readonly #listener: Listener
-  readonly #nodes = new WeakMap<Socket, NodeListeners>()
-  readonly #held = new WeakMap<Socket, Held>()
-  readonly #heads = new UnfinishedHeads()
+  readonly #nodeListeners = new WeakMap<Socket, NodeListeners>()
+  readonly #held = new WeakMap<Socket, HeldBytes>()
+  readonly #heads = new PartialHeads()
   /** Connections whose next request has this verb. */
-  readonly #next = new WeakMap<Socket, string>()
+  readonly #nextVerb = new WeakMap<Socket, string>()
 
-  /** Before anybody else listens for the server's connections; `event` is the one that makes HTTP of them. */
-  constructor(server: Server, event: 'connection' | 'secureConnection', turns: Turns) {
+  /** Must be created before other listeners for connections; `event` is the one on which Node parses HTTP. */
+  constructor(server: Server, event: 'connection' | 'secureConnection', pipeline: PipelineQueue) {
     this.#server = server
-    this.#turns = turns
+    this.#pipeline = pipeline
     const [listener] = server.listeners(event) as Listener[]
     if (!listener) throw new Error(`Node listens for ${event} no more`)
     this.#listener = listener
-    server.on(event, (socket: Socket) => this.#remember(socket, false))
+    server.on(event, (socket: Socket) => this.#track(socket, false))
   }
 
-  /** Gives a request that came out of the parser its real verb. */
+  /** Restores the verb of a request from the parser. */
   name(request: IncomingMessage): void {
     if (request.method !== STAND_IN) return
-    const verb = this.#next.get(request.socket)
+    const verb = this.#nextVerb.get(request.socket)
     if (verb === undefined) return
-    this.#next.delete(request.socket)
+    this.#nextVerb.delete(request.socket)
     request.method = verb
   }
 
-  /** What the parser refuses: true when it is one of the verbs, or may be, and will come out of it as a request. */
+  /** Whether the refused message has, or may have, one of the verbs and will be parsed again. */
   recovers(error: Error, socket: Socket): boolean {
-    // The parser that was left behind still counts the time of a request that now waits for its turn.
-    if (this.#held.has(socket)) return errnoOf(error) === 'ERR_HTTP_REQUEST_TIMEOUT' && this.#turns.busy(socket)
+    // The released parser still measures the timeout of a request that is now queued.
+    if (this.#held.has(socket)) return errnoOf(error) === 'ERR_HTTP_REQUEST_TIMEOUT' && this.#pipeline.isBusy(socket)
     const begin = unknownVerb(error, this.#heads.tailOf(socket))
-    if (!begin || !this.#nodes.has(socket) || socket.destroyed) return false
+    if (!begin || !this.#nodeListeners.has(socket) || socket.destroyed) return false
     this.#hold(socket, begin, error)
     return true
   }
 
-  #remember(socket: Socket, isRead: boolean): void {
+  #track(socket: Socket, isRead: boolean): void {
     this.#heads.watch(socket, isRead)
-    this.#nodes.set(
+    this.#nodeListeners.set(
       socket,
       EVENTS.map((event) => socket.listeners(event).at(-1) as Listener),
     )
@@ -111,19 +111,19 @@ export class ListVerb {
     const collect = (chunk: Buffer) => {
       held.chunks.push(chunk)
       held.bytes += chunk.length + CHUNK_BYTES
-      if (!this.#turns.busy(socket)) this.#proceed(socket, held)
+      if (!this.#pipeline.isBusy(socket)) this.#resume(socket, held)
       else if (held.bytes > HELD_BYTES_MAX) socket.pause()
     }
-    const held: Held = { chunks: [begin], bytes: begin.length, error, collect }
+    const held: HeldBytes = { chunks: [begin], bytes: begin.length, error, collect }
     this.#held.set(socket, held)
     socket.removeAllListeners('data')
-    // Has the effect that Node gives the reads back where its parser does them by itself.
+    // A `data` listener makes Node read in JavaScript instead of in its parser.
     socket.on('data', collect)
     if (held.bytes > HELD_BYTES_MAX) socket.pause()
-    this.#turns.whenFree(socket, () => this.#proceed(socket, held))
+    this.#pipeline.onceIdle(socket, () => this.#resume(socket, held))
   }
 
-  #proceed(socket: Socket, held: Held): void {
+  #resume(socket: Socket, held: HeldBytes): void {
     const bytes = held.chunks.length === 1 ? held.chunks[0] : Buffer.concat(held.chunks)
     if (!bytes || socket.destroyed) return
     held.chunks = [bytes]
@@ -131,45 +131,44 @@ export class ListVerb {
     if (verb !== undefined && bytes.length < verb.length) return // the rest is still to come
     this.#held.delete(socket)
     socket.off('data', held.collect)
-    // Node answers some requests itself, for instance one without Host. They have no turn, and would lose their answer.
+    // Node answers some requests itself, for example one without Host: they are not in the pipeline and would lose their response.
     const owesAnswer: unknown = Reflect.get(socket, '_httpMessage')
     if (verb === undefined || owesAnswer) {
       socket.resume()
-      this.#turns.refuse(held.error, socket)
+      this.#pipeline.refuse(held.error, socket)
       return
     }
-    this.#renew(socket)
-    this.#next.set(socket, verb)
+    this.#replaceParser(socket)
+    this.#nextVerb.set(socket, verb)
     socket.emit('data', Buffer.from(STAND_IN))
     if (bytes.length > verb.length) socket.emit('data', bytes.subarray(verb.length))
   }
 
-  /** The same connection with a new parser. */
-  #renew(socket: Socket): void {
-    const listeners = this.#nodes.get(socket) ?? []
+  #replaceParser(socket: Socket): void {
+    const listeners = this.#nodeListeners.get(socket) ?? []
     for (const [index, event] of EVENTS.entries()) {
       const listener = listeners[index]
       if (!listener) continue
       socket.off(event, listener)
       if (event === 'close') listener.call(socket)
     }
-    // It was set for the silence behind the last answer, by a state that is gone.
+    // The keep-alive timeout of the released parser.
     socket.setTimeout(0)
     this.#listener.call(this.#server, socket)
-    this.#remember(socket, true)
+    this.#track(socket, true)
     socket.resume()
   }
 }
 
 /**
- * What a connection has sent from the verb on where it may be one of ours; undefined for any other fault. `earlier`: the end
+ * The bytes from the verb on if it may be LIST or SCAN; undefined for any other error. `earlier`: the end
  * of what came in the packets before.
  */
 function unknownVerb(error: Error, earlier: string): Buffer | undefined {
   if (errnoOf(error) !== 'HPE_INVALID_METHOD' || !('rawPacket' in error) || !('bytesParsed' in error)) return undefined
   const { rawPacket, bytesParsed } = error
   if (!Buffer.isBuffer(rawPacket) || typeof bytesParsed !== 'number') return undefined
-  const read = earlier + rawPacket.toString('latin1', Math.max(0, bytesParsed - READ_MAX), bytesParsed)
+  const read = earlier + rawPacket.toString('latin1', Math.max(0, bytesParsed - VERB_BYTES_MAX), bytesParsed)
   for (const [index, { verb, known }] of VERBS.entries()) {
     const letters = verb.slice(0, known)
     if (!read.endsWith(letters) || LONGER[index]?.some((prefix) => read.endsWith(prefix))) continue
@@ -182,7 +181,7 @@ function unknownVerb(error: Error, earlier: string): Buffer | undefined {
   return undefined
 }
 
-/** True when the first bytes are the verb's letters, as many as there are of both. */
+/** Whether the bytes are a prefix of the verb, or start with it. */
 function looksLike(bytes: Buffer, verb: string): boolean {
   const letters = Math.min(bytes.length, verb.length)
   return bytes.toString('latin1', 0, letters) === verb.slice(0, letters)

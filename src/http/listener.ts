@@ -1,59 +1,58 @@
 /**
- * The HTTP room: bytes in, `Operation`s run, bytes out. It knows no feature.
+ * The HTTP module: bytes in, `Operation`s run, bytes out. It knows no feature.
  *
- * The way of a request. `listener` accepts the connection, unless its address holds too many (`connections`). Node's
- * parser reads the head within limits of size and time. An `Exchange` then goes through its list: `router` finds the
- * operation for verb and path, `request` decodes what it may be parsed from, the operation's schema parses it, the
+ * Path of a request. `listener` accepts the connection, within a limit per address (`connections`). Node's
+ * parser reads the head within limits of size and time. An `Exchange` then runs these steps: `router` finds the
+ * operation for verb and path, `request` decodes the input, the operation's schema parses it, the
  * token is resolved to an identity, the operation authorises and runs, and `respond` or `stream` writes the result.
  *
- * Promises. An error before the first byte is a status with a text that says what to do; after it the answer is broken,
- * never ended as if it were whole. A caller that sends slowly, sends too much, or takes nothing costs a bounded amount
- * of memory for a bounded time. What a caller sends never reaches the log except verb, path and address.
+ * Promises. An error before the first byte is a status with a text that says what to do; after it the response is aborted,
+ * never ended as if it were complete. A client that sends slowly, sends too much, or does not read costs a bounded amount
+ * of memory for a bounded time. Of a request, only verb, path and address reach the log.
  *
- * An endless answer breaks within seconds once its caller's rights are gone (`rights`): permission is not judged at the
- * beginning alone.
+ * An endless response is aborted within seconds after its caller lost its permissions (`permission-checker`).
  *
- * Assumes that `resolve` and the operations are correct about permission: no path here skips either.
+ * Assumes that `resolve` and the operations are correct about permissions: no path here skips either.
  *
- * What can go wrong. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
- * Content-Length together with Transfer-Encoding is refused by the parser (400), as are other ambiguous messages. An
- * answer that is not a stream has `requestTimeoutMs` from head to end. A long poll does not: its operation limits the wait.
- * A stream may last, but a single write that its caller does not take within `stallTimeoutMs` cuts it. An upload may last
- * for as long as it makes progress (`upload`). `close` drains: long polls answer at once, other answers under way finish,
- * endless streams break, so that their followers resume elsewhere.
+ * Failures. A slow head ends with 408, an over-long one with 431, a body over the operation's limit with 413;
+ * the parser refuses Content-Length together with Transfer-Encoding (400), as well as other ambiguous messages. A
+ * response that is not a stream has `requestTimeoutMs` from head to end. A long poll does not: its operation limits the wait.
+ * A stream may last, but a single write that the client does not read within `stallTimeoutMs` aborts it. An upload may last
+ * as long as it makes progress (`upload`). `close` drains: long polls answer at once, other pending responses finish,
+ * endless streams are aborted, so that their clients resume elsewhere.
  *
- * A stream may also be asked for as a WebSocket (`handshake`, `websocket`): the same exchange with another end. A request
- * that asks for one and cannot have it is answered plainly.
+ * A stream may also be requested as a WebSocket (`handshake`, `websocket`): the same exchange with another sink. A handshake
+ * that is refused gets an ordinary response.
  *
- * The verbs LIST and SCAN, which Node's parser refuses, get past it by `list-verb`.
+ * `list-verb` adds the LIST and SCAN verbs, which Node's parser refuses.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import type { IncomingMessage, Server, ServerResponse as Response } from 'node:http'
 import type { Server as TlsServer } from 'node:https'
-import type { AddressInfo, Socket } from 'node:net'
+import { type AddressInfo, connect, type Server as NetServer, type Socket } from 'node:net'
 import { Fault, isErrno, messageOf, Refusal } from '../platform/errors.ts'
-import { Rights } from './rights.ts'
 import { Connections } from './connections.ts'
-import { Exchange, type ExchangeOptions, type Services, stopping } from './exchange.ts'
-import { asksForWebSocket, handshakeFault } from './handshake.ts'
+import { Exchange, type ExchangeOptions, stoppingRefusal } from './exchange.ts'
+import { requestsWebSocket, handshakeFault } from './handshake.ts'
 import { ListVerb } from './list-verb.ts'
-import { takesConnections } from './own-call.ts'
 import { PathLog } from './path-log.ts'
+import { PermissionChecker } from './permission-checker.ts'
+import { BODY_LATE, PipelineQueue } from './pipeline-queue.ts'
 import { headFault, parseTarget } from './request.ts'
-import { BODY_LATE, Turns } from './pipeline-queue.ts'
+import type { HttpServices } from './services.ts'
 import { UPLOAD_PACE, type UploadPace } from './upload.ts'
 import { loadAcceptor } from './websocket.ts'
 
-// `import` from node:http would evaluate all it exports, the whole of undici included: 10 ms and 5 MB for nothing.
-// That of node:https is loaded where it serves: TLS is 10 ms.
+// `import` from node:http evaluates all its exports, with undici: 10 ms and 5 MB.
+// node:https is loaded when needed: TLS costs 10 ms.
 const { createServer, ServerResponse } = process.getBuiltinModule('node:http')
 
 export interface ListenerOptions
-  extends Omit<Services, 'bodyBytesMax' | 'pathLog' | 'stopping' | 'rights' | 'uploadPace'> {
-  /** How the access log shows paths. Absent: names in paths that the table does not have are hidden. */
+  extends Omit<HttpServices, 'bodyBytesMax' | 'pathLog' | 'stopping' | 'rights' | 'uploadPace'> {
+  /** How the access log shows paths. By default parameters of unknown paths are hidden. */
   readonly pathLog?: PathLog
   /** By default each caller is resolved again every second. */
-  readonly rights?: Rights
+  readonly rights?: PermissionChecker
   readonly host: string
   /** 0 means any free port. */
   readonly port: number
@@ -83,7 +82,7 @@ export interface ListenerLimits {
   readonly uploadPace?: UploadPace
 }
 
-/** How often timeouts are looked at; they are that exact. */
+/** Interval and precision of timeouts. */
 const SWEEP_MS = 1000
 const DRAIN_MS = 10_000
 const RIGHTS_CHECK_MS = 1000
@@ -94,10 +93,10 @@ export class Listener {
   #limits: ListenerLimits
   #certificate: string | undefined
   readonly #server: Server
-  readonly #services: Services
-  readonly #turns = new Turns((socket, isBusy) => this.connections.mark(socket, isBusy))
+  readonly #services: HttpServices
+  readonly #pipeline = new PipelineQueue((socket, isBusy) => this.connections.mark(socket, isBusy))
   readonly #verbs: ListVerb
-  /** Connections that have not sent a byte yet. */
+  /** New connections, for `close`: some have not sent a byte. */
   readonly #silent = new Set<Socket>()
   #sweeper: NodeJS.Timeout | undefined
   #stopping = false
@@ -109,7 +108,7 @@ export class Listener {
     this.#services = {
       ...options,
       pathLog,
-      rights: options.rights ?? new Rights({ resolve: options.resolve, intervalMs: () => RIGHTS_CHECK_MS }),
+      rights: options.rights ?? new PermissionChecker({ resolve: options.resolve, intervalMs: () => RIGHTS_CHECK_MS }),
       bodyBytesMax: () => this.#limits.bodyBytesMax,
       stopping: () => this.#stopping,
       uploadPace: () => this.#limits.uploadPace ?? UPLOAD_PACE,
@@ -117,11 +116,11 @@ export class Listener {
     this.connections = new Connections(options.limits.connectionsPerClient)
     this.#certificate = options.tls?.cert
     this.#server = this.#createServer()
-    this.#verbs = new ListVerb(this.#server, options.tls ? 'secureConnection' : 'connection', this.#turns)
+    this.#verbs = new ListVerb(this.#server, options.tls ? 'secureConnection' : 'connection', this.#pipeline)
     this.#serve(this.#server)
   }
 
-  /** Starts to listen; resolves with the address that is really used. */
+  /** Resolves to the bound address. */
   async listen(): Promise<{ host: string; port: number }> {
     await new Promise<void>((resolve, reject) => {
       const failed = (error: Error) => reject(this.#listenFault(error))
@@ -139,7 +138,7 @@ export class Listener {
   #listenFault(error: Error): Error {
     const { host, port } = this.#options
     if (isErrno(error, 'EADDRINUSE')) {
-      const text = `${host}:${port} is in use: stop what listens there, or choose another port (-http-port, ports.http)`
+      const text = `${host}:${port} is in use: stop the process that listens there, or choose another port (-http-port, ports.http)`
       return new Fault(text, { cause: error })
     }
     if (!isErrno(error, 'EACCES')) return error
@@ -147,15 +146,15 @@ export class Listener {
   }
 
   /**
-   * Stops: long polls answer at once, other answers under way finish within `DRAIN_MS`, endless streams break, idle
+   * Stops: long polls answer at once, other acceptsConnections under way finish within `DRAIN_MS`, endless streams break, idle
    * connections close.
    */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))
-    // To Node a connection that has never sent anything is busy.
+    // Node counts a connection that has not sent anything as busy.
     for (const socket of this.#silent) if (socket.bytesRead === 0) socket.destroy()
     this.#stopping = true
-    for (const exchange of this.#turns.active) exchange.drain()
+    for (const exchange of this.#pipeline.active) exchange.drain()
     this.#server.closeIdleConnections()
     const limit = setTimeout(() => this.#closeAll(), DRAIN_MS)
     const idle = setInterval(() => this.#closeIdle(), 50)
@@ -167,13 +166,13 @@ export class Listener {
 
   #closeIdle(): void {
     this.#server.closeIdleConnections()
-    for (const exchange of this.#turns.active) if (exchange.over) exchange.cut(stopping())
+    for (const exchange of this.#pipeline.active) if (exchange.over) exchange.cut(stoppingRefusal())
   }
 
   #closeAll(): void {
     this.#server.closeAllConnections()
-    // Node has forgotten those that became WebSockets.
-    for (const exchange of this.#turns.active) exchange.response.destroy()
+    // Node does not know those that became WebSockets.
+    for (const exchange of this.#pipeline.active) exchange.response.destroy()
   }
 
   /** PEM of the certificate for new connections; undefined without TLS. */
@@ -181,23 +180,23 @@ export class Listener {
     return this.#certificate
   }
 
-  /** Certificates for connections from now on; those that are open keep theirs. Throws, and changes nothing, when they are no good. */
+  /** Certificates for new connections. Throws, and changes nothing, for invalid ones. */
   setTls(tls: TlsFiles): void {
     if (!isTls(this.#server) || tls.verifyClient !== this.#options.tls?.verifyClient) {
-      throw new Fault('tls.http and tls.verify_https_client take effect with a restart only')
+      throw new Fault('tls.http and tls.verify_https_client require a restart')
     }
     this.#server.setSecureContext(secureContext(tls))
     this.#certificate = tls.cert
   }
 
-  /** Whether a connection to our own address arrives here within this time. Never rejects. */
-  answers(withinMs: number): Promise<boolean> {
-    return takesConnections(this.#server, withinMs)
+  /** Whether a connection to the listener's own address is accepted within this time. Never rejects. */
+  acceptsConnections(withinMs: number): Promise<boolean> {
+    return acceptsConnections(this.#server, withinMs)
   }
 
   /**
-   * Limits from now on. `headerBytesMax` and `tlsHandshakeTimeoutMs` are those of the start whatever is given, and a
-   * connection that is open keeps how long it may idle until its next request.
+   * Changes the limits. `headerBytesMax` and `tlsHandshakeTimeoutMs` require a restart, and an open
+   * connection keeps its idle timeout until its next request.
    */
   setLimits(limits: ListenerLimits): void {
     this.#limits = limits
@@ -207,13 +206,13 @@ export class Listener {
     this.#server.keepAliveTimeout = limits.idleTimeoutMs
   }
 
-  /** Names that are served on loopback, beside those of loopback, from the next request on. */
+  /** Additional host names on loopback, from the next request on. */
   setHosts(names: readonly string[]): void {
     this.#options.servedHosts?.set(names)
   }
 
   get activeExchanges(): number {
-    return this.#turns.active.length
+    return this.#pipeline.active.length
   }
 
   #createServer(): Server {
@@ -224,10 +223,10 @@ export class Listener {
       requestTimeout: limits.requestTimeoutMs,
       keepAliveTimeout: limits.idleTimeoutMs,
       connectionsCheckingInterval: SWEEP_MS,
-      // Finds out about callers whose host vanished without a word.
+      // Detects clients whose host has gone.
       keepAlive: true,
       keepAliveInitialDelay: 30_000,
-      // Whatever else asks for an upgrade is answered as if it had not.
+      // Other upgrades are ignored and the request is answered normally.
       shouldUpgradeCallback: (request: IncomingMessage) => this.#mayUpgrade(request),
     }
     if (!tls) return createServer(common)
@@ -236,33 +235,33 @@ export class Listener {
   }
 
   #serve(server: Server): void {
-    server.on('request', (request, response) => this.#take(request, response))
-    server.on('checkContinue', (request, response) => this.#take(request, response, { bodyOnDemand: true }))
+    server.on('request', (request, response) => this.#serveRequest(request, response))
+    server.on('checkContinue', (request, response) => this.#serveRequest(request, response, { bodyOnDemand: true }))
     server.on('upgrade', (request, _, rest) => void this.#upgrade(request, rest))
-    // Node would answer these by itself, and the verb of such a request would be taken for that of the next one.
-    server.on('checkExpectation', (request, response) => this.#take(request, response))
+    // Node would answer these itself, and the verb would be assigned to the next request.
+    server.on('checkExpectation', (request, response) => this.#serveRequest(request, response))
     server.on('connection', (socket: Socket) => this.#admit(socket))
     server.on('secureConnection', (socket: Socket) => this.connections.secured(socket))
     server.on('clientError', (error, stream) => {
       const socket = stream as Socket
-      if (!this.#verbs.recovers(error, socket)) this.#turns.refuse(error, socket)
+      if (!this.#verbs.recovers(error, socket)) this.#pipeline.refuse(error, socket)
     })
   }
 
   #admit(socket: Socket): void {
-    // Those who speak TLS could not read a plain answer.
+    // A TLS client cannot read a plain response.
     if (!this.connections.admit(socket, { answer: !this.#options.tls })) return
     this.#silent.add(socket)
     socket.once('close', () => this.#silent.delete(socket))
   }
 
-  /** Where this says no, the request is answered as any other, and its exchange says what is wrong with it. */
+  /** If false, the request gets an ordinary response with the reason. */
   #mayUpgrade(request: IncomingMessage): boolean {
     if (
-      !asksForWebSocket(request) ||
+      !requestsWebSocket(request) ||
       headFault(request) ||
       request.socket.writableEnded ||
-      this.#turns.busy(request.socket)
+      this.#pipeline.isBusy(request.socket)
     )
       return false
     try {
@@ -281,21 +280,21 @@ export class Listener {
       if (socket.destroyed) return
       const response = new ServerResponse(request)
       response.assignSocket(socket)
-      this.#take(request, response, { upgrade: { of: { request, socket, rest }, acceptor } })
+      this.#serveRequest(request, response, { upgrade: { of: { request, socket, rest }, acceptor } })
     } catch (error) {
-      this.#options.logger.error('a WebSocket could not be opened', { error: messageOf(error) })
+      this.#options.logger.error('opening a WebSocket failed', { error: messageOf(error) })
       socket.destroy()
     }
   }
 
-  #take(request: IncomingMessage, response: Response, options?: ExchangeOptions): void {
-    // Node's own listener has seen the connection before it was turned away, and parses what came with it.
+  #serveRequest(request: IncomingMessage, response: Response, options?: ExchangeOptions): void {
+    // Node parses the first bytes of a connection even if `#admit` refused it.
     if (request.socket.writableEnded) return
     this.#verbs.name(request)
-    this.#turns.take(request, response, () => {
+    this.#pipeline.enqueue(request, response, () => {
       const exchange = new Exchange(request, response, this.#services, options)
       exchange.serve().catch((error: unknown) => {
-        this.#services.logger.error('an answer could not be given', { error: messageOf(error) })
+        this.#services.logger.error('writing a response failed', { error: messageOf(error) })
         response.destroy()
       })
       return exchange
@@ -305,23 +304,24 @@ export class Listener {
   #sweep(): void {
     const nowMs = performance.now()
     const { requestTimeoutMs, stallTimeoutMs } = this.#limits
-    for (const exchange of this.#turns.active) {
-      const stalledMs = exchange.waitingSinceMs === undefined ? 0 : nowMs - exchange.waitingSinceMs
-      if (stalledMs > stallTimeoutMs) exchange.cut(new Refusal('request_timeout', 'the answer was not taken in time'))
+    for (const exchange of this.#pipeline.active) {
+      const stalledMs = exchange.blockedSinceMs === undefined ? 0 : nowMs - exchange.blockedSinceMs
+      if (stalledMs > stallTimeoutMs)
+        exchange.cut(new Refusal('request_timeout', 'the client did not read the response in time'))
       const isLimited = !exchange.begun && !exchange.isUpload && !exchange.isLongPoll
       if (isLimited && nowMs - exchange.startedAtMs > requestTimeoutMs)
-        exchange.cut(exchange.request.complete ? tooLong() : new Refusal('request_timeout', BODY_LATE))
+        exchange.cut(exchange.request.complete ? timeoutRefusal() : new Refusal('request_timeout', BODY_LATE))
     }
   }
 }
 
-/** Node takes an empty text for none at all: then it would serve without a certificate, or trust every public authority. */
+/** Node ignores an empty PEM: it would serve without a certificate, or trust every public CA. */
 function checkPem(tls: TlsFiles): void {
-  const certificate = parsed('tls.cert_file holds no certificate', () => new X509Certificate(tls.cert))
-  const key = parsed('tls.key_file holds no private key', () => createPrivateKey(tls.key))
+  const certificate = parsed('tls.cert_file contains no certificate', () => new X509Certificate(tls.cert))
+  const key = parsed('tls.key_file contains no private key', () => createPrivateKey(tls.key))
   if (!certificate.checkPrivateKey(key)) throw new Fault('tls.key_file is not the key of tls.cert_file')
   const { ca } = tls
-  if (ca !== undefined) parsed('tls.ca_file holds no certificate', () => new X509Certificate(ca))
+  if (ca !== undefined) parsed('tls.ca_file contains no certificate', () => new X509Certificate(ca))
 }
 
 function parsed<T>(otherwise: string, parse: () => T): T {
@@ -348,6 +348,39 @@ function secureContext(tls: TlsFiles) {
   }
 }
 
-function tooLong(): Refusal {
+function timeoutRefusal(): Refusal {
   return new Refusal('unavailable', 'the request took too long, try again later')
+}
+
+const LOOPBACK_OF: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
+
+/**
+ * Whether the server accepts a connection to its own address within this time: proves that the listener, the kernel and the event
+ * loop work. Nothing is sent, so it works with TLS too and leaves no line in the access log. Never rejects.
+ */
+function acceptsConnections(server: NetServer, withinMs: number): Promise<boolean> {
+  const address = server.address() as AddressInfo | null // null also when it does not listen (any more)
+  if (!address) return Promise.resolve(false)
+  return new Promise((resolve) => {
+    const arrived = new Set<number | undefined>()
+    const socket = connect({ port: address.port, host: LOOPBACK_OF[address.address] ?? address.address })
+    const finish = (result: boolean) => {
+      clearTimeout(limit)
+      server.off('connection', onArrival)
+      socket.destroy()
+      resolve(result)
+    }
+    const limit = setTimeout(() => finish(false), withinMs)
+    // Both events can come first.
+    const check = () => {
+      if (!socket.connecting && arrived.has(socket.localPort)) finish(true)
+    }
+    const onArrival = (peer: Socket) => {
+      arrived.add(peer.remotePort)
+      check()
+    }
+    server.on('connection', onArrival)
+    socket.on('connect', check)
+    socket.on('error', () => finish(false))
+  })
 }

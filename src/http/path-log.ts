@@ -1,20 +1,19 @@
 /**
- * Paths as the access log shows them.
+ * Paths in the access log.
  *
- * A path may hold what is no business of a log's reader: names of secrets, and tokens, which clients of old put there.
- * So only words that an endpoint declares are shown as they are. What a caller has put in is shown as an HMAC, whose key
- * is made at the start and is never written down: equal names look alike in the lines of one run, and the log is of no use to
- * who would try names. `isFull` shows names too; what no endpoint declares, what looks like a token, and IDs that open
- * something are HMACs always.
+ * A path may contain what readers of a log must not see: names of secrets, and tokens, which old clients put there.
+ * Only words that an endpoint declares are shown. Parameters are shown as an HMAC whose key is generated at the start and never
+ * stored: equal names have equal HMACs within one run, and the log does not allow to guess names.
+ * `isFull` shows names too; paths that no endpoint declares, tokens, and IDs that give access are always shown as HMACs.
  */
 import { randomBytes } from 'node:crypto'
 import { KeyedHash } from '../platform/keyed-hash.ts'
 import type { PathPart } from '../platform/operation.ts'
 
-/** The parts of a path without `/v1/`, percent-decoded once; undefined for one that no endpoint declares. */
+/** Parts of a decoded path without `/v1/`; undefined if no endpoint declares it. */
 export type PathParts = (path: string) => readonly PathPart[] | undefined
 
-/** Tokens as servers of secrets make them, and parts of them. */
+/** Vault-compatible tokens, and parts of them. */
 const TOKEN = /\b(?:hv[sbr]|[sbr])\.[\w-]{8,}/g
 const LENGTH_MAX = 512
 
@@ -28,7 +27,7 @@ export class PathLog {
     this.#parts = options.parts
   }
 
-  /** A path whose endpoint takes no names of secrets. */
+  /** A path of an endpoint without names of secrets. */
   known(path: string): string {
     return this.#withoutTokens(path).slice(0, LENGTH_MAX)
   }
@@ -49,7 +48,7 @@ export class PathLog {
   #shown({ isName, isSecret, text }: PathPart): string {
     if (!isName) return text
     if (this.#isFull() && isSecret !== true) return this.#withoutTokens(encodeURI(text))
-    // Names are asked for again and again, and their hashes are remembered. What opens something is not kept.
+    // Hashes of names are cached. Those of secret IDs are not kept.
     return shownHash(isSecret === true ? this.#key.digest(text, 'base64url') : this.#key.name(text))
   }
 

@@ -1,12 +1,12 @@
 /**
- * The requests of one connection take turns.
+ * Serializes the pipelined requests of each connection.
  *
- * Node's parser hands over pipelined requests as fast as they come in; their answers could only leave one after the
- * other anyway. So an exchange begins when the one before it has been answered: a connection costs one operation at a
- * time, however much it pipelines, and a request behind a stream costs only its head.
+ * Node's parser emits pipelined requests as fast as they arrive; their responses must be sent in order
+ * anyway. So an exchange starts when the one before it has ended: a connection costs one operation at a
+ * time, and a queued request costs only its head.
  *
- * A message that the parser refuses is answered when its turn has come, so that it never ends up inside the answer to a
- * request before it.
+ * A message that the parser refuses is answered in order too, so that the error never ends up inside the response to an
+ * earlier request.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -14,21 +14,21 @@ import { isErrno, Refusal } from '../platform/errors.ts'
 import { LINGER_MS } from './connections.ts'
 import type { Exchange } from './exchange.ts'
 
-/** Requests that may wait on one connection; no client that means well sends more ahead. */
-const WAITING_MAX = 128
+/** Queued requests per connection. */
+const PENDING_MAX = 128
 
-interface Line {
+interface ConnectionQueue {
   current: Exchange | undefined
-  readonly waiting: (() => Exchange)[]
-  /** What happens when nothing waits any more: what the parser did not understand is then dealt with. */
-  afterwards: (() => void) | undefined
+  readonly pending: (() => Exchange)[]
+  /** Called when the queue is empty: handles what the parser refused. */
+  onIdle: (() => void) | undefined
 }
 
 /**
- * Not a Set: the tables that V8 makes for one whose members come and go keep each other alive, and so the exchanges that stood in
+ * Not a Set: with frequent changes V8's successive tables keep each other alive, and so the exchanges in
  * them, until the next full collection (see `platform/passing.ts`).
  */
-class UnderWay {
+class ActiveExchanges {
   readonly #exchanges: Exchange[] = []
 
   all(): readonly Exchange[] {
@@ -36,99 +36,98 @@ class UnderWay {
   }
 
   add(exchange: Exchange): void {
-    exchange.place = this.#exchanges.push(exchange) - 1
+    exchange.activeIndex = this.#exchanges.push(exchange) - 1
   }
 
-  /** The last takes its place. */
+  /** Moves the last element to the freed index. */
   delete(exchange: Exchange): void {
     const last = this.#exchanges.pop()
     if (!last || last === exchange) return
-    this.#exchanges[exchange.place] = last
-    last.place = exchange.place
+    this.#exchanges[exchange.activeIndex] = last
+    last.activeIndex = exchange.activeIndex
   }
 }
 
-export class Turns {
+export class PipelineQueue {
   readonly #onBusy: (socket: Socket, isBusy: boolean) => void
-  readonly #lines = new WeakMap<Socket, Line>()
+  readonly #queues = new WeakMap<Socket, ConnectionQueue>()
   readonly #refused = new WeakSet<Socket>()
-  readonly #active = new UnderWay()
+  readonly #active = new ActiveExchanges()
 
-  /** `onBusy` is told when a connection has a request to answer again, and when it has none any more. */
+  /** `onBusy` is called when a connection becomes busy or idle. */
   constructor(onBusy: (socket: Socket, isBusy: boolean) => void) {
     this.#onBusy = onBusy
   }
 
-  /** Exchanges that have begun and whose answers have not left, at this moment. */
+  /** Snapshot of the running exchanges. */
   get active(): readonly Exchange[] {
     return this.#active.all()
   }
 
-  /** `begin` makes the exchange and sets it going, now or when its turn has come. */
-  take(request: IncomingMessage, response: ServerResponse, begin: () => Exchange): void {
+  /** Calls `begin`, which starts the exchange, when the exchanges before it have ended. */
+  enqueue(request: IncomingMessage, response: ServerResponse, begin: () => Exchange): void {
     const { socket } = request
-    const line = this.#lineOf(socket)
+    const queue = this.#queueOf(socket)
     const start = () => {
       const exchange = begin()
       this.#active.add(exchange)
       response.once('close', () => {
         exchange.cancel()
         this.#active.delete(exchange)
-        this.#next(socket, line)
+        this.#next(socket, queue)
       })
       return exchange
     }
-    if (!line.current) {
+    if (!queue.current) {
       this.#onBusy(socket, true)
-      line.current = start()
-    } else if (line.waiting.length < WAITING_MAX) line.waiting.push(start)
+      queue.current = start()
+    } else if (queue.pending.length < PENDING_MAX) queue.pending.push(start)
     else socket.destroy()
   }
 
-  /** True while a request of this connection waits for its answer. */
-  busy(socket: Socket): boolean {
-    return this.#lines.get(socket)?.current !== undefined
+  isBusy(socket: Socket): boolean {
+    return this.#queues.get(socket)?.current !== undefined
   }
 
-  /** Calls back when no request of this connection waits for its answer: at once, or unless it closes before. */
-  whenFree(socket: Socket, callback: () => void): void {
-    const line = this.#lines.get(socket)
-    if (line?.current) line.afterwards = callback
+  /** Calls back when the connection has no pending request; never if it closes before. */
+  onceIdle(socket: Socket, callback: () => void): void {
+    const queue = this.#queues.get(socket)
+    if (queue?.current) queue.onIdle = callback
     else callback()
   }
 
-  /** What the parser cannot read, or has waited for in vain. */
+  /** Handles an error of the parser, or its timeout. */
   refuse(error: Error, socket: Socket): void {
-    const line = this.#lines.get(socket)
+    const queue = this.#queues.get(socket)
     if (isErrno(error, 'ECONNRESET', 'EPIPE')) socket.destroy()
-    else if (!line?.current) this.#answer(error, socket)
-    else if (line.current.request.complete) line.afterwards = () => this.#answer(error, socket)
-    // What is wrong with the rest of a request that was refused changes nothing about its answer.
-    else if (line.current.isRefused) return
-    // An upload has a pace instead.
-    else if (!line.current.isUpload || !isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT')) line.current.cut(refusalOf(error))
+    else if (!queue?.current) this.#answer(error, socket)
+    else if (queue.current.request.complete) queue.onIdle = () => this.#answer(error, socket)
+    // The request was already refused.
+    else if (queue.current.isRefused) return
+    // An upload has a minimum rate instead of a timeout.
+    else if (!queue.current.isUpload || !isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT')) queue.current.cut(refusalOf(error))
   }
 
-  #next(socket: Socket, line: Line): void {
-    line.current = undefined
+  #next(socket: Socket, queue: ConnectionQueue): void {
+    queue.current = undefined
     if (!socket.writable) return
-    line.current = line.waiting.shift()?.()
-    if (line.current) return
+    queue.current = queue.pending.shift()?.()
+    if (queue.current) return
     this.#onBusy(socket, false)
-    const { afterwards } = line
-    line.afterwards = undefined
-    afterwards?.()
+    const { onIdle } = queue
+    queue.onIdle = undefined
+    onIdle?.()
   }
 
-  #lineOf(socket: Socket): Line {
-    const known = this.#lines.get(socket)
+  #queueOf(socket: Socket): ConnectionQueue {
+    const known = this.#queues.get(socket)
     if (known) return known
-    const line: Line = { current: undefined, waiting: [], afterwards: undefined }
-    this.#lines.set(socket, line)
-    return line
+    const queue: ConnectionQueue = { current: undefined, pending: [], onIdle: undefined }
+    this.#queues.set(socket, queue)
+    return queue
   }
 
-  /** Plainly, without a look at what it was. What still comes is thrown away: a reset could overtake the answer. */
+  /** Plain text. Further bytes are discarded: a reset could overtake the response. */
   #answer(error: Error, socket: Socket): void {
     if (this.#refused.has(socket)) return
     this.#refused.add(socket)
@@ -150,10 +149,10 @@ function statusLine(error: Error): string {
   return isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT') ? '408 Request Timeout' : '400 Bad Request'
 }
 
-/** For a request whose head was good and whose body is not. */
+/** For an error in the body of a request. */
 function refusalOf(error: Error): Refusal {
   if (isErrno(error, 'ERR_HTTP_REQUEST_TIMEOUT')) return new Refusal('request_timeout', BODY_LATE)
-  return new Refusal('invalid_request', 'the request body is not what HTTP allows')
+  return new Refusal('invalid_request', 'malformed request body')
 }
 
-export const BODY_LATE = 'the request body did not come in time'
+export const BODY_LATE = 'the request body did not arrive in time'

@@ -1,25 +1,26 @@
 /**
- * From bytes to a `RawInput`: path parameters, query pairs, the few headers that operations name, the body. Everything
- * is decoded strictly: what is not valid percent-encoded UTF-8 is refused instead of being guessed at.
+ * From bytes to a `RawInput`: path parameters, query pairs, the headers that operations name, the body. Decoding is strict:
+ * invalid percent-encoded UTF-8 is refused.
+ *
+ * Bodies that are being received share a memory budget: each may use `FREE_BYTES`, more is taken from `SHARED_BYTES_MAX`. Operations
+ * that can tell a valid token (`Handler.takesLongBody`) give only its holders a share: others could exhaust it.
  */
 import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { Refusal } from '../platform/errors.ts'
 import type { AnyEndpoint } from '../platform/operation.ts'
 import type { RawInput } from '../platform/schema.ts'
-import { BodyShare, FREE_BYTES } from './large-bodies.ts'
 
-/** Longest request path; longer ones name nothing that exists. */
 export const PATH_BYTES_MAX = 8192
-/** More parameters than any client sends; each costs memory before anybody is authorised. */
+/** Each parameter costs memory before the caller is authorised. */
 const QUERY_PAIRS_MAX = 256
 
-export interface Target {
+export interface RequestTarget {
   readonly path: string
   readonly query: readonly (readonly [string, string])[]
 }
 
-/** Why a request is refused whatever it asks for; undefined when it is not. */
+/** Why a request is refused independent of its target; undefined for a valid head. */
 export function headFault({
   headers,
   httpVersionMajor,
@@ -34,7 +35,7 @@ export function headFault({
     httpVersionMinor > 0 &&
     expect.toLowerCase() !== '100-continue'
   ) {
-    return new Refusal('expectation_failed', 'the only expectation that is met is 100-continue')
+    return new Refusal('expectation_failed', 'only the expectation 100-continue is supported')
   }
   const coding = headers['transfer-encoding']
   if (coding !== undefined) {
@@ -47,8 +48,8 @@ export function headFault({
 }
 
 /**
- * RFC 9112 §6.1: a body that is coded in a way that is not known here cannot be read, and one that is framed in a way that its
- * version does not have may end elsewhere for whoever stands in front of us. Node takes whatever ends with `chunked`.
+ * RFC 9112 §6.1: a body with an unknown coding cannot be read, and one with a framing that its
+ * version does not have may end elsewhere for a proxy (request smuggling). Node accepts any list that ends with `chunked`.
  */
 function codingFault(coding: string, isKnown: boolean): Refusal | undefined {
   if (!isKnown) return new Refusal('invalid_request', 'HTTP/1.0 has no Transfer-Encoding')
@@ -58,9 +59,9 @@ function codingFault(coding: string, isKnown: boolean): Refusal | undefined {
     return new Refusal('invalid_request', 'Transfer-Encoding is not a list of names')
   }
   if (!/^chunked$/i.test(names.pop() ?? '') || names.some((name) => /^chunked$/i.test(name))) {
-    return new Refusal('invalid_request', 'Transfer-Encoding has to end with chunked, once')
+    return new Refusal('invalid_request', 'Transfer-Encoding must end with chunked, once')
   }
-  return new Refusal('not_implemented', 'the only Transfer-Encoding that is read is chunked')
+  return new Refusal('not_implemented', 'only Transfer-Encoding "chunked" is supported')
 }
 
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
@@ -69,11 +70,11 @@ function isHost(name: string): boolean {
   return name.length === 4 && name.toLowerCase() === 'host'
 }
 
-/** What precedes the path in the absolute form that a proxy's client sends. Its authority says nothing to us. */
+/** Prefix of the absolute form, which clients of a proxy send. Its authority is ignored. */
 const ABSOLUTE = /^https?:\/\/[^/?#]*/i
 
-/** Splits and decodes the request target. `onPath` is told the path even when the rest cannot be decoded. */
-export function parseTarget(url: string, onPath?: (path: string) => void): Target {
+/** Splits and decodes the request target. `onPath` receives the path even if the rest cannot be decoded. */
+export function parseTarget(url: string, onPath?: (path: string) => void): RequestTarget {
   const origin = url.startsWith('/') ? url : url.replace(ABSOLUTE, '') || '/'
   const mark = origin.indexOf('?')
   const path = mark < 0 ? origin : origin.slice(0, mark)
@@ -97,7 +98,7 @@ function parseQuery(text: string): (readonly [string, string])[] {
   return pairs
 }
 
-/** Strict percent-decoding; `plus` also turns `+` into a space, as in a query. */
+/** Strict percent-decoding; `plus` also decodes `+` as a space, as in a query. */
 export function decode(text: string, plus: boolean): string {
   const spaced = plus ? text.replaceAll('+', ' ') : text
   if (!spaced.includes('%')) return spaced
@@ -109,27 +110,27 @@ export function decode(text: string, plus: boolean): string {
 }
 
 /**
- * Everything an operation's input may be parsed from, the body included. `begin` is told before the body is read. `takesLong` is
- * asked before more of it is read than anybody may send; where it says no, the rest of the body is left where it is.
+ * Everything that an operation's input is parsed from, with the body. `onBodyStart` is called before the body is read. `mayBeLong` is
+ * called before more than `FREE_BYTES` of it are read; if it returns false, the rest of the body stays unread.
  */
 export async function readRawInput(
   request: IncomingMessage,
-  target: Target,
+  target: RequestTarget,
   match: { operation: AnyEndpoint; params: Readonly<Record<string, string>> },
-  options: { bytesMax: number; begin: () => void; takesLong: () => boolean },
+  options: { bytesMax: number; onBodyStart: () => void; mayBeLong: () => boolean },
 ): Promise<RawInput> {
   const limit = Math.min(bodyLimit(match.operation), options.bytesMax)
   const refusal = () => tooLarge(limit, match.operation)
   if (declaredBytes(request) > limit) throw refusal()
-  const { takesLong } = options
-  const left = () => ({ ...rawInput(request, target, match, undefined), isBodyLeft: true as const })
-  if (declaredBytes(request) > FREE_BYTES && !takesLong()) return left()
-  options.begin()
-  const bytes = await bodyBytes(request, { limit, refusal, takesLong })
-  return bytes ? rawInput(request, target, match, textOf(request, bytes)) : left()
+  const { mayBeLong } = options
+  const unread = () => ({ ...rawInput(request, target, match, undefined), isBodyLeft: true as const })
+  if (declaredBytes(request) > FREE_BYTES && !mayBeLong()) return unread()
+  options.onBodyStart()
+  const bytes = await bodyBytes(request, { limit, refusal, mayBeLong })
+  return bytes ? rawInput(request, target, match, textOf(request, bytes)) : unread()
 }
 
-/** Length of the body as the request announces it; 0 when it does not. */
+/** Content-Length of the request, else 0. */
 export function declaredBytes(request: IncomingMessage): number {
   return Number(request.headers['content-length'] ?? 0)
 }
@@ -140,7 +141,7 @@ export function wantsBody(request: IncomingMessage, operation: AnyEndpoint): boo
 
 export function rawInput(
   request: IncomingMessage,
-  target: Target,
+  target: RequestTarget,
   match: { operation: AnyEndpoint; params: Readonly<Record<string, string>> },
   body: string | undefined,
 ): RawInput {
@@ -149,7 +150,7 @@ export function rawInput(
   return { params, query: target.query, headers: headersFor(request, match.operation), body }
 }
 
-/** The headers that an operation's input names, and how Node calls them. */
+/** Header fields of an operation's input, with Node's names of them. */
 const named = new WeakMap<AnyEndpoint['input'], readonly (readonly [string, string])[]>()
 
 function namesOf(input: AnyEndpoint['input']): readonly (readonly [string, string])[] {
@@ -188,20 +189,20 @@ function textOf(request: IncomingMessage, bytes: Buffer): string | undefined {
 interface BodyLimits {
   readonly limit: number
   readonly refusal: () => Refusal
-  /** Whether this caller may send more than `FREE_BYTES`. */
-  readonly takesLong: () => boolean
+  /** Whether the caller may send more than `FREE_BYTES`. */
+  readonly mayBeLong: () => boolean
 }
 
-const CROWDED = 'too many large request bodies are coming in at once, try again'
+const CROWDED = 'too many large request bodies at once, try again'
 
-/** Undefined for one that was left. By events: iterating over a stream costs more than the rest of a small request. */
-function bodyBytes(request: IncomingMessage, { limit, refusal, takesLong }: BodyLimits): Promise<Buffer | undefined> {
+/** Undefined if the body stays unread. By events: iterating over a stream costs more than the rest of a small request. */
+function bodyBytes(request: IncomingMessage, { limit, refusal, mayBeLong }: BodyLimits): Promise<Buffer | undefined> {
   const chunks: Buffer[] = []
-  const share = new BodyShare()
+  const share = new BodyMemory()
   const { socket } = request
   let size = 0
   return new Promise((resolve, reject) => {
-    const over = (finish: () => void) => {
+    const finishWith = (finish: () => void) => {
       share.release()
       request.off('data', onData).off('end', onEnd).off('error', onLost).off('close', onLost)
       socket.off('close', onLost)
@@ -210,23 +211,23 @@ function bodyBytes(request: IncomingMessage, { limit, refusal, takesLong }: Body
     const onData = (chunk: Buffer) => {
       const isLong = size <= FREE_BYTES && size + chunk.length > FREE_BYTES
       size += chunk.length
-      const isLeft = isLong && size <= limit && !takesLong()
+      const isLeft = isLong && size <= limit && !mayBeLong()
       const isRoom = size > limit || isLeft || share.grow(size)
       if (size <= limit && !isLeft && isRoom) {
-        // A request that was answered before its body has ended hears nothing of its connection's end.
+        // A request that was answered before the end of its body gets no event when its connection closes.
         if (chunks.length === 1) socket.once('close', onLost)
         chunks.push(chunk)
         return
       }
-      // What still comes waits: the request must not be destroyed before its author is told why.
-      over(() => {
+      // The rest waits: the request must not be destroyed before the client has the response.
+      finishWith(() => {
         if (isLeft) resolve(undefined)
         else reject(isRoom ? refusal() : new Refusal('unavailable', CROWDED))
       })
       request.pause()
     }
-    const onEnd = () => over(() => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)))
-    const onLost = () => over(() => reject(new Refusal('invalid_request', 'the request body ended early')))
+    const onEnd = () => finishWith(() => resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks)))
+    const onLost = () => finishWith(() => reject(new Refusal('invalid_request', 'the request body ended early')))
     if (request.destroyed) return onLost()
     request.on('data', onData).on('end', onEnd).on('error', onLost).on('close', onLost)
   })
@@ -240,4 +241,32 @@ export function tokenOf(request: IncomingMessage): string | undefined {
     if (token !== '') return token
   }
   return /^bearer +(\S+)/i.exec(request.headers.authorization ?? '')?.[1]
+}
+
+/** Per body; nearly all bodies are shorter. */
+export const FREE_BYTES = 1 << 20
+/** Eight of the longest bodies that the secrets core accepts. */
+const SHARED_BYTES_MAX = 256 << 20
+
+let takenBytes = 0
+
+/** The share of one body. */
+export class BodyMemory {
+  #takenBytes = 0
+
+  /** Reserves memory for a body of this size until `release`; false if the budget is exhausted. */
+  grow(bytes: number): boolean {
+    const more = bytes - FREE_BYTES - this.#takenBytes
+    if (more <= 0) return true
+    if (takenBytes + more > SHARED_BYTES_MAX) return false
+    takenBytes += more
+    this.#takenBytes += more
+    return true
+  }
+
+  /** Idempotent. */
+  release(): void {
+    takenBytes -= this.#takenBytes
+    this.#takenBytes = 0
+  }
 }

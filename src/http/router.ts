@@ -1,15 +1,14 @@
 /**
- * From a verb and a path to an operation. The table is built once, from the operations that the daemon gives; nothing
- * here knows what any of them does.
+ * From a verb and a path to an operation. The table is built once, from the operations that the daemon passes.
  *
- * Behind the table there may be a *fallback*: operations, one a verb, for every path that no operation of the table has
- * under any verb. What exists there is not known here and changes as the process runs.
+ * A *fallback* may follow the table: one operation per verb, for every path that no operation of the table has
+ * under any verb. Its paths are not known here and change at run time.
  */
 import { TrieRouter } from 'hono/router/trie-router'
 import { Fault, Refusal } from '../platform/errors.ts'
 import type { AnyOperation, Method } from '../platform/operation.ts'
 
-export interface Match {
+export interface RouteMatch {
   readonly operation: AnyOperation
   /** True for an operation of the fallback. */
   readonly isFallback?: true
@@ -17,30 +16,30 @@ export interface Match {
   readonly params: Readonly<Record<string, string>>
 }
 
-/** Paths whose way through the trie is remembered; past that, all are forgotten. Callers ask the same few over and over. */
+/** Cached lookups; above it the cache is cleared. */
 const REMEMBERED_MAX = 2048
-/** Longer ones are looked up each time: none of ours is that long, and remembering them would be a caller's to abuse. */
+/** Longer paths are not cached, so clients cannot fill memory. */
 const REMEMBERED_LENGTH_MAX = 256
 
 const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'LIST', 'SCAN']
 /** The one route that an operation of the fallback may have. */
 const ANY_PATH = '/v1/:path'
 
-/** Paths that are the table's alone: one that does not exist is never asked for in the fallback, whose errors look different. */
+/** Paths without fallback: an unknown one is 404 in the error format of the family. */
 export interface PathFamily {
-  /** First segment of the paths behind `/v1/`. */
+  /** First segment after `/v1/`. */
   readonly root: string
   readonly errorFormat: AnyOperation['errorFormat']
 }
 
 export class Router {
   readonly #trie = new TrieRouter<AnyOperation>()
-  /** All patterns whatever the verb. */
+  /** All patterns, for any verb. */
   readonly #paths = new TrieRouter<true>()
-  /** First segments of all patterns: what begins otherwise needs no search to be known as unknown. */
+  /** First segments of all patterns, for a fast miss. */
   readonly #roots = new Set<string>()
-  readonly #remembered = new Map<string, Match | null>()
-  /** Whether an operation of the table has the path, likewise. */
+  readonly #remembered = new Map<string, RouteMatch | null>()
+  /** Cache of `#knows`. */
   readonly #known = new Map<string, boolean>()
   readonly #fallback: ReadonlyMap<string, AnyOperation>
   readonly #families: readonly PathFamily[]
@@ -55,7 +54,7 @@ export class Router {
     for (const operation of operations) {
       for (const route of operation.http) {
         const [method = '', path = ''] = route.split(' ')
-        // The last parameter takes the rest of the path, slashes and emptiness included: its operation judges it.
+        // The last parameter matches the rest of the path, with slashes or empty: its operation validates it.
         const pattern = path.replace(/:([^/]+)$/, ':$1{.*}')
         // Every path is served under /v1 and bare.
         for (const form of [pattern, pattern.replace(/^\/v1(?=\/)/, '')]) {
@@ -73,7 +72,7 @@ export class Router {
    * The operation for a request. HEAD is GET without the body.
    * Throws a Refusal: 404 for an unknown path, 405 (with `Allow`) for a known path and another verb.
    */
-  match(verb: string, path: string): Match {
+  match(verb: string, path: string): RouteMatch {
     const found = this.#roots.has(rootOf(path)) ? this.#find(routeVerb(verb), path) : undefined
     if (found && !(verb === 'HEAD' && refusesHead(found.operation))) return found
     if (found || this.#knows(path)) {
@@ -88,17 +87,16 @@ export class Router {
     return METHODS.filter((method) => this.#find(method, path) !== undefined)
   }
 
-  /** True for a path that is the fallback's. */
   fallsBack(path: string): boolean {
     return this.#fallback.size > 0 && !this.#knows(path) && this.#familyOf(path) === undefined
   }
 
-  /** How an error looks at a path that no operation was found for. */
+  /** Error format of a path without operation. */
   errorFormatOf(path: string): AnyOperation['errorFormat'] {
     return this.#familyOf(path)?.errorFormat ?? 'errors'
   }
 
-  /** True for a path whose operations leave to a setting what pages of other origins may do. */
+  /** Whether the CORS rule of the path comes from a setting. */
   isCrossOriginConfigured(path: string): boolean {
     if (this.fallsBack(path)) return true
     return METHODS.some((method) => this.#find(method, path)?.operation.crossOrigin === 'configured')
@@ -109,9 +107,9 @@ export class Router {
     return this.#families.find((family) => family.root === root)
   }
 
-  #fallBack(verb: string, path: string): Match {
+  #fallBack(verb: string, path: string): RouteMatch {
     const operation = this.#fallback.get(routeVerb(verb))
-    // No text: that is how stock clients of these paths know it.
+    // Without a text, as in the compatible system.
     if (!operation) throw new Refusal('method_not_allowed', '', { Allow: [...this.#fallback.keys()].join(', ') })
     return { operation, isFallback: true, params: { path: path.replace(/^\/(?:v1(?:\/|$))?/, '') } }
   }
@@ -121,17 +119,17 @@ export class Router {
     return remembered(this.#known, path, () => this.#paths.match('GET', path)[0].length > 0)
   }
 
-  /** What a browser of another origin asks for before it sends `verb`. */
+  /** Verbs that pages of other origins may use, for the CORS preflight of `verb`. */
   crossOrigin(verb: string, path: string): readonly string[] {
     const { crossOrigin } = this.#find(routeVerb(verb), path)?.operation ?? {}
     return crossOrigin === undefined || crossOrigin === 'configured' ? [] : crossOrigin
   }
 
-  #find(method: string, path: string): Match | undefined {
+  #find(method: string, path: string): RouteMatch | undefined {
     return remembered(this.#remembered, `${method} ${path}`, () => this.#search(method, path) ?? null) ?? undefined
   }
 
-  #search(method: string, path: string): Match | undefined {
+  #search(method: string, path: string): RouteMatch | undefined {
     const [matches] = this.#trie.match(method, path)
     const first = matches[0]
     if (!first) return undefined
@@ -165,7 +163,7 @@ function byVerb(operations: readonly AnyOperation[]): ReadonlyMap<string, AnyOpe
   return verbs
 }
 
-/** The first segment of a path or pattern, whichever of its two forms it has. */
+/** The first segment of a path or pattern, with or without `/v1`. */
 function rootOf(path: string): string {
   const from = path.startsWith('/v1/') ? 4 : 1
   const to = path.indexOf('/', from)

@@ -1,9 +1,8 @@
 /**
- * Writing a stream of chunks with back-pressure: one chunk is on its way while the producer makes the next, and never
- * more, so a caller who does not read holds two chunks and nothing grows. Where it goes is a `Sink`: the answer to a
- * request, or a WebSocket (websocket.ts).
+ * Writes a stream of chunks with back-pressure: one chunk is being written while the producer makes the next one, and never
+ * more, so a client that does not read holds two chunks. The target is a `StreamSink`: a response or a WebSocket (websocket.ts).
  *
- * Until the head has been sent an error is still a status. After it, an error breaks the connection: the length or the
+ * Before the head is sent an error is a status. After it, an error aborts the connection: the length or the
  * chunked encoding stays incomplete, which every client can tell from an end.
  */
 import type { ServerResponse } from 'node:http'
@@ -11,34 +10,38 @@ import { Fault } from '../platform/errors.ts'
 import { type Chunk, isStreamHead, type StreamHead } from '../platform/operation.ts'
 import type { HeaderList } from './respond.ts'
 
-export interface Sink {
-  /** Sends what precedes the bytes. Throws when an answer has begun already. */
+export interface StreamSink {
+  /** Sends the head. Throws if the response has begun already. */
   begin(head: StreamHead): void
   /**
-   * Writes one chunk. Resolves when its bytes are with the kernel and their buffer may be used again, or with the error
-   * when the caller is gone: as a value, because it is looked at only when the next chunk is there.
+   * Writes one chunk. Resolves when the kernel has its bytes and the buffer may be reused, or to the error
+   * when the client has gone: as a value, because it is checked only with the next chunk.
    */
   write(bytes: Uint8Array, last: boolean): Promise<Error | undefined>
-  /** True when nobody is there to take what is left. */
+  /** The client has gone. */
   readonly gone: boolean
-  /** Ends it as whole. */
+  /** Ends it as complete. */
   end(): void
 }
 
-/** Told when a write begins and ends, so that a caller who takes nothing for too long can be cut. */
-export type OnWaiting = (waiting: boolean) => void
+/** Called when a write begins and ends, to detect a client that does not read. */
+export type OnBlocked = (isBlocked: boolean) => void
 
 export interface StreamOptions {
-  /** The request was HEAD: send what GET would announce, and nothing more. */
+  /** The request was HEAD: send only the head. */
   readonly headOnly: boolean
   /** Counts the bytes as they are handed over. */
   readonly meter: { bytes: number }
 }
 
-const OTHER_LENGTH = 'an answer has another length than its head says'
+const OTHER_LENGTH = 'the response body does not match its Content-Length'
 
-/** Sends it all; resolves with the number of body bytes. Throws what the producer throws. */
-export async function sendStream(sink: Sink, chunks: AsyncIterable<Chunk>, options: StreamOptions): Promise<number> {
+/** Resolves to the number of body bytes. Rejects with errors of the producer. */
+export async function sendStream(
+  sink: StreamSink,
+  chunks: AsyncIterable<Chunk>,
+  options: StreamOptions,
+): Promise<number> {
   const iterator = chunks[Symbol.asyncIterator]()
   const first = await iterator.next()
   if (first.done || !isStreamHead(first.value)) throw new Fault('a stream must begin with its head')
@@ -53,14 +56,14 @@ export async function sendStream(sink: Sink, chunks: AsyncIterable<Chunk>, optio
   }
 }
 
-/** Chunks behind a head that says nothing but that they come. */
-export async function* headed(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Chunk> {
+/** Adds a head with status 200. */
+export async function* withHead(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Chunk> {
   yield { status: 200 }
   yield* chunks
 }
 
 async function sendBody(
-  sink: Sink,
+  sink: StreamSink,
   iterator: AsyncIterator<Chunk>,
   head: StreamHead,
   meter: { bytes: number },
@@ -72,7 +75,7 @@ async function sendBody(
     try {
       next = await iterator.next()
     } catch (error) {
-      // What was made before it went wrong is still sent: the last word of a stream often says why it breaks.
+      // Send what was produced before the error: the last frame often has the reason.
       await inFlight
       throw error
     }
@@ -85,69 +88,69 @@ async function sendBody(
     if (sink.gone) return sent
     if (value.length === 0) continue
     sent += value.length
-    // A node may have made it: bytes behind the length would be taken for the answer to the caller's next request.
+    // The stream may come from a node: bytes beyond the length would be read as the next response.
     if (head.contentLength !== undefined && sent > head.contentLength) throw new Fault(OTHER_LENGTH)
     meter.bytes += value.length
     inFlight = sink.write(value, sent === head.contentLength)
   }
   const failed = await inFlight
   if (failed) throw failed
-  // Of one that ends too soon, the answer to the next request would be taken for the rest.
+  // After a short body the next response would be read as the rest.
   if (head.contentLength !== undefined && sent < head.contentLength) throw new Fault(OTHER_LENGTH)
   sink.end()
   return sent
 }
 
-/** Every answer's connection closes in the end: one object for all of them. */
+/** Shared, because every response gets it when its connection closes. */
 const GONE = new Error('the caller is gone')
 
-/** The one write that is under way. */
-export class Delivery {
-  readonly #onWaiting: OnWaiting
+/** The write in flight. */
+export class PendingWrite {
+  readonly #onBlocked: OnBlocked
   #resolve: ((failed: Error | undefined) => void) | undefined
 
-  constructor(onWaiting: OnWaiting) {
-    this.#onWaiting = onWaiting
+  constructor(onBlocked: OnBlocked) {
+    this.#onBlocked = onBlocked
   }
 
-  /** A write begins; resolves when `done` is called. */
+  /** Resolves when `done` is called. */
   begin(): Promise<Error | undefined> {
     return new Promise((resolve) => {
       this.#resolve = resolve
-      this.#onWaiting(true)
+      this.#onBlocked(true)
     })
   }
 
   readonly done = (failed?: Error | null): void => {
     if (!this.#resolve) return
-    this.#onWaiting(false)
+    this.#onBlocked(false)
     this.#resolve(failed ?? undefined)
     this.#resolve = undefined
   }
 }
 
-/** A stream as the answer to a request. */
-export class ResponseSink implements Sink {
+/** A stream as an ordinary response. */
+export class ResponseSink implements StreamSink {
   readonly #response: ServerResponse
   readonly #headers: HeaderList
   readonly #flushHead: boolean
-  readonly #delivery: Delivery
+  readonly #delivery: PendingWrite
 
   constructor(
     response: ServerResponse,
     options: {
-      /** Headers that go before those of the stream's head. */
+      /** Sent before the headers of the stream's head. */
       readonly headers: HeaderList
-      /** Send the head at once, even if no byte follows for a while. */
+      /** Send the head before the first chunk. */
       readonly flushHead: boolean
-      readonly onWaiting: OnWaiting
+      readonly onBlocked: OnBlocked
     },
   ) {
     this.#response = response
     this.#headers = options.headers
     this.#flushHead = options.flushHead
-    this.#delivery = new Delivery(options.onWaiting)
-    // A response that waits behind another on a pipelined connection has no socket whose end would fail its write.
+    this.#delivery = new PendingWrite(options.onBlocked)
+    // A queued response on a pipelined connection has no socket yet whose close would fail its write.
     response.once('close', () => this.#delivery.done(GONE))
   }
 
@@ -167,7 +170,7 @@ export class ResponseSink implements Sink {
     return taken
   }
 
-  /** An answer that was sent whole counts as destroyed too; its producer still has to come to its own end. */
+  /** A complete response is destroyed too, but its producer must still finish. */
   get gone(): boolean {
     return this.#response.destroyed && !this.#response.writableFinished
   }

@@ -1,30 +1,29 @@
 /**
- * The body of an operation that takes a stream, for as long as it makes progress.
+ * The body of an operation that takes a stream, with a minimum rate instead of a timeout.
  *
- * How long an upload takes depends on its size and on the caller's line, so `requestTimeoutMs` is no limit for it: a large snapshot
- * over a slow line that goes on is taken whole. Instead the caller has to send at least `bytesMin` in each window of
- * `windowMs`; one that does not gets 408, and what the operation held for it is free at once. Only the time in which the
- * operation waits for the caller counts, never the time in which the caller waits for our disk.
+ * The duration of an upload depends on its size and the client's line, so `requestTimeoutMs` does not apply. Instead the client has to
+ * send at least `bytesMin` in each window of `windowMs`; otherwise it gets 408, and the operation's resources are released. Only
+ * the time in which the operation waits for the client counts, not the time in which the client waits for the disk.
  */
 import { Refusal } from '../platform/errors.ts'
 
-/** The least that the caller of an upload has to send. */
+/** Minimum rate of an upload. */
 export interface UploadPace {
   readonly windowMs: number
   readonly bytesMin: number
 }
 
-/** 6.4 KiB/s, which a line of 64 kbit/s carries; the window is longer than the pauses of a line that loses packets. */
+/** 6.4 KiB/s fits into 64 kbit/s; the window is longer than the pauses of a lossy line. */
 export const UPLOAD_PACE: UploadPace = { windowMs: 20_000, bytesMin: 128 << 10 }
 
-/** An upload as its operation reads it. Ended early, it does not wait for the caller. */
-export class Upload implements AsyncIterableIterator<Uint8Array> {
+/** The body for the operation. Ended early, it does not wait for the client. */
+export class UploadBody implements AsyncIterableIterator<Uint8Array> {
   readonly #body: AsyncIterator<Uint8Array>
   readonly #pace: UploadPace
-  /** Of this window. */
+  /** In this window. */
   #waitedMs = 0
   #bytes = 0
-  #isOver = false
+  #hasEnded = false
   #timer: NodeJS.Timeout | undefined
 
   constructor(body: AsyncIterable<Uint8Array>, pace: UploadPace) {
@@ -36,15 +35,15 @@ export class Upload implements AsyncIterableIterator<Uint8Array> {
     return this
   }
 
-  /** Rejects with a Refusal once the caller is too slow. */
+  /** Rejects with a Refusal once the client is too slow. */
   async next(): Promise<IteratorResult<Uint8Array, undefined>> {
-    if (this.#isOver) return { done: true, value: undefined }
+    if (this.#hasEnded) return { done: true, value: undefined }
     const startMs = performance.now()
-    const coming = this.#body.next()
-    // Where the caller was too slow, it is not waited for.
-    coming.catch(() => undefined)
+    const next = this.#body.next()
+    // Not awaited if the client was too slow.
+    next.catch(() => undefined)
     try {
-      const result = await Promise.race([coming, this.#late(startMs)])
+      const result = await Promise.race([next, this.#tooSlowAfter(startMs)])
       if (result.done === true) return { done: true, value: undefined }
       this.#bytes += result.value.byteLength
       return result
@@ -54,27 +53,26 @@ export class Upload implements AsyncIterableIterator<Uint8Array> {
     }
   }
 
-  /** Rejects when less than the least has come by the end of a window. */
-  #late(startMs: number): Promise<never> {
+  /** Rejects at the end of a window below the minimum rate. */
+  #tooSlowAfter(startMs: number): Promise<never> {
     return new Promise((_resolve, reject) => {
-      const judge = () => {
+      const check = () => {
         if (this.#bytes < this.#pace.bytesMin) {
-          this.#isOver = true
+          this.#hasEnded = true
           reject(this.#tooSlow())
           return
         }
-        // The next window begins now.
         this.#waitedMs = startMs - performance.now()
         this.#bytes = 0
-        this.#timer = setTimeout(judge, this.#pace.windowMs)
+        this.#timer = setTimeout(check, this.#pace.windowMs)
       }
-      this.#timer = setTimeout(judge, this.#pace.windowMs - this.#waitedMs)
+      this.#timer = setTimeout(check, this.#pace.windowMs - this.#waitedMs)
     })
   }
 
-  /** What still comes is the transport's to throw away. */
+  /** The transport discards the rest. */
   return(): Promise<IteratorResult<Uint8Array, undefined>> {
-    this.#isOver = true
+    this.#hasEnded = true
     clearTimeout(this.#timer)
     return Promise.resolve({ done: true, value: undefined })
   }

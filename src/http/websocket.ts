@@ -2,13 +2,12 @@
  * A stream as WebSocket messages (docs/decisions/009): framed streams send each frame as one text message, all others
  * each chunk as one binary message.
  *
- * The handshake is answered when it is known how the operation answers, so that the head's headers stand on the 101. An
- * error before that is still answered with 101 and then a close code of 4000 + status, because a browser shows its page
- * nothing at all of a handshake that failed.
+ * The handshake is answered once the operation has produced its head, so that the 101 response has its headers. An
+ * earlier error is also answered with 101 and then a close code of 4000 + status, because a browser hides a failed handshake
+ * from its page.
  *
- * `ws` reads what the caller sends, answers its pings and closes; it is loaded when it is first needed. A caller can
- * make it hold little: one short message, 60 pongs that wait to be taken. What it says counts for nothing here, and one
- * that says too much is closed.
+ * `ws` reads messages of the client and answers its pings and closes; it is loaded on first use. A client can
+ * make it hold little: one short message and 60 queued pongs. Messages of the client are ignored, and too many close the connection.
  */
 import type { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
@@ -18,28 +17,28 @@ import type { StreamHead } from '../platform/operation.ts'
 import { LINGER_MS } from './connections.ts'
 import { SUBPROTOCOL } from './handshake.ts'
 import type { HeaderList } from './respond.ts'
-import { Delivery, type OnWaiting, type Sink } from './stream.ts'
+import { PendingWrite, type OnBlocked, type StreamSink } from './stream.ts'
 
-/** Longest message that a caller may send; nothing here needs any. */
-const HEARD_BYTES_MAX = 4096
-const HEARD_PARTS_MAX = 1024
-/** Messages, pings and pongs that a caller may send within a second. */
-const HEARD_PER_SECOND_MAX = 100
+/** Limit of a message of the client; none is needed. */
+const RECEIVED_BYTES_MAX = 4096
+const RECEIVED_PARTS_MAX = 1024
+/** Messages, pings and pongs of the client. */
+const RECEIVED_PER_SECOND_MAX = 100
 const REASON_BYTES_MAX = 123
 const END_OF_FRAME = 0x7d
 
-// As in listener.ts: an `import` would evaluate more than is needed.
+// Not with `import`: see listener.ts.
 const { validateHeaderValue } = process.getBuiltinModule('node:http')
 
-/** A request for a WebSocket as Node hands it over: from here on the connection is ours alone. */
-export interface Upgrade {
+/** A handshake from Node, which no longer handles the connection. */
+export interface UpgradeRequest {
   readonly request: IncomingMessage
   readonly socket: Socket
-  /** What came behind the request's head. */
+  /** Bytes after the request head. */
   readonly rest: Buffer
 }
 
-/** Answers handshakes that were found good (handshake.ts). */
+/** Answers valid handshakes (handshake.ts). */
 export class Acceptor {
   readonly #server: WebSocketServer
   readonly #headers = new WeakMap<IncomingMessage, HeaderList>()
@@ -57,18 +56,18 @@ export class Acceptor {
     const server = new WebSocketServer({
       noServer: true,
       clientTracking: false,
-      // Compressing costs more than it saves where base64 of a log is sent to one reader at a time.
+      // Compression costs more than it saves for base64 of a log to a single reader.
       perMessageDeflate: false,
-      maxPayload: HEARD_BYTES_MAX,
-      maxFragments: HEARD_PARTS_MAX,
-      maxBufferedChunks: HEARD_PARTS_MAX,
+      maxPayload: RECEIVED_BYTES_MAX,
+      maxFragments: RECEIVED_PARTS_MAX,
+      maxBufferedChunks: RECEIVED_PARTS_MAX,
       handleProtocols: (offered) => offered.has(SUBPROTOCOL) && SUBPROTOCOL,
     })
     return new Acceptor(server)
   }
 
-  /** Answers 101 with these headers, names and values in turn; undefined when nobody is there any more. */
-  accept({ request, socket, rest }: Upgrade, headers: HeaderList): WebSocket | undefined {
+  /** Answers 101 with these headers, alternating names and values; undefined when the client has gone. */
+  accept({ request, socket, rest }: UpgradeRequest, headers: HeaderList): WebSocket | undefined {
     for (let at = 0; at + 1 < headers.length; at += 2) validateHeaderValue(headers[at] ?? '', headers[at + 1] ?? '')
     this.#headers.set(request, headers)
     let accepted: WebSocket | undefined
@@ -84,39 +83,38 @@ export function loadAcceptor(): Promise<Acceptor> {
   return loading
 }
 
-/** What an exchange wants to be told, and the headers that its answer begins with. */
-export interface Hooks {
+/** Callbacks of an exchange, and the first headers of its response. */
+export interface WebSocketHooks {
   readonly headers: HeaderList
-  readonly onWaiting: OnWaiting
-  /** The caller takes no more, though the connection may still be there. */
+  readonly onBlocked: OnBlocked
+  /** The client no longer reads, though the connection may still be open. */
   readonly onLeft: () => void
 }
 
-/** The answer of one exchange as a WebSocket. */
-export class WebSocketAnswer implements Sink {
-  /** What the access log shows: 101, or the status that stands for the error before the first message. */
+/** The response of one exchange as a WebSocket. */
+export class WebSocketAnswer implements StreamSink {
+  /** For the access log: 101, or the status of an error before the first message. */
   status = 101
-  /** True once the handshake has been answered. */
   begun = false
-  /** True once everything has been sent and only the caller's word of farewell is missing. */
+  /** True once everything was sent and only the close frame of the client is missing. */
   over = false
-  readonly #upgrade: Upgrade
+  readonly #upgrade: UpgradeRequest
   readonly #acceptor: Acceptor
   readonly #headers: HeaderList
   readonly #onLeft: () => void
-  readonly #delivery: Delivery
+  readonly #delivery: PendingWrite
   #webSocket: WebSocket | undefined
   #framed = false
   #breaking = false
-  #heard = 0
-  #heardSinceMs = 0
+  #received = 0
+  #receivedSinceMs = 0
 
-  constructor(upgrade: Upgrade, acceptor: Acceptor, hooks: Hooks) {
+  constructor(upgrade: UpgradeRequest, acceptor: Acceptor, hooks: WebSocketHooks) {
     this.#upgrade = upgrade
     this.#acceptor = acceptor
     this.#headers = hooks.headers
     this.#onLeft = hooks.onLeft
-    this.#delivery = new Delivery(hooks.onWaiting)
+    this.#delivery = new PendingWrite(hooks.onBlocked)
     upgrade.socket.once('finish', hooks.onLeft)
     upgrade.socket.once('close', () => this.#delivery.done(new Error('the caller is gone')))
   }
@@ -138,20 +136,20 @@ export class WebSocketAnswer implements Sink {
     return !webSocket || webSocket.readyState !== webSocket.OPEN
   }
 
-  /** Everything was sent: closes with 1000. */
+  /** Closes with 1000. */
   end(): void {
     this.over = true
     this.#webSocket?.close(1000)
   }
 
-  /** Answers with an error before anything was sent. */
+  /** Sends an error before the first message. */
   refuse(status: number, text: string, options: { code?: number; headers: Readonly<Record<string, string>> }): void {
     this.status = status
     this.#open(options.headers)
     this.break(options.code ?? 4000 + status, text)
   }
 
-  /** Ends it as not whole, for good: a caller that does not answer this is left. */
+  /** Closes it as incomplete; the connection is destroyed if the client does not answer. */
   break(code: number, text: string): void {
     if (this.#breaking) return
     this.#breaking = true
@@ -171,15 +169,15 @@ export class WebSocketAnswer implements Sink {
     const webSocket = this.#acceptor.accept(this.#upgrade, [...this.#headers, ...Object.entries(headers).flat()])
     this.#webSocket = webSocket
     if (!webSocket) return
-    for (const event of ['message', 'ping', 'pong'] as const) webSocket.on(event, () => this.#hear())
-    // What cannot be read has been answered with a close code already.
+    for (const event of ['message', 'ping', 'pong'] as const) webSocket.on(event, () => this.#countReceived())
+    // `ws` has already answered a malformed frame with a close code.
     webSocket.on('error', () => {
       this.#onLeft()
       this.#leaveSoon()
     })
   }
 
-  /** Together on their way, so that a chunk of many frames costs one call of the system. */
+  /** Corked, so that a chunk of many frames costs one system call. */
   #sendFrames(bytes: Uint8Array): void {
     const { socket } = this.#upgrade
     const frames = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
@@ -194,18 +192,18 @@ export class WebSocketAnswer implements Sink {
     socket.uncork()
   }
 
-  /** Nothing that a caller says is of use; saying it all the time would keep us busy. */
-  #hear(): void {
+  /** Rate limit of ignored messages. */
+  #countReceived(): void {
     const nowMs = performance.now()
-    if (nowMs - this.#heardSinceMs > 1000) [this.#heard, this.#heardSinceMs] = [0, nowMs]
-    if (++this.#heard <= HEARD_PER_SECOND_MAX) return
+    if (nowMs - this.#receivedSinceMs > 1000) [this.#received, this.#receivedSinceMs] = [0, nowMs]
+    if (++this.#received <= RECEIVED_PER_SECOND_MAX) return
     this.break(1008, 'too many messages')
     this.#webSocket?.pause()
     this.#onLeft()
   }
 }
 
-/** As much of a text as the close frame of a WebSocket has room for, cut at a character. */
+/** Truncates a text to the size limit of a close frame, at a character. */
 function reasonOf(text: string): Buffer {
   const bytes = Buffer.from(text)
   if (bytes.length <= REASON_BYTES_MAX) return bytes

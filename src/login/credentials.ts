@@ -1,28 +1,28 @@
 /**
- * The credentials of a role, read from their files for each login, so that they can be replaced while the program runs. A
+ * The credentials of a role, read from their files for each login, so that they can be replaced at run time. A
  * secret ID that other users can read, or that another user has written, is refused.
  */
 import { fstatSync, openSync, closeSync, readFileSync, statSync, constants } from 'node:fs'
 import { messageOf } from '../platform/errors.ts'
 import { nameOfUser } from '../platform/own-file.ts'
-import { pause } from './persistence.ts'
+import { pause } from './retry.ts'
 
-/** A role of AppRole, and where its credentials are. */
-export interface Role {
-  /** Path of the auth method, as `auth/approle`. */
+/** An AppRole role and the files of its credentials. */
+export interface LoginRole {
+  /** Path of the auth method, for example `auth/approle`. */
   readonly mount: string
-  /** The ID of the role, or the file that it is in. */
+  /** The role ID, or the file that contains it. */
   readonly roleId: string | { readonly file: string }
   readonly secretIdFile: string
-  /** The file holds a wrapping token for a secret ID that a request to this path made. Absent: the secret ID itself. */
+  /** The file contains a wrapping token for a secret ID, created by a request to this path. Absent: it contains the secret ID. */
   readonly wrappingPath?: string
 }
 
-/** What cannot be used on this host: the same attempt would fail again until somebody mends it. */
+/** A credential file that cannot be used: attempts fail until an operator fixes it. */
 export class CredentialFault extends Error {
   override readonly name = 'CredentialFault'
   readonly isFinal = true
-  /** Without a path, for those who may read the state of the process and not its log. */
+  /** Without paths, for readers of the process state who have no access to its log. */
   readonly shown: string
 
   constructor(message: string, shown: string, options?: ErrorOptions) {
@@ -31,27 +31,26 @@ export class CredentialFault extends Error {
   }
 }
 
-/** How often files are looked at that are waited for. */
-const LOOK_MS = 1000
+const POLL_INTERVAL_MS = 1000
 const BYTES_MAX = 64 << 10
 const OTHERS_READ_OR_GROUP_WRITES = 0o027
 const GROUP_READS = 0o040
 const ROOT = 0
 
 /** Throws CredentialFault. */
-export function roleIdOf({ roleId }: Role): string {
+export function roleIdOf({ roleId }: LoginRole): string {
   return typeof roleId === 'string' ? roleId : contentOf(roleId.file, 'role ID', () => undefined)
 }
 
-/** What the file of the secret ID holds, which may be a wrapping token. Throws CredentialFault. */
-export function secretOf({ secretIdFile }: Role): string {
+/** The secret ID or wrapping token from its file. Throws CredentialFault. */
+export function secretOf({ secretIdFile }: LoginRole): string {
   return contentOf(secretIdFile, 'secret ID', ({ gid, mode, uid }) => {
     const own = process.geteuid?.() ?? ROOT
     const is = `${secretIdFile} belongs to ${nameOfUser(uid)} with mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`
     if (uid !== own && uid !== ROOT) {
       return `${is}, and this process runs as ${nameOfUser(own)}; run as root: chown ${nameOfUser(own)} ${secretIdFile} && chmod 600 ${secretIdFile}`
     }
-    // systemd gives its credentials to root's group, which has no members but root.
+    // systemd's credentials belong to root's group, which has no other members.
     const isWide = (mode & OTHERS_READ_OR_GROUP_WRITES) !== 0 || ((mode & GROUP_READS) !== 0 && gid !== ROOT)
     return isWide ? `others can use it: ${is}; run: chmod 600 ${secretIdFile}` : undefined
   })
@@ -72,7 +71,7 @@ function contentOf(file: string, what: string, faultOf: (facts: Facts) => string
   }
   try {
     const facts = fstatSync(descriptor)
-    if (!facts.isFile()) throw say(`${file} is no regular file`)
+    if (!facts.isFile()) throw say(`${file} is not a regular file`)
     const fault = faultOf(facts)
     if (fault !== undefined) throw say(fault)
     if (facts.size > BYTES_MAX) throw say(`${file} is larger than ${BYTES_MAX} bytes`)
@@ -84,14 +83,14 @@ function contentOf(file: string, what: string, faultOf: (facts: Facts) => string
   }
 }
 
-/** Resolves when a file of the role is another one than now, has other rights, or the signal aborts. */
-export async function credentialsChanged({ roleId, secretIdFile }: Role, signal: AbortSignal): Promise<void> {
+/** Resolves when a credential file is replaced or changed, or the signal aborts. */
+export async function untilCredentialsChange({ roleId, secretIdFile }: LoginRole, signal: AbortSignal): Promise<void> {
   const files = [secretIdFile, ...(typeof roleId === 'string' ? [] : [roleId.file])]
-  const before = files.map(markOf).join()
-  while (!signal.aborted && files.map(markOf).join() === before) await pause(LOOK_MS, signal)
+  const before = files.map(fingerprintOf).join()
+  while (!signal.aborted && files.map(fingerprintOf).join() === before) await pause(POLL_INTERVAL_MS, signal)
 }
 
-function markOf(file: string): string {
+function fingerprintOf(file: string): string {
   try {
     const { ctimeMs, ino, size } = statSync(file)
     return `${ino} ${size} ${ctimeMs}`

@@ -1,6 +1,6 @@
 /**
- * The file in which an agent keeps its token for programs of its host: 0600, replaced whole, removed when the agent stops. It
- * also has the address for which the token is valid, so that no command sends it elsewhere, and the role that it was issued for. A file
+ * The file with the token of an agent, for programs of its host: 0600, replaced atomically, removed when the agent stops. It
+ * also has the address for which the token is valid, so that no command sends it elsewhere, and the role of the token. A file
  * of another user, or one that others can read or write, is refused.
  */
 import { createHash } from 'node:crypto'
@@ -12,7 +12,7 @@ import { openIfThere, replaceFile } from '../platform/own-file.ts'
 /** Below the state directory of an agent. */
 export const LOGIN_FILE = 'secrets-login.json'
 
-/** How the server is reached with which the token is good. */
+/** The server for which the token is valid. */
 export interface LoginAddress {
   readonly url: string
   /** PEM files. */
@@ -21,46 +21,46 @@ export interface LoginAddress {
   readonly keyFile?: string
 }
 
-export interface KeptLogin {
+export interface StoredLogin {
   readonly token: string
-  /** Which role the token was made for, as `roleMark` has it. */
+  /** `roleDigest` of the token's role. */
   readonly role: string
-  /** Absent where the agent reaches the server over NATS. */
+  /** Absent: the agent uses NATS. */
   readonly address?: LoginAddress
 }
 
 const OTHERS = 0o077
 const WRITABLE = 0o022
 
-/** Tells roles apart without naming them. */
-export function roleMark(mount: string, roleId: string): string {
+/** Identifies a role without its ID. */
+export function roleDigest(mount: string, roleId: string): string {
   return createHash('sha256').update(`${mount}\n${roleId}`).digest('hex')
 }
 
-/** Throws the system's error; what was there before is untouched then. */
-export function writeLogin(file: string, login: KeptLogin): void {
+/** Throws the system's error; the previous file then stays. */
+export function writeLogin(file: string, login: StoredLogin): void {
   replaceFile(file, `${JSON.stringify(login)}\n`)
 }
 
-/** Never throws: what cannot be removed now is removed, or replaced, by the next agent. */
+/** Never throws: the next agent removes or replaces what could not be removed. */
 export function removeLogin(file: string): void {
   for (const each of [file, `${file}.new`]) {
     try {
       rmSync(each, { force: true })
     } catch {
-      // The token in it is revoked, or ends by itself.
+      // The token in it is revoked or expires.
     }
   }
 }
 
-/** Undefined where there is none. Throws a Fault for a file that cannot be used. */
-export function readLogin(file: string): KeptLogin | undefined {
+/** Undefined without a file. Throws a Fault for a file that cannot be used. */
+export function readLogin(file: string): StoredLogin | undefined {
   const descriptor = openIfThere(file)
   if (descriptor === undefined) return undefined
   try {
     requireTrusted(file, fstatSync(descriptor))
     const login = parsed(readFileSync(descriptor, 'utf8'))
-    if (!login) throw new Fault(`${file} is not as an agent writes it`)
+    if (!login) throw new Fault(`${file} is malformed: not written by an agent`)
     return login
   } finally {
     closeSync(descriptor)
@@ -68,8 +68,8 @@ export function readLogin(file: string): KeptLogin | undefined {
 }
 
 /**
- * Whoever writes the file decides where secrets are read from, so its owner must be this user or root. The agent may run as a user of its
- * own: root also trusts the owner of the directory. Throws a Fault.
+ * The writer of the file controls where secrets are read from, so its owner must be this user or root. The agent may run as another
+ * user: root also trusts the owner of the directory. Throws a Fault.
  */
 function requireTrusted(file: string, { mode, uid }: { readonly mode: number; readonly uid: number }): void {
   const user = process.geteuid?.() ?? uid
@@ -82,7 +82,7 @@ function requireTrusted(file: string, { mode, uid }: { readonly mode: number; re
   throw new Fault(`${file} is ${right} by others: chmod 600 ${file}`)
 }
 
-function parsed(text: string): KeptLogin | undefined {
+function parsed(text: string): StoredLogin | undefined {
   try {
     const fields = textsIn(JSON.parse(text))
     const [token = '', role = ''] = [fields.texts.get('token'), fields.texts.get('role')]

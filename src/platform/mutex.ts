@@ -1,20 +1,20 @@
-/** Turns by name: what has the same one is done one after the other. */
-export class Turns {
+/** A mutex for each key: work with the same key runs one after the other, in the order of the calls. */
+export class KeyedMutex {
   readonly #last = new Map<string, Promise<unknown>>()
 
-  isTaken(name: string): boolean {
-    return this.#last.has(name)
+  isLocked(key: string): boolean {
+    return this.#last.has(key)
   }
 
-  /** Waits for its turn, and resolves or rejects as `work` does. */
-  async take<T>(name: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#last.get(name) ?? Promise.resolve()
-    const turn = before.then(work, work)
-    this.#last.set(name, turn)
+  /** Resolves or rejects as `work` does. */
+  async runExclusive<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const before = this.#last.get(key) ?? Promise.resolve()
+    const own = before.then(work, work)
+    this.#last.set(key, own)
     try {
-      return await turn
+      return await own
     } finally {
-      if (this.#last.get(name) === turn) this.#last.delete(name)
+      if (this.#last.get(key) === own) this.#last.delete(key)
     }
   }
 }

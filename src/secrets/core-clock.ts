@@ -1,22 +1,22 @@
 /**
- * The time by which lives are measured: tokens, leases, versions that end. It is the machine's clock as long as that
- * behaves, and is not carried away when somebody sets it: it goes with the time that has really passed, never back, and
- * makes up for a difference from the machine's clock by going a tenth faster or slower until there is none. So a life of
- * an hour lasts between 54 and 67 minutes, whatever is done to the machine's clock while it runs.
+ * The clock for the TTLs of tokens, leases and versions. It follows the machine's clock but does not jump when that is set: it
+ * advances with the monotonic clock, never backwards, and corrects a difference from the machine's clock by running at most 10 %
+ * faster or slower. So a TTL of an hour lasts between 54 and 67 minutes, regardless of changes to the machine's clock.
  *
- * A start takes the machine's clock for true, as time has passed that nobody measured, but does not go back behind the
- * time that was last written down (the *mark*); only a mark more than a day ahead is taken for the mistake itself.
+ * At a start the machine's clock is trusted, because the elapsed time is unknown. The clock does not go back before the last
+ * persisted time (the *mark*), unless the mark is more than a day ahead of the machine's clock: then the mark is wrong.
  */
 import { uptime } from 'node:os'
 
 const CORRECTION = 0.1
 const MARK_AHEAD_MAX_MS = 86_400_000
-const SLEPT_LOOKED_EVERY_MS = 1000
+const UPTIME_RESOLUTION_MS = 1000
+const SLEEP_CHECK_INTERVAL_MS = 1000
 
 export interface ClockSources {
   /** The machine's clock, in milliseconds since 1970. */
   readonly wall: () => number
-  /** Milliseconds that only ever grow, those that the machine slept included. */
+  /** Monotonic milliseconds, including the time that the machine was suspended. */
   readonly elapsed: () => number
 }
 
@@ -31,48 +31,47 @@ export class CoreClock {
     this.#elapsedMs = sources.elapsed()
   }
 
-  /** Milliseconds since 1970, whole. */
+  /** Integer milliseconds since 1970. */
   now(): number {
     const elapsedMs = this.#sources.elapsed()
     const passedMs = Math.max(0, elapsedMs - this.#elapsedMs)
     this.#elapsedMs = elapsedMs
-    const most = passedMs * CORRECTION
+    const correctionMaxMs = passedMs * CORRECTION
     const missingMs = this.#sources.wall() - (this.#timeMs + passedMs)
-    this.#timeMs += passedMs + Math.max(-most, Math.min(most, missingMs))
+    this.#timeMs += passedMs + Math.max(-correctionMaxMs, Math.min(correctionMaxMs, missingMs))
     return Math.floor(this.#timeMs)
   }
 
-  /** Begins anew from the machine's clock, or from the mark where that is later. True when a mark was not believed. */
+  /** Restarts from the machine's clock, or from the mark if that is later. True if the mark was ignored. */
   begin(markMs = 0): boolean {
     const wallMs = this.#sources.wall()
-    const isBelieved = markMs - wallMs <= MARK_AHEAD_MAX_MS
-    this.#timeMs = isBelieved ? Math.max(wallMs, markMs) : wallMs
+    const isTrusted = markMs - wallMs <= MARK_AHEAD_MAX_MS
+    this.#timeMs = isTrusted ? Math.max(wallMs, markMs) : wallMs
     this.#elapsedMs = this.#sources.elapsed()
-    return !isBelieved
+    return !isTrusted
   }
 
-  /** The earlier of the two clocks: what has ended by this one has ended by any. */
+  /** The earlier of this clock and the machine's: what has expired by it has expired by both. */
   certain(): number {
     return Math.min(this.now(), this.#sources.wall())
   }
 }
 
-/** The sources of a real machine. */
 export function machineClock(): ClockSources {
-  // The monotonic clock stands still while the machine sleeps; its uptime does not.
-  let [sleptMs, lookedAtMs] = [0, performance.now()]
-  const awakeSinceMs = uptimeMs() - lookedAtMs
+  // The monotonic clock stops while the machine is suspended. The uptime does not.
+  let [suspendedMs, checkedAtMs] = [0, performance.now()]
+  const awakeSinceMs = uptimeMs() - checkedAtMs
   return {
     wall: Date.now,
     elapsed() {
       const awakeMs = performance.now()
-      if (awakeMs - lookedAtMs > SLEPT_LOOKED_EVERY_MS) {
-        lookedAtMs = awakeMs
-        const slept = uptimeMs() - awakeMs - awakeSinceMs
-        // Anything shorter is the coarseness of the uptime.
-        if (slept > sleptMs + 1000) sleptMs = slept
+      if (awakeMs - checkedAtMs > SLEEP_CHECK_INTERVAL_MS) {
+        checkedAtMs = awakeMs
+        const measuredMs = uptimeMs() - awakeMs - awakeSinceMs
+        // A smaller difference is within the resolution of the uptime.
+        if (measuredMs > suspendedMs + UPTIME_RESOLUTION_MS) suspendedMs = measuredMs
       }
-      return awakeMs + sleptMs
+      return awakeMs + suspendedMs
     },
   }
 }

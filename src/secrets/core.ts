@@ -1,25 +1,24 @@
 /**
- * The core's state: not initialised, sealed, or active with mounts, tokens and policies. Whoever unseals the barrier
- * calls `activate` (or `activateOrSeal`); `seal` ends it. What is read when it becomes active does not grow with the number of
- * entries, only with that of mounts.
+ * The state of the core: not initialised, sealed, or active with mounts, tokens and policies. The code that unseals the barrier
+ * calls `activate` or `activateOrSeal`; `seal` ends the activity. The time to activate depends on the number of mounts, not on the
+ * number of entries.
  */
 import { randomUUID } from 'node:crypto'
 import type { Barrier } from '../storage/barrier/barrier.ts'
 import type { Seal } from '../storage/seal/seal.ts'
-import { type Put, Storage, Tenure } from '../storage/barrier/storage.ts'
+import { type Put, Storage, ViewScope } from '../storage/barrier/storage.ts'
 import { type Caller, denied, type Engine } from '../engines/framework/engine.ts'
-import type { LoginFailures } from '../engines/framework/login-order.ts'
-import { PathTable } from '../engines/framework/path-table.ts'
+import type { LoginFailures } from '../engines/framework/login-grant.ts'
+import { type Canonical, canonicalAt, PathTable } from '../engines/framework/path-table.ts'
 import { messageOf, sealed, unknownToken } from '../platform/errors.ts'
 import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
-import { type Login, loginOf } from './logins/login.ts'
+import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
 import { LockedUsers } from './logins/login-failures.ts'
-import { releasedAliases } from './logins/released-aliases.ts'
 import { AuditTrail } from './audit/audit.ts'
-import { recordOrigin } from './audit/origin-lines.ts'
-import { Leases, leasesLeft } from './leases/leases.ts'
+import { recordOrigin } from './audit/request-audit.ts'
+import { Leases, leasesLeftError } from './leases/leases.ts'
 import { Mfa } from './mfa/mfa.ts'
 import {
   defaultRecords,
@@ -29,80 +28,77 @@ import {
   newRecord,
   recordPath,
 } from './mounts/mount-record.ts'
-import { type Canonical, canonicalAt } from '../engines/framework/canonical-path.ts'
-import { Traffic } from './mounts/traffic.ts'
-import { type Mount, mountOf, type Place } from './mounts/mounts.ts'
+import { ActiveRequests, type Mount, mountOf, type ResolvedPath } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { type ClockSources, CoreClock, machineClock } from './core-clock.ts'
-import { CLUSTER_PATH, type OpenCore, openCore } from './open-core.ts'
+import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-core.ts'
 import { InFlight } from './request/in-flight.ts'
-import { NOBODY } from './request/anonymous.ts'
+import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
-import { isolatedEngine } from './isolated-engine.ts'
 import { type DrFence, disabledOnSecondary, fencedPrimary, type ReplicationSide } from './dr/dr-replication.ts'
 import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
-import type { Surroundings } from './system/host-info.ts'
+import type { ServerInfo } from './system/core-parts.ts'
 import { CORS_HEADERS, type CorsSetting, NO_CORS } from './system/system-settings.ts'
-import { Admission, type Admitted } from './tokens/token-admission.ts'
+import { TokenAdmission, type AdmittedCaller } from './tokens/token-admission.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
-import { keptVersions, versionNote } from './system/version-note.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
+import { storedVersions, versionPut } from './system/version-history.ts'
 
-/** Tokens of a mount that is disabled. */
-const RELEASED_AT_ONCE = 100
+/** Tokens of a disabled auth method that are revoked in one batch */
+const REVOKED_AT_ONCE = 100
 
-/** A rule of `sys/config/cors` that is in force. */
+/** The active rule of `sys/config/cors`. */
 type CrossOriginRule = Omit<CorsSetting, 'enabled'>
 
 export interface CoreOptions {
   readonly barrier: Barrier
   readonly seal: Seal
-  /** Beside those that the core has itself. */
+  /** In addition to the core's own engines. */
   readonly engines: readonly Engine[]
-  /** The core's own engines, made for it: `sys/`, `auth/token/` and `identity/`. */
+  /** Creates the core's own engines: `sys/`, `auth/token/` and `identity/`. */
   readonly own: (core: SecretsCore) => readonly Engine[]
   readonly version: string
   readonly clusterName: string
-  /** ID of the cluster that an initialisation creates; a random one unless given. */
+  /** ID of the cluster that an initialisation creates; random by default. */
   readonly newClusterId?: () => string
-  /** Called before an initialisation; rejects with a Refusal where the region has a core already. */
+  /** Called before an initialisation; rejects with a Refusal if the region has a core already. */
   readonly requireNoOtherCore?: () => Promise<void>
   readonly logger: Logger
-  readonly surroundings?: Surroundings
-  /** Absent where the process does not replicate. */
+  readonly serverInfo?: ServerInfo
+  /** Absent if DR replication is not configured. */
   readonly replication?: ReplicationSide
-  /** Directories that audit devices may have files below; anywhere unless given. */
+  /** Directories that audit files must be in; any directory by default. */
   readonly auditDirectories?: readonly string[]
-  /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
+  /** Whether callers without a token may use the endpoints for key shares, by the current configuration; no by default. */
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
-  /** The machine's clock and the time that passes; real ones unless given. */
+  /** The machine's clocks by default. */
   readonly time?: Partial<ClockSources>
   /**
-   * Nothing outside the database is read or changed: no audit device records, no lease or token is taken back for its age, no
-   * engine works by itself, and those that reach other systems serve nothing (`isolated-engine.ts`).
+   * Nothing outside the database is read or changed: audit devices are disabled, no lease or token is revoked when it expires,
+   * engines do no periodic work, and engines that call other systems serve nothing (`isolatedEngine`).
    */
   readonly isIsolated?: boolean
 }
 
 export class SecretsCore implements Core {
   readonly options: CoreOptions
-  /** All that there are, the core's own in front. */
+  /** All engines, the core's own first. */
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
   readonly lockedUsers = new LockedUsers(() => this.now())
-  /** `sys/` while nothing can be read: its paths that answer in any state. */
-  readonly #sealedSystem: Place['mount']
+  /** `sys/` while the core is not active: only paths that are declared for any state. */
+  readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
   readonly #clock: CoreClock
   #open: OpenCore | undefined
-  /** Of everything in `#open`. */
-  #tenure: Tenure | undefined
+  /** Revokes the storage access of everything in `#open`. */
+  #viewScope: ViewScope | undefined
   #isSuspended = false
   #onSeal: (() => Promise<void>) | undefined
-  /** Other processes may remember what this core has told of its tokens. */
-  #isRemembered = false
+  /** Other processes may have cached identities of this core's tokens. */
+  #isCached = false
 
   constructor(options: CoreOptions) {
     this.options = options
@@ -129,7 +125,7 @@ export class SecretsCore implements Core {
     return this.options.replication?.dr.mode === 'secondary'
   }
 
-  /** Neither open nor, on a secondary, standing by with the key of its primary. */
+  /** Neither active nor, on a DR secondary, in standby with the root key of its primary. */
   get isSealed(): boolean {
     return !this.isActive && !(this.isSecondary && this.barrier.standby.isHeld)
   }
@@ -142,7 +138,7 @@ export class SecretsCore implements Core {
     return disabledOnSecondary(this.options.replication?.dr ?? { primaryAddress: undefined })
   }
 
-  /** What pages of other origins may do; undefined where nothing is known of it, or where they may do nothing. */
+  /** The CORS rule; undefined if CORS is disabled or the core is not active. */
   get crossOrigin(): CrossOriginRule | undefined {
     const { allowCredentials, allowedHeaders, allowedOrigins, enabled } = this.isActive
       ? this.open.settings.cors.value
@@ -158,7 +154,7 @@ export class SecretsCore implements Core {
     return this.#open
   }
 
-  /** The time by which everything here lives: see `core-clock.ts`. */
+  /** The clock for TTLs, see `core-clock.ts`. */
   now(): number {
     return this.#clock.now()
   }
@@ -168,8 +164,8 @@ export class SecretsCore implements Core {
     return this.#time.wall()
   }
 
-  /** What a fresh core begins with, to be committed together with its keyring, and the only sight of its root token. */
-  beginning(
+  /** The entries of a new core, to be committed with its keyring, and its root token, which is stored nowhere. */
+  initialState(
     rootToken?: string,
     more: readonly MountRecord[] = [],
   ): { readonly puts: readonly Put[]; readonly rootToken: string } {
@@ -180,7 +176,7 @@ export class SecretsCore implements Core {
     }))
     const { clusterName, newClusterId = randomUUID } = this.options
     const cluster = { id: newClusterId(), name: clusterName }
-    const version = versionNote([], this.options.version, this.now())
+    const version = versionPut([], this.options.version, this.now())
     const puts = [
       { path: CLUSTER_PATH, value: Buffer.from(JSON.stringify(cluster)) },
       ...(version ? [version] : []),
@@ -191,16 +187,16 @@ export class SecretsCore implements Core {
     return { puts, rootToken: tokens.token }
   }
 
-  /** Takes up work: the barrier has been unsealed. */
+  /** Starts the core after the barrier was unsealed. */
   activate(): void {
-    const tenure = new Tenure()
-    const storage = new Storage(this.barrier, tenure)
+    const viewScope = new ViewScope()
+    const storage = new Storage(this.barrier, viewScope)
     this.#isSuspended = false
-    this.#tenure = tenure
+    this.#viewScope = viewScope
     const { leaving, open } = openCore({
       engines: this.engines,
       logger: this.options.logger,
-      surroundings: this.options.surroundings,
+      serverInfo: this.options.serverInfo,
       auditDirectories: this.options.auditDirectories,
       storage,
       isIsolated: this.options.isIsolated ?? false,
@@ -210,37 +206,37 @@ export class SecretsCore implements Core {
       release: (uuid) => this.#release(uuid),
     })
     this.#open = open
-    this.#isRemembered = true
-    this.barrier.lookAtAll()
-    if (this.options.isIsolated) return stopOwnWork(open)
+    this.#isCached = true
+    this.barrier.startScan()
+    if (this.options.isIsolated) return stopBackgroundWork(open)
     open.mountChanges.resume(leaving)
     open.mfa.resume()
     open.tokenLeaseIndex.begin()
-    this.#noteVersion()
-    this.#addIdentity()
+    this.#recordVersion()
+    this.#addIdentityMount()
     const { logger, seal } = this.options
     const { trail } = open.auditing
-    void recordOrigin({ note: seal.origin, trail, nobody: this.nobody.caller, logger })
+    void recordOrigin({ note: seal.origin, trail, anonymous: this.anonymous.caller, logger })
     logger.info('the secrets core is active', { cluster_id: open.clusterId })
   }
 
-  #noteVersion(): void {
+  #recordVersion(): void {
     const { logger, version } = this.options
     const { storage } = this.open
-    const note = versionNote(keptVersions(storage), version, this.now())
-    if (!note) return
-    storage.commit({ puts: [note], deletes: [] }).catch((error: unknown) => {
-      logger.warn('the version could not be noted', { error: messageOf(error) })
+    const put = versionPut(storedVersions(storage), version, this.now())
+    if (!put) return
+    storage.commit({ puts: [put], deletes: [] }).catch((error: unknown) => {
+      logger.warn('version history write failed', { error: messageOf(error) })
     })
   }
 
-  /** Other entries have taken the place of all there were: nothing is done upon these until `resume`. */
+  /** A restored snapshot has replaced all entries: the core stays inactive until `resume`. */
   suspend(): void {
     void this.#close()
     this.#isSuspended = true
   }
 
-  /** Begins anew upon the other entries; sealed, where they are of another key. Nothing, where it is not suspended. */
+  /** Activates the core with the restored entries, or seals it if they have another key. Does nothing if not suspended. */
   async resume(): Promise<void> {
     if (!this.#isSuspended) return
     this.#isSuspended = false
@@ -248,69 +244,79 @@ export class SecretsCore implements Core {
   }
 
   /**
-   * The server stands by from now on for another one: requests under way end with 503, what they have queued becomes
-   * durable, the barrier closes and its root key is held. Agents are told by then.
+   * Enters standby as a DR secondary: requests in flight end with 503, queued commits become durable, the barrier closes and its
+   * root key is kept. Resolves after agents were notified.
    */
   async standDown(): Promise<void> {
     const closed = this.#close()
-    await Promise.all([closed.then(() => this.options.seal.standDown()), this.#forgetTokens()])
-    this.options.logger.info('the secrets core stands by')
+    await Promise.all([closed.then(() => this.options.seal.standDown()), this.#invalidateTokens()])
+    this.options.logger.info('secrets core in standby')
   }
 
-  /** The other way: it opens with the key that is held. Throws a Refusal (503) where none is. */
+  /** Leaves standby with the kept root key. Throws a Refusal (503) if there is none. */
   async standUp(): Promise<void> {
     if (this.isActive) return
     this.barrier.openHeld()
     await this.activateOrSeal()
   }
 
-  /** Resolves when what was queued is durable, or has failed. */
+  /** Resolves when the queued commits are durable or have failed. */
   async #close(): Promise<void> {
     const open = this.#open
     this.#open = undefined
-    const queued = this.#tenure?.end(sealed)
-    if (open) this.#end(open)
+    const queued = this.#viewScope?.revoke(sealed)
+    if (open) this.#closeParts(open)
     await queued
   }
 
-  #end(open: OpenCore): void {
-    const { auditing, leases, mountChanges, mountWork, revocation, sweeper, tidy, tokenLeaseIndex, tokens, wrapping } =
-      open
-    const parts = [mountWork, mountChanges, sweeper, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
+  #closeParts(open: OpenCore): void {
+    const {
+      auditing,
+      leases,
+      mountChanges,
+      periodicWork,
+      revocation,
+      tokenExpiry,
+      tidy,
+      tokenLeaseIndex,
+      tokens,
+      wrapping,
+    } = open
+    const parts = [periodicWork, mountChanges, tokenExpiry, tokenLeaseIndex, leases, wrapping, revocation, tidy, tokens]
     for (const part of [...parts, open.identity, open.mfa, open.loginMfa]) part.close()
     for (const part of [auditing.devices, auditing.trail]) part.close()
   }
 
-  /** Seals the barrier at once and forgets everything that came from below it; resolves when nothing is left to write. */
+  /** Seals the barrier immediately and drops all decrypted state. Resolves when the queued writes are finished. */
   async seal(): Promise<void> {
     void this.#close()
-    await Promise.all([this.options.seal.seal(), this.#forgetTokens()])
+    await Promise.all([this.options.seal.seal(), this.#invalidateTokens()])
   }
 
-  /** Resolves when agents were told not to go on with tokens that they remember: nothing here answers for these any more. */
-  async #forgetTokens(): Promise<void> {
-    if (!this.#isRemembered) return
-    this.#isRemembered = false
+  /** Resolves when agents were notified to drop cached tokens, because this core can no longer validate them. */
+  async #invalidateTokens(): Promise<void> {
+    if (!this.#isCached) return
+    this.#isCached = false
     await this.#onSeal?.()
   }
 
-  /** Before a stop: the audit chains go on from here, also where a file is rotated meanwhile. Never rejects. */
+  /** Before a stop: stores the heads of the audit chains, so they continue even if a file is rotated meanwhile. Never rejects. */
   async saveAuditHeads(): Promise<void> {
     await this.#open?.auditing.devices.saveHeads()
   }
 
-  /** `tell` is called when the core is sealed or stands by, and waited for: it must not reject, and must end soon. */
-  onSeal(tell: () => Promise<void>): void {
-    this.#onSeal = tell
+  /** `listener` is called and awaited when the core is sealed or enters standby. It must not reject and must be fast. */
+  onSeal(listener: () => Promise<void>): void {
+    this.#onSeal = listener
   }
 
-  /** Takes up work, or is sealed again where it cannot. */
+  /** Activates the core, or seals it if that fails. */
   async activateOrSeal(): Promise<void> {
     const isStandby = this.barrier.standby.isHeld
     try {
       await this.options.replication?.unsealed()
       if (!isStandby) this.activate()
-      // It is not held any more where a promotion was finished, which has activated the core.
+      // The standby key is no longer held if a promotion was finished, which has activated the core.
       else if (this.barrier.standby.isHeld)
         this.options.logger.info('this server is a DR secondary and holds the root key of its primary')
     } catch (error) {
@@ -319,7 +325,7 @@ export class SecretsCore implements Core {
     }
   }
 
-  get wrapping(): Wrapping {
+  get wrapping(): ResponseWrapping {
     return this.open.wrapping
   }
 
@@ -340,7 +346,7 @@ export class SecretsCore implements Core {
     return quotas?.isOn ? quotas : undefined
   }
 
-  find(path: string): Place | undefined {
+  find(path: string): ResolvedPath | undefined {
     if (this.#open) return this.#open.mounts.find(path)
     return path.startsWith('sys/') ? { mount: this.#sealedSystem, rest: path.slice('sys/'.length) } : undefined
   }
@@ -349,33 +355,33 @@ export class SecretsCore implements Core {
 
   knows = (token: string | undefined, remote: string | undefined) => this.#open?.admission.knows(token, remote) ?? false
 
-  admit(token: string | undefined, remote: string | undefined): Admitted {
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller {
     return this.open.admission.admit(token, remote)
   }
 
   /**
-   * Who a token is to the rest of the process. Throws a Refusal for what is no token, and while the core cannot tell.
-   * `again`: its caller was admitted before and no use is taken.
+   * The identity of a token for the rest of the process. Throws a Refusal for an invalid token, and while the core cannot validate
+   * tokens. `again`: the caller was admitted before and no use is consumed.
    */
   identityOf(token: string, remote: string | undefined, again = false): Identity | Promise<Identity> {
-    return this.#askable().identityOf(token, remote, again)
+    return this.#tokenAdmission().identityOf(token, remote, again)
   }
 
-  /** What to tell another process about a token. Throws as `identityOf` does. */
+  /** The grants of a token for another process. Throws as `identityOf` does. */
   grantsOf(token: string, remote: string | undefined, again = false): Grants | Promise<Grants> {
-    return this.#askable().grantsOf(token, remote, again)
+    return this.#tokenAdmission().grantsOf(token, remote, again)
   }
 
-  #askable(): Admission {
-    // It has never given anybody a token, so it can tell.
+  #tokenAdmission(): TokenAdmission {
+    // An uninitialised core has issued no token.
     if (!this.isInitialised) throw unknownToken()
     if (!this.#open || this.barrier.isSealed) throw sealed()
-    // Its tokens may have been revoked elsewhere.
+    // The tokens of a fenced primary may have been revoked at the new primary.
     if (this.fence) throw fencedPrimary(this.fence)
     return this.#open.admission
   }
 
-  /** What a token may do, by its policies and its entity. Throws a Rejection (403) where that is disabled or gone. */
+  /** The ACL of a token's and its entity's policies. Throws a Rejection (403) if the entity is disabled or deleted. */
   aclOf(caller: Pick<Caller, 'entityId' | 'policies'>): Acl {
     const { entityPolicies, policies } = this.open
     const names = entityPolicies.of(caller)
@@ -383,18 +389,18 @@ export class SecretsCore implements Core {
     return policies.acl(names, this.now(), entityPolicies.factsOf(caller))
   }
 
-  login(...[letIn, credentials]: Parameters<Core['login']>): Login {
-    const onBarred = (mountPath: string, why: string) => this.onBarred(mountPath, why)
-    return loginOf({ ...this.open, now: () => this.now(), onBarred }, letIn, credentials)
+  login(...[accepted, credentials]: Parameters<Core['login']>): PreparedLogin {
+    const onBarred = (mountPath: string, reason: string) => this.onBarred(mountPath, reason)
+    return prepareLogin({ ...this.open, now: () => this.now(), onBarred }, accepted, credentials)
   }
 
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<Login, 'landed' | 'parts'> {
-    return releasedAliases(this.open.identity, { mount, names, nowMs: this.now() })
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'> {
+    return releaseAliases(this.open.identity, { mount, names, nowMs: this.now() })
   }
 
-  /** A login with right credentials gets no token. */
+  /** A login with valid credentials was refused. */
   onBarred(mountPath: string, reason: string): void {
-    this.options.logger.warn('a login with right credentials was refused, its caller is not told why', {
+    this.options.logger.warn('login with valid credentials refused, the response has no reason', {
       mount: mountPath,
       reason,
     })
@@ -404,50 +410,51 @@ export class SecretsCore implements Core {
     return this.lockedUsers.of(mount)
   }
 
-  /** Takes back what a mount has given out: tokens, leases, then the rest; resolves with what could not be. */
+  /** Revokes what a mount has issued: tokens, leases, then the rest. Resolves with the reasons of failed revocations. */
   async #release(uuid: string): Promise<readonly string[]> {
-    const { identity, leases, mountChanges, mounts, mountWork, revocation, tokens } = this.open
-    identity.forgetRights()
+    const { identity, leases, mountChanges, mounts, periodicWork, revocation, tokens } = this.open
+    identity.dropRights()
     for (;;) {
-      const hashes = tokens.ofMount(uuid, RELEASED_AT_ONCE)
+      const hashes = tokens.ofMount(uuid, REVOKED_AT_ONCE)
       if (hashes.length === 0) break
       for (const hash of hashes) await revocation.revoke(hash)
     }
-    // Its batch tokens have no entries; their leases have the auth method as their owner.
+    // Batch tokens have no entries. Their leases are owned by the auth method.
     await leases.revocation.revokeOfOwner(uuid)
     const failed = await leases.revokeOfMount(uuid)
-    const mount = mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)
-    if (failed > 0) return [leasesLeft(mount?.record.path ?? '', failed)]
-    return mount ? mountWork.release(mount) : []
+    const mount = mounts.byUuid(uuid) ?? mountChanges.detached(uuid)
+    if (failed > 0) return [leasesLeftError(mount?.record.path ?? '', failed)]
+    return mount ? periodicWork.release(mount) : []
   }
 
-  /** A core that is older than identity gets its mount. */
-  #addIdentity(): void {
+  /** Cores of versions without identity have no such mount. */
+  #addIdentityMount(): void {
     const { mounts, storage } = this.open
     if (mounts.get('identity/') || !mounts.engine('identity')) return
     const record = identityRecord()
     const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
     storage.commit({ puts: [put], deletes: [] }).then(
-      () => mounts.place(record),
-      (error: unknown) => this.options.logger.error('identity/ could not be added', { error: messageOf(error) }),
+      () => mounts.attach(record),
+      (error: unknown) =>
+        this.options.logger.error('creation of the identity mount failed', { error: messageOf(error) }),
     )
   }
 
-  readonly nobody = NOBODY
+  readonly anonymous = ANONYMOUS
 
-  #systemMount(): Place['mount'] {
+  #systemMount(): ResolvedPath['mount'] {
     const engine = this.engines.find(({ type }) => type === 'system')
-    if (!engine) throw new Error('there is no system engine')
+    if (!engine) throw new Error('no engine has the type "system"')
     return mountOf(newRecord({ path: 'sys/', type: 'system' }), engine, {
       paths: new PathTable(engine.paths),
-      ...new Storage(this.barrier).lend(),
-      traffic: new Traffic(),
+      ...new Storage(this.barrier).createView(),
+      activeRequests: new ActiveRequests(),
       identityToken: () => Promise.reject(sealed()),
     })
   }
 }
 
-/** In the turn in which it was made: no timer of it has fired. */
-function stopOwnWork({ leases, mountWork, sweeper }: OpenCore): void {
-  for (const part of [mountWork, sweeper, leases.sweeper]) part.close()
+/** Must run synchronously after `openCore`, before any timer fires. */
+function stopBackgroundWork({ leases, periodicWork, tokenExpiry }: OpenCore): void {
+  for (const part of [periodicWork, tokenExpiry, leases.expiry]) part.close()
 }

@@ -1,19 +1,18 @@
-/** The parts of an active core: its stores and what works on them, made when it becomes active (`core.ts`). */
+/** Creates the parts of an active core: its stores and the services that use them (`core.ts`). */
 import type { Storage } from '../storage/barrier/storage.ts'
-import { canonicalAt } from '../engines/framework/canonical-path.ts'
+import { canonicalAt } from '../engines/framework/path-table.ts'
 import { cubbyholePrefix } from '../engines/cubbyhole/cubbyhole.ts'
 import type { Caller, Engine } from '../engines/framework/engine.ts'
 import type { Logger } from '../platform/log.ts'
 import { AuditStore } from './audit/audit-store.ts'
 import { AuditTrail } from './audit/audit.ts'
 import type { ClockSources, CoreClock } from './core-clock.ts'
-import { EntityPolicies } from './identity/entity-policies.ts'
 import { accountName } from './identity/identity-record.ts'
-import { IdentityStore } from './identity/identity.ts'
+import { EntityPolicies, IdentityStore } from './identity/identity.ts'
 import { OidcIssuer } from './identity/oidc-issuer.ts'
 import { LeaseRevocation } from './leases/lease-revocation.ts'
 import { LeaseStore } from './leases/lease-store.ts'
-import { LeaseSweeper } from './leases/lease-expiry.ts'
+import { LeaseExpiry } from './leases/lease-expiry.ts'
 import { Leases } from './leases/leases.ts'
 import { TokenLeases } from './leases/token-leases.ts'
 import { Enforcements } from './mfa/enforcement.ts'
@@ -21,36 +20,36 @@ import { LoginMfa } from './mfa/login-mfa.ts'
 import { Mfa } from './mfa/mfa.ts'
 import { MountChanges } from './mounts/mount-changes.ts'
 import { dataPrefix, type MountRecord } from './mounts/mount-record.ts'
-import { MountWork } from './mounts/mount-work.ts'
+import { PeriodicWork } from './mounts/periodic-work.ts'
 import { type Mount, MountTable } from './mounts/mounts.ts'
 import type { Acl } from './policies/acl.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import { Quotas } from './quotas/quotas.ts'
-import type { Surroundings } from './system/host-info.ts'
+import type { ServerInfo } from './system/core-parts.ts'
 import { SystemSettings } from './system/system-settings.ts'
-import { Admission } from './tokens/token-admission.ts'
+import { TokenAdmission } from './tokens/token-admission.ts'
 import { TokenLeaseIndex } from './tokens/token-lease-index.ts'
 import { TokenRevocation } from './tokens/token-revocation.ts'
 import { TokenStore } from './tokens/token-store.ts'
-import { TokenSweeper } from './tokens/token-expiry.ts'
+import { TokenExpiry } from './tokens/token-expiry.ts'
 import { TokenTidy } from './tokens/token-tidy.ts'
-import { Wrapping } from './wrapping/wrapping.ts'
+import { ResponseWrapping } from './wrapping/wrapping.ts'
 
-/** Has the cluster's ID and name. */
+/** The entry with the cluster's ID and name */
 export const CLUSTER_PATH = 'core/cluster'
 
 /** The state of an active core. */
 export interface OpenCore {
-  /** All of the barrier, until the core is sealed. */
+  /** The whole barrier, accessible until the core is sealed. */
   readonly storage: Storage
   readonly mounts: MountTable
   readonly mountChanges: MountChanges
-  readonly mountWork: MountWork
+  readonly periodicWork: PeriodicWork
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
-  readonly sweeper: TokenSweeper
+  readonly tokenExpiry: TokenExpiry
   readonly tidy: TokenTidy
-  readonly admission: Admission
+  readonly admission: TokenAdmission
   readonly policies: PolicyStore
   readonly settings: SystemSettings
   readonly identity: IdentityStore
@@ -62,39 +61,38 @@ export interface OpenCore {
   readonly leases: Leases
   readonly tokenLeases: TokenLeases
   readonly tokenLeaseIndex: TokenLeaseIndex
-  readonly wrapping: Wrapping
+  readonly wrapping: ResponseWrapping
   readonly quotas: Quotas
   readonly auditing: { readonly trail: AuditTrail; readonly devices: AuditStore }
   readonly clusterId: string
   readonly clusterName: string
 }
 
-/** What the parts of a core are made of. */
-interface Ground {
+interface OpenCoreOptions {
   readonly engines: readonly Engine[]
-  /** All of the barrier, until the core is sealed. */
+  /** The whole barrier, accessible until the core is sealed. */
   readonly storage: Storage
-  /** No audit device records. */
+  /** Audit devices are disabled. */
   readonly isIsolated: boolean
   readonly clock: CoreClock
   readonly time: ClockSources
   readonly logger: Logger
-  readonly surroundings: Surroundings | undefined
-  /** Directories that audit devices may have files below; undefined: anywhere. */
+  readonly serverInfo: ServerInfo | undefined
+  /** Directories that audit files must be in; undefined for any directory. */
   readonly auditDirectories: readonly string[] | undefined
-  /** Throws a Rejection (403) where the caller's entity is disabled or gone. */
+  /** Throws a Rejection (403) if the caller's entity is disabled or deleted. */
   readonly aclOf: (caller: Pick<Caller, 'entityId' | 'policies'>) => Acl
-  /** Takes back what a mount has given out; resolves with the reasons why some of it could not be. */
+  /** Revokes what a mount has issued. Resolves with the reasons of failed revocations. */
   readonly release: (uuid: string) => Promise<readonly string[]>
 }
 
 type MountOf = (uuid: string) => Mount | undefined
 
-/** Reads the state below the barrier. `leaving`: mounts whose removal was under way, for `mountChanges.resume`. */
-export function openCore(ground: Ground): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
-  const { clock, engines, logger, release, storage, time } = ground
+/** Reads the state from the barrier. `leaving`: mounts whose removal was in progress, for `mountChanges.resume`. */
+export function openCore(options: OpenCoreOptions): { readonly open: OpenCore; readonly leaving: MountRecord[] } {
+  const { clock, engines, logger, release, storage, time } = options
   const now = () => clock.now()
-  const apiAddress = () => ground.surroundings?.apiAddress?.() ?? ''
+  const apiAddress = () => options.serverInfo?.apiAddress?.() ?? ''
   const oidc = new OidcIssuer({ storage, now, wall: time.wall, apiAddress })
   const mounts = new MountTable({ storage, engines, identityToken: (record, wish) => oidc.token(record, wish) })
   const leaving = mounts.load()
@@ -105,27 +103,27 @@ export function openCore(ground: Ground): { readonly open: OpenCore; readonly le
     storage,
     mounts,
     mountChanges,
-    mountWork: new MountWork({ mounts: () => mounts.all(), now, logger }),
-    ...openTokens(ground, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.leaving(uuid)),
+    periodicWork: new PeriodicWork({ mounts: () => mounts.all(), now, logger }),
+    ...openTokens(options, mounts, (uuid) => mounts.byUuid(uuid) ?? mountChanges.detached(uuid)),
     settings,
     oidc,
     quotas: new Quotas({ storage, isMounted, elapsed: time.elapsed }),
-    auditing: openAudit(ground, settings),
-    ...clusterOf(storage),
+    auditing: openAudit(options, settings),
+    ...readCluster(storage),
   }
   return { open, leaving }
 }
 
-function clusterOf(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'> {
-  const kept = storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}'
-  const { id = '', name = '' } = JSON.parse(kept) as { id?: string; name?: string }
+function readCluster(storage: Storage): Pick<OpenCore, 'clusterId' | 'clusterName'> {
+  const stored = storage.get(CLUSTER_PATH)?.toString('utf8') ?? '{}'
+  const { id = '', name = '' } = JSON.parse(stored) as { id?: string; name?: string }
   return { clusterId: id, clusterName: name }
 }
 
 type TokenParts =
   | 'tokens'
   | 'revocation'
-  | 'sweeper'
+  | 'tokenExpiry'
   | 'tidy'
   | 'admission'
   | 'policies'
@@ -139,32 +137,32 @@ type TokenParts =
   | 'tokenLeaseIndex'
   | 'wrapping'
 
-function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
-  const { clock, logger, storage, surroundings } = ground
+function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: MountOf): Pick<OpenCore, TokenParts> {
+  const { clock, logger, serverInfo, storage } = options
   const tokens = new TokenStore(storage, (uuid) => mounts.byUuid(uuid) !== undefined)
   const policies = new PolicyStore(storage)
   const isMounted = (accessor: string) => mounts.byAccessor(accessor) !== undefined
   const identity = new IdentityStore(storage, isMounted, (removed) => mfa.mfa.partsOfRemoval(removed))
-  const mfa = openMfa(ground, identity)
+  const mfa = openMfa(options, identity)
   const entityPolicies = new EntityPolicies(identity)
   const cubbyholes = storage.below(dataPrefix(mounts.get('cubbyhole/')?.record.uuid ?? ''))
   const now = () => clock.now()
   const store = new LeaseStore(storage)
   const leaseRevocation = new LeaseRevocation({ leases: store, mountOf, now, logger })
-  // What hangs on a token and goes with it.
+  // Leases and the cubbyhole of a token are removed with it.
   const onRevoke = [
     (hash: string) => leaseRevocation.revokeOfOwner(hash),
     async (hash: string) => void (await cubbyholes.removeAll(cubbyholePrefix(hash))),
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
-  const sweeper = new TokenSweeper({ tokens, revocation, clock, logger })
-  const endedMs = () => sweeper.endedMs()
-  const leaseSweeper = new LeaseSweeper({ leases: store, revocation: leaseRevocation, endedMs, logger })
-  const apiAddress = () => surroundings?.apiAddress?.() ?? ''
+  const tokenExpiry = new TokenExpiry({ tokens, revocation, clock, logger })
+  const expiryTimeMs = () => tokenExpiry.expiryTimeMs()
+  const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
+  const apiAddress = () => serverInfo?.apiAddress?.() ?? ''
   return {
-    wrapping: new Wrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
-    leases: new Leases({ store, revocation: leaseRevocation, sweeper: leaseSweeper, mountOf, now }),
+    wrapping: new ResponseWrapping({ tokens, revocation, storage, cubbyholes, now, apiAddress }),
+    leases: new Leases({ store, revocation: leaseRevocation, expiry: leaseExpiry, mountOf, now }),
     tokenLeases: new TokenLeases({ tokens, revocation, index: tokenLeaseIndex, now }),
     tokenLeaseIndex,
     identity,
@@ -173,30 +171,30 @@ function openTokens(ground: Ground, mounts: MountTable, mountOf: MountOf): Pick<
     tokens,
     policies,
     revocation,
-    sweeper,
+    tokenExpiry,
     tidy: new TokenTidy({ tokens, revocation, cubbyholes, logger }),
-    admission: new Admission({
+    admission: new TokenAdmission({
       tokens,
       revocation,
       policies,
       now,
-      aclOf: ground.aclOf,
+      aclOf: options.aclOf,
       canonical: (path) => canonicalAt(path, mounts.find(path)),
       policiesOf: (entry) => entityPolicies.of(entry),
-      onUnseenAddress: (accessor) =>
-        logger.warn('a token that is bound to addresses was refused: no server has seen the address of its caller', {
+      onUnknownAddress: (accessor) =>
+        logger.warn('address-bound token refused, the caller address was not verified by a server', {
           accessor,
-          hint: 'an address that an agent reports is no evidence: call a server with this token, not an agent',
+          hint: 'an address that an agent reports is not trusted: use this token with a server, not with an agent',
         }),
     }),
   }
 }
 
 function openMfa(
-  { clock, logger, storage, time }: Ground,
+  { clock, logger, storage, time }: OpenCoreOptions,
   identity: IdentityStore,
 ): Pick<OpenCore, 'mfa' | 'enforcements' | 'loginMfa'> {
-  // Kept at hand since the caller was admitted.
+  // Cached since the caller was admitted.
   const entityId = (id: string) => identity.rights(id)?.entityId
   const now = () => clock.now()
   const accountOf = (id: string) => accountName(identity.entity(id)) ?? id
@@ -206,12 +204,34 @@ function openMfa(
 }
 
 function openAudit(
-  { auditDirectories, clock, isIsolated, logger, storage }: Ground,
+  { auditDirectories, clock, isIsolated, logger, storage }: OpenCoreOptions,
   settings: SystemSettings,
 ): OpenCore['auditing'] {
   const trail = new AuditTrail({ logger, now: () => clock.now(), headers: () => settings.auditedHeaders.value })
   return {
     trail,
     devices: new AuditStore({ storage, trail, logger, directories: auditDirectories, isIdle: isIsolated }),
+  }
+}
+
+/** Engine methods that may act outside of the engine's entries. */
+const EXTERNAL_WORK = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const
+
+/**
+ * An engine for a core that must change nothing outside its database (`CoreOptions.isIsolated`). An engine that calls other
+ * systems keeps its type, so that its mounts load, but has no paths and no work: its credentials are neither issued, renewed nor
+ * revoked. Other engines are returned unchanged.
+ */
+export function isolatedEngine(engine: Engine): Engine {
+  const { aliases, description, furtherTypes, kind, type } = engine
+  const isExternal = EXTERNAL_WORK.some((work) => engine[work] !== undefined)
+  if (!isExternal) return engine
+  return {
+    type,
+    description,
+    paths: [],
+    ...(kind && { kind }),
+    ...(aliases && { aliases }),
+    ...(furtherTypes && { furtherTypes }),
   }
 }

@@ -1,14 +1,14 @@
 /**
- * Snapshots over HTTP: `GET` takes one while everything goes on, `POST` puts one in the place of all there is. They are
- * streams of any length, so they are operations of their own; who may do it is asked of the core like anything else, and the
- * audit devices record it.
+ * Snapshots over HTTP: `GET` saves one while the core serves requests, `POST` replaces all entries by those of a snapshot. The
+ * bodies are streams of any length, so these are separate operations. The core checks the caller's policies and the audit devices
+ * record the request, as for any other path.
  *
- * The paths with `raft` in them are those that stock commands know.
+ * Vault's commands use the paths with `raft`.
  *
- * `storage/snapshot-new` needs no token, because an uninitialised server has none: whoever reaches it may restore a snapshot
- * into it, as whoever reaches it may initialise it. It is refused from the moment on in which the server is initialised,
- * by whichever of the two; both are decided in the same turn. One that is cut short leaves the server uninitialised. Each caller's
- * address has one upload at a time, so that a caller who sends slowly keeps nobody at another address out.
+ * `storage/snapshot-new` needs no token, because an uninitialised server has none: any client that can connect may restore a
+ * snapshot into it, as it may initialise it. Both are refused once the server is initialised, and they exclude each other. An
+ * interrupted upload leaves the server uninitialised. Each client address has at most one upload, so that a slow client cannot
+ * block other addresses.
  */
 import { PassThrough, Readable } from 'node:stream'
 import { isOutOfSpace, isUntimely } from '../storage/barrier/barrier.ts'
@@ -18,31 +18,31 @@ import { Fault, Refusal, sealed } from '../platform/errors.ts'
 import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../platform/operation.ts'
 import { header, queryBoolean, schema } from '../platform/schema.ts'
 import type { SecretsCore } from './core.ts'
-import { Account, type AccountOf } from './audit/account.ts'
+import { RequestAudit, type AuditContext } from './audit/request-audit.ts'
 import { AuditFault } from './audit/audit.ts'
 import { parseMfaHeader } from './mfa/mfa-header.ts'
 import { stepUp } from './mfa/step-up.ts'
-import { originOf } from './system/seal/seal-log.ts'
-import { type Admitted, finishUse } from './tokens/token-admission.ts'
+import { originOf } from './system/seal/seal-access.ts'
+import { type AdmittedCaller, finishUse } from './tokens/token-admission.ts'
 
-export interface RestoreOptions {
+export interface SnapshotRestore {
   readonly force: boolean
   readonly signal: AbortSignal
-  /** Called at the moment from which on the other entries are there. */
+  /** Called when the entries of the snapshot have replaced the others. */
   readonly onReplaced: () => void
-  /** Paths without which it is refused. */
+  /** Paths that the snapshot must have. */
   readonly requires?: readonly string[]
-  /** Called with what puts the snapshot in place, once all of it has arrived. */
-  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
+  /** Called when the whole snapshot was received, with the function that replaces the entries. */
+  readonly withLock?: (replace: () => Promise<void>) => Promise<void>
 }
 
-/** What the room needs of the store, which it may not import. */
-export interface Snapshots {
+/** The interface of the store, which this module may not import. */
+export interface SnapshotService {
   /** Writes a snapshot and ends the stream. */
   save(out: PassThrough, signal: AbortSignal): Promise<unknown>
-  /** Throws a Refusal for what is no snapshot, or another cluster's without `force`. */
-  restore(input: Readable, options: RestoreOptions): Promise<unknown>
-  /** A snapshot was saved and its caller has taken all of it. */
+  /** Rejects with a Refusal for a malformed snapshot, or without `force` for one of another cluster. */
+  restore(input: Readable, options: SnapshotRestore): Promise<unknown>
+  /** The client has received a whole snapshot. */
   onSaved(): void
 }
 
@@ -52,115 +52,119 @@ const FORCED = 'storage/raft/snapshot-force'
 const NEW = 'storage/snapshot-new'
 
 const codes = {
-  x_vault_mfa: header('Codes of MFA methods that a policy asks for: `METHOD:CODE`, several separated by commas'),
+  x_vault_mfa: header('Codes of MFA methods that a policy requires: `METHOD:CODE`, several separated by commas'),
 }
 const input = schema({
   ...codes,
-  force: queryBoolean({ description: 'Also take the snapshot of another cluster', fallback: false }),
+  force: queryBoolean({ description: 'Accept the snapshot of another cluster', fallback: false }),
 })
 
-/** What the handlers are made of. */
 interface SnapshotParts {
   readonly core: SecretsCore
-  readonly snapshots: Snapshots
+  readonly snapshots: SnapshotService
 }
 
-/** What is asked of policies is the path of the request: a rule about one of them says nothing of the others. */
-interface Door {
+/** Policies are checked for the path of the request: a rule for one path does not apply to the others. */
+interface SnapshotEndpoint {
   readonly name: string
   readonly path: typeof PLAIN | typeof RAFT | typeof FORCED
 }
 
-interface Entrance {
-  /** Of the request, whose first line is recorded; undefined where there is no audit device. */
-  readonly account: Account | undefined
-  /** Throws a Refusal where the caller, who was let in, would not be let in again. */
+interface AuthorizedCall {
+  /** The request's line is recorded; undefined if there is no audit device. */
+  readonly requestAudit: RequestAudit | undefined
+  /** Throws a Refusal if the caller would not be authorized now. */
   readonly checkAgain: () => void
-  /** For the log. */
+  /** Fields for the log */
   readonly origin: ReturnType<typeof originOf>
 }
 
-/** Throws a Refusal for who may not. A use of a token that is limited is counted before anything is done. */
-async function admitted(
+/** Throws a Refusal if the caller is not authorized. The use of a token with limited uses is durable before this resolves. */
+async function authorize(
   core: SecretsCore,
   call: Call,
   operation: 'read' | 'update',
-  paths: readonly [Door['path'], ...Door['path'][]],
-): Promise<Entrance> {
+  paths: readonly [SnapshotEndpoint['path'], ...SnapshotEndpoint['path'][]],
+): Promise<AuthorizedCall> {
   if (core.isSecondary) throw core.disabledOnSecondary()
   if (!core.isActive) throw sealed()
-  const entry = entryOf(core, call)
-  const account = accountOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, entry)
+  const admission = admit(core, call)
+  const requestAudit = auditOf(core, call, { verb: operation, path: `sys/${paths[0]}`, wrapping: undefined }, admission)
   let isUsed = false
   try {
-    await account?.begin()
-    if ('error' in entry) throw entry.error
-    const question = { caller: entry.caller, call, operation, paths }
-    const [judged] = await Promise.allSettled([judge(core, question)])
+    await requestAudit?.recordRequest()
+    if ('error' in admission) throw admission.error
+    const check = { caller: admission.caller, call, operation, paths }
+    const [verified] = await Promise.allSettled([checkPermission(core, check)])
     isUsed = true
-    await finishUse(entry.caller)
-    if (judged.status === 'rejected') throw judged.reason
-    const origin = originOf({ caller: entry.caller.caller, remote: call.remote })
-    return { account, checkAgain: () => checkAgain(core, question, judged.value), origin }
+    await finishUse(admission.caller)
+    if (verified.status === 'rejected') throw verified.reason
+    const origin = originOf({ caller: admission.caller.caller, remote: call.remote })
+    return { requestAudit, checkAgain: () => checkAgain(core, check, verified.value), origin }
   } catch (error) {
-    // No device has recorded the first line: the use of the token is taken all the same.
-    if (!isUsed && 'caller' in entry) await finishUse(entry.caller).catch(() => undefined)
-    await failed(account, error)
+    // If no device has recorded the request, the token's use is consumed nevertheless.
+    if (!isUsed && 'caller' in admission) await finishUse(admission.caller).catch(() => undefined)
+    await recordError(requestAudit, error)
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
     if (isUntimely(error)) throw new Refusal('unavailable', error.message)
-    throw error
+    throw unrecorded(error)
   }
 }
 
-interface Question {
-  readonly caller: Admitted
-  readonly call: Call
-  readonly operation: 'read' | 'update'
-  readonly paths: readonly Door['path'][]
+/** An AuditFault as a Refusal, whose text callers see; the core's other endpoints answer with the same text. */
+function unrecorded(error: unknown): unknown {
+  return error instanceof AuditFault ? new Refusal('host_error', error.message) : error
 }
 
-/** Throws a Rejection for who may not, and takes the codes that policies ask for; returns the methods that took one. */
-async function judge(core: SecretsCore, question: Question): Promise<readonly string[]> {
-  const { call, caller } = question
+interface PermissionCheck {
+  readonly caller: AdmittedCaller
+  readonly call: Call
+  readonly operation: 'read' | 'update'
+  readonly paths: readonly SnapshotEndpoint['path'][]
+}
+
+/** Throws a Rejection if the caller has no permission. Verifies the required MFA codes and returns their methods. */
+async function checkPermission(core: SecretsCore, check: PermissionCheck): Promise<readonly string[]> {
+  const { call, caller } = check
   const credentials = parseMfaHeader(call.raw.headers['x_vault_mfa'])
-  const methods = methodsOf(question)
+  const methods = requiredMethods(check)
   if (methods.length === 0) return methods
   await stepUp(core.mfa, caller.caller, methods, credentials)
   // The policies may have changed meanwhile.
-  refuseOthers(question, methods)
+  refuseOtherMethods(check, methods)
   return methods
 }
 
-/** Throws a Rejection where policies ask for more codes than those that were taken. */
-function refuseOthers(question: Question, taken: readonly string[]): void {
-  if (methodsOf(question).some((name) => !taken.includes(name))) throw denied()
+/** Throws a Rejection if the policies require codes of methods that were not verified. */
+function refuseOtherMethods(check: PermissionCheck, verified: readonly string[]): void {
+  if (requiredMethods(check).some((name) => !verified.includes(name))) throw denied()
 }
 
-/** A snapshot may take hours on its way: its caller must still be allowed what it asked for as long as it lasts. */
-function checkAgain(core: SecretsCore, question: Question, taken: readonly string[]): void {
-  const { caller } = question
+/** A transfer may take hours, so the caller's permission is checked during all of it. */
+function checkAgain(core: SecretsCore, check: PermissionCheck, verified: readonly string[]): void {
+  const { caller } = check
   if (!core.isActive) throw sealed()
-  // The last use of a token that is limited has ended it.
-  if (!caller.used && !caller.lasts()) throw denied()
-  refuseOthers(question, taken)
+  // A token with limited uses is revoked by its last use, so it may be gone already.
+  if (!caller.use && !caller.isValid()) throw denied()
+  refuseOtherMethods(check, verified)
 }
 
-/** MFA methods whose codes the caller's policies ask for. Throws a Rejection for who may not, with them either. */
-function methodsOf({ caller, operation, paths }: Question): string[] {
+/** MFA methods whose codes the caller's policies require. Throws a Rejection if the caller has no permission even with codes. */
+function requiredMethods({ caller, operation, paths }: PermissionCheck): string[] {
   const methods = new Set<string>()
   for (const path of paths) {
-    const decision = caller.judge({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
+    const decision = caller.decide({ operation, path: `sys/${path}`, data: {}, wrapTtlSeconds: undefined })
     const isAllowed = decision.allowed || decision.reason === 'second factor'
-    // A restore takes everything away that there is.
+    // A restore deletes all entries.
     if (!isAllowed || (operation === 'update' && !decision.sudo)) throw denied()
     for (const name of decision.mfaMethods) methods.add(name)
   }
   return [...methods]
 }
 
-type Entry = { readonly caller: Admitted } | { readonly error: unknown }
+type AdmissionResult = { readonly caller: AdmittedCaller } | { readonly error: unknown }
 
-function entryOf(core: SecretsCore, call: Call): Entry {
+function admit(core: SecretsCore, call: Call): AdmissionResult {
   try {
     return { caller: core.admit(call.token, call.remote) }
   } catch (error) {
@@ -168,49 +172,54 @@ function entryOf(core: SecretsCore, call: Call): Entry {
   }
 }
 
-/** Undefined where there is no audit device. */
-function accountOf(core: SecretsCore, call: Call, head: AccountOf['head'], entry: Entry): Account | undefined {
+/** Undefined if there is no audit device. */
+function auditOf(
+  core: SecretsCore,
+  call: Call,
+  head: AuditContext['head'],
+  admission: AdmissionResult,
+): RequestAudit | undefined {
   const { audit } = core
   if (!audit?.isOn) return undefined
-  const { caller } = 'caller' in entry ? entry.caller : core.nobody
+  const { caller } = 'caller' in admission ? admission.caller : core.anonymous
   const { raw, remote, requestId, token } = call
-  const of = { head, requestId, token, remote, caller, nowMs: core.now(), mount: undefined, data: undefined }
-  return new Account(audit, { ...of, changesNothing: false }, raw)
+  const context = { head, requestId, token, remote, caller, nowMs: core.now(), mount: undefined, data: undefined }
+  return new RequestAudit(audit, { ...context, isReadOnly: false }, raw)
 }
 
-/** Records that it was done. */
-async function done(account: Account | undefined): Promise<void> {
+async function recordSuccess(requestAudit: RequestAudit | undefined): Promise<void> {
   try {
-    await account?.end(undefined)
+    await requestAudit?.recordReply(undefined)
+  } catch (error) {
+    throw unrecorded(error)
   } finally {
-    account?.leave()
+    requestAudit?.close()
   }
 }
 
-/** Records that it was refused or has failed. */
-async function failed(account: Account | undefined, error: unknown): Promise<void> {
+async function recordError(requestAudit: RequestAudit | undefined, error: unknown): Promise<void> {
   try {
-    if (!(error instanceof AuditFault)) await account?.fail(error)
+    if (!(error instanceof AuditFault)) await requestAudit?.recordError(error)
   } finally {
-    account?.leave()
+    requestAudit?.close()
   }
 }
 
-async function accounted(account: Account | undefined, work: () => Promise<void>): Promise<void> {
+async function runAudited(requestAudit: RequestAudit | undefined, work: () => Promise<void>): Promise<void> {
   try {
     await work()
   } catch (error) {
-    await failed(account, error)
+    await recordError(requestAudit, error)
     throw error
   }
-  await done(account)
+  await recordSuccess(requestAudit)
 }
 
-function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
+function saveOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<SnapshotParts> {
   return handle(
     {
       name,
-      summary: 'A snapshot of the secrets core, while it runs: ciphertext, to be restored with the same keys',
+      summary: 'Saves a snapshot of the encrypted secrets while the server runs',
       http: [`GET /v1/sys/${path}`],
       target: 'server',
       input: schema(codes),
@@ -220,24 +229,28 @@ function saving({ name, path }: Door): RoomEndpoint<SnapshotParts> {
       authorize: () => undefined,
     },
     ({ core, snapshots }: SnapshotParts) => ({
-      run: (_input, call) => saved(core, snapshots, path, call),
+      run: (_input, call) => streamSnapshot(core, snapshots, path, call),
     }),
   )
 }
 
-async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'], call: Call): AsyncIterable<Chunk> {
-  // The second line is recorded before the first byte leaves.
-  const { account, checkAgain: check, origin } = await admitted(core, call, 'read', [path])
-  await done(account)
+async function* streamSnapshot(
+  core: SecretsCore,
+  snapshots: SnapshotService,
+  path: SnapshotEndpoint['path'],
+  call: Call,
+): AsyncIterable<Chunk> {
+  const { requestAudit, checkAgain: check, origin } = await authorize(core, call, 'read', [path])
+  // The response is recorded before the first byte is sent.
+  await recordSuccess(requestAudit)
   const out = new PassThrough()
   const written = snapshots.save(out, call.signal)
-  // Where it fails before the first byte, that is a status; the stream is destroyed with the same error.
+  // A failure before the first byte becomes the status, because the stream is destroyed with the same error.
   written.catch((error: unknown) => out.destroy(error instanceof Error ? error : new Fault(String(error))))
-  let isBegun = false
+  let isStarted = false
   for await (const chunk of out as AsyncIterable<Buffer>) {
-    if (!isBegun) yield { status: 200, contentType: 'application/gzip', headers: { 'Cache-Control': 'no-store' } }
-    isBegun = true
-    // A caller that takes hours for it must still be allowed it.
+    if (!isStarted) yield { status: 200, contentType: 'application/gzip', headers: { 'Cache-Control': 'no-store' } }
+    isStarted = true
     check()
     yield chunk
   }
@@ -246,11 +259,11 @@ async function* saved(core: SecretsCore, snapshots: Snapshots, path: Door['path'
   core.options.logger.info('snapshot saved', { path: `sys/${path}`, ...origin })
 }
 
-function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
+function restoreOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<SnapshotParts> {
   return handle(
     {
       name,
-      summary: 'Puts a snapshot in the place of everything that the secrets core has',
+      summary: 'Restores a snapshot, which replaces all secrets',
       http: [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`],
       target: 'server',
       input,
@@ -262,24 +275,24 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
       authorize: () => undefined,
     },
     ({ core, snapshots }: SnapshotParts) => ({
-      async run({ force: isAsked }, call) {
-        const force = isAsked || path === FORCED
+      async run({ force: isForced }, call) {
+        const force = isForced || path === FORCED
         const { body } = call
-        const entrance = await admitted(core, call, 'update', force ? [path, FORCED] : [path])
-        const { account, checkAgain: check, origin } = entrance
+        const paths = force ? ([path, FORCED] as const) : ([path] as const)
+        const { requestAudit, checkAgain: check, origin } = await authorize(core, call, 'update', paths)
         const inTurn = (replace: () => Promise<void>) => {
           check()
           return replace()
         }
-        const options = { force, signal: call.signal, inTurn, onReplaced: () => core.suspend() }
+        const options = { force, signal: call.signal, withLock: inTurn, onReplaced: () => core.suspend() }
         try {
-          await accounted(account, async () => {
-            if (!body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
+          await runAudited(requestAudit, async () => {
+            if (!body) throw new Refusal('invalid_request', 'missing snapshot in the request body')
             await snapshots.restore(Readable.from(body, { objectMode: false }), options)
           })
           core.options.logger.warn('snapshot restored', { path: `sys/${path}`, force, ...origin })
         } finally {
-          // Behind the account: the devices of before end with it, and the same files are opened anew.
+          // After the response was recorded: this closes the previous devices and opens the files again.
           await core.resume()
         }
         return undefined
@@ -289,26 +302,26 @@ function restoring({ name, path }: Door): RoomEndpoint<SnapshotParts> {
 }
 
 const INITIALISED =
-  'this server is initialised already, nothing was changed: with a token, "outpost operator snapshot restore FILE" puts a ' +
-  'snapshot in the place of what it has'
+  'this server is initialised already, nothing was changed: to replace its secrets by a snapshot, run ' +
+  '"outpost operator snapshot restore FILE" with a token'
 
-/** Of callers who have not shown who they are, at once: each takes the disk space of a copy. */
+/** Concurrent uploads of unauthenticated clients. Each uses the disk space of a copy. */
 const UPLOADS_MAX = 4
 
-/** Uploads without a token that are under way. */
-class Uploads {
-  readonly #from = new Set<string>()
+/** Limits the uploads of unauthenticated clients. */
+class UploadLimit {
+  readonly #addresses = new Set<string>()
 
-  /** Returns how to leave. Throws a Refusal when there is no room. */
+  /** Returns the function that ends the upload. Throws a Refusal at the limit. */
   enter(remote = ''): () => void {
-    // Callers on the host itself have places of their own: no other host can take them from the operator.
+    // Loopback clients have separate slots, so that other hosts cannot block the operator.
     const isLocal = isLoopback(remote)
-    const others = [...this.#from].filter((each) => isLoopback(each) === isLocal)
-    if (this.#from.has(remote) || others.length >= UPLOADS_MAX) {
+    const others = [...this.#addresses].filter((each) => isLoopback(each) === isLocal)
+    if (this.#addresses.has(remote) || others.length >= UPLOADS_MAX) {
       throw new Refusal('conflict', 'a snapshot is being restored already, try again')
     }
-    this.#from.add(remote)
-    return () => this.#from.delete(remote)
+    this.#addresses.add(remote)
+    return () => this.#addresses.delete(remote)
   }
 }
 
@@ -316,11 +329,11 @@ function isLoopback(address: string): boolean {
   return address === '::1' || address.startsWith('127.')
 }
 
-/** What a server without anything in it begins with, instead of `sys/init`. */
-const beginning = handle(
+/** An alternative to `sys/init`. */
+const restoreNew = handle(
   {
     name: 'secrets.snapshot_restore_new',
-    summary: 'Restores a snapshot into a server that was not initialised; then the keys of the snapshot open it',
+    summary: 'Restores a snapshot into an uninitialised server, which the keys of the snapshot then unseal',
     http: [`POST /v1/sys/${NEW}`, `PUT /v1/sys/${NEW}`],
     target: 'server',
     input: schema({}),
@@ -337,49 +350,48 @@ const beginning = handle(
       if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)
       seal.refuseLost()
     }
-    const underWay = new Uploads()
+    const uploads = new UploadLimit()
     return {
       async run(_input, call) {
         refuseInitialised()
-        if (!call.body) throw new Refusal('invalid_request', 'the snapshot belongs into the body of the request')
-        const leave = underWay.enter(call.remote)
+        if (!call.body) throw new Refusal('invalid_request', 'missing snapshot in the request body')
+        const leave = uploads.enter(call.remote)
         try {
           await snapshots.restore(Readable.from(call.body, { objectMode: false }), {
             force: true,
             signal: call.signal,
             requires: KEY_PATHS,
-            inTurn: (replace) =>
-              seal.inTurn(async () => {
+            withLock: (replace) =>
+              seal.withLock(async () => {
                 refuseInitialised()
                 await replace()
-                // Durable before the answer; the devices of the snapshot record it when the core opens.
+                // Durable before the answer. The audit devices of the snapshot record it when the core is activated.
                 const { remote = '', requestId } = call
                 await seal.origin.write({ atMs: core.now(), requestId, remote })
               }),
-            // Nothing was open, so nothing is remembered.
+            // The core was not active, so there is nothing to suspend.
             onReplaced: () => undefined,
           })
         } finally {
           leave()
         }
         const origin = { accessor: '', remote: call.remote ?? '' }
-        logger.warn('snapshot restored into a server that was not initialised', origin)
+        logger.warn('snapshot restored into an uninitialised server', origin)
         return undefined
       },
     }
   },
 )
 
-/** A line each. */
-const TABLE: readonly RoomEndpoint<SnapshotParts>[] = [
-  saving({ name: 'secrets.snapshot_save', path: PLAIN }),
-  saving({ name: 'secrets.snapshot_save_raft', path: RAFT }),
-  restoring({ name: 'secrets.snapshot_restore', path: PLAIN }),
-  restoring({ name: 'secrets.snapshot_restore_raft', path: RAFT }),
-  restoring({ name: 'secrets.snapshot_restore_force', path: FORCED }),
-  beginning,
+const OPERATIONS: readonly RoomEndpoint<SnapshotParts>[] = [
+  saveOperation({ name: 'secrets.snapshot_save', path: PLAIN }),
+  saveOperation({ name: 'secrets.snapshot_save_raft', path: RAFT }),
+  restoreOperation({ name: 'secrets.snapshot_restore', path: PLAIN }),
+  restoreOperation({ name: 'secrets.snapshot_restore_raft', path: RAFT }),
+  restoreOperation({ name: 'secrets.snapshot_restore_force', path: FORCED }),
+  restoreNew,
 ]
 
-export function snapshotOperations(core: SecretsCore, snapshots: Snapshots): AnyOperation[] {
-  return TABLE.map((each) => each.in({ core, snapshots }))
+export function snapshotOperations(core: SecretsCore, snapshots: SnapshotService): AnyOperation[] {
+  return OPERATIONS.map((each) => each.in({ core, snapshots }))
 }

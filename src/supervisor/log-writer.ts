@@ -61,7 +61,7 @@ export class LogWriter {
     const found = fstatSync(this.#descriptor)
     if (!found.isFile()) {
       closeSync(this.#descriptor)
-      throw new Fault(`${this.#path(newest)} is no regular file: move it away`)
+      throw new Fault(`${this.#path(newest)} is not a regular file: move it away`)
     }
     this.#sizeBytes = found.size
     this.#atLineStart = this.#sizeBytes === 0 || lastByteOf(this.#descriptor, this.#sizeBytes) === NEWLINE

@@ -1,29 +1,28 @@
 /**
- * What the agent says about itself: `/v1/agent/health` for probes and `/v1/agent/self` for people, as far as one host
- * knows. The shapes are those that stock clients decode.
+ * `/v1/agent/health` and `/v1/agent/self`, in the shapes that stock clients decode.
  */
 import { availableParallelism } from 'node:os'
 import { Refusal } from '../platform/errors.ts'
 import { handle } from '../platform/operation.ts'
 import { type Field, schema } from '../platform/schema.ts'
 
-/** Facts about the process; the daemon gives them. */
+/** Facts about the process, from the daemon. */
 export interface AgentFacts {
   readonly client: boolean
   readonly server: boolean
   readonly nodeId: string
   readonly name: string
   readonly version: string
-  /** Configuration as shown to people, with the compatible system's names and without secrets. */
+  /** The configuration with Nomad's names, without secrets. */
   readonly config: () => Readonly<Record<string, unknown>>
   readonly allocations: () => number
 }
 
-/** May be given more than once, as probes of the compatible system do. */
+/** May be repeated, as Nomad's clients do. */
 const roles: Field<readonly string[]> = {
   in: 'query',
   type: 'string',
-  description: 'Role to ask about: client or server; both when absent',
+  description: 'Role: client or server; default: both',
   required: false,
   parse: (raw, name) => raw.query.filter(([key, value]) => key === name && value !== '').map(([, value]) => value),
 }
@@ -32,8 +31,7 @@ const healthFields = { type: roles }
 type Health = Readonly<Record<string, { readonly message: string; readonly ok: boolean }>>
 
 /**
- * Health of the roles in `types`, of all that run when it is empty: `ok` when the role runs, refused (500) when it was
- * asked for and is not enabled.
+ * Health of the roles in `types`, or of all enabled roles if it is empty. A requested role that is not enabled is refused (500).
  */
 function healthOf(facts: Pick<AgentFacts, 'client' | 'server'>, types: readonly string[]): Health {
   const health: Record<string, { message: string; ok: boolean }> = {}
@@ -55,7 +53,7 @@ function statsOf(facts: AgentFacts): Record<string, Record<string, string>> {
     },
     runtime: {
       'kernel.name': process.platform,
-      // As the field's other programs call it.
+      // The name in Go.
       arch: process.arch === 'x64' ? 'amd64' : process.arch,
       cpu_count: String(availableParallelism()),
       max_procs: String(availableParallelism()),
@@ -74,7 +72,7 @@ interface SelfParts {
 export const agentHealth = handle(
   {
     name: 'agent.health',
-    summary: 'Whether the roles of this process work',
+    summary: 'Health of the roles of this process',
     http: ['GET /v1/agent/health'],
     target: 'server',
     input: schema(healthFields),
@@ -112,7 +110,7 @@ export const agentSelf = handle(
   ({ facts }: SelfParts) => ({
     run: async () => ({
       config: facts.config(),
-      // There is no gossip here: what a client-only agent shows, with its name.
+      // No gossip: the values of a client-only agent.
       member: {
         Addr: null,
         DelegateCur: 0,

@@ -1,68 +1,68 @@
 /**
- * Whether this process can write where it keeps its data, and how much space is left there. The file system is asked
- * in the background, so that a device that hangs holds up nobody; a look that is not over in time counts as a fault.
+ * Checks that the data directories are writable, and measures their free space. It runs in the background, so a device that
+ * hangs delays no request; a check that exceeds its timeout counts as a fault.
  */
 import { open, statfs, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errnoOf } from '../platform/errors.ts'
 
-/** With less space than this, a commit of the largest body may fail. */
+/** Below this, a commit of the largest body may fail. */
 export const FREE_BYTES_MIN = 16 << 20
-/** Below this part of a small file system it is full, whatever its size. */
+/** Fraction of a small file system below which it counts as full. */
 const FREE_PART_MIN = 0.02
-/** A device that does not answer within this time does not work. */
-const LOOK_TIMEOUT_MS = 3000
-/** A write costs a change of the file system: it is tried at most this often. */
-const WRITE_AGAIN_MS = 10_000
+/** Timeout of a check. */
+const CHECK_TIMEOUT_MS = 3000
+/** Minimum interval of write checks, which change the file system. */
+const WRITE_INTERVAL_MS = 10_000
 const WRITTEN = Buffer.alloc(4096)
 
-interface Look {
+interface DiskCheck {
   readonly freeBytes: number | undefined
-  /** What is wrong; undefined when nothing is. */
+  /** Undefined without a fault. */
   readonly fault: string | undefined
 }
 
 export class DiskSpace {
   readonly #directories: readonly string[]
-  readonly #looks = new Map<string, Look>()
+  readonly #checks = new Map<string, DiskCheck>()
   readonly #writtenAtMs = new Map<string, number>()
   #count = 0
 
-  /** `directories` exist and belong to this process. */
+  /** `directories` exist and are owned by this process. */
   constructor(directories: readonly string[]) {
     this.#directories = [...new Set(directories)]
   }
 
-  /** Bytes that this process can still write on the file system of a directory; undefined while that is not known. */
+  /** Free bytes of the file system of a directory; undefined while unknown. */
   freeBytes(directory: string): number | undefined {
-    return this.#looks.get(directory)?.freeBytes
+    return this.#checks.get(directory)?.freeBytes
   }
 
-  /** What is wrong with the first directory that has a fault; undefined when all can be written to. */
+  /** Fault of the first faulty directory; undefined if all are writable. */
   get fault(): string | undefined {
-    return [...this.#looks.values()].find(({ fault }) => fault !== undefined)?.fault
+    return [...this.#checks.values()].find(({ fault }) => fault !== undefined)?.fault
   }
 
-  /** Bytes left in the fullest of the file systems. */
+  /** Free bytes of the fullest file system. */
   get leastFreeBytes(): number | undefined {
-    const known = [...this.#looks.values()].flatMap(({ freeBytes }) => (freeBytes === undefined ? [] : [freeBytes]))
+    const known = [...this.#checks.values()].flatMap(({ freeBytes }) => (freeBytes === undefined ? [] : [freeBytes]))
     return known.length === 0 ? undefined : Math.min(...known)
   }
 
-  /** Looks again. Never rejects. */
+  /** Checks all directories. Never rejects. */
   async refresh(): Promise<void> {
     await Promise.all(
       this.#directories.map(async (directory) => {
-        const late = new Promise<Look>((resolve) => {
-          const fault = `the file system does not answer within ${LOOK_TIMEOUT_MS / 1000} s`
-          setTimeout(() => resolve({ freeBytes: undefined, fault }), LOOK_TIMEOUT_MS).unref()
+        const late = new Promise<DiskCheck>((resolve) => {
+          const fault = `the file system does not answer within ${CHECK_TIMEOUT_MS / 1000} s`
+          setTimeout(() => resolve({ freeBytes: undefined, fault }), CHECK_TIMEOUT_MS).unref()
         })
-        this.#looks.set(directory, await Promise.race([this.#look(directory), late]))
+        this.#checks.set(directory, await Promise.race([this.#check(directory), late]))
       }),
     )
   }
 
-  async #look(directory: string): Promise<Look> {
+  async #check(directory: string): Promise<DiskCheck> {
     let freeBytes: number | undefined
     try {
       const { bavail, blocks, bsize } = await statfs(directory)
@@ -70,8 +70,8 @@ export class DiskSpace {
       const least = Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_PART_MIN)
       if (freeBytes < least) return { freeBytes, fault: `disk full: ${freeBytes} bytes are free` }
       const nowMs = performance.now()
-      const isDue = nowMs - (this.#writtenAtMs.get(directory) ?? Number.NEGATIVE_INFINITY) >= WRITE_AGAIN_MS
-      const failedBefore = this.#looks.get(directory)?.fault !== undefined
+      const isDue = nowMs - (this.#writtenAtMs.get(directory) ?? Number.NEGATIVE_INFINITY) >= WRITE_INTERVAL_MS
+      const failedBefore = this.#checks.get(directory)?.fault !== undefined
       if (isDue || failedBefore) {
         await this.#write(directory)
         this.#writtenAtMs.set(directory, nowMs)
@@ -86,7 +86,7 @@ export class DiskSpace {
     }
   }
 
-  /** A file system that was mounted read-only, or has no inode left, is found only by a write. */
+  /** Only a write detects a read-only file system or a lack of inodes. */
   async #write(directory: string): Promise<void> {
     const path = join(directory, `.write-check-${process.pid}-${++this.#count}`)
     const file = await open(path, 'wx', 0o600)

@@ -1,9 +1,9 @@
-/** Counts of values by their size, since the start: a few additions for each value, whoever reads them. */
-import type { Distribution, Taken } from './metric.ts'
+/** Histogram of values since the start. A value costs a few additions. */
+import type { Distribution, IntervalSummary } from './metric.ts'
 
 export class Histogram {
   readonly #bounds: readonly number[]
-  /** Values up to each bound and above the one before; the last for those above all bounds. */
+  /** Values between the previous bound and this one; the last one counts values above all bounds. */
   readonly #buckets: number[]
   #count = 0
   #sum = 0
@@ -22,11 +22,11 @@ export class Histogram {
     this.#buckets[bucket] = (this.#buckets[bucket] ?? 0) + 1
   }
 
-  /** What came in, multiplied by `scale`: 0.001 for seconds of milliseconds. */
+  /** The distribution multiplied by `scale`: 0.001 converts milliseconds to seconds. */
   distribution(scale = 1): Distribution & { readonly buckets: NonNullable<Distribution['buckets']> } {
     let count = 0
     const buckets = this.#bounds.map((bound, index) => ({
-      // Scaled bounds are printed: 0.1 and not 0.1000000001.
+      // Without rounding a scaled bound prints as 0.1000000001.
       upTo: Number((bound * scale).toPrecision(12)),
       count: (count += this.#buckets[index] ?? 0),
     }))
@@ -34,8 +34,8 @@ export class Histogram {
   }
 }
 
-/** Values that have come in since `take()`. */
-export class Spread {
+/** Values since the last `take`. */
+export class IntervalValues {
   count = 0
   sum = 0
   #squares = 0
@@ -50,8 +50,8 @@ export class Spread {
     if (value > this.#max) this.#max = value
   }
 
-  /** What came in, in the words of the JSON form; starts anew. */
-  take(): Taken {
+  /** Returns the summary and resets it. */
+  take(): IntervalSummary {
     const { count, sum } = this
     const mean = count === 0 ? 0 : sum / count
     const variance = count < 2 ? 0 : Math.max(0, (this.#squares - count * mean * mean) / (count - 1))

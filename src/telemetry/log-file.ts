@@ -1,12 +1,12 @@
 /**
- * The log file: written in the background, put aside by size or age, found again when somebody moved it.
+ * The log file: written in the background, rotated by size or age, reopened after another program moved it.
  *
- * A file that is put aside is called `<name>-<nanoseconds since 1970>.<extension>` and never written again. Where the
- * name no longer leads to the open file (moved by another program, removed together with its directory), it is opened
- * anew, the directory included, within `LOOK_MS` of the next line; `reopen` does so at once. A file that cannot be opened
- * or written is tried again every `LOOK_MS`; what was to be written meanwhile is lost, and the sink counts it.
+ * A rotated file is named `<name>-<nanoseconds since 1970>.<extension>` and never written again. If the path no longer refers to
+ * the open file (moved or removed by another program), file and directory are created again within `CHECK_MS` of the next line;
+ * `reopen` does so at once. A file that cannot be opened or written is retried every `CHECK_MS`; lines in between are lost, and
+ * the sink counts them.
  *
- * A device (`/dev/null`, a terminal) is written and never put aside: with the rights of root that would rename the machine's own.
+ * A device (`/dev/null`, a terminal) is written and never rotated: as root, that would rename the device.
  */
 import {
   closeSync,
@@ -23,22 +23,22 @@ import { basename, dirname, extname, join } from 'node:path'
 import { Fault, isErrno } from '../platform/errors.ts'
 import { DescriptorOutput, type LogOutput } from '../platform/log.ts'
 
-/** How often the name is looked at, and a file that failed is tried again. */
-const LOOK_MS = 1000
-/** Opening a pipe would wait for its reader. */
+/** Interval of checks of the path, and of retries after a failure. */
+const CHECK_MS = 1000
+/** O_NONBLOCK: opening a pipe would wait for its reader. */
 const OPEN_FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK
 /** Name of the file in a directory. */
 const NAME = 'outpost.log'
 
 export interface RotateRules {
-  /** 0 means whatever its size. */
+  /** 0: no limit. */
   readonly bytes: number
   readonly durationMs: number
-  /** Files put aside that are kept: 0 means all, a negative number none. */
+  /** Rotated files to keep: 0 all, a negative number none. */
   readonly maxFiles: number
 }
 
-interface Opened {
+interface OpenLogFile {
   readonly fd: number
   readonly output: DescriptorOutput
   readonly bornMs: number
@@ -51,12 +51,12 @@ export class LogFile implements LogOutput {
   readonly #stem: string
   readonly #extension: string
   readonly rules: RotateRules
-  #opened: Opened | undefined
-  #lookedAtMs = Number.NEGATIVE_INFINITY
+  #file: OpenLogFile | undefined
+  #checkedAtMs = Number.NEGATIVE_INFINITY
   #appending = false
-  #over = false
+  #isClosing = false
 
-  /** Throws when the file cannot be opened. */
+  /** Throws if the file cannot be opened. */
   constructor(path: string, rules: RotateRules) {
     this.#path = path.endsWith('/') ? join(path, NAME) : path
     this.#extension = extname(this.#path) || '.log'
@@ -72,7 +72,7 @@ export class LogFile implements LogOutput {
     opened.output.append(bytes, (written) => {
       this.#appending = false
       opened.bytes += written
-      if (this.#over) this.#close()
+      if (this.#isClosing) this.#close()
       done(written)
     })
   }
@@ -81,37 +81,37 @@ export class LogFile implements LogOutput {
     this.#ready()?.output.appendSync(bytes)
   }
 
-  /** Looks at the name again before the next line. */
+  /** Checks the path before the next line. */
   reopen(): void {
-    this.#lookedAtMs = Number.NEGATIVE_INFINITY
+    this.#checkedAtMs = Number.NEGATIVE_INFINITY
   }
 
   close(): void {
-    this.#over = true
+    this.#isClosing = true
     if (!this.#appending) this.#close()
   }
 
   #close(): void {
-    if (this.#opened) closeSync(this.#opened.fd)
-    this.#opened = undefined
+    if (this.#file) closeSync(this.#file.fd)
+    this.#file = undefined
   }
 
-  /** The file to write to; undefined when there is none to be had right now. */
-  #ready(): Opened | undefined {
+  /** The open file; undefined if it cannot be opened now. */
+  #ready(): OpenLogFile | undefined {
     const nowMs = performance.now()
     try {
-      if (nowMs - this.#lookedAtMs >= LOOK_MS) {
-        this.#lookedAtMs = nowMs
-        if (!this.#opened || !this.#stillNamed(this.#opened)) this.#open()
+      if (nowMs - this.#checkedAtMs >= CHECK_MS) {
+        this.#checkedAtMs = nowMs
+        if (!this.#file || !this.#stillNamed(this.#file)) this.#open()
       }
-      if (this.#opened && this.#isDue(this.#opened)) this.#rotate()
+      if (this.#file && this.#isDue(this.#file)) this.#rotate()
     } catch {
-      // Nobody can be told in the log that there is no log; the sink tells how much is missing once there is.
+      // The log cannot report its own failure; the sink logs the number of lost lines later.
     }
-    return this.#opened
+    return this.#file
   }
 
-  #stillNamed({ fd }: Opened): boolean {
+  #stillNamed({ fd }: OpenLogFile): boolean {
     const named = statSync(this.#path, { throwIfNoEntry: false })
     const open = fstatSync(fd)
     return named?.ino === open.ino && named.dev === open.dev
@@ -122,24 +122,24 @@ export class LogFile implements LogOutput {
     makeDirectory(dirname(this.#path))
     const fd = openSync(this.#path, OPEN_FLAGS, 0o640)
     const found = fstatSync(fd)
-    // A pipe takes lines until it is full; a device is what an operator may have named.
+    // A pipe would block once it is full.
     if (found.isFIFO()) {
       closeSync(fd)
-      throw new Fault(`${this.#path} is a pipe and no regular file: move it away`)
+      throw new Fault(`${this.#path} is a pipe, not a regular file: move it away`)
     }
     const { size, birthtimeMs } = found
     const bornMs = birthtimeMs > 0 ? birthtimeMs : Date.now()
-    this.#opened = { fd, output: new DescriptorOutput(fd), bornMs, isRegular: found.isFile(), bytes: size }
+    this.#file = { fd, output: new DescriptorOutput(fd), bornMs, isRegular: found.isFile(), bytes: size }
   }
 
-  #isDue({ bytes, bornMs, isRegular }: Opened): boolean {
+  #isDue({ bytes, bornMs, isRegular }: OpenLogFile): boolean {
     if (bytes === 0 || !isRegular) return false
     return (this.rules.bytes > 0 && bytes >= this.rules.bytes) || Date.now() - bornMs >= this.rules.durationMs
   }
 
   #rotate(): void {
-    const aside = `${this.#stem}-${Date.now()}${String(process.hrtime.bigint() % 1_000_000n).padStart(6, '0')}`
-    renameSync(this.#path, join(dirname(this.#path), `${aside}${this.#extension}`))
+    const rotated = `${this.#stem}-${Date.now()}${String(process.hrtime.bigint() % 1_000_000n).padStart(6, '0')}`
+    renameSync(this.#path, join(dirname(this.#path), `${rotated}${this.#extension}`))
     this.#open()
     this.#prune()
   }
@@ -148,20 +148,20 @@ export class LogFile implements LogOutput {
     const { maxFiles } = this.rules
     if (maxFiles === 0) return
     const directory = dirname(this.#path)
-    const aside = readdirSync(directory).filter((name) => this.#isAside(name))
-    // All have as many digits, for centuries: their order as texts is that of time.
-    for (const name of aside.sort().slice(0, Math.max(0, aside.length - Math.max(0, maxFiles)))) {
+    const rotated = readdirSync(directory).filter((name) => this.#isRotated(name))
+    // All have the same number of digits, so text order is time order.
+    for (const name of rotated.sort().slice(0, Math.max(0, rotated.length - Math.max(0, maxFiles)))) {
       rmSync(join(directory, name), { force: true })
     }
   }
 
-  #isAside(name: string): boolean {
+  #isRotated(name: string): boolean {
     if (!name.startsWith(`${this.#stem}-`) || !name.endsWith(this.#extension)) return false
     return /^\d{19}$/.test(name.slice(this.#stem.length + 1, -this.#extension.length))
   }
 }
 
-/** Only the last part of the path: Node's way to make all of them never returns where none can be made, as in /proc. */
+/** Creates the last segment only: Node's recursive mkdir does not return where none can be created, as in /proc. */
 function makeDirectory(path: string): void {
   try {
     mkdirSync(path, { mode: 0o750 })

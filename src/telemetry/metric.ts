@@ -1,6 +1,6 @@
 /**
- * Figures under the names that others know them by: families of one name, kind and meaning, each with a point for every
- * combination of labels. Names are dotted, as in the JSON form; the text form has them with underscores.
+ * Metric families: one name, kind and help text, with a point for each combination of labels. Names are dotted as in the
+ * JSON form; the Prometheus form replaces dots by underscores.
  */
 
 export type Labels = Readonly<Record<string, string>>
@@ -11,15 +11,15 @@ export interface Point {
 }
 
 export interface Family {
-  /** With its prefix: `nomad.client.uptime`, `outpost.followers`. A counter's name stands without `total`. */
+  /** With its prefix: `nomad.client.uptime`, `outpost.followers`. Counters without `total`. */
   readonly name: string
-  /** A gauge is a state, a counter only grows until the process ends. */
+  /** A counter never decreases while the process runs. */
   readonly kind: 'gauge' | 'counter'
   readonly help: string
   readonly points: readonly Point[]
 }
 
-/** How long something took or how large it was, in `unit`s, counted since the start. */
+/** Distribution of durations or sizes since the start. */
 export interface Distribution {
   readonly count: number
   readonly sum: number
@@ -34,13 +34,13 @@ export interface DistributionFamily {
   readonly points: readonly {
     readonly value: Distribution
     readonly labels?: Labels
-    /** What came in since it was taken last, for the JSON form, which shows one interval. */
-    readonly recent?: { readonly count: number; take(): Taken }
+    /** Values since the last `take`, for the JSON form. */
+    readonly recent?: { readonly count: number; take(): IntervalSummary }
   }[]
 }
 
-/** Values of one interval, in the words of the JSON form. */
-export interface Taken {
+/** Values of one interval, with the names of the JSON form. */
+export interface IntervalSummary {
   readonly Count: number
   readonly Max: number
   readonly Mean: number
@@ -56,13 +56,13 @@ export function single(kind: Family['kind'], name: string, help: string, value: 
   return { kind, name, help, points: [labels ? { value, labels } : { value }] }
 }
 
-/** Labels that all figures carry, and those that only figures of the node carry. */
+/** Labels of all series, and those of the node's series only. */
 export interface CommonLabels {
   readonly all: Labels
   readonly node: Labels
 }
 
-/** Figures of single allocations name their allocation instead of the node, as the compatible system's do. */
+/** Series of allocations have the allocation's labels in place of the node's, as in Nomad. */
 const ALLOCATION = 'nomad.client.allocs.'
 const NODE = 'nomad.client.'
 
@@ -71,15 +71,15 @@ export function labelsOf(name: string, labels: Labels | undefined, common: Commo
   return { ...common.all, ...(node ? common.node : {}), ...labels }
 }
 
-/** `telemetry.prefix_filter`: of the prefixes that a name begins with, the longest decides. */
+/** `telemetry.prefix_filter`: the longest matching prefix decides. */
 export interface NameFilter {
-  /** Each with `+` or `-` in front. */
+  /** Each starts with `+` or `-`. */
   readonly prefixes: readonly string[]
-  /** What happens to a name that none of them fits. */
+  /** Decision for a name without a matching prefix. */
   readonly otherwise: boolean
 }
 
-export function isWanted(name: string, { prefixes, otherwise }: NameFilter): boolean {
+export function isIncluded(name: string, { prefixes, otherwise }: NameFilter): boolean {
   let longest = ''
   for (const prefix of prefixes) {
     if (name.startsWith(prefix.slice(1)) && prefix.length > longest.length) longest = prefix

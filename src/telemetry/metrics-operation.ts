@@ -1,4 +1,4 @@
-/** The endpoint of metrics, open to everybody, as scrapers expect: it tells figures and names, no content. */
+/** `/v1/metrics`. It needs no token, as scrapers expect: it contains numbers and names only. */
 import { Refusal } from '../platform/errors.ts'
 import { type Chunk, handle } from '../platform/operation.ts'
 import { header, type InputOf, queryText, schema } from '../platform/schema.ts'
@@ -37,7 +37,7 @@ interface MetricsParts {
 export const agentMetrics = handle(
   {
     name: 'agent.metrics',
-    summary: 'Figures of this process, its host and its allocations',
+    summary: 'Metrics of this process, its host and its allocations',
     http: ['GET /v1/metrics'],
     target: 'server',
     input: schema(fields),

@@ -1,33 +1,31 @@
 /**
- * `/v1/metrics`: the figures of this process and of what it serves, as JSON for the field's own clients and as text for
- * Prometheus.
+ * `/v1/metrics` as JSON in the format of Nomad, and as text for Prometheus.
  *
- * Figures are read from their sources when somebody asks, and once an interval for the JSON form, which shows the last
- * complete interval: states at its end, counters and durations by what they grew. Nothing is measured for a question:
- * sources give what they know from their own looks. What is held is one interval's picture, so that allocations that
- * have gone are gone here too.
+ * The Prometheus form reads the sources at each scrape. The JSON form shows the last complete interval: gauges at its end,
+ * counters and durations as increments. Sources return known values and measure nothing. Only one interval is held, so removed
+ * allocations disappear.
  */
 import type { Logger } from '../platform/log.ts'
 import { messageOf } from '../platform/errors.ts'
-import { type AnyFamily, type CommonLabels, isWanted, type Labels, labelsOf, type NameFilter } from './metric.ts'
+import { type AnyFamily, type CommonLabels, isIncluded, type Labels, labelsOf, type NameFilter } from './metric.ts'
 import type { RecentSample, RequestMeter } from './request-metrics.ts'
 
 const INTERVAL_MS = 10_000
 
 export interface MetricsOptions {
   readonly meter: RequestMeter
-  /** Families of the rest of the process, as of now. */
+  /** Current families besides those of requests. */
   readonly families: () => readonly AnyFamily[]
-  /** Called when an interval is over. */
+  /** Called at the end of an interval. */
   readonly completed: () => void
-  /** Called once an interval, for what costs too much to be known at any time. May reject. */
+  /** Measures expensive values, once an interval. May reject. */
   readonly refresh: () => Promise<unknown>
   readonly labels: CommonLabels
   readonly filter: NameFilter
   readonly logger: Logger
 }
 
-interface Summed {
+interface MetricSummary {
   readonly Count: number
   readonly Labels: Labels
   readonly Max: number
@@ -39,40 +37,40 @@ interface Summed {
   readonly Sum: number
 }
 
-/** Properties stand in alphabetical order because that is the order on the wire. */
-export interface MetricsPicture {
-  readonly Counters: readonly Summed[]
+/** Properties in alphabetical order, the order on the wire. */
+export interface MetricsSnapshot {
+  readonly Counters: readonly MetricSummary[]
   readonly Gauges: readonly { readonly Labels: Labels; readonly Name: string; readonly Value: number }[]
   readonly Points: readonly never[]
   readonly PrecisionGauges: readonly never[]
-  readonly Samples: readonly Summed[]
-  /** Begin of the interval. */
+  readonly Samples: readonly MetricSummary[]
+  /** Start of the interval. */
   readonly Timestamp: string
 }
 
 export class Metrics {
   readonly #options: MetricsOptions
   #timer: NodeJS.Timeout | undefined
-  #beganAtMs = Date.now()
-  #last: MetricsPicture | undefined
-  /** Counters at the begin of the interval. */
+  #startedAtMs = Date.now()
+  #last: MetricsSnapshot | undefined
+  /** Counters at the start of the interval. */
   #before = new Map<string, number>()
 
   constructor(options: MetricsOptions) {
     this.#options = options
   }
 
-  /** Begins to take intervals. Never keeps the process alive. */
+  /** Starts the intervals. Does not keep the process alive. */
   start(): void {
     this.#refresh()
     this.#timer ??= setInterval(() => this.complete(), INTERVAL_MS).unref()
   }
 
-  /** Ends the interval that runs and begins the next. */
+  /** Ends the current interval and starts the next one. */
   complete(): void {
     this.#refresh()
-    this.#last = this.#picture()
-    this.#beganAtMs = Date.now()
+    this.#last = this.#snapshot()
+    this.#startedAtMs = Date.now()
     this.#options.completed()
   }
 
@@ -81,13 +79,13 @@ export class Metrics {
     this.#timer = undefined
   }
 
-  /** The last complete interval; in the first one, what there is of it when somebody asks first. */
-  json(): MetricsPicture {
-    this.#last ??= this.#picture()
+  /** The last complete interval; before that, the first one up to the first request. */
+  json(): MetricsSnapshot {
+    this.#last ??= this.#snapshot()
     return this.#last
   }
 
-  /** The text form, as of now. */
+  /** The Prometheus form with current values. */
   async text(): Promise<string> {
     const { prometheusText } = await import('./prometheus.ts')
     return prometheusText(this.#families(), this.#options.labels)
@@ -95,19 +93,19 @@ export class Metrics {
 
   #families(): AnyFamily[] {
     const { meter, families, filter } = this.#options
-    return [...meter.families(), ...families()].filter(({ name }) => isWanted(name, filter))
+    return [...meter.families(), ...families()].filter(({ name }) => isIncluded(name, filter))
   }
 
   #refresh(): void {
     this.#options.refresh().catch((error: unknown) => {
-      this.#options.logger.warn('figures were not refreshed', { error: messageOf(error) })
+      this.#options.logger.warn('metrics refresh failed', { error: messageOf(error) })
     })
   }
 
-  #picture(): MetricsPicture {
+  #snapshot(): MetricsSnapshot {
     const { labels, meter, filter } = this.#options
     const gauges: { Labels: Labels; Name: string; Value: number }[] = []
-    const counters: Summed[] = []
+    const counters: MetricSummary[] = []
     const samples: RecentSample[] = []
     const counts = new Map<string, number>()
     for (const { name, kind, points } of this.#families()) {
@@ -122,13 +120,13 @@ export class Metrics {
         else if (kind === 'counter') {
           const key = JSON.stringify([name, point.labels])
           counts.set(key, value)
-          const grown = value - (this.#before.get(key) ?? 0)
-          if (grown > 0) counters.push({ ...rated(grown), Labels: all, Name: name })
+          const increment = value - (this.#before.get(key) ?? 0)
+          if (increment > 0) counters.push({ ...incrementOf(increment), Labels: all, Name: name })
         }
       }
     }
     this.#before = counts
-    samples.push(...meter.takeSamples().filter(({ name }) => isWanted(name, filter)))
+    samples.push(...meter.takeSamples().filter(({ name }) => isIncluded(name, filter)))
     return {
       Counters: counters.map(ordered),
       Gauges: gauges,
@@ -137,20 +135,20 @@ export class Metrics {
       Samples: samples.map(({ name, labels: own, spread }) =>
         ordered({ ...spread, Rate: rate(spread.Sum), Labels: labelsOf(name, own, labels), Name: name }),
       ),
-      Timestamp: `${new Date(this.#beganAtMs).toISOString().slice(0, 19).replace('T', ' ')} +0000 UTC`,
+      Timestamp: `${new Date(this.#startedAtMs).toISOString().slice(0, 19).replace('T', ' ')} +0000 UTC`,
     }
   }
 }
 
-/** What a counter grew by, as one step. */
-function rated(grown: number): Omit<Summed, 'Labels' | 'Name'> {
-  return { Count: 1, Max: grown, Mean: grown, Min: grown, Rate: rate(grown), Stddev: 0, Sum: grown }
+/** The increment of a counter as one sample. */
+function incrementOf(increment: number): Omit<MetricSummary, 'Labels' | 'Name'> {
+  return { Count: 1, Max: increment, Mean: increment, Min: increment, Rate: rate(increment), Stddev: 0, Sum: increment }
 }
 
 function rate(sum: number): number {
   return sum / (INTERVAL_MS / 1000)
 }
 
-function ordered({ Count, Labels: own, Max, Mean, Min, Name, Rate, Stddev, Sum }: Summed): Summed {
+function ordered({ Count, Labels: own, Max, Mean, Min, Name, Rate, Stddev, Sum }: MetricSummary): MetricSummary {
   return { Count, Labels: own, Max, Mean, Min, Name, Rate, Stddev, Sum }
 }

@@ -1,9 +1,8 @@
 /**
- * `/v1/agent/monitor`: the agent's own log while it is written, from a level of the caller's choice.
+ * `/v1/agent/monitor`: streams the log of the process from a level that the client selects.
  *
- * A caller has a buffer of `LINES_MAX` lines. One that reads slower than lines come loses lines, never slows the agent,
- * and is told how many every `TOLD_MS`. What the agent logs about the stream itself is one line when it ends, so watching
- * it makes nothing to watch.
+ * Each client has a buffer of `LINES_MAX` lines. A slow client loses lines and never delays the process; the stream reports the number of
+ * lost lines every `DROP_REPORT_MS`. The access log has one line when the stream ends, so the stream does not feed itself.
  */
 import { HEARTBEAT } from '../platform/frame.ts'
 import { Refusal } from '../platform/errors.ts'
@@ -14,8 +13,8 @@ import { type Field, parseBoolean, queryText, queryValue, schema } from '../plat
 const LINES_MAX = 512
 const MONITORS_MAX = 16
 const HEARTBEAT_MS = 1000
-const TOLD_MS = 3000
-/** About one packet burst; a frame of more makes readers wait for nothing. */
+const DROP_REPORT_MS = 3000
+/** About one burst of packets; larger frames only delay the reader. */
 const CHUNK_BYTES = 49_152
 
 interface MonitorInput {
@@ -30,7 +29,7 @@ interface MonitorInput {
 const level: Field<Level> = {
   in: 'query',
   type: 'string',
-  description: 'Least level of the lines',
+  description: 'Lowest level of the lines',
   required: false,
   choices: LEVELS,
   parse(raw, name) {
@@ -60,10 +59,10 @@ function flag(description: string, title: string): Field<boolean> {
 
 const input = schema({
   log_level: level,
-  log_include_location: flag('Accepted for clients that send it; without effect', 'log_include_location'),
-  log_json: flag('Lines as JSON instead of for people', 'log json'),
+  log_include_location: flag('Accepted for compatibility, no effect', 'log_include_location'),
+  log_json: flag('Lines as JSON instead of plain text', 'log json'),
   plain: flag('Lines without frames', 'plain'),
-  node_id: queryText({ description: 'Node whose log it is; this one when absent', fallback: undefined }),
+  node_id: queryText({ description: 'Node ID; default: this node', fallback: undefined }),
   server_id: queryText({ description: 'Server whose log it is; no agent knows one yet', fallback: undefined }),
 })
 
@@ -125,13 +124,13 @@ async function* follow(backlog: Backlog, asked: MonitorInput, call: Call): Async
   yield { status: 200, contentType: framed ? 'application/json' : 'text/plain', frames: framed }
   if (framed) yield HEARTBEAT
   let beatAtMs = performance.now() + HEARTBEAT_MS
-  let tellAtMs = performance.now() + TOLD_MS
+  let tellAtMs = performance.now() + DROP_REPORT_MS
   while (!call.signal.aborted) {
     const text = backlog.take(asked.log_json)
     if (text !== '') yield shown(text)
     const nowMs = performance.now()
     if (nowMs >= tellAtMs) {
-      tellAtMs = nowMs + TOLD_MS
+      tellAtMs = nowMs + DROP_REPORT_MS
       const dropped = backlog.takeDropped()
       if (dropped > 0) yield shown(droppedLine(dropped, asked.log_json))
     }
@@ -188,7 +187,7 @@ export const agentMonitor = handle(
     let monitors = 0
     async function* monitor(asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
       if (monitors >= MONITORS_MAX) {
-        throw new Refusal('too_many', `this agent's log is already followed ${monitors} times, try again later`)
+        throw new Refusal('too_many', `too many log monitors (limit ${MONITORS_MAX}), try again later`)
       }
       const backlog = new Backlog()
       const leave = agent.sink.listen(asked.log_level, backlog.add)

@@ -1,17 +1,16 @@
 /**
- * `/v1/openapi.json`: the endpoints of this process as an OpenAPI 3.1 document, made from the operations themselves, so
- * that it cannot say anything else than what is served.
+ * `/v1/openapi.json`: an OpenAPI 3.1 document, generated from the operations, so it always matches what is served.
  */
 import { type AnyEndpoint, handle, type JsonSchema } from '../platform/operation.ts'
 import { type Field, schema } from '../platform/schema.ts'
 
 const ERROR_STATUSES: Readonly<Record<string, string>> = {
-  400: 'The request makes no sense; the text says what to do',
-  403: 'Not allowed, or the token is unknown',
-  404: 'There is no such thing here',
-  429: 'Too many at a time, try again later',
-  500: 'The host failed, or we did; the text says which',
-  503: 'Not now: the agent is stopping or has no descriptors left',
+  400: 'Invalid request; the text says what to do',
+  403: 'Permission denied, or unknown token',
+  404: 'Not found',
+  429: 'Too many requests, try again later',
+  500: 'Error of the host or internal error; the text says which',
+  503: 'Unavailable: the process stops, or has no file descriptors left',
 }
 
 const TOKEN_HEADERS = {
@@ -20,14 +19,14 @@ const TOKEN_HEADERS = {
   bearer: { type: 'http', scheme: 'bearer' },
 }
 
-/** Headers that the document must not call parameters: it has other words for them. */
-const OWN_WORDS = new Set(['accept', 'authorization', 'content-type'])
+/** Headers that OpenAPI does not allow as parameters. */
+const RESERVED_HEADERS = new Set(['accept', 'authorization', 'content-type'])
 const NO_CONTENT_METHODS = new Set(['get', 'head', 'delete'])
 
-/** The methods that a route is described under. Any verb: the one that clients send. */
+/** OpenAPI methods of a route. `*` is documented as GET, which clients send. */
 export function documentedMethods(method: string): string[] {
   if (method === '*') return ['get']
-  // A verb that OpenAPI has no place for.
+  // OpenAPI does not support this verb.
   return method === 'LIST' ? [] : [method.toLowerCase()]
 }
 
@@ -43,7 +42,7 @@ function parametersOf({ input }: AnyEndpoint, path: string): JsonSchema[] {
   return Object.entries(input.fields).flatMap(([name, field]): JsonSchema[] => {
     if (field.in === 'body' || (field.in === 'path' && !path.includes(`{${name}}`))) return []
     const sent = field.in === 'header' ? name.replaceAll('_', '-') : name
-    if (field.in === 'header' && OWN_WORDS.has(sent.toLowerCase())) return []
+    if (field.in === 'header' && RESERVED_HEADERS.has(sent.toLowerCase())) return []
     const { description, required } = field
     return [{ name: sent, in: field.in, description, required, schema: fieldSchema(field) }]
   })
@@ -94,7 +93,7 @@ function describe(operation: AnyEndpoint, path: string, method: string, anyVerb:
   const [tag = ''] = operation.name.split('.')
   const body = NO_CONTENT_METHODS.has(method) ? undefined : bodyOf(operation)
   return {
-    // Unique also where an operation has several routes.
+    // Unique for operations with several routes.
     operationId: method === 'get' || anyVerb ? operation.name : `${operation.name}.${method}`,
     summary: operation.summary,
     tags: [tag],
@@ -106,7 +105,7 @@ function describe(operation: AnyEndpoint, path: string, method: string, anyVerb:
   }
 }
 
-/** The document for these operations. Every path is served without its `/v1`, too. */
+/** Builds the document. Every path is also served without `/v1`. */
 export function openApiDocument(operations: readonly AnyEndpoint[], version: string): JsonSchema {
   const paths: Record<string, Record<string, unknown>> = {}
   for (const operation of operations) {
@@ -145,7 +144,7 @@ export function openApiDocument(operations: readonly AnyEndpoint[], version: str
 }
 
 interface OpenApiParts {
-  /** All that are served, this one included; asked with the first request. */
+  /** All operations of the process, read with the first request. */
   readonly operations: () => readonly AnyEndpoint[]
   readonly facts: { readonly version: string }
 }

@@ -1,5 +1,5 @@
 /**
- * What this process costs its host, and whether its event loop keeps up.
+ * Resource usage of this process, and the delay of its event loop.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
@@ -8,13 +8,13 @@ import { type AnyFamily, type Family, single } from './metric.ts'
 
 type DelayHistogram = ReturnType<typeof monitorEventLoopDelay>
 
-/** Each look wakes the process: often enough to notice a stall that callers notice, seldom enough to cost nothing. */
-const LOOP_LOOK_MS = 50
+/** Sampling interval of the event loop delay. Each sample wakes the process. */
+const LOOP_SAMPLE_MS = 50
 
-export class ProcessFigures {
+export class ProcessMetrics {
   readonly #version: string
   readonly #startedAtMs = Date.now() - process.uptime() * 1000
-  /** Runs from the first question on. */
+  /** Started by the first scrape. */
   #delay: DelayHistogram | undefined
   #count = 0
   #seconds = 0
@@ -32,18 +32,23 @@ export class ProcessFigures {
     const memory = process.memoryUsage()
     const cpu = process.cpuUsage()
     return [
-      single('gauge', 'outpost.build_info', 'The version and commit that run; always 1.', 1, {
+      single('gauge', 'outpost.build_info', 'Version and commit of the program; always 1.', 1, {
         version: this.#version,
         commit: buildCommit(),
         node: process.version,
       }),
-      single('counter', 'process.cpu_seconds', 'Processor time used.', (cpu.user + cpu.system) / 1e6),
-      single('gauge', 'process.start_time_seconds', 'When the process began.', this.#startedAtMs / 1000),
-      single('gauge', 'process.resident_memory_bytes', 'Memory in RAM.', memory.rss),
+      single('counter', 'process.cpu_seconds', 'CPU time.', (cpu.user + cpu.system) / 1e6),
+      single(
+        'gauge',
+        'process.start_time_seconds',
+        'Start time of the process since the Unix epoch.',
+        this.#startedAtMs / 1000,
+      ),
+      single('gauge', 'process.resident_memory_bytes', 'Resident memory.', memory.rss),
       {
         name: 'outpost.memory_bytes',
         kind: 'gauge',
-        help: 'Memory of the process by kind: JavaScript heap in use and reserved, all memory outside it, and the buffers among that.',
+        help: 'Memory by kind: used and reserved JavaScript heap, external memory, and buffers (part of external).',
         points: [
           { labels: { kind: 'heap_used' }, value: memory.heapUsed },
           { labels: { kind: 'heap_reserved' }, value: memory.heapTotal },
@@ -60,7 +65,9 @@ export class ProcessFigures {
     const limit = /^Max open files +(\d+)/m.exec(textOf('/proc/self/limits'))?.[1]
     return [
       single('gauge', 'process.open_fds', 'Open file descriptors.', namesIn('/proc/self/fd')),
-      ...(limit === undefined ? [] : [single('gauge', 'process.max_fds', 'Most of them there may be.', Number(limit))]),
+      ...(limit === undefined
+        ? []
+        : [single('gauge', 'process.max_fds', 'Limit of open file descriptors.', Number(limit))]),
     ]
   }
 
@@ -73,14 +80,19 @@ export class ProcessFigures {
       single(
         'gauge',
         'outpost.event_loop.busy_ratio',
-        'Part of the time since the start that it was busy.',
+        'Fraction of time since the start in which the event loop was busy.',
         utilization,
       ),
-      single('gauge', 'outpost.event_loop.delay_max_seconds', 'Latest timer of the last 10 to 20 seconds.', longest),
+      single(
+        'gauge',
+        'outpost.event_loop.delay_max_seconds',
+        'Largest timer delay of the last 10 to 20 seconds.',
+        longest,
+      ),
       {
         name: 'outpost.event_loop.delay_seconds',
         kind: 'summary',
-        help: 'How late timers were, from the first time that somebody asked.',
+        help: 'Timer delays since the first scrape.',
         points: [{ value: { count: this.#count + now.count, sum: this.#seconds + now.seconds } }],
       },
     ]
@@ -89,7 +101,7 @@ export class ProcessFigures {
   #recent(): { count: number; seconds: number; longestSeconds: number } {
     const delay = this.#delay
     if (!delay || delay.count === 0) return { count: 0, seconds: 0, longestSeconds: 0 }
-    // The histogram holds the time between looks, in nanoseconds.
+    // The histogram has the time between samples, in nanoseconds.
     return {
       count: delay.count,
       seconds: lateSeconds(delay.mean) * delay.count,
@@ -97,7 +109,7 @@ export class ProcessFigures {
     }
   }
 
-  /** An interval is over. */
+  /** Ends an interval. */
   tick(): void {
     const { count, seconds, longestSeconds } = this.#recent()
     this.#count += count
@@ -107,12 +119,12 @@ export class ProcessFigures {
   }
 }
 
-function lateSeconds(betweenLooksNs: number): number {
-  return Math.max(0, betweenLooksNs / 1e6 - LOOP_LOOK_MS) / 1000
+function lateSeconds(betweenSamplesNs: number): number {
+  return Math.max(0, betweenSamplesNs / 1e6 - LOOP_SAMPLE_MS) / 1000
 }
 
 function started(): DelayHistogram {
-  const delay = monitorEventLoopDelay({ resolution: LOOP_LOOK_MS })
+  const delay = monitorEventLoopDelay({ resolution: LOOP_SAMPLE_MS })
   delay.enable()
   return delay
 }

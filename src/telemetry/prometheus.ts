@@ -1,25 +1,24 @@
 /**
- * The text form of metrics. prom-client checks the names and writes the text; the values are ours, read when they are
- * asked for. Its module is loaded with this one, at the first scrape.
+ * The Prometheus form of metrics. prom-client validates names and writes the text; values come from the families. Loaded with
+ * the first scrape.
  *
- * Names are kept that others have dashboards for, also where they end like names of another kind: those families are
- * `untyped`, which says nothing wrong to anybody.
+ * Established names are kept even if they end like names of another kind (`_total`, `_count`); those families are `untyped`.
  */
 import { Gauge, Registry } from 'prom-client'
 import { type AnyFamily, type CommonLabels, type Labels, labelsOf } from './metric.ts'
 
-interface Written {
+interface PrometheusValue {
   readonly metricName: string
   readonly labels: Labels
   readonly value: number
 }
 
-/** prom-client's simplest kind, with a type and values given from outside. */
-class GivenFamily extends Gauge {
+/** A metric of prom-client with external type and values. */
+class ExternalMetric extends Gauge {
   readonly type: string
-  readonly #values: readonly Written[]
+  readonly #values: readonly PrometheusValue[]
 
-  constructor(options: { name: string; help: string; type: string; values: readonly Written[] }) {
+  constructor(options: { name: string; help: string; type: string; values: readonly PrometheusValue[] }) {
     super({ name: options.name, help: options.help, registers: [] })
     this.type = options.type
     this.#values = options.values
@@ -30,23 +29,23 @@ class GivenFamily extends Gauge {
   }
 }
 
-/** Families without any point are left out. */
+/** Families without points are omitted. */
 export async function prometheusText(families: Iterable<AnyFamily>, common: CommonLabels): Promise<string> {
   const registry = new Registry()
   for (const family of families) {
     if (family.points.length === 0) continue
-    const { name, type } = written(family)
+    const { name, type } = nameAndType(family)
     const values = family.points.flatMap(({ value, labels }) => {
       const all = labelsOf(family.name, labels, common)
       if (typeof value === 'number') return [{ metricName: name, labels: all, value }]
       return distribution(name, all, value)
     })
-    registry.registerMetric(new GivenFamily({ name, type, help: family.help, values }))
+    registry.registerMetric(new ExternalMetric({ name, type, help: family.help, values }))
   }
   return registry.metrics()
 }
 
-function written({ name: dotted, kind }: AnyFamily): { name: string; type: string } {
+function nameAndType({ name: dotted, kind }: AnyFamily): { name: string; type: string } {
   const name = dotted.replaceAll(/[^A-Za-z0-9_]/g, '_')
   if (kind === 'counter') return { name: name.endsWith('_total') ? name : `${name}_total`, type: kind }
   const looksOtherwise = kind === 'gauge' && /_(total|count|sum|bucket)$/.test(name)
@@ -57,7 +56,7 @@ function distribution(
   name: string,
   labels: Labels,
   value: Exclude<AnyFamily['points'][number]['value'], number>,
-): Written[] {
+): PrometheusValue[] {
   const buckets = value.buckets && [
     ...value.buckets.map(({ upTo, count }) => ({ le: String(upTo), count })),
     { le: '+Inf', count: value.count },

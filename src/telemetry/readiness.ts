@@ -1,7 +1,6 @@
 /**
- * Whether this process is ready to do its work, and if not, why: one list of checks, which `/v1/agent/ready`, the figures,
- * the status text of systemd, `outpost status` and the log all show. What a check knows at any time is asked when
- * it is shown; what has to be looked for (the disks) is refreshed once an interval, and before `/v1/agent/ready` answers.
+ * Readiness of this process: one list of checks for `/v1/agent/ready`, metrics, the status text of systemd, `outpost status` and
+ * the log. Checks read known state when they are shown. Disks are measured once an interval, and before `/v1/agent/ready` answers.
  */
 import type { Logger } from '../platform/log.ts'
 import { handle, WholeAnswer } from '../platform/operation.ts'
@@ -9,43 +8,43 @@ import { queryBoolean, schema } from '../platform/schema.ts'
 import type { AnyFamily } from './metric.ts'
 
 const REFRESH_MS = 2000
-/** Callers within this time share one look. */
+/** Requests within this time share one measurement. */
 const FRESH_MS = 250
 
-/** The reason of a check that fails because the start is not over. */
+/** Reason of a check that fails during the start. */
 export const STARTING = 'starting'
 
-/** What a check says now. */
-export interface Outcome {
+/** Current result of a check. */
+export interface CheckResult {
   readonly ok: boolean
-  /** In words for an operator, also where it is ok. Never a secret and never a path: everybody may read it. */
+  /** Text for an operator, also if `ok`. Never a secret or a path: it is readable without a token. */
   readonly reason: string
 }
 
 export interface Check {
   /** `listening`, `disk`, `nats`, `storage`, `seal`, `audit`, `roster`, `secrets-login`. */
   readonly name: string
-  readonly now: () => Outcome
+  readonly now: () => CheckResult
 }
 
 export interface ReadinessReport {
-  /** Every check is ok. */
+  /** All checks are ok. */
   readonly ready: boolean
   /** A standby is healthy and serves no requests until it is promoted. */
   readonly role: 'active' | 'standby'
   readonly checks: readonly { readonly name: string; readonly state: 'ok' | 'failing'; readonly reason: string }[]
-  /** What keeps nobody from working and should be changed all the same. */
+  /** Conditions that do not affect service but need a change. */
   readonly warnings: readonly string[]
 }
 
 export interface ReadinessOptions {
-  /** Which checks there are, which a reload may change. */
+  /** The checks; a reload may change them. */
   readonly checks: () => readonly Check[]
   readonly warnings: () => readonly string[]
   readonly isStandby?: () => boolean
-  /** Looks at what is not known at any time. Must not reject. */
+  /** Measures what is not known otherwise. Must not reject. */
   readonly refresh: () => Promise<void>
-  /** Called when the text of `summary` has changed. */
+  /** Called when `summary` changes. */
   readonly onChange: () => void
   readonly logger: Logger
 }
@@ -56,20 +55,20 @@ export class Readiness {
   #refreshing: Promise<void> | undefined
   #refreshedAtMs = Number.NEGATIVE_INFINITY
   #isStopped = false
-  /** The names of the checks that fail, as they were said last. */
-  #said = ''
+  /** Names of the failing checks in the last log line. */
+  #logged = ''
 
   constructor(options: ReadinessOptions) {
     this.#options = options
   }
 
-  /** Begins to look, once an interval. Never keeps the process alive. */
+  /** Starts the periodic measurement. Does not keep the process alive. */
   start(): void {
     this.#timer ??= setInterval(() => void this.refresh(), REFRESH_MS).unref()
     void this.refresh()
   }
 
-  /** What was being looked at is not told any more: those who answer may have closed. */
+  /** Ends reporting: the sources may be closed. */
   stop(): void {
     this.#isStopped = true
     clearInterval(this.#timer)
@@ -78,14 +77,14 @@ export class Readiness {
 
   report(): ReadinessReport {
     const checks = this.#options.checks().map(({ name, now }) => {
-      const { ok, reason } = outcomeOf(now)
+      const { ok, reason } = resultOf(now)
       return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
     })
     const role = this.#options.isStandby?.() ? 'standby' : 'active'
     return { ready: checks.every(({ state }) => state === 'ok'), role, checks, warnings: this.#options.warnings() }
   }
 
-  /** In one line: `ready`, or `not ready: ` and what fails. */
+  /** `ready`, or `not ready: ` and the failing checks. */
   get summary(): string {
     const failing = this.#failing()
     if (failing.length === 0) return 'ready'
@@ -96,24 +95,24 @@ export class Readiness {
     return this.report().checks.filter(({ state }) => state === 'failing')
   }
 
-  /** Resolves once everything was looked at that has to be looked for; many callers share one look. */
+  /** Resolves after a measurement; concurrent calls share one. */
   refresh(): Promise<void> {
     if (performance.now() - this.#refreshedAtMs < FRESH_MS) return Promise.resolve()
     this.#refreshing ??= this.#options.refresh().finally(() => {
       this.#refreshing = undefined
       this.#refreshedAtMs = performance.now()
-      if (!this.#isStopped) this.#tellChange()
+      if (!this.#isStopped) this.#reportChange()
     })
     return this.#refreshing
   }
 
-  #tellChange(): void {
+  #reportChange(): void {
     const failing = this.#failing()
-    // Every start would be told as a fault; what is left of it is told once it is over.
+    // A start is not a failure; checks that still fail are reported after it.
     if (failing.some(({ reason }) => reason === STARTING)) return
     const names = failing.map(({ name }) => name).join(',')
-    if (names === this.#said) return
-    this.#said = names
+    if (names === this.#logged) return
+    this.#logged = names
     const { logger, onChange } = this.#options
     if (names === '') logger.info('ready')
     else logger.warn('not ready', { reason: this.summary.slice('not ready: '.length) })
@@ -126,7 +125,7 @@ export class Readiness {
       {
         name: 'outpost.ready',
         kind: 'gauge',
-        help: '1 when every check of /v1/agent/ready is ok, else 0.',
+        help: '1 if all checks of /v1/agent/ready are ok, else 0.',
         points: [{ value: Number(ready) }],
       },
       {
@@ -139,12 +138,12 @@ export class Readiness {
   }
 }
 
-/** What a check cannot find out is a fault of its own: the others, and who asks, go on. */
-function outcomeOf(now: () => Outcome): Outcome {
+/** A check that throws fails; the others are still reported. */
+function resultOf(now: () => CheckResult): CheckResult {
   try {
     return now()
   } catch {
-    return { ok: false, reason: 'cannot be told, the log of the server says why' }
+    return { ok: false, reason: 'check failed, see the log of the server' }
   }
 }
 
@@ -157,7 +156,7 @@ interface ReadyParts {
   readonly readiness: Readiness
 }
 
-/** `/v1/agent/ready`, open to everybody, as probes need it. By its status a load balancer finds the server that serves. */
+/** `/v1/agent/ready`. It needs no token. A load balancer finds the active server by the status. */
 export const agentReady = handle(
   {
     name: 'agent.ready',

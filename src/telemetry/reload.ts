@@ -1,12 +1,12 @@
-/** `/v1/agent/reload`: what SIGHUP does, with an answer that says what came of it. */
+/** `/v1/agent/reload`: reads the configuration again, as SIGHUP does, and returns the result. */
 import { Refusal } from '../platform/errors.ts'
 import { handle } from '../platform/operation.ts'
 import { schema } from '../platform/schema.ts'
 
-/** Names of settings as the file spells them, or what kept the configuration from being taken over. */
+/** Names of applied settings and of those that need a restart, or the reason of the failure. */
 export type ReloadOutcome =
   | { readonly taken: readonly string[]; readonly waiting: readonly string[] }
-  /** `theirs` when the configuration is wrong; otherwise a file that it names, or ours. */
+  /** `theirs`: the configuration is invalid; otherwise a file or an internal error. */
   | { readonly fault: string; readonly theirs: boolean }
 
 const NAMES = { type: 'array', items: { type: 'string' } }
@@ -18,7 +18,7 @@ interface ReloadParts {
 export const agentReload = handle(
   {
     name: 'agent.reload',
-    summary: 'Read the configuration again and take over what can change while running',
+    summary: 'Reload the configuration and apply what can change at run time',
     http: ['PUT /v1/agent/reload', 'POST /v1/agent/reload'],
     target: 'server',
     input: schema({}),

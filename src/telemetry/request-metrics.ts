@@ -1,18 +1,17 @@
 /**
- * Counts of requests by operation: what the HTTP room counts into while it answers, and the families made of it when
- * somebody asks. Operations are few and known, so what is held is bounded, whatever callers ask for.
+ * Counts of requests by operation, and their families. Operations are a fixed set, so the memory is bounded.
  */
-import { Histogram, Spread } from './histogram.ts'
-import type { AnyFamily, Labels, Taken } from './metric.ts'
+import { Histogram, IntervalValues } from './histogram.ts'
+import type { AnyFamily, IntervalSummary, Labels } from './metric.ts'
 
-/** Upper bounds in milliseconds; answers here take from tens of microseconds to the 90 s they are allowed. */
+/** Upper bounds in milliseconds, for answers of tens of microseconds to 90 s. */
 const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000]
 
-/** Counts of one operation; the HTTP room's `OperationMeter`. */
+/** Counts of one operation; implements `OperationMeter` of the http module. */
 export class OperationCounts {
   underway = 0
   bytes = 0
-  readonly recent = new Spread()
+  readonly recent = new IntervalValues()
   /** Answers by the first digit of their status. */
   readonly #classes = [0, 0, 0, 0, 0, 0]
   /** In milliseconds. */
@@ -26,13 +25,13 @@ export class OperationCounts {
     this.recent.add(ms)
   }
 
-  /** The classes that there were: `2xx` and how often. */
+  /** Status classes with answers: `2xx` and their number. */
   classes(): [string, number][] {
     return this.#classes.flatMap((count, digit): [string, number][] => (count > 0 ? [[`${digit}xx`, count]] : []))
   }
 }
 
-/** Durations that the compatible system has a name for. */
+/** Names of durations in Nomad. */
 const KNOWN_NAMES: Readonly<Record<string, string>> = {
   'host.fs_ls': 'nomad.client.file_system.list',
   'host.fs_stat': 'nomad.client.file_system.stat',
@@ -50,16 +49,16 @@ const KNOWN_NAMES: Readonly<Record<string, string>> = {
 export interface RecentSample {
   readonly name: string
   readonly labels?: Labels
-  readonly spread: Taken
+  readonly spread: IntervalSummary
 }
 
-/** In milliseconds, as the compatible system has them. */
+/** In milliseconds, as in Nomad. */
 function summaryOf({ durations }: OperationCounts): { count: number; sum: number } {
   const { count, sum } = durations.distribution()
   return { count, sum }
 }
 
-/** The counts of all operations; the HTTP room's `Meter`. */
+/** Counts of all operations; implements `Meter` of the http module. */
 export class RequestMeter {
   readonly #operations = new Map<string, OperationCounts>()
 
@@ -77,7 +76,7 @@ export class RequestMeter {
       {
         name: 'outpost.http.requests',
         kind: 'counter',
-        help: 'Requests that are over, by operation and class of status.',
+        help: 'Finished requests by operation and status class.',
         points: each.flatMap(({ labels, counts }) =>
           counts.classes().map(([status, value]) => ({ labels: { ...labels, status }, value })),
         ),
@@ -85,19 +84,19 @@ export class RequestMeter {
       {
         name: 'outpost.http.requests_underway',
         kind: 'gauge',
-        help: 'Requests that are being answered, streams included.',
+        help: 'Requests in progress, streams included.',
         points: each.map(({ labels, counts }) => ({ labels, value: counts.underway })),
       },
       {
         name: 'outpost.http.sent_bytes',
         kind: 'counter',
-        help: 'Bytes of answers, without their heads, those of streams that go on included.',
+        help: 'Bytes of response bodies, including streams in progress.',
         points: each.map(({ labels, counts }) => ({ labels, value: counts.bytes })),
       },
       {
         name: 'outpost.http.request_duration_seconds',
         kind: 'histogram',
-        help: 'From the head of a request to the end of its answer. Streams that follow are left out.',
+        help: 'Duration from the request head to the end of the response, without follow streams.',
         points: each.map(({ labels, counts }) => ({ labels, value: counts.durations.distribution(0.001) })),
       },
       ...this.#knownFamilies(),
@@ -108,12 +107,12 @@ export class RequestMeter {
     return Object.entries(KNOWN_NAMES).map(([operation, name]) => ({
       name,
       kind: 'summary' as const,
-      help: `Milliseconds that ${operation} took, streams that follow left out.`,
+      help: `Duration of ${operation} in milliseconds, without follow streams.`,
       points: [{ value: summaryOf(this.operation(operation)) }],
     }))
   }
 
-  /** Durations in milliseconds since the last call; operations that nobody called are left out. */
+  /** Durations in milliseconds since the last call, of operations with requests. */
   takeSamples(): RecentSample[] {
     return [...this.#operations].flatMap(([operation, { recent }]): RecentSample[] => {
       if (recent.count === 0) return []

@@ -17,7 +17,7 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
-import { isForAgents } from '../../src/secrets/request/core-endpoints.ts'
+import { isAgentPath } from '../../src/secrets/request/core-endpoints.ts'
 import { Member } from '../helpers/cluster.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -77,15 +77,15 @@ test('with the key of a host no operation of a server’s own or of its secrets 
     // A login of its own is to be had, and nothing else by the same way: this one asks for sys/seal.
     await assert.rejects(ask('secrets.agent_login', 'any'), { code: 'permission_denied' })
     const asked = ['auth/token/renew-self', 'auth/token/revoke-self', 'sys/wrapping/lookup', 'sys/wrapping/unwrap']
-    for (const path of asked) assert.ok(isForAgents(path, undefined), path)
-    assert.ok(isForAgents('auth/approle/login', 'approle') && isForAgents('auth/a/b/login', 'approle'))
+    for (const path of asked) assert.ok(isAgentPath(path, undefined), path)
+    assert.ok(isAgentPath('auth/approle/login', 'approle') && isAgentPath('auth/a/b/login', 'approle'))
     for (const path of ['auth/token/create', 'secret/data/app', 'auth/approle/role/web', 'auth/approle/login/x']) {
-      assert.ok(!isForAgents(path, 'approle'), path)
+      assert.ok(!isAgentPath(path, 'approle'), path)
     }
     for (const path of ['auth//login', 'auth/../sys/login', 'auth/./login', 'auth/a?b/login', 'auth/a/../b/login']) {
-      assert.ok(!isForAgents(path, 'approle'), path)
+      assert.ok(!isAgentPath(path, 'approle'), path)
     }
-    assert.ok(!isForAgents('auth/userpass/login', 'userpass'))
+    assert.ok(!isAgentPath('auth/userpass/login', 'userpass'))
   })
 
   await t.test('NATS does not let him publish to the core, nor announce himself as a server', async () => {

@@ -3,7 +3,7 @@
  * table of cron, a profile of a shell, the state of the agent. Lines hold text that callers choose.
  */
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { freshServer } from '../helpers/secrets-server.ts'
@@ -36,6 +36,15 @@ test('audit files are made in the directories of audit files only', async (t) =>
   symlinkSync(join(outside, 'job'), join(directory, 'data/audit/link'))
   assert.equal((await enable(join(directory, 'data/audit/link'))).status, 400)
   assert.ok(!existsSync(join(outside, 'job')))
+  symlinkSync(outside, join(directory, 'data/audit/folder'))
+  const { status: throughFolder, text: why } = await enable(join(directory, 'data/audit/folder/job'))
+  assert.deepEqual([throughFolder, existsSync(join(outside, 'job'))], [400, false], why)
+  writeFileSync(join(outside, 'table'), '')
+  linkSync(join(outside, 'table'), join(directory, 'data/audit/table'))
+  const hardLink = await enable(join(directory, 'data/audit/table'))
+  assert.equal(hardLink.status, 400)
+  assert.match(hardLink.text, /has other names \(hard links\)/)
+  assert.equal(readFileSync(join(outside, 'table'), 'utf8'), '')
   const { status, text } = await enable(join(outside, 'job'))
   assert.match(text, /server \{ audit_dirs = \[\.\.\.\] \}/)
   assert.equal(status, 400)

@@ -138,6 +138,7 @@ test('a token holder with one role of AWS gets no further than that role', async
       { ...user, policy_arns: Array.from({ length: 50 }, () => 'arn:aws:iam::aws:policy/A') },
       { ...user, policy_document: document('s3:*'), user_path: '/a b/' },
       { ...user, policy_document: document('s3:*'), iam_tags: { 'outpost:mount': 'x' } },
+      { ...user, policy_document: document('s3:*'), iam_tags: { 'Outpost:Intent': 'x' } },
       { ...user, policy_document: document('s3:*'), iam_groups: 'a&b' },
       { credential_type: 'assumed_role', role_arns: 'arn:aws:iam::1:user/x' },
     ]

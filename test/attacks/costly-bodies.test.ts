@@ -148,6 +148,9 @@ test('long bodies without a token are not taken, and keep no room from those wit
     const asking = begin(path, token, `${announced}\r\nExpect: 100-continue`, '')
     assert.equal(await asking.answer, expected, 'nobody is asked to send it')
   }
+  // A path that takes no token reads as little from a caller who has one.
+  const withToken = begin('sys/unseal', weak, `${chunked}\r\nConnection: close`, `${long}0\r\n\r\n`)
+  assert.equal(await withToken.answer, 413)
   // One whose token is one is served, however many others have begun.
   const others = Array.from({ length: 20 }, () => begin('cubbyhole/own', 'no-token', announced, Buffer.alloc(20 * MiB)))
   const good = JSON.stringify({ v: 'a'.repeat(20 * MiB) })

@@ -1,10 +1,13 @@
 /** Somebody who has the key of a worker host sends messages that outpost itself never makes. */
 import assert from 'node:assert/strict'
-import { generateKeyPairSync, sign } from 'node:crypto'
+import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
 import { Packr } from 'msgpackr'
+import { decodeProof } from '../../src/cluster/trust/assertion.ts'
+import { decodeRefusal } from '../../src/cluster/trust/envelope.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
+import { decodeAnswer, decodeCall, decodeControl } from '../../src/cluster/rpc/wire.ts'
 import { Member } from '../helpers/cluster.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { send } from '../helpers/openbao-replay.ts'
@@ -45,6 +48,23 @@ function stateOf(count: number): Buffer {
   const order = { version: 2, run: 1, sequence: 1, digest: 'x' }
   return mapOf({ kind: 'state', ...order, node, allocations: repeated(allocation, count, 1) })
 }
+
+test('bytes that are no message are none, whatever they are taken for', () => {
+  const bombs = [
+    Buffer.alloc(0),
+    Buffer.of(0xc1),
+    Buffer.of(0xdf, 0xff, 0xff, 0xff, 0xff),
+    Buffer.of(0xd6, NAMED, 0, 0, 0, 1),
+  ]
+  const garbage = [...bombs, ...Array.from({ length: 500 }, (_, at) => randomBytes(at % 40))]
+  for (const bytes of garbage) {
+    assert.equal(decodeControl(bytes), undefined)
+    assert.equal(decodeAnswer(bytes), undefined)
+    assert.equal(typeof decodeCall(bytes), 'string')
+    assert.equal(decodeProof(bytes), undefined)
+    assert.equal(decodeRefusal(bytes.subarray(0, 1)), undefined)
+  }
+})
 
 test('a small message that stands for a huge state is refused before it is looked at', async (t) => {
   const nats = await startNatsServer(t)

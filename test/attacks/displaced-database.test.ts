@@ -128,7 +128,7 @@ class Victim {
     assert.match(told.stdout + told.stderr, /not ready: storage: commits are refused/)
     const snapshot = await fetch(`${this.agent.url}/v1/sys/storage/snapshot`, { headers: HEADERS })
     assert.equal(snapshot.status, 503, await snapshot.text())
-    await eventually(() => this.agent.stderr().includes('the database is not as this server left it'), 'the log tells')
+    await eventually(() => this.agent.stderr().includes('database file displaced, writes are refused'), 'the log tells')
   }
 
   async hasAll(): Promise<void> {
@@ -158,7 +158,7 @@ test('the database is moved away and back: refused meanwhile, and nothing is los
   await eventually(async () => {
     const { status, text } = await victim.write('other')
     assert.equal(status, 503)
-    return text.includes('is another file than the one that this server has open')
+    return text.includes('is not the file that this server has open')
   }, 'the other file is seen')
   renameSync(aside, database)
   await eventually(async () => (await victim.write('back')).status === 200, 'the same file is back')
@@ -177,8 +177,8 @@ test('the database is replaced, and put back while the server is stopped', { tim
   copyFileSync(database, `${database}.copy`)
   renameSync(database, aside)
   renameSync(`${database}.copy`, database)
-  await victim.refusesSince(performance.now(), /is another file .* while the server runs/)
-  await victim.saysSo(/is another file/)
+  await victim.refusesSince(performance.now(), /is not the file .* while the server runs/)
+  await victim.saysSo(/is not the file/)
   // One file has all of it: nothing lies in a log that the other one would be read with.
   await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
   await victim.stop('SIGKILL')
@@ -222,7 +222,7 @@ for (const [how, spoil] of [
       const wal = `${victim.database}-wal`
       spoil(wal)
       await victim.refusesSince(performance.now(), /the write-ahead log of the database .* while the server runs/)
-      await victim.saysSo(/the write-ahead log of the database (was moved|is another file)/)
+      await victim.saysSo(/the write-ahead log of the database (was moved|is not the file)/)
       await victim.stop(signal)
       rmSync(wal, { force: true })
       await victim.startHere()
@@ -247,11 +247,11 @@ test('the write-ahead log is cut: refused until the next start, which serves wha
   // The core does not find its own entries any more and seals itself, some time after the first refusal.
   await victim.refusesSince(
     performance.now(),
-    /the write-ahead log .* was cut.*what was written last may be lost|Vault is sealed/,
+    /the write-ahead log .* was truncated.*the latest commits may be lost|Vault is sealed/,
   )
   // What was cut off does not come back with the length.
   truncateSync(wal, Math.max(before, statSync(wal).size))
-  await victim.saysSo(/was cut/)
+  await victim.saysSo(/was truncated/)
   assert.equal((await victim.write('never')).status, 503)
   await victim.stop()
   await victim.startHere()

@@ -11,7 +11,7 @@ import { crc32 } from 'node:zlib'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { entryCrc } from '../../src/storage/sqlite/entry-crc.ts'
+import { entryCrc } from '../../src/storage/sqlite/rows.ts'
 
 const PATH = 'local/replication/state'
 type StateText = Readonly<Record<string, unknown>>
@@ -85,7 +85,7 @@ test('a role or an epoch that is edited in the database of a secondary is refuse
     const answer = await secondary.ask('PUT', 'sys/unseal', { key: last }, '')
     assert.equal(answer.status, 500, answer.text)
     assert.match(answer.errors.join(), found)
-    assert.match(answer.errors.join(), /changed by another program.*enable it anew/)
+    assert.match(answer.errors.join(), /changed by another program.*enable it again/)
     assert.equal(await secondary.health(), 503)
     assert.match(await (await fetch(`${secondary.agent.url}/v1/agent/ready`)).text(), /changed by another program/)
     const { fenced_by: fencedBy, state } = await primary.status()

@@ -40,6 +40,6 @@ test('rows of another shape are passed over and said, the others are there', { t
   }
   assert.deepEqual(await listOf('/v1/nodes'), [nodeId])
   assert.deepEqual(await listOf('/v1/allocations'), [allocationId])
-  const said = server.stderr.match(/a row of the roster database cannot be read/g)
+  const said = server.stderr.match(/unreadable row in the roster database/g)
   assert.equal(said?.length, wrong.length * 3, server.stderr)
 })

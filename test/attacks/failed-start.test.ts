@@ -62,13 +62,13 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
   })
   await t.test('the database is another file', async () => {
     writeFileSync(secrets, 'something else, which is not a database at all\n'.repeat(100))
-    await fails(t, config, /secrets\.db is damaged \(it is not a database/)
+    await fails(t, config, /secrets\.db is damaged \(no SQLite header/)
     writeFileSync(secrets, whole)
   })
   await t.test('the database was moved away without its write-ahead log', async () => {
     renameSync(secrets, `${secrets}.away`)
     writeFileSync(`${secrets}-wal`, 'what was left')
-    await fails(t, config, /secrets\.db is gone and .*secrets\.db-wal is left: put it back/)
+    await fails(t, config, /secrets\.db is missing and .*secrets\.db-wal exists: move the database back/)
     rmSync(`${secrets}-wal`)
     renameSync(`${secrets}.away`, secrets)
   })

@@ -77,7 +77,7 @@ test('server/ of another user, opened by capabilities: everything is there still
   assert.match(
     agent.stderr(),
     new RegExp(
-      `only a capability lets this process use its storage: .*belongs to ${FOREIGN}.*runs as ${OWN}; run as root: chown -R ${OWN}:${OWN} ${server}`,
+      `storage is accessible through a capability only: .*belongs to ${FOREIGN}.*runs as ${OWN}; run as root: chown -R ${OWN}:${OWN} ${server}`,
     ),
   )
 })
@@ -166,6 +166,6 @@ test('the count of starts and the key of -dev: unreadable is an error, not missi
   rmSync(join(directory, 'run'))
   // A directory cannot be read as a file, also by root.
   for (const name of ['run', 'other.key']) mkdirSync(join(directory, name))
-  assert.throws(() => nextRun(directory, 0), /no regular file/)
-  assert.throws(() => developmentKey(join(directory, 'other.key'), 32), /no regular file/)
+  assert.throws(() => nextRun(directory, 0), /not a regular file/)
+  assert.throws(() => developmentKey(join(directory, 'other.key'), 32), /not a regular file/)
 })

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { isSparing } from '../../src/storage/sqlite/reserve.ts'
+import { mayUseReserve } from '../../src/storage/sqlite/batch.ts'
 import { checkDatabase } from '../../src/storage/store/check.ts'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
@@ -83,7 +83,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
 
   const refused = async () => {
     const text = await refusedOn(disk, () => api('POST', 'kept/data/more', token, value))
-    assert.match(text, /^\{"errors":\["no space left on the disk of .*: free some there, then write again/)
+    assert.match(text, /^\{"errors":\["no space left on the disk of .*: free space there, then write again/)
     assert.ok(text.includes(directory), text)
   }
   await t.test('a write, a token and metadata are refused with 507', async () => {
@@ -96,7 +96,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     let command = await put()
     for (let at = 1; command.code === 0 && at < ATTEMPTS_MAX; at++) command = await put()
     assert.equal(command.code, 1)
-    assert.match(command.stderr, /no space left on the disk of .*free some there/)
+    assert.match(command.stderr, /no space left on the disk of .*free space there/)
     const said = await refusedOn(disk, () =>
       api('POST', 'client/metadata', token, { Meta: { rack: 'r'.repeat(5000) } }),
     )
@@ -164,14 +164,17 @@ test('what may use the reserve: what removes, and what is written anew and hardl
     ['core/head', 67],
   ])
   const sizeOf = (path: string) => sizes.get(path)
-  assert.ok(isSparing({ puts: [], deletes: ['there'] }, sizeOf))
-  assert.ok(isSparing({ puts: [put('there', 200)], deletes: [] }, sizeOf))
-  assert.ok(isSparing({ puts: [put('mark', 40)], deletes: ['there'] }, sizeOf))
-  assert.ok(isSparing({ puts: [put('there', 90), put('mark', 40)], deletes: [] }, sizeOf))
-  assert.ok(!isSparing({ puts: [put('there', 300)], deletes: [] }, sizeOf))
-  assert.ok(!isSparing({ puts: [put('mark', 40)], deletes: [] }, sizeOf), 'a small entry that is new')
+  assert.ok(mayUseReserve({ puts: [], deletes: ['there'] }, sizeOf))
+  assert.ok(mayUseReserve({ puts: [put('there', 200)], deletes: [] }, sizeOf))
+  assert.ok(mayUseReserve({ puts: [put('mark', 40)], deletes: ['there'] }, sizeOf))
+  assert.ok(mayUseReserve({ puts: [put('there', 90), put('mark', 40)], deletes: [] }, sizeOf))
+  assert.ok(!mayUseReserve({ puts: [put('there', 300)], deletes: [] }, sizeOf))
+  assert.ok(!mayUseReserve({ puts: [put('mark', 40)], deletes: [] }, sizeOf), 'a small entry that is new')
   const head = put('core/head', 67)
-  assert.ok(!isSparing({ puts: [put('mark', 40), head], deletes: [] }, sizeOf), 'the head is written with each batch')
-  assert.ok(isSparing({ puts: [put('there', 200), head], deletes: [] }, sizeOf))
-  assert.ok(!isSparing({ puts: [put('new', 100)], deletes: ['there'] }, sizeOf))
+  assert.ok(
+    !mayUseReserve({ puts: [put('mark', 40), head], deletes: [] }, sizeOf),
+    'the head is written with each batch',
+  )
+  assert.ok(mayUseReserve({ puts: [put('there', 200), head], deletes: [] }, sizeOf))
+  assert.ok(!mayUseReserve({ puts: [put('new', 100)], deletes: ['there'] }, sizeOf))
 })

@@ -12,6 +12,7 @@ import {
   readFileSync,
   readdirSync,
   renameSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -86,6 +87,27 @@ for (const as of ['supervisor', 'task'] as const) {
   })
 }
 
+test("root's directory has a manifest of another user: only that user's own process is signalled, and only if its start is known", {
+  skip: SKIP,
+}, (t) => {
+  const [victim, own] = [sleeper(t, VICTIM), sleeper(t, MALLORY)]
+  const claims = [
+    { pid: victim.pid, startTicks: startTicksOf(victim.pid), why: /it is a process of user 65533, and the manifest/ },
+    { pid: victim.pid, startTicks: undefined, why: /the manifest does not say when it began/ },
+    { pid: own.pid, startTicks: undefined, why: /the manifest does not say when it began/ },
+  ]
+  for (const as of ['supervisor', 'task'] as const) {
+    for (const { why, ...claim } of claims) {
+      const dataDir = workDirectory(t)
+      chownSync(hostileAllocation(dataDir, as, claim), 0, 0)
+      const { status, stderr } = stop(dataDir)
+      assert.equal(status, 1)
+      assert.match(stderr, why)
+      assert.ok(isRunning(claim.pid))
+    }
+  }
+})
+
 test("a manifest names root's process, init, or a whole group: nothing of it is ended", { skip: SKIP }, (t) => {
   const own = sleeper(t, 0)
   for (const pid of [own.pid, -own.pid, 1, 0, -1]) {
@@ -93,6 +115,21 @@ test("a manifest names root's process, init, or a whole group: nothing of it is 
     hostileAllocation(dataDir, 'supervisor', { pid, startTicks: pid > 0 ? startTicksOf(pid) : undefined })
     stop(dataDir)
     assert.ok(isRunning(own.pid), `process ID ${pid}`)
+  }
+})
+
+test('a manifest in a directory of root’s does not say when its process began: the process is not ended', {
+  skip: SKIP,
+}, (t) => {
+  const victim = sleeper(t, VICTIM)
+  for (const as of ['supervisor', 'task'] as const) {
+    const dataDir = workDirectory(t)
+    const directory = hostileAllocation(dataDir, as, { pid: victim.pid })
+    for (const path of [directory, join(directory, 'alloc.json')]) chownSync(path, 0, 0)
+    const { status, stderr } = stop(dataDir)
+    assert.equal(status, 1)
+    assert.match(stderr, /is not signalled as root, the manifest does not say when it began/)
+    assert.ok(isRunning(victim.pid), as)
   }
 })
 
@@ -118,6 +155,7 @@ test("what root writes for a stopped allocation is its owner's file, and overwri
   assert.equal(status, 0, stderr)
   assert.equal(readFileSync(precious, 'utf8'), 'precious')
   assert.match(readFileSync(join(directory, 'alloc.json'), 'utf8'), /"ClientStatus":"lost"/)
+  assert.equal(statSync(join(directory, 'alloc.json')).uid, MALLORY)
 })
 
 test('a manifest that is a pipe or a link: root does not wait for it and does not follow it', {

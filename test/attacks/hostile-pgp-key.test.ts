@@ -6,9 +6,8 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import * as openpgp from 'openpgp'
-import { readPgpKey } from '../../src/storage/seal/pgp.ts'
-import { PgpWorker } from '../../src/storage/seal/pgp-worker.ts'
 import { Refusal } from '../../src/platform/errors.ts'
+import { PgpWorker, readPgpKey } from '../../src/storage/seal/pgp.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
 function base64(key: openpgp.PublicKey): string {
@@ -89,6 +88,17 @@ test('who sends keys again and again is told to wait, and nobody else', async (t
   assert.equal(rekey.status, 429)
   const plain = await world.ask('PUT', 'sys/generate-root/attempt', {}, { token: null, remote: '192.0.2.1' })
   assert.equal(plain.status, 200, 'without a key it costs nothing')
+})
+
+test('who sends keys for the initialisation of a server is told to wait, too', async (t) => {
+  const world = await CoreWorld.open(t, { raw: true })
+  const split = { secret_shares: 1, secret_threshold: 1, pgp_keys: ['AAAA'] }
+  const send = async (remote: string) => {
+    const { status } = await world.ask('PUT', 'sys/init', split, { token: null, remote })
+    return status
+  }
+  for (let sent = 0; sent < 10; sent++) assert.equal(await send('192.0.2.1'), 400)
+  assert.deepEqual([await send('192.0.2.1'), await send('192.0.2.2')], [429, 400])
 })
 
 test('who sends slow keys keeps no holder of a share from going on', async (t) => {

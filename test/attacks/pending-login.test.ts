@@ -163,6 +163,17 @@ test('a login that waits for its code ends with its password', async (t) => {
   assert.deepEqual(done.body.auth['token_policies'], ['default', 'more'], 'what the user may have changes with it')
 })
 
+test('a login that waits for its code ends with its entity', async (t) => {
+  const it = await Pending.ready(t)
+  const { world } = it.mfa
+  const entityId = await it.enrolled(await it.byPassword())
+  await it.enforce('all', { auth_method_types: ['userpass'] })
+  assert.equal((await it.finish(await it.byPassword())).status, 200)
+  const pending = await it.byPassword()
+  assert.equal((await world.ask('DELETE', `identity/entity/id/${entityId}`)).status, 204)
+  assert.deepEqual((await it.finish(pending)).body.errors, ['invalid request ID'])
+})
+
 test('an enforcement for an entity is for the one that it became a part of, too', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa

@@ -25,7 +25,7 @@ for (const name of ['client/state.json', 'client/collected.json', 'client/run', 
   test(`${name} is a pipe: the start ends and names it`, { timeout: 280_000 }, async (t) => {
     const directory = workDirectory(t)
     putPipe(join(directory, name))
-    await assert.rejects(agentHere(t, [...DEV, directory]), new RegExp(`${directory}/${name}.* is no regular file`))
+    await assert.rejects(agentHere(t, [...DEV, directory]), new RegExp(`${directory}/${name}.* is not a regular file`))
   })
 }
 
@@ -35,7 +35,7 @@ test('server/secrets.db-wal is a pipe: the process ends and names it', { timeout
   putPipe(pipe)
   const agent = spawnAgent(t, [...DEV, directory])
   assert.equal(await agent.ended, 1, agent.stderr())
-  assert.match(agent.stderr(), new RegExp(`${pipe}.* is no regular file`))
+  assert.match(agent.stderr(), new RegExp(`${pipe}.* is not a regular file`))
 })
 
 test('files that a server can do without are pipes, or links out of its directory: it serves, and writes through none', {
@@ -80,5 +80,5 @@ test('nkey_file is a pipe: the server starts, and says so', { timeout: 280_000 }
   const config = writeServer(directory)
   appendFileSync(config, `nats {\n servers = ["nats://127.0.0.1:1"]\n nkey_file = "${pipe}"\n}\n`)
   const agent = await agentHere(t, ['-config', config])
-  await eventually(() => agent.stderr().includes(`${pipe} is no regular file`), 'the log tells')
+  await eventually(() => agent.stderr().includes(`${pipe} is not a regular file`), 'the log tells')
 })

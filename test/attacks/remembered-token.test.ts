@@ -52,7 +52,7 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
       core.rootToken,
     )
     assert.equal(await statusWith(made.auth.client_token), 403)
-    const said = 'bound to addresses was refused: no server has seen the address'
+    const said = 'address-bound token refused, the caller address was not verified by a server'
     await eventually(async () => world.server().stderr.includes(said), 'the server says why')
   })
 

@@ -198,7 +198,7 @@ type Prepared = Awaited<ReturnType<typeof preparedOnce>>
 async function refused(victim: Victim, path: string, token = 'root'): Promise<void> {
   const { body, status } = await victim.ask('GET', path, undefined, token)
   assert.equal(status, 500, `${path}: ${JSON.stringify(body)}`)
-  assert.match(body.errors?.join() ?? '', /the database was changed: an entry that is needed here/, path)
+  assert.match(body.errors?.join() ?? '', /the database was changed: a required entry/, path)
   assert.equal(JSON.stringify(body).includes('leaked'), false)
 }
 

@@ -91,7 +91,7 @@ test('old rows that are put back into the database of a secondary', async (t) =>
       await stopHere(secondary)
       await secondary.restartHere()
       await secondary.unseal(primary.keys)
-      await refused(403, /was valid once and is not any more.*Generate a new operation token/, 'promote', token)
+      await refused(403, /is no longer valid.*Generate a new operation token/, 'promote', token)
       await refused(403, /./, 'disable', token, { force: true })
     }
   })

@@ -14,6 +14,11 @@ test('a wrapped answer is never sent unwrapped for want of a time', async (t) =>
     assert.equal(status, 400, ttl)
     assert.match(text, /X-Vault-Wrap-TTL header: a duration is 0 or at least a second/)
   }
+  for (const ttl of ['-1', '-1s', '-0.5s']) {
+    const { status, text } = await ask(ttl)
+    assert.equal(status, 400, ttl)
+    assert.match(text, /requested wrap ttl cannot be negative/)
+  }
   for (const ttl of ['1', '1s', '1500ms']) assert.ok((await ask(ttl)).body['wrap_info'], ttl)
   for (const ttl of ['', '0', '0s', '0h0m']) assert.equal((await ask(ttl)).body['wrap_info'], null, ttl)
 })

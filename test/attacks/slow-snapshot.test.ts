@@ -136,6 +136,34 @@ test('a slow sender keeps nobody at another address out', async (t) => {
   assert.equal((await slow.answer).status, 400, 'the server is initialised by now')
 })
 
+async function* noArchive() {
+  yield Buffer.from('no archive')
+}
+
+test('slow senders at many addresses keep out neither the host itself nor more than their own number', async (t) => {
+  const { operations } = await serverWith(t, LAX, { raw: true })
+  const restore = operations.find(({ http }) => http.includes('POST /v1/sys/storage/snapshot-new'))
+  assert.ok(restore)
+  const raw = { params: {}, query: [], headers: {}, body: undefined }
+  const ended = Promise.withResolvers<undefined>()
+  t.after(() => ended.resolve(undefined))
+  async function* silent() {
+    await ended.promise
+    yield* noArchive()
+  }
+  const upload = async (remote: string, body: AsyncIterable<Uint8Array>) => {
+    const { signal } = new AbortController()
+    const call = { requestId: remote, identity: NOBODY, signal, raw, token: undefined, hops: 0, remote, body }
+    return restore.run(restore.input.parse(raw), call, undefined)
+  }
+  const slow = ['192.0.2.1', '192.0.2.2', '192.0.2.3', '192.0.2.4'].map((remote) => upload(remote, silent()))
+  await assert.rejects(upload('192.0.2.5', noArchive()), { code: 'conflict' })
+  for (const own of ['127.0.0.1', '::1']) await assert.rejects(upload(own, noArchive()), { code: 'invalid_request' })
+  ended.resolve(undefined)
+  for (const each of slow) await assert.rejects(each, { code: 'invalid_request' })
+  await assert.rejects(upload('192.0.2.5', noArchive()), { code: 'invalid_request' }, 'a place is free again')
+})
+
 test('a snapshot over a slow and steady line is taken, however long it takes', async (t) => {
   const { port, world } = await serverWith(t, LAX, {}, SHORT)
   const snapshot = await snapshotOf(world)

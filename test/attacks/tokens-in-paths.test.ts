@@ -94,7 +94,8 @@ for (const mode of ['hashed', 'full']) {
     let isOver = false
     const watching = raw({ port: agent.port, until: (text) => ((watched = text), isOver) }, monitor)
     await eventually(() => watched.includes(' 200 '), 'the log is watched')
-    const paths = [...tokenPaths(TOKEN), ...tokenPaths(ODD_TOKEN)]
+    const declared = ['node', 'allocation', 'client/fs/ls', 'job'].map((path) => `/v1/${path}/${TOKEN}`)
+    const paths = [...tokenPaths(TOKEN), ...tokenPaths(ODD_TOKEN), ...declared]
     const answered: string[] = []
     for (const path of paths) {
       for (const method of ['GET', 'PUT', 'LIST']) {

@@ -43,7 +43,7 @@ test('without a token nothing is begun, told or cancelled, and the answer names 
       assert.equal(answer.body.errors[0], 'unsupported operation')
       assert.match(
         answer.body.errors[1] ?? '',
-        /token that has sudo.*disable_unauthed_(rekey|generate_root)_endpoints = false/,
+        /token with sudo.*disable_unauthed_(rekey|generate_root)_endpoints = false/,
       )
       assert.ok(!answer.text.includes(nonce))
     }

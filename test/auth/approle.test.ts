@@ -56,10 +56,10 @@ test('a program logs in with its role and a secret ID', async (t) => {
   assert.equal((await world.ask('POST', 'auth/token/renew-self', {}, { token })).status, 200)
   await world.ask('DELETE', 'auth/approle/role/web')
   const refused = await world.ask('POST', 'auth/token/renew-self', {}, { token })
-  assert.match(String(refused.body.errors[0]), /the role of this token is gone/)
+  assert.match(String(refused.body.errors[0]), /the role of this token no longer exists/)
 })
 
-test('of a secret ID that is good for three logins there are three, whoever comes at the same time', async (t) => {
+test('a secret ID with three uses allows three of many concurrent logins', async (t) => {
   const { login, roleId, secretId, world } = await open(t, { secret_id_num_uses: 3 })
   const { secret_id: secret } = await secretId()
   const id = await roleId()
@@ -75,7 +75,7 @@ test('of a secret ID that is good for three logins there are three, whoever come
   assert.deepEqual(secretsIn(world), [])
 })
 
-test('wrong, expired, destroyed and foreign pairs are told alike', async (t) => {
+test('wrong, expired, destroyed and foreign pairs get the same error', async (t) => {
   const { login, secretId, world } = await open(t, { secret_id_ttl: '10m' })
   assert.deepEqual(textsOf(await login('nonsense')), WRONG)
   assert.deepEqual(textsOf(await login('nonsense', {}, 'nonsense')), WRONG)
@@ -98,7 +98,7 @@ test('wrong, expired, destroyed and foreign pairs are told alike', async (t) => 
   assert.deepEqual(secretsIn(world), [])
 })
 
-test('a role whose ID is changed keeps its secret IDs, and one that is made again does not', async (t) => {
+test('a role keeps its secret IDs when its ID changes, but not when it is created again', async (t) => {
   const { login, role, secretId, world } = await open(t, { role_id: 'chosen' })
   const { secret_id: secret } = await secretId()
   assert.equal((await login(secret, {}, 'chosen')).status, 200)
@@ -110,7 +110,7 @@ test('a role whose ID is changed keeps its secret IDs, and one that is made agai
   assert.deepEqual(textsOf(await login(secret, {}, 'changed')), WRONG)
 })
 
-test('a role that cannot be removed keeps its secret IDs; one that is removed has none soon', async (t) => {
+test('a role keeps its secret IDs if its removal fails and loses them after it', async (t) => {
   let failing = 0
   const { login, secretId, world } = await open(t, {}, (real) => ({
     ...steppedStore(real, () => undefined),
@@ -126,7 +126,7 @@ test('a role that cannot be removed keeps its secret IDs; one that is removed ha
   await eventually(() => secretsIn(world).length === 0, 'its secret IDs are gone')
 })
 
-test('secret IDs: looked up, listed, chosen, and within what the role says', async (t) => {
+test('secret IDs are looked up, listed and chosen within the limits of the role', async (t) => {
   const { login, secretId, world } = await open(t, { secret_id_num_uses: 5, secret_id_ttl: '1h' })
   const at = 'auth/approle/role/web'
   const refused = async (path: string, body: object, text: RegExp, status = 400) => {
@@ -138,14 +138,14 @@ test('secret IDs: looked up, listed, chosen, and within what the role says', asy
   await refused('secret-id', { num_uses: 0 }, /num_uses/)
   await refused('secret-id', { ttl: '2h' }, /ttl/)
   await refused('secret-id', { metadata: 'no' }, /^failed to parse metadata/)
-  await refused('secret-id', { cidr_list: 'no' }, /no address/)
+  await refused('secret-id', { cidr_list: 'no' }, /not an address/)
   await refused('custom-secret-id', {}, /^missing secret_id$/)
   await refused('secret-id-accessor/lookup', { secret_id_accessor: 'no' }, /failed to find/, 404)
   assert.equal((await world.ask('POST', 'auth/approle/role/none/secret-id')).status, 404)
   const made = await secretId({ num_uses: 2 })
   const chosen = await world.ask('POST', `${at}/custom-secret-id`, { secret_id: 'mine' })
   assert.equal(chosen.body.data['secret_id'], 'mine')
-  await refused('custom-secret-id', { secret_id: 'mine' }, /there already/)
+  await refused('custom-secret-id', { secret_id: 'mine' }, /already exists/)
   assert.equal((await login('mine')).status, 200)
   const lookup = async (path: string, body: object) => (await world.ask('POST', `${at}/${path}`, body)).body.data
   const found = await lookup('secret-id/lookup', { secret_id: made['secret_id'] })
@@ -157,19 +157,22 @@ test('secret IDs: looked up, listed, chosen, and within what the role says', asy
   assert.ok(!world.core.barrier.paths('').join('\n').includes('web'))
 })
 
-test('a login comes only from where role and secret ID allow', async (t) => {
+test('a login is accepted only from addresses of the role and the secret ID', async (t) => {
   const { login, role, secretId } = await open(t, { secret_id_bound_cidrs: '10.0.0.0/8', bind_secret_id: true })
   const { secret_id: secret } = await secretId({ cidr_list: '10.1.0.0/16' })
   assert.deepEqual(textsOf(await login(secret, { remote: '10.2.0.1' })), WRONG)
   assert.deepEqual(textsOf(await login(secret, { remote: '11.0.0.1' })), WRONG)
   assert.equal((await login(secret, { remote: '10.1.0.1' })).status, 200)
+  assert.equal((await role({ secret_id_bound_cidrs: '10.1.1.0/24' })).status, 204)
+  assert.deepEqual(textsOf(await login(secret, { remote: '10.1.0.1' })), WRONG, 'the role has other addresses now')
+  assert.equal((await login(secret, { remote: '10.1.1.1' })).status, 200)
   assert.equal((await role({ bind_secret_id: false, secret_id_bound_cidrs: '' })).status, 400)
   assert.equal((await role({ bind_secret_id: false, token_bound_cidrs: '10.0.0.0/8' })).status, 204)
   assert.equal((await login('', { remote: '10.9.0.1' })).status, 200)
   assert.deepEqual(textsOf(await login('', { remote: '11.0.0.1' })), WRONG)
 })
 
-test('settings of a role, together and one by one', async (t) => {
+test('settings of a role are changed together and one by one', async (t) => {
   const { role, world } = await open(t, { token_ttl: 60 })
   const at = 'auth/approle/role/web'
   await world.ask('POST', `${at}/token-max-ttl`, { token_max_ttl: '1h' })
@@ -192,7 +195,7 @@ test('settings of a role, together and one by one', async (t) => {
   assert.equal((await world.ask('GET', at)).status, 404)
 })
 
-test('a wrapped secret ID is good for who unwraps it', async (t) => {
+test('a wrapped secret ID works for the caller that unwraps it', async (t) => {
   const { login, world } = await open(t)
   const wrapped = await world.ask(
     'POST',
@@ -231,14 +234,14 @@ test('a login that would get a batch token of a role with limited uses is refuse
   assert.equal((await login(secret)).body.auth['num_uses'], 2)
 })
 
-test('the addresses of secret IDs can be taken away again', async (t) => {
+test('the bound addresses of secret IDs can be removed', async (t) => {
   const { world } = await open(t, { secret_id_bound_cidrs: '10.0.0.0/8' })
   const at = 'auth/approle/role/web/secret-id-bound-cidrs'
   assert.equal((await world.ask('DELETE', at)).status, 204)
   assert.equal((await world.ask('GET', at)).body.data['secret_id_bound_cidrs'], null)
 })
 
-test('a disabled entity is told as a wrong pair, and uses no secret ID up', async (t) => {
+test('a disabled entity gets the error of a wrong pair and uses up no secret ID', async (t) => {
   const { login, secretId, world } = await open(t, { secret_id_num_uses: 1 })
   const [first, second] = [await secretId(), await secretId()]
   const id = String((await login(first['secret_id'])).body.auth['entity_id'])
@@ -249,7 +252,7 @@ test('a disabled entity is told as a wrong pair, and uses no secret ID up', asyn
   assert.deepEqual(textsOf(await login(second['secret_id'])), WRONG)
 })
 
-test('five wrong secret IDs lock a role ID, whether a role has it or not, until it is unlocked or 15 minutes have passed', async (t) => {
+test('five wrong secret IDs lock any role ID until it is unlocked or 15 minutes have passed', async (t) => {
   const { login, roleId, secretId, world } = await open(t)
   const { secret_id: secret } = await secretId()
   const web = await roleId()
@@ -274,7 +277,7 @@ test('five wrong secret IDs lock a role ID, whether a role has it or not, until 
   assert.equal((await login(secret)).status, 200)
 })
 
-test('the lockout of role IDs is what user_lockout_config of the mount says, and a login resets its count', async (t) => {
+test('the lockout of role IDs follows user_lockout_config of the mount and is reset by a login', async (t) => {
   const { login, secretId, world } = await open(t)
   const { secret_id: secret } = await secretId()
   const tune = (config: object) => world.ask('POST', 'sys/auth/approle/tune', { user_lockout_config: config })
@@ -291,7 +294,7 @@ test('the lockout of role IDs is what user_lockout_config of the mount says, and
   for (let tries = 0; tries < 6; tries++) assert.deepEqual(textsOf(await login('wrong')), WRONG)
 })
 
-test('a role ID that is used again, by a new role or another one, gets a new entity', async (t) => {
+test('a reused role ID gets a new entity', async (t) => {
   const { login, role, secretId, world } = await open(t, { role_id: 'web-id' })
   const entityOf = async (secret: unknown) => {
     const answer = await login(secret, {}, 'web-id')

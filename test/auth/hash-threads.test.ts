@@ -72,7 +72,7 @@ test('a hash that has waited 15 s for a thread is refused with 503 and Retry-Aft
   for (const { headers, status } of refused) assert.deepEqual([status, headers['Retry-After']], [503, '2'])
 })
 
-test('a queue of 256 hashes is full: one address does not keep out the others', async () => {
+test('a full queue of hashes does not let one address exclude the others', async () => {
   const outcomes = new Map<string, number>()
   const ask = async (address: string) => {
     const outcome = await derive('a', 16, address).then(
@@ -96,7 +96,7 @@ test('keys are those of scrypt, derived by threads of a lower priority', async (
   assert.deepEqual(new Set(lowered()), new Set([Math.min(19, own + 10)]))
 })
 
-test('a hash that fails is a fault, and its thread takes the next one', async () => {
+test('a failed hash is a fault and its thread runs the next one', async () => {
   await assert.rejects(derive('a', 1000), { name: 'Fault', message: /a password could not be hashed/ })
   const threads = lowered().length
   assert.deepEqual(await derive('d'), expected('d'))

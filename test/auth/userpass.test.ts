@@ -27,7 +27,7 @@ async function open(t: TestContext, user: object = {}, engine: Engine = quickUse
 
 const textsOf = ({ body, status }: CoreAnswer) => [status, body.errors[0]]
 
-test('a login gives a token of its user, with the same entity each time', async (t) => {
+test('a login creates a token of its user with the same entity each time', async (t) => {
   const terms = { token_policies: 'p', token_ttl: '1h', token_max_ttl: '2h' }
   const { login, world } = await open(t, terms, userpass)
   const first = await login('Alice', 'right')
@@ -54,7 +54,7 @@ test('a login gives a token of its user, with the same entity each time', async 
   assert.deepEqual([cost, blockSize, parallelization], [16_384, 8, 1], 'what a hash costs where no test makes it cheap')
 })
 
-test('a right password that can get no token gets the answer of a wrong one, and the log tells why', async (t) => {
+test('a right password without a token gets the error of a wrong one, with the reason in the log', async (t) => {
   const { login, world } = await open(t, { token_num_uses: 2 })
   const wrong = await login('alice', 'wrong')
   const reasons = () => world.lines.flatMap(({ fields }) => (fields['reason'] === undefined ? [] : [fields['reason']]))
@@ -84,7 +84,7 @@ test('a dozen first logins at the same time get one entity', async (t) => {
   assert.equal(((await world.ask('LIST', 'identity/entity/id')).body.data['keys'] as string[]).length, 1)
 })
 
-test('its token is renewed up to its maximum, and not once its user is gone or has other policies', async (t) => {
+test('a token is renewed up to its maximum, but not without its user or after a change of policies', async (t) => {
   const { login, world } = await open(t, { token_ttl: '1h', token_max_ttl: '2h' })
   const token = String((await login('alice', 'right')).body.auth['client_token'])
   const renew = () => world.ask('POST', 'auth/token/renew-self', { increment: '90m' }, { token })
@@ -95,10 +95,10 @@ test('its token is renewed up to its maximum, and not once its user is gone or h
   await world.ask('POST', 'auth/userpass/users/alice/policies', { policies: 'other' })
   assert.deepEqual(textsOf(await renew()), [400, 'policies have changed, not renewing'])
   await world.ask('DELETE', 'auth/userpass/users/alice')
-  assert.match(String((await renew()).body.errors[0]), /the user of this token is gone/)
+  assert.match(String((await renew()).body.errors[0]), /the user of this token no longer exists/)
 })
 
-test('a wrong password and a name that is nobody’s are told alike, and both are locked out', async (t) => {
+test('a wrong password and an unknown name get the same error and are both locked out', async (t) => {
   const { login, world } = await open(t)
   for (const name of ['alice', 'nobody']) {
     for (let tries = 0; tries < 5; tries++) {
@@ -115,7 +115,7 @@ test('a wrong password and a name that is nobody’s are told alike, and both ar
   assert.deepEqual(textsOf(await login('nobody', 'right')), [400, 'invalid username or password'])
 })
 
-test('a lock is what the mount says', async (t) => {
+test('lockouts follow the settings of the mount', async (t) => {
   const { login, world } = await open(t)
   const tune = (config: object) => world.ask('POST', 'sys/auth/userpass/tune', { user_lockout_config: config })
   assert.equal((await tune({ lockout_threshold: 0 })).status, 400)
@@ -129,7 +129,7 @@ test('a lock is what the mount says', async (t) => {
   assert.equal((await login('alice', 'right')).status, 200)
 })
 
-test('of guesses that come all at once no more are tried than one by one', async (t) => {
+test('concurrent guesses are limited like sequential ones', async (t) => {
   const { login } = await open(t)
   const guesses = await Promise.all(
     Array.from({ length: 12 }, (_, at) => login('alice', 'wrong', { remote: `10.0.0.${at}` })),
@@ -140,7 +140,7 @@ test('of guesses that come all at once no more are tried than one by one', async
   assert.equal((await login('alice', 'right')).status, 403)
 })
 
-test('from an address that is not bound a right password is answered and counted as a wrong one', async (t) => {
+test('from an unbound address a right password is answered and counted as a wrong one', async (t) => {
   const { login } = await open(t, { token_bound_cidrs: '10.0.0.0/8' })
   const far = { remote: '11.0.0.1' }
   const answer = async (password: string, options: AskOptions) => {
@@ -154,7 +154,7 @@ test('from an address that is not bound a right password is answered and counted
   assert.deepEqual(textsOf(await login('alice', 'wrong', far)), [403, 'permission denied'])
 })
 
-test('a login with an auth method that is disabled ends', async (t) => {
+test('a login ends when its auth method is disabled', async (t) => {
   const { login, world } = await open(t)
   const token = String((await login('alice', 'right')).body.auth['client_token'])
   assert.equal((await world.ask('DELETE', 'sys/auth/userpass')).status, 204)
@@ -200,7 +200,7 @@ test('a token of a user who is deleted and created again is not renewed', async 
   const before = String((await login('alice', 'right')).body.auth['client_token'])
   assert.equal((await renew(before)).status, 200)
   assert.equal((await world.ask('DELETE', 'auth/userpass/users/alice')).status, 204)
-  assert.deepEqual(textsOf(await renew(before)), [400, 'the user of this token is gone, not renewing'])
+  assert.deepEqual(textsOf(await renew(before)), [400, 'the user of this token no longer exists, not renewing'])
   assert.equal((await world.ask('POST', 'auth/userpass/users/alice', { password: 'new' })).status, 204)
   const replaced = [400, 'the user or role of this token was replaced, not renewing']
   assert.deepEqual(textsOf(await renew(before)), replaced)
@@ -217,7 +217,7 @@ test('a token of a user who is deleted and created again is not renewed', async 
   assert.equal((await renew(after)).status, 200)
 })
 
-test('an alias made before its user is kept, and one of a user who is not there is not removed', async (t) => {
+test('an alias created before its user is kept, and a missing user removes none', async (t) => {
   const { login, world } = await open(t)
   const accessor = String(world.core.open.mounts.get('auth/userpass/')?.record.accessor)
   const entity = await world.ask('POST', 'identity/entity', { name: 'bob' })
@@ -228,7 +228,7 @@ test('an alias made before its user is kept, and one of a user who is not there 
   assert.equal((await login('bob', 'right')).body.auth['entity_id'], id)
 })
 
-test('users: what is kept, what is shown, what is refused', async (t) => {
+test('users are stored, shown and validated', async (t) => {
   const { login, world } = await open(t)
   const users = 'auth/userpass/users'
   const refused = async (path: string, body: object, text: RegExp) => {
@@ -239,7 +239,7 @@ test('users: what is kept, what is shown, what is refused', async (t) => {
   await refused(`${users}/bob`, {}, /^missing password$/)
   await refused(`${users}/bob`, { password: 'x'.repeat(1025) }, /at most 1024/)
   await refused(`${users}/${'b'.repeat(257)}`, { password: 'x' }, /at most|1 to 256/)
-  await refused(`${users}/bob`, { password: 'x', token_bound_cidrs: 'nonsense' }, /no address/)
+  await refused(`${users}/bob`, { password: 'x', token_bound_cidrs: 'nonsense' }, /not an address/)
   await refused(`${users}/bob`, { password: 'x', token_type: 'huge' }, /token_type/)
   await refused(`${users}/bob`, { password: 'x', token_num_uses: -1 }, /negative/)
   await refused(`${users}/bob/password`, { password: 'x' }, /username does not exist/)
@@ -260,7 +260,7 @@ test('users: what is kept, what is shown, what is refused', async (t) => {
   assert.equal((await world.ask('LIST', users)).status, 404)
 })
 
-test('batch tokens, limited uses and tokens without the default policy', async (t) => {
+test('logins create batch tokens, limited uses and tokens without the default policy', async (t) => {
   const { login, world } = await open(t, { token_type: 'batch', token_no_default_policy: true, token_policies: 'p' })
   const batch = (await login('alice', 'right')).body.auth
   assert.deepEqual([batch['token_type'], batch['policies'], batch['renewable']], ['batch', ['p'], false])
@@ -285,7 +285,7 @@ test('batch tokens of an auth method are refused once it is disabled, also after
   await world.ask('DELETE', 'sys/auth/people')
   assert.ok(!(await isValid(token)))
   const { storage } = world.core.open
-  assert.equal(new TokenStore(storage).known(token, world.nowMs), undefined, 'nor where only the entries are at hand')
+  assert.equal(new TokenStore(storage).lookup(token, world.nowMs), undefined, 'nor where only the entries are at hand')
   await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })
   await world.ask('POST', 'auth/userpass/users/alice', { password: 'right' })
   assert.ok(!(await isValid(token)))
@@ -294,7 +294,15 @@ test('batch tokens of an auth method are refused once it is disabled, also after
 /** Of each address, one by one; the long form sends 100. */
 const GUESSES = Number(process.env['OUTPOST_GUESSES'] ?? 10)
 
-test('very many wrong passwords from 100 addresses: no name is tried more often than its lock allows, and others log in', async (t) => {
+test('a login of a user that does not exist costs a hash as expensive as that of any other', async (t) => {
+  // More memory than a hash may use: whoever computes such a hash fails.
+  const world = await CoreWorld.open(t, { engines: [userpassEngine({ hashCost: 1 << 17 })] })
+  assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
+  const login = world.ask('POST', 'auth/userpass/login/absent', { password: 'wrong' }, NOBODY)
+  await assert.rejects(login, /a password could not be hashed/)
+})
+
+test('a flood of wrong passwords from 100 addresses tries no name more often than its lock allows', async (t) => {
   // A hash long enough that others of its name wait for their turn meanwhile.
   const { login, world } = await open(t, {}, userpassEngine({ hashCost: 1024 }))
   const names = ['alice', ...Array.from({ length: 9 }, (_, at) => `guess-${at}`)]
@@ -353,7 +361,7 @@ test('a password that is changed while a login waits for its hash lets in neithe
   assert.equal((await removal).status, 204)
 })
 
-test('what is changed of a user while a login or another password waits for its hash is kept and counts', async (t) => {
+test('changes of a user during the hash of a login or password are kept and apply', async (t) => {
   const { login, world } = await open(t, { token_policies: 'first' })
   const policies = (names: string) => world.ask('POST', 'auth/userpass/users/alice/policies', { token_policies: names })
   const [made] = await Promise.all([login('alice', 'right'), policies('second')])

@@ -3,7 +3,15 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { CHAIN_START, chained, type ChainHead, headOf } from '../../src/secrets/audit/audit-chain.ts'
+import {
+  CHAIN_START,
+  formatLegacyLine,
+  type ChainHead,
+  ChainKey,
+  headOf,
+  formatLine,
+  newChainId,
+} from '../../src/secrets/audit/audit-chain.ts'
 import { temporaryDirectory } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
@@ -14,7 +22,7 @@ function chainOf(count: number, head: ChainHead = CHAIN_START): { lines: string[
   const lines: string[] = []
   let last = head
   for (let at = 0; at < count; at++) {
-    const line = chained(JSON.stringify({ type: 'request', request: { path: `kept/data/${at}` } }), last)
+    const line = formatLegacyLine(JSON.stringify({ type: 'request', request: { path: `kept/data/${at}` } }), last)
     lines.push(line)
     last = headOf(line) ?? assert.fail('a line of a device is known as one')
   }
@@ -26,7 +34,7 @@ const text = (lines: readonly string[]) => lines.map((line) => `${line}\n`).join
 test('files that nothing was done to are whole, in any number and with lines of any length', async (t) => {
   const directory = temporaryDirectory(t)
   const first = chainOf(30)
-  const long = chained(JSON.stringify({ type: 'request', value: 'x'.repeat(3 << 20) }), first.head)
+  const long = formatLegacyLine(JSON.stringify({ type: 'request', value: 'x'.repeat(3 << 20) }), first.head)
   const rest = chainOf(20, headOf(long))
   const files = [first.lines, [long, ...rest.lines.slice(0, 5)], [], rest.lines.slice(5)].map((lines, at) => {
     const file = join(directory, `audit.${at}`)
@@ -49,7 +57,7 @@ test('files that nothing was done to are whole, in any number and with lines of 
 test('the first line that was changed, removed or added is named', async (t) => {
   const file = join(temporaryDirectory(t), 'audit.log')
   const { lines } = chainOf(20)
-  const forged = chained('{"type":"forged"}', headOf(lines[8] ?? '') ?? CHAIN_START)
+  const forged = formatLegacyLine('{"type":"forged"}', headOf(lines[8] ?? '') ?? CHAIN_START)
   const cases: [string, string[], RegExp][] = [
     ['changed', lines.with(9, (lines[9] ?? '').replace('data/9', 'data/8')), /audit\.log:10: this line was changed/],
     [
@@ -116,8 +124,8 @@ test('with the server the end is compared, and a file that was made anew is foun
   const cut = await verify()
   assert.equal(cut.code, 1)
   assert.match(cut.err, /audit\.log:18: lines 18 to 20 are missing: the end was cut/)
-  const anew = chainOf(20, headOf(chained('{"type":"forged"}', CHAIN_START))).lines.slice(0, 19)
-  writeFileSync(file, text([chained('{"type":"forged"}', CHAIN_START), ...anew]))
+  const anew = chainOf(20, headOf(formatLegacyLine('{"type":"forged"}', CHAIN_START))).lines.slice(0, 19)
+  writeFileSync(file, text([formatLegacyLine('{"type":"forged"}', CHAIN_START), ...anew]))
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', file])).code, 0, 'it is a chain of its own')
   const rewritten = await verify()
   assert.equal(rewritten.code, 1)
@@ -138,6 +146,36 @@ test('the first line has the number 1, or the one that -from names', async (t) =
   const named = await runAt(NOWHERE, ['audit', 'verify', '-from=5', file])
   assert.deepEqual(named, { code: 0, out: 'whole: lines 5 to 20 in 1 file\n', err: '' })
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', '-from=4', file])).code, 1)
+})
+
+test('a first line that follows another one was changed', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const { lines } = chainOf(3, { sequence: 0, hash: 'a'.repeat(64) })
+  writeFileSync(file, text(lines))
+  const { code, err } = await runAt(NOWHERE, ['audit', 'verify', file])
+  assert.equal(code, 1)
+  assert.match(err, /audit\.log:1: this line was changed: the first line of a chain follows none/)
+})
+
+test('lines of another chain, or without a code, do not continue a chain with codes', async (t) => {
+  const file = join(temporaryDirectory(t), 'audit.log')
+  const keys = Array.from({ length: 2 }, (_, at) => new ChainKey(Buffer.alloc(32, at), newChainId()))
+  t.after(() => keys.forEach((key) => key.close()))
+  const json = '{"type":"request"}'
+  const [own, other] = keys
+  assert.ok(own && other)
+  const first = formatLine(json, { head: CHAIN_START, key: own, prefix: '' })
+  const head = headOf(first) ?? CHAIN_START
+  const cases = [
+    [formatLine(json, { head, key: own, prefix: '' }), /^$/],
+    [formatLine(json, { head, key: other, prefix: '' }), /audit\.log:2: this line was added: it is of another chain/],
+    [formatLegacyLine(json, head), /audit\.log:2: this line was added: it has no code/],
+  ] as const
+  for (const [second, expected] of cases) {
+    writeFileSync(file, text([first, second]))
+    const { err } = await runAt(NOWHERE, ['audit', 'verify', file])
+    assert.match(err, expected)
+  }
 })
 
 test('an empty file in place of one with lines is a fault', async (t) => {

@@ -226,6 +226,13 @@ test('what cannot be done is one line, and nothing is written', async (t) => {
       /no store of secrets is at s\/a, or/,
       { [ASK]: [403, { errors: ['preflight capability check'] }] },
     ],
+    // With a token there is none to set.
+    [
+      'kv get s/a',
+      1,
+      /: check the path and the policies of the token from OUTPOST_TOKEN, "outpost secrets list"/,
+      { [ASK]: [403, { errors: ['preflight capability check'] }] },
+    ],
     ['kv get s/a', 1, /is no store of secrets but totp/, { [ASK]: [200, { data: { path: 's/', type: 'totp' } }] }],
     [
       'kv list s/a',

@@ -65,7 +65,7 @@ test('it ends where it cannot go on, and says so where it does not know what hap
   const reset = await run('watch -once -format=json -cursor=1-999999999 secret')
   assert.deepEqual([reset.code, Object.keys(JSON.parse(reset.stdout) as object)], [0, ['reset', 'cursor']])
   assert.match(reset.stderr, /^outpost: the cursor is older than/)
-  assert.match((await run('watch -cursor=x secret')).stderr, /"cursor" is what an answer of watch had/)
+  assert.match((await run('watch -cursor=x secret')).stderr, /malformed cursor/)
   assert.equal((await run('watch -wait=soon secret')).code, 2)
   const token = await tokenWith(world, 'path "secret/data/*" { capabilities = ["read"] }')
   assert.match((await run('watch secret', { token })).stderr, /permission denied \(HTTP 403\)/)

@@ -9,7 +9,7 @@ export const aclDifferences: readonly Difference[] = [
     turn: only(({ body: text }) => text.endsWith('Permission denied'), status(403)),
   },
   {
-    because: 'Tokens that name nobody',
+    because: 'Unknown tokens',
     rows: /^acl\/((?!health)[a-z-]+\/(bad|unknown)|auth\/both-header-wins)$/,
     turn: only(({ status: code }) => code !== 404, all(status(403), body('Permission denied'))),
   },
@@ -19,7 +19,7 @@ export const aclDifferences: readonly Difference[] = [
     turn: all(status(403), body('Permission denied')),
   },
   {
-    because: 'Garbage collection of what still runs',
+    because: 'Garbage collection of a running allocation',
     rows: /^acl\/allocgc\//,
     turn: only(({ body: text }) => text.startsWith('No such allocation on client'), status(409)),
   },

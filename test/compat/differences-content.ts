@@ -54,12 +54,12 @@ const defaults: Difference[] = [
 
 const paths: Difference[] = [
   {
-    because: 'Names that only look forbidden',
+    because: 'Names that resemble forbidden names',
     rows: /^unary\/ls\/dotdotfoo$/,
     turn: body('open ..foo-in/f.txt: not a directory'),
   },
   {
-    because: 'Names that only look forbidden',
+    because: 'Names that resemble forbidden names',
     rows: /^unary\/stat\/dotdotfoo$/,
     turn: all(
       status(200),
@@ -69,12 +69,12 @@ const paths: Difference[] = [
     ),
   },
   {
-    because: 'Names that only look forbidden',
+    because: 'Names that resemble forbidden names',
     rows: /^unary\/(cat|readat)\/(dotdotfoo|secrets-x)( completed)?$/,
     turn: (answer, row) => content(row.name.includes('dotdotfoo') ? 'inside' : 'not secret')(answer, row),
   },
   {
-    because: 'Names that only look forbidden',
+    because: 'Names that resemble forbidden names',
     rows: /^unary\/stream\/(dotdotfoo|secrets-x) completed$/,
     turn: (answer, row) => {
       const shown = row.name.includes('dotdotfoo') ? '"inside" @6' : '"not secret" @10'
@@ -143,7 +143,7 @@ const statuses: Difference[] = [
     turn: only(({ status: code }) => code === 500, status(400)),
   },
   {
-    because: 'Error texts of their own',
+    because: 'Different error texts',
     rows: /./,
     turn: only(
       (answer) => isError(answer),
@@ -153,7 +153,7 @@ const statuses: Difference[] = [
     ),
   },
   {
-    because: 'Error texts of their own',
+    because: 'Different error texts',
     rows: /^unary\/stream\/offset-neg$/,
     turn: bodyOf((text) => `${text}; count from the end with origin=end`),
   },

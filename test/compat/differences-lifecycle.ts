@@ -29,13 +29,13 @@ export const lifecycleDifferences: readonly Difference[] = [
   },
   { because: 'nosniff', rows: /^lifecycle\/(complete|ending)\/(logs|stream)/, turn: withLines(NOSNIFF) },
   {
-    because: 'Listings and file facts are text/plain',
+    because: 'Listings and file information are text/plain',
     rows: /\/(ls|stat\/log-fifo)$/,
     turn: only(({ status: code }) => code === 200, contentType('text/plain; charset=utf-8')),
   },
   { because: 'The manifest is listed', rows: /^lifecycle\/complete\/ls$/, turn: listed('alloc.json') },
   {
-    because: 'Errors after a stream has begun',
+    because: 'Errors in a started stream',
     rows: /^lifecycle\/complete\/logs-follow-during-gc$/,
     turn: all(
       bodyOf((text) => text.replace(/\nthen .*$/s, '\nalloc/logs/web.stdout.0 file deleted @10')),

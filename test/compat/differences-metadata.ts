@@ -102,17 +102,17 @@ export const metadataDifferences: readonly Difference[] = [
     turn: all(without('vary: '), withLines('allow: GET, POST')),
   },
   {
-    because: 'Error texts of their own',
+    because: 'Different error texts',
     rows: /^unary\/metadata\/(not-json|array|value-(number|bool|object)|meta-string)$/,
     turn: bodyOf((_, row) => BODY_TEXTS[row.name.replace('unary/metadata/', '')] ?? ''),
   },
   {
-    because: 'What the agent says about itself',
+    because: 'Information about the agent',
     rows: /^unary\/support\/self$/,
     turn: body(`compact ${JSON.stringify(SELF)}`),
   },
   {
-    because: 'What the agent says about itself',
+    because: 'Information about the agent',
     rows: /^unary\/support\/health-(server|both)$/,
     turn: bodyOf((json) => json.replaceAll(/"ok":(\w+),"message":("[^"]*")/g, '"message":$2,"ok":$1')),
   },

@@ -40,7 +40,7 @@ export const streamDifferences: readonly Difference[] = [
     turn: bodyOf((text) => text.replace(/^(.* file truncated @0)\n\1$/m, '$1')),
   },
   {
-    because: 'A file that is written anew',
+    because: 'A file that is rewritten',
     rows: /^streams\/stream-follow\/truncate-rewrite-longer/,
     turn: body(
       [`"${'y'.repeat(1000)}" @1000`, 'file truncated @0', `"${'Z'.repeat(1500)}" @1500`]

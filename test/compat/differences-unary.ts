@@ -94,7 +94,7 @@ const names: Difference[] = [
 
 const requests: Difference[] = [
   {
-    because: 'Parameters that mean nothing here',
+    because: 'Ignored parameters',
     rows: /^unary\/route\/(ls-bad-wait|stats-bad-stale|stats-bad-index)$/,
     // The recorded answer is the complaint with the normal answer behind it.
     turn: (_, row) => {
@@ -104,7 +104,7 @@ const requests: Difference[] = [
     },
   },
   {
-    because: 'Listings and file facts are text/plain',
+    because: 'Listings and file information are text/plain',
     rows: /^unary\/(ls|stat|route\/ls)[-/]/,
     turn: only(
       ({ headers }) => headers.includes('content-type: application/json'),
@@ -117,7 +117,7 @@ const requests: Difference[] = [
     turn: only(({ body }) => body.includes('"Name":"..foo-in"'), listed('alloc.json')),
   },
   {
-    because: 'Garbage collection of what still runs',
+    because: 'Garbage collection of a running allocation',
     rows: /^unary\/allocgc\/(running|POST)$/,
     turn: status(409),
   },

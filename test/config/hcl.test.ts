@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { HclError, labelledBlocks, parseHcl, parseText } from '../../src/config/hcl.ts'
-import type { Node } from '../../src/config/hcl.ts'
+import type { HclNode } from '../../src/config/hcl.ts'
 
 /** The tree without places, as plain values; a block with labels is `[key, labels, value]`. */
-function plain(node: Node): unknown {
+function plain(node: HclNode): unknown {
   if (node.kind === 'null') return null
   if (node.kind === 'list') return node.items.map(plain)
   if (node.kind !== 'object') return node.value
@@ -34,7 +34,7 @@ const says = (text: string) => {
   return `${at.line}:${at.column} ${message}`
 }
 
-test('several settings share a line', () => {
+test('parses several settings on one line', () => {
   assert.deepEqual(plain(parseHcl('name = "s1"  data_dir = "/x"\tbind_addr = "127.0.0.1"')), [
     ['name', 's1'],
     ['data_dir', '/x'],
@@ -71,7 +71,7 @@ test('several settings share a line', () => {
   ])
 })
 
-test('values', () => {
+test('parses values of every kind', () => {
   const values: [string, unknown][] = [
     ['0', 0],
     ['-7', -7],
@@ -99,7 +99,7 @@ test('values', () => {
   for (const [text, value] of values) assert.deepEqual(valueOf(text), value, text)
 })
 
-test('keys, labels, comments, order and repetition', () => {
+test('keeps keys, labels, order and repetition, and skips comments', () => {
   const text = `
 # one
 // two
@@ -124,7 +124,7 @@ token "ops" { }
   assert.deepEqual(plain(parseHcl('')), [])
 })
 
-test('every node knows its place', () => {
+test('every node has its position', () => {
   const tree = parseHcl('a = 1\n  token "x" {\n    b = [true,\n "s"]\n  }\nc = <<-EOT\n      t\n    EOT\n')
   const [a, token, c] = tree.entries
   assert.deepEqual(
@@ -162,7 +162,7 @@ test('every node knows its place', () => {
   )
 })
 
-test('a fault says where it is and what was expected', () => {
+test('a fault has its position and the expected token', () => {
   const faults: [string, string][] = [
     ['a', '1:2 expected `=` or `{` after "a", found the end of the text'],
     ['a\nb = 1', '2:1 expected `=` or `{` after "a", found an unquoted word'],
@@ -201,14 +201,14 @@ test('a fault says where it is and what was expected', () => {
   for (const [text, expected] of faults) assert.equal(says(text), expected, text)
 })
 
-test('nesting has an end', () => {
+test('refuses nesting above the limit', () => {
   assert.doesNotThrow(() => parseHcl(`a = ${'['.repeat(100)}${']'.repeat(100)}`))
   assert.match(says(`a = ${'['.repeat(101)}${']'.repeat(101)}`), /nest deeper than 100/)
   assert.match(says('a {'.repeat(100_000)), /nest deeper than 100/)
   assert.match(says(`{"a":${'['.repeat(100_000)}`), /nest deeper than 100/)
 })
 
-test('labelled blocks are found however they are written', () => {
+test('finds labelled blocks in every notation', () => {
   const written = [
     'token "ops" { a = 1 }',
     'token = { ops = { a = 1 } }',
@@ -283,7 +283,7 @@ const PIECES = [
   '😀',
 ]
 
-test('whatever the text, the parsers end and throw nothing but their own error', () => {
+test('the parsers end on random texts and throw only HclError', () => {
   const valid = 'name = "s"  a { b = [1, "x"] } token "o" { p = <<-E\n  t\n  E\n}\n/* c */ d = -1.5'
   const json = '{"a": [1, "x", {"b": null}], "c": true}'
   for (let seed = 1; seed <= 4000; seed++) {
@@ -309,7 +309,7 @@ test('whatever the text, the parsers end and throw nothing but their own error',
   }
 })
 
-test('half a megabyte of garbage is refused, or read, in linear time', () => {
+test('parses or refuses half a megabyte of garbage in linear time', () => {
   const garbage = [
     '[',
     '{',

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { HclError, parseJson } from '../../src/config/hcl.ts'
-import type { Node } from '../../src/config/hcl.ts'
+import type { HclNode } from '../../src/config/hcl.ts'
 
-function plain(node: Node): unknown {
+function plain(node: HclNode): unknown {
   if (node.kind === 'null') return null
   if (node.kind === 'list') return node.items.map(plain)
   return node.kind === 'object'
@@ -21,7 +21,7 @@ function says(text: string): string {
   return 'no fault'
 }
 
-test('reads what JSON.parse reads', () => {
+test('parses the same values as JSON.parse', () => {
   const texts = [
     '{}',
     ' {"a": 1, "b": [true, false, null, -0.5e2, "x"], "c": {"d": {}}, "e": []}\r\n',
@@ -30,7 +30,7 @@ test('reads what JSON.parse reads', () => {
   for (const text of texts) assert.deepEqual(plain(parseJson(text)), JSON.parse(text), text)
 })
 
-test('keeps places, order and repeated keys', () => {
+test('keeps positions, order and repeated keys', () => {
   const { entries } = parseJson('{\n  "b": 1,\n  "a": {"x": 2},\n  "b": 3\n}')
   assert.deepEqual(
     entries.map(({ key, keyAt, value }) => [key, keyAt.line, keyAt.column, value.at.column]),
@@ -42,7 +42,7 @@ test('keeps places, order and repeated keys', () => {
   )
 })
 
-test('a fault says where it is, and quotes no value', () => {
+test('a fault has its position and quotes no value', () => {
   const faults: [string, string][] = [
     ['', '1:1 expected `{`, found the end of the text'],
     ['[]', '1:1 expected `{`, found `[`'],

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, w
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import type { Fields } from '../../src/config/fields.ts'
+import type { SettingFields } from '../../src/config/fields.ts'
 import { parseHcl } from '../../src/config/hcl.ts'
 import type { ObjectNode } from '../../src/config/hcl.ts'
 import { ConfigError, loadConfig } from '../../src/config/load.ts'
@@ -51,7 +51,7 @@ const REPLICATION = {
   bandwidthBytes: 0,
 }
 
-test('the server file of the design', () => {
+test('loads a typical server file', () => {
   const { config, warnings } = load([fixture('server.hcl')])
   assert.equal(config.name, 's1')
   assert.deepEqual(config.ports, { http: 4646, cluster: 4647 })
@@ -72,7 +72,7 @@ test('the server file of the design', () => {
   assert.match(warnings[0] ?? '', WITHOUT_TLS)
 })
 
-test('the agent file of the design', () => {
+test('loads a typical agent file', () => {
   const { config, warnings } = load([fixture('agent.hcl')])
   assert.equal(config.name, 'worker-1')
   assert.equal(config.addresses.http, '0.0.0.0')
@@ -89,7 +89,7 @@ test('the agent file of the design', () => {
   assert.match(warnings[0] ?? '', WITHOUT_TLS)
 })
 
-test('every default, with blocks that say nothing', () => {
+test('empty blocks result in all defaults', () => {
   const { config } = load([fixture('empty-blocks.hcl')])
   assert.deepEqual(config, {
     dev: false,
@@ -156,7 +156,7 @@ test('every default, with blocks that say nothing', () => {
   })
 })
 
-test('what is returned is frozen to the bottom', () => {
+test('the result is deeply frozen', () => {
   const { config } = load([fixture('standalone-tokens.hcl')])
   const stack: unknown[] = [config]
   while (stack.length > 0) {
@@ -167,7 +167,7 @@ test('what is returned is frozen to the bottom', () => {
   }
 })
 
-test('a developer gets both roles, loopback, no ACL and late collection', () => {
+test('dev mode has both roles, loopback only, no ACL and late garbage collection', () => {
   const { config, warnings } = load([], { dev: true, flags: { dataDir: '/tmp/x' } })
   assert.deepEqual(
     [config.dev, config.client.enabled, config.server.enabled, config.acl.enabled],
@@ -185,7 +185,7 @@ test('a developer gets both roles, loopback, no ACL and late collection', () => 
   ])
 })
 
-test('flags count more than files', () => {
+test('flags override files', () => {
   const flags = {
     httpPort: 0,
     clusterPort: 7,
@@ -213,7 +213,7 @@ test('flags count more than files', () => {
 const token = (name: string, digit: string) =>
   `acl { token "${name}" { sha256 = "${digit.repeat(64)}" policy = "node { policy = \\"read\\" }" } }`
 
-test('later files count more; maps merge by key, token lists append', () => {
+test('later files override earlier ones; maps are merged by key, tokens are appended', () => {
   const first = `data_dir = "/a" client { enabled = true node_class = "one" meta { rack = "r1" zone = "z1" } } ${token('a', 'a')}`
   const second = `client { node_class = "two" meta { rack = "r2" } } ports { http = 1 } server { seal "static" { current_key_id = "k" current_key = "file:///k" } } ${token('b', 'b')}`
   const dir = directory({ '1.hcl': first, '2.hcl': second })
@@ -234,7 +234,7 @@ test('later files count more; maps merge by key, token lists append', () => {
   assert.equal(load([join(dir, '2.hcl'), join(dir, '1.hcl')]).config.client.nodeClass, 'one')
 })
 
-test('of a directory only its own *.hcl and *.json count, sorted', () => {
+test('reads the *.hcl and *.json files of a directory in order', () => {
   const dir = directory({
     'b.json': '{"name": "from-b"}',
     'a.hcl': 'data_dir = "/a" client { enabled = true } name = "from-a"',
@@ -257,14 +257,14 @@ test('of a directory only its own *.hcl and *.json count, sorted', () => {
   )
 })
 
-test('JSON says the same', () => {
+test('a JSON file results in the same configuration', () => {
   const { config } = load([fixture('agent.json')])
   assert.deepEqual(config.ports, { http: 5646, cluster: 5647 })
   assert.deepEqual(config.client.meta, { rack: 'r1', slots: '4', ssd: 'true' })
   assert.deepEqual(config.acl.tokens, [{ name: 'ops', sha256: SHA256, policy: 'node { policy = "read" }' }])
 })
 
-test('tokens of an agent that stands alone', () => {
+test('loads the tokens of a standalone agent', () => {
   const { config, warnings } = load([fixture('standalone-tokens.hcl')])
   assert.deepEqual(config.acl.tokens, [
     { name: 'ops', sha256: SHA256, policy: 'node { policy = "write" }\nnamespace "*" { policy = "write" }\n' },
@@ -273,7 +273,7 @@ test('tokens of an agent that stands alone', () => {
   assert.deepEqual(warnings, [])
 })
 
-test('a file that cannot be read is a fault, and the others are still checked', () => {
+test('an unreadable file is a fault, and the other files are still checked', () => {
   const dir = directory({
     'big.hcl': Buffer.alloc((4 << 20) + 1, 32),
     'latin.hcl': Buffer.from([0x61, 0xe9]),
@@ -292,7 +292,7 @@ test('a file that cannot be read is a fault, and the others are still checked', 
 })
 
 /** Dotted names of every setting of a schema. */
-function settingsOf(fields: Fields, prefix = ''): string[] {
+function settingsOf(fields: SettingFields, prefix = ''): string[] {
   return Object.entries(fields).flatMap(([name, field]) =>
     field.inner ? settingsOf(field.inner, `${prefix}${name}.`) : [`${prefix}${name}`],
   )
@@ -331,7 +331,7 @@ const secretsOf = (settings: string, more = 'nats { servers = ["nats://127.0.0.1
 ]
 const LOGIN = 'role_id = "r"\nsecret_id_file = "/s"'
 
-test('the login of an agent', () => {
+test('loads the login of an agent', () => {
   assert.deepEqual(load(secretsOf(LOGIN)).config.secrets, {
     role: { mount: 'auth/approle', roleId: 'r', secretIdFile: '/s' },
   })
@@ -359,7 +359,7 @@ test('the login of an agent', () => {
   }
 })
 
-test('what is wrong with the login of an agent', () => {
+test('reports the faults of the login of an agent', () => {
   const said = (settings: string, more?: string) => faultsOf(secretsOf(settings, more)).join('\n')
   assert.match(
     said('mount = "approle"'),
@@ -402,7 +402,7 @@ const warningsFor = (settings: string) => {
   return load([join(directory({ 'nats.hcl': text }), 'nats.hcl')]).warnings.length
 }
 
-test('NATS without TLS beyond loopback is a warning, and none on this host or with TLS', () => {
+test('warns about NATS without TLS beyond loopback, and not on loopback or with TLS', () => {
   for (const servers of ['nats://10.0.0.1:4222', '10.0.0.1', 'nats://n.example.com', 'nats://[fe80::1]:4222']) {
     assert.equal(warningsFor(`servers = ["${servers}"]`), 1, servers)
   }

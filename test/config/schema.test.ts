@@ -33,7 +33,7 @@ const faults = (text: string) => faultsIn(written(text))
 const loaded = (text: string): LoadedConfig => loadConfig({ paths: [written(text)], hostname: 'h' })
 const config = (text: string): Config => loaded(text).config
 
-test('all faults of a file are reported at once, each with its place', () => {
+test('reports all faults of a file at once with their positions', () => {
   assert.deepEqual(fixtureFaults('bad-many.hcl'), [
     '1:12: data_dir must be given as an absolute path: got relative/dir',
     '2:1: unknown key "bind_adr", did you mean "bind_addr"?',
@@ -47,7 +47,7 @@ test('all faults of a file are reported at once, each with its place', () => {
   ])
 })
 
-test('faults of the other fixtures', () => {
+test('reports the faults of the other fixtures', () => {
   assert.deepEqual(fixtureFaults('bad-no-role.hcl'), ['Must specify either server, client or dev mode for the agent.'])
   assert.deepEqual(fixtureFaults('bad-no-data-dir.hcl'), [
     '1:20: data_dir is required: state and allocations are kept there',
@@ -77,18 +77,18 @@ const checkPolicy = (text: string) =>
     return column > 0 ? [{ line: index + 1, column, message: 'no such rule' }] : []
   })
 
-test('a faulty policy is shown at its own line of the file', () => {
+test('reports the fault of a policy at its line of the file', () => {
   assert.deepEqual(fixtureFaults('bad-policy.hcl', { checkPolicy }), ['8:7: acl.token "ops": policy: no such rule'])
   const quoted = `acl { anonymous { policy = "a {}\\nnodes {}" } }`
   assert.deepEqual(faultsIn(written(quoted), { checkPolicy }), ['2:28: acl.anonymous: line 2 of policy: no such rule'])
 })
 
-test('bad values', () => {
+test('refuses invalid values', () => {
   const hash = 'ab'.repeat(32)
   const machine = 'current_key_id = "k" current_key = "x"'
   const cases: [string, string][] = [
     ['region = "a.b"', '2:10: region: expected letters, digits, "-" and "_"'],
-    ['datacenter = "dc*"', '2:14: datacenter: must not hold "*"'],
+    ['datacenter = "dc*"', '2:14: datacenter: must not contain "*"'],
     ['name = 5', '2:8: name: expected text, found a number'],
     ['name "x" {}', '2:1: name: a setting takes no label'],
     [
@@ -108,7 +108,7 @@ test('bad values', () => {
     ['ports "a" {}', '2:7: ports: this block takes no label'],
     ['log_file = "x.log"', '2:12: log_file must be given as an absolute path: got x.log'],
     ['http_api_response_headers { "a b" = "c" }', '2:29: "a b" is not the name of an HTTP header'],
-    ['http_api_response_headers { a = "b\\r\\nc: d" }', '2:29: the value of header a holds a character it must not'],
+    ['http_api_response_headers { a = "b\\r\\nc: d" }', '2:29: the value of header a has an invalid character'],
     ['client { meta { "" = "x" } }', '2:17: Invalid Client.Meta key: '],
     ['client { meta { ".a" = "x" } }', '2:17: Invalid Client.Meta key: .a'],
     ['client { meta { a = ["x"] } }', '2:21: client.meta.a: expected text, found a list'],
@@ -190,7 +190,7 @@ test('bad values', () => {
 
 const token = (name: string, hash: string) => `token "${name}" { sha256 = "${hash}" policy = "x" }`
 
-test('two tokens are told apart by name and by hash', () => {
+test('refuses two tokens with the same name or hash', () => {
   const [a, b] = ['ab'.repeat(32), 'cd'.repeat(32)]
   assert.deepEqual(faults(`acl { ${token('x', a)}\n${token('x', b)} }`), ['3:7: acl.token "x" is given twice'])
   assert.deepEqual(faults(`acl { ${token('x', a)}\n${token('y', a.toUpperCase())} }`), [
@@ -198,7 +198,7 @@ test('two tokens are told apart by name and by hash', () => {
   ])
 })
 
-test('a setting that is wrong is not said to be missing, too', () => {
+test('an invalid setting is not reported as missing, too', () => {
   assert.deepEqual(faults('tls { http = true cert_file = 5 key_file = "/k" }'), [
     '2:31: tls.cert_file: expected text, found a number',
   ])
@@ -210,7 +210,7 @@ test('a setting that is wrong is not said to be missing, too', () => {
   ])
 })
 
-test('good values', () => {
+test('accepts valid values', () => {
   assert.equal(config('log_level = "WARN"').logLevel, 'warn')
   assert.equal(config('name = ""').name, 'h')
   assert.deepEqual(config('ports { http = 0 cluster = 0 }').ports, { http: 0, cluster: 0 })
@@ -240,17 +240,17 @@ test('good values', () => {
   assert.equal(config('tls { tls_min_version = "TLS13" }').tls.minVersion, 'TLSv1.3')
 })
 
-test('what is risky is warned of', () => {
+test('warns about risky settings', () => {
   const path = join(folder, 'a.hcl')
   const open = 'acl { anonymous { policy = "x" } }'
   assert.deepEqual(loaded(`bind_addr = "0.0.0.0" ${open}`).warnings, [
-    `${path}:2:13: the HTTP API listens on 0.0.0.0:4646 without TLS: whoever is on the network path can read tokens, logs and files`,
+    `${path}:2:13: the HTTP API listens on 0.0.0.0:4646 without TLS: an attacker on the network path can read tokens, logs and files`,
   ])
   assert.deepEqual(
     loaded(`addresses { http = "::" } acl { enabled = false } tls { http = true cert_file = "c" key_file = "k" }`)
       .warnings,
     [
-      `${path}:2:20: the HTTP API listens on [::]:4646 with acl.enabled = false: whoever reaches it can read every allocation's logs and files`,
+      `${path}:2:20: the HTTP API listens on [::]:4646 with acl.enabled = false: every client can read the logs and files of all allocations`,
     ],
   )
   assert.deepEqual(loaded(`bind_addr = "0.0.0.0" addresses { http = "127.0.0.2" } ${open}`).warnings, [])

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { AnyFamily } from '../../src/telemetry/metric.ts'
 import { replicationFamilies } from '../../src/daemon/dr-metrics.ts'
-import { SecretsFigures } from '../../src/daemon/secrets-metrics.ts'
+import { SecretsMetrics } from '../../src/daemon/secrets-metrics.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { keepingLogger } from '../helpers/kept-log.ts'
 
@@ -13,7 +13,7 @@ function valueOf(families: readonly AnyFamily[], name: string): unknown {
 
 test('a core that is sealed reports no tokens, leases and refusals from before', async (t) => {
   const world = await CoreWorld.open(t)
-  const figures = new SecretsFigures({ core: world.core, store: world.store, logger: keepingLogger([]) })
+  const figures = new SecretsMetrics({ core: world.core, store: world.store, logger: keepingLogger([]) })
   await figures.refresh()
   const open = figures.families(1)
   assert.deepEqual([valueOf(open, 'secrets.sealed'), valueOf(open, 'secrets.active')], [0, 1])

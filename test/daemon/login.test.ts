@@ -85,7 +85,7 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
   // What a replaced file does too: the pause after a refusal ends.
   writeFileSync(join(directory, 'secret-id'), String(data['secret_id']), { mode: 0o600 })
   await eventually(() => check.now().ok, 'logged in')
-  assert.match(check.now().reason, /^logged in, the token is good for 3\d{3} s$/)
+  assert.match(check.now().reason, /^logged in, token TTL 3\d{3} s$/)
   const kept = readLogin(join(directory, 'data/client/secrets-login.json'))
   assert.deepEqual(kept?.address, {
     url: `https://127.0.0.1:${port}`,
@@ -95,5 +95,5 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
   })
   await world.core.seal()
   await login.stop()
-  await told(/the token could not be revoked, it ends by itself.*the secrets core of the server is sealed/)
+  await told(/revoking the token failed, it expires.*the secrets core of the server is sealed/)
 })

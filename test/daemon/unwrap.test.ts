@@ -26,7 +26,7 @@ test('a pipe as ca_file, or in ca_path, is refused and not waited for', async (t
     timeout: PATIENCE_MS,
     killSignal: 'SIGKILL',
   })
-  assert.equal(stdout.match(/pipe is no file of certificates/g)?.length, 2, stdout)
+  assert.equal(stdout.match(/pipe is not a certificate file/g)?.length, 2, stdout)
 })
 
 test('a directory of authorities is bounded, in files and in bytes, and says so', async (t) => {

@@ -63,7 +63,7 @@ test('the lag grows while the primary is silent, counts what is not applied, and
     for (const site of [primary, secondary]) await eventually(() => hasNoLag(site), `${site.name} has caught up`)
   })
 
-  await t.test('of a primary that is not heard it grows, although nothing is known to be missing', async () => {
+  await t.test('the lag grows while the primary is silent although nothing is known to be missing', async () => {
     await primary.close()
     await eventually(async () => (await lagOf(secondary)).seconds > 0.2, 'it grows')
     const first = await lagOf(secondary)
@@ -75,14 +75,14 @@ test('the lag grows while the primary is silent, counts what is not applied, and
     for (const site of [primary, secondary]) await eventually(() => hasNoLag(site), `${site.name} has caught up`)
   })
 
-  await t.test('of a primary that was never heard since the start it is unknown', async () => {
+  await t.test('the lag is unknown before the first message of the primary', async () => {
     await primary.close()
     await secondary.restart()
     assert.deepEqual([await secondary.field('lag_entries'), await secondary.field('lag_seconds')], [null, null])
   })
 })
 
-test('a secondary does not follow a primary of an older epoch, and keeps what it has', async (t) => {
+test('a secondary does not replicate from a primary of an older epoch and keeps its data', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'one'), await Site.start(t, 'two')]
   await activate(primary, secondary)
   const { port } = primary.replication.listening ?? { port: 0 }
@@ -100,7 +100,7 @@ test('a secondary does not follow a primary of an older epoch, and keeps what it
   cpSync(before, primary.directory, { recursive: true })
   await primary.restart({ port })
   await primary.put('of/epoch/0')
-  const reason = 'the primary is in epoch 0, this cluster has seen 1'
+  const reason = 'the primary is in epoch 0, this cluster has seen epoch 1'
   await eventually(async () => String(await secondary.field('trouble')).includes(reason), 'it says why')
   assert.deepEqual([secondary.text('of/epoch/1'), secondary.text('of/epoch/0')], ['of/epoch/1', undefined])
   assert.equal(primary.store.role, 'own', 'an epoch that was not proven fences no primary')

@@ -26,7 +26,7 @@ async function write(writer: number): Promise<void> {
   for (let at = 0; ; at++) {
     // oxlint-disable-next-line no-await-in-loop
     const sequence = await site.put(`w${writer}/${run}/${at}`, `${run} ${at} `.padEnd(50 + ((at * 37) % 2000), '.'))
-    const primary = site.replication.figures.primary
+    const primary = site.replication.metrics.primary
     const lag = primary?.secondaries[0]?.lagEntries ?? -1
     tell(`${sequence} ${lag} ${primary?.sync} ${writer} ${at}\n`)
   }

@@ -34,7 +34,7 @@ for (const mode of ['async', 'sync'] as const) {
     for (let run = 0; run < kills; run++) {
       await primary.close()
       const told = await runAndKill({ directory, port, mode, run, lines: random.between(1, COMMITS_MAX) })
-      await eventually(() => !secondary.replication.figures.secondary?.isConnected, 'the link is lost')
+      await eventually(() => !secondary.replication.metrics.secondary?.isConnected, 'the link is lost')
       const last = told.at(-1)
       assert.ok(last)
       const { sequence: here } = secondary.store.position()

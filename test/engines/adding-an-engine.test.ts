@@ -10,7 +10,7 @@ import { notes } from '../helpers/notes-engine.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 
-test('docs/adding-an-engine.md is true', () => {
+test('docs/adding-an-engine.md matches the code', () => {
   const guide = readGuide('adding-an-engine.md')
   const named = [...guide.matchAll(/`((?:src|test|docs)\/[\w./-]+)`/g)].map(([, file = '']) => file)
   assert.ok(named.length >= 10)
@@ -27,7 +27,7 @@ test('docs/adding-an-engine.md is true', () => {
     'pathsFor',
     'isSingle',
     'kind',
-    'figures',
+    'metrics',
     'Rejection',
   ]) {
     assert.match(guide, new RegExp(`\\b${word}\\b`))
@@ -37,7 +37,7 @@ test('docs/adding-an-engine.md is true', () => {
   assert.deepEqual([cubbyhole.type, cubbyhole.isSingle, cubbyhole.paths.length], ['cubbyhole', true, 1])
 })
 
-test('the engine that the guide shows is a file of the tests, and keeps what it promises', async (t) => {
+test('the engine of the guide works as described', async (t) => {
   checkExample(readGuide('adding-an-engine.md'), 'notes-engine.ts', { '../../src/engines/': '../' })
   const world = await CoreWorld.open(t, { engines: [notes] })
   assert.equal((await world.ask('POST', 'sys/mounts/n', { type: 'notes' })).status, 204)

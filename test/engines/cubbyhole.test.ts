@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
 
-test('what a token puts into its cubbyhole is there, as it was written, until it is removed', async (t) => {
+test('stores the data of a token as written until it is removed', async (t) => {
   const world = await CoreWorld.open(t)
   assert.equal((await world.ask('POST', 'cubbyhole/a/b', '{"n":12345678901234567890,"s":"<x>"}')).status, 204)
   assert.equal((await world.ask('PUT', 'cubbyhole/c', { x: 1 })).status, 204)
@@ -27,7 +27,7 @@ test('what a token puts into its cubbyhole is there, as it was written, until it
   assert.equal((await world.ask('LIST', 'cubbyhole/a')).status, 404)
 })
 
-test('mistakes are told, and change nothing', async (t) => {
+test('refuses invalid requests and changes nothing', async (t) => {
   const world = await CoreWorld.open(t)
   const refused = async (method: string, path: string, body?: unknown) => {
     const { body: answer, status } = await world.ask(method, path, body)
@@ -50,7 +50,7 @@ test('mistakes are told, and change nothing', async (t) => {
   assert.deepEqual((await world.ask('GET', 'cubbyhole/folder/a')).body.data, { x: 1 })
 })
 
-test('nobody else’s token reaches it, and it survives being sealed', async (t) => {
+test('denies other tokens and keeps the data while sealed', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('POST', 'cubbyhole/mine', { x: 'secret' })
   assert.equal((await world.ask('GET', 'cubbyhole/mine', undefined, { token: null })).status, 403)
@@ -61,7 +61,7 @@ test('nobody else’s token reaches it, and it survives being sealed', async (t)
   assert.deepEqual((await world.ask('GET', 'cubbyhole/mine')).body.data, { x: 'secret' })
 })
 
-test('who has no token cannot have a large body read', async (t) => {
+test('does not read a large body without a token', async (t) => {
   const world = await CoreWorld.open(t)
   const large = JSON.stringify({ key: 'x'.repeat(2 << 20) })
   assert.equal((await world.ask('PUT', 'sys/unseal', large, { token: null })).status, 413)

@@ -7,7 +7,7 @@ import { kv } from '../../src/engines/kv/kv.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 
-test('parts of a second are cut off, and less than a second is refused', () => {
+test('truncates fractions of a second and refuses less than a second', () => {
   for (const [given, seconds] of [
     ['1.9s', 1],
     ['1500ms', 1],
@@ -31,7 +31,7 @@ test('parts of a second are cut off, and less than a second is refused', () => {
   assert.throws(() => signed.read('-500ms'), FieldError)
 })
 
-test('no endpoint takes half a second for the default, or for ever', async (t) => {
+test('no endpoint accepts half a second as the default or as unlimited', async (t) => {
   const world = await CoreWorld.open(t, { engines: [quickUserpass, approle, kv] })
   for (const type of ['userpass', 'approle']) await world.ask('POST', `sys/auth/${type}`, { type })
   await world.ask('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })

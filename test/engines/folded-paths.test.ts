@@ -8,12 +8,12 @@ import { approle } from '../../src/auth/approle/approle.ts'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import { type Engine, path, type Path } from '../../src/engines/framework/engine.ts'
-import { type Field, inPath } from '../../src/engines/framework/fields.ts'
+import { type EngineField, inPath } from '../../src/engines/framework/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { totp } from '../../src/engines/totp/totp.ts'
 import { coreEngines } from '../../src/daemon/engines.ts'
-import { objection } from '../../src/secrets/policies/parameter-rules.ts'
-import { usualCanonical } from '../../src/secrets/policies/usual-mounts.ts'
+import { findParameterFault } from '../../src/secrets/policies/parameter-rules.ts'
+import { defaultCanonical } from '../../src/secrets/policies/policy-answer.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 
@@ -72,7 +72,7 @@ function placeOf(stack: string): string {
   return [...new Set(places)].slice(1, 4).join(' < ')
 }
 
-function valueOf({ kind }: Field<unknown>): unknown {
+function valueOf({ kind }: EngineField<unknown>): unknown {
   return { string: 'x', integer: 1, number: 1, boolean: true, object: {}, array: ['x'] }[kind]
 }
 
@@ -143,26 +143,26 @@ test('no engine folds a name that its path does not declare', async (t) => {
   assert.deepEqual([...new Set(found)], [])
 })
 
-test('who judges policies without a server knows the same folds', async (t) => {
+test('evaluates policies without a server with the same folds', async (t) => {
   const world = await worldOf(t, [kv, quickUserpass, approle, totp, cloud])
   for (const { paths, record } of world.core.open.mounts.all()) {
     for (const declared of paths.paths) {
       for (const parameter of [undefined, ...Object.keys(declared.fields)]) {
         const given = decodeURIComponent(record.path + pathWith(declared, parameter))
-        assert.equal(usualCanonical(given).path, world.core.canonical(given).path, declared.pattern)
+        assert.equal(defaultCanonical(given).path, world.core.canonical(given).path, declared.pattern)
       }
-      const { fields } = usualCanonical(record.path + pathWith(declared, undefined))
+      const { fields } = defaultCanonical(record.path + pathWith(declared, undefined))
       for (const [name, { fold, inPath: isParameter }] of Object.entries(declared.fields)) {
         if (!fold || isParameter) continue
         const value = fold === 'case' ? 'MIXED' : ' MIXED '
         const rules = { required: [], allowed: undefined, denied: new Map([[name, ['mixed']]]) }
-        assert.ok(objection(rules, { [name]: value }, fields), `${record.path}${declared.pattern} ${name}`)
+        assert.ok(findParameterFault(rules, { [name]: value }, fields), `${record.path}${declared.pattern} ${name}`)
       }
     }
   }
 })
 
-test('an engine that folds a name without declaring it is found', async (t) => {
+test('detects an engine that folds a name without declaring it', async (t) => {
   const sloppy: Engine = {
     type: 'sloppy',
     description: 'folds names',

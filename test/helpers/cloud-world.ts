@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
-import { freshRole, roles } from '../../src/engines/cloud/mount/role-record.ts'
+import { newRole, roles } from '../../src/engines/cloud/mount/role-record.ts'
 import type { AccessKey, User } from './aws/account.ts'
 import { AwsEndpoint } from './aws/endpoint.ts'
 import { CoreWorld, type CoreAnswer, type WorldOptions } from './core-world.ts'
@@ -92,18 +92,18 @@ export class CloudWorld {
 
   /** What engines do by themselves, now. */
   async work(): Promise<void> {
-    await this.world.core.open.mountWork.tick()
+    await this.world.core.open.periodicWork.tick()
   }
 
   /** What the sweeper of leases does, now. */
   async sweep(): Promise<void> {
-    await this.world.core.leases.sweeper.tick()
+    await this.world.core.leases.expiry.tick()
   }
 }
 
 /** Stores a role as versions before did that took any `arn`. */
 export async function storeInvalidRole(world: CoreWorld, name: string): Promise<void> {
   const { facts, storage } = world.core.open.mounts.find(`cloud/roles/${name}`)?.mount ?? assert.fail('no mount')
-  const role = { ...freshRole(name), isLegacy: true, invalidData: 'arn:gobbledygook' }
+  const role = { ...newRole(name), isLegacy: true, invalidData: 'arn:gobbledygook' }
   await storage.commit({ puts: [roles.put(facts, role)], deletes: [] })
 }

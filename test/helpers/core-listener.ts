@@ -1,10 +1,10 @@
 /** A core of the test's own process behind a real listener. */
 import type { TestContext } from 'node:test'
 import { Listener, type ListenerLimits } from '../../src/http/listener.ts'
-import type { Meter } from '../../src/http/meter.ts'
+import type { Meter } from '../../src/http/services.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation } from '../../src/platform/operation.ts'
-import { secretsOperations } from '../../src/secrets/request/operations.ts'
+import { secretsOperations } from '../../src/secrets/request/handle.ts'
 import type { Core } from '../../src/secrets/request/request-states.ts'
 import { EVERYBODY } from './edge.ts'
 import { keepingLogger, type LogLine } from './kept-log.ts'

@@ -5,13 +5,13 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { Barrier } from '../../src/storage/barrier/barrier.ts'
 import { openRootKey } from '../../src/storage/barrier/seal-entries.ts'
-import type { SealSettings } from '../../src/storage/seal/seal-static.ts'
+import type { SealSettings } from '../../src/storage/seal/static-key.ts'
 import { Seal, type SealOptions } from '../../src/storage/seal/seal.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import type { Engine } from '../../src/engines/framework/engine.ts'
 import { type Call, NOBODY, StreamedAnswer } from '../../src/platform/operation.ts'
 import { SecretsCore } from '../../src/secrets/core.ts'
-import { handle } from '../../src/secrets/request/handle.ts'
+import { handleRequest } from '../../src/secrets/request/handle.ts'
 import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
 import type { ReplicationSide } from '../../src/secrets/dr/dr-replication.ts'
 import type { Verb } from '../../src/secrets/request/request.ts'
@@ -170,7 +170,7 @@ export class CoreWorld {
   async initialise(): Promise<void> {
     const none = { shares: 0, threshold: 0, pgpKeys: [] }
     const request = { unseal: { ...none, shares: 1, threshold: 1 }, recovery: none, rootTokenPgpKey: '' }
-    const { keys, rootToken } = await this.seal.initialise(request, this.core.beginning())
+    const { keys, rootToken } = await this.seal.initialise(request, this.core.initialState())
     this.unsealKey = keys[0] ?? this.unsealKey
     this.rootToken = rootToken
     this.unseal()
@@ -207,7 +207,7 @@ export class CoreWorld {
       hops: options.hops ?? 0,
       remote: options.remote ?? '127.0.0.1',
     }
-    const answer = await handle(this.core, VERBS[method] ?? 'read', raw, call)
+    const answer = await handleRequest(this.core, VERBS[method] ?? 'read', raw, call)
     if (answer instanceof StreamedAnswer) throw new Error('a stream is asked for through a listener')
     const text = answer.body === undefined ? '' : Buffer.from(answer.body).toString('utf8')
     const { headers: said, status } = answer

@@ -18,7 +18,7 @@ export async function addKv(world: CoreWorld, version: '1' | '2' = '2'): Promise
     puts: [{ path: MOUNTS_PREFIX + record.uuid, value: encodeRecord(record) }],
     deletes: [],
   })
-  world.core.open.mounts.place(record)
+  world.core.open.mounts.attach(record)
 }
 
 /** The data of a version with its metadata, whatever the status. */

@@ -4,7 +4,7 @@
  */
 import { type Batch, encodeBatch } from '../../src/storage/sqlite/batch.ts'
 import {
-  type Entry,
+  type StoredEntry,
   type PageOptions,
   type Store,
   StoreError,
@@ -20,7 +20,7 @@ interface Queued {
 const compare = (a: string, b: string) => Buffer.compare(Buffer.from(a), Buffer.from(b))
 
 export class MemoryStore implements Store {
-  #entries = new Map<string, Entry>()
+  #entries = new Map<string, StoredEntry>()
   #queue: Queued[] = []
   #sequence = 0
   readonly #listeners = new Set<() => void>()
@@ -43,11 +43,11 @@ export class MemoryStore implements Store {
     this.#flush()
   }
 
-  get(path: string): Entry | undefined {
+  get(path: string): StoredEntry | undefined {
     return this.#entries.get(path)
   }
 
-  pending(path: string): Pick<Entry, 'value'> | undefined {
+  pending(path: string): Pick<StoredEntry, 'value'> | undefined {
     for (const { batch } of this.#queue.toReversed()) {
       if (batch.deletes.includes(path)) return undefined
       const put = batch.puts.find((one) => one.path === path)

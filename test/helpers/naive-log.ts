@@ -2,7 +2,7 @@
  * A rotated log as values, and where its last lines and a time begin, written down in the plainest way: strings, regular
  * expressions and JavaScript's own dates.
  */
-import type { LogPlace } from '../../src/host/logs/locate/log-files.ts'
+import type { LogPosition } from '../../src/host/logs/locate/log-files.ts'
 
 export interface NaiveFile {
   readonly index: number
@@ -95,12 +95,12 @@ function lineAt(whole: string, start: number): string {
   return whole.slice(start, end < 0 ? undefined : end)
 }
 
-const endOf = (files: readonly NaiveFile[]): LogPlace => ({
+const endOf = (files: readonly NaiveFile[]): LogPosition => ({
   index: files.at(-1)?.index ?? 0,
   offset: files.at(-1)?.text.length ?? 0,
 })
 
-export function naiveTail(files: readonly NaiveFile[], lines: number): LogPlace {
+export function naiveTail(files: readonly NaiveFile[], lines: number): LogPosition {
   if (lines === 0) return endOf(files)
   const starts = lineStarts(files.map(({ text }) => text).join(''))
   if (lines >= starts.length) return { index: files[0]?.index ?? 0, offset: 0 }
@@ -115,7 +115,7 @@ export function naiveSince(
   files: readonly NaiveFile[],
   sinceMs: number,
   headBytes: (file: NaiveFile) => number = () => Number.POSITIVE_INFINITY,
-): LogPlace {
+): LogPosition {
   const whole = files.map(({ text }) => text).join('')
   const starts = lineStarts(whole)
   const begins = startsOf(files)

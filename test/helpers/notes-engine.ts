@@ -17,8 +17,8 @@ export const notes: Engine = {
       pattern: '',
       summary: 'Names of the notes',
       fields: {
-        after: text('Names behind this one only', { fallback: '' }),
-        limit: integer('Most names that are given; 0 for all', { fallback: 0 }),
+        after: text('Only names after this one', { fallback: '' }),
+        limit: integer('Maximum number of names; 0 for all', { fallback: 0 }),
       },
       list: ({ after, limit }, call) => ({
         data: { keys: call.storage.list('', { after, limit: most(limit, call) }) },

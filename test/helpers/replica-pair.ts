@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import type { TestContext } from 'node:test'
 import { HEAD_PATH, type Batch } from '../../src/storage/sqlite/batch.ts'
-import type { CopiedEntry } from '../../src/storage/store/replica.ts'
+import type { ReplicaEntry } from '../../src/storage/store/replica.ts'
 import { SqliteStore, type StoreOptions } from '../../src/storage/store/store.ts'
 import type { Random } from './frames.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
@@ -99,7 +99,7 @@ export async function copy(
   primary: SqliteStore,
   replica: SqliteStore,
   { between = async () => {}, piece = 10 }: { between?: (step: string) => Promise<void>; piece?: number } = {},
-): Promise<CopiedEntry[]> {
+): Promise<ReplicaEntry[]> {
   await primary.tree.enable()
   await replica.tree.enable()
   await replica.beginCopy(primary.position(), primary.clusterId)
@@ -107,7 +107,7 @@ export async function copy(
   const { wanted, deletes } = await differences(primary, replica)
   let end = primary.position().sequence
   await replica.copyEntries([], deletes)
-  const copied: CopiedEntry[] = []
+  const copied: ReplicaEntry[] = []
   for (let at = 0; at < wanted.length; at += piece) {
     await between(`piece ${at}`)
     const { sequence, entries, missing } = primary.entriesAt(wanted.slice(at, at + piece))

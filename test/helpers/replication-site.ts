@@ -3,8 +3,8 @@ import { createHmac, randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import type { Logger } from '../../src/platform/log.ts'
-import { Replication, type ReplicationParts, type ReplicationSettings } from '../../src/dr/replication.ts'
-import type { LogLimits } from '../../src/storage/sqlite/log-limits.ts'
+import { Replication, type ReplicationContext, type ReplicationSettings } from '../../src/dr/replication.ts'
+import type { LogLimits } from '../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from './eventually.ts'
 import { keepingLogger, type LogLine } from './kept-log.ts'
@@ -86,7 +86,7 @@ export class Site {
     this.replication = await Replication.open(this.parts())
   }
 
-  parts(): ReplicationParts {
+  parts(): ReplicationContext {
     const told = (what: string) => () => {
       this.transitions.push(what)
       return Promise.resolve()

@@ -2,11 +2,16 @@
  * The room of replication as the endpoints see it, without a link and a second server: roles change as they are told to,
  * and what was asked is kept. Whole pairs of servers are in `test/system/dr-….test.ts`.
  */
-import type { DrMode, DrReplication, ReplicationSide, UnwrapTarget } from '../../src/secrets/dr/dr-replication.ts'
+import type {
+  ReplicationMode,
+  DrReplication,
+  ReplicationSide,
+  UnwrapTarget,
+} from '../../src/secrets/dr/dr-replication.ts'
 import type { CoreWorld } from './core-world.ts'
 
 export class ScriptedReplication implements ReplicationSide {
-  mode: DrMode = 'disabled'
+  mode: ReplicationMode = 'disabled'
   primaryAddress: string | undefined
   fence: DrReplication['fence']
   /** How often the status was asked for: that asks the thread that writes. */
@@ -43,7 +48,7 @@ export class ScriptedReplication implements ReplicationSide {
   }
 
   get dr(): DrReplication {
-    const turn = async (name: string, mode: DrMode, ...given: unknown[]) => {
+    const turn = async (name: string, mode: ReplicationMode, ...given: unknown[]) => {
       this.asked.push([name, ...given])
       this.mode = mode
       await (mode === 'secondary' ? this.world?.core.standDown() : this.world?.core.standUp())

@@ -30,7 +30,7 @@ export interface StepCopy<T> {
 }
 
 /** What changes when SQLite moves pages from the write-ahead log into the database, or begins that log anew. */
-function placeOf(path: string): string {
+function locationOf(path: string): string {
   const main = statSync(path, { throwIfNoEntry: false })
   const header = Buffer.alloc(WAL_HEADER_BYTES)
   if (existsSync(`${path}-wal`)) {
@@ -47,9 +47,9 @@ function placeOf(path: string): string {
  */
 export function copyDatabase(from: string, to: string): void {
   for (;;) {
-    const before = placeOf(from)
+    const before = locationOf(from)
     for (const end of ['', '-wal']) if (existsSync(from + end)) copyFileSync(from + end, to + end)
-    if (placeOf(from) === before) return
+    if (locationOf(from) === before) return
   }
 }
 

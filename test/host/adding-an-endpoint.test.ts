@@ -14,7 +14,7 @@ const ROOT = resolve(import.meta.dirname, '../..')
 
 const greeted = (name: string) => [200, JSON.stringify({ Hello: name, NodeID: NODE })]
 
-test('the rooms have the tables and the parts that docs/adding-an-endpoint.md names', () => {
+test('the modules have the tables and the parts that docs/adding-an-endpoint.md names', () => {
   const guide = readGuide('adding-an-endpoint.md')
   const rows = [...guide.matchAll(/^ {3}\|.*\| `(\w+)` \| `(src\/[\w./-]+)` \| `(\w+)` \|$/gm)]
   assert.deepEqual(
@@ -28,7 +28,7 @@ test('the rooms have the tables and the parts that docs/adding-an-endpoint.md na
   }
 })
 
-test('the endpoint that the guide shows is a file of the tests, and answers as it says', async (t) => {
+test('the endpoint of the guide is a file of the tests and responds as described', async (t) => {
   checkExample(readGuide('adding-an-endpoint.md'), 'hello-endpoint.ts', {
     '../../src/platform/': '../platform/',
     '../../src/host/': './',

@@ -90,4 +90,8 @@ test('an origin that is not allowed changes nothing; a host’s operations keep 
   assert.equal(stats.headers.get('access-control-allow-origin'), '*')
   const asked = await ask(port, 'OPTIONS', '/v1/client/stats', EVIL, ...ASKED)
   assert.deepEqual([asked.status, asked.headers.get('access-control-allow-origin')], [204, '*'])
+  for (const more of [[], ['Access-Control-Request-Headers: content-type']]) {
+    const withoutToken = await ask(port, 'OPTIONS', '/v1/client/stats', EVIL, ASKED[0] ?? '', ...more)
+    assert.equal(withoutToken.headers.get('access-control-allow-origin'), undefined, 'a request without a token')
+  }
 })

@@ -8,7 +8,7 @@ import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'
 
 const told = (answer: Answer): Told => JSON.parse(answer.body.toString()) as Told
 
-test('a path that nobody has is the fallback’s, bare and under /v1, with every verb', async (t) => {
+test('a path without an operation goes to the fallback, bare and under /v1, with every verb', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   for (const [verb, operation] of [
     ['GET', 'read'],

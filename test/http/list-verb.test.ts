@@ -141,7 +141,7 @@ test('over TLS, whole and cut', async (t) => {
   )
 })
 
-test('a caller that waits for a word before it sends the body gets it', async (t) => {
+test('a client that sends Expect: 100-continue gets it', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   const request = head('LIST', 'a', 'Expect: 100-continue', 'Content-Length: 4', 'Connection: close')
   const heard = await raw({ port }, request, 100, 'LIST')
@@ -163,7 +163,7 @@ test('verbs that do not exist are refused plainly, wherever they are cut', async
   // One that the parser knows is no LIST, also behind one that was.
   assert.deepEqual(await talk({ port }, head('LIST', 'a') + last('LINK', 'x')), ['list a', '405 {"errors":[]}'])
   const odd = head('LIST', 'a', 'Expect: a-miracle')
-  const refused = '417 {"errors":["the only expectation that is met is 100-continue"]}'
+  const refused = '417 {"errors":["only the expectation 100-continue is supported"]}'
   assert.deepEqual(await talk({ port }, odd, 50, last('LIST', 'b')), [refused], 'the connection ends behind it')
 })
 

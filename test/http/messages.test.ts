@@ -48,7 +48,7 @@ const REFUSED: readonly (readonly [string, string, number])[] = [
   ['no HTTP at all', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400],
 ]
 
-test('messages that HTTP does not allow are refused plainly and end the connection', async (t) => {
+test('malformed messages are refused in plain text and end the connection', async (t) => {
   const edge = await startEdge(t)
   for (const [name, bytes, status] of REFUSED) {
     const heard = await raw({ port: edge.port }, Buffer.from(bytes, 'latin1'))
@@ -61,7 +61,7 @@ test('messages that HTTP does not allow are refused plainly and end the connecti
   await stillServes(edge)
 })
 
-test('a body that breaks its own framing is a 400 and costs nobody else anything', async (t) => {
+test('a body with wrong framing is a 400 and affects no other client', async (t) => {
   const edge = await startEdge(t)
   const chunked = head('POST', METADATA, 'Transfer-Encoding: chunked')
   for (const body of ['zz\r\n', '2\r\n{}}\r\n0\r\n\r\n', `2;${'x'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`, '-1\r\n\r\n']) {
@@ -80,7 +80,7 @@ test('a body that breaks its own framing is a 400 and costs nobody else anything
 const chunk = (bytes: Buffer) =>
   Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from('\r\n')])
 
-test('bodies of a gigabyte cost no memory and are told why', async (t) => {
+test('bodies of a gigabyte are refused with a reason and cost no memory', async (t) => {
   const edge = await startEdge(t)
   const piece = Buffer.alloc(1 << 20, 0x20)
   const rssBefore = process.memoryUsage.rss()
@@ -236,7 +236,7 @@ const HUGE: AnyOperation = {
 
 const QUICK = { headTimeoutMs: 300, requestTimeoutMs: 1200, idleTimeoutMs: 300, stallTimeoutMs: 500 }
 
-test('callers that are too slow are told so and let go', async (t) => {
+test('clients that are too slow get an error and are disconnected', async (t) => {
   const edge = await startEdge(t, { limits: QUICK })
   const cases: readonly (readonly [string, readonly (string | number)[], number | undefined])[] = [
     ['nothing at all', [], 408],
@@ -292,7 +292,7 @@ test('a long poll outlasts the time limit of answers, an operation that does not
   assert.deepEqual([answer.status, await answer.json()], [200, 'changed'])
 })
 
-test('an answer that nobody takes is given up, whole answers as well as streams', async (t) => {
+test('a response that the client does not read is aborted, complete or streamed', async (t) => {
   const edge = await startEdge(t, { limits: QUICK, operations: [HUGE] })
   writeFileSync(join(edge.directory, 'web/local/big'), Buffer.alloc(64 << 20))
   const targets = [
@@ -315,7 +315,7 @@ test('an answer that nobody takes is given up, whole answers as well as streams'
   await stillServes(edge)
 })
 
-test('a caller who resets in the middle of an answer is forgotten', async (t) => {
+test('a client that resets during a response leaves nothing behind', async (t) => {
   const edge = await startEdge(t)
   writeFileSync(join(edge.directory, 'web/local/big'), Buffer.alloc(64 << 20))
   for (const name of ['cat', 'stream']) {
@@ -329,7 +329,7 @@ test('a caller who resets in the middle of an answer is forgotten', async (t) =>
   await stillServes(edge)
 })
 
-test('stopping does not wait for connections that never spoke', async (t) => {
+test('stopping does not wait for connections that sent nothing', async (t) => {
   const edge = await startEdge(t)
   const silent = raw({ port: edge.port })
   const idle = raw({ port: edge.port }, head('GET', METADATA))

@@ -75,7 +75,7 @@ test('a framed follow: each frame a text message, heartbeats too, until the call
   )
 })
 
-test('who has said farewell has left, even from a silent stream and without hanging up', async (t) => {
+test('a close frame ends even a silent stream without closing the connection', async (t) => {
   let left = false
   const run: AnyOperation['run'] = async function* (_input, { signal }) {
     yield HEAD
@@ -261,14 +261,15 @@ test('what cannot become a WebSocket is answered plainly', async (t) => {
     { port: edge.port, until: (text) => /\r\n\r\n./s.test(text) },
     handshake(LOGS).replace('GET', 'POST'),
   )
-  assert.match(posted.text, /^HTTP\/1\.1 400 .*asked for with GET/s)
+  assert.match(posted.text, /^HTTP\/1\.1 400 .*must be a GET request/s)
   const body = await raw({ port: edge.port }, `${handshake(LOGS, ['Content-Length: 3'])}abc`)
-  assert.match(body.text, /^HTTP\/1\.1 400 .*has no body/s)
+  assert.match(body.text, /^HTTP\/1\.1 400 .*must not have a body/s)
   const version = await raw(
     { port: edge.port, until: (text) => /\r\n\r\n./s.test(text) },
     handshake(LOGS, ['Sec-WebSocket-Version: 14']),
   )
   assert.match(version.text, /\r\nSec-WebSocket-Version: 13\r\n/i)
+  assert.match(version.text, /\r\nUpgrade: websocket\r\n/i)
   const last = await raw(
     { port: edge.port },
     `${handshake('/v1/client/metadata')}GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n`,
@@ -302,7 +303,7 @@ test('a WebSocket has its connection for itself', async (t) => {
     ],
   })
   const behind = raw(
-    { port: edge.port, until: (text) => text.includes('ahead of it') },
+    { port: edge.port, until: (text) => text.includes('request before it') },
     `GET /v1/slow HTTP/1.1\r\nHost: x\r\n\r\n${handshake(LOGS)}`,
   )
   await eventually(() => edge.listener.activeExchanges === 1, 'the first is under way')
@@ -330,7 +331,7 @@ test('a page of another origin gets what CORS would give it, with a token only',
   const refused = async (...lines: string[]) => {
     const [path = '/v1/own'] = lines[0]?.startsWith('/') ? lines.splice(0, 1) : []
     const { text } = await raw({ port: edge.port }, handshake(path, lines))
-    return /^HTTP\/1\.1 403 .*pages of another origin/s.test(text)
+    return /^HTTP\/1\.1 403 .*pages of other origins/s.test(text)
   }
   assert.ok(await refused(`Host: ${host}`, 'Origin: https://elsewhere.example'))
   assert.ok(await refused(`Host: ${host}`, `Origin: http://127.0.0.1:${edge.port + 1}`))

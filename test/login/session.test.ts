@@ -17,9 +17,9 @@ import { test, type TestContext } from 'node:test'
 import { approle } from '../../src/auth/approle/approle.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { AgentLogin, type LoginSettings } from '../../src/login/agent-login.ts'
-import type { Role } from '../../src/login/credentials.ts'
+import type { LoginRole } from '../../src/login/credentials.ts'
 import { readLogin } from '../../src/login/login-file.ts'
-import type { Ask } from '../../src/login/session.ts'
+import type { LoginTransport } from '../../src/login/session.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { keepingLogger, type LogLine } from '../helpers/kept-log.ts'
@@ -38,7 +38,7 @@ class Refused extends Error {
 interface Rig {
   readonly world: CoreWorld
   readonly login: AgentLogin
-  readonly role: Role
+  readonly role: LoginRole
   readonly file: string
   readonly asked: string[]
   readonly lines: LogLine[]
@@ -64,7 +64,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
     login: new AgentLogin({
       file: join(directory, 'secrets-login.json'),
       logger: keepingLogger(lines),
-      ask: () => ask,
+      send: () => send,
     }),
     role: { mount: 'auth/approle', roleId: '', secretIdFile: join(directory, 'secret-id') },
     async roleNamed(name, more) {
@@ -77,7 +77,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
     isGood: async (token) =>
       token !== undefined && (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200,
   }
-  const ask: Ask = async ({ body, path }, token) => {
+  const send: LoginTransport = async ({ body, path }, token) => {
     if (rig.away) throw new Error('no server answers')
     asked.push(path)
     const answer = await world.ask('PUT', path, body, { token: token ?? null })
@@ -94,7 +94,7 @@ const loggedIn = (rig: Rig) =>
   eventually(() => rig.login.state?.fault === undefined && readLogin(rig.file)?.token, 'a login')
 const logsOf = ({ lines }: Rig) => JSON.stringify(lines)
 
-test('it logs in, keeps the token in a file of its own, and revokes it at the end', async (t) => {
+test('it logs in, stores the token in a private file, and revokes it at the end', async (t) => {
   const rig = await rigged(t)
   const secretId = await rig.newSecretId()
   write(rig.role.secretIdFile, secretId)
@@ -129,12 +129,12 @@ test('a token is renewed, and a new login follows where it cannot be', async (t)
   assert.ok(await rig.isGood(second))
 })
 
-test('while the server is away the login is not ready, and goes on afterwards', async (t) => {
+test('the login is not ready while the server is away and resumes afterwards', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.away = true
   rig.login.set({ role: rig.role })
-  await eventually(() => rig.login.state?.fault === 'not logged in: no server answers, the log says why')
+  await eventually(() => rig.login.state?.fault === 'not logged in: no server answers, see the log')
   rig.away = false
   await loggedIn(rig)
   rig.away = true
@@ -147,7 +147,7 @@ test('while the server is away the login is not ready, and goes on afterwards', 
   assert.ok((failures?.login ?? 0) >= 2 && (failures?.renewal ?? 0) >= 1, JSON.stringify(failures))
 })
 
-test('a secret ID that is replaced counts at once; one that cannot be used is named with what mends it', async (t) => {
+test('a replaced secret ID is used at once, and an unusable one is reported with the fix', async (t) => {
   const rig = await rigged(t)
   const { secretIdFile } = rig.role
   const told = (pattern: RegExp) => eventually(() => pattern.test(logsOf(rig)), String(pattern))
@@ -173,7 +173,7 @@ test('a secret ID that is replaced counts at once; one that cannot be used is na
   assert.ok(!logsOf(rig).includes(secretId))
 })
 
-test('what an agent that was killed has left is renewed without a secret ID, for the same role only', async (t) => {
+test('the token of a killed agent is renewed without a secret ID, for the same role only', async (t) => {
   const rig = await rigged(t, { secret_id_num_uses: 1 })
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.login.set({ role: rig.role })
@@ -184,7 +184,7 @@ test('what an agent that was killed has left is renewed without a secret ID, for
     const login = new AgentLogin({
       file: rig.file,
       logger: keepingLogger(rig.lines),
-      ask:
+      send:
         () =>
         async ({ body, path }, own) => {
           asked.push(own)
@@ -207,7 +207,7 @@ test('what an agent that was killed has left is renewed without a secret ID, for
   await eventually(() => moved.state?.isKnown, 'it has asked')
   await moved.stop()
   assert.ok(!asked.includes(token), 'another address does not learn the token')
-  assert.match(logsOf(rig), /the login of the run before is for another address/)
+  assert.match(logsOf(rig), /the stored login is for another address/)
   assert.ok(await rig.isGood(token))
   writeFileSync(rig.file, left, { mode: 0o600 })
   const other = await rig.roleNamed('other', {})
@@ -218,7 +218,7 @@ test('what an agent that was killed has left is renewed without a secret ID, for
   assert.equal(await rig.isGood(token), false, 'the token of the other role is revoked')
 })
 
-test('a wrapped secret ID is unwrapped once, and one that another has unwrapped is told', async (t) => {
+test('a wrapped secret ID is unwrapped once, and one that was unwrapped elsewhere is reported', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   const from = 'auth/approle/role/web/secret-id'
   const wrapped = async (path: string) => {
@@ -244,13 +244,13 @@ test('a wrapped secret ID is unwrapped once, and one that another has unwrapped 
     /has expired or was used before: if not by this agent, destroy its secret ID/.test(logsOf(rig)),
   )
   write(role.secretIdFile, await wrapped('sys/wrapping/wrap'))
-  await eventually(() => /was not made by auth\/approle\/role\/web\/secret-id/.test(logsOf(rig)))
+  await eventually(() => /was not created by auth\/approle\/role\/web\/secret-id/.test(logsOf(rig)))
   assert.equal(rig.login.state?.fault, 'not logged in: the wrapped secret ID cannot be used')
   write(role.secretIdFile, await wrapped(from))
   await eventually(() => rig.login.state?.fault === undefined, 'a good one')
 })
 
-test('other settings are taken over by a login; the session before stays until it has succeeded', async (t) => {
+test('changed settings start a new login, and the previous session stays until it has succeeded', async (t) => {
   const rig = await rigged(t)
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.login.set({ role: rig.role })
@@ -281,16 +281,14 @@ test('where the file cannot be written, programs get no token rather than an old
   const login = new AgentLogin({
     file: join(rig.file, 'missing-directory', 'file'),
     logger: keepingLogger(rig.lines),
-    ask:
+    send:
       () =>
       async ({ body, path }, own) =>
         (await rig.world.ask('PUT', path, body, { token: own ?? null })).body,
   })
   t.after(() => login.stop())
   login.set({ role: rig.role })
-  await eventually(
-    () => login.state?.fault === 'logged in, but the token cannot be written to its file, the log says why',
-  )
+  await eventually(() => login.state?.fault === 'logged in, but the token cannot be written to its file, see the log')
   assert.ok((login.state?.failures.file ?? 0) >= 1)
   assert.ok((login.state?.secondsLeft ?? 0) > 0)
 })
@@ -314,7 +312,7 @@ test('a file that cannot be replaced is removed with its old token, and written 
   assert.equal(rig.login.state?.fault, undefined)
 })
 
-test('a file that is wide, a link or not of an agent is not read', async (t) => {
+test('a file that others can read, a link, or a malformed file is refused', async (t) => {
   const file = join(temporaryDirectory(t), 'login.json')
   assert.equal(readLogin(file), undefined)
   writeFileSync(file, '{"token":"planted","role":"r"}', { mode: 0o644 })
@@ -327,10 +325,10 @@ test('a file that is wide, a link or not of an agent is not read', async (t) => 
     writeFileSync(file, text)
     assert.throws(
       () => readLogin(file),
-      (error: Error) => /not as an agent writes it/.test(error.message) && !error.message.includes('planted'),
+      (error: Error) => /not written by an agent/.test(error.message) && !error.message.includes('planted'),
     )
   }
   rmSync(file)
   symlinkSync('/dev/zero', file)
-  assert.throws(() => readLogin(file), /no regular file/)
+  assert.throws(() => readLogin(file), /not a regular file/)
 })

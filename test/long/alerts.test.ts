@@ -233,6 +233,14 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
     await eventually(async () => (await natsConnected(a)) === 1, 'it is back')
   })
 
+  await t.test('second core in the region', async () => {
+    const e = await DrServer.start(t, 'e', withNats, directory)
+    await eventually(async () => (await coresInRegion(a)) === 2 && (await coresInRegion(b)) === 2, 'both count it')
+    raises(directory, 'second core', [calm, await seen(urls())], ['SecondSecretsCore a', 'SecondSecretsCore b'])
+    await e.kill()
+    await eventually(async () => (await coresInRegion(a)) === 1 && (await coresInRegion(b)) === 1, 'it is forgotten')
+  })
+
   await t.test('killed primary', async () => {
     await a.kill()
     await eventually(async () => (await b.status())['state'] !== 'stream-wals', 'the secondary has lost it')
@@ -286,6 +294,10 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
 
 async function natsConnected({ agent }: DrServer): Promise<number | undefined> {
   return (await figuresOf(agent)).value('outpost_nats_connected')
+}
+
+async function coresInRegion({ agent }: DrServer): Promise<number | undefined> {
+  return (await figuresOf(agent)).value('outpost_secrets_cores_in_region')
 }
 
 function put(server: DrServer) {

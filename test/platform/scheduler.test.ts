@@ -50,13 +50,13 @@ test('who comes when some still wait does not overtake them, although there is r
   const { signal } = new AbortController()
   const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
   const leave = Array.from({ length: 8 }, () => inFlight.enter('write', 'x', call))
-  const waiting = Array.from({ length: 10 }, () => inFlight.turn())
+  const waiting = Array.from({ length: 10 }, () => inFlight.admit())
   for (const each of leave) each()
-  assert.ok(inFlight.turn())
+  assert.ok(inFlight.admit())
   await Promise.all(waiting.map(async (each) => each))
   await new Promise(setImmediate)
   await new Promise(setImmediate)
-  assert.equal(inFlight.turn(), undefined)
+  assert.equal(inFlight.admit(), undefined)
 })
 
 test('lines go on by turns, and share the time of a turn; what takes all of a turn is followed by nothing in it', async () => {

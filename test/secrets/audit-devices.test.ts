@@ -11,6 +11,7 @@ import { kv } from '../../src/engines/kv/kv.ts'
 import { assertBothLines, assertWhole, auditLinesIn, auditLinesOf } from '../helpers/audit-lines.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { tokenPathsIn } from './token-world.ts'
 
 async function worldOf(t: TestContext): Promise<CoreWorld> {
   const world = await CoreWorld.open(t, { engines: [kv] })
@@ -98,7 +99,7 @@ for (const type of ['tcp', 'unix'] as const) {
   })
 }
 
-test('datagrams hold a line each, and one that is too long fails alone', async (t) => {
+test('each datagram has one line, and a line that is too long fails only its own request', async (t) => {
   const world = await worldOf(t)
   const socket = createSocket('udp4')
   const lines: string[] = []
@@ -116,7 +117,7 @@ test('datagrams hold a line each, and one that is too long fails alone', async (
   assert.equal((await world.ask('GET', 'kept/data/db')).body.data['metadata'] !== undefined, true)
 })
 
-test('a receiver that does not read holds up nothing for long, and is used again when it reads', async (t) => {
+test('a receiver that does not read delays requests up to the timeout and is used again when it reads', async (t) => {
   const world = await worldOf(t)
   const own = await receiver(t, 0)
   const reads = own.onConnection
@@ -139,7 +140,7 @@ test('a receiver that does not read holds up nothing for long, and is used again
   await assertWhole(file)
 })
 
-test('a receiver that closes is connected to again; without one nothing is done', async (t) => {
+test('the device reconnects after the receiver has closed the connection, and without a receiver requests fail', async (t) => {
   const world = await worldOf(t)
   const own = await receiver(t, 0)
   await enable(world, 'socket', 'socket', { address: addressOf(own), write_timeout: '2s' })
@@ -159,7 +160,9 @@ test('a receiver that closes is connected to again; without one nothing is done'
   assert.match(state?.fault ?? '', /ECONNREFUSED/)
 })
 
-test('64 writers while the file is renamed, is in the way, and is opened anew', { timeout: 120_000 }, async (t) => {
+test('64 concurrent writers keep the chain intact while the file is renamed, blocked and reopened', {
+  timeout: 120_000,
+}, async (t) => {
   const { file, world } = await withFile(t)
   const answered: string[] = []
   const over = new AbortController()
@@ -202,7 +205,7 @@ test('64 writers while the file is renamed, is in the way, and is opened anew', 
   assertBothLines(auditLinesIn(...files, file), answered)
 })
 
-test('the last device can be disabled, also while it is written to', async (t) => {
+test('the last device can be disabled while lines are written to it', async (t) => {
   const { file, world } = await withFile(t)
   const writes = Array.from({ length: 64 }, () => write(world))
   await turn()
@@ -216,19 +219,19 @@ test('the last device can be disabled, also while it is written to', async (t) =
   await assertWhole(file)
 })
 
-test('two devices do not share a file, by whatever name', async (t) => {
+test('two devices cannot share a file under different names', async (t) => {
   const { file, world } = await withFile(t)
   const link = join(world.directory, 'link')
   symlinkSync(world.directory, link)
   for (const path of [file, join(link, 'audit.log')]) {
     const refused = await world.ask('PUT', 'sys/audit/second', { type: 'file', options: { file_path: path } })
     assert.equal(refused.status, 400)
-    assert.match(refused.body.errors[0] ?? '', /the audit device file\/ writes this file/)
+    assert.match(refused.body.errors[0] ?? '', /the audit device file\/ writes to this file/)
   }
   await assertWhole(file)
 })
 
-test('a device does not make a file that a database would take for its own', async (t) => {
+test('a device does not create a file with the name of a database file', async (t) => {
   const world = await CoreWorld.open(t)
   for (const end of ['-journal', '-wal', '-shm']) {
     const options = { file_path: join(world.directory, `other.db${end}`) }
@@ -236,12 +239,28 @@ test('a device does not make a file that a database would take for its own', asy
   }
 })
 
-test('a device that is disabled does not come back', async (t) => {
+test('the last use of a token that no device records is its last, and leaves nothing', async (t) => {
+  const { file, world } = await withFile(t)
+  const before = tokenPathsIn(world)
+  const { body } = await world.ask('POST', 'auth/token/create', { policies: ['default'], num_uses: 1 })
+  const { accessor, client_token: token } = body.auth as { accessor: string; client_token: string }
+  renameSync(file, `${file}.1`)
+  mkdirSync(file)
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 500)
+  rmdirSync(file)
+  await world.core.audit?.probe()
+  assert.equal((await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status, 403)
+  assert.notEqual((await world.ask('POST', 'auth/token/lookup-accessor', { accessor })).status, 200)
+  assert.deepEqual(tokenPathsIn(world), before, 'nothing of it is left')
+})
+
+test('a disabled device stays disabled after a restart', async (t) => {
   const { file, world } = await withFile(t)
   await write(world)
   const { devices } = world.core.open.auditing
   await Promise.all([devices.saveHeads(), world.ask('DELETE', 'sys/audit/file'), devices.saveHeads()])
   await devices.saveHeads()
+  assert.deepEqual(world.core.barrier.paths('local/audit/'), [], 'its chain is gone, too')
   await world.close()
   const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [kv] })
   t.after(() => again.store.close())
@@ -250,7 +269,7 @@ test('a device that is disabled does not come back', async (t) => {
   await again.core.seal()
 })
 
-test('lines of a megabyte and more are whole, also for the next process', async (t) => {
+test('lines of more than a megabyte are complete and readable by the next process', async (t) => {
   const { file, world } = await withFile(t, { log_raw: 'true' })
   const value = `planted-${'\u00e4"\\\n'.repeat(1 << 18)}`
   assert.equal((await write(world, value)).status, 200)
@@ -265,7 +284,7 @@ test('lines of a megabyte and more are whole, also for the next process', async 
   await again.core.seal()
 })
 
-test('what has been recorded does not count as waiting, however much it was', async (t) => {
+test('recorded lines do not count towards the limit of queued lines', async (t) => {
   const { world } = await withFile(t, {})
   const device = world.core.audit?.find('file/')
   const json = JSON.stringify({ time: '', text: 'x'.repeat(4 << 20) })
@@ -273,7 +292,7 @@ test('what has been recorded does not count as waiting, however much it was', as
   assert.equal(device?.failures, 0)
 })
 
-test('options show what they are to show, and nothing else', async (t) => {
+test('the options of a device determine which values its lines show', async (t) => {
   const { file, world } = await withFile(t, {
     hmac_accessor: 'false',
     elide_list_responses: 'true',
@@ -325,7 +344,7 @@ test('options show what they are to show, and nothing else', async (t) => {
   await assertWhole(file)
 })
 
-test('a large body of somebody without a token is not read for the audit either', async (t) => {
+test('a large body of a caller without a token is not parsed for the audit', async (t) => {
   const { file, world } = await withFile(t, { log_raw: 'true' })
   const body = { data: { value: 'x'.repeat(2 << 20) } }
   assert.equal((await world.ask('POST', 'kept/data/db', body, { token: 's.wrong' })).status, 403)

@@ -17,7 +17,7 @@ class Machine {
   }
 }
 
-test('it follows a clock that behaves, to the millisecond', () => {
+test('the core clock equals a steady machine clock to the millisecond', () => {
   const machine = new Machine()
   for (let i = 0; i < 1000; i++) {
     machine.pass(i * 7)
@@ -25,7 +25,7 @@ test('it follows a clock that behaves, to the millisecond', () => {
   }
 })
 
-test('a clock that is set is followed a tenth faster or slower, until there is no difference', () => {
+test('after the machine clock was set, the core clock runs 10 % faster or slower until both agree', () => {
   const machine = new Machine()
   const began = machine.clock.now()
   machine.wallMs += 6 * HOUR
@@ -43,7 +43,7 @@ test('a clock that is set is followed a tenth faster or slower, until there is n
   assert.equal(machine.clock.now(), at + 0.9 * HOUR)
 })
 
-test('whatever is done to the clock, a life is as long as it was to be, within a tenth', () => {
+test('a TTL deviates by at most 10 % regardless of changes to the machine clock', () => {
   const random = new Random(11)
   for (let round = 0; round < 50; round++) {
     const machine = new Machine()
@@ -63,7 +63,7 @@ test('whatever is done to the clock, a life is as long as it was to be, within a
   }
 })
 
-test('a start believes the machine, but not that it is before the time that was written down', () => {
+test('a start trusts the machine clock unless it is before the persisted time', () => {
   const machine = new Machine()
   const mark = machine.wallMs + 5 * HOUR
   assert.equal(machine.clock.begin(mark), false)

@@ -88,7 +88,7 @@ async function checkLeases(
   if (said.has('expired')) assert.ok(before.length <= 6, what)
   if (said.has('prefix')) assert.ok(before.length <= 3, what)
   if (said.has('disabled')) assert.equal(before.length, 0, what)
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   await world.core.open.revocation.resume()
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
   // A mount that was on its way out goes on by itself.
@@ -128,7 +128,7 @@ function checkAudit(text: string, said: readonly EndedSaid[]): void {
   assert.ok(answers.length >= wanted, `${answers.length} lines of ${wanted} answers, after ${last?.step ?? 'nothing'}`)
 }
 
-test('leases that end and entities that are merged survive the death of their process', async (t) => {
+test('revocations of leases and merges of entities survive a kill at any point', async (t) => {
   const of = await base(t)
   const room = temporaryDirectory(t)
   const killed = join(room, 'killed')

@@ -55,7 +55,7 @@ export async function endAll(
   for (let at = 0; at < 3; at++) await asked(world, 'GET', 'lent/creds/own?ttl=3600', undefined, token)
   say({ step: 'issued', value: token })
   world.nowMs += (SHORT_SECONDS + 1) * 1000
-  await world.core.open.leases.sweeper.tick()
+  await world.core.open.leases.expiry.tick()
   say({ step: 'expired', value: '' })
   await asked(world, 'PUT', 'sys/leases/revoke-prefix/lent/creds/many')
   say({ step: 'prefix', value: '' })

@@ -44,7 +44,7 @@ async function login(world: CoreWorld) {
 const membersOf = async (world: CoreWorld, group: string) =>
   (await ok(world, 'GET', `identity/group/id/${group}`))['member_entity_ids']
 
-test('a login makes its entity a member of the groups that it reports, from its first answer on', async (t) => {
+test('a login makes its entity a member of the reported groups from its first answer on', async (t) => {
   const { group, world } = await open(t)
   assert.deepEqual((await ok(world, 'GET', 'auth/userpass/users/alice'))['groups'], ['Ops', 'other'])
   const { auth, entity, may, token } = await login(world)
@@ -62,7 +62,7 @@ test('a login makes its entity a member of the groups that it reports, from its 
   assert.ok(!again.core.barrier.paths('').join('\n').toLowerCase().includes('ops'))
 })
 
-test('what a user is a member of is asked again at each renewal and each login', async (t) => {
+test('the groups of a user are updated at each renewal and login', async (t) => {
   const { group, world } = await open(t)
   const { may, token } = await login(world)
   await ok(world, 'POST', 'auth/userpass/users/alice', { groups: 'other' })
@@ -80,7 +80,7 @@ test('what a user is a member of is asked again at each renewal and each login',
   assert.equal(await may(), false)
 })
 
-test('without its alias, its mount or its user’s alias a group has no such member', async (t) => {
+test('an external group has no members without its alias, its mount or the alias of the user', async (t) => {
   const { alias, aliasId, group, world } = await open(t)
   const { entity, may } = await login(world)
   await ok(world, 'DELETE', `identity/group-alias/id/${aliasId}`)
@@ -98,7 +98,7 @@ test('without its alias, its mount or its user’s alias a group has no such mem
   assert.deepEqual(await membersOf(world, group), [])
 })
 
-test('an auth method that is disabled reports nothing more, also of who has another login', async (t) => {
+test('a disabled auth method no longer reports groups, also for users with another login', async (t) => {
   const { group, world } = await open(t)
   const { entity } = await login(world)
   await ok(world, 'POST', 'auth/token/roles/r', { allowed_entity_aliases: '*', allowed_policies: 'default' })
@@ -115,7 +115,7 @@ test('an auth method that is disabled reports nothing more, also of who has anot
   assert.deepEqual(await membersOf(world, group), [])
 })
 
-test('groups above an external one, its metadata in templates, and entities that are merged', async (t) => {
+test('external groups have parents, metadata for templates, and members that are merged', async (t) => {
   const { group, world } = await open(t)
   await writePolicy(world, 'above', 'path "sys/mounts" { capabilities = ["read"] }')
   const template = 'path "sys/policies/acl/{{identity.groups.names.ops.metadata.site}}" { capabilities = ["read"] }'
@@ -137,7 +137,7 @@ test('groups above an external one, its metadata in templates, and entities that
   assert.deepEqual(await allowed(), [false, false, false, false])
 })
 
-test('programs of a role are members of its groups', async (t) => {
+test('a login by AppRole makes its entity a member of the groups of the role', async (t) => {
   const { alias, world } = await open(t)
   await ok(world, 'POST', 'sys/auth/approle', { type: 'approle' })
   await ok(world, 'POST', 'auth/approle/role/web', { groups: 'web' })
@@ -157,7 +157,7 @@ test('programs of a role are members of its groups', async (t) => {
   assert.equal((await world.ask('POST', 'identity/group-alias', { ...alias, canonical_id: group })).status, 400)
 })
 
-test('aliases of groups: made, found, changed, listed, removed, refused', async (t) => {
+test('group aliases are created, looked up, changed, listed and removed, and invalid ones are refused', async (t) => {
   const { accessor, alias, aliasId, group, world } = await open(t)
   const refused = async (body: object, text: string, path = 'identity/group-alias') => {
     const answer = await world.ask('POST', path, body)
@@ -202,7 +202,7 @@ test('aliases of groups: made, found, changed, listed, removed, refused', async 
   assert.equal((await world.ask('LIST', 'identity/group-alias/id')).status, 404)
 })
 
-test('names of groups that are none are refused and change nothing', async (t) => {
+test('invalid group names are refused and change nothing', async (t) => {
   const { world } = await open(t)
   const many = Array.from({ length: 65 }, (_, at) => `g${at}`)
   for (const [groups, text] of [
@@ -217,7 +217,7 @@ test('names of groups that are none are refused and change nothing', async (t) =
   assert.deepEqual((await ok(world, 'GET', 'auth/userpass/users/alice'))['groups'], ['Ops', 'other'])
 })
 
-test('names that the server makes are never alike', async (t) => {
+test('generated names are unique', async (t) => {
   const world = await CoreWorld.open(t)
   const made = await ok(world, 'POST', 'identity/entity', {})
   const group = await ok(world, 'POST', 'identity/group', {})
@@ -226,7 +226,7 @@ test('names that the server makes are never alike', async (t) => {
 
 const folder = (inner: string) => `path "sys/policies/acl/{{identity.${inner}}}" { capabilities = ["read"] }`
 
-test('templates are filled in from who logged in: its alias, its entity and its groups, with tokens of every kind', async (t) => {
+test('templates use the alias, entity and groups of the login, with tokens of every type', async (t) => {
   const { accessor, group, world } = await open(t)
   const templates = [
     folder(`entity.aliases.${accessor}.name`),

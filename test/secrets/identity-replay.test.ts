@@ -4,7 +4,7 @@ import { CoreWorld } from '../helpers/core-world.ts'
 import { recordedExchanges, replay } from '../helpers/openbao-replay.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 
-test('identity and userpass as they were recorded', async (t) => {
+test('identity and userpass behave as in the recorded transcript', async (t) => {
   const world = await CoreWorld.open(t, { engines: [quickUserpass] })
   const port = await listenTo(t, world)
   await replay(recordedExchanges('identity-mfa-totp'), {

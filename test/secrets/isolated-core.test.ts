@@ -4,10 +4,24 @@ import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
+import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
+import type { Engine } from '../../src/engines/framework/engine.ts'
+import { isolatedEngine } from '../../src/secrets/open-core.ts'
 import { CloudWorld } from '../helpers/cloud-world.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
-test('leases, rotations, tokens and audit devices that are due are left alone', async (t) => {
+test('an engine that does any work outside keeps neither that work nor its paths', () => {
+  const work = { forget: () => undefined, periodic: async () => undefined, renew: async () => undefined }
+  const more = { release: async () => undefined, revoke: () => undefined }
+  for (const [name, outward] of Object.entries({ ...work, ...more })) {
+    const engine: Engine = { ...cubbyhole, [name]: outward }
+    const isolated = isolatedEngine(engine)
+    assert.deepEqual([isolated.paths, Reflect.get(isolated, name)], [[], undefined], name)
+  }
+  assert.equal(isolatedEngine(cubbyhole), cubbyhole)
+})
+
+test('an isolated core leaves due leases, rotations, tokens and audit devices unchanged', async (t) => {
   const own = await CloudWorld.open(t)
   await own.userRole('app')
   await own.good('POST', 'sys/policies/acl/app', { policy: 'path "*" { capabilities = ["read", "update"] }' })
@@ -39,7 +53,7 @@ test('leases, rotations, tokens and audit devices that are due are left alone', 
   assert.equal((await own.world.ask('GET', 'sys/auth', undefined, { token: lastUse })).status, 200)
   await core.open.revocation.resume()
   own.pass(90 * 86_400)
-  await Promise.all([own.sweep(), own.work(), core.open.sweeper.tick()])
+  await Promise.all([own.sweep(), own.work(), core.open.tokenExpiry.tick()])
   assert.equal((await own.ask('GET', 'cloud/creds/app')).status, 404)
   assert.deepEqual(own.aws.journal, [])
   assert.deepEqual(own.users(), users)

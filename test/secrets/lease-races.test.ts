@@ -15,9 +15,9 @@ async function lending(t: TestContext) {
 
 const idOf = (answer: CoreAnswer) => String(answer.body['lease_id'])
 
-test('a lease that ends while its engine renews it is not renewed', async (t) => {
+test('a lease that expires while its engine renews it is not renewed', async (t) => {
   const { own, world } = await lending(t)
-  const { revocation, store, sweeper } = world.core.open.leases
+  const { revocation, store, expiry } = world.core.open.leases
   const renewing = async () => {
     const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -34,7 +34,7 @@ test('a lease that ends while its engine renews it is not renewed', async (t) =>
   const expired = await renewing()
   world.nowMs += 61_000
   assert.deepEqual(await expired.refused(), [400, 'lease expired'])
-  await sweeper.tick()
+  await expiry.tick()
   assert.equal(own.out.size, 0)
 
   const revoked = await renewing()
@@ -43,7 +43,7 @@ test('a lease that ends while its engine renews it is not renewed', async (t) =>
 
   const swept = await renewing()
   world.nowMs += 61_000
-  await sweeper.tick()
+  await expiry.tick()
   assert.deepEqual(await swept.refused(), [400, 'lease not found'])
 
   const begun = await renewing()
@@ -63,7 +63,7 @@ test('a lease that ends while its engine renews it is not renewed', async (t) =>
   assert.deepEqual(left, [], 'no refused renewal has left an entry')
 })
 
-test('an engine that takes more than 30 s for a renewal leaves the lease as it was', async (t) => {
+test('a renewal whose engine takes more than 30 s fails and leaves the lease unchanged', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
   const { store } = world.core.open.leases
@@ -79,7 +79,7 @@ test('an engine that takes more than 30 s for a renewal leaves the lease as it w
   world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment: 600 }).catch((error: unknown) => (fault = error))
   late.abort()
   await eventually(() => fault !== undefined, 'the renewal ends')
-  assert.match(String(fault), /the engine of a lease took too long/)
+  assert.match(String(fault), /the engine of the lease timed out/)
   t.mock.restoreAll()
   assert.deepEqual(limits, [30_000])
   assert.deepEqual(store.find(id), before)
@@ -87,10 +87,10 @@ test('an engine that takes more than 30 s for a renewal leaves the lease as it w
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id, increment: 600 })).status, 200)
 })
 
-test('a revocation is retried after one second, then each time twice as long, 15 minutes at most', async (t) => {
+test('a revocation is retried with exponential backoff from one second to 15 minutes', async (t) => {
   const { own, world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
-  const { store, sweeper } = world.core.open.leases
+  const { store, expiry } = world.core.open.leases
   const hash = store.hashOf(id)
   const standing = () => store.pendingByHash(hash)?.revocation
   const irrevocable = async () => (await world.ask('GET', 'sys/leases/count?type=irrevocable')).body.data['lease_count']
@@ -98,18 +98,18 @@ test('a revocation is retried after one second, then each time twice as long, 15
   world.nowMs += 60_000
   const waits: number[] = []
   for (let attempts = 1; attempts <= 13; attempts++) {
-    await sweeper.tick()
+    await expiry.tick()
     assert.equal(standing()?.attempts, attempts)
     const nextAtMs = standing()?.nextAtMs ?? assert.fail()
     waits.push((nextAtMs - world.nowMs) / 1000)
     assert.equal(await irrevocable(), attempts < 6 ? 0 : 1, `after ${attempts} attempts`)
     world.nowMs = nextAtMs - 1
-    await sweeper.tick()
+    await expiry.tick()
     assert.equal(standing()?.attempts, attempts, 'not a moment earlier')
     world.nowMs = nextAtMs
   }
   assert.deepEqual(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900, 900])
-  await sweeper.tick()
+  await expiry.tick()
   own.fault = new Error('now something else')
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })).status, 400)
   assert.deepEqual([standing()?.attempts, standing()?.error], [15, 'now something else'], 'a request does not wait')
@@ -118,18 +118,18 @@ test('a revocation is retried after one second, then each time twice as long, 15
   assert.deepEqual([await irrevocable(), own.out.size], [0, 0])
 })
 
-test('the last lease of a path is removed while others of the path are queued: these are still found', async (t) => {
+test('a lease that is queued while the last lease of its path is removed is still found', async (t) => {
   const { world } = await lending(t)
   const { store } = world.core.open.leases
   const mount = world.core.open.mounts.get('lent/')?.record.uuid ?? ''
   const issue = () => {
     const order = { ttlSeconds: 60, maxTtlSeconds: 0, renewable: true, internal: {} }
-    const terms = { defaultSeconds: 60, maxSeconds: 600 }
+    const ttlLimits = { defaultTtlSeconds: 60, maxTtlSeconds: 600 }
     const path = { path: 'lent/creds/app', rest: 'creds/app' }
-    return store.issue({ mount, ...path, order, terms, tokenHash: '', nowMs: world.nowMs })
+    return store.issue({ mount, ...path, order, ttlLimits, tokenHash: '', nowMs: world.nowMs })
   }
-  const remove = (lease: ReturnType<typeof issue>['lease']) => Storage.commitAll([store.removal(lease)])
-  const found = () => [...store.under('lent/')]
+  const remove = (lease: ReturnType<typeof issue>['lease']) => Storage.commitAll([store.removalPart(lease)])
+  const found = () => [...store.hashesUnder('lent/')]
 
   const first = issue()
   await Storage.commitAll([first.part])
@@ -138,19 +138,19 @@ test('the last lease of a path is removed while others of the path are queued: t
   const second = issue()
   const third = issue()
   const queued = Storage.commitAll([second.part])
-  await store.forgetText(first.lease)
+  await store.removeUnusedPath(first.lease)
   await queued
   second.done()
   assert.deepEqual(found(), [store.hashOf(second.lease.id)])
 
   await remove(second.lease)
   const alsoQueued = Storage.commitAll([third.part])
-  await store.forgetText(second.lease)
+  await store.removeUnusedPath(second.lease)
   await alsoQueued
   third.done()
   assert.deepEqual(found(), [store.hashOf(third.lease.id)], 'one of two that were being given out is durable')
 
   await remove(third.lease)
-  await store.forgetText(third.lease)
-  assert.deepEqual([...store.texts()], [], 'none is left')
+  await store.removeUnusedPath(third.lease)
+  assert.deepEqual([...store.issuingPaths()], [], 'none is left')
 })

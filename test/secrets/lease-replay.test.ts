@@ -41,7 +41,7 @@ async function createdRoot(world: CoreWorld): Promise<{ readonly token: string; 
   return { token: id, key: `h${tokens.hashOf(id)}` }
 }
 
-test('leases as they were recorded', async (t) => {
+test('leases behave as in the recorded transcript', async (t) => {
   const world = await CoreWorld.open(t, { engines: [leasedStore()] })
   const port = await listenTo(t, world)
   const root = await createdRoot(world)

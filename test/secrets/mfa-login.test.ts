@@ -114,7 +114,7 @@ test('what is no payload and no request is 400', async (t) => {
   assert.equal(await errors({ mfa_request_id: id, mfa_payload: {} }), 'missing mfa payload')
   assert.equal(await errors({ mfa_request_id: id, mfa_payload: 'x' }), 'invalid mfa payload')
   assert.match(await errors({ mfa_request_id: id, mfa_payload: { app: ['1', '2'] } }), /multiple passcodes/)
-  assert.match(await errors({ mfa_request_id: id, mfa_payload: { app: [{}] } }), /a passcode is a text/)
+  assert.match(await errors({ mfa_request_id: id, mfa_payload: { app: [{}] } }), /a passcode must be a string/)
   assert.equal(await errors({ mfa_request_id: 'none', mfa_payload: { app: ['1'] } }), 'invalid request ID')
   assert.equal((await mfa.validate(id, mfa.code(mfa.secret))).status, 200)
 })

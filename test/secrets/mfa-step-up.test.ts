@@ -72,7 +72,7 @@ test('a refusal says which remedy applies, and names no single code of several',
   const at = 'sys/mfa/method/totp/second/admin-confirm'
   assert.equal((await mfa.world.ask('POST', at, confirm)).status, 204)
   const again = await mfa.world.ask('POST', at, { ...confirm, passcode: mfa.code(second.secret, 1) })
-  assert.match(again.body.errors[0] ?? '', /it is in force already$/)
+  assert.match(again.body.errors[0] ?? '', /it is active already$/)
   const wrongApp = [`app:${wrongCode(app.secret, mfa.world.nowMs)}`, `second:${mfa.code(second.secret, 1)}`]
   const wrongSecond = [`app:${mfa.code(app.secret)}`, `second:${wrongCode(second.secret, mfa.world.nowMs)}`]
   const wrong = 'the code for one of the MFA methods app or second is wrong or was already used'
@@ -81,6 +81,34 @@ test('a refusal says which remedy applies, and names no single code of several',
   assert.equal((await mfa.read(ada, 'cubbyhole/one', `app:${used}`)).status, 404)
   const wrongAlone = await mfa.read(ada, 'cubbyhole/one', `app:${wrongCode(app.secret, mfa.world.nowMs)}`)
   assert.equal((await mfa.read(ada, 'cubbyhole/one', `app:${used}`)).text, wrongAlone.text)
+})
+
+test('a spelling of a path with a slash behind it needs the code of the path', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  await mfa.method('app')
+  const own = 'path "auth/token/lookup-self" { capabilities = ["read"] mfa_methods = ["app"] }'
+  await mfa.policy('p', `path "auth/token/*" { capabilities = ["read"] } ${own}`)
+  const ada = await mfa.person('ada', ['p'])
+  const { secret } = await mfa.enrol('app', ada)
+  for (const path of ['auth/token/lookup-self', 'auth/token/lookup-self/']) {
+    assert.equal((await mfa.read(ada, path)).status, 403, path)
+  }
+  assert.equal((await mfa.read(ada, 'auth/token/lookup-self/', `app:${mfa.code(secret)}`)).status, 200)
+})
+
+test('a method that a policy asks for while the code is taken is not left out', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  await mfa.method('app')
+  await mfa.method('second')
+  await mfa.policy('p', rule('one', 'app'))
+  const ada = await mfa.person('ada', ['p'])
+  const { secret } = await mfa.enrol('app', ada)
+  // It is written before the code is, which the request has still to wait for.
+  const changed = mfa.policy('p', rule('one', 'app', 'second'))
+  const answer = await mfa.read(ada, 'cubbyhole/one', `app:${mfa.code(secret)}`)
+  await changed
+  assert.equal(answer.status, 403)
+  assert.match(answer.body.errors[0] ?? '', /permission denied\n\n$/)
 })
 
 test('an authenticator application shows the name of the entity, or of its alias, and not an ID', async (t) => {

@@ -58,7 +58,7 @@ async function look(world: CoreWorld, said: readonly Step[], what: string): Prom
     assert.equal((await world.ask('POST', `sys/mounts/${path}`, { type: 'shelf' })).status, 204)
 }
 
-test('a mount survives the death of its process whole, or not at all', async (t) => {
+test('changes of mounts are atomic when the process is killed', async (t) => {
   const { directory, keys } = await base(t)
   const room = temporaryDirectory(t)
   const killed = join(room, 'killed')

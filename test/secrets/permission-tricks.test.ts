@@ -6,7 +6,7 @@ import { quickUserpass } from '../helpers/quick-userpass.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { make, writePolicy } from './token-world.ts'
 
-test('a role that allows names of one beginning gives nobody the rights of a list with other names', async (t) => {
+test('a role with allowed prefixes does not allow a list with other names', async (t) => {
   const world = await CoreWorld.open(t)
   await writePolicy(world, 'ops', 'path "sys/mounts" { capabilities = ["read"] }')
   await writePolicy(world, 'dev-a', 'path "sys/host-info" { capabilities = ["read"] }')
@@ -24,7 +24,7 @@ test('a role that allows names of one beginning gives nobody the rights of a lis
   }
 })
 
-test('names of policies that cannot be are refused wherever they come from', async (t) => {
+test('invalid policy names are refused in every field', async (t) => {
   const world = await CoreWorld.open(t)
   const [rare, long] = [encodeURIComponent('中'.repeat(512)), 'y'.repeat(5000)]
   for (const policies of ['\ud800', ['\ud800'], ['a\nb'], ['y'.repeat(600)], ['中'.repeat(512)]]) {
@@ -43,7 +43,7 @@ test('names of policies that cannot be are refused wherever they come from', asy
   }
 })
 
-test('a rule that denies a path denies it with a slash at its end, and a policy in every spelling', async (t) => {
+test('a denied path is denied with a trailing slash, and a denied policy in every spelling', async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv] })
   assert.equal((await world.ask('POST', 'sys/mounts/secret', { type: 'kv-v2' })).status, 204)
   assert.equal((await world.ask('POST', 'auth/token/roles/one', {})).status, 204)
@@ -84,7 +84,7 @@ test('a rule that denies a path denies it with a slash at its end, and a policy 
   assert.equal((await world.ask('GET', 'sys/policies/acl/prod')).status, 200)
 })
 
-test('names that every object has are names like others', async (t) => {
+test('names of Object.prototype are ordinary names', async (t) => {
   const world = await CoreWorld.open(t)
   for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty']) {
     for (const [path, status] of [
@@ -103,7 +103,7 @@ test('names that every object has are names like others', async (t) => {
   }
 })
 
-test('a verification of key shares that is cancelled while the last one is looked at changes nothing', async (t) => {
+test('a verification of key shares that is cancelled during the last share changes nothing', async (t) => {
   const world = await CoreWorld.open(t)
   const split = { secret_shares: 1, secret_threshold: 1 }
   const [before, zeros] = [world.unsealKey.toString('hex'), '00'.repeat(32)]
@@ -121,7 +121,7 @@ test('a verification of key shares that is cancelled while the last one is looke
   assert.equal((await world.ask('PUT', 'sys/unseal', { key: before })).body['sealed'], false)
 })
 
-test('a denied value is denied in every spelling that its field reads alike, and by every name of the field', async (t) => {
+test('a denied value is denied in every spelling that its field parses to it, and under every name of the field', async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv, quickUserpass] })
   assert.equal((await world.ask('POST', 'sys/mounts/secret', { type: 'kv-v2' })).status, 204)
   assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)

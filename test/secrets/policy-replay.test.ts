@@ -3,7 +3,7 @@ import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { recordedExchanges, replay } from '../helpers/openbao-replay.ts'
 
-test('policies and capabilities as they were recorded', async (t) => {
+test('policies and capabilities behave as in the recorded transcript', async (t) => {
   const world = await CoreWorld.open(t)
   for (const name of ['ro', 'uionly'])
     await world.ask('PUT', `sys/policies/acl/${name}`, { policy: '# of another test' })

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
-import { decodeToken } from '../../src/storage/seal/seal-generation.ts'
+import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { type AskOptions, CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
@@ -49,7 +49,7 @@ async function operationToken({ told, world }: Awaited<ReturnType<typeof open>>)
   return decodeToken(String(encoded), String(otp))
 }
 
-test('sys/health tells the mode, and asks nothing of what the status asks', async (t) => {
+test('sys/health has the DR mode and does not read the replication status', async (t) => {
   const { replication, told, world } = await secondary(t)
   replication.statuses = 0
   const { status, body } = await world.ask('GET', 'sys/health', undefined, NO_TOKEN)
@@ -73,7 +73,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
   for (const path of ['demote', 'disable', 'secondary-token', 'revoke-secondary']) {
     await refused(
       400,
-      /DR replication mode of this cluster is "disabled": it must be "primary"/,
+      /DR replication mode of this cluster is "disabled": this operation requires "primary"/,
       `${DR}/primary/${path}`,
       { id: 'a' },
     )
@@ -90,7 +90,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
       ],
     ],
   )
-  await refused(400, /is "primary": replication must be disabled/, `${DR}/primary/enable`)
+  await refused(400, /is "primary": this operation requires "disabled"/, `${DR}/primary/enable`)
   await refused(400, /id must be given/, `${DR}/primary/secondary-token`, {})
   await refused(400, /^id:/, `${DR}/primary/secondary-token`, { id: '.current' })
   await refused(400, /ttl: /, `${DR}/primary/secondary-token`, { id: 'a', ttl: 0 })
@@ -138,7 +138,11 @@ test('a secondary serves what it declares and refuses the rest, naming the prima
     ['GET', 'nowhere'],
   ] as const) {
     const { body, status } = await world.ask(method, path, method === 'GET' ? undefined : {})
-    assert.deepEqual([status, body.errors], [400, [DISABLED, 'ask the primary, https://10.0.0.2:4646']], path)
+    assert.deepEqual(
+      [status, body.errors],
+      [400, [DISABLED, 'send the request to the primary, https://10.0.0.2:4646']],
+      path,
+    )
   }
   const health = await world.ask('GET', 'sys/health', undefined, NO_TOKEN)
   assert.equal(health.status, 472)
@@ -250,11 +254,11 @@ test('an operation token for the owner of a PGP key, and too many attempts of on
   assert.match(await owner.decrypt(Buffer.from(String(encoded), 'base64')), /^hvs\./)
   await refused(400, /error parsing PGP key/, ATTEMPT, { pgp_key: 'bm8=' }, NO_TOKEN)
   for (let count = 0; count < 40; count++) await world.ask('DELETE', ATTEMPT, undefined, NO_TOKEN)
-  await refused(429, /attempts to make an operation token in a minute/, ATTEMPT, {}, NO_TOKEN)
+  await refused(429, /attempts to generate an operation token in a minute/, ATTEMPT, {}, NO_TOKEN)
   assert.equal((await world.ask('POST', ATTEMPT, {}, { token: null, remote: '10.1.1.1' })).status, 200)
 })
 
-test('promote opens the core with the held key; its token is spent, and the tokens of before are good', async (t) => {
+test('promote activates the core with the held key, consumes the operation token, and keeps earlier tokens valid', async (t) => {
   const opened = await secondary(t)
   const { refused, replication, told, world } = opened
   const dr_operation_token = await operationToken(opened)
@@ -315,14 +319,14 @@ test('update-primary: a token, addresses, or a blank token that forgets; never b
   ])
 })
 
-test('secondary/enable: what is wrong with a token is said before anything is wiped', async (t) => {
+test('secondary/enable refuses an invalid token before it deletes data', async (t) => {
   const { refused, replication, told, world } = await open(t)
   const path = `${DR}/secondary/enable`
   await refused(403, /permission denied/, path, { token: 'x' }, NO_TOKEN)
   await refused(400, /token must be given/, path, {})
-  await refused(400, /names no address/, path, { token: 's.plain' })
+  await refused(400, /has no address/, path, { token: 's.plain' })
   await refused(400, /primary_api_addr: expected a URL/, path, { token: 's.plain', primary_api_addr: 'ftp://x' })
-  await refused(400, /has expired; make a new one/, path, { token: jwt({ addr: 'https://h:1', exp: 1 }) })
+  await refused(400, /has expired; create a new one/, path, { token: jwt({ addr: 'https://h:1', exp: 1 }) })
   const token = jwt({ addr: 'https://h:1', exp: 4e9 })
   await refused(400, /status code is 400: the activation token was used already, has expired, was revoked/, path, {
     token,

@@ -48,7 +48,7 @@ async function withMany(t: TestContext) {
   const prefix = `logical/${mount.record.uuid}/`
   return {
     world,
-    traffic: mount.traffic,
+    traffic: mount.activeRequests,
     count: () => world.core.barrier.paths(prefix).length,
     remove: () => world.ask('DELETE', 'sys/mounts/secret'),
   }
@@ -68,7 +68,7 @@ test('a mount that is being removed when a snapshot with it is restored stays wh
   assert.equal((await world.ask('GET', 'sys/mounts/secret')).status, 200)
 })
 
-test('nobody is served upon what was known before, from the first moment on', async (t) => {
+test('no caller is served from the state before a restore once the entries are replaced', async (t) => {
   const world = await openKv(t)
   const snapshot = await saved(world)
   const { token: late } = await make(world, { no_parent: true })

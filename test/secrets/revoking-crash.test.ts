@@ -34,7 +34,7 @@ async function check({ directory, keys, lease }: Left, isTaken: boolean, what: s
       if (found.status === 200) assert.equal(found.body.data['renewable'], false, what)
       assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: lease, increment: 60 })).status, 400, what)
     }
-    await world.core.open.leases.sweeper.tick()
+    await world.core.open.leases.expiry.tick()
     const { leases } = await world.core.open.leases.counts()
     assert.equal(leases, isAlive ? 1 : 0, `${what}: revocation goes on by itself`)
     assert.equal(asked, found.status === 200 && !isAlive ? 1 : 0, what)
@@ -84,25 +84,25 @@ for (const way of ['revoke', 'revoke-prefix', 'revoke-force']) {
   })
 }
 
-test('a mark that cannot be written keeps the engine from being asked', async (t) => {
+test('the engine is not called if the mark of a revocation cannot be written', async (t) => {
   let asked = 0
   const world = await CoreWorld.open(t, { engines: [outsider(() => void asked++)] })
   await world.ask('POST', 'sys/mounts/out', { type: 'outsider' })
   const lease = String((await world.ask('GET', 'out/creds/app')).body['lease_id'])
   const { store } = world.core.open.leases
-  const changed = store.changed.bind(store)
-  store.changed = () => {
+  const changed = store.changePart.bind(store)
+  store.changePart = () => {
     throw new Error('no space')
   }
   await assert.rejects(world.ask('PUT', 'sys/leases/revoke', { lease_id: lease }), /no space/)
   assert.equal(asked, 0)
-  store.changed = changed
+  store.changePart = changed
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: lease })).status, 200)
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: lease })).status, 204)
   assert.equal(asked, 1)
 })
 
-test('a lease that stands for nothing outside goes in one commit', async (t) => {
+test('a lease without external effect is removed in one commit', async (t) => {
   const world = await CoreWorld.open(t, {
     engines: [
       outsider(
@@ -117,8 +117,8 @@ test('a lease that stands for nothing outside goes in one commit', async (t) => 
   )
   let changes = 0
   const { store } = world.core.open.leases
-  const changed = store.changed.bind(store)
-  store.changed = (before, lease) => {
+  const changed = store.changePart.bind(store)
+  store.changePart = (before, lease) => {
     changes++
     return changed(before, lease)
   }

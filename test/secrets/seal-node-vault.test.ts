@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import nodeVault from 'node-vault'
-import { decodeToken } from '../../src/storage/seal/seal-generation.ts'
+import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 

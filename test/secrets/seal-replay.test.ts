@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { decodeToken } from '../../src/storage/seal/seal-generation.ts'
+import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { type Difference, type Recorded, recordedExchanges, replay, Substitutions } from '../helpers/openbao-replay.ts'

@@ -23,7 +23,7 @@ async function restoredAnew(world: CoreWorld, snapshot: Buffer): Promise<void> {
     restore: (input, options) => restoreSnapshot(world.store, input, options),
     onSaved: () => undefined,
   })
-  const beginning = operations.find(({ name }) => name === 'secrets.snapshot_restore_new')
+  const restoreNew = operations.find(({ name }) => name === 'secrets.snapshot_restore_new')
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
   const of = { requestId: 'the-restore', identity: NOBODY, signal, raw, token: undefined, hops: 0, remote: '10.1.2.3' }
@@ -33,10 +33,10 @@ async function restoredAnew(world: CoreWorld, snapshot: Buffer): Promise<void> {
       yield snapshot
     })(),
   }
-  await beginning?.run({}, call, undefined)
+  await restoreNew?.run({}, call, undefined)
 }
 
-test('the devices of the snapshot record how it came here, once, when they are first opened', async (t) => {
+test('the audit devices of a snapshot record its restore once when they are first enabled', async (t) => {
   const first = await CoreWorld.open(t)
   const file = join(first.directory, 'audit.log')
   assert.equal((await first.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: file } })).status, 204)
@@ -64,7 +64,7 @@ test('the devices of the snapshot record how it came here, once, when they are f
   await assertWhole(file)
 })
 
-test('a snapshot without audit devices is restored, and nothing waits to be recorded', async (t) => {
+test('the restore of a snapshot without audit devices leaves no record pending', async (t) => {
   const first = await CoreWorld.open(t)
   const snapshot = await snapshotOf(first)
   const { unsealKey } = first

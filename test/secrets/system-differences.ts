@@ -13,7 +13,7 @@ export const MOUNT_DIFFERENCES: readonly Difference[] = [
     exchange: /^mount (unknown type|aws)$/,
     what: 'errors[0]',
     why: 'names the types there are',
-    ours: /; there are kv/,
+    ours: /; supported: kv/,
   },
   { exchange: 'mount bad ttl', what: 'errors[0]', why: 'says what would be right' },
   { exchange: 'mount version 3', what: 'errors[0]', why: 'says what would be right' },

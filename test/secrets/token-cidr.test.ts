@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { AddressRanges } from '../../src/engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../src/engines/framework/addresses.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { make } from './token-world.ts'
 
-test('addresses and ranges', () => {
+test('address ranges match IPv4, IPv6 and mapped addresses', () => {
   const rows: [string, string | undefined, boolean][] = [
     ['10.0.0.0/8', '10.255.0.1', true],
     ['10.0.0.0/8', '11.0.0.1', false],
@@ -43,7 +43,7 @@ test('addresses and ranges', () => {
   }
 })
 
-test('a token is one only where it is bound to, and so are its children and its orphans', async (t) => {
+test('a bound token is valid from its addresses only, and so are its children and orphans', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('PUT', 'sys/policies/acl/maker', { policy: 'path "auth/token/*" { capabilities = ["update"] }' })
   await world.ask('POST', 'auth/token/roles/r', { token_bound_cidrs: '10.0.0.0/8,::1', allowed_policies: 'maker' })

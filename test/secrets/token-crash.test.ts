@@ -58,7 +58,7 @@ async function atEachStep(
     said: () => isAnswered,
   })
   const world = await reopened(t, origin, { wrap: (real) => steppedStore(real, () => isCounting && copies.take()) })
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
   isCounting = true
   assert.equal((await world.ask('POST', ...ask)).status, 204)
   isAnswered = true
@@ -86,7 +86,7 @@ async function atEachStep(
 /** Of tokens of the world itself: the root token, and the one beside the tree with what leads to it. */
 const OTHERS = 2 + 5
 
-test('revoking a tree', async (t) => {
+test('the revocation of a tree survives a kill at any point', async (t) => {
   const seen = new Set<boolean>()
   const steps = await atEachStep(t, ['auth/token/revoke', { token: 'top' }], async (world, tree, answered) => {
     const isThere = await isToken(world, tree.top)
@@ -95,7 +95,7 @@ test('revoking a tree', async (t) => {
     for (const token of tree.below) assert.equal(await isToken(world, token), isThere)
     assert.ok(await isToken(world, tree.beside))
     if (isThere) return
-    await world.core.open.sweeper.tick()
+    await world.core.open.tokenExpiry.tick()
     assert.equal(tokenPathsIn(world).length, OTHERS)
     assert.deepEqual(world.core.barrier.paths('logical/'), [])
   })
@@ -103,7 +103,7 @@ test('revoking a tree', async (t) => {
   assert.ok(steps >= 18, `${steps} steps`)
 })
 
-test('revoking a token and not its children', async (t) => {
+test('the revocation of a token without its children survives a kill at any point', async (t) => {
   const seen = new Set<boolean>()
   const steps = await atEachStep(t, ['auth/token/revoke-orphan', { token: 'top' }], async (world, tree, answered) => {
     const isThere = await isToken(world, tree.top)
@@ -112,7 +112,7 @@ test('revoking a token and not its children', async (t) => {
     for (const token of tree.below) assert.ok(await isToken(world, token))
     if (isThere) return
     const [one = ''] = tree.below
-    await world.core.open.sweeper.tick()
+    await world.core.open.tokenExpiry.tick()
     assert.deepEqual(world.core.barrier.paths('sys/token/revoking/'), [])
     assert.equal((await lookup(world, one))['orphan'], true)
     assert.equal(world.core.barrier.paths('logical/').length, 4)

@@ -19,7 +19,7 @@ function passed(): void {
 
 const wrap = (real: Store) => steppedStore(real, passed)
 const world = await CoreWorld.reopen(directory, { unsealKey: key, rootToken: token }, { wrap })
-await world.core.open.sweeper.tick()
+await world.core.open.tokenExpiry.tick()
 isCounting = true
 const { status } = await world.ask('POST', path, body)
 writeSync(1, `${status}\n`)

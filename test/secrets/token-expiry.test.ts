@@ -7,11 +7,11 @@ const HOUR = 3_600_000
 
 async function sweep(world: CoreWorld): Promise<void> {
   // The round that was under way may not have seen everything.
-  await world.core.open.sweeper.tick()
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
+  await world.core.open.tokenExpiry.tick()
 }
 
-test('an expired token is refused at once and removed soon, with its children and its cubbyhole', async (t) => {
+test('an expired token is invalid at once and removed later, with its children and its cubbyhole', async (t) => {
   const world = await CoreWorld.open(t)
   const before = tokenPathsIn(world)
   const parent = await make(world, { ttl: '1h', policies: ['root'] })
@@ -29,7 +29,7 @@ test('an expired token is refused at once and removed soon, with its children an
   assert.deepEqual(world.core.barrier.paths('logical/'), [])
 })
 
-test('renewing: from now, what was given last, up to the longest life', async (t) => {
+test('a renewal grants the increment or the last TTL from now, up to the maximum TTL', async (t) => {
   const world = await CoreWorld.open(t)
   const { accessor, token } = await make(world, { ttl: '1h', explicit_max_ttl: '4h', policies: ['default'] })
   const renew = async (increment?: string | number) => {
@@ -71,7 +71,7 @@ test('the index of expiries follows each renewal', async (t) => {
   assert.equal(indexed(), 0)
 })
 
-test('periodic tokens live as long as they are renewed, to their explicit maximum', async (t) => {
+test('periodic tokens can be renewed up to their explicit maximum TTL', async (t) => {
   const world = await CoreWorld.open(t)
   const forever = await make(world, { period: '24h', policies: ['default'] })
   const bounded = await make(world, { period: '24h', explicit_max_ttl: '60h', policies: ['default'] })
@@ -91,7 +91,7 @@ function over(given: string, most: string): string {
   return `TTL of "${given}" exceeded the effective max_ttl of "${most}"; TTL value is capped accordingly`
 }
 
-test('how long tokens live where nobody says, and what the mount says', async (t) => {
+test('the TTL of a token defaults to that of the mount', async (t) => {
   const world = await CoreWorld.open(t)
   const ttl = async (body: object) => {
     const { auth, warnings } = await make(world, { policies: ['default'], ...body })
@@ -110,7 +110,7 @@ test('how long tokens live where nobody says, and what the mount says', async (t
   assert.match(String(refused.body.errors[0]), /^expiring root tokens cannot create non-expiring root tokens$/)
 })
 
-test('the clock is set forward and back by hours: tokens live as long as they were to', async (t) => {
+test('a clock change of hours does not change the lifetime of tokens', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { ttl: '2h', policies: ['default'] })
   const half = await make(world, { ttl: '30m', policies: ['default'] })
@@ -132,7 +132,7 @@ test('the clock is set forward and back by hours: tokens live as long as they we
   assert.equal(tokenPathsIn(world).length, 2, 'the root token and its accessor')
 })
 
-test('a start with a clock that was set back goes on where the time was left', async (t) => {
+test('a start with a clock that was set back continues from the stored time', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { ttl: '1h', policies: ['default'] })
   world.nowMs += 0.9 * HOUR
@@ -144,7 +144,7 @@ test('a start with a clock that was set back goes on where the time was left', a
   assert.ok(!(await isToken(next, token)))
 })
 
-test('a start with a clock that was set forward refuses, and takes nothing away at once', async (t) => {
+test('a start with a clock that was set forward refuses expired tokens and removes none at first', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { ttl: '2h', policies: ['default'] })
   await sweep(world)
@@ -158,7 +158,7 @@ test('a start with a clock that was set forward refuses, and takes nothing away 
   assert.ok(await isToken(right, token), 'the mistake was noticed within minutes, and has cost nothing')
 })
 
-test('a start after hours of rest removes what has ended, some minutes later', async (t) => {
+test('a start after hours offline removes expired tokens some minutes later', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { ttl: '2h', policies: ['default'] })
   await sweep(world)

@@ -26,7 +26,7 @@ async function worldOn(t: TestContext): Promise<{ world: CoreWorld; disk: Disk }
   return { world: await CoreWorld.open(t, { wrap }), disk }
 }
 
-test('a full disk: nothing is made, ended or used up, and all of it works again', async (t) => {
+test('on a full disk no token is created, revoked or used, and all of it works again later', async (t) => {
   const { disk, world } = await worldOn(t)
   const [plain, limited] = [
     await make(world, { policies: ['default'], ttl: '1h' }),
@@ -47,7 +47,7 @@ test('a full disk: nothing is made, ended or used up, and all of it works again'
   assert.equal(use.status, 507)
   assert.ok(await isToken(world, plain.token), 'what writes nothing works')
   world.nowMs += 3_600_000
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
   disk.isFull = false
   assert.deepEqual(tokenPathsIn(world), before)
   assert.equal((await lookup(world, limited.token))['num_uses'], 2)
@@ -58,7 +58,7 @@ test('a full disk: nothing is made, ended or used up, and all of it works again'
   }
 })
 
-test('the disk fills while a tree is removed: the tree is refused, and goes when there is room', async (t) => {
+test('a tree whose cleanup fails on a full disk is invalid, and is removed when space is available', async (t) => {
   const { disk, world } = await worldOn(t)
   const top = await make(world)
   const child = await make(world, {}, top.token)
@@ -70,12 +70,12 @@ test('the disk fills while a tree is removed: the tree is refused, and goes when
   await revoked
   for (const { token } of [top, child]) assert.ok(!(await isToken(world, token)))
   assert.equal(storage.list('sys/token/revoking/').length, 1)
-  await eventually(() => world.lines.some(({ message }) => message.includes('it is tried again')))
+  await eventually(() => world.lines.some(({ message }) => message === 'token cleanup failed, will retry'))
   disk.isFull = false
   await eventually(() => tokenPathsIn(world).length === 2)
 })
 
-test('what is no token is refused, whatever it is', async (t) => {
+test('any text that is not a token is refused', async (t) => {
   const world = await CoreWorld.open(t)
   const other = await CoreWorld.open(t)
   const strange = ['', ' ', 'x', 's.', 'b.', 'b.AAAA', `b.${'A'.repeat(8000)}`, 's.AAAAAAAAAAAAAAAAAAAAAAAA', '\0']
@@ -93,7 +93,7 @@ test('what is no token is refused, whatever it is', async (t) => {
   assert.ok(await isToken(world, world.rootToken))
 })
 
-test('no body is answered with a fault', async (t) => {
+test('no request body causes an internal error', async (t) => {
   const world = await CoreWorld.open(t)
   const values = [
     null,

@@ -7,7 +7,7 @@ import { isToken, make, writePolicy } from './token-world.ts'
 const HOSTS = 'node { policy = "read" }\nnamespace "web" { policy = "read" }'
 const REFUSED = (error: unknown) => error instanceof Refusal && error.code === 'permission_denied'
 
-test('what a token may do on hosts is what its policies say', async (t) => {
+test('the policies of a token decide about requests to hosts', async (t) => {
   const world = await CoreWorld.open(t)
   await writePolicy(world, 'hosts', HOSTS)
   const { accessor, token } = await make(world, { policies: ['hosts', 'none-such'] })
@@ -26,7 +26,7 @@ test('what a token may do on hosts is what its policies say', async (t) => {
   assert.ok((await world.core.identityOf(token, undefined)).allowsNode('write'))
 })
 
-test('whoever may not come is refused, and a use is a use', async (t) => {
+test('requests to hosts check addresses and entities and count uses', async (t) => {
   const world = await CoreWorld.open(t)
   const ask = async (token: string, remote?: string) => world.core.identityOf(token, remote)
   await assert.rejects(ask('nonsense'), REFUSED)

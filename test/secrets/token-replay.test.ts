@@ -3,7 +3,7 @@ import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { recordedExchanges, replay } from '../helpers/openbao-replay.ts'
 
-test('tokens as they were recorded', async (t) => {
+test('tokens behave as in the recorded transcript', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('PUT', 'sys/policies/acl/ro', { policy: '# of another recording' })
   const port = await listenTo(t, world)

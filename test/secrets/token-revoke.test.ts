@@ -7,7 +7,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const revoke = (world: CoreWorld, token: string) => world.ask('POST', 'auth/token/revoke', { token })
 
-test('a tree goes at once and leaves nothing', async (t) => {
+test('revoking a token revokes its descendants at once and leaves nothing', async (t) => {
   const world = await CoreWorld.open(t)
   const before = tokenPathsIn(world)
   const top = await make(world)
@@ -30,7 +30,7 @@ test('a tree goes at once and leaves nothing', async (t) => {
   assert.deepEqual(world.core.barrier.paths('logical/'), [])
 })
 
-test('descendants are refused before anything of them was removed', async (t) => {
+test('descendants are invalid before they are removed', async (t) => {
   const world = await CoreWorld.open(t)
   const top = await make(world)
   const child = await make(world, {}, top.token)
@@ -39,15 +39,15 @@ test('descendants are refused before anything of them was removed', async (t) =>
   const entry = tokens.pending(tokens.hashOf(top.token))
   assert.ok(entry)
   // Only the one commit, without what follows it.
-  await tokens.end([entry.hash], { puts: [], deletes: tokens.pathsOf(entry) })
+  await tokens.commitRevocation([entry.hash], { puts: [], deletes: tokens.pathsOf(entry) })
   for (const { token } of [top, child, grandchild]) assert.ok(!(await isToken(world, token)))
   assert.equal((await world.ask('POST', 'auth/token/lookup-accessor', { accessor: child.accessor })).status, 400)
   await world.ask('POST', 'auth/token/tidy')
-  await world.core.open.tidy.ended()
+  await world.core.open.tidy.idle()
   assert.equal(tokenPathsIn(world).length, 2, 'the root token and its accessor')
 })
 
-test('a token that goes alone leaves its children as orphans', async (t) => {
+test('revoke-orphan makes the children orphans', async (t) => {
   const world = await CoreWorld.open(t)
   const top = await make(world)
   const middle = await make(world, { ttl: '1h', policies: ['root'] }, top.token)
@@ -66,7 +66,7 @@ test('a token that goes alone leaves its children as orphans', async (t) => {
   assert.deepEqual([again.status, again.body.errors], [400, ['token to revoke not found']])
 })
 
-test('the first root token can be revoked, and its children go with it', async (t) => {
+test('the first root token can be revoked, with its children', async (t) => {
   const world = await CoreWorld.open(t)
   const [child, orphan] = [await make(world), await make(world, { no_parent: true })]
   const answer = await world.ask('POST', 'auth/token/revoke-self')
@@ -78,7 +78,7 @@ test('the first root token can be revoked, and its children go with it', async (
   assert.ok(!(await isToken(next, world.rootToken)))
 })
 
-test('children that are made while their parent is revoked: refused, or gone', async (t) => {
+test('a child that is created while its parent is revoked is refused or revoked', async (t) => {
   const world = await CoreWorld.open(t)
   for (let round = 0; round < 10; round++) {
     const parent = await make(world)
@@ -96,7 +96,7 @@ test('children that are made while their parent is revoked: refused, or gone', a
   await eventually(() => tokenPathsIn(world).length === 2)
 })
 
-test('a request that was let in goes on when its token is revoked', async (t) => {
+test('a request under way continues when its token is revoked', async (t) => {
   const shelf = new Shelf()
   const world = await CoreWorld.open(t, { engines: [shelf.engine] })
   await world.ask('POST', 'sys/mounts/shelf', { type: 'shelf' })
@@ -110,7 +110,7 @@ test('a request that was let in goes on when its token is revoked', async (t) =>
   assert.equal((await world.ask('PUT', 'shelf/thing', { a: 2 }, { token })).status, 403)
 })
 
-test('who asks for the same again is not answered before it is done', async (t) => {
+test('a second revocation of a token waits for the first', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world)
   const answers = await Promise.all(

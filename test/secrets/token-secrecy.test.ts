@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { make } from './token-world.ts'
 
-test('no token, accessor or batch token is in the database, and none nor its hash in the log', async (t) => {
+test('no token or accessor is in the database or the log, and no hash of one in the log', async (t) => {
   const world = await CoreWorld.open(t)
   const planted: string[] = [world.rootToken]
   for (let at = 0; at < 10; at++) {
@@ -23,12 +23,12 @@ test('no token, accessor or batch token is in the database, and none nor its has
   const hashes = planted.map((token) => world.core.open.tokens.hashOf(token))
   await world.ask('POST', 'auth/token/revoke', { token: one })
   await world.ask('POST', 'auth/token/tidy')
-  await world.core.open.tidy.ended()
+  await world.core.open.tidy.idle()
   world.nowMs += 3_700_000
-  await world.core.open.sweeper.tick()
+  await world.core.open.tokenExpiry.tick()
   const files = readdirSync(world.directory).map((name) => readFileSync(join(world.directory, name)))
   const log = JSON.stringify(world.lines)
-  assert.ok(log.includes('tidied'))
+  assert.ok(log.includes('token tidy complete'))
   for (const secret of planted) {
     for (const bytes of files) assert.ok(!bytes.includes(secret))
     assert.ok(!log.includes(secret))
@@ -36,7 +36,7 @@ test('no token, accessor or batch token is in the database, and none nor its has
   for (const hash of hashes) assert.ok(!log.includes(hash))
 })
 
-test('an entry that was damaged keeps no other, and the log line about it names no hash', async (t) => {
+test('a damaged entry does not block others, and its log line has no hash', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { ttl: '1h', policies: ['default'] })
   const later = await make(world, { ttl: '61m', policies: ['default'] })
@@ -44,14 +44,14 @@ test('an entry that was damaged keeps no other, and the log line about it names 
   await world.store.commit({ puts: [{ path: `sys/token/id/${hash}`, value: randomBytes(80) }], deletes: [] })
   world.core.open.tokens.forget(hash)
   world.nowMs += 3_700_000
-  await world.core.open.sweeper.tick()
-  const line = world.lines.find(({ message }) => message.startsWith('expired tokens could not be removed'))
+  await world.core.open.tokenExpiry.tick()
+  const line = world.lines.find(({ message }) => message.startsWith('removal of expired tokens failed'))
   assert.ok(line)
   assert.equal(world.core.open.tokens.pending(world.core.open.tokens.hashOf(later.token)), undefined)
   assert.ok(!JSON.stringify(world.lines).includes(hash))
 })
 
-test('an accessor that somebody led to another token in the database finds none', async (t) => {
+test('a forged index entry does not lead an accessor to another token', async (t) => {
   const world = await CoreWorld.open(t)
   const { accessor } = await make(world, { policies: ['default'] })
   const { tokens } = world.core.open

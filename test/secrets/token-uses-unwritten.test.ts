@@ -10,7 +10,7 @@ import { CoreWorld } from '../helpers/core-world.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 import { tokenPathsIn } from './token-world.ts'
 
-test('a full disk under a token with limited uses ends no process', async (t) => {
+test('a use that cannot be written does not end the process', async (t) => {
   let isFull = false
   const world = await CoreWorld.open(t, {
     wrap: (real) => {
@@ -35,7 +35,7 @@ test('a full disk under a token with limited uses ends no process', async (t) =>
   assert.equal(unhandled, 0)
 })
 
-test('the last use of a token is finished where no audit device records its request', async (t) => {
+test('the last use of a token is finished even if no audit device records its request', async (t) => {
   const world = await CoreWorld.open(t)
   const file = join(world.directory, 'audit.log')
   assert.equal((await world.ask('POST', 'sys/audit/file', { type: 'file', options: { file_path: file } })).status, 204)

@@ -9,7 +9,7 @@ async function use(world: CoreWorld, token: string): Promise<number> {
   return (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status
 }
 
-test('a hundred at once with a token of fifty uses: exactly fifty pass', async (t) => {
+test('of a hundred concurrent requests with a token of fifty uses exactly fifty succeed', async (t) => {
   const world = await CoreWorld.open(t)
   const before = tokenPathsIn(world)
   const { token } = await make(world, { policies: ['default'], num_uses: 50 })
@@ -20,7 +20,7 @@ test('a hundred at once with a token of fifty uses: exactly fifty pass', async (
   assert.deepEqual(tokenPathsIn(world), before, 'it is removed after its last use')
 })
 
-test('two at once with one use left: one wins, and a cubbyhole goes with the token', async (t) => {
+test('of two concurrent requests with one use left one succeeds, and the cubbyhole is removed with the token', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { policies: ['default'], num_uses: 2 })
   const before = world.core.barrier.paths('logical/')
@@ -31,7 +31,7 @@ test('two at once with one use left: one wins, and a cubbyhole goes with the tok
   assert.deepEqual(world.core.barrier.paths('logical/'), before)
 })
 
-test('what is left is told, refused requests count, others that ask about it do not', async (t) => {
+test('a lookup shows the uses left, refused requests count as uses, and lookups by others do not', async (t) => {
   const world = await CoreWorld.open(t)
   const { accessor, token } = await make(world, { policies: ['default'], num_uses: 4 })
   const told = async () =>
@@ -51,7 +51,7 @@ test('what is left is told, refused requests count, others that ask about it do 
   assert.equal((await world.ask('POST', 'auth/token/lookup-accessor', { accessor })).status, 400)
 })
 
-test('a use is not lost with the process, nor with a commit that fails', async (t) => {
+test('a use is durable, and a failed commit takes none', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { policies: ['default'], num_uses: 3 })
   assert.equal(await use(world, token), 200)
@@ -63,20 +63,20 @@ test('a use is not lost with the process, nor with a commit that fails', async (
   assert.equal(await use(next, token), 403)
 })
 
-test('a last use that its removal did not survive is no token after a start, and is cleared away', async (t) => {
+test('a token whose last use was interrupted is invalid after a restart and is removed', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { policies: ['default'], num_uses: 1 })
   const { revocation, tokens } = world.core.open
   const entry = tokens.pending(tokens.hashOf(token))
   assert.ok(entry)
-  await revocation.lastUse(entry).used
+  await revocation.takeLastUse(entry).written
   await world.close()
   const next = await reopened(t, world)
   assert.ok(!(await isToken(next, token)))
   await eventually(() => tokenPathsIn(next).length === 2)
 })
 
-test('renewing itself is a use like any other', async (t) => {
+test('renew-self counts as a use', async (t) => {
   const world = await CoreWorld.open(t)
   const { token } = await make(world, { policies: ['default'], num_uses: 2, ttl: '1h' })
   const renew = async () => world.ask('POST', 'auth/token/renew-self', { increment: '2h' }, { token })

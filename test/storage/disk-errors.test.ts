@@ -1,4 +1,4 @@
-/** A disk that is full, and one that refuses for another reason: the answer is an error, and it goes on when it can. */
+/** A full disk, and another error of the disk: commits fail, and work again once the disk does. */
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -31,7 +31,7 @@ class Subject {
   }
 }
 
-test('a full disk refuses, with all that is queued behind, and takes again when there is space', async (t) => {
+test('a full disk refuses a commit and the queued ones, and commits work again once there is space', async (t) => {
   const small = join(temporaryDirectory(t), 'small')
   mkdirSync(small)
   try {
@@ -59,7 +59,7 @@ async function onSmallDisk(t: TestContext, small: string): Promise<void> {
   assert.deepEqual(checkDatabase(path), [])
 }
 
-test('a disk that refuses for another reason is an error as well, and no reason to end', async (t) => {
+test('another error of the disk fails the commit, and the process continues', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const subject = new Subject(t, path)
   await subject.hears('ready')

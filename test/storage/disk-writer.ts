@@ -1,6 +1,6 @@
 /**
- * A process that writes through a barrier until its disk refuses, says with what, and goes on when it is told that there is
- * space again: `refused KIND`, then after a line on its standard input `recovered`, or what is wrong.
+ * A process that writes through a barrier until its disk refuses a commit and reports `refused KIND`. After a line on standard input it
+ * writes again and reports `recovered`, or what is wrong.
  */
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,4 +1,4 @@
-/** What fails takes with it what was decided upon it, and nothing else: both stores alike. */
+/** A failed commit fails the commits that depend on it, and no others, in both implementations of a store. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -37,7 +37,7 @@ function memory(): Promise<Failing> {
 }
 
 for (const [name, open] of [['sqlite', sqlite] as const, ['memory', memory] as const]) {
-  test(`${name}: everything that was queued behind a failure fails, and what comes later does not`, async (t) => {
+  test(`${name}: all commits queued after a failed one fail, and later ones do not`, async (t) => {
     const { store, fail } = await open(t)
     await store.commit({ puts: [put('a', '0')], deletes: [] })
     const heal = fail()
@@ -70,7 +70,7 @@ for (const [name, open] of [['sqlite', sqlite] as const, ['memory', memory] as c
     assert.equal(told, 1)
   })
 
-  test(`${name}: counters that are increased while commits fail count what was acknowledged, exactly`, async (t) => {
+  test(`${name}: counters that are incremented while commits fail count exactly the acknowledged commits`, async (t) => {
     const { store, fail } = await open(t)
     fail()
     const random = new Random(11)
@@ -96,7 +96,7 @@ for (const [name, open] of [['sqlite', sqlite] as const, ['memory', memory] as c
   })
 }
 
-test('what was queued behind a commit of a deposed epoch is fenced as well', async (t) => {
+test('commits queued after a commit of an older epoch are fenced too', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
@@ -114,7 +114,7 @@ test('what was queued behind a commit of a deposed epoch is fenced as well', asy
   assert.equal(textIn(store.get('a')), 'now')
 })
 
-test('a store whose writer is gone fails what waits and refuses the rest at once', async (t) => {
+test('a store whose writer exited fails queued commits and refuses new ones', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   const last = store.commit({ puts: [put('a')], deletes: [] })
   const closing = store.close()

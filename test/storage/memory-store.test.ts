@@ -1,4 +1,4 @@
-/** The store that other rooms' tests fail on demand keeps the real one's promises. */
+/** The store in memory, which other tests make fail on demand, has the contract of the real one. */
 import { MemoryStore } from '../helpers/memory-store.ts'
 import { storeContract } from './contract.ts'
 

@@ -1,4 +1,4 @@
-/** The tree of hashes: kept as it would be made, over restarts and kills; and what a look at everything finds and mends. */
+/** The Merkle tree: maintained as it would be built, over restarts and kills; and what a full check finds and corrects. */
 import assert from 'node:assert/strict'
 import { createReadStream, createWriteStream } from 'node:fs'
 import { join } from 'node:path'
@@ -7,8 +7,8 @@ import { test } from 'node:test'
 import { crc32 } from 'node:zlib'
 import { checkDatabase } from '../../src/storage/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/storage/snapshot/snapshot.ts'
-import { writeFact } from '../../src/storage/sqlite/facts.ts'
-import { KnownRoot } from '../../src/storage/sqlite/known-root.ts'
+import { writeFact } from '../../src/storage/sqlite/rows.ts'
+import { RootCache } from '../../src/storage/store/store-tree.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { leafBytes, leafOf, subpageOf } from '../../src/storage/merkle/tree.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -58,10 +58,10 @@ async function reopened(t: { after(end: () => Promise<void>): void }, path: stri
   return store
 }
 
-test('the root is asked of the writer once as long as nothing changes, and is never older than the question', async () => {
+test('requests the root once until the tree changes, and never returns a root older than the call', async () => {
   let [version, asked] = [0, 0]
   const { promise, resolve } = Promise.withResolvers<void>()
-  const known = new KnownRoot(
+  const known = new RootCache(
     async () => {
       asked++
       const of = version
@@ -88,7 +88,7 @@ test('the root is asked of the writer once as long as nothing changes, and is ne
   assert.deepEqual([...(await known.get())], [2])
 })
 
-test('a tree of an older version, with other leaves, is made anew at the start, while commits go on', async (t) => {
+test('rebuilds a tree with leaves of an older version at the start, while commits continue', async (t) => {
   const before = await openStore(t, 'one')
   await before.tree.enable()
   for (let at = 0; at < 50; at++) await before.commit({ puts: [put(`a/${at}`)], deletes: [] })
@@ -103,11 +103,11 @@ test('a tree of an older version, with other leaves, is made anew at the start, 
   writeFact(database, 'tree', 'made')
   database.close()
   const store = await reopened(t, before.path)
-  await assert.rejects(() => store.tree.root(), /is being made/)
+  await assert.rejects(() => store.tree.root(), /is being built/)
   const failures: unknown[] = []
   await store.tree.resume((error) => failures.push(error))
   // Two turns of a thread are before it is made, and a start has gone on by then.
-  await assert.rejects(store.tree.pages(), /is being made/)
+  await assert.rejects(store.tree.pages(), /is being built/)
   // The look of `enable` is behind the one that was begun.
   await meanwhile(store.tree.enable(), () => store.commit({ puts: [put('a/7')], deletes: ['b'] }))
   assert.deepEqual(failures, [])
@@ -118,7 +118,7 @@ test('a tree of an older version, with other leaves, is made anew at the start, 
   assert.match((await again.tree.root()).toString('hex'), /^[0-9a-f]{40}$/)
 })
 
-test('one bit in anything that an entry is changes each word of its leaf', () => {
+test('one bit in any input of a leaf changes each of its words', () => {
   const source = { sequence: 5, crc: 6, tail: Buffer.alloc(16, 7) }
   const leaf = leafOf('path', source)
   const others = [
@@ -137,7 +137,7 @@ test('one bit in anything that an entry is changes each word of its leaf', () =>
   assert.equal(new Set(others.map((one) => leafBytes(one).toString('hex'))).size, others.length)
 })
 
-test('the root that is known follows what changes without a commit', async (t) => {
+test('the cached root follows changes without a commit', async (t) => {
   const store = await openStore(t, 'one')
   await store.tree.enable()
   await store.commit({ puts: [put('a')], deletes: [] })
@@ -145,15 +145,15 @@ test('the root that is known follows what changes without a commit', async (t) =
   behindItsBack(store.path, "DELETE FROM entries WHERE path = 'a'")
   assert.ok((await store.tree.root()).equals(before))
   await store.tree.rebuild({ diff: true, skipFlush: false })
-  assert.ok(!(await store.tree.root()).equals(before), 'mended')
+  assert.ok(!(await store.tree.root()).equals(before), 'corrected')
   await store.setRole('replica')
-  const mended = await store.tree.root()
+  const corrected = await store.tree.root()
   await store.beginCopy(store.position())
   await store.copyEntries([{ ...put('b'), sequence: 1 }], [])
-  assert.ok(!(await store.tree.root()).equals(mended), 'copied')
+  assert.ok(!(await store.tree.root()).equals(corrected), 'copied')
 })
 
-test('what is kept is what would be made: over commits, restarts, copies of a killed one, a restore', async (t) => {
+test('the maintained tree equals a built one after commits, restarts, kills and a restore', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   const directory = temporaryDirectory(t)
@@ -163,7 +163,7 @@ test('what is kept is what would be made: over commits, restarts, copies of a ki
     Promise.all(Array.from({ length: batches }, () => store.commit(randomBatch(random, 300))))
   await write(30)
   assert.equal(store.tree.isEnabled, false)
-  await assert.rejects(store.tree.root(), /no tree of hashes/)
+  await assert.rejects(store.tree.root(), /the Merkle tree is disabled/)
   // It is made while commits go on.
   await meanwhile(store.tree.enable(), () => write(3))
   const done: number[] = []
@@ -205,7 +205,7 @@ const manyPuts = (value: string) => {
   return { puts: Array.from({ length: 9000 }, (_, at) => put(`many/${at}`, value)), deletes: [] }
 }
 
-test('many changes are put into pages, and a restart reads what is left of the notes', async (t) => {
+test('many changes are written to pages, and a restart reads the remaining notes', async (t) => {
   const store = await openStore(t, 'store')
   await store.tree.enable()
   const notes = () => {
@@ -231,7 +231,7 @@ test('many changes are put into pages, and a restart reads what is left of the n
   assert.deepEqual(await findingsOf(again), [])
 })
 
-test('planted damage is named to the page and subpage, while commits go on, and mended by a rebuild', async (t) => {
+test('a check reports planted damage by page and subpage while commits continue, and a rebuild corrects it', async (t) => {
   const store = await openStore(t, 'store')
   await store.tree.enable()
   const long = 'x'.repeat(500)
@@ -263,7 +263,7 @@ test('planted damage is named to the page and subpage, while commits go on, and 
   assert.equal((await store.tree.check()).isRootCorrupted, false)
 })
 
-test('a damaged page of the tree is named, running or at the start, and written anew by a rebuild', async (t) => {
+test('a check reports a damaged page of the tree, and a rebuild writes it again', async (t) => {
   const first = await openStore(t, 'store')
   await first.tree.enable()
   await first.commit({ puts: [put('a'), put('b')], deletes: [] })
@@ -279,7 +279,7 @@ test('a damaged page of the tree is named, running or at the start, and written 
   const store = await reopened(t, first.path)
   assert.deepEqual(await findingsOf(store), [`${page} true ${subpage % 256}`])
   await store.commit({ puts: [put('a', 'anew'), put('c')], deletes: ['b'] })
-  assert.deepEqual(await findingsOf(store), [`${page} true ${subpage % 256}`], 'nothing mends it by the way')
+  assert.deepEqual(await findingsOf(store), [`${page} true ${subpage % 256}`], 'no commit corrects it')
   await store.tree.rebuild({ diff: true, skipFlush: true })
   assert.deepEqual(await findingsOf(store), [])
   behindItsBack(store.path, 'DELETE FROM tree_pages WHERE page = ?', 7)
@@ -288,10 +288,10 @@ test('a damaged page of the tree is named, running or at the start, and written 
   await store.commit({ puts: [put('d')], deletes: [] })
   await store.close()
 
-  // Notes that cannot be read: the tree is made anew before anybody is told of it.
+  // Damaged notes: the tree is rebuilt before it is used.
   behindItsBack(store.path, 'UPDATE tree_changes SET crc = crc + 1')
   const third = await reopened(t, store.path)
-  await assert.rejects(third.tree.root(), /being made/)
+  await assert.rejects(third.tree.root(), /being built/)
   await third.tree.enable()
   assert.deepEqual(await findingsOf(third), [])
 })
@@ -303,7 +303,7 @@ function damageEntries(path: string): void {
   behindItsBack(path, "INSERT INTO entries (path, sequence, crc, value) VALUES ('e/put', 4, 5, x'00')")
 }
 
-test('what damage has changed on one side is put in order from the other', async (t) => {
+test('damaged entries of one side are repaired from the other side', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   for (let at = 0; at < 30; at++) await primary.commit({ puts: [put(`e/${at}`, 'v'.repeat(100))], deletes: [] })

@@ -103,7 +103,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
 
   await t.test('a secret ID that is put in its place makes it ready', async () => {
     writeFileSync(secretIdFile, `${secretId}\n`)
-    await becomes(world, /^ok: logged in, the token is good for 3\d\d\d s$/)
+    await becomes(world, /^ok: logged in, token TTL 3\d\d\d s$/)
     const text = await (await fetch(`${member.url}/v1/metrics?format=prometheus`)).text()
     const ttl = Number(/^outpost_secrets_login_ttl_seconds\S* ([\d.]+)$/m.exec(text)?.[1])
     assert.ok(ttl > 3000 && ttl <= 3600, String(ttl))
@@ -134,7 +134,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     await member.start()
     await becomes(world, /^ok: logged in/)
     assert.equal(readLogin(loginFile)?.token, token)
-    await eventually(() => member.stderr.includes('the token of the run before was renewed'), 'the log says so')
+    await eventually(() => member.stderr.includes('renewed the token of the previous run'), 'the log says so')
   })
 
   await t.test('one that is stopped revokes it; the program takes the next one', async () => {
@@ -172,7 +172,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     await member.stop()
     await member.start()
     await becomes(world, /^failing: not logged in: refused: invalid role or secret ID \(HTTP 400\)$/)
-    await eventually(() => member.stderr.includes('is bound to addresses, set secrets.address'), 'the hint')
+    await eventually(() => member.stderr.includes('with bound addresses, set secrets.address'), 'the hint')
   })
 
   await t.test('with an address it logs in, and its token is sent nowhere else', async () => {

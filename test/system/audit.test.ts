@@ -1,9 +1,19 @@
 /** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
 import assert from 'node:assert/strict'
-import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { chained } from '../../src/secrets/audit/audit-chain.ts'
+import { formatLegacyLine } from '../../src/secrets/audit/audit-chain.ts'
 import { startAgent } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -69,6 +79,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   const options = { file_path: second, hmac_accessor: 'false', elide_list_responses: 'true' }
   const enabled = await api(agent, 'PUT', 'sys/audit/second', token, { type: 'file', options })
   assert.equal(enabled.status, 204)
+  assert.ok(statSync(`${second}.reserve`).size > 0, 'from then on a full disk does not stop reads')
   for (const type of ['userpass', 'approle']) await api(agent, 'POST', `sys/auth/${type}`, token, { type })
   await api(agent, 'POST', 'auth/approle/role/web', token, {})
   const errors: string[] = []
@@ -93,7 +104,6 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   const places = {
     audit: readFileSync(file, 'utf8'),
     second: readFileSync(second, 'utf8'),
-    others: readdirSync(join(directory, 'data/audit')).join(),
     log: agent.stderr() + agent.stdout(),
     errors: errors.join('\n'),
   }
@@ -105,7 +115,9 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
     )
     assert.ok(!text.includes(token), place)
   }
-  assert.equal(places.others, 'audit.log,audit.log.reserve,second.log,second.log.reserve')
+  const files = () => readdirSync(join(directory, 'data/audit')).join()
+  // The periodic probe creates the reserves.
+  await eventually(() => files() === 'audit.log,audit.log.reserve,second.log,second.log.reserve', 'no other file')
   const hashOf = async (device: string, input: string) => {
     const answer = (await (await api(agent, 'PUT', `sys/audit-hash/${device}`, token, { input })).json()) as Hashed
     assert.match(answer.data.hash, /^hmac-sha256:[0-9a-f]{64}$/)
@@ -186,9 +198,9 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.ok(readFileSync(file, 'utf8').includes('"kept/data/a"'))
   await assertWhole(`${file}.1`, file)
   const audit = async () => (await readinessOf(agent)).checks['audit']
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
   const [number] = [auditLinesIn(file).at(-1)?.chain.sequence ?? 0]
-  appendFileSync(file, `${chained('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
+  appendFileSync(file, `${formatLegacyLine('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
   // Requests are served and recorded; the server is not ready until an operator has looked at it.
   assert.equal((await api(agent, 'POST', 'kept/data/a', token, { data: {} })).status, 200)
   const broken = await audit()
@@ -204,15 +216,21 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.equal(verified.code, 1)
   assert.match(verified.stderr, /audit\.log:\d+: /)
   assert.equal((await run('audit acknowledge file', '', token)).code, 0)
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'requests are recorded' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
   rmSync(file)
   writeFileSync(file, 'of something else\n')
   const refused = await api(agent, 'POST', 'kept/data/b', token, { data: {} })
   assert.equal(refused.status, 500)
   assert.match(await refused.text(), /no audit device has recorded the request: file\//)
+  const snapshot = await api(agent, 'GET', 'sys/storage/raft/snapshot', token)
+  assert.equal(snapshot.status, 500)
+  assert.match(await snapshot.text(), /no audit device has recorded the request: file\//, 'not an internal error')
   const kept = await api(agent, 'DELETE', 'sys/audit/file', token)
   assert.equal(kept.status, 500, 'nor can it be disabled')
-  assert.deepEqual(await audit(), { state: 'failing', reason: 'no request is served: not recorded by file/' })
+  assert.deepEqual(await audit(), {
+    state: 'failing',
+    reason: 'requests are refused, audit device write failed: file/ failed',
+  })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
   const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
   await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
@@ -223,5 +241,26 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   await eventually(async () => (await value('outpost_audit_lines_total')) > 5, 'lines are counted')
   await assertWhole(file)
   assert.equal((await run('audit disable file', '', token)).code, 0)
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device is enabled' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device enabled' })
+})
+
+test('a device that fails beside one that records is a warning, and requests are served', async (t) => {
+  const { agent, run, token } = await auditedServer(t)
+  const receiver = createServer((socket) => void socket.resume())
+  await new Promise<void>((done) => receiver.listen(0, '127.0.0.1', done))
+  const connections = new Set<Socket>()
+  receiver.on('connection', (socket) => connections.add(socket))
+  const address = receiver.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  assert.equal((await run(`audit enable socket address=127.0.0.1:${port}`, '', token)).code, 0)
+  assert.deepEqual((await readinessOf(agent)).warnings, [])
+  receiver.close()
+  for (const socket of connections) socket.destroy()
+  const warnings = await eventually(async () => {
+    assert.equal((await api(agent, 'GET', 'sys/mounts', token)).status, 200)
+    const found = (await readinessOf(agent)).warnings
+    return found.join().includes('ECONNREFUSED') && found
+  }, 'a warning')
+  assert.deepEqual(warnings, ['audit device write failed: socket/ ECONNREFUSED; other devices record'])
+  assert.equal((await readinessOf(agent)).status, 200)
 })

@@ -170,7 +170,7 @@ test('a server without a core hands secrets on to the one that has it, and asks 
     const streaming = `/v1/kv/watch${'Accept' in headers ? '' : '?stream=true'}`
     const asked = { method: 'GET', path: streaming, headers: { ...headers, 'X-Vault-Token': core.rootToken } }
     const refused = await send(other.port, asked)
-    assert.deepEqual([refused.status, /hands no stream on: ask without/.test(refused.body)], [400, true])
+    assert.deepEqual([refused.status, /cannot forward a stream: use/.test(refused.body)], [400, true])
   }
   const path = `/v1/client/metadata?node_id=${host.member.nodeId}`
   for (const port of [owner.port, other.port, host.member.port]) {

@@ -304,6 +304,6 @@ test('SIGHUP takes over tokens and level; a faulty file changes nothing', async 
   await reload('configuration reloaded')
   assert.equal(await status(), 200)
   writeConfig(directory, 'acl { enabled = maybe }')
-  await reload('the old one stays in force')
+  await reload('the old configuration stays in effect')
   assert.equal(await status(), 200)
 })

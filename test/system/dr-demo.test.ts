@@ -7,7 +7,7 @@ import { OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 /** In their order. */
 const STEPS = [
   'a: primary/enable',
-  'b: secondary/enable; what it had gives way',
+  'b: secondary/enable; its data is replaced',
   'b: unsealed with the key shares of a; its barrier stays closed',
   'a: 5 secrets are written',
   'a: kill -9',

@@ -25,8 +25,8 @@ async function stopped(
   if (options.seal?.type === 'static') {
     const none = { shares: 0, threshold: 0, pgpKeys: [] }
     const request = { unseal: none, recovery: { ...none, shares: 1, threshold: 1 }, rootTokenPgpKey: '' }
-    world.rootToken = (await world.seal.initialise(request, world.core.beginning())).rootToken
-    await world.seal.openUnattended()
+    world.rootToken = (await world.seal.initialise(request, world.core.initialState())).rootToken
+    await world.seal.autoUnseal()
     world.core.activate()
   } else await world.initialise()
   await world.ask('POST', 'sys/mounts/plain', { type: 'kv' })
@@ -115,11 +115,11 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
     const before = names()
     await assert.rejects(
       begin(),
-      /secrets\.db lies in \S+outpost-drill, where the copy belongs: name another directory/,
+      /secrets\.db is in \S+outpost-drill, the directory of the copy: use another directory/,
     )
     const linked = join(workDirectory(t), 'linked')
     symlinkSync(directory, linked)
-    await assert.rejects(begin(linked), /lies in/)
+    await assert.rejects(begin(linked), /is in/)
     assert.deepEqual(names(), before)
     renameSync(join(copy, 'drill-copy.db'), database)
   })
@@ -130,13 +130,13 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
       mkdirSync(dirname(join(copy, name)), { recursive: true })
       writeFileSync(join(copy, name), 'x')
       const before = names()
-      await assert.rejects(begin(), /is no file of a drill, nothing was removed: move it away/)
+      await assert.rejects(begin(), /is not a file of a drill, nothing was removed: move it away/)
       assert.deepEqual(names(), before)
       renameSync(join(copy, name.split('/')[0] ?? ''), join(directory, `aside-${name.length}`))
     }
     renameSync(copy, join(directory, 'aside'))
     writeFileSync(copy, 'x')
-    await assert.rejects(begin(), /is no directory of a drill/)
+    await assert.rejects(begin(), /is not a drill directory/)
     assert.equal(existsSync(copy), true)
   })
 })
@@ -149,7 +149,10 @@ test('a disk without space for the copy is left as it is', { timeout: 120_000 },
     const line = ['operator', 'dr', 'drill', '-config', config, '-dir', disk, '-']
     const { code, stderr, stdout } = await start(OUTPOST, line, { input: 'share\n' }).finished
     assert.equal(code, 1, stdout)
-    assert.match(stderr, /the copy needs \d+ bytes in \S+ and must leave 1048576 free, there are \d+: make space/)
+    assert.match(
+      stderr,
+      /the copy needs \d+ bytes in \S+ and must leave 1048576 free, but only \d+ bytes are free: free space/,
+    )
     assert.deepEqual(readdirSync(disk), ['outpost-drill.lock'])
   } finally {
     unmount(disk)

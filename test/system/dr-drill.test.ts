@@ -119,7 +119,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     for (const method of ['POST', 'PUT', 'PATCH', 'DELETE'])
       assert.equal((await ask('kv/data/app/two', method))[0], 405)
     const second = await drill('')
-    assert.match(second.stderr, /another drill is under way in /)
+    assert.match(second.stderr, /another drill is running in /)
     copied.child.kill('SIGINT')
     const { code, stdout } = await copied.finished
     assert.equal(code, 0, stdout)

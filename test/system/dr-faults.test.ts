@@ -101,7 +101,7 @@ async function onFullDisk(world: World, disk: string): Promise<void> {
     await eventually(async () => {
       fill(disk)
       await written(world, a, `large/${world.random.between(1, 1e9)}`, 'x'.repeat(500_000))
-      return /no space is left on the disk of this secondary/.test(String((await c.status())['trouble']))
+      return /the disk of this secondary is full/.test(String((await c.status())['trouble']))
     }, 'the status says so')
     assert.ok(!JSON.stringify(await c.status()).includes(disk), 'no path of the machine')
     assert.equal(await c.health(), 472)

@@ -23,7 +23,11 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   await primary.told('POST', `${DR}/primary/enable`)
   await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('berlin') })
   await secondary.follows(primary)
+  const sealed = 'DR secondary "berlin" is connected and not authenticated (sealed?): unseal it'
+  const warnings = async () => (await readinessOf(primary.agent)).warnings.join('\n')
+  await eventually(async () => (await warnings()) === sealed, 'a sealed secondary cannot take over')
   await secondary.unseal(primary.keys)
+  await eventually(async () => (await warnings()) === '', 'it is unsealed')
   await primary.told('POST', 'sys/mounts/secret', { type: 'kv', options: { version: '2' } })
   await primary.told('POST', 'secret/data/one', { data: { a: 1 } })
 
@@ -108,6 +112,12 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
 
   await t.test('it serves again when the secondary is back', async () => {
     await secondary.restartHere()
+    await eventually(async () => (await replication()).includes('not authenticated'), 'it is connected, and sealed')
+    await fenced(
+      'isolated',
+      /no authenticated secondary heard for \d+ s .*, connected and not authenticated \(sealed\?\): "berlin"/,
+    )
+    assert.match((await primary.ask('GET', path)).text, /when a secondary connects and is unsealed/)
     await secondary.unseal(primary.keys)
     await eventually(async () => (await primary.ask('GET', path)).status === 200, 'reads')
     assert.equal(await primary.health(), 200)
@@ -119,8 +129,19 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await secondary.told('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, '')
     await fenced('replaced', new RegExp(`replaced by "berlin" at ${secondary.agent.url}`))
     assert.equal(await secondary.health(), 200)
+    assert.match(await replication(), /, next: outpost operator dr demote$/)
+    assert.deepEqual((await readinessOf(primary.agent)).warnings, [], 'its successor is no disconnected secondary')
+    const figures = await figuresOf(primary.agent)
+    assert.equal(figures.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
+    assert.equal(figures.value('outpost_replication_lag_seconds'), undefined)
+    const counts = ['connected', 'expected'].map((name) => figures.value(`outpost_replication_${name}`))
+    assert.deepEqual(counts, [0, 0])
     await primary.told('POST', `${DR}/primary/demote`)
     assert.equal((await primary.status())['mode'], 'secondary')
+    await eventually(
+      async () => (await replication()) === 'DR secondary without a primary, next: outpost operator dr join',
+      'it names what is missing',
+    )
   })
 })
 

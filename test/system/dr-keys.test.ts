@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { LinkClient } from '../../src/dr/link/link.ts'
 import type { ResponseOf } from '../../src/dr/link/messages.ts'
-import { ReplicationState } from '../../src/dr/state/state.ts'
+import { ReplicationState } from '../../src/dr/state/replication-state.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { DR, drPair, type DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -44,10 +44,7 @@ test('a rekey of the primary seals its secondary, which the new shares unseal; d
   assert.equal((await a.status())['state'], 'running', 'and its notice does not fence')
   thief.link.close()
   assert.equal((await a.status())['sync'], 'degraded')
-  await eventually(
-    () => a.agent.stderr().includes('commits do not wait for secondaries until these have caught up'),
-    'the log says so',
-  )
+  await eventually(() => a.agent.stderr().includes('synchronous replication degraded'), 'the log says so')
   await b.restart()
   await b.follows(a)
   assert.equal((await health())['sync'], 'degraded', 'a sealed secondary proves nothing')

@@ -8,7 +8,7 @@ import { createConnection } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { createServer } from 'node:tls'
-import { decodeToken } from '../../src/storage/seal/seal-generation.ts'
+import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -67,7 +67,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
     assert.deepEqual([status['mode'], status['state'], status['known_secondaries']], ['primary', 'running', []])
     assert.match(String(status['merkle_root']), /^[0-9a-f]{40}$/)
     clusterId = status['cluster_id']
-    await refused(a, 400, /is "primary": replication must be disabled/, `${DR}/primary/enable`, {})
+    await refused(a, 400, /is "primary": this operation requires "disabled"/, `${DR}/primary/enable`, {})
   })
 
   await t.test('4.1 POST primary/secondary-token: unique id, ttl 30m, a wrapped token', async () => {
@@ -240,7 +240,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
 
   await t.test('7 update_primary_addrs on a newly demoted secondary: invalid combination', async () => {
     const addresses = { ...held(), update_primary_addrs: ['127.0.0.1:1'] }
-    await refused(a, 400, /give a token/, `${SECONDARY}/update-primary`, addresses, NOBODY)
+    await refused(a, 400, /use a token/, `${SECONDARY}/update-primary`, addresses, NOBODY)
   })
 
   await t.test(

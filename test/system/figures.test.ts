@@ -215,9 +215,9 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
   })
 })
 
-/** The names in the first column of the table of figures; one that ends with `*` stands for all that begin so. */
+/** The names in the first column of the table of metrics; one that ends with `*` stands for all that begin so. */
 function documented(): string[] {
-  const section = /\n### Figures\n([\s\S]*?)\n##/.exec(readFileSync(OPERATING, 'utf8'))?.[1] ?? ''
+  const section = /\n### List of metrics\n([\s\S]*?)\n##/.exec(readFileSync(OPERATING, 'utf8'))?.[1] ?? ''
   return [...section.matchAll(/^\| `([a-z0-9_]+\*?)`/gm)].map(([, name = '']) => name)
 }
 

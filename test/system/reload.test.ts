@@ -55,7 +55,10 @@ test('a wrong configuration is answered with all its faults, and changes nothing
   assert.match(lines[2] ?? '', /unknown key "odd"/)
   const from = agent.stderr().length
   agent.child.kill('SIGHUP')
-  await eventually(() => agent.stderr().slice(from).includes('the old one stays in force'), 'the log says it')
+  await eventually(
+    () => agent.stderr().slice(from).includes('the old configuration stays in effect'),
+    'the log says it',
+  )
   for (const part of ['log_level: expected', 'http_max_followers', 'unknown key']) {
     assert.ok(agent.stderr().slice(from).includes(part), part)
   }

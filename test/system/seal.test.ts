@@ -98,7 +98,7 @@ test('a server with a credential of systemd is open when it says that it is read
     /sealed, next: restart the server: it was sealed by an operator/,
     /operator unseal|is wrong|Progress/,
   )
-  assert.match(said['unseal'] ?? '', /key shares do not open it: restart the server/)
+  assert.match(said['unseal'] ?? '', /not with key shares: restart the server/)
   await next.stop()
   next = await agentHere(t, ['-config', file], { env })
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)
@@ -115,21 +115,14 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   await agent.stop()
   writeFileSync(key, randomBytes(32))
   const next = await agentHere(t, ['-config', file])
-  const why = /encrypted with the static key \\"k1\\"; \\"k1\\" does not open it/
+  const why = /encrypted with the static key \\"k1\\"; \\"k1\\" cannot decrypt it/
   await eventually(() => why.test(next.stderr()), 'the log says why')
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 503)
   const refused = await ask(next, 'PUT', 'sys/unseal', { key: recovery })
-  assert.deepEqual(
-    [refused.status, /opens with the static key of its machine/.test(String(refused.body['errors']))],
-    [400, true],
-  )
+  assert.deepEqual([refused.status, /unseals with its static key/.test(String(refused.body['errors']))], [400, true])
   const said = await hints(next, directory)
-  assertHints(
-    said,
-    /give the server the static key of its machine .*LoadCredential=/,
-    /operator unseal|Unseal Progress/,
-  )
-  assert.match(said['unseal'] ?? '', /key shares do not open it: give the server the static key/)
+  assertHints(said, /provide the static key of the server .*LoadCredential=/, /operator unseal|Unseal Progress/)
+  assert.match(said['unseal'] ?? '', /not with key shares: provide the static key/)
   assert.match(said['read'] ?? '', /sealed, next: the server opens by itself with the static key of its machine/)
   writeFileSync(key, bytes)
   await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')
@@ -181,7 +174,7 @@ test('from shares to a static key and back, through restarts', async (t) => {
   assertHints(pending, /next: outpost operator unseal -migrate, with the key shares/, /static key of its machine/)
   assert.equal((await ask(agent, 'PUT', 'sys/unseal', { key, migrate: true })).body['sealed'], false)
   const isLogged = (seal: string) =>
-    agent.stderr().includes(`"the seal was migrated","seal":"${seal}","accessor":"","remote":"127.0.0.1"`)
+    agent.stderr().includes(`"seal migrated","seal":"${seal}","accessor":"","remote":"127.0.0.1"`)
   await eventually(() => isLogged('static'), 'the migration is in the log')
   assert.equal(await works(), 200)
   await restart(staticSeal('env://UNSEAL_KEY'), { UNSEAL_KEY: source })

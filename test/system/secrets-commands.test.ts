@@ -19,7 +19,7 @@ test('from the first start to an open server, and what is said on the way', asyn
   const agent = await agentHere(t, ['-config', writeServer(directory)])
   const run = commandsAt(agent, directory)
   const before = await run('status')
-  assert.deepEqual([before.code, before.stderr], [2, 'not initialised, next: outpost operator init\n'])
+  assert.deepEqual([before.code, before.stderr], [2, 'not initialized, next: outpost operator init\n'])
   assert.equal((await run('operator init -status')).code, 2)
   const early = await run('read cubbyhole/x')
   assert.deepEqual([early.code, early.stderr.includes('outpost operator init')], [1, true])

@@ -11,7 +11,7 @@ import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 
 const METRIC = 'outpost_secrets_cores_in_region'
-const HINT = 'not initialised, next: outpost operator init'
+const HINT = 'not initialized, next: outpost operator init'
 const INIT = 'operator init -key-shares=1 -key-threshold=1'
 const MESSAGE = 'several secrets cores in the region'
 
@@ -80,7 +80,7 @@ test('a second initialisation in a region is refused, and two cores are reported
       const seen = await sealReasonOf(second)
       return seen !== HINT && seen
     }, 'the second server knows the core of the first')
-    assert.match(reason, /^not initialised, server "first" has the secrets core .* server \{ secrets = false \}/)
+    assert.match(reason, /^not initialized, server "first" has the secrets core .* server \{ secrets = false \}/)
     const status = await run('status')
     assert.equal(status.code, 2)
     assert.ok(status.stderr.includes(reason), status.stderr)

@@ -365,9 +365,9 @@ function missesItsCredential(machine: Machine, outpost: (...args: string[]) => O
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost-server'), 'active')
   const shown = outpost('status')
   assert.equal(shown.status, 2, shown.stdout)
-  assert.match(shown.stderr, /sealed, next: give the server the static key of its machine/)
+  assert.match(shown.stderr, /sealed, next: provide the static key of the server/)
   const log = () => machine.ok('journalctl', '-u', 'outpost-server')
-  assert.match(log(), /does not open.*ENOENT.*\/run\/credentials\/outpost-server\.service\/unseal/)
+  assert.match(log(), /auto-unseal or key rotation failed.*ENOENT.*\/run\/credentials\/outpost-server\.service\/unseal/)
   // Put back, it opens the server at the next start. With its whole path in the unit, systemd insists on it.
   machine.ok('mv', `${place}/unseal.key`, key)
   machine.ok('systemctl', 'restart', 'outpost-server')
@@ -378,5 +378,5 @@ function missesItsCredential(machine: Machine, outpost: (...args: string[]) => O
   assert.match(machine.run('systemctl', 'status', 'outpost-server').stdout, /status=243\/CREDENTIALS/)
   machine.ok('sh', '-ec', `rm ${dropIns}/seal.conf && systemctl daemon-reload && systemctl reset-failed outpost-server`)
   machine.ok('systemctl', 'restart', 'outpost-server')
-  assert.match(log(), /there are no systemd credentials; add LoadCredential=unseal:/)
+  assert.match(log(), /no systemd credentials are available; add LoadCredential=unseal:/)
 }

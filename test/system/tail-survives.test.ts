@@ -150,7 +150,7 @@ test('without file watches follows still work, across rotation, and one warning 
   const warnings = agent
     .stderr()
     .split('\n')
-    .filter((line) => line.includes('no file watch to be had'))
+    .filter((line) => line.includes('inotify watch limit reached, polling instead'))
   assert.equal(warnings.length, 1, agent.stderr())
   assert.match(warnings[0] ?? '', /ENOSPC/)
   for (const client of clients) client.destroy()

@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'
 import { test } from 'node:test'
 
-const HOST_TESTS = resolve(import.meta.dirname, '../host')
+const HOST_TESTS = resolve(import.meta.dirname, '../host/logs')
 
 test('random runs without file watches', { timeout: 240_000 }, async () => {
   const files = ['tail-stream-property.test.ts', 'logs-property.test.ts'].map((name) => `${HOST_TESTS}/${name}`)

@@ -28,7 +28,7 @@ const OWN_BUS = 'a process sends no such call by itself: the real parts over a r
 
 /** In the order of the table. */
 const PROOFS: readonly Proof[] = [
-  { says: 'no file watch to be had', in: 'system/tail-survives.test.ts' },
+  { says: 'inotify watch limit reached, polling instead', in: 'system/tail-survives.test.ts' },
   { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
   { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
   { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
@@ -43,7 +43,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core, asked as the HTTP room asks it',
   },
   { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
-  { says: 'web pages of another origin may not change anything here', in: 'attacks/foreign-page.test.ts' },
+  { says: 'web pages of other origins may not make changes', in: 'attacks/foreign-page.test.ts' },
   { says: 'Permission denied', in: 'system/access.test.ts' },
   { says: 'cannot be used', in: 'system/agent-login.test.ts' },
   { says: 'invalid role or secret ID', in: 'system/agent-login.test.ts' },
@@ -61,9 +61,9 @@ const PROOFS: readonly Proof[] = [
   { says: 'another agent', in: 'attacks/failed-start.test.ts' },
   { says: 'cannot be read', in: 'system/service.test.ts' },
   { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },
-  { says: 'this agent does not reach its own address', in: 'system/notify.test.ts' },
+  { says: 'own address unreachable', in: 'system/notify.test.ts' },
   { says: 'cannot be opened: permission denied', in: 'attacks/foreign-owner.test.ts' },
-  { says: 'only a capability lets this process use its storage', in: 'attacks/foreign-owner.test.ts' },
+  { says: 'storage is accessible through a capability only', in: 'attacks/foreign-owner.test.ts' },
   { says: 'no space left on the disk of', in: 'attacks/full-disk.test.ts' },
   {
     says: 'no audit device has recorded the request',
@@ -71,7 +71,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real core and devices on a full disk',
   },
   {
-    says: 'no space left on the disk for the roster, it is kept in memory',
+    says: 'no space left on the disk for the roster database, keeping it in memory',
     in: 'storage/store/roster-store.test.ts',
     lower: 'the real database on a full disk',
   },
@@ -102,22 +102,22 @@ const PROOFS: readonly Proof[] = [
   { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
-  { says: '-wal is left', in: 'attacks/failed-start.test.ts' },
+  { says: '-wal exists', in: 'attacks/failed-start.test.ts' },
   { says: 'was moved or removed while the server runs', in: 'attacks/displaced-database.test.ts' },
-  { says: 'what was written last may be lost', in: 'attacks/displaced-database.test.ts' },
+  { says: 'the latest commits may be lost', in: 'attacks/displaced-database.test.ts' },
   {
     says: 'is damaged',
     in: 'storage/store/damage.test.ts',
     lower: 'in a process the look at all entries after the start may find it first',
   },
-  { says: 'the database was changed: an entry that is needed here', in: 'attacks/rolled-back-entry.test.ts' },
+  { says: 'the database was changed: a required entry', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'the database was changed by another program', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'is empty, and this server had written', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'older than what this server wrote', in: 'attacks/rolled-back-entry.test.ts' },
   { says: 'changed by another program', in: 'attacks/rolled-back-secondary.test.ts' },
-  { says: 'was valid once and is not any more', in: 'attacks/rolled-back-secondary.test.ts' },
-  { says: 'another cluster was promoted: this one takes no more writes', in: 'system/dr-failover.test.ts' },
-  { says: 'no secondary was heard for fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
+  { says: 'is no longer valid', in: 'attacks/rolled-back-secondary.test.ts' },
+  { says: 'another cluster was promoted, this primary is fenced', in: 'system/dr-failover.test.ts' },
+  { says: 'no secondary heard for fence_after', in: 'dr/primary/sync.test.ts', lower: REAL_LINK },
   { says: 'this secondary is sealed: its primary has another root key', in: 'system/dr-keys.test.ts' },
   {
     says: 'second connection with the certificate of a connected DR secondary',
@@ -125,14 +125,15 @@ const PROOFS: readonly Proof[] = [
     lower: REAL_LINK,
   },
   { says: 'proof of membership rejected', in: 'dr/link/membership.test.ts', lower: REAL_LINK },
-  { says: 'the primary is not followed', in: 'system/dr-failover.test.ts' },
+  { says: 'secondaries may not reach this DR primary', in: 'system/dr-switch.test.ts' },
+  { says: 'replication from primary interrupted', in: 'system/dr-failover.test.ts' },
   {
-    says: 'the log of the primary does not go on here, trees are compared',
+    says: 'log gap, starting Merkle comparison',
     in: 'dr/link/link.test.ts',
     lower: REAL_LINK,
   },
-  { says: 'the tree of hashes could not be made', in: 'dr/secondary/repair.test.ts', lower: REAL_LINK },
-  { says: 'commits do not wait for secondaries until these have caught up', in: 'system/dr-keys.test.ts' },
+  { says: 'Merkle tree rebuild failed', in: 'dr/secondary/repair.test.ts', lower: REAL_LINK },
+  { says: 'synchronous replication degraded', in: 'system/dr-keys.test.ts' },
 ]
 
 /** Texts of a row that are further forms of its error, by the first text of the row. */
@@ -155,9 +156,7 @@ const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
     { says: 'too old', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_CLOCK },
     { says: 'too many callers', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_BUS },
   ],
-  'the database was changed: an entry that is needed here': [
-    { says: 'put back', in: 'attacks/rolled-back-entry.test.ts' },
-  ],
+  'the database was changed: a required entry': [{ says: 'put back', in: 'attacks/rolled-back-entry.test.ts' }],
 }
 
 /** The rows of all tables without their heads, but those of alerts. Throws for a row outside of its table, which is shown as text. */

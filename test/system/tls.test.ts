@@ -113,12 +113,12 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
   for (const [name, content] of broken) {
     use('second')
     writeFileSync(join(directory, name), content)
-    await reload('the old one stays in force')
+    await reload('the old configuration stays in effect')
     assert.equal(await shownName(agent.port, ca), 'second')
   }
   use('second')
   setup.configure('verify_https_client = true')
-  await reload('take effect with a restart only')
+  await reload('require a restart')
   assert.ok(!agent.stderr().includes('PRIVATE KEY'))
 })
 
@@ -137,13 +137,15 @@ test('certificates that expire are in the log, the metrics, validate and the err
       .stderr()
       .split('\n')
       .filter((line) => line.includes(`"@message":"${message}"`))
-  const metrics = async () =>
-    (
-      await raw(
-        { port: agent.port, tls: { ca: readFileSync(join(directory, 'ca.pem')), rejectUnauthorized: false } },
-        ask('/v1/metrics?format=prometheus'),
-      )
-    ).text
+  const trust = () => ({ ca: readFileSync(join(directory, 'ca.pem')), rejectUnauthorized: false })
+  const metrics = async () => (await raw({ port: agent.port, tls: trust() }, ask('/v1/metrics?format=prometheus'))).text
+  const warnings = async () => {
+    const { text } = await raw({ port: agent.port, tls: trust() }, ask('/v1/agent/ready'))
+    const { warnings: all } = JSON.parse(text.slice(text.indexOf('{'), text.lastIndexOf('}') + 1)) as {
+      readonly warnings: readonly string[]
+    }
+    return all
+  }
   const env = { OUTPOST_CACERT: join(directory, 'ca.pem') }
   await eventually(() => logged('certificate expires soon').length > 0, 'the log names it')
   const [soon, ...more] = logged('certificate expires soon')
@@ -153,14 +155,17 @@ test('certificates that expire are in the log, the metrics, validate and the err
   )
   assert.deepEqual(more, [])
   assert.match(await metrics(), /^outpost_certificate_days_left\{[^}]*certificate="http"[^}]*\} (?:1\.9\d|2)$/m)
+  assert.match((await warnings()).join(), /^certificate "http" expires in 1 day, on \d{4}-/)
   const valid = await runHere(['validate', config], env)
   assert.equal(valid.code, 0)
   assert.match(valid.stderr, /^warning: tls\.cert_file: the certificate in .*server\.pem expires in 1 day, on \d{4}-/m)
   use('expired')
   assert.ok(!(await metrics()).includes('days_left{certificate="http"} -'), 'a file that is not in use does not count')
   agent.reload()
-  await eventually(() => logged('certificate has expired').length === 1, 'the log names it')
+  await eventually(() => logged('certificate expired').length === 1, 'the log names it')
   assert.match(await metrics(), /^outpost_certificate_days_left\{[^}]*certificate="http"[^}]*\} -1(?:\.\d+)?$/m)
+  assert.match(logged('certificate expired')[0] ?? '', /"days_left":-1\b/, 'as in the metric')
+  assert.match((await warnings()).join(), /^certificate "http" expired on \d{4}-/)
   assert.match((await runHere(['validate', config], env)).stderr, /server\.pem expired on \d{4}-/)
   const refused = await runHere(['node', 'status', '-address', agent.url], env)
   assert.equal(refused.code, 1)

@@ -4,8 +4,8 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { isWanted } from '../../src/telemetry/metric.ts'
-import { Metrics, type MetricsPicture } from '../../src/telemetry/metrics.ts'
+import { isIncluded } from '../../src/telemetry/metric.ts'
+import { Metrics, type MetricsSnapshot } from '../../src/telemetry/metrics.ts'
 import { prometheusText } from '../../src/telemetry/prometheus.ts'
 import { agentMetrics } from '../../src/telemetry/metrics-operation.ts'
 import { RequestMeter } from '../../src/telemetry/request-metrics.ts'
@@ -85,7 +85,7 @@ test('a follower counts at once: its bytes, and how far it is behind', async (t)
   t.after(() => socket.destroy())
   socket.pause()
   socket.write(`GET /v1/client/fs/logs/${ALLOC}?task=web&follow=true HTTP/1.1\r\nHost: x\r\n\r\n`)
-  const lag = () => host.followers.figures().log.lagBytes
+  const lag = () => host.followers.metrics().log.lagBytes
   await eventually(() => lag() > 0 && lag() < size, 'it has got something and is behind')
   assert.equal(await value('outpost_followers', { kind: 'log' }), 1)
   assert.equal(await value('outpost_followers', { kind: 'file' }), 0)
@@ -138,21 +138,21 @@ test('JSON shows an interval: states, what counters grew by, durations', async (
   metrics.complete()
   const answer = await ask(port, 'GET', '/v1/metrics')
   assert.equal(answer.headers.get('content-type'), 'application/json')
-  const picture = JSON.parse(answer.body.toString()) as MetricsPicture
-  assert.deepEqual(Object.keys(picture), ['Counters', 'Gauges', 'Points', 'PrecisionGauges', 'Samples', 'Timestamp'])
-  assert.match(picture.Timestamp, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC$/)
-  const listed = picture.Samples.find(({ Name }) => Name === 'nomad.client.file_system.list')
+  const snapshot = JSON.parse(answer.body.toString()) as MetricsSnapshot
+  assert.deepEqual(Object.keys(snapshot), ['Counters', 'Gauges', 'Points', 'PrecisionGauges', 'Samples', 'Timestamp'])
+  assert.match(snapshot.Timestamp, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC$/)
+  const listed = snapshot.Samples.find(({ Name }) => Name === 'nomad.client.file_system.list')
   assert.ok(listed)
   assert.deepEqual(Object.keys(listed), ['Count', 'Labels', 'Max', 'Mean', 'Min', 'Name', 'Rate', 'Stddev', 'Sum'])
   assert.equal(listed.Count, 3)
   assert.ok(listed.Min > 0 && listed.Min <= listed.Mean && listed.Mean <= listed.Max)
   assert.ok(Math.abs(listed.Rate - listed.Sum / 10) < 1e-9)
   assert.deepEqual(listed.Labels, { host: 'h', node_id: 'n', datacenter: 'dc1' })
-  const grown = picture.Counters.find(
+  const grown = snapshot.Counters.find(
     ({ Name, Labels }) => Name === 'outpost.http.requests' && Labels['operation'] === 'host.fs_ls',
   )
   assert.equal(grown?.Sum, 3)
-  assert.ok(picture.Gauges.some(({ Name, Value }) => Name === 'nomad.client.host.memory.total' && Value > 0))
+  assert.ok(snapshot.Gauges.some(({ Name, Value }) => Name === 'nomad.client.host.memory.total' && Value > 0))
   metrics.complete()
   assert.ok(!metrics.json().Samples.some(({ Name }) => Name === 'nomad.client.file_system.list'), 'a quiet interval')
 })
@@ -188,10 +188,10 @@ test('the text form is had by parameter or Accept, and can be switched off', asy
 test('of the filters that fit a name, the longest decides', () => {
   const filter = { prefixes: ['-nomad', '+nomad.client', '-nomad.client.allocs'], otherwise: true }
   assert.deepEqual(
-    ['nomad.x', 'nomad.client.uptime', 'nomad.client.allocs.cpu', 'outpost.x'].map((name) => isWanted(name, filter)),
+    ['nomad.x', 'nomad.client.uptime', 'nomad.client.allocs.cpu', 'outpost.x'].map((name) => isIncluded(name, filter)),
     [false, true, false, true],
   )
-  assert.equal(isWanted('outpost.x', { ...filter, otherwise: false }), false)
+  assert.equal(isIncluded('outpost.x', { ...filter, otherwise: false }), false)
 })
 
 test('a name that ends like another kind is untyped, and a family without points is left out', async () => {

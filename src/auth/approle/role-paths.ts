@@ -1,23 +1,30 @@
-/** `role/…` of an AppRole mount: what programs are, and what their tokens may do. */
+/** `role/…`: the roles of an AppRole mount. */
 import { randomUUID } from 'node:crypto'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { changedGroups, GROUPS_FIELD, shownGroups } from '../../engines/framework/group-names.ts'
+import {
+  changedGroups,
+  changedTerms,
+  GROUPS_FIELD,
+  NO_TERMS,
+  groupsResponse,
+  termsResponse,
+  TOKEN_FIELDS,
+} from '../../engines/framework/token-terms.ts'
 import {
   aliasField,
   boolean,
   commaList,
   duration,
-  type Fields,
+  type EngineFields,
   inPath,
-  type InputOf,
+  type EngineInput,
   integer,
   text,
   UNPRINTABLE,
 } from '../../engines/framework/fields.ts'
-import { hiddenNames } from '../../engines/framework/hidden-names.ts'
-import { changedTerms, NO_TERMS, shownTerms, TOKEN_FIELDS } from '../../engines/framework/token-terms.ts'
-import { encoded, hashOf, type Role, roleNamed, roleOfId, rolePaths as at, tidied } from './role-record.ts'
+import { hiddenNames } from '../../engines/framework/records.ts'
+import { hashOf, type AppRole, roleNamed, roleOfId, rolePaths as at, roles, tidySecretIds } from './role-record.ts'
 
 const NAME_LENGTH_MAX = 256
 export const ROLE_ID_LENGTH_MAX = 512
@@ -28,22 +35,22 @@ const FIELDS = {
   ...ROLE_NAME,
   ...TOKEN_FIELDS,
   ...GROUPS_FIELD,
-  role_id: text('ID of the role; made by the server unless given'),
-  bind_secret_id: boolean('Whether a login needs a secret ID; true unless given'),
-  secret_id_bound_cidrs: commaList('Addresses and ranges that logins with a secret ID may come from'),
-  bound_cidr_list: aliasField(commaList('Old name of secret_id_bound_cidrs'), 'secret_id_bound_cidrs'),
-  secret_id_num_uses: integer('How many logins a secret ID is good for; 0 for as many as one likes'),
-  secret_id_ttl: duration('How long a secret ID is good; 0 for ever'),
-  local_secret_ids: boolean('Kept for clients that set it; can be set only when the role is made'),
+  role_id: text('Role ID; generated unless set'),
+  bind_secret_id: boolean('Require a secret ID for logins; true unless set'),
+  secret_id_bound_cidrs: commaList('Addresses and ranges from which logins with a secret ID are allowed'),
+  bound_cidr_list: aliasField(commaList('Deprecated: use secret_id_bound_cidrs'), 'secret_id_bound_cidrs'),
+  secret_id_num_uses: integer('Number of uses of a secret ID; 0 for unlimited'),
+  secret_id_ttl: duration('TTL of a secret ID; 0 for no expiry'),
+  local_secret_ids: boolean('Stored for clients that set it; can be set only at creation'),
 }
 
-type RoleInput = InputOf<typeof FIELDS>
+type RoleInput = EngineInput<typeof FIELDS>
 
-const NOTHING_GIVEN = Object.fromEntries(Object.keys(FIELDS).map((name) => [name, undefined])) as {
+const NO_ROLE_FIELDS = Object.fromEntries(Object.keys(FIELDS).map((name) => [name, undefined])) as {
   readonly [K in Exclude<keyof typeof FIELDS, 'role_name'>]: undefined
 }
 
-/** Settings that have a path of their own, and what its reading tells them by. */
+/** Settings with a separate path. */
 const SETTINGS = [
   'bind-secret-id',
   'secret-id-bound-cidrs',
@@ -69,87 +76,87 @@ export function rolePaths(): Path[] {
   return [
     path({
       pattern: 'role',
-      summary: 'Names of the roles',
+      summary: 'List the roles',
       fields: {},
       list: async (_input, call) => ({ data: { keys: await hiddenNames(call, at.roles, nameIn) } }),
     }),
     path({
       pattern: 'role/:role_name',
-      summary: 'A role that programs log in with',
+      summary: 'Read, write or delete a role',
       fields: FIELDS,
-      exists: ({ role_name: name }, call) => pending(name, call) !== undefined,
+      exists: ({ role_name: name }, call) => pendingRole(name, call) !== undefined,
       read: ({ role_name: name }, call) => {
-        const role = durable(name, call)
-        return role && { data: shown(role) }
+        const role = durableRole(name, call)
+        return role && { data: roleResponse(role) }
       },
       update: write,
       delete: remove,
     }),
     path({
       pattern: 'role/:role_name/role-id',
-      summary: 'The ID of a role',
-      fields: { ...ROLE_NAME, role_id: text('Another ID of the role', { fallback: '' }) },
+      summary: 'Read or change the role ID',
+      fields: { ...ROLE_NAME, role_id: text('New role ID', { fallback: '' }) },
       read: ({ role_name: name }, call) => {
-        const role = durable(name, call)
+        const role = durableRole(name, call)
         return role && { data: { role_id: role.roleId } }
       },
       update({ role_id: roleId, role_name: name }, call) {
         if (roleId === '') throw new Rejection(400, 'missing role_id')
-        if (!pending(name, call)) throw new Rejection(404)
-        return write({ ...NOTHING_GIVEN, role_name: name, role_id: roleId }, call)
+        if (!pendingRole(name, call)) throw new Rejection(404)
+        return write({ ...NO_ROLE_FIELDS, role_name: name, role_id: roleId }, call)
       },
     }),
     ...SETTINGS.map(settingPath),
   ]
 }
 
-/** One setting of a role, by a path of its own. */
+/** The path of a setting. */
 function settingPath(setting: (typeof SETTINGS)[number]): Path {
   const field = setting.replaceAll('-', '_') as Exclude<keyof typeof FIELDS, 'role_name'>
-  const fields: Fields = { ...ROLE_NAME, [field]: FIELDS[field] }
+  const fields: EngineFields = { ...ROLE_NAME, [field]: FIELDS[field] }
   return path({
     pattern: `role/:role_name/${setting}`,
-    summary: `The setting ${field} of a role`,
+    summary: `Read, change or reset ${field} of a role`,
     fields,
     read: (input, call) => {
-      const role = durable(String(input['role_name']), call)
-      return role && { data: { [field]: shown(role)[NEWER[field] ?? field] } }
+      const role = durableRole(String(input['role_name']), call)
+      return role && { data: { [field]: roleResponse(role)[CURRENT_NAMES[field] ?? field] } }
     },
     update(input, call) {
       const name = String(input['role_name'])
-      if (!pending(name, call)) throw new Rejection(404)
-      return write({ ...NOTHING_GIVEN, ...input, role_name: name }, call)
+      if (!pendingRole(name, call)) throw new Rejection(404)
+      return write({ ...NO_ROLE_FIELDS, ...input, role_name: name }, call)
     },
     delete(input, call) {
       const name = String(input['role_name'])
-      const role = pending(name, call)
+      const role = pendingRole(name, call)
       if (!role) return undefined
-      // No addresses are shown as null, which would be taken as not given.
-      const value = fieldDefaults[NEWER[field] ?? field] ?? []
-      return write({ ...NOTHING_GIVEN, [field]: value, role_name: name }, call)
+      // An empty list is shown as null, which would mean that the field is not given.
+      const value = fieldDefaults[CURRENT_NAMES[field] ?? field] ?? []
+      return write({ ...NO_ROLE_FIELDS, [field]: value, role_name: name }, call)
     },
   })
 }
 
-const NEWER: Readonly<Record<string, string>> = {
+const CURRENT_NAMES: Readonly<Record<string, string>> = {
   policies: 'token_policies',
   period: 'token_period',
   bound_cidr_list: 'secret_id_bound_cidrs',
 }
 
 function nameIn(entry: Buffer): string {
-  return (JSON.parse(entry.toString('utf8')) as Role).name
+  return roles.of(entry).name
 }
 
-function pending(name: string, { mount, storage }: EngineCall): Role | undefined {
+function pendingRole(name: string, { mount, storage }: EngineCall): AppRole | undefined {
   return roleNamed((each) => storage.pending(each), mount, name)
 }
 
-function durable(name: string, { mount, storage }: EngineCall): Role | undefined {
+function durableRole(name: string, { mount, storage }: EngineCall): AppRole | undefined {
   return roleNamed((each) => storage.get(each), mount, name)
 }
 
-function fresh(name: string): Role {
+function newRole(name: string): AppRole {
   return {
     format: 1,
     name,
@@ -165,33 +172,33 @@ function fresh(name: string): Role {
   }
 }
 
-function shown(role: Role): Record<string, unknown> {
+function roleResponse(role: AppRole): Record<string, unknown> {
   return {
     bind_secret_id: role.bindSecretId,
     local_secret_ids: role.localSecretIds,
     secret_id_bound_cidrs: role.secretIdBoundCidrs.length > 0 ? role.secretIdBoundCidrs : null,
     secret_id_num_uses: role.secretIdNumUses,
     secret_id_ttl: role.secretIdTtlSeconds,
-    ...shownTerms(role.terms),
-    ...shownGroups(role.groups),
+    ...termsResponse(role.terms),
+    ...groupsResponse(role.groups),
   }
 }
 
-const fieldDefaults = shown(fresh(''))
+const fieldDefaults = roleResponse(newRole(''))
 
 function write(input: RoleInput, call: EngineCall): Reply {
   const name = input.role_name
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
     throw new Rejection(400, `the name of a role has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
   }
-  const known = pending(name, call)
-  const before = known ?? fresh(name)
+  const known = pendingRole(name, call)
+  const before = known ?? newRole(name)
   const cidrs = input.secret_id_bound_cidrs ?? input.bound_cidr_list
   if (known && input.local_secret_ids !== undefined && input.local_secret_ids !== known.localSecretIds) {
     throw new Rejection(400, 'local_secret_ids can only be modified during role creation')
   }
   const terms = changedTerms(before.terms, input)
-  const role: Role = {
+  const role: AppRole = {
     ...before,
     roleId: input.role_id ?? before.roleId,
     bindSecretId: input.bind_secret_id ?? before.bindSecretId,
@@ -205,16 +212,13 @@ function write(input: RoleInput, call: EngineCall): Reply {
   check(role, call)
   const { mount } = call
   const [hash, idHash] = [hashOf(mount, 'role', name), hashOf(mount, 'role-id', role.roleId)]
-  const puts = [
-    { path: at.role(hash), value: encoded(role) },
-    { path: at.roleId(idHash), value: Buffer.from(hash, 'latin1') },
-  ]
+  const puts = [roles.put(at.role(hash), role), { path: at.roleId(idHash), value: Buffer.from(hash, 'latin1') }]
   if (!known || before.roleId === role.roleId) return { batch: { puts, deletes: [] } }
   const oldId = at.roleId(hashOf(mount, 'role-id', before.roleId))
   return { batch: { puts, deletes: [oldId] }, releasedAliases: [before.roleId] }
 }
 
-function check(role: Role, call: EngineCall): void {
+function check(role: AppRole, call: EngineCall): void {
   const { roleId, secretIdBoundCidrs, secretIdNumUses, terms } = role
   if (roleId === '' || roleId.length > ROLE_ID_LENGTH_MAX || UNPRINTABLE.test(roleId)) {
     throw new Rejection(400, `a role ID has 1 to ${ROLE_ID_LENGTH_MAX} characters, all of them printable`)
@@ -223,8 +227,8 @@ function check(role: Role, call: EngineCall): void {
   if (holder && holder.name !== role.name) throw new Rejection(400, 'role_id already in use')
   if (secretIdNumUses < 0) throw new Rejection(400, 'secret_id_num_uses cannot be negative')
   if (secretIdBoundCidrs.length > CIDRS_MAX)
-    throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges can be bound`)
-  // Throws for a range that is none.
+    throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges are allowed`)
+  // Throws for an invalid range.
   void new AddressRanges(secretIdBoundCidrs)
   if (!role.bindSecretId && secretIdBoundCidrs.length === 0 && terms.boundCidrs.length === 0) {
     throw new Rejection(400, 'at least one constraint should be enabled on the role')
@@ -232,15 +236,15 @@ function check(role: Role, call: EngineCall): void {
 }
 
 function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undefined {
-  const role = pending(name, call)
+  const role = pendingRole(name, call)
   if (!role) return undefined
   const { mount } = call
   const deletes = [at.role(hashOf(mount, 'role', role.name)), at.roleId(hashOf(mount, 'role-id', role.roleId))]
   const landed = () => {
-    // A role whose removal failed keeps its secret IDs.
-    if (durable(name, call)?.uid === role.uid) return
-    // No request finds them once the role is removed. Those that a fault leaves are removed by the next tidying.
-    setImmediate(() => void tidied(call, role.uid, true).catch(() => undefined))
+    // If the removal failed, the role keeps its secret IDs.
+    if (durableRole(name, call)?.uid === role.uid) return
+    // No request finds secret IDs of a removed role. If this fails, `tidy/secret-id` removes them.
+    setImmediate(() => void tidySecretIds(call, role.uid, true).catch(() => undefined))
   }
   return { batch: { puts: [], deletes }, releasedAliases: [role.roleId], landed }
 }

@@ -1,24 +1,24 @@
-/** What is kept of roles and of their secret IDs, where, and how it is written. */
+/** Stored records of roles and secret IDs. */
 import { timingSafeEqual } from 'node:crypto'
 import * as v from 'valibot'
-import type { Storage } from '../../storage/barrier/storage.ts'
-import { Fault } from '../../platform/errors.ts'
+import type { Put, Storage } from '../../storage/barrier/storage.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
 import type { MountFacts } from '../../engines/framework/engine.ts'
-import { PENDING_LOGIN_MS } from '../../engines/framework/login-order.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { PENDING_LOGIN_MS } from '../../engines/framework/login-grant.ts'
+import { type ReadEntry, StoredRecord, textRecord } from '../../engines/framework/records.ts'
 import { tokenTermsSchema } from '../../engines/framework/token-terms.ts'
 
 const roleSchema = v.object({
   format: v.literal(1),
   name: v.string(),
-  /** Of this role alone, also where another one had its name before: below it are its secret IDs. */
+  /** Unique, also if a role is deleted and created again with the same name. Prefix of the paths of its secret IDs. */
   uid: v.string(),
   roleId: v.string(),
   bindSecretId: v.boolean(),
   secretIdBoundCidrs: v.array(v.string()),
-  /** 0: as often as one likes. */
+  /** 0: unlimited. */
   secretIdNumUses: v.number(),
-  /** 0: for ever. */
+  /** 0: no expiry. */
   secretIdTtlSeconds: v.number(),
   localSecretIds: v.boolean(),
   terms: tokenTermsSchema,
@@ -31,20 +31,17 @@ const secretIdSchema = v.object({
   metadata: v.nullable(textRecord),
   cidrs: v.array(v.string()),
   tokenCidrs: v.array(v.string()),
-  /** 0: as often as one likes. */
+  /** 0: unlimited. */
   usesLeft: v.number(),
   ttlSeconds: v.number(),
   createdAtMs: v.number(),
   updatedAtMs: v.number(),
-  /** Absent: for ever. */
+  /** Absent: no expiry. */
   expiresAtMs: v.optional(v.number()),
 })
 
-export type Role = v.InferOutput<typeof roleSchema>
-export type SecretId = v.InferOutput<typeof secretIdSchema>
-
-/** What is read: what is durable, or what is pending where something is decided upon it. */
-export type Reading = (path: string) => Buffer | undefined
+export type AppRole = v.InferOutput<typeof roleSchema>
+export type SecretIdRecord = v.InferOutput<typeof secretIdSchema>
 
 export const rolePaths = {
   roles: 'role/',
@@ -65,25 +62,25 @@ export function hashOf(
   return mount.secret.digest(`${kind}\0${text}`, 'base64url')
 }
 
-export function encoded(record: Role | SecretId): Buffer {
-  return Buffer.from(JSON.stringify(record))
+export const roles = new StoredRecord(roleSchema, 'a role')
+
+export function secretIdPut(path: string, secret: SecretIdRecord): Put {
+  return { path, value: Buffer.from(JSON.stringify(secret)) }
 }
 
-function parsed<T>(bytes: Buffer | undefined, schema: v.GenericSchema<unknown, T>, what: string): T | undefined {
-  if (!bytes) return undefined
-  const result = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), bytes.toString('utf8'))
-  if (!result.success) throw new Fault(`the entry of ${what} is damaged`)
-  return result.output
+/** Not cached, as most secret IDs are read once. */
+function parsedSecretId(bytes: Buffer | undefined): SecretIdRecord | undefined {
+  return bytes && parseRecord(secretIdSchema, bytes, 'a secret ID')
 }
 
-export function roleNamed(read: Reading, mount: Pick<MountFacts, 'secret'>, name: string): Role | undefined {
-  return parsed(read(rolePaths.role(hashOf(mount, 'role', name))), roleSchema, 'a role')
+export function roleNamed(read: ReadEntry, mount: Pick<MountFacts, 'secret'>, name: string): AppRole | undefined {
+  return roles.of(read(rolePaths.role(hashOf(mount, 'role', name))))
 }
 
-/** The role of a role ID. */
-export function roleOfId(read: Reading, mount: Pick<MountFacts, 'secret'>, roleId: string): Role | undefined {
+/** The role with a role ID. */
+export function roleOfId(read: ReadEntry, mount: Pick<MountFacts, 'secret'>, roleId: string): AppRole | undefined {
   const hash = read(rolePaths.roleId(hashOf(mount, 'role-id', roleId)))?.toString('latin1')
-  const role = hash === undefined ? undefined : parsed(read(rolePaths.role(hash)), roleSchema, 'a role')
+  const role = hash === undefined ? undefined : roles.of(read(rolePaths.role(hash)))
   return role && isSame(role.roleId, roleId) ? role : undefined
 }
 
@@ -92,51 +89,50 @@ function isSame(a: string, b: string): boolean {
   return left.length === right.length && timingSafeEqual(left, right)
 }
 
-/** A secret ID that is good, by its hash; undefined for one that has expired. */
-export function secretIdAt(read: Reading, uid: string, hash: string, nowMs: number): SecretId | undefined {
-  const secret = parsed(read(rolePaths.secret(uid, hash)), secretIdSchema, 'a secret ID')
+/** A valid secret ID, by its hash; undefined if it has expired. */
+export function secretIdAt(read: ReadEntry, uid: string, hash: string, nowMs: number): SecretIdRecord | undefined {
+  const secret = parsedSecretId(read(rolePaths.secret(uid, hash)))
   return secret && hasExpired(secret, nowMs) ? undefined : secret
 }
 
-/** Of a secret ID whose last use was taken: it is an expired one, whatever the clock says. */
+/** Expiry time of a used-up secret ID, which is in the past for any clock. */
 const USED_UP_AT_MS = 1
 
-/** One login fewer: with the last one it has expired. */
-export function used(secret: SecretId, nowMs: number): SecretId {
-  // Later than it was made, by which `isPerhapsAwaited` sees a use.
+/** The secret ID after a login. With the last use it expires. */
+export function withUse(secret: SecretIdRecord, nowMs: number): SecretIdRecord {
+  // After the creation time, by which `mayHavePendingLogin` detects a use.
   const updatedAtMs = Math.max(nowMs, secret.createdAtMs + 1)
   if (secret.usesLeft === 1) return { ...secret, updatedAtMs, expiresAtMs: USED_UP_AT_MS }
   return { ...secret, updatedAtMs, usesLeft: secret.usesLeft - 1 }
 }
 
-/** Whether a login of before may wait for its code, of a secret ID that is good for so many. */
-export function isPerhapsAwaited({ createdAtMs, updatedAtMs }: SecretId, nowMs: number): boolean {
+/** Whether an earlier login with the secret ID may wait for an MFA code. */
+export function mayHavePendingLogin({ createdAtMs, updatedAtMs }: SecretIdRecord, nowMs: number): boolean {
   return updatedAtMs > createdAtMs && updatedAtMs + PENDING_LOGIN_MS > nowMs
 }
 
-/** Whether it has expired or was used up, and no login with it waits for its code any more. */
-function isOver(secret: SecretId, nowMs: number): boolean {
+/** Whether it has expired or is used up, and no login with it can wait for an MFA code. */
+function isRemovable(secret: SecretIdRecord, nowMs: number): boolean {
   const { expiresAtMs = 0, updatedAtMs } = secret
   return hasExpired(secret, nowMs) && Math.max(expiresAtMs, updatedAtMs) + PENDING_LOGIN_MS <= nowMs
 }
 
-export function hasExpired({ expiresAtMs }: SecretId, nowMs: number): boolean {
+export function hasExpired({ expiresAtMs }: SecretIdRecord, nowMs: number): boolean {
   return expiresAtMs !== undefined && expiresAtMs <= nowMs
 }
 
-/** Where, and by which time. */
-interface TidiedPlace {
+interface TidyContext {
   readonly mount: Pick<MountFacts, 'secret'>
   readonly storage: Storage
   readonly nowMs: number
 }
 
 /**
- * Removes the secret IDs of a role that have expired, once no login with them waits for its code; with a role that is gone, all.
- * Resolves with how many.
+ * Removes expired secret IDs of a role, once no login with them can wait for an MFA code; all if the role is deleted. Resolves with
+ * their number.
  */
-export async function tidied(place: TidiedPlace, uid: string, isGone: boolean): Promise<number> {
-  const { mount, nowMs, storage } = place
+export async function tidySecretIds(context: TidyContext, uid: string, isGone: boolean): Promise<number> {
+  const { mount, nowMs, storage } = context
   let [removed, after] = [0, '']
   for (;;) {
     const hashes = storage.list(rolePaths.secrets(uid), { after, limit: 100 })
@@ -144,8 +140,8 @@ export async function tidied(place: TidiedPlace, uid: string, isGone: boolean): 
     if (after === '') return removed
     const deletes: string[] = []
     for (const hash of hashes) {
-      const secret = parsed(storage.pending(rolePaths.secret(uid, hash)), secretIdSchema, 'a secret ID')
-      if (!secret || (!isGone && !isOver(secret, nowMs))) continue
+      const secret = parsedSecretId(storage.pending(rolePaths.secret(uid, hash)))
+      if (!secret || (!isGone && !isRemovable(secret, nowMs))) continue
       deletes.push(rolePaths.secret(uid, hash), rolePaths.accessor(uid, hashOf(mount, 'accessor', secret.accessor)))
       removed++
     }

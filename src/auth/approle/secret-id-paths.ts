@@ -1,125 +1,125 @@
-/** `role/:name/secret-id…` of an AppRole mount: what a program logs in with. */
+/** `role/:name/secret-id…`: the secret IDs of a role. */
 import { randomUUID } from 'node:crypto'
 import type { Batch } from '../../storage/barrier/storage.ts'
-import { AddressRanges, isRangeWithin } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges, isRangeWithin } from '../../engines/framework/addresses.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { commaList, duration, type InputOf, integer, isObject, text } from '../../engines/framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { commaList, duration, type EngineInput, integer, isObject, text } from '../../engines/framework/fields.ts'
+import type { ReadEntry } from '../../engines/framework/records.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { ROLE_NAME } from './role-paths.ts'
 import {
-  encoded,
   hashOf,
-  type Reading,
-  type Role,
+  type AppRole,
   roleNamed,
   rolePaths as at,
-  type SecretId,
+  type SecretIdRecord,
   secretIdAt,
-  tidied,
+  secretIdPut,
+  tidySecretIds,
 } from './role-record.ts'
 
 const METADATA_MAX = 64
 const METADATA_TEXT_MAX = 512
 const SECRET_ID_LENGTH_MAX = 512
 const CIDRS_MAX = 256
-const TIDIED_EVERY_MS = 600_000
+const TIDY_INTERVAL_MS = 600_000
 
-const SECRET = { ...ROLE_NAME, secret_id: text('The secret ID', { fallback: '' }) }
-const ACCESSOR = { ...ROLE_NAME, secret_id_accessor: text('Accessor of the secret ID', { fallback: '' }) }
-const MADE = {
+const SECRET_ID_FIELDS = { ...ROLE_NAME, secret_id: text('Secret ID', { fallback: '' }) }
+const ACCESSOR_FIELDS = { ...ROLE_NAME, secret_id_accessor: text('Accessor of the secret ID', { fallback: '' }) }
+const CREATE_FIELDS = {
   ...ROLE_NAME,
-  metadata: text('JSON text of an object with texts: shown with the tokens'),
-  cidr_list: commaList('Addresses and ranges that logins with it may come from; within those of the role'),
-  token_bound_cidrs: commaList('Addresses and ranges that its tokens may be used from; within those of the role'),
-  num_uses: integer('How many logins it is good for; no more than the role says'),
-  ttl: duration('How long it is good; no longer than the role says'),
+  metadata: text('JSON object with string values, shown with the tokens'),
+  cidr_list: commaList('Addresses and ranges for logins; within those of the role'),
+  token_bound_cidrs: commaList('Addresses and ranges for uses of its tokens; within those of the role'),
+  num_uses: integer('Number of uses; limited by that of the role'),
+  ttl: duration('TTL; limited by that of the role'),
 }
-const CUSTOM = { ...MADE, secret_id: text('The secret ID', { fallback: '' }) }
+const CUSTOM_FIELDS = { ...CREATE_FIELDS, secret_id: text('Secret ID', { fallback: '' }) }
 
-/** When the secret IDs of a role were looked at last. */
+/** Time of the last tidy, by role. */
 const tidiedAtMs = new Map<string, number>()
 
 export function secretIdPaths(): Path[] {
   return [
     path({
       pattern: 'role/:role_name/secret-id',
-      summary: 'Make a secret ID; accessors of those there are',
-      fields: MADE,
-      update: (input, call) => made(input, randomUUID(), call),
+      summary: 'Generate a secret ID; list accessors',
+      fields: CREATE_FIELDS,
+      update: (input, call) => create(input, randomUUID(), call),
       list: async ({ role_name: name }, call) => {
         const role = required(name, call)
-        return { data: { keys: await inTurns(accessors(role, call), call) } }
+        return { data: { keys: await runSliced(accessors(role, call), call) } }
       },
     }),
     path({
       pattern: 'role/:role_name/custom-secret-id',
-      summary: 'Make a secret ID that its maker chooses',
-      fields: CUSTOM,
+      summary: 'Create a custom secret ID',
+      fields: CUSTOM_FIELDS,
       update(input, call) {
         const { secret_id: secretId } = input
         if (secretId === '') throw new Rejection(400, 'missing secret_id')
         if (secretId.length > SECRET_ID_LENGTH_MAX) {
           throw new Rejection(400, `a secret ID has at most ${SECRET_ID_LENGTH_MAX} characters`)
         }
-        return made(input, secretId, call)
+        return create(input, secretId, call)
       },
     }),
     path({
       pattern: 'role/:role_name/secret-id/lookup',
-      summary: 'What is known of a secret ID',
-      fields: SECRET,
+      summary: 'Look up a secret ID',
+      fields: SECRET_ID_FIELDS,
       update({ role_name: name, secret_id: secretId }, call) {
         if (secretId === '') throw new Rejection(400, 'missing secret_id')
-        return told(required(name, call), hashOf(call.mount, 'secret-id', secretId), call)
+        return lookUp(required(name, call), hashOf(call.mount, 'secret-id', secretId), call)
       },
     }),
     path({
       pattern: 'role/:role_name/secret-id/destroy',
-      summary: 'End a secret ID',
-      fields: SECRET,
+      summary: 'Destroy a secret ID',
+      fields: SECRET_ID_FIELDS,
       update: destroy,
       delete: destroy,
     }),
     path({
       pattern: 'role/:role_name/secret-id-accessor/lookup',
-      summary: 'What is known of the secret ID of an accessor',
-      fields: ACCESSOR,
+      summary: 'Look up a secret ID by accessor',
+      fields: ACCESSOR_FIELDS,
       update({ role_name: name, secret_id_accessor: accessor }, call) {
         const role = required(name, call)
-        const hash = ofAccessor(role, accessor, call, (each) => call.storage.get(each))
+        const hash = hashOfAccessor(role, accessor, call, (each) => call.storage.get(each))
         if (hash === undefined) throw new Rejection(404, 'failed to find accessor entry for secret_id_accessor')
-        return told(role, hash, call)
+        return lookUp(role, hash, call)
       },
     }),
     path({
       pattern: 'role/:role_name/secret-id-accessor/destroy',
-      summary: 'End the secret ID of an accessor',
-      fields: ACCESSOR,
+      summary: 'Destroy a secret ID by accessor',
+      fields: ACCESSOR_FIELDS,
       update: destroyByAccessor,
       delete: destroyByAccessor,
     }),
   ]
 }
 
-/** Throws a Rejection (404) for a role that is not there. */
-function required(name: string, { mount, storage }: EngineCall): Role {
+/** Throws a Rejection (404) if the role does not exist. */
+function required(name: string, { mount, storage }: EngineCall): AppRole {
   const role = roleNamed((each) => storage.pending(each), mount, name)
   if (!role) throw new Rejection(404, `role ${JSON.stringify(name.slice(0, 64))} does not exist`)
   return role
 }
 
-function made(input: InputOf<typeof MADE>, secretId: string, call: EngineCall): Reply {
+function create(input: EngineInput<typeof CREATE_FIELDS>, secretId: string, call: EngineCall): Reply {
   const { mount, nowMs, storage } = call
   const role = required(input.role_name, call)
   if (!role.bindSecretId) throw new Rejection(400, 'bind_secret_id is not set on the role')
   const hash = hashOf(mount, 'secret-id', secretId)
   if (secretIdAt((each) => storage.pending(each), role.uid, hash, nowMs)) {
-    throw new Rejection(400, 'the secret ID is there already')
+    throw new Rejection(400, 'the secret ID already exists')
   }
   const [uses, ttl] = [within(input.num_uses, role.secretIdNumUses), within(input.ttl, role.secretIdTtlSeconds)]
   if (uses === undefined) throw new Rejection(400, 'num_uses cannot be higher than the role’s secret_id_num_uses')
   if (ttl === undefined) throw new Rejection(400, 'ttl cannot be longer than the role’s secret_id_ttl')
-  const secret: SecretId = {
+  const secret: SecretIdRecord = {
     format: 1,
     accessor: randomUUID(),
     metadata: metadataOf(input.metadata),
@@ -131,10 +131,10 @@ function made(input: InputOf<typeof MADE>, secretId: string, call: EngineCall): 
     updatedAtMs: nowMs,
     ...(ttl > 0 && { expiresAtMs: nowMs + ttl * 1000 }),
   }
-  tidySometimes(role, call)
+  tidyIfDue(role, call)
   const accessorHash = hashOf(mount, 'accessor', secret.accessor)
   const puts = [
-    { path: at.secret(role.uid, hash), value: encoded(secret) },
+    secretIdPut(at.secret(role.uid, hash), secret),
     { path: at.accessor(role.uid, accessorHash), value: Buffer.from(hash, 'latin1') },
   ]
   const { accessor } = secret
@@ -144,17 +144,17 @@ function made(input: InputOf<typeof MADE>, secretId: string, call: EngineCall): 
   }
 }
 
-/** What was asked for, where it is within what the role says; 0 is no limit. */
-function within(asked: number | undefined, limit: number): number | undefined {
-  if (asked === undefined) return limit
-  if (asked < 0) throw new Rejection(400, 'num_uses cannot be negative')
-  return limit > 0 && (asked === 0 || asked > limit) ? undefined : asked
+/** The requested value; undefined if it exceeds the limit of the role. 0 is unlimited. */
+function within(requested: number | undefined, limit: number): number | undefined {
+  if (requested === undefined) return limit
+  if (requested < 0) throw new Rejection(400, 'num_uses cannot be negative')
+  return limit > 0 && (requested === 0 || requested > limit) ? undefined : requested
 }
 
-function subset(asked: readonly string[] | undefined, ofRole: readonly string[]): string[] {
-  const cidrs = [...(asked ?? [])]
-  if (cidrs.length > CIDRS_MAX) throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges can be bound`)
-  // Throws for a range that is none.
+function subset(requested: readonly string[] | undefined, ofRole: readonly string[]): string[] {
+  const cidrs = [...(requested ?? [])]
+  if (cidrs.length > CIDRS_MAX) throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges are allowed`)
+  // Throws for an invalid range.
   void new AddressRanges(cidrs)
   if (ofRole.length === 0) return cidrs
   const outside = cidrs.find((each) => !isRangeWithin(each, ofRole))
@@ -170,29 +170,28 @@ function metadataOf(given: string | undefined): Record<string, string> | null {
   } catch {
     parsed = undefined
   }
-  if (!isObject(parsed))
-    throw new Rejection(400, 'failed to parse metadata: it is the JSON text of an object with texts')
+  if (!isObject(parsed)) throw new Rejection(400, 'failed to parse metadata: expected a JSON object with string values')
   const pairs = Object.entries(parsed)
   if (pairs.length > METADATA_MAX) throw new Rejection(400, `metadata has at most ${METADATA_MAX} keys`)
   return Object.fromEntries(
     pairs.map(([key, value]) => {
       if (typeof value === 'string' && value.length <= METADATA_TEXT_MAX && key.length <= METADATA_TEXT_MAX)
         return [key, value]
-      throw new Rejection(400, `metadata has texts of at most ${METADATA_TEXT_MAX} characters`)
+      throw new Rejection(400, `metadata keys and values are strings of at most ${METADATA_TEXT_MAX} characters`)
     }),
   )
 }
 
-/** What has expired goes while more is made. */
-function tidySometimes({ uid }: Role, call: EngineCall): void {
+/** Removes expired secret IDs of a role while new ones are created. */
+function tidyIfDue({ uid }: AppRole, call: EngineCall): void {
   const { nowMs } = call
-  if (nowMs - (tidiedAtMs.get(uid) ?? 0) < TIDIED_EVERY_MS) return
+  if (nowMs - (tidiedAtMs.get(uid) ?? 0) < TIDY_INTERVAL_MS) return
   if (tidiedAtMs.size > 10_000) tidiedAtMs.clear()
   tidiedAtMs.set(uid, nowMs)
-  setImmediate(() => void tidied(call, uid, false).catch(() => undefined))
+  setImmediate(() => void tidySecretIds(call, uid, false).catch(() => undefined))
 }
 
-function told(role: Role, hash: string, { nowMs, storage }: EngineCall): Reply | undefined {
+function lookUp(role: AppRole, hash: string, { nowMs, storage }: EngineCall): Reply | undefined {
   const secret = secretIdAt((each) => storage.get(each), role.uid, hash, nowMs)
   if (!secret) return { status: 204 }
   const { cidrs, createdAtMs, expiresAtMs, metadata, tokenCidrs, ttlSeconds, updatedAtMs, usesLeft } = secret
@@ -211,13 +210,13 @@ function told(role: Role, hash: string, { nowMs, storage }: EngineCall): Reply |
   }
 }
 
-function ofAccessor(role: Role, accessor: string, { mount }: EngineCall, read: Reading): string | undefined {
+function hashOfAccessor(role: AppRole, accessor: string, { mount }: EngineCall, read: ReadEntry): string | undefined {
   if (accessor === '') throw new Rejection(400, 'missing secret_id_accessor')
   return read(at.accessor(role.uid, hashOf(mount, 'accessor', accessor)))?.toString('latin1')
 }
 
-function removal(role: Role, hash: string, { mount, storage }: EngineCall): { readonly batch: Batch } | undefined {
-  // Also one that has expired.
+function removal(role: AppRole, hash: string, { mount, storage }: EngineCall): { readonly batch: Batch } | undefined {
+  // Also an expired one.
   const secret = secretIdAt((each) => storage.pending(each), role.uid, hash, 0)
   if (!secret) return undefined
   const deletes = [at.secret(role.uid, hash), at.accessor(role.uid, hashOf(mount, 'accessor', secret.accessor))]
@@ -225,7 +224,7 @@ function removal(role: Role, hash: string, { mount, storage }: EngineCall): { re
 }
 
 function destroy(
-  { role_name: name, secret_id: secretId }: InputOf<typeof SECRET>,
+  { role_name: name, secret_id: secretId }: EngineInput<typeof SECRET_ID_FIELDS>,
   call: EngineCall,
 ): Reply | undefined {
   if (secretId === '') throw new Rejection(400, 'missing secret_id')
@@ -233,16 +232,16 @@ function destroy(
 }
 
 function destroyByAccessor(
-  { role_name: name, secret_id_accessor: accessor }: InputOf<typeof ACCESSOR>,
+  { role_name: name, secret_id_accessor: accessor }: EngineInput<typeof ACCESSOR_FIELDS>,
   call: EngineCall,
 ): Reply | undefined {
   const role = required(name, call)
-  const hash = ofAccessor(role, accessor, call, (each) => call.storage.pending(each))
+  const hash = hashOfAccessor(role, accessor, call, (each) => call.storage.pending(each))
   if (hash === undefined) throw new Rejection(404, 'failed to find accessor entry for secret_id_accessor')
   return removal(role, hash, call)
 }
 
-function* accessors(role: Role, { nowMs, storage }: EngineCall): Steps<string[]> {
+function* accessors(role: AppRole, { nowMs, storage }: EngineCall): SlicedWork<string[]> {
   const found: string[] = []
   for (const hash of storage.list(at.secrets(role.uid))) {
     const secret = secretIdAt((each) => storage.get(each), role.uid, hash, nowMs)

@@ -1,4 +1,4 @@
-/** The worker thread of `password-hash.ts`: derives keys from passwords, one at a time, at a lower priority than the process. */
+/** Worker thread of `password-hash.ts`: derives keys from passwords, one at a time, with a lower priority than the process. */
 import { scryptSync } from 'node:crypto'
 import { lowerThreadPriority, serveTasks } from '../../platform/worker-task.ts'
 

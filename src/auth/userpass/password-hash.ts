@@ -1,8 +1,8 @@
 /**
- * Password hashes: scrypt (RFC 7914), stored with its parameters and salt, so that later versions can raise the cost for new
+ * Password hashes: scrypt (RFC 7914), stored with parameters and salt, so that later versions can raise the cost for new
  * passwords.
  *
- * A hash takes some ten milliseconds of a processor and 16 MiB. It runs on worker threads of a lower priority than the rest of the
+ * A hash takes some ten milliseconds of CPU and 16 MiB. It runs on worker threads of a lower priority than the rest of the
  * process (`platform/worker-pool.ts`), not on libuv's thread pool, which reads files for all other requests. At most two hashes run at a
  * time. The others are queued, round-robin by caller address, for at most 15 s. A request that finds the queue full, or waits
  * longer, gets 503 with `Retry-After`.
@@ -16,19 +16,19 @@ import type { HashRequest } from './hash-thread.ts'
 
 const SALT_BYTES = 16
 const KEY_BYTES = 32
-/** About what bcrypt costs with its usual cost of 10. */
+/** Takes about as long as bcrypt with the usual cost of 10. */
 export const HASH_COST = 16_384
 const PARAMETERS = { blockSize: 8, parallelization: 1 } as const
 const MEMORY_MAX_BYTES = 64 << 20
-/** One processor is left for the event loop, where there is another. */
+/** Leaves one CPU for the event loop, if there are two. */
 const WORKERS_MAX = Math.max(1, Math.min(2, availableParallelism() - 1))
 /** A queued hash takes a few hundred bytes. One worker needs some 13 s for as many. */
 const QUEUE_MAX = 256
 const QUEUE_TIMEOUT_MS = 15_000
-/** A hash takes less than a second where the machine is not overloaded. */
+/** A hash takes less than a second unless the machine is overloaded. */
 const TASK_TIMEOUT_MS = 60_000
 const IDLE_TIMEOUT_MS = 60_000
-/** For V8 itself: the memory of a hash is outside of its heap. */
+/** V8's heap only. The memory of a hash is outside of it. */
 const HEAP_MAX_MIB = 16
 
 export const passwordHashSchema = v.object({
@@ -47,7 +47,7 @@ export interface HashCaller {
   /** Address or network: the unit of fairness between callers. */
   readonly address: string
   readonly signal: AbortSignal
-  /** Called right before the hash begins, after the time in the queue. What it throws is the outcome, without a hash. */
+  /** Called right before the hash, after the wait in the queue. What it throws rejects the hash. */
   readonly beforeHash?: () => void
 }
 
@@ -63,10 +63,10 @@ const pool = new WorkerPool<HashRequest, Uint8Array>({
 })
 
 function overloaded(): Refusal {
-  return new Refusal('unavailable', 'too many concurrent logins: try again later', { 'Retry-After': '2' }, 503)
+  return new Refusal('unavailable', 'too many concurrent logins: retry later', { 'Retry-After': '2' }, 503)
 }
 
-/** Rejects with a Refusal (503) where too many hashes are queued, and with a Fault where it cannot be derived. */
+/** Rejects with a Refusal (503) if too many hashes are queued, and with a Fault if the hash fails. */
 export async function deriveKey(request: HashRequest, caller: HashCaller): Promise<Buffer> {
   const prepare = () => {
     caller.beforeHash?.()
@@ -83,21 +83,21 @@ export async function deriveKey(request: HashRequest, caller: HashCaller): Promi
 }
 
 /** `cost` is scrypt's N, a power of two. */
-export async function hashed(password: string, cost: number, caller: HashCaller): Promise<PasswordHash> {
+export async function hashPassword(password: string, cost: number, caller: HashCaller): Promise<PasswordHash> {
   const salt = randomBytes(SALT_BYTES)
   const parameters = { ...PARAMETERS, cost }
-  const key = await derived(password, salt, parameters, caller)
+  const key = await deriveStoredKey(password, salt, parameters, caller)
   return { algorithm: 'scrypt', ...parameters, salt: salt.toString('base64'), key: key.toString('base64') }
 }
 
-export async function isPassword(password: string, kept: PasswordHash, caller: HashCaller): Promise<boolean> {
-  const key = await derived(password, Buffer.from(kept.salt, 'base64'), kept, caller)
-  const wanted = Buffer.from(kept.key, 'base64')
-  return key.length === wanted.length && timingSafeEqual(key, wanted)
+export async function isPassword(password: string, stored: PasswordHash, caller: HashCaller): Promise<boolean> {
+  const key = await deriveStoredKey(password, Buffer.from(stored.salt, 'base64'), stored, caller)
+  const expected = Buffer.from(stored.key, 'base64')
+  return key.length === expected.length && timingSafeEqual(key, expected)
 }
 
-/** The hash that a login of an unknown user is compared with: it takes the same time, and no password matches it. */
-export function absentUsersHash(cost = HASH_COST): PasswordHash {
+/** The hash for logins of unknown users: the check takes the same time, and no password matches. */
+export function unknownUserHash(cost = HASH_COST): PasswordHash {
   return {
     algorithm: 'scrypt',
     ...PARAMETERS,
@@ -107,7 +107,7 @@ export function absentUsersHash(cost = HASH_COST): PasswordHash {
   }
 }
 
-function derived(
+function deriveStoredKey(
   password: string,
   salt: Buffer,
   parameters: Pick<PasswordHash, 'cost' | 'blockSize' | 'parallelization'>,

@@ -90,7 +90,7 @@ export function placeOf(url: URL): string {
 
 /** The variable with the token that goes to the address of a target. */
 export function tokenVariableOf({ from }: Pick<AgentTarget, 'from'>): string {
-  return from === undefined || from === '-address' ? 'OUTPOST_TOKEN' : from.replace(/_ADDR$/, '_TOKEN')
+  return from === undefined || from.startsWith('-') ? 'OUTPOST_TOKEN' : from.replace(/_ADDR$/, '_TOKEN')
 }
 
 function tlsTrust(env: NodeJS.ProcessEnv, order: readonly Family[]): TlsTrust {

@@ -1,7 +1,7 @@
 /** `outpost validate`. */
 import { ConfigError, loadConfig } from '../../config/load.ts'
 import { readFileSync } from 'node:fs'
-import { expiryMsOf, expiryText } from '../../config/certificate-expiry.ts'
+import { expiryMsOf, expiryText } from '../../config/tls-files.ts'
 import type { Config } from '../../config/config.ts'
 import { defineCommand } from '../framework/command-shape.ts'
 

@@ -1,7 +1,7 @@
 /**
  * What this room and the top of the program hand to each other.
  */
-import type { PolicyFault } from '../../config/load.ts'
+import type { PolicyTextFault } from '../../config/load.ts'
 import type { Level } from '../../platform/log.ts'
 
 /** What the command line of `outpost agent` says. */
@@ -76,5 +76,5 @@ export interface Parts {
   /** Every command; the dispatcher gives it. */
   commands?(): Promise<readonly CommandFacts[]>
   /** Loads the function that says what is wrong with a policy's text. */
-  policyChecker?(): Promise<(text: string) => readonly PolicyFault[]>
+  policyChecker?(): Promise<(text: string) => readonly PolicyTextFault[]>
 }

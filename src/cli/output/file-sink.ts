@@ -1,5 +1,5 @@
 /**
- * A file that appears under its name only when it is whole. What is there already and is no regular file (a device, a
+ * A file that appears under its name only when it is whole. What is there already and is not a regular file (a device, a
  * pipe) is written to as it is.
  */
 import { closeSync, lstatSync, openSync, writeSync } from 'node:fs'

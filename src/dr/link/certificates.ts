@@ -1,10 +1,10 @@
 /**
- * Certificates of the link: an authority that a primary makes for itself, its own certificate, and one for each secondary.
+ * Certificates of the link: a certificate authority that each primary creates, its own certificate, and one for each secondary.
  * P-256, version 3, signed with ECDSA and SHA-256.
  *
- * A secondary trusts exactly this authority and the server name of its replication set, so no other server can take the
- * primary's place, and no other secondary either: their certificates are for clients only. Who a secondary is follows from the
- * fingerprint of its certificate, which the primary's registry knows; the names in it are for people.
+ * A secondary trusts exactly this authority and the server name of its replication set, so neither another server nor another
+ * secondary can impersonate the primary: certificates of secondaries are for clients only. The primary identifies a secondary by the
+ * fingerprint of its certificate; the names in the certificate are for readers.
  */
 import {
   createSign,
@@ -15,14 +15,14 @@ import {
   X509Certificate,
 } from 'node:crypto'
 
-export interface Authority {
+export interface CertificateAuthority {
   /** PEM. */
   readonly certificate: string
   /** PKCS 8, DER. */
   readonly key: Uint8Array
 }
 
-export interface Identity {
+export interface LinkIdentity {
   /** PEM, both. */
   readonly certificate: string
   readonly key: string
@@ -31,12 +31,12 @@ export interface Identity {
 const EC_PUBLIC_KEY_SHA256 = '1.2.840.10045.4.3.2'
 const COMMON_NAME = '2.5.4.3'
 const YEAR_MS = 365.25 * 24 * 3600 * 1000
-/** An authority lives as long as its replication set, which a promotion or `disable` ends; there is no renewal. */
+/** An authority lasts as long as its replication set, which a promotion or `disable` ends; there is no renewal. */
 const LIFE_MS = 30 * YEAR_MS
-/** A clock that is behind by less finds the certificate valid. */
+/** Backdating, for peers whose clock is behind. */
 const BEFORE_MS = 24 * 3600 * 1000
 
-/** The name that the primary of a replication set has in its certificate. */
+/** Server name in the certificate of the primary. */
 export function serverNameOf(setId: string): string {
   return `primary.${setId}.dr.outpost`
 }
@@ -46,12 +46,12 @@ export function fingerprintOf(certificate: string): string {
   return plainFingerprint(new X509Certificate(certificate).fingerprint256)
 }
 
-/** As Node writes it, `AB:CD…`, without its colons and in lower case. */
+/** Converts Node's `AB:CD…` to lower case without colons. */
 export function plainFingerprint(fingerprint: string): string {
   return fingerprint.replaceAll(':', '').toLowerCase()
 }
 
-export async function makeAuthority(setId: string, nowMs: number): Promise<Authority> {
+export async function makeAuthority(setId: string, nowMs: number): Promise<CertificateAuthority> {
   const { publicKey, privateKey } = newKeys()
   const name = `outpost replication set ${setId}`
   const certificate = await certify({ use: 'authority', name, issuer: name, publicKey, signer: privateKey, nowMs })
@@ -60,11 +60,11 @@ export async function makeAuthority(setId: string, nowMs: number): Promise<Autho
 
 /** The certificate of the primary (`server`) or of a secondary (`client`). */
 export async function makeIdentity(
-  authority: Authority,
+  authority: CertificateAuthority,
   use: 'server' | 'client',
   setId: string,
   nowMs: number,
-): Promise<Identity> {
+): Promise<LinkIdentity> {
   const { publicKey, privateKey } = newKeys()
   const signer = createPrivateKey({ key: Buffer.from(authority.key), type: 'pkcs8', format: 'der' })
   const name = use === 'server' ? serverNameOf(setId) : `secondary of ${setId}`
@@ -77,7 +77,7 @@ function newKeys(): { publicKey: KeyObject; privateKey: KeyObject } {
   return generateKeyPairSync('ec', { namedCurve: 'P-256' })
 }
 
-interface Request {
+interface CertificateRequest {
   readonly use: 'authority' | 'server' | 'client'
   readonly name: string
   readonly issuer: string
@@ -86,7 +86,7 @@ interface Request {
   readonly nowMs: number
 }
 
-async function certify({ use, name, issuer, publicKey, signer, nowMs }: Request): Promise<string> {
+async function certify({ use, name, issuer, publicKey, signer, nowMs }: CertificateRequest): Promise<string> {
   const [x509, { AsnConvert, OctetString }] = await Promise.all([
     import('@peculiar/asn1-x509'),
     import('@peculiar/asn1-schema'),
@@ -141,7 +141,7 @@ async function certify({ use, name, issuer, publicKey, signer, nowMs }: Request)
   return new X509Certificate(Buffer.from(AsnConvert.serialize(whole))).toString()
 }
 
-/** 16 random bytes: positive, and with no zero before them. */
+/** 16 random bytes as a positive integer without leading zeros. */
 function serial(): ArrayBuffer {
   const bytes = new Uint8Array(randomBytes(16))
   bytes[0] = ((bytes[0] ?? 0) & 0x7f) | 0x40

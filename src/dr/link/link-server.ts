@@ -1,10 +1,10 @@
 /**
- * The primary's end of the link: it listens on the cluster port, lets in whom the authority has certified, knows them by the
- * fingerprint of their certificate, and cuts a connection when its certificate is revoked.
+ * The primary's end of the link: listens on the cluster port, accepts certificates of its authority, identifies secondaries by
+ * fingerprint, and closes the connections of a revoked certificate.
  *
- * The sockets are ours and go into gRPC's server from here, so that they can be counted and cut. Bounded: connections in all and of
- * one certificate, time for the handshake, calls of one certificate over all its connections, bytes of a request, and one message on
- * its way at a time for each call.
+ * This file accepts the sockets and hands them to the gRPC server, so that it can count and close them. Bounded: connections in total
+ * and per certificate, handshake time, concurrent calls per certificate over all its connections, bytes of a request, and one message
+ * in flight per call.
  */
 import type {
   ConnectionInjector,
@@ -16,15 +16,14 @@ import type {
   StatusObject,
 } from '@grpc/grpc-js'
 import { randomBytes } from 'node:crypto'
-import type { Writable } from 'node:stream'
 import { type AddressInfo, createServer, type Server as NetServer, type Socket } from 'node:net'
+import type { Writable } from 'node:stream'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { CallCount, CALLS_MAX } from './call-count.ts'
-import { plainFingerprint, type Identity } from './certificates.ts'
+import { type LinkIdentity, plainFingerprint } from './certificates.ts'
 import { CHANNEL_OPTIONS, LinkError, pathOf, REASON_KEY } from './link.ts'
 import {
-  type Method,
+  type LinkMethod,
   METHODS,
   pack,
   packSmall,
@@ -35,17 +34,16 @@ import {
   unpack,
 } from './messages.ts'
 
-/** Open at once, of all secondaries; a secondary needs one. */
+/** Open connections of all secondaries; a secondary needs one. */
 const CONNECTIONS_MAX = 256
-/** Of one certificate; a secondary needs one, and has another while it dials anew. */
+/** Open connections of one certificate; a secondary needs one, and a second one while it reconnects. */
 const OWN_CONNECTIONS_MAX = 8
-/** Of a connection that makes no call. */
+/** Idle timeout of a connection without calls. */
 const IDLE_MS = 60_000
-/** Until the first call of a new connection: TLS and HTTP/2 are up by then. */
+/** From accept to the first call, including the TLS handshake. */
 const FIRST_CALL_MS = 10_000
 const NONCE_BYTES = 16
 
-/** Who calls. */
 export interface Peer {
   readonly fingerprint: string
   /** host:port */
@@ -54,9 +52,9 @@ export interface Peer {
 }
 
 export interface PeerConnection {
-  /** 16 random bytes: proofs of membership are made for it. */
+  /** 16 random bytes: proofs of membership are bound to it. */
   readonly nonce: Buffer
-  /** A follower is served on it: it is not closed to make place for newer connections of the same certificate. */
+  /** Has a `Follow` stream: it is not closed in favour of newer connections of the same certificate. */
   isFollowed: boolean
   /** The peer has proven its membership on it. */
   isProven: boolean
@@ -66,10 +64,10 @@ export type FollowCall = ServerDuplexStream<RequestOf<'Follow'>, ResponseOf<'Fol
 
 type Answer<M extends UnaryMethod> = (peer: Peer, request: RequestOf<M>) => Promise<ResponseOf<M>>
 
-/** What the primary does. Whatever throws is told to the caller: a LinkError with its reason. */
+/** Handlers of the primary. Errors reach the peer; a LinkError with its reason. */
 export interface LinkService {
   readonly unary: { readonly [M in UnaryMethod]: Answer<M> }
-  /** Ends when it resolves. */
+  /** The stream ends when it resolves. */
   follow(peer: Peer, call: FollowCall): Promise<void>
   values(peer: Peer, request: RequestOf<'Values'>): AsyncIterable<ResponseOf<'Values'>>
 }
@@ -79,18 +77,18 @@ export interface LinkServerOptions {
   readonly port: number
   /** PEM. */
   readonly authority: string
-  readonly identity: Identity
+  readonly identity: LinkIdentity
   readonly service: LinkService
   readonly logger: Logger
 }
 
 interface Connection extends PeerConnection {
   readonly socket: Socket
-  /** Of the certificate, once it has made a call. */
+  /** Undefined before the first call. */
   fingerprint: string | undefined
 }
 
-/** Of a message that is packed elsewhere. */
+/** Serializer of messages that are packed by the handler. */
 const same = (bytes: Buffer) => bytes
 
 export class LinkServer {
@@ -99,12 +97,11 @@ export class LinkServer {
   readonly #server: Server
   readonly #injector: ConnectionInjector
   readonly #net: NetServer
-  /** By the peer's address. */
+  /** By peer address. */
   readonly #connections = new Map<string, Connection>()
-  /** Calls under way, by the fingerprint of the certificate. */
-  readonly #calls = new CallCount()
+  readonly #calls = new CallLimiter()
 
-  /** Rejects with a Fault when the port cannot be had. */
+  /** Rejects with a Fault if the port is not available. */
   static async listen(options: LinkServerOptions): Promise<LinkServer> {
     const server = new LinkServer(options, await import('@grpc/grpc-js'))
     await server.#listen()
@@ -153,7 +150,7 @@ export class LinkServer {
     return new Promise((resolve, reject) => {
       this.#net.once('error', (error) => {
         this.close()
-        reject(new Fault(`the cluster port ${host}:${port} cannot be had: ${messageOf(error)}`, { cause: error }))
+        reject(new Fault(`cannot listen on cluster port ${host}:${port}: ${messageOf(error)}`, { cause: error }))
       })
       this.#net.listen({ host, port }, resolve)
     })
@@ -162,7 +159,7 @@ export class LinkServer {
   #accept(socket: Socket): void {
     const address = nameOf(socket)
     if (this.#connections.size >= CONNECTIONS_MAX) {
-      // The oldest that has not said who it is gives way: silent connections keep no secondary out.
+      // Close the oldest connection without a call, so that silent connections do not lock out a secondary.
       const silent = [...this.#connections].find(([, { fingerprint }]) => fingerprint === undefined)
       if (!silent) return void socket.destroy()
       silent[1].socket.destroy()
@@ -180,7 +177,7 @@ export class LinkServer {
     this.#injector.injectConnection(socket)
   }
 
-  /** Cuts every connection of this certificate. */
+  /** Closes every connection of this certificate. */
   cut(fingerprint: string): void {
     for (const connection of this.#connections.values()) {
       if (connection.fingerprint === fingerprint) connection.socket.destroy()
@@ -189,7 +186,7 @@ export class LinkServer {
 
   #peerOf(call: { getPeer(): string; getAuthContext(): { sslPeerCertificate?: { fingerprint256: string } } }): Peer {
     const shown = call.getAuthContext().sslPeerCertificate?.fingerprint256
-    if (shown === undefined) throw new LinkError('unknown', 'no certificate was shown')
+    if (shown === undefined) throw new LinkError('unknown', 'no client certificate')
     const fingerprint = plainFingerprint(shown)
     const address = call.getPeer()
     const connection = this.#connections.get(address)
@@ -201,15 +198,15 @@ export class LinkServer {
     return { fingerprint, address, connection }
   }
 
-  /** Closes the oldest connections of a certificate that has too many, which may be lost already, but none that is followed. */
+  /** Closes the oldest connections of a certificate that has too many, which may be dead already, but none with a `Follow` stream. */
   #cutOldest(fingerprint: string): void {
     const own = [...this.#connections.values()].filter((one) => one.fingerprint === fingerprint)
     const surplus = Math.max(0, own.length - OWN_CONNECTIONS_MAX)
     for (const { socket } of own.filter(({ isFollowed }) => !isFollowed).slice(0, surplus)) socket.destroy()
   }
 
-  /** Runs a call. Rejects with a LinkError for one too many. */
-  async #counted<T>(peer: Peer, method: Method, run: () => Promise<T>): Promise<T> {
+  /** Rejects with a LinkError above the limit. */
+  async #counted<T>(peer: Peer, method: LinkMethod, run: () => Promise<T>): Promise<T> {
     this.#calls.enter(peer.fingerprint, method)
     try {
       return await run()
@@ -233,7 +230,7 @@ export class LinkServer {
         (error: unknown) => answer(this.#statusOf(error)),
       )
     }
-    // Parsed in the handler: what a parser throws here would be told to the peer as it is.
+    // Parsed in the handler: gRPC would send the message of a parser's error to the peer.
     this.#server.register(pathOf(method), handle, same, same, 'unary')
   }
 
@@ -281,11 +278,10 @@ export class LinkServer {
       return { code: status.FAILED_PRECONDITION, details: error.message, metadata }
     }
     if (error instanceof Refusal) return { code: status.FAILED_PRECONDITION, details: error.message }
-    this.#options.logger.warn('a call of a secondary failed', { error: messageOf(error) })
+    this.#options.logger.warn('call from a DR secondary failed', { error: messageOf(error) })
     return { code: status.INTERNAL, details: 'internal error of the primary, see its log' }
   }
 
-  /** Cuts everything. */
   close(): void {
     this.#net.close()
     for (const { socket } of this.#connections.values()) socket.destroy()
@@ -293,17 +289,17 @@ export class LinkServer {
   }
 }
 
-function requestIn<M extends Method>(method: M, bytes: Buffer): RequestOf<M> {
+function requestIn<M extends LinkMethod>(method: M, bytes: Buffer): RequestOf<M> {
   try {
     return unpack(METHODS[method].request, bytes)
   } catch {
-    throw new LinkError('malformed', `a request of ${method} that makes no sense`)
+    throw new LinkError('malformed', `malformed ${method} request`)
   }
 }
 
 const followingIn = (bytes: Buffer) => requestIn('Follow', bytes)
 
-/** Resolves when the message has left for the peer, so only one is on its way; also when the call has ended. */
+/** Resolves when the message was written, so one is in flight at a time; also when the call has ended. */
 export function send(call: Writable, message: unknown): Promise<void> {
   return new Promise((resolve) => {
     if (call.destroyed) return resolve()
@@ -316,6 +312,45 @@ export function send(call: Writable, message: unknown): Promise<void> {
 }
 
 function nameOf(socket: Socket): string {
-  // As gRPC names a peer: both must fit each other.
+  // The same format as gRPC's `getPeer`.
   return `${socket.remoteAddress}:${socket.remotePort}`
+}
+
+/** Concurrent calls of one certificate; a secondary needs three. */
+export const CALLS_MAX = 16
+/** Concurrent `Values` calls of one certificate: each may hold a value of 64 MiB. A secondary needs two. */
+export const VALUES_MAX = 4
+/**
+ * Short calls of one certificate (`Ping`, `Fence`), counted separately: a thief of the certificate who uses up the
+ * other slots must not block the notice of a promotion.
+ */
+const SHORT_MAX = 4
+
+export class CallLimiter {
+  readonly #counts = new Map<string, number>()
+
+  /** Throws a LinkError above the limit. */
+  enter(fingerprint: string, method: LinkMethod): void {
+    const keys = keysOf(fingerprint, method)
+    for (const [key, most] of keys) {
+      if ((this.#counts.get(key) ?? 0) >= most)
+        throw new LinkError('busy', `too many concurrent calls of this secondary (limit ${most})`)
+    }
+    for (const [key] of keys) this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1)
+  }
+
+  leave(fingerprint: string, method: LinkMethod): void {
+    for (const [key] of keysOf(fingerprint, method)) {
+      const left = (this.#counts.get(key) ?? 1) - 1
+      if (left > 0) this.#counts.set(key, left)
+      else this.#counts.delete(key)
+    }
+  }
+}
+
+/** Counter keys of a call with their limits. */
+function keysOf(fingerprint: string, method: LinkMethod): [string, number][] {
+  if (method === 'Ping' || method === 'Fence') return [[`${fingerprint} short`, SHORT_MAX]]
+  const all: [string, number] = [fingerprint, CALLS_MAX]
+  return method === 'Values' ? [all, [`${fingerprint} values`, VALUES_MAX]] : [all]
 }

@@ -1,8 +1,8 @@
 /**
- * The link between a primary and its secondaries: one gRPC service over TLS in which both ends show certificates of the
- * primary's authority (`certificates.ts`). Messages are MessagePack (`messages.ts`), and the service is declared in code.
+ * The link between a primary and its secondaries: one gRPC service with mutual TLS under the primary's certificate authority
+ * (`certificates.ts`). Messages are MessagePack (`messages.ts`); the service is declared in code.
  *
- * This file is what both ends share, and the secondary's end of it. `link-server.ts` is the primary's.
+ * This file has what both ends share, and the client of the secondary. `link-server.ts` is the server of the primary.
  */
 import type {
   ChannelOptions,
@@ -16,7 +16,7 @@ import { Fault } from '../../platform/errors.ts'
 import { serverNameOf } from './certificates.ts'
 import {
   MESSAGE_BYTES_MAX,
-  type Method,
+  type LinkMethod,
   METHODS,
   pack,
   REQUEST_BYTES_MAX,
@@ -25,14 +25,15 @@ import {
   type UnaryMethod,
   unpackSmall,
 } from './messages.ts'
+import { unreachableReason } from './unreachable.ts'
 
 export const SERVICE = 'outpost.replication.v1'
 
 /**
- * Why one end refuses the other. `unknown` no such certificate was issued · `revoked` · `expired` the activation was not used in
- * time · `used` the token was used by another · `set` another replication set · `version` · `deposed` a newer primary rules ·
- * `busy` too much at once, or another connection of this secondary is live · `unproven` no valid proof of membership · `sealed` no
- * proof can be made or verified now · `lost` no connection, or it was cut · `malformed` · `failed` anything else.
+ * Why one end refuses the other. `unknown` certificate not issued · `revoked` · `expired` activation not used in time · `used` a newer
+ * activation exists · `set` another replication set · `version` · `deposed` replaced by a newer primary · `busy` over a limit, or
+ * another connection of this secondary is live · `unproven` no valid proof of membership · `sealed` proofs are not available while
+ * sealed · `lost` no connection · `malformed` · `failed` anything else.
  */
 export type LinkRefusal =
   | 'unknown'
@@ -62,9 +63,9 @@ const REASONS: ReadonlySet<string> = new Set<LinkRefusal>([
   'sealed',
   'malformed',
 ])
-/** Codes of gRPC: cancelled, deadline exceeded, unavailable. */
+/** gRPC codes: cancelled, deadline exceeded, unavailable. */
 const LOST: ReadonlySet<number> = new Set([1, 4, 14])
-/** Of the trailers of a call that was refused. */
+/** Trailer of a refused call. */
 export const REASON_KEY = 'outpost-reason'
 
 export class LinkError extends Fault {
@@ -76,9 +77,9 @@ export class LinkError extends Fault {
   }
 }
 
-export const pathOf = (method: Method) => `/${SERVICE}/${method}`
+export const pathOf = (method: LinkMethod) => `/${SERVICE}/${method}`
 
-/** For both ends: nothing is tried again beneath us, no proxy, and a peer that fell silent is noticed. */
+/** For both ends: no retries in gRPC, no proxy, and keepalive to detect a dead peer. */
 export const CHANNEL_OPTIONS: ChannelOptions = {
   'grpc.keepalive_time_ms': 10_000,
   'grpc.keepalive_timeout_ms': 5000,
@@ -91,7 +92,7 @@ export const CHANNEL_OPTIONS: ChannelOptions = {
   'grpc-node.flow_control_window': 1 << 20,
 }
 
-/** How a primary is reached, and as whom. */
+/** Identity for the connection to a primary. */
 export interface Upstream {
   readonly setId: string
   /** PEM, all three. */
@@ -129,7 +130,7 @@ export class LinkClient {
     signal?.addEventListener('abort', () => client.close(), { once: true })
     if (await isReady(client.getChannel(), grpc.connectivityState, Date.now() + waitMs)) return link
     link.close()
-    throw new LinkError('lost', `no answer at ${address}: the port is closed, or its certificate is not of this set`)
+    throw new LinkError('lost', `no answer at ${address}: ${await unreachableReason(hostAndPort(address), signal)}`)
   }
 
   private constructor(address: string, client: Client, grpc: typeof import('@grpc/grpc-js')) {
@@ -138,7 +139,7 @@ export class LinkClient {
     this.#grpc = grpc
   }
 
-  /** As gRPC calls it, in lower case: `ready`, `connecting`, `idle`, `transient_failure`, `shutdown`. */
+  /** gRPC connectivity state in lower case: `ready`, `connecting`, `idle`, `transient_failure`, `shutdown`. */
   get state(): string {
     return this.#grpc.connectivityState[this.#client.getChannel().getConnectivityState(false)].toLowerCase()
   }
@@ -155,7 +156,7 @@ export class LinkClient {
         { deadline: Date.now() + waitMs },
         (error, response) => {
           if (error) reject(linkErrorOf(error))
-          else if (response === undefined) reject(new LinkError('malformed', `${method} was answered with nothing`))
+          else if (response === undefined) reject(new LinkError('malformed', `empty response to ${method}`))
           else resolve(response)
         },
       )
@@ -175,7 +176,7 @@ export class LinkClient {
   }
 }
 
-/** False as soon as the first attempt fails: who dials decides when there is another. */
+/** Resolves to false when the first attempt fails: the caller decides about retries. */
 async function isReady(
   channel: ReturnType<Client['getChannel']>,
   states: typeof connectivityState,
@@ -193,13 +194,12 @@ async function isReady(
   }
 }
 
-function parsed<M extends Method>(method: M, bytes: Buffer): ResponseOf<M> {
+function parsed<M extends LinkMethod>(method: M, bytes: Buffer): ResponseOf<M> {
   return unpackSmall(METHODS[method].response, bytes)
 }
 
 const valuesIn = (bytes: Buffer) => parsed('Values', bytes)
 
-/** What became of a call, in our words. */
 export function linkErrorOf(error: unknown): LinkError {
   if (error instanceof LinkError) return error
   const { code, details, metadata } = error as Partial<ServiceError>
@@ -216,6 +216,17 @@ export function hostAndPort(address: string): string {
   const plain = address.replace(/^https?:\/\//, '').replace(/\/$/, '')
   const match = /^(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})$/.exec(plain)
   const port = Number(match?.[2])
-  if (!match || port < 1 || port > 65_535) throw new LinkError('failed', `"${address}" is no address: host:port`)
+  if (!match || port < 1 || port > 65_535)
+    throw new LinkError('failed', `malformed address "${address}", expected host:port`)
   return plain
+}
+
+/** Each promotion raises the epoch by one, so a peer is never far ahead. */
+export const EPOCH_STEP_MAX = 1024
+
+/** Throws a LinkError for an epoch too far ahead: a store that adopts an epoch can never go below it, and the range is finite. */
+export function checkEpoch(named: number, own: number): void {
+  if (named > own + EPOCH_STEP_MAX) {
+    throw new LinkError('malformed', `epoch ${named} is too far above epoch ${own} of this cluster`)
+  }
 }

@@ -1,45 +1,45 @@
 /**
- * Proofs of membership: codes under a key that only unsealed members of the replication set have. The key is derived from the
- * keyring, below the barrier; this module gets a function that makes codes (`MembershipKey`) and never the key.
+ * Proofs of membership: HMACs under a key that only unsealed members of the replication set have. The key is derived from the
+ * keyring below the barrier; this module has a function that computes codes (`MembershipKey`) and never the key.
  *
- * A certificate of the link proves who calls, but its key lies in the database as it is, because a sealed secondary has to
- * dial. What costs the primary its role, and what a synchronous commit relies on, is therefore believed only with a proof: the
- * notice of a promotion, a higher epoch, an acknowledgement, and the primary's answer to a notice.
+ * The certificate authenticates a peer, but its private key is stored unencrypted, because a sealed secondary has to connect.
+ * Therefore these need a proof: the notice of a promotion, a higher epoch, an acknowledgement that a synchronous commit relies on, and
+ * the primary's reply to a notice.
  *
- * Each proof is a code of a statement. A statement names its kind, the replication set, the cluster, the secondary, and a nonce
- * that the verifier chose for this connection, so a proof is good on one connection and for one statement.
+ * A proof is the code of a statement. A statement has its kind, the replication set, the cluster, the secondary, and a nonce
+ * that the verifier chose for this connection, so a proof is valid for one connection and one statement.
  */
 import { timingSafeEqual } from 'node:crypto'
-import type { Position } from '../../storage/store/replica.ts'
-import type { MembershipKey } from '../state/parts.ts'
+import type { CommitPosition } from '../../storage/store/replica.ts'
+import type { MembershipKey } from '../state/replication-context.ts'
 
-/** `sealed`: this cluster is sealed and cannot tell. */
-export type Verdict = 'valid' | 'invalid' | 'absent' | 'sealed'
+/** `sealed`: this cluster is sealed and cannot verify. */
+export type ProofVerdict = 'valid' | 'invalid' | 'absent' | 'sealed'
 
-type Word = string | number | boolean
-export type Statement = readonly [kind: string, ...words: Word[]]
+type StatementValue = string | number | boolean
+export type Statement = readonly [kind: string, ...words: StatementValue[]]
 
-/** Of a connection: who the secondary is, and the primary's nonce. */
-export interface Session {
+/** What proofs on one connection are bound to: ID of the secondary and nonce of the primary. */
+export interface ProofSession {
   readonly id: string
   readonly nonce: Uint8Array
 }
 
-interface NewPrimary {
+interface PrimaryAnnouncement {
   readonly epoch: number
   readonly addresses: readonly string[]
   readonly api: string
 }
 
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
-const wordsOf = ({ checksum, epoch, sequence }: Position): Word[] => [sequence, epoch, base64(checksum)]
+const wordsOf = ({ checksum, epoch, sequence }: CommitPosition): StatementValue[] => [sequence, epoch, base64(checksum)]
 
-/** The statements that members make. Both ends build them from what they know, so nothing that is proven is left out. */
+/** The statements of members. Each end builds them from its own data, so a proof covers all of it. */
 export const statements = {
-  join: ({ id, nonce }: Session, epoch: number): Statement => ['join', id, base64(nonce), epoch],
-  follow: ({ id, nonce }: Session, epoch: number): Statement => ['follow', id, base64(nonce), epoch],
+  join: ({ id, nonce }: ProofSession, epoch: number): Statement => ['join', id, base64(nonce), epoch],
+  follow: ({ id, nonce }: ProofSession, epoch: number): Statement => ['follow', id, base64(nonce), epoch],
   /** The secondary has everything up to this position on its disk. */
-  acknowledgement: ({ id, nonce }: Session, position: Position, isWhole: boolean): Statement => [
+  acknowledgement: ({ id, nonce }: ProofSession, position: CommitPosition, isWhole: boolean): Statement => [
     'acknowledgement',
     id,
     base64(nonce),
@@ -47,7 +47,7 @@ export const statements = {
     isWhole,
   ],
   /** This secondary was promoted. */
-  fence: ({ id, nonce }: Session, { addresses, api, epoch }: NewPrimary): Statement => [
+  fence: ({ id, nonce }: ProofSession, { addresses, api, epoch }: PrimaryAnnouncement): Statement => [
     'fence',
     id,
     base64(nonce),
@@ -56,7 +56,7 @@ export const statements = {
     ...addresses,
   ],
   /** The answer of the replaced primary, with the nonce of the notice. */
-  fenced: (nonce: Uint8Array, epoch: number, rival: NewPrimary | undefined): Statement => [
+  fenced: (nonce: Uint8Array, epoch: number, rival: PrimaryAnnouncement | undefined): Statement => [
     'fenced',
     base64(nonce),
     epoch,
@@ -84,7 +84,7 @@ export class Proofs {
     return this.#key.codeOf(JSON.stringify([setId, clusterId, ...statement]))
   }
 
-  verify(statement: Statement, proof: Uint8Array | undefined): Verdict {
+  verify(statement: Statement, proof: Uint8Array | undefined): ProofVerdict {
     if (proof === undefined) return this.isSealed ? 'sealed' : 'absent'
     const code = this.of(statement)
     if (!code) return 'sealed'

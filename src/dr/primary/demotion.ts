@@ -1,48 +1,47 @@
 /**
  * The first half of a demotion: the core closes and the state says `secondary`. A demotion in favour of a secondary (`secondaryId`)
- * loses no commit: writes end first, the secondary proves that it has the whole log, and only then the state changes. If the
- * secondary does not, the primary serves again. A crash before the change of the state leaves a primary, because the next start
- * gives the store the role that the state has.
+ * loses no commit: writes stop, the secondary proves that it has the whole log, and only then the state changes. If the secondary
+ * does not, the primary serves again. After a crash before the change of the state the cluster is still the primary, because the
+ * next start sets the role of the store from the state.
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf, Refusal } from '../../platform/errors.ts'
-import type { LinkTimings, ReplicationParts } from '../state/parts.ts'
+import type { LinkTimings, ReplicationContext } from '../state/replication-context.ts'
 import type { Primary } from './primary.ts'
-import type { ReplicationState } from '../state/state.ts'
+import type { ReplicationState } from '../state/replication-state.ts'
 
-/** Between two looks at a condition that is waited for. */
-const LOOK_MS = 20
+const POLL_INTERVAL_MS = 20
 
-export interface DemotionParts extends Pick<ReplicationParts, 'store' | 'transition' | 'logger'> {
+export interface DemotionContext extends Pick<ReplicationContext, 'store' | 'transition' | 'logger'> {
   readonly state: ReplicationState
   readonly times: LinkTimings
 }
 
-/** Rejects with a Refusal, and nothing has changed, where `secondaryId` is given and that secondary does not have everything. */
+/** Rejects with a Refusal, without changes, if the secondary `secondaryId` does not have everything. */
 export async function beginDemotion(
-  parts: DemotionParts,
+  context: DemotionContext,
   primary: Primary | undefined,
   secondaryId: string,
 ): Promise<void> {
-  if (secondaryId === '') return stepDown(parts, primary)
-  const { state, store, transition } = parts
+  if (secondaryId === '') return stepDown(context, primary)
+  const { state, store, transition } = context
   requireReady(primary, secondaryId)
   try {
     await transition.toSecondary()
-    // Also where key shares are given meanwhile, nothing is committed.
+    // Prevents commits also if the cluster is unsealed meanwhile.
     await store.setRole('replica')
-    await untilComplete(parts, primary, secondaryId)
-    await state.change(() => secondaryOf(parts))
+    await untilComplete(context, primary, secondaryId)
+    await state.change(() => secondaryOf(context))
   } catch (error) {
-    await serveAgain(parts)
+    await serveAgain(context)
     throw error
   }
-  primary?.giveUp()
+  primary?.failWaitingCommits()
 }
 
-async function stepDown(parts: DemotionParts, primary: Primary | undefined): Promise<void> {
-  const { state, transition } = parts
-  await state.change(() => secondaryOf(parts))
+async function stepDown(context: DemotionContext, primary: Primary | undefined): Promise<void> {
+  const { state, transition } = context
+  await state.change(() => secondaryOf(context))
   try {
     await transition.toSecondary()
   } catch (error) {
@@ -52,39 +51,43 @@ async function stepDown(parts: DemotionParts, primary: Primary | undefined): Pro
   await primary?.drain()
 }
 
-function secondaryOf({ store }: DemotionParts) {
+function secondaryOf({ store }: DemotionContext) {
   return { mode: 'secondary', needsToken: true, upstream: undefined, provenEpoch: store.epoch } as const
 }
 
 /** Throws a Refusal. */
 function requireReady(primary: Primary | undefined, id: string): void {
-  const follower = primary?.followers.get(id)
-  if (follower?.isWhole && follower.isAuthenticated) return
-  const incomplete = follower?.isWhole ? 'it is sealed' : 'its initial sync is not complete'
-  const why = follower ? incomplete : 'it is not connected'
+  const connected = primary?.connected.get(id)
+  if (connected?.isWhole && connected.isAuthenticated) return
+  const incomplete = connected?.isWhole ? 'it is sealed' : 'its initial sync is not complete'
+  const why = connected ? incomplete : 'it is not connected'
   throw new Refusal('conflict', `the secondary "${id}" cannot take over: ${why}; nothing has changed`)
 }
 
-/** Rejects with a Refusal where the secondary does not prove within `handoverMs` that it has the whole log. */
-async function untilComplete({ store, times }: DemotionParts, primary: Primary | undefined, id: string): Promise<void> {
+/** Rejects with a Refusal if the secondary does not prove within `handoverMs` that it has the whole log. */
+async function untilComplete(
+  { store, times }: DemotionContext,
+  primary: Primary | undefined,
+  id: string,
+): Promise<void> {
   const { sequence } = store.position()
-  const proven = () => primary?.followers.get(id)?.proven ?? 0
+  const proven = () => primary?.connected.get(id)?.proven ?? 0
   const untilMs = performance.now() + times.handoverMs
   while (proven() < sequence) {
     if (performance.now() > untilMs) {
       const behind = `the secondary "${id}" lacks ${sequence - proven()} commits after ${times.handoverMs / 1000} s`
-      throw new Refusal('unavailable', `${behind}: this cluster is the primary still and takes writes again`)
+      throw new Refusal('unavailable', `${behind}: this cluster is still the primary and accepts writes again`)
     }
-    await sleep(LOOK_MS)
+    await sleep(POLL_INTERVAL_MS)
   }
 }
 
-async function serveAgain({ logger, state, store, transition }: DemotionParts): Promise<void> {
+async function serveAgain({ logger, state, store, transition }: DemotionContext): Promise<void> {
   try {
     if (!state.now.deposed && store.role === 'replica') await store.setRole('own')
     await transition.toPrimary()
   } catch (error) {
-    logger.error('the demotion was refused, and the core could not be opened again: unseal this server', {
+    logger.error('the demotion failed and the secrets core did not open again, unseal this server', {
       error: messageOf(error),
     })
   }

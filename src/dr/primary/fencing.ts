@@ -1,69 +1,68 @@
 /**
- * When a primary takes no more writes: another cluster was promoted (for good, until this one is demoted or disabled), or, where
- * `fence_after` says so, no secondary was heard for that long (until one is heard again).
+ * When a primary accepts no writes: another cluster was promoted (until this one is demoted or disabled), or, with `fence_after`,
+ * no secondary sent a message for that long (until one does).
  *
- * What decides about the role of the store does so one after the other: silence ends with the very call that says that this primary
- * was replaced, and a decision that was made before it must not lift the fence behind it. A decision that comes while this cluster stops, or is no primary any more,
- * is refused, never dropped: who asked for it takes the answer as its promise, and asks again.
+ * Decisions about the role of the store are serialized: silence ends with the very call that reports a promotion, and a decision that
+ * was made before must not lift the fence behind it. A decision that arrives while this cluster stops or is no longer a primary is
+ * refused, never dropped: the caller relies on the answer, and retries.
  */
 import { messageOf } from '../../platform/errors.ts'
-import { checkEpoch } from '../link/epoch.ts'
-import { LinkError } from '../link/link.ts'
-import type { LinkTimings, ReplicationParts } from '../state/parts.ts'
-import type { Deposed } from './claims.ts'
+import { checkEpoch, LinkError } from '../link/link.ts'
+import type { LinkTimings, ReplicationContext } from '../state/replication-context.ts'
+import type { ReplicationState, ReplicationRecord } from '../state/replication-state.ts'
+import type { NewerPrimary } from './promotion-claims.ts'
 import type { Primary } from './primary.ts'
-import type { ReplicationState } from '../state/state.ts'
 
-export interface FencingParts extends Pick<ReplicationParts, 'store' | 'logger' | 'settings' | 'transition'> {
+export interface FencingContext extends Pick<ReplicationContext, 'store' | 'logger' | 'settings' | 'transition'> {
   readonly state: ReplicationState
   readonly times: LinkTimings
   readonly primary: () => Pick<Primary, 'silenceMs' | 'deposed' | 'onHeard'> | undefined
 }
 
 export class Fencing {
-  readonly #parts: FencingParts
-  #watch: NodeJS.Timeout | undefined
-  #isLooking = false
-  /** Between `start` and `stop`: another role than a primary's is not touched from here. */
+  readonly #context: FencingContext
+  #silenceTimer: NodeJS.Timeout | undefined
+  #isChecking = false
+  /** True between `start` and `stop`: the role of a secondary is never changed here. */
   #isActive = false
-  /** One decision behind the other. */
-  #turn: Promise<unknown> = Promise.resolve()
+  /** Decisions are serialized. */
+  #lastDecision: Promise<unknown> = Promise.resolve()
 
-  constructor(parts: FencingParts) {
-    this.#parts = parts
+  constructor(context: FencingContext) {
+    this.#context = context
   }
 
-  #inTurn<T>(decide: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(decide)
-    this.#turn = turn.catch(() => undefined)
-    return turn
+  #serialize<T>(decide: () => Promise<T>): Promise<T> {
+    const decision = this.#lastDecision.then(decide)
+    this.#lastDecision = decision.catch(() => undefined)
+    return decision
   }
 
-  /** Another cluster is the primary. Resolves when this one takes no more writes. Rejects with a LinkError when that cannot be decided now. */
-  async depose(by: Deposed): Promise<void> {
-    const { logger, transition, primary } = this.#parts
-    if (!(await this.#inTurn(() => this.#fence(by)))) return
+  /** Another cluster is the primary. Resolves when this one is fenced. Rejects with a LinkError if that cannot be decided now. */
+  async depose(by: NewerPrimary): Promise<void> {
+    const { logger, transition, primary } = this.#context
+    if (!(await this.#serialize(() => this.#fence(by)))) return
     primary()?.deposed()
     const where = by.api || by.addresses.join(', ')
-    logger.error('another cluster was promoted: this one takes no more writes; demote it, then update its primary', {
+    logger.error('another cluster was promoted, this primary is fenced; demote it, then update its primary', {
       epoch: by.epoch,
       by: where,
     })
     try {
       await transition.fenced()
     } catch (error) {
-      logger.error('the core could not be told that it is fenced', { error: messageOf(error) })
+      logger.error('closing the secrets core after a fence failed', { error: messageOf(error) })
     }
   }
 
-  /** False where it is fenced already. */
-  async #fence({ epoch, addresses, api, heir, isRival, provenBy }: Deposed): Promise<boolean> {
-    const { store, state } = this.#parts
+  /** Resolves to false if it is already fenced. */
+  async #fence({ epoch, addresses, api, heir, isRival, provenBy }: NewerPrimary): Promise<boolean> {
+    const { store, state } = this.#context
     this.#requirePrimary()
     const { deposed: before, forks } = state.now
     const isHeirUnknown = heir !== undefined && before?.epoch === epoch && before.heir === undefined
     if ((before?.epoch ?? -1) >= epoch && !isHeirUnknown) return false
-    // Before the epoch rises: a demotion that began meanwhile may leave it to a secondary, which must be able to prove it.
+    // Before the epoch rises: after a demotion that began meanwhile the secondary must be able to prove it.
     await state.change(() => ({ provenEpoch: epoch }))
     await store.setRole('fenced', epoch)
     const deposed = { epoch, addresses: [...addresses], api, heir, provenBy }
@@ -73,28 +72,28 @@ export class Fencing {
   }
 
   /**
-   * Another secondary of the same primary was promoted, and was the first to say so there: this cluster gives way. Rejects with a
-   * LinkError for an epoch that no promotions explain, and where `depose` does.
+   * Another secondary of the same primary was promoted and its notice came first: this cluster yields. Rejects with a LinkError for an
+   * epoch too far ahead, and as `depose` does.
    */
-  async yieldIfDue({ epoch, addresses, api }: Deposed): Promise<void> {
-    const { store } = this.#parts
+  async yieldToRival({ epoch, addresses, api }: NewerPrimary): Promise<void> {
+    const { store } = this.#context
     checkEpoch(epoch, store.epoch)
     await this.depose({ epoch: Math.max(epoch, store.epoch), addresses, api, isRival: true })
   }
 
-  /** The secondary whose proof has fenced this cluster; undefined where none has. */
+  /** ID of the secondary whose proof fenced this cluster. */
   get provenBy(): string | undefined {
-    const { deposed } = this.#parts.state.now
+    const { deposed } = this.#context.state.now
     return deposed?.provenBy ?? deposed?.heir
   }
 
   /**
-   * A secondary was revoked: where its proof is why this cluster takes no writes, it takes them again, in an epoch above the
-   * one that was proven. Resolves with whether that was so. Rejects with a LinkError as `depose` does.
+   * A secondary was revoked: lifts the fence that its proof caused, in an epoch above the proven one. Resolves to whether it did.
+   * Rejects with a LinkError as `depose` does.
    */
   liftFenceOf(id: string): Promise<boolean> {
-    return this.#inTurn(async () => {
-      const { logger, state, store } = this.#parts
+    return this.#serialize(async () => {
+      const { logger, state, store } = this.#context
       const { deposed } = state.now
       if (!deposed || this.provenBy !== id) return false
       this.#requirePrimary()
@@ -107,19 +106,19 @@ export class Fencing {
         forks: [...forks, fork],
       }))
       await this.finishLift()
-      logger.warn('the secondary that fenced this primary was revoked, this cluster takes writes again', { id, epoch })
+      logger.warn('the secondary that fenced this primary was revoked, fence lifted', { id, epoch })
       return true
     })
   }
 
-  /** The second half of `liftFenceOf`, also after a crash between the two. Ends a fence for silence where `fence_after` was removed. */
+  /** The second step of `liftFenceOf`, also after a crash between the two. Lifts a fence for silence if `fence_after` was removed. */
   async finishLift(): Promise<void> {
-    const { logger, settings, state, store } = this.#parts
-    // The way out for an operator whose secondaries are gone for good: without the setting nothing would lift this fence.
+    const { logger, settings, state, store } = this.#context
+    // For an operator who lost all secondaries: nothing else would lift this fence.
     if (settings.fenceAfterMs === 0 && this.#isForSilence) {
       await store.setRole('own')
       await state.change(() => ({ witnessEpoch: undefined }))
-      logger.warn('fence_after was removed from the configuration: writes are taken')
+      logger.warn('fence_after was removed from the configuration, fence lifted')
     }
     const { resumeEpoch } = state.now
     if (resumeEpoch === undefined) return
@@ -128,24 +127,23 @@ export class Fencing {
   }
 
   get #isPrimary(): boolean {
-    return this.#isActive && this.#parts.state.now.mode === 'primary'
+    return this.#isActive && this.#context.state.now.mode === 'primary'
   }
 
   #requirePrimary(): void {
-    if (!this.#isPrimary)
-      throw new LinkError('busy', 'this cluster is being stopped, or is no primary any more: ask again')
+    if (!this.#isPrimary) throw new LinkError('busy', 'this cluster is stopping or is no longer a primary: retry')
   }
 
-  /** The primary that this one has replaced had counted further: its rows must stay below ours. Rejects with a LinkError as `yieldIfDue` does. */
-  riseAbove(epoch: number): Promise<void> {
-    return this.#inTurn(async () => {
-      const { store, state } = this.#parts
+  /** The replaced primary had a higher epoch: rows of this cluster must be above it. Rejects with a LinkError as `yieldToRival` does. */
+  raiseEpochAbove(epoch: number): Promise<void> {
+    return this.#serialize(async () => {
+      const { store, state } = this.#context
       if (epoch < store.epoch) return
       this.#requirePrimary()
       if (state.now.deposed) return
       checkEpoch(epoch, store.epoch)
       const { sequence, checksum } = store.position()
-      // Fenced for silence it stays so.
+      // A fence for silence stays.
       await store.setRole(store.role, epoch + 1)
       const fork = { sequence, checksum: Buffer.from(checksum), epoch: epoch + 1 }
       await state.change(({ forks, witnessEpoch }) => ({
@@ -157,59 +155,59 @@ export class Fencing {
 
   start(): void {
     this.#isActive = true
-    if (this.#parts.settings.fenceAfterMs > 0)
-      this.#watch ??= setInterval(() => void this.#look(), this.#parts.times.beatMs)
+    if (this.#context.settings.fenceAfterMs > 0)
+      this.#silenceTimer ??= setInterval(() => void this.#checkSilence(), this.#context.times.beatMs)
   }
 
-  /** Resolves when the role of the store is left alone. */
+  /** Resolves when no decision is pending. */
   async stop(): Promise<void> {
     this.#isActive = false
-    clearInterval(this.#watch)
-    this.#watch = undefined
-    await this.#turn
+    clearInterval(this.#silenceTimer)
+    this.#silenceTimer = undefined
+    await this.#lastDecision
   }
 
-  async #look(): Promise<void> {
-    if (this.#isLooking) return
-    this.#isLooking = true
+  async #checkSilence(): Promise<void> {
+    if (this.#isChecking) return
+    this.#isChecking = true
     try {
-      await this.#inTurn(() => this.#settleSilence())
+      await this.#serialize(() => this.#applySilenceRule())
     } catch (error) {
-      this.#parts.logger.warn('whether this primary may write could not be settled', { error: messageOf(error) })
+      this.#context.logger.warn('fence check failed, will retry', { error: messageOf(error) })
     } finally {
-      this.#isLooking = false
+      this.#isChecking = false
     }
   }
 
-  async #settleSilence(): Promise<void> {
-    const { settings, primary, state, store, logger } = this.#parts
+  async #applySilenceRule(): Promise<void> {
+    const { settings, primary, state, store, logger } = this.#context
     const silenceMs = primary()?.silenceMs
     if (silenceMs === undefined || !this.#isPrimary || state.now.deposed) return
     if (silenceMs > settings.fenceAfterMs && store.role === 'own') {
       await state.change(() => ({ witnessEpoch: store.epoch }))
       await store.setRole('fenced')
-      logger.error('no secondary was heard for fence_after: no more writes until one is', {
+      logger.error('no secondary heard for fence_after, this primary is fenced until one connects', {
         silent_ms: Math.round(silenceMs),
       })
     } else if (silenceMs <= settings.fenceAfterMs && this.#isForSilence) {
       await store.setRole('own')
       await state.change(() => ({ witnessEpoch: undefined }))
-      logger.warn('a secondary was heard again: writes are taken')
+      logger.warn('DR secondary heard again, fence lifted')
     }
   }
 
-  /** True when silence alone is why nothing is written: a promotion elsewhere would have raised the epoch. */
+  /** Whether silence is the only reason for the fence: a promotion elsewhere would have raised the epoch. */
   get #isForSilence(): boolean {
-    const { store, state } = this.#parts
+    const { store, state } = this.#context
     return store.role === 'fenced' && state.now.witnessEpoch === store.epoch && !state.now.deposed
   }
 
   /**
-   * At the start of a primary: those of its secondaries that are promoted meanwhile say so when they call. Resolves when all
-   * have called, or after a while.
+   * At the start of a primary: waits for its secondaries, one of which may have been promoted. Resolves when all have connected, or
+   * after `startMs`.
    */
-  async askSecondaries(): Promise<void> {
-    const { state, times, logger, primary } = this.#parts
+  async awaitSecondaries(): Promise<void> {
+    const { state, times, logger, primary } = this.#context
     const missing = new Set(state.now.secondaries.flatMap(({ id, status }) => (status === 'active' ? [id] : [])))
     const ruling = primary()
     if (missing.size === 0 || state.now.deposed || !ruling) return
@@ -224,8 +222,48 @@ export class Fencing {
     clearTimeout(timer)
     ruling.onHeard = () => undefined
     if (missing.size === 0) return
-    logger.warn('secondaries have not called: whether one of them was promoted meanwhile is not known', {
+    logger.warn('DR secondaries did not connect after the start, one of them may have been promoted', {
       secondaries: [...missing].join(', '),
     })
   }
+}
+
+export interface FenceState {
+  /** `replaced`: another cluster was promoted. `isolated`: no message from a secondary for `fence_after`. */
+  readonly reason: 'replaced' | 'isolated'
+  /** For clients: names clusters and addresses, no paths. */
+  readonly text: string
+}
+
+interface FenceQuery {
+  readonly context: Pick<ReplicationContext, 'settings'> & { readonly store: Pick<ReplicationContext['store'], 'role'> }
+  readonly state: Pick<ReplicationRecord, 'deposed' | 'mode'>
+}
+
+/** Undefined unless the cluster is a fenced primary. */
+export function fenceStateOf(
+  { context, state }: FenceQuery,
+  primary: Pick<Primary, 'silenceMs' | 'active' | 'connected' | 'presence'> | undefined,
+): FenceState | undefined {
+  if (state.mode !== 'primary' || context.store.role === 'own') return undefined
+  if (state.deposed) return { reason: 'replaced', text: replacedText(state.deposed) }
+  const [silent, limit] = [primary?.silenceMs ?? 0, context.settings.fenceAfterMs].map((ms) => Math.round(ms / 1000))
+  const unauthenticated = (primary?.active ?? []).flatMap(({ id }) => {
+    const connected = primary?.connected.get(id)
+    return primary?.presence.isConnected(id, connected) && !connected?.isAuthenticated ? [id] : []
+  })
+  return { reason: 'isolated', text: isolatedText(`${silent} s (fence_after is ${limit} s)`, unauthenticated) }
+}
+
+/** A connected secondary without a proof of membership does not end the silence: usually it is sealed after a restart. */
+function isolatedText(silence: string, unauthenticated: readonly string[]): string {
+  if (unauthenticated.length === 0) return `no secondary heard for ${silence}`
+  const names = unauthenticated.map((id) => `"${id}"`).join(', ')
+  return `no authenticated secondary heard for ${silence}, connected and not authenticated (sealed?): ${names}`
+}
+
+function replacedText({ addresses, api, heir, provenBy }: NonNullable<ReplicationRecord['deposed']>): string {
+  const where = api || addresses.join(', ')
+  if (heir !== undefined) return `replaced by "${heir}" at ${where}`
+  return `replaced by a cluster at ${where}${provenBy === undefined ? '' : `, reported by "${provenBy}"`}`
 }

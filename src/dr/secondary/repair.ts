@@ -1,44 +1,44 @@
 /**
- * A secondary that follows checks all its entries periodically, and repairs from its primary what damage or another program has
- * changed. The log goes on meanwhile: an entry is put as the primary had it at a moment, and left alone when a row has changed it since.
+ * A connected secondary checks all its entries periodically and repairs from its primary those that disk damage or another program
+ * changed. The log continues meanwhile: an entry is written as the primary had it at one moment, and skipped when a row changed it since.
  *
- * The check compares the entries with this cluster's own tree. Another program that changes an entry may change the tree too, and
- * a reindex makes the tree of what is there: only a comparison with the tree of the primary finds that (`isCompared`).
+ * The check compares the entries with this cluster's own tree. A program that changes an entry can change the tree too, and
+ * a reindex rebuilds the tree from the entries: only a comparison with the primary's tree finds that (`isCompared`).
  */
 import type { Logger } from '../../platform/log.ts'
 import { sleep } from '../../platform/clock.ts'
 import type { ReplicaStore, TreeReport } from '../../storage/store/replica.ts'
-import { Copy, differingSubpages, type Progress } from './catch-up.ts'
+import { EntryCopier, differingSubpages, type CopyProgress } from './merkle-sync.ts'
 import type { LinkClient } from '../link/link.ts'
 
 const SUBPAGES = 256
-const APPLIED_LOOK_MS = 20
+const APPLIED_POLL_MS = 20
 
-export interface RepairParts {
+export interface RepairContext {
   readonly link: LinkClient
   readonly store: ReplicaStore
   readonly logger: Logger
   readonly answerMs: number
   readonly signal: AbortSignal
-  /** Compare with the tree of the primary too. */
+  /** Also compare with the primary's tree. */
   readonly isCompared: boolean
 }
 
-/** Resolves with what the last look found: before the repair where nothing was wrong, else after it. */
-export async function checkAndRepair(parts: RepairParts): Promise<TreeReport> {
-  const { link, store, logger, answerMs, signal, isCompared } = parts
+/** Resolves to the report of the check, or of the check after the repair. */
+export async function checkAndRepair(context: RepairContext): Promise<TreeReport> {
+  const { link, store, logger, answerMs, signal, isCompared } = context
   const report = await store.tree.check()
   const subpages = corruptedIn(report)
-  if (isCompared) for (const subpage of await differingSubpages(parts)) subpages.add(subpage)
+  if (isCompared) for (const subpage of await differingSubpages(context)) subpages.add(subpage)
   if (subpages.size === 0) return report
-  logger.warn('entries are not as the log has left them: they are compared with the primary', {
+  logger.warn('entries differ from the log, comparing them with the primary', {
     subpages: subpages.size,
     damaged: report.damagedCount,
   })
-  const progress: Progress = { found: 0, done: 0, bytes: 0 }
+  const progress: CopyProgress = { found: 0, done: 0, bytes: 0 }
   const onDamaged = (paths: readonly string[]) =>
-    logger.error('the primary cannot read these entries either', { paths: paths.slice(0, 10).join(', ') })
-  const copy = new Copy({
+    logger.error('entries are damaged on the primary too', { paths: paths.slice(0, 10).join(', ') })
+  const copy = new EntryCopier({
     link,
     store,
     progress,
@@ -49,7 +49,7 @@ export async function checkAndRepair(parts: RepairParts): Promise<TreeReport> {
       while (store.position().sequence < asOf) {
         signal.throwIfAborted()
         // oxlint-disable-next-line no-await-in-loop
-        await sleep(APPLIED_LOOK_MS, signal)
+        await sleep(APPLIED_POLL_MS, signal)
       }
       await store.repairEntries(puts, deletes, asOf)
     },
@@ -60,12 +60,21 @@ export async function checkAndRepair(parts: RepairParts): Promise<TreeReport> {
   return store.tree.check()
 }
 
-/** Of a page that cannot be read as a whole: all of its subpages. */
+/** Numbers of corrupted subpages; all subpages of an unreadable page. */
 function corruptedIn(report: TreeReport): Set<number> {
   const found = new Set<number>()
-  for (const [page, { isCorrupted, subpages }] of report.trees.replicated.pages) {
-    const numbers = isCorrupted && subpages.length === 0 ? Array.from({ length: SUBPAGES }, (_, at) => at) : subpages
+  for (const [page, { isCorrupted: isPageCorrupted, subpages }] of report.trees.replicated.pages) {
+    const numbers =
+      isPageCorrupted && subpages.length === 0 ? Array.from({ length: SUBPAGES }, (_, at) => at) : subpages
     for (const subpage of numbers) found.add(page * SUBPAGES + subpage)
   }
   return found
+}
+
+export function isCorrupted(report: TreeReport): boolean {
+  const { replicated, local } = report.trees
+  const trees = [replicated, local]
+  return (
+    report.isRootCorrupted || report.damagedCount > 0 || trees.some((one) => one.isRootCorrupted || one.pages.size > 0)
+  )
 }

@@ -1,24 +1,24 @@
 /**
- * The code of the role: the role in `local/replication/state` is authenticated under the membership key of the set (`parts.ts`), so an
- * attacker who can write the database of a secondary, without a key, cannot promote it or disable its replication.
+ * The code of the role: the role in `local/replication/state` is authenticated under the membership key of the set
+ * (`replication-context.ts`), so an attacker who can write the database of a secondary, without a key, cannot promote it or disable its
+ * replication.
  *
- * The code covers what has an effect on peers or on who serves (`statementOf`). It does not cover what a sealed member changes by
- * itself: positions, acknowledgements, addresses, forks that a secondary learns. `ReplicationState` writes it in the commit of
+ * The code covers what affects peers or which cluster serves (`statementOf`). It does not cover what a sealed member changes:
+ * positions, acknowledgements, addresses, forks that a secondary learns. `ReplicationState` writes it in the commit of
  * the state, so no crash separates the two.
  *
  * A member that starts sealed cannot verify. Until it is unsealed it makes no proofs, finishes no promotion and serves nothing. Once
  * verified, the state in memory is authoritative for the life of the process.
  *
- * The epoch of a secondary is a fact of the database, which rows raise while it is sealed. A secondary therefore proves no epoch
- * above `provenEpoch`, which the code covers: its epoch as a primary, or one that its primary has shown to have.
+ * The epoch of a secondary is stored in the database, and rows raise it while it is sealed. A secondary therefore proves no epoch
+ * above `provenEpoch`, which the code covers: its epoch as a primary, or one that its primary has shown.
  */
 import { timingSafeEqual } from 'node:crypto'
 import { messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { MembershipKey } from './parts.ts'
-import { type ReplicationState, STATE_PATH, type State } from './state.ts'
+import type { MembershipKey } from './replication-context.ts'
+import { type ReplicationState, STATE_PATH, type ReplicationRecord } from './replication-state.ts'
 
-/** What the check reads of the store. */
 export interface RoleStore {
   readonly epoch: number
   readonly hasRoleCode: boolean
@@ -26,7 +26,7 @@ export interface RoleStore {
   setRoleCode(): Promise<void>
 }
 
-interface RoleParts {
+interface RoleCheckContext {
   readonly logger: Logger
   readonly state: ReplicationState
   readonly store: RoleStore
@@ -34,18 +34,18 @@ interface RoleParts {
 
 const WHAT_TO_DO =
   'The server stays sealed, and its peers are not affected. Stop the server and find out who writes its database. On a secondary, move the ' +
-  'database away and enable it anew with a token of the primary (sys/replication/dr/primary/secondary-token). On a primary, move the ' +
+  'database away and enable it again with a token of the primary (sys/replication/dr/primary/secondary-token). On a primary, move the ' +
   'database away and restore a snapshot'
 
 /** The role, or the epoch, was changed by another program. */
-export class RoleChanged extends Refusal {
+export class TamperedRoleError extends Refusal {
   constructor(what: string, found: string) {
     super('host_error', `${what} of the database was changed by another program: ${found}. ${WHAT_TO_DO}`)
   }
 }
 
-/** What the code of this state covers. The first word keeps it apart from the statements of proofs. */
-function statementOf(state: State): string {
+/** What the code of this state covers. The first element separates it from the statements of proofs. */
+function statementOf(state: ReplicationRecord): string {
   const { deposed, forks, mode, notice, promoting, provenEpoch, setId, upstream } = state
   const owed = notice && [notice.epoch, notice.upstream.setId, notice.upstream.id, ...wordsOf(notice.fork)]
   const roles = {
@@ -56,7 +56,7 @@ function statementOf(state: State): string {
   return JSON.stringify(['role of a member, 1', mode, setId, promoting, ...roles[mode]])
 }
 
-function wordsOf(fork: State['forks'][number] | undefined): (string | number)[] {
+function wordsOf(fork: ReplicationRecord['forks'][number] | undefined): (string | number)[] {
   return fork ? [fork.sequence, fork.epoch, Buffer.from(fork.checksum).toString('base64')] : []
 }
 
@@ -69,7 +69,7 @@ export class RoleCode {
     this.#key = key
   }
 
-  /** Why the state is refused; undefined where it is not, or was not verified yet. */
+  /** Why the state is refused; undefined if it is valid or not verified yet. */
   get refusal(): string | undefined {
     return this.#refusal
   }
@@ -80,16 +80,16 @@ export class RoleCode {
   }
 
   /**
-   * Verifies the state, and writes its code where it has none or one under an earlier key. Rejects with RoleChanged for a state that
-   * another program changed; does nothing while this cluster is sealed.
+   * Verifies the state, and writes its code if it has none or one under an earlier key. Rejects with TamperedRoleError if another program
+   * changed the state; does nothing while this cluster is sealed.
    */
-  async admit({ logger, state, store }: RoleParts): Promise<void> {
+  async admit({ logger, state, store }: RoleCheckContext): Promise<void> {
     try {
       this.#verify(state.now, store)
       this.#refusal = undefined
     } catch (error) {
       this.#refusal = messageOf(error)
-      logger.error('the role in replication was changed by another program, the server stays sealed', {
+      logger.error('the replication role was changed by another program, the server stays sealed', {
         error: this.#refusal,
       })
       throw error
@@ -101,14 +101,14 @@ export class RoleCode {
       if (!code || !due.equals(code)) await state.change(() => ({}))
       if (!store.hasRoleCode) await store.setRoleCode()
     } catch (error) {
-      logger.warn('the code of the role could not be written, will retry at the next unseal', {
+      logger.warn('writing the code of the role failed, will retry at the next unseal', {
         error: messageOf(error),
       })
     }
   }
 
-  #verify(state: State, store: RoleStore): void {
-    // What is about to be wiped has no code and proves nothing.
+  #verify(state: ReplicationRecord, store: RoleStore): void {
+    // Data that is about to be wiped has no code and proves nothing.
     const isWiped = state.mode === 'secondary' && state.isWipeDue
     if (this.#isVerified || this.#key.isSealed || isWiped) return
     const code = this.#key.codeOf(statementOf(state))
@@ -117,21 +117,21 @@ export class RoleCode {
     const found = `it has mode "${state.mode}"${state.promoting === undefined ? '' : ` and a promotion to epoch ${state.promoting}`}`
     if (!state.code) checkWithoutCode(state, store, `${found}, and no code under the key of the replication set`)
     else if (state.code.length !== code.length || !timingSafeEqual(state.code, code))
-      throw new RoleChanged(entry, `${found}, which its code under the key of the replication set does not cover`)
+      throw new TamperedRoleError(entry, `${found}, which its code under the key of the replication set does not cover`)
     else checkEpoch(state, store)
     this.#isVerified = true
   }
 
   /** The code for `next`; undefined where it has none. `now`: the state that `next` replaces. */
-  codeFor(next: State, now: State): Buffer | undefined {
-    // The key that is held is that of the data to be wiped.
+  codeFor(next: ReplicationRecord, now: ReplicationRecord): Buffer | undefined {
+    // The current key belongs to the data to be wiped.
     if (next.isWipeDue) return undefined
     const code = this.isUsable ? this.#key.codeOf(statementOf(next)) : undefined
     if (code) return code
     return now.code && statementOf(next) === statementOf(now) ? Buffer.from(now.code) : undefined
   }
 
-  /** The key for proofs: as that of the daemon, and sealed until the state was verified. */
+  /** The key for proofs: sealed until the state was verified. */
   get key(): MembershipKey {
     const isSealed = () => !this.isUsable
     const codeOf = (text: string) => this.#key.codeOf(text)
@@ -145,26 +145,30 @@ export class RoleCode {
 }
 
 /** A secondary sees an epoch above its proven one in rows of its primary only. */
-function checkEpoch({ mode, promoting = 0, provenEpoch = 0 }: State, store: RoleStore): void {
+function checkEpoch({ mode, promoting = 0, provenEpoch = 0 }: ReplicationRecord, store: RoleStore): void {
   const { epoch } = store
   const logged = store.position().epoch
   if (mode !== 'secondary' || epoch <= Math.max(promoting, provenEpoch) || epoch === logged) return
   const found = `it is ${epoch}, the log is in epoch ${logged}, and this cluster has proof of ${provenEpoch}`
-  throw new RoleChanged('fact "epoch"', found)
+  throw new TamperedRoleError('fact "epoch"', found)
 }
 
 /**
  * A state of an earlier version, or of a secondary that was not unsealed since it was enabled. A secondary is accepted: it proves no
- * epoch before its primary has shown it.
+ * epoch that its primary has not shown.
  */
-function checkWithoutCode({ deposed, mode, notice, promoting }: State, store: RoleStore, found: string): void {
+function checkWithoutCode(
+  { deposed, mode, notice, promoting }: ReplicationRecord,
+  store: RoleStore,
+  found: string,
+): void {
   const entry = `entry ${STATE_PATH}`
-  if (store.hasRoleCode) throw new RoleChanged(entry, `${found}, and had one by the file secrets.db.seen`)
-  if (promoting !== undefined) throw new RoleChanged(entry, found)
+  if (store.hasRoleCode) throw new TamperedRoleError(entry, `${found}, and had one by the file secrets.db.seen`)
+  if (promoting !== undefined) throw new TamperedRoleError(entry, found)
   if (mode !== 'primary') return
   const { epoch } = store
   const logged = store.position().epoch
   const isOfLog = epoch === logged || epoch === deposed?.epoch
   if (isOfLog && (!notice || notice.epoch === logged)) return
-  throw new RoleChanged(entry, `${found}; the database is in epoch ${epoch}, its log in epoch ${logged}`)
+  throw new TamperedRoleError(entry, `${found}; the database is in epoch ${epoch}, its log in epoch ${logged}`)
 }

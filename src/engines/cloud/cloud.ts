@@ -1,47 +1,37 @@
 /**
- * Cloud: short-lived credentials of AWS in place of keys in files. By a role a caller gets a user of IAM with an access key
- * that is removed when its lease ends, or a session of STS that ends by itself. Static roles adopt a user that is there and
- * rotate its key.
+ * Cloud: short-lived AWS credentials instead of keys in files. A role issues an IAM user with an access key, which is removed
+ * when its lease expires, or an STS session, which expires by itself. A static role adopts an existing user and rotates its key.
  *
- * Promises. Nothing that the engine made in AWS stays there without a lease (no orphan): before a user is made an *intent* is
- * committed (`intent-record.ts`); the commit that stores the lease clears it. What has no lease in the end is removed
- * (`rollback.ts`), after a failed request at once, after a killed process when the core is active again. An intent stays
- * until AWS says that its user is absent, also where the answer to its making was lost. Removing (`user-removal.ts`) can be
- * repeated after any failure; what is gone counts as done. A user that another one has made is never removed: those of a
- * mount carry its tags.
+ * Promises. No resource that the engine creates in AWS remains without a lease. Before a user is created, an *intent* is
+ * committed (`intents/records.ts`); the commit that stores the lease deletes it. A user without a lease is removed
+ * (`intents/rollback.ts`): immediately after a failed request, and after a kill once the core is active again. An intent is
+ * kept until AWS confirms that its user does not exist, also if the response to the creation was lost. Removal
+ * (`intents/user-removal.ts`) is idempotent. The engine never removes a user of another creator: users of a mount have its tags.
  *
- * Assumes that the root credentials may do what the roles need, and that the clock is right within minutes: AWS refuses
- * signatures that are not.
+ * Assumptions. The root credentials have the permissions that the roles need. The clock is right within minutes: AWS refuses
+ * signatures otherwise.
  *
- * What can go wrong. AWS throttles, or does not answer: a call is sent again with growing pauses (`aws.ts`), then refused
- * with 502 and AWS's text; revocations go on later (`secrets/leases`). The process is killed at any step: the next one finds
- * the intent. A new key is not known to AWS for some seconds: `wait` answers only when it is (`user-ready.ts`).
+ * Failure modes. AWS throttles, or does not respond: requests are retried with backoff (`aws/aws.ts`), then refused with 502
+ * and the text of AWS; revocations are retried later (`secrets/leases`). The process is killed at any step: the next process
+ * finds the intent. A new key is unknown to AWS for some seconds: with `wait` the response is delayed until AWS accepts it
+ * (`users/user-creation.ts`). `config/root` is changed to another account (`aws/account.ts`): a resource that is not found there may
+ * still exist.
  *
- * Files. `aws.ts` is the port: the only one that loads the SDK, on the first call; other files have its types only, and
- * `AwsFailure` (`aws-failure.ts`) is all that they see of its errors; `aws-pace.ts` says how many requests are under way. `aws-target.ts` says where and with which credentials,
- * `mount-aws.ts` keeps the clients of one mount, `cloud-mount.ts` everything that a mount remembers. What is stored, and under
- * which path, is in `entries.ts` and the `…-record.ts` files. Paths: `root-paths.ts` (config/root), `lease-paths.ts`
- * (config/lease), `role-paths.ts` with `role-checks.ts`, `creds-paths.ts` with `users.ts` and `sessions.ts`. Names are made
- * by `username.ts` with the templates of `template-*.ts`. Keys of users that were there before: `rotate-root.ts`,
- * `static-*.ts`, and `key-intent.ts` for what is noted before such a key is made or deleted. `janitor-paths.ts` looks for users
- * that were forgotten by force. `federation.ts` has root credentials for a token of the server's own issuer
- * (`secrets/identity/oidc-issuer.ts`). `check-paths.ts` with `role-trial.ts` and `iam-permission-check.ts` is the dry run of a role.
- * `role-counts.ts` is what figures tell of roles. `session-cache.ts` has the sessions that callers share, `mount-records.ts` how many are made at a time, `check-limits.ts` what a dry run may
- * cost. `record-place.ts` says in which account a thing was made: that another one does not
- * have it means nothing.
+ * Folders. `aws`: clients (`aws.ts` is the only file that loads the SDK), their errors and limits, stored entries. `intents`:
+ * intents, rollback and removal. `mount`: the state of a mount in memory, roles, the cache of shared sessions. `users`, `sessions`,
+ * `static`, `root`: the kinds of credentials. `templates`: usernames. `roles`: paths of roles, issuing, dry runs, orphans.
  */
 import type { Engine } from '../framework/engine.ts'
 import { CloudMount } from './mount/cloud-mount.ts'
-import { checkPaths } from './roles/check-paths.ts'
+import { checkPaths } from './roles/role-dry-run.ts'
 import { credsPaths } from './roles/creds-paths.ts'
-import { janitorPaths } from './roles/janitor-paths.ts'
-import { leasePaths } from './mount/lease-paths.ts'
+import { orphanPaths } from './roles/orphan-paths.ts'
+import { leasePaths, rootPaths } from './root/config-paths.ts'
 import { rolePaths } from './roles/role-paths.ts'
-import { rootPaths } from './root/root-paths.ts'
 import { RootSchedule, rotateRootPaths } from './root/rotate-root.ts'
 import { staticPaths } from './static/static-paths.ts'
 import { StaticSchedule } from './static/static-rotation.ts'
-import { forgotten, revoked } from './users/users.ts'
+import { forgetUser, revokeUser } from './users/users.ts'
 
 export const cloud: Engine = {
   type: 'cloud',
@@ -56,24 +46,24 @@ export const cloud: Engine = {
     ...checkPaths,
     ...credsPaths,
     ...staticPaths,
-    ...janitorPaths,
+    ...orphanPaths,
   ],
-  revoke: revoked,
+  revoke: revokeUser,
   isRevokedInside: (internal) => internal['is_sts'] === true,
-  forget: forgotten,
-  figures: (where) => CloudMount.of(where).counts.figures(where.mount.path),
+  forget: forgetUser,
+  metrics: (where) => CloudMount.of(where).metrics.metrics(where.mount.path),
   async periodic(call) {
     await Promise.all([
-      CloudMount.of(call).undo(call),
+      CloudMount.of(call).rollBack(call),
       RootSchedule.of(call).run(call),
       StaticSchedule.of(call).run(call),
     ])
   },
   async release(call) {
     const mount = CloudMount.of(call)
-    const left = await mount.undo(call, true)
-    if (left === 0) return []
-    const why = mount.errors().map((each) => `; ${each}`)
-    return [`users and keys of AWS that may be without a lease and cannot be removed yet: ${left}${why.join('')}`]
+    const remaining = await mount.rollBack(call, true)
+    if (remaining === 0) return []
+    const errors = mount.errors().map((each) => `; ${each}`)
+    return [`AWS users and keys that may have no lease and cannot be removed yet: ${remaining}${errors.join('')}`]
   },
 }

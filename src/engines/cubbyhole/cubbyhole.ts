@@ -1,17 +1,17 @@
 /**
- * Cubbyhole: a place for each token that nobody else can reach, not even root, and that goes with the token. It is the
- * smallest engine there is, and the one that docs/adding-an-engine.md explains.
+ * Cubbyhole: private storage of each token, which no other token can access, not even root, and which is deleted with the
+ * token. It is the smallest engine, and the example in docs/adding-an-engine.md.
  *
- * What a caller writes is kept as the JSON text that came, so numbers are given back as they were written.
+ * The data is stored as the JSON text of the request, so numbers are returned as they were written.
  */
 import { JsonText } from '../../platform/operation.ts'
 import { type Engine, type EngineCall, path, Rejection } from '../framework/engine.ts'
 import { inPath } from '../framework/fields.ts'
 
-/** What the store takes in one path, less what stands before the name. */
+/** The limit of a path in the store, minus the prefix of the name. */
 const NAME_BYTES_MAX = 3072
 
-/** Below a mount's prefix: everything that a token has put there. */
+/** The prefix of all entries of a token, below that of the mount. */
 export function cubbyholePrefix(tokenHash: string): string {
   return `${tokenHash}/`
 }
@@ -21,7 +21,6 @@ function ownPrefix({ caller }: EngineCall): string {
   throw new Rejection(400, "cubbyhole operations are only supported by 'service' type tokens")
 }
 
-/** An empty name would be the folder itself. */
 function entryPath(name: string, call: EngineCall): string {
   const prefix = ownPrefix(call)
   if (name === '') throw new Rejection(400, 'missing path')
@@ -35,28 +34,28 @@ export const cubbyhole: Engine = {
   paths: [
     path({
       pattern: ':path*',
-      summary: 'Secrets of the calling token alone',
+      summary: 'Private secrets of the calling token',
       fields: { path: inPath('Name of the secret') },
       anyFields: true,
       exists: ({ path: name }, call) => call.storage.pending(entryPath(name, call)) !== undefined,
       read({ path: name }, call) {
-        const kept = call.storage.get(entryPath(name, call))
-        return kept && { data: new JsonText(kept.toString('utf8')) }
+        const stored = call.storage.get(entryPath(name, call))
+        return stored && { data: new JsonText(stored.toString('utf8')) }
       },
       update({ path: name }, call) {
-        const at = entryPath(name, call)
+        const entry = entryPath(name, call)
         if (Object.keys(call.data).length === 0) throw new Rejection(400, 'missing data fields')
         if (Buffer.byteLength(name) > NAME_BYTES_MAX)
           throw new Rejection(400, `a name has at most ${NAME_BYTES_MAX} bytes`)
         const value = Buffer.from(call.bodyText ?? JSON.stringify(call.data))
-        return { batch: { puts: [{ path: at, value }], deletes: [] } }
+        return { batch: { puts: [{ path: entry, value }], deletes: [] } }
       },
       delete({ path: name }, call) {
-        const at = entryPath(name, call)
-        // A folder is no secret: there is nothing to remove.
-        return at.endsWith('/') || Buffer.byteLength(name) > NAME_BYTES_MAX
+        const entry = entryPath(name, call)
+        // A folder is not a secret.
+        return entry.endsWith('/') || Buffer.byteLength(name) > NAME_BYTES_MAX
           ? undefined
-          : { batch: { puts: [], deletes: [at] } }
+          : { batch: { puts: [], deletes: [entry] } }
       },
       list({ path: folder }, call) {
         return { data: { keys: call.storage.list(ownPrefix(call) + folder) } }

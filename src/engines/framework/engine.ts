@@ -1,155 +1,154 @@
 /**
- * The engines room: what a secret engine is, and each engine in a folder of its own.
+ * The framework of the secrets engines and auth methods.
  *
- * An *engine* is a value: a type and a list of *paths*. A path says which requests below the engine's mount it takes
- * (`pattern`), what they may hold (`fields`), and has one small function for each operation. From the same values come
- * routing, validation, help and the OpenAPI document. The endpoints of the core itself (`sys/`, `auth/token/`) are such
- * values too, kept in the secrets room.
+ * An *engine* is a value: a type and a list of *paths*. A path declares which requests below the mount it handles
+ * (`pattern`) and their input (`fields`), and has one small function for each operation. Routing, validation, help and the
+ * OpenAPI document are derived from these values. The endpoints of the core itself (`sys/`, `auth/token/`) are such
+ * values too; they are in the secrets module.
  *
- * A handler computes and returns a `Reply`: what the caller sees and at most one batch of puts and deletes. It never
- * writes in steps, so a process that is killed at any moment leaves all of a request behind or nothing. Reads that
- * serve a caller use `call.storage.get`, which sees what is durable; a handler that is going to write reads with
- * `call.storage.pending`, which also sees what is queued. Between that read and its `return` it must not `await`: this, and
- * not a lock, is what makes a read and the write that depends on it one step (docs/decisions/016). A handler that returns
- * a promise has no such step: whoever writes what depends on a read does not return one.
+ * A handler computes and returns a `Reply`: the response, and at most one batch of puts and deletes. It never writes in
+ * steps, so a process that is killed at any moment leaves all writes of a request or none. A handler that only reads uses
+ * `call.storage.get`, which returns durable entries. A handler that writes reads with `call.storage.pending`, which also returns
+ * queued entries, and must not `await` between that read and its `return`: this makes a read and the write that depends on it
+ * one step, without a lock (docs/decisions/016). A handler that returns a promise gives no such guarantee.
  *
- * Promises. An engine sees the entries below its own prefix and nothing else. Its handlers are called only for callers
- * whose policies allow the operation, with fields already read into their types.
+ * Promises. An engine can access the entries below its own prefix and nothing else. Its handlers are called only for callers
+ * whose policies allow the operation, with fields already parsed into their types.
  *
- * Assumes that handlers are quick: they run on the thread that serves everybody. What reads very much gives way to others
- * again and again (`time-slices.ts`). What waits for others (a cloud) is a
- * handler that returns a promise. What it decides after that is decided upon state that it reads again then, and, where a
- * write depends on it, committed by itself with `call.storage.commit` before its next `await`.
+ * Assumptions. Handlers are fast: they run on the event loop of all requests. A handler that reads many entries yields
+ * (`runSliced` of `platform/sliced-work.ts`). A handler that waits for an external service returns a promise. After the wait it
+ * reads the state that its decision depends on again, and commits writes that depend on it with `call.storage.commit` before its
+ * next `await`.
  *
- * What can go wrong. A caller's mistake: throw a `Rejection` (or another `Refusal`), nothing is committed. Anything else that
- * is thrown is ours: the caller sees "internal error", the log has the rest.
+ * Failure modes. A mistake of the caller: the handler throws a `Rejection` (or another `Refusal`), and nothing is committed. Any
+ * other exception is a fault of the server: the caller gets "internal error", the log has the details.
  */
-import type { Batch, Part, Storage } from '../../storage/barrier/storage.ts'
+import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { codeOfStatus, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { JsonText } from '../../platform/operation.ts'
-import type { Fields, InputOf } from './fields.ts'
+import type { EngineFields, EngineInput } from './fields.ts'
 import type { KeyedHash } from '../../platform/keyed-hash.ts'
 import type { FoldShape } from './name-fold.ts'
-import type { LoginFailures, LoginOrder, LoginStanding } from './login-order.ts'
+import type { LoginFailures, LoginGrant, LoginRenewal } from './login-grant.ts'
 
 export type EngineVerb = 'read' | 'list' | 'scan' | 'create' | 'update' | 'patch' | 'delete'
 
-/** Who calls, as far as engines may know. */
+/** What engines may know about the caller. */
 export interface Caller {
-  /** Name of the token that may be shown; empty for who has none. */
+  /** Accessor of the token; empty for a caller without a token. */
   readonly accessor: string
-  /** Salted hash of the token: names what belongs to it, tells nothing of it. */
+  /** Salted hash of the token: identifies its data without revealing it. */
   readonly tokenHash: string
   readonly tokenType: 'service' | 'batch'
   readonly displayName: string
   readonly policies: readonly string[]
   readonly isRoot: boolean
-  /** Empty without an entity. */
+  /** Empty for a token without an entity. */
   readonly entityId: string
 }
 
-/** What a mount proves outside who it is with. */
+/** Proves the identity of a mount to an external service. */
 export interface IdentityToken {
-  /** A JSON Web Token. It is a secret as long as it is good. */
+  /** A JSON Web Token, which is secret until it expires. */
   readonly token: string
-  /** Who has signed it: a URL. */
+  /** URL of the issuer that signed it. */
   readonly issuer: string
 }
 
-export interface IdentityTokenWish {
+export interface IdentityTokenRequest {
   readonly audience: string
-  /** 0: what the issuer gives. */
+  /** 0: the default of the issuer. */
   readonly ttlSeconds: number
 }
 
 export interface MountFacts {
-  /** Ends with a slash; an auth method's begins with `auth/`. */
+  /** Ends with a slash. The path of an auth method begins with `auth/`. */
   readonly path: string
   readonly type: string
   readonly uuid: string
   readonly accessor: string
   readonly options: Readonly<Record<string, string>>
-  /** How long what it gives out is good for where nothing else is said. */
+  /** Default TTL of leases and tokens. */
   readonly defaultLeaseSeconds: number
-  /** No lease of it is longer. */
+  /** Maximum TTL of leases. */
   readonly maxLeaseSeconds: number
-  /** With a key that is this mount's own: for names that must not show in the store. */
+  /** Keyed by a secret of the mount: hides names in paths of the store. */
   readonly secret: KeyedHash
   /**
-   * Resolves with a fresh token that says which mount this is, for a service that trusts this server as an issuer. Rejects with
-   * a Rejection (400) for a wish that cannot be met, and once the core is sealed.
+   * Resolves with a new token that identifies the mount, for a service that trusts this server as an issuer. Rejects with
+   * a Rejection (400) for an invalid request, and once the core is sealed.
    */
-  readonly identityToken: (wish: IdentityTokenWish) => Promise<IdentityToken>
+  readonly identityToken: (request: IdentityTokenRequest) => Promise<IdentityToken>
 }
 
 export interface EngineCall {
   readonly mount: MountFacts
-  /** Below the mount, in its canonical form: names that the engine folds are folded. */
+  /** Relative to the mount, in canonical form: case-insensitive names are folded. */
   readonly path: string
-  /** The same as the caller spelled it: for texts of an answer, never to find anything by. */
+  /** The same as the caller wrote it: for texts of the response, never for lookups. */
   readonly givenPath: string
   readonly verb: EngineVerb
-  /** Below the mount's own prefix; for the core's own engines all of the barrier. */
+  /** Limited to the prefix of the mount; the whole barrier for engines of the core. */
   readonly storage: Storage
   readonly caller: Caller
   readonly requestId: string
-  /** The time by which lives are measured; it does not jump when the machine's clock is set. */
+  /** The clock of TTLs, which does not jump when the system clock is set. */
   readonly nowMs: number
-  /** The same clock at the moment of the call, for handlers that wait for something outside. */
+  /** The current time of the same clock, for handlers that wait for an external service. */
   readonly now: () => number
-  /** The machine's clock, where others reckon by theirs: in time-based codes. It may be set, also back. */
+  /** The system clock, for protocols that compare clocks, such as time-based codes. It may jump in both directions. */
   readonly wallMs: number
-  /** Everything that came in the body or, without one, in the query; fields that nobody declared too. */
+  /** The members of the body or, without a body, of the query, undeclared fields included. */
   readonly data: Readonly<Record<string, unknown>>
-  /** The body's JSON text, for who keeps numbers as they were written. */
+  /** The JSON text of the body, for engines that keep numbers as they were written. */
   readonly bodyText: string | undefined
-  /** Whether the caller's policies also grant `sudo` here: for who asks more of some requests than of others. */
+  /** Whether the caller's policies also grant `sudo` on this path, for paths that require it for some requests only. */
   readonly sudo: boolean
-  /** Whether they also allow something else below this mount; `data` is what such a request would bring. */
+  /** Whether they allow another request below this mount, with this data. */
   readonly allows: (verb: EngineVerb, path: string, data?: Readonly<Record<string, unknown>>) => boolean
   /**
-   * Whether a rule forbids something else below this mount: denies it, limits its parameters, or demands a code that the
-   * request has not brought. What no rule grants is not forbidden: for answers that a rule of their own path grants.
+   * Whether a rule forbids another request below this mount: denies it, limits its parameters, or requires a code that this
+   * request does not have. A request that no rule grants is not forbidden. For paths that are granted by their own rule.
    */
   readonly forbids: (verb: EngineVerb, path: string, data?: Readonly<Record<string, unknown>>) => boolean
-  /** Whether they may allow anything at all below a folder of this mount, which ends with a slash. */
+  /** Whether they may allow any request below a folder of this mount. The folder ends with a slash. */
   readonly reaches: (folder: string) => boolean
-  /** Largest number of names that the caller's policy lets a list have. */
+  /** Maximum number of names in a list, by the caller's policy. */
   readonly limitMax: number | undefined
-  /** The client's address, where it is known. */
+  /** The client's address, if known. */
   readonly remote: string | undefined
   readonly signal: AbortSignal
-  /** Aborts when the server stops: a request that waits for a change answers at once. */
+  /** Aborts when the server stops: a request that waits for a change responds immediately. */
   readonly draining: AbortSignal | undefined
-  /** Set where the caller asks for server-sent events, with the cursor that it goes on from. */
+  /** Set if the caller requested server-sent events, with the cursor from which it resumes. */
   readonly eventStream: { readonly lastCursor: string | undefined } | undefined
-  /** Whether the answer will be wrapped. */
+  /** Whether the response will be wrapped. */
   readonly isWrapped: boolean
-  /** Of this mount. */
+  /** Failed logins of this mount. */
   readonly failures: LoginFailures
-  /** The token itself, for the core's own engines only, which give it back to its holder. Never keep or log it. */
+  /** The token itself, only for engines of the core that return it to its holder. Never store or log it. */
   readonly token: string | undefined
 }
 
-/** What an engine gives out for a time: the core keeps it, tells its ID, and has it taken back. */
-export interface LeaseOrder {
-  /** 0: what the mount gives. Never longer than the mount allows. */
+/** Requests a lease: the core stores it, returns its ID and has it revoked. */
+export interface LeaseRequest {
+  /** 0: the default of the mount. Capped by the maximum of the mount. */
   readonly ttlSeconds: number
-  /** The longest that renewals reach, from the beginning; 0: what the mount allows. */
+  /** Maximum TTL including renewals, from the issue time. 0: the maximum of the mount. */
   readonly maxTtlSeconds: number
   readonly renewable: boolean
-  /** What the engine needs to take it back, as JSON. */
+  /** What the engine needs to revoke it, as JSON. */
   readonly internal: Readonly<Record<string, unknown>>
 }
 
-/** A lease, to the engine that gave it. */
+/** A lease, passed to the engine that issued it. */
 export interface LeaseCall {
   readonly mount: MountFacts
-  /** Below the mount's own prefix. */
+  /** Limited to the prefix of the mount. */
   readonly storage: Storage
   readonly leaseId: string
-  /** Path of the request that it was given for, below the mount. */
+  /** Path of the request that created it, relative to the mount. */
   readonly path: string
   readonly internal: Readonly<Record<string, unknown>>
   readonly issuedAtMs: number
@@ -157,16 +156,16 @@ export interface LeaseCall {
   readonly signal: AbortSignal
 }
 
-/** What a login needs besides before it gets its token: of each constraint a code of one of its methods. */
+/** What a login needs before it gets its token: for each constraint, a code of one of its methods. */
 export interface MfaRequirement {
   readonly mfa_request_id: string
   readonly mfa_constraints: Readonly<Record<string, { readonly any: readonly object[] }>>
 }
 
-/** A mount, to its engine that works there by itself. */
+/** A mount, passed to the periodic work of its engine. */
 export interface WorkCall {
   readonly mount: MountFacts
-  /** Below the mount's own prefix; the same one as in requests to the mount. */
+  /** Limited to the prefix of the mount; the same object as in requests to the mount. */
   readonly storage: Storage
   readonly nowMs: number
   readonly logger: Logger
@@ -174,161 +173,161 @@ export interface WorkCall {
   readonly signal: AbortSignal
 }
 
-/** The block of an answer that brings a token. */
+/** The block of a response that contains a token. */
 export interface AuthBlock {
   readonly client_token: string
   readonly accessor: string
-  /** Null where there is no token yet. */
+  /** Null while there is no token. */
   readonly policies: readonly string[] | null
   readonly token_policies?: readonly string[]
-  /** Those of the entity and its groups. */
+  /** Policies of the entity and its groups. */
   readonly identity_policies?: readonly string[]
   readonly metadata: Readonly<Record<string, string>> | null
   readonly lease_duration: number
   readonly renewable: boolean
   readonly entity_id: string
-  /** `default` where there is no token yet. */
+  /** `default` while there is no token. */
   readonly token_type: 'service' | 'batch' | 'default'
   readonly orphan: boolean
   readonly mfa_requirement: MfaRequirement | null
   readonly num_uses: number
 }
 
-/** One thing that is told in a stream. */
-export interface Told {
-  /** With which the caller goes on behind it. One line of text. */
+/** One event of a stream. */
+export interface StreamEvent {
+  /** Resumes the stream after this event. One line of text. */
   readonly cursor: string
-  /** What it is, where it is not the usual thing. */
+  /** Absent for the usual kind. */
   readonly kind?: string
-  /** Absent: there is nothing to tell but the cursor, and that somebody is still there. */
+  /** Absent in a heartbeat, which only has the cursor. */
   readonly value?: Readonly<Record<string, unknown>>
 }
 
-/** What a handler answers. Nothing at all (undefined) is 204 for a write and 404 for a read. */
+/** The result of a handler. Undefined is 204 for a write and 404 for a read. */
 export interface Reply {
   readonly data?: Readonly<Record<string, unknown>> | JsonText | null
   readonly warnings?: readonly string[]
   readonly auth?: AuthBlock
-  /** Who has logged in: the token is made for it, and committed together with `batch`. */
-  readonly login?: LoginOrder
+  /** A successful login: the core creates the token and commits it together with `batch`. */
+  readonly login?: LoginGrant
   /**
-   * Names of aliases whose user or role is removed by `batch`. The core removes these aliases from their entities in the same commit:
-   * who gets the name next gets an entity of its own.
+   * Names of aliases whose user or role is removed by `batch`. The core removes these aliases from their entities in the same
+   * commit, so the next user or role of that name gets a new entity.
    */
   readonly releasedAliases?: readonly string[]
-  /** Seconds that the data is good for, where it has a term and no lease. */
+  /** Validity of data that has no lease. */
   readonly leaseSeconds?: number
-  /** The data is given out under a lease, which is committed together with `batch`. */
-  readonly lease?: LeaseOrder
-  /** The lease that the answer tells: the core fills it in for `lease`. */
+  /** The data gets a lease, which is committed together with `batch`. */
+  readonly lease?: LeaseRequest
+  /** The lease in the response. The core sets it for `lease`. */
   readonly leased?: { readonly id: string; readonly renewable: boolean; readonly seconds: number }
-  /** The answer is the token that it is wrapped below, and `warnings`. */
+  /** The response is only the wrapping token. */
   readonly wrapped?: Readonly<object>
-  /** A status of its own, with the envelope as its body; without `data` and `warnings` it has no body. */
+  /** Replaces the default status. The body is the envelope; without `data` and `warnings` there is none. */
   readonly status?: number
-  /** Also repeats the members of `data` beside the envelope, for old clients. */
+  /** Repeats the members of `data` at the top level, for old clients. */
   readonly flattened?: boolean
   /** The whole body, without an envelope. */
   readonly bare?: unknown
-  /** The whole body, where it is no JSON. */
+  /** The whole body, if it is not JSON. */
   readonly text?: { readonly body: string; readonly contentType: string }
   readonly headers?: Readonly<Record<string, string>>
   /**
-   * What is told as it happens, several things at a time, instead of all the rest. It is begun only when somebody takes
-   * it, and asked on only as it is taken; it ends soon after `call.signal` aborts, and must not be silent for long: then
-   * it is seen whether its caller is still there and still may hear it. What it throws is the last thing told.
+   * Batches of events, instead of all other members. The iteration begins when the caller reads, and continues as it reads. It
+   * must end soon after `call.signal` aborts, and send heartbeats: with each event the core checks that the caller is connected
+   * and still authorised. What it throws becomes the last event.
    */
-  readonly stream?: AsyncIterable<readonly Told[]>
-  /** Below the engine's own prefix; durable before the answer goes out. */
+  readonly stream?: AsyncIterable<readonly StreamEvent[]>
+  /** Limited to the engine's prefix; durable before the response is sent. */
   readonly batch?: Batch
-  /** What the core's own engines write elsewhere, in the same commit. */
-  readonly parts?: readonly Part[]
-  /** Called when all of it is durable, or has failed. */
+  /** What engines of the core write elsewhere in the same commit. */
+  readonly parts?: readonly CommitPart[]
+  /** Called once the commit is durable or has failed. */
   readonly landed?: () => void
 }
 
-export type Outcome = Reply | undefined | Promise<Reply | undefined>
-export type Handler<In> = (input: In, call: EngineCall) => Outcome
+export type HandlerResult = Reply | undefined | Promise<Reply | undefined>
+export type EngineHandler<In> = (input: In, call: EngineCall) => HandlerResult
 
-/** Another request to the same mount, of which an answer reveals something. */
+/** Another request to the same mount whose response is revealed in part. */
 export interface ImpliedRead {
   readonly operation: EngineVerb
-  /** Below the mount. */
+  /** Relative to the mount. */
   readonly path: string
-  /** The request itself in its canonical form, where that differs from its path: it must be granted. Which segments fold. */
+  /** Which segments fold. Set for the request itself in canonical form, if that differs from its path: it must be granted. */
   readonly folds?: FoldShape
 }
 
 /** One kind of request below a mount. */
-export interface PathDeclaration<F extends Fields> {
+export interface PathDeclaration<F extends EngineFields> {
   /**
-   * `roles/:name`. At its end `:rest*` takes everything that follows, slashes included, also nothing, and `:rest+`
-   * something; before its end both take one segment or more.
+   * `roles/:name`. At the end `:rest*` matches the remaining path with slashes, which may be empty, and `:rest+` a remaining
+   * path that is not empty. Before the end both match one segment or more.
    */
   readonly pattern: string
   readonly summary: string
   /**
-   * Those `inPath` are named by the pattern, the others come in the body or in the query. A name that the engine compares
-   * without regard to case declares its `fold`; the handlers never fold a parameter of the path themselves.
+   * Fields `inPath` are parameters of the pattern, the others are members of the body or of the query. A name that the engine
+   * compares case-insensitively declares its `fold`. Handlers never fold a parameter of the path themselves.
    */
   readonly fields: F
-  /** Needs no token. */
+  /** Does not require a token. */
   readonly unauthenticated?: boolean
-  /** Answers everybody, and who brings a token is known by it; it must be a good one then. No policy is asked. */
+  /** Does not require a token, but identifies the caller by a valid one. Policies are not evaluated. */
   readonly tokenOptional?: boolean
   /**
-   * Takes a token that has `sudo`, and while `isAllowed` any caller, with or without a token: `call.sudo` says whether it
-   * was such a token. `refusal` is what a caller without a token is told (405) while it is not.
+   * Requires a token with `sudo`, except while `isAllowed`: then any caller is accepted, and `call.sudo` tells whether the token
+   * has it. `refusal` has the texts of the 405 for a caller without a token otherwise.
    */
   readonly withoutToken?: { readonly isAllowed: () => boolean; readonly refusal: readonly string[] }
-  /** A DELETE may bring a JSON body. Without this its data is the query. */
+  /** A DELETE may have a JSON body. Otherwise its data is the query. */
   readonly bodyOfDelete?: boolean
-  /** Most characters of a request body, where a longer one would cost more than it is worth: 413. */
+  /** Limit of the request body, if lower than the general one: 413 above it. */
   readonly bodyCharactersMax?: number
-  /** Its reads make something, so they are recorded in the audit log before they are done. */
+  /** Its reads create something, so they are recorded in the audit log before they run. */
   readonly readChanges?: boolean
-  /** Needs the capability `sudo` besides the operation's own; may depend on the verb. */
+  /** Requires the capability `sudo` in addition to that of the operation; may depend on the verb. */
   readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
   /**
-   * Also answers while the core is sealed or not initialised; then to anybody, as no token can be known. Implies that
-   * nothing of the barrier is read.
+   * Also served while the core is sealed or not initialised, then without authentication, as tokens cannot be looked up. Implies
+   * that the handler does not read the barrier.
    */
   readonly whileSealed?: boolean
   /**
-   * Also answers on a secondary for disaster recovery, whose core is closed; then to every caller. `read`: only what reads.
+   * Also served by a DR secondary, whose core is closed, then to every caller. `read`: only operations that read.
    */
   readonly onSecondary?: boolean | 'read'
-  /** Also answers on a primary that is fenced. Paths that answer while sealed, or on a secondary, do so anyway. */
+  /** Also served by a fenced primary, as paths that are served while sealed or by a secondary always are. */
   readonly whileFenced?: boolean
-  /** Takes fields that are not declared without a word: its data is the caller's own. */
+  /** Accepts undeclared fields without a warning: the data is the caller's. */
   readonly anyFields?: boolean
   /**
-   * What else an answer reveals, by the parameters of the path. A rule that denies one of these requests refuses this one,
-   * and the codes that it demands are demanded here; a missing grant does not refuse it.
+   * What else a response reveals, by the parameters of the path. A rule that denies one of these requests denies this one, and
+   * codes that it requires are required here. A missing grant does not deny it.
    */
   readonly reads?: (params: Readonly<Record<string, string>>, verb: EngineVerb) => readonly ImpliedRead[]
-  /** Tells `create` from `update`. Absent: every write is an update. Asked before policies are: what it throws tells nothing. */
-  readonly exists?: (input: InputOf<F>, call: EngineCall) => boolean
-  readonly read?: Handler<InputOf<F>>
-  readonly list?: Handler<InputOf<F>>
-  readonly scan?: Handler<InputOf<F>>
-  /** Absent: `update` serves it. */
-  readonly create?: Handler<InputOf<F>>
-  readonly update?: Handler<InputOf<F>>
-  readonly patch?: Handler<InputOf<F>>
-  readonly delete?: Handler<InputOf<F>>
+  /** Distinguishes `create` from `update`. Absent: every write is an update. Runs before policies: its errors must reveal nothing. */
+  readonly exists?: (input: EngineInput<F>, call: EngineCall) => boolean
+  readonly read?: EngineHandler<EngineInput<F>>
+  readonly list?: EngineHandler<EngineInput<F>>
+  readonly scan?: EngineHandler<EngineInput<F>>
+  /** Absent: `update` handles it. */
+  readonly create?: EngineHandler<EngineInput<F>>
+  readonly update?: EngineHandler<EngineInput<F>>
+  readonly patch?: EngineHandler<EngineInput<F>>
+  readonly delete?: EngineHandler<EngineInput<F>>
 }
 
-/** A path whose input nobody names any more. */
-export interface Path extends Omit<PathDeclaration<Fields>, 'exists' | EngineVerb> {
+/** A path with the type of its input erased. */
+export interface Path extends Omit<PathDeclaration<EngineFields>, 'exists' | EngineVerb> {
   readonly exists: ((input: object, call: EngineCall) => boolean) | undefined
-  readonly handlers: Readonly<Partial<Record<EngineVerb, Handler<object>>>>
+  readonly handlers: Readonly<Partial<Record<EngineVerb, EngineHandler<object>>>>
 }
 
-/** Turns a declaration into what tables hold. */
-export function path<F extends Fields>(declaration: PathDeclaration<F>): Path {
+/** Makes a path of a declaration. */
+export function path<F extends EngineFields>(declaration: PathDeclaration<F>): Path {
   const { read, list, scan, create, update, patch, delete: remove, exists, ...rest } = declaration
-  const handlers: Partial<Record<EngineVerb, Handler<InputOf<F>>>> = {
+  const handlers: Partial<Record<EngineVerb, EngineHandler<EngineInput<F>>>> = {
     ...(read && { read }),
     ...(list && { list }),
     ...(scan && { scan }),
@@ -337,12 +336,12 @@ export function path<F extends Fields>(declaration: PathDeclaration<F>): Path {
     ...(patch && { patch }),
     ...(remove && { delete: remove }),
   }
-  // The one place that forgets the input's type: `readFields` made it from these very fields.
+  // The only place that erases the type of the input, which `readFields` makes from the same fields.
   return { ...rest, exists, handlers } as unknown as Path
 }
 
-/** A counter, with a point for each combination of labels: a bounded number of them. */
-export interface EngineFigure {
+/** A counter with a point for each combination of labels. The engine bounds their number. */
+export interface EngineMetric {
   /** Dotted, without `total`. */
   readonly name: string
   readonly help: string
@@ -355,62 +354,60 @@ export type MountOptions = Readonly<Record<string, string>>
 export interface Engine {
   readonly type: string
   readonly paths: readonly Path[]
-  /** What an operator reads about it. */
+  /** For operators. */
   readonly description: string
-  /** `auth`: it is mounted below `auth/`, and nowhere else. Absent: `secret`, anywhere else. */
+  /** `auth`: mounted below `auth/` only. Absent: `secret`, mounted anywhere else. */
   readonly kind?: 'secret' | 'auth'
-  /** True where each core has exactly one from its beginning, which stays where it is. */
+  /** Each core has exactly one mount of it, which cannot be moved or disabled. */
   readonly isSingle?: boolean
-  /** Other names by which it may be enabled, and the options that such a name stands for. */
+  /** Other type names with which it may be enabled, and the options that they imply. */
   readonly aliases?: Readonly<Record<string, MountOptions>>
-  /** Further types of its mounts. Unlike an alias, such a type is stored and reported, and its mounts accept no version. */
+  /** Further types of its mounts. Unlike an alias, such a type is stored and reported, and its mounts have no version. */
   readonly furtherTypes?: readonly string[]
   /**
-   * Takes back what a lease stands for. What it returns is committed together with the removal of the lease. It may be called
-   * again for what it has done already (the process was killed in between), and must find that done. What it throws is
-   * tried again later. Absent: an engine whose leases end by themselves.
+   * Revokes a lease. The returned batch is committed together with the removal of the lease. Must be idempotent: it is called
+   * again if the process was killed in between, or later if it throws. Absent: leases of the engine expire by themselves.
    */
   revoke?(call: LeaseCall): Promise<Batch | undefined> | Batch | undefined
   /**
-   * Whether a lease with this `internal` stands for nothing outside the core: `revoke` does no more than it returns. Such a lease
-   * goes in one commit. Absent: it may, and that its revocation has begun is durable before `revoke` is called.
+   * Whether `revoke` of a lease with this `internal` has no external effect. Such a lease is removed in one commit. Otherwise, and
+   * if absent, the start of the revocation is durable before `revoke` is called.
    */
   isRevokedInside?(internal: Readonly<Record<string, unknown>>): boolean
   /**
-   * The core removes a lease that `revoke` could not take back (`sys/leases/revoke-force`). What it returns is committed
-   * together with the removal.
+   * The core removes a lease without `revoke` (`sys/leases/revoke-force`). The returned batch is committed together with the
+   * removal.
    */
   forget?(call: LeaseCall): Batch | undefined
   /**
-   * Work without a request: undoing what a killed process has left, rotation. Called about once a second for each mount while
-   * the core is active, and never twice at a time for one mount. It writes with `call.storage.commit`. What it throws is
-   * logged.
+   * Background work: rolling back what a killed process left, rotation. Called about once a second for each mount while the core
+   * is active, never concurrently for one mount. It writes with `call.storage.commit`. What it throws is logged.
    */
   periodic?(call: WorkCall): Promise<void> | undefined
   /**
-   * The mount is to be disabled, and its leases are gone. Undoes what else it did outside; resolves with texts of what it
-   * could not undo, which keep the mount from being disabled.
+   * Called before the mount is disabled, after its leases were revoked. Undoes the remaining external effects. Resolves with
+   * texts about those that it could not undo, which prevent the disabling.
    */
   release?(call: WorkCall): Promise<readonly string[]>
-  /** What the engine has counted of a mount since the process began: the same families for every mount. Must be quick. */
-  figures?(where: { readonly mount: MountFacts; readonly storage: Storage }): readonly EngineFigure[]
-  /** Whether a lease may be renewed now: throws a Refusal where not. Absent: any that is renewable. */
+  /** Counters of a mount since the start of the process: the same families for every mount. Must be fast. */
+  metrics?(where: { readonly mount: MountFacts; readonly storage: Storage }): readonly EngineMetric[]
+  /** Throws a Refusal for a lease that may not be renewed now. Absent: every renewable lease may be renewed. */
   renew?(call: LeaseCall): Promise<void> | void
   /**
-   * What a login of this auth method is good for now: its token is to be renewed or, with the mark of the login's order, made
-   * only now. Throws a Rejection (400) where what it was given for is gone, and where the credentials of the mark are no longer right.
+   * The current terms of a login: its token is to be renewed or, with the mark of its grant, created only now. Throws a
+   * Rejection (400) if the user or role was removed, or if the credentials of the mark are no longer valid.
    */
   renewLogin?(
     subject: string,
     mount: { readonly facts: MountFacts; readonly storage: Storage },
     mark?: string,
-  ): LoginStanding
+  ): LoginRenewal
   /**
-   * Checks the options of a mount that is enabled or, with those `before`, tuned, and returns what is to be kept. Throws
-   * a Rejection. Absent: it has no options of its own, and none is refused but `version`.
+   * Validates the options of a mount that is enabled or, with those `before`, tuned. Returns the options to store. Throws
+   * a Rejection. Absent: the engine has no options, and all except `version` are accepted.
    */
   checkOptions?(given: MountOptions, before?: MountOptions): CheckedOptions
-  /** The paths of a mount with these options, where they depend on them: the same list for the same kind of mount. */
+  /** The paths of a mount, if they depend on its options. Must return the same list for the same kind of mount. */
   pathsFor?(options: MountOptions): readonly Path[]
 }
 
@@ -419,11 +416,11 @@ export interface CheckedOptions {
   readonly warnings?: readonly string[]
 }
 
-/** A refusal with the status and the texts that stock clients of an engine know. */
+/** A refusal with the status and the texts that stock clients expect. */
 export class Rejection extends Refusal {
   override readonly name = 'Rejection'
   readonly #texts: readonly string[]
-  /** What the answer says besides. */
+  /** Data of the response beside the errors. */
   readonly data: Readonly<Record<string, unknown>> | undefined
 
   constructor(status: number, texts: string | readonly string[] = [], data?: Readonly<Record<string, unknown>>) {
@@ -437,12 +434,17 @@ export class Rejection extends Refusal {
   }
 }
 
-/** A text as the compatible system wraps some of them. */
-export function oneError(text: string): string {
-  return `1 error occurred:\n\t* ${text}\n\n`
+/** Several errors as one text, in the format of Vault (Go's multierror). */
+export function errorList(texts: readonly string[]): string {
+  const head = texts.length === 1 ? '1 error' : `${texts.length} errors`
+  return `${head} occurred:\n${texts.map((each) => `\t* ${each}\n`).join('')}\n`
 }
 
-/** The refusal of a caller whose policies do not allow what it asks for. */
+export function oneError(text: string): string {
+  return errorList([text])
+}
+
+/** For a caller whose policies do not allow the request. */
 export function denied(): Rejection {
   return new Rejection(403, oneError('permission denied'))
 }

@@ -1,12 +1,12 @@
 /**
- * JSON whose numbers stay as they were written: `12345678901234567890`, `1.0` and `-0` are what they were. A number that
- * this language would write differently is kept as its text, in an object that `JSON.stringify` writes as that text.
- * Everything else is as `JSON.parse` has it: of a member that comes twice the last one counts.
+ * JSON parsing that preserves numbers as written: `12345678901234567890`, `1.0` and `-0`. A number that JavaScript would
+ * serialize differently becomes an object that `JSON.stringify` writes as the original text. Everything else is as with
+ * `JSON.parse`: of a duplicate member the last one counts.
  */
 
 import { randomUUID } from 'node:crypto'
 
-/** Of the platform since Node 22, and not yet in its types. */
+/** In Node since version 22, but not in its types. */
 interface ExactJson {
   rawJSON(text: string): unknown
   isRawJSON(value: unknown): boolean
@@ -14,32 +14,31 @@ interface ExactJson {
 
 const exact: ExactJson = JSON
 
-/** More numbers than one reads that are kept as their texts. */
+/** More preserved numbers than `numbersMax`. */
 export class TooManyNumbers extends Error {}
 
-/** What a number's text begins with while the rest is read: no text of a caller's can begin so. */
+/** Prefix of a number's text during parsing. It is random, so that no string of a caller can have it. */
 const MARK = randomUUID()
-/** With fewer characters no number has more digits than are always exact. */
+/** A number with fewer characters has no more digits than a double stores exactly. */
 const LONG = 16
-/** Most of these. Other languages write a zero at the end of a fraction, and this one an exponent for more zeros than five. */
+/** Most shorter numbers. Excludes a zero at the end of a fraction, and small fractions, which JavaScript writes with an exponent. */
 const SHORT = /^(?:0|-?[1-9]\d*|-?(?:0\.\d{0,5}|[1-9]\d*\.\d*)[1-9])$/
 const [QUOTE, BACKSLASH, PLUS, MINUS, DOT, ZERO, NINE, UPPER_E, LOWER_E] = [34, 92, 43, 45, 46, 48, 57, 69, 101]
 
 /**
- * Begins like a number that may be written differently: with a fraction or an exponent, with more digits than are always
- * exact, or zero with a sign. Texts inside of strings may look so too, which costs time and nothing else.
+ * The start of a number that JavaScript may write differently: with a fraction or an exponent, with more digits than a double
+ * stores exactly, or a signed zero. A match inside of a string only costs time.
  */
 const SUSPECT = /[:,[]\s*(?:-0|-?(?:\d+[.eE]|\d{16}))/
 
-/** Whether reading this JSON, an object, as usual may change a number. */
+/** Whether `JSON.parse` of this text, an object, may change a number. */
 export function hasSuspectNumbers(text: string): boolean {
   return SUSPECT.test(text)
 }
 
 /**
- * The value of a JSON text that holds an object; numbers that reading would change are not of type number. Throws
- * `TooManyNumbers` where these are more than `numbersMax`. (A reviver would be told the numbers' texts; it costs ten times
- * as much, for each value.)
+ * Parses a JSON text that is an object. Throws `TooManyNumbers` for more than `numbersMax` preserved numbers. (A reviver with
+ * access to the source text takes ten times as long, for each value.)
  */
 export function parseExact(text: string, numbersMax = Number.POSITIVE_INFINITY): unknown {
   if (!hasSuspectNumbers(text)) return JSON.parse(text)
@@ -47,7 +46,7 @@ export function parseExact(text: string, numbersMax = Number.POSITIVE_INFINITY):
   return marked === undefined ? JSON.parse(text) : withoutMarks(JSON.parse(marked))
 }
 
-/** The same JSON with texts for numbers that reading would change; undefined where there are none. */
+/** The same JSON with marked strings for numbers to preserve; undefined if there are none. */
 function withMarks(text: string, numbersMax: number): string | undefined {
   let [marked, from, count] = ['', 0, 0]
   for (let at = 0; at < text.length; at++) {
@@ -79,12 +78,12 @@ function endOfNumber(text: string, from: number): number {
   }
 }
 
-/** Whether this language writes the number as it stands there. */
+/** Whether JavaScript serializes the number as it is written. */
 function isSame(source: string): boolean {
   return (source.length < LONG && SHORT.test(source)) || String(Number(source)) === source
 }
 
-/** Index of the quote that ends the string of a JSON text that begins at `from`, or of the text's end. */
+/** Index of the closing quote of the JSON string that begins at `from`, or of the end of the text. */
 export function endOfString(text: string, from: number): number {
   for (let at = text.indexOf('"', from + 1); at >= 0; at = text.indexOf('"', at + 1)) {
     let slashes = 0
@@ -94,7 +93,7 @@ export function endOfString(text: string, from: number): number {
   return text.length
 }
 
-/** Changes what it is given. */
+/** Modifies the value in place. */
 function withoutMarks(value: unknown): unknown {
   if (typeof value === 'string') return value.startsWith(MARK) ? exact.rawJSON(value.slice(MARK.length)) : value
   if (typeof value !== 'object' || value === null) return value
@@ -110,7 +109,7 @@ function withoutMarks(value: unknown): unknown {
   return value
 }
 
-/** Whether it is a number that is kept as its text. */
+/** Whether a value is a number that is kept as its text. */
 export function isExactNumber(value: object): boolean {
   return exact.isRawJSON(value)
 }

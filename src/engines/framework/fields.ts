@@ -1,47 +1,49 @@
 /**
- * The fields of a path: declared as data, read leniently. Stock clients send `"3"` for 3 and `"true"` for true, and
- * numbers where texts are meant, so a field takes what can only mean one thing and refuses the rest by its name.
+ * The fields of a path: declared as data and parsed leniently. Stock clients send `"3"` for 3, `"true"` for true, and
+ * numbers for strings, so a field accepts every value with one possible meaning and rejects the others by its name.
  */
 import { parseDurationMs } from '../../platform/duration.ts'
 import { parseBoolean } from '../../platform/schema.ts'
 import { isExactNumber } from './exact-json.ts'
 import type { NameFold } from './name-fold.ts'
 
-/** A value that does not fit its field. Says what was wanted, never the value. */
+/** A value that does not match its field. The message has the expected type, never the value. */
 export class FieldError extends Error {
   override readonly name = 'FieldError'
 }
 
-/** Not printable in the sense of Unicode: controls, format characters, every space but the plain one, unassigned. */
+/** Characters that Unicode considers not printable: controls, format characters, unassigned, all spaces but U+0020. */
 export const UNPRINTABLE = /[^\P{C}]|[^\P{Z} ]/u
 
-export type FieldKind = 'string' | 'integer' | 'number' | 'boolean' | 'object' | 'array'
+export type EngineFieldKind = 'string' | 'integer' | 'number' | 'boolean' | 'object' | 'array'
 
-export interface Field<T> {
-  readonly kind: FieldKind
+export interface EngineField<T> {
+  readonly kind: EngineFieldKind
   readonly description: string
-  /** Captured from the path by the pattern. */
+  /** A parameter of the pattern. */
   readonly inPath?: boolean
-  /** Name of the body's field that means the same as this part of the path. `readFields` fills it in from the path. */
+  /** The body field with the same meaning. `readFields` sets it from the path. */
   readonly sameAs?: string
-  /** Name of the field that this one is an older name of. A rule about the parameter of either name holds for both. */
+  /** The field of which this one is a deprecated name. A policy rule about either name applies to both. */
   readonly aliasOf?: string
-  /** No log shows it, not even one that shows names. */
+  /** Never logged, not even by logs that show names. */
   readonly isSecret?: boolean
   /**
-   * The engine compares the name, or each name of the list, in this form. A parameter of the path reaches the engine in it.
-   * A value of the body reaches it as it was sent; rules about parameters compare it in this form.
+   * How the engine folds the name, or each name of the list, for comparison. The engine gets a parameter of the path folded and a
+   * value of the body as it was sent; policy rules about parameters compare it folded.
    */
   readonly fold?: NameFold
   readonly fallback: T
-  /** Of a value that was given, and is neither undefined. Throws FieldError. */
+  /** Parses a value that is present. Throws a FieldError. */
   read(value: unknown): T
 }
 
-export type Fields = Readonly<Record<string, Field<unknown>>>
-export type InputOf<F extends Fields> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never }
+export type EngineFields = Readonly<Record<string, EngineField<unknown>>>
+export type EngineInput<F extends EngineFields> = {
+  readonly [K in keyof F]: F[K] extends EngineField<infer T> ? T : never
+}
 
-/** The Go name of a JSON value's type, which is what the field's error texts say. */
+/** Go's name for the type of a JSON value, as in Vault's error texts. */
 function kindOf(value: unknown): string {
   if (value === null) return 'nil'
   if (Array.isArray(value)) return '[]interface {}'
@@ -50,47 +52,47 @@ function kindOf(value: unknown): string {
   return typeof value === 'string' ? 'string' : 'map[string]interface {}'
 }
 
-function unfit(wanted: string, value: unknown): never {
-  throw new FieldError(`expected type '${wanted}', got unconvertible type '${kindOf(value)}'`)
+function rejectType(expected: string, value: unknown): never {
+  throw new FieldError(`expected type '${expected}', got unconvertible type '${kindOf(value)}'`)
 }
 
 function textOf(value: unknown): string {
   if (typeof value === 'string') return value
   if (typeof value === 'number') return String(value)
   if (typeof value === 'boolean') return value ? '1' : '0'
-  return value === null ? '' : unfit('string', value)
+  return value === null ? '' : rejectType('string', value)
 }
 
-/** Of a value that may come as a text. Throws FieldError. */
+/** Accepts numbers as strings. Throws a FieldError. */
 export function integerOf(value: unknown): number {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return value
   if (typeof value === 'boolean') return value ? 1 : 0
   if (value === null || value === '') return 0
   if (typeof value === 'string' && /^[+-]?\d{1,15}$/.test(value)) return Number(value)
   if (typeof value === 'string' || typeof value === 'number') throw new FieldError('expected a whole number')
-  return unfit('int', value)
+  return rejectType('int', value)
 }
 
-/** Of a value that may come as a text. Throws FieldError. */
+/** Accepts numbers as strings. Throws a FieldError. */
 function numberOf(value: unknown): number {
   if (typeof value === 'number' && Number.isFinite(value)) return value
   if (typeof value === 'boolean') return value ? 1 : 0
   if (value === null || value === '') return 0
   if (typeof value === 'string' && /^[+-]?(?:\d{1,15}\.?\d{0,15}|\.\d{1,15})$/.test(value)) return Number(value)
   if (typeof value === 'string' || typeof value === 'number') throw new FieldError('expected a number')
-  return unfit('float64', value)
+  return rejectType('float64', value)
 }
 
 function booleanOf(value: unknown): boolean {
   if (typeof value === 'boolean') return value
   if (typeof value === 'number') return value !== 0
   if (value === null || value === '') return false
-  const parsed = typeof value === 'string' ? parseBoolean(value) : unfit('bool', value)
+  const parsed = typeof value === 'string' ? parseBoolean(value) : rejectType('bool', value)
   if (parsed === undefined) throw new FieldError('expected true or false')
   return parsed
 }
 
-/** Seconds of a number or a text of them, or of a duration such as `1h30m`; days are taken too (`1d`). */
+/** Accepts seconds as a number or a string, and durations such as `1h30m` or `1d`. */
 export function secondsOf(value: unknown): number {
   const seconds = signedSecondsOf(value)
   if (seconds < 0) throw new FieldError(`cannot provide negative value '${seconds}'`)
@@ -100,7 +102,7 @@ export function secondsOf(value: unknown): number {
 function signedSecondsOf(value: unknown): number {
   if (value === null || value === '') return 0
   if (typeof value === 'number') return wholeSeconds(value)
-  if (typeof value !== 'string') return unfit('string', value)
+  if (typeof value !== 'string') return rejectType('string', value)
   if (/^[+-]?\d{1,15}$/.test(value)) return wholeSeconds(Number(value))
   const days = /^(\d{1,9})d$/.exec(value)?.[1]
   const ms = days === undefined ? parseDurationMs(value) : Number(days) * 86_400_000
@@ -108,26 +110,31 @@ function signedSecondsOf(value: unknown): number {
   return wholeSeconds(ms / 1000)
 }
 
-/** Parts of a second are cut off, as the compatible system does. */
+/** Truncates fractions of a second, as Vault does. */
 function wholeSeconds(seconds: number): number {
-  // A hundred years say "for ever" as well, and sums of two times stay exact.
+  // With this limit the sum of two times stays exact.
   if (Math.abs(seconds) > 3_155_760_000) throw new FieldError('a duration is at most a hundred years')
-  // It would become 0, which means "as the system has it" or "for ever" in most fields: the opposite of what was meant.
+  // Truncated to 0 it would mean "default" or "unlimited" in most fields.
   if (seconds !== 0 && Math.abs(seconds) < 1) throw new FieldError('a duration is 0 or at least a second')
   return Math.trunc(seconds)
 }
 
-interface Options<T> {
+interface FieldOptions<T> {
   readonly fallback?: T
 }
 
-function field<T>(kind: FieldKind, description: string, fallback: T, read: (value: unknown) => T): Field<T> {
+function field<T>(
+  kind: EngineFieldKind,
+  description: string,
+  fallback: T,
+  read: (value: unknown) => T,
+): EngineField<T> {
   return { kind, description, fallback, read }
 }
 
 /**
- * A part of the path, named by the pattern. It takes precedence over a body field of the same name. `sameAs` names the body
- * field that means the same: the request is refused where the two differ, because policies were evaluated for the path.
+ * A parameter of the pattern. It takes precedence over a body field of the same name. `sameAs` is the body field with the same
+ * meaning: the request is rejected if the two differ, because policies were evaluated for the path.
  */
 export function inPath(
   description: string,
@@ -136,53 +143,53 @@ export function inPath(
     isSecret = false,
     sameAs,
   }: { readonly fold?: NameFold; readonly isSecret?: boolean; readonly sameAs?: string } = {},
-): Field<string> {
+): EngineField<string> {
   const more = { ...(sameAs !== undefined && { sameAs }), ...(fold && { fold }) }
   return { kind: 'string', description, inPath: true, isSecret, fallback: '', read: textOf, ...more }
 }
 
-/** The same field, of names that the engine compares in a canonical form. */
-export function foldedField<T>(declared: Field<T>, fold: NameFold): Field<T> {
+/** The same field, for names that the engine compares folded. */
+export function foldedField<T>(declared: EngineField<T>, fold: NameFold): EngineField<T> {
   return { ...declared, fold }
 }
 
-/** The same field, declared as an older name of another one. */
-export function aliasField<T>(declared: Field<T>, aliasOf: string): Field<T> {
+/** The same field, declared as a deprecated name of another one. */
+export function aliasField<T>(declared: EngineField<T>, aliasOf: string): EngineField<T> {
   return { ...declared, aliasOf }
 }
 
-export function text(description: string): Field<string | undefined>
-export function text(description: string, options: { fallback: string }): Field<string>
-export function text(description: string, options: Options<string> = {}): Field<string | undefined> {
+export function text(description: string): EngineField<string | undefined>
+export function text(description: string, options: { fallback: string }): EngineField<string>
+export function text(description: string, options: FieldOptions<string> = {}): EngineField<string | undefined> {
   return field<string | undefined>('string', description, options.fallback, textOf)
 }
 
-export function integer(description: string): Field<number | undefined>
-export function integer(description: string, options: { fallback: number }): Field<number>
-export function integer(description: string, options: Options<number> = {}): Field<number | undefined> {
+export function integer(description: string): EngineField<number | undefined>
+export function integer(description: string, options: { fallback: number }): EngineField<number>
+export function integer(description: string, options: FieldOptions<number> = {}): EngineField<number | undefined> {
   return field<number | undefined>('integer', description, options.fallback, integerOf)
 }
 
-/** Any number, with a fraction too. */
-export function number(description: string, options: { fallback: number }): Field<number> {
+/** Any number, also with a fraction. */
+export function number(description: string, options: { fallback: number }): EngineField<number> {
   return field<number>('number', description, options.fallback, numberOf)
 }
 
-export function boolean(description: string): Field<boolean | undefined>
-export function boolean(description: string, options: { fallback: boolean }): Field<boolean>
-export function boolean(description: string, options: Options<boolean> = {}): Field<boolean | undefined> {
+export function boolean(description: string): EngineField<boolean | undefined>
+export function boolean(description: string, options: { fallback: boolean }): EngineField<boolean>
+export function boolean(description: string, options: FieldOptions<boolean> = {}): EngineField<boolean | undefined> {
   return field<boolean | undefined>('boolean', description, options.fallback, booleanOf)
 }
 
 /** In seconds. */
-export function duration(description: string): Field<number | undefined>
-export function duration(description: string, options: { fallback: number }): Field<number>
-export function duration(description: string, options: Options<number> = {}): Field<number | undefined> {
+export function duration(description: string): EngineField<number | undefined>
+export function duration(description: string, options: { fallback: number }): EngineField<number>
+export function duration(description: string, options: FieldOptions<number> = {}): EngineField<number | undefined> {
   return field<number | undefined>('string', description, options.fallback, secondsOf)
 }
 
-/** In seconds; below 0 means something, too. */
-export function signedDuration(description: string): Field<number | undefined> {
+/** In seconds. Negative values are accepted. */
+export function signedDuration(description: string): EngineField<number | undefined> {
   return field<number | undefined>('string', description, undefined, signedSecondsOf)
 }
 
@@ -191,21 +198,21 @@ function textsOf(value: unknown): string[] {
   return Array.isArray(value) ? value.map(textOf) : [textOf(value)]
 }
 
-/** A list of texts; one text counts as a list of one, commas and all. */
-export function textList(description: string): Field<readonly string[] | undefined> {
+/** A list of strings. A single string is one element, commas included. */
+export function textList(description: string): EngineField<readonly string[] | undefined> {
   return field<readonly string[] | undefined>('array', description, undefined, textsOf)
 }
 
-/** A list of texts; one text is split at its commas. */
-export function commaList(description: string): Field<readonly string[] | undefined> {
+/** A list of strings. A single string is split at commas. */
+export function commaList(description: string): EngineField<readonly string[] | undefined> {
   return field<readonly string[] | undefined>('array', description, undefined, (value) => {
     const parts = typeof value === 'string' ? value.split(',') : textsOf(value)
     return parts.map((part) => part.trim()).filter((part) => part !== '')
   })
 }
 
-/** A list of whole numbers: `[1, 2]`, `["1", "2"]`, `"1,2"` and `1` alike. */
-export function integerList(description: string): Field<readonly number[] | undefined> {
+/** A list of integers: `[1, 2]`, `["1", "2"]`, `"1,2"` or `1`. */
+export function integerList(description: string): EngineField<readonly number[] | undefined> {
   return field<readonly number[] | undefined>('array', description, undefined, (value) => {
     if (value === null) return []
     if (typeof value === 'string') return value === '' ? [] : value.split(',').map((part) => integerOf(part.trim()))
@@ -215,30 +222,30 @@ export function integerList(description: string): Field<readonly number[] | unde
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
-/** An object with members, of which a number that is kept as its text is none. */
+/** False for a number that is kept as its text, which is an object too (`exact-json.ts`). */
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !isExactNumber(value)
 }
 
-/** Some languages write an empty object like this. */
+/** PHP, for example, encodes an empty object as `[]`. */
 function isEmptyList(value: unknown): boolean {
   return Array.isArray(value) && value.length === 0
 }
 
-/** Any JSON object; `null` reads as null, so that it can be told from what was not given. */
-export function object(description: string): Field<JsonObject | null | undefined> {
+/** Any JSON object, or null, which differs from an absent field. */
+export function object(description: string): EngineField<JsonObject | null | undefined> {
   return field<JsonObject | null | undefined>('object', description, undefined, (value) =>
-    value === null || isObject(value) ? value : isEmptyList(value) ? {} : unfit('map[string]interface {}', value),
+    value === null || isObject(value) ? value : isEmptyList(value) ? {} : rejectType('map[string]interface {}', value),
   )
 }
 
-/** Texts by name: an object, a list of `name=value`, or one of them. */
-export function textMap(description: string): Field<ReadonlyMap<string, string> | undefined> {
+/** A map of strings: an object, a list of `name=value`, or a single `name=value`. */
+export function textMap(description: string): EngineField<ReadonlyMap<string, string> | undefined> {
   return field<ReadonlyMap<string, string> | undefined>('object', description, undefined, (value) => {
     if (value === null) return new Map()
     if (isObject(value)) return new Map(Object.entries(value).map(([name, each]) => [name, textOf(each)]))
     if (value === '') return new Map()
-    if (!Array.isArray(value) && typeof value !== 'string') return unfit('map[string]string', value)
+    if (!Array.isArray(value) && typeof value !== 'string') return rejectType('map[string]string', value)
     return new Map(
       [value].flat().map((each) => {
         const pair = textOf(each)
@@ -250,24 +257,24 @@ export function textMap(description: string): Field<ReadonlyMap<string, string> 
   })
 }
 
-/** Whatever it is, as it came. */
-export function anything(description: string): Field<unknown> {
+/** Any value, unchanged. */
+export function anything(description: string): EngineField<unknown> {
   return field<unknown>('object', description, undefined, (value) => value)
 }
 
-const NONE_REPEATED: readonly { readonly inBody: string; readonly value: unknown }[] = []
+const NO_REPEATED_PARAMETERS: readonly { readonly inBody: string; readonly value: unknown }[] = []
 
 /**
- * Fields as they were given, each read into its type. Throws what `fault` makes of the first that does not fit, and of a
- * body field that names another thing than the path does.
+ * Parses the fields of a request. Throws what `fault` returns for the first field with an invalid value, and for a body field
+ * that contradicts the path.
  */
 export function readFields(
-  fields: Fields,
+  fields: EngineFields,
   from: { readonly data: JsonObject; readonly params: Readonly<Record<string, string>> },
   fault: (name: string, why: string) => Error,
 ): object {
   const out: Record<string, unknown> = {}
-  let repeated = NONE_REPEATED
+  let repeated = NO_REPEATED_PARAMETERS
   for (const name in fields) {
     const declared = fields[name]
     if (!declared) continue

@@ -1,17 +1,17 @@
 /**
- * Names that an engine compares without regard to case, and their canonical form.
+ * Case folding of names that an engine compares case-insensitively.
  *
  * A field declares its fold (`fields.ts`). The path table folds such a parameter once, before rights, audit, quotas and the
  * engine see the path, so one object has one path. Rules of policies are folded at the same segments (`FoldShape`): a rule
- * that is written in upper case holds for the canonical path, and two rules that differ only in case are one rule.
+ * in upper case applies to the canonical path, and two rules that differ only in case are one rule.
  *
- * Promises: `foldName` is idempotent, and it maps each character on its own, so the fold of a prefix is a prefix of the
+ * Promises. `foldName` is idempotent, and it maps each character on its own, so the fold of a prefix is a prefix of the
  * fold. `String.prototype.toLowerCase` on a whole name breaks the second promise for a sigma at the end of a word.
  *
- * Assumes that a parameter that folds is one segment, or all that follows at the end of its pattern.
+ * Assumption. A folded parameter is one segment, or the remaining path at the end of its pattern.
  */
 
-/** `case`: letter case does not count. `case and spaces`: nor does white space around the name. */
+/** `case`: ignores case. `case and spaces`: also ignores white space around the name. */
 export type NameFold = 'case' | 'case and spaces'
 
 /** The canonical form of a name. */
@@ -26,7 +26,7 @@ function lowerCase(text: string): string {
   return ASCII.test(text) ? text.toLowerCase() : Array.from(text, (character) => character.toLowerCase()).join('')
 }
 
-/** A segment of a path, or all segments from there on, in which an engine folds names. */
+/** A segment of a path, or all segments from it on, in which an engine folds names. */
 export interface FoldedSegment {
   /** Counted from 0. */
   readonly at: number
@@ -34,7 +34,7 @@ export interface FoldedSegment {
   readonly fold: NameFold
 }
 
-/** Which segments of a path fold. Shapes with equal keys are equal. */
+/** The folded segments of a path. Shapes with equal keys are equal. */
 export interface FoldShape {
   readonly key: string
   readonly segments: readonly FoldedSegment[]
@@ -46,7 +46,7 @@ export function foldShape(segments: readonly FoldedSegment[]): FoldShape | undef
   return { key: segments.map(({ at, fold, takesRest }) => `${at}${takesRest ? '*' : ''} ${fold}`).join(','), segments }
 }
 
-/** The same segments in paths with `depth` more segments in front. */
+/** The same segments in paths with `depth` leading segments more. */
 export function shapeBelow({ segments }: FoldShape, depth: number): FoldShape | undefined {
   return foldShape(segments.map((segment) => ({ ...segment, at: segment.at + depth })))
 }
@@ -56,13 +56,13 @@ export function foldPath(path: string, shape: FoldShape): string {
   return folded(path, shape, foldName)
 }
 
-/** The left side of a rule, as it is compared with canonical paths of this shape. */
+/** The path of a policy rule, folded for comparison with canonical paths of this shape. */
 export function foldRulePath(path: string, shape: FoldShape): string {
   if (!path.endsWith('*')) return folded(path, shape, foldName)
   return `${folded(path.slice(0, -1), shape, foldStart)}*`
 }
 
-/** White space at the end of the text before a wildcard may stand inside of a name. */
+/** Keeps white space before a wildcard, which may be inside of a name. */
 function foldStart(text: string, fold: NameFold): string {
   return lowerCase(fold === 'case' ? text : text.trimStart())
 }

@@ -1,30 +1,40 @@
 /**
- * Finds the declaration (`Path`) that takes a path below a mount, and the canonical form of that path. Built once for each
- * list of paths.
+ * Routing below a mount: finds the declaration (`Path`) for a path, and the canonical form of that path. A table is built once
+ * for each list of paths.
  *
  * A parameter whose field declares a fold (`name-fold.ts`) is folded here and nowhere else: the parameters and the path of
- * a match are canonical. A pattern that folds a parameter of several segments before its end is refused at the start.
+ * a match are canonical. Rights, audit, quotas and the engine see this form only. A path that no engine declares is its own
+ * canonical form. A pattern that folds a parameter of several segments before its end is an error at start-up.
  */
 import type { Path } from './engine.ts'
-import { type FoldedSegment, foldName, foldPath, type FoldShape, foldShape, type NameFold } from './name-fold.ts'
+import type { EngineFields } from './fields.ts'
+import {
+  type FoldedSegment,
+  foldName,
+  foldPath,
+  type FoldShape,
+  foldShape,
+  type NameFold,
+  shapeBelow,
+} from './name-fold.ts'
 
 export interface PathMatch {
   readonly path: Path
   readonly params: Readonly<Record<string, string>>
-  /** The canonical path below the mount: the one that was looked for, with names folded where `folds` says. */
+  /** The canonical path below the mount. */
   readonly rest: string
-  /** Which segments of `rest` fold; undefined for none. */
+  /** The folded segments of `rest`; undefined for none. */
   readonly folds: FoldShape | undefined
 }
 
-interface Parameter {
+interface PatternParameter {
   readonly name: string
   readonly fold: NameFold | undefined
 }
 
-interface Compiled {
+interface CompiledPattern {
   readonly path: Path
-  readonly parameters: readonly Parameter[]
+  readonly parameters: readonly PatternParameter[]
   readonly pattern: RegExp
   readonly folds: FoldShape | undefined
 }
@@ -33,12 +43,12 @@ const NO_PARAMS: Readonly<Record<string, string>> = Object.freeze({})
 
 export class PathTable {
   readonly paths: readonly Path[]
-  /** Whether some path of the table folds a name, of the path or of its fields. */
+  /** Whether a path or a field of the table folds a name. */
   readonly hasFolds: boolean
-  /** Patterns without a parameter: found at once. */
+  /** Patterns without parameters. */
   readonly #exact = new Map<string, Path>()
-  /** The others, by their first segment (empty where that is a parameter), in the order in which they were declared. */
-  readonly #byFirst = new Map<string, Compiled[]>()
+  /** Other patterns in declaration order, by their first segment: empty if that is a parameter. */
+  readonly #byFirst = new Map<string, CompiledPattern[]>()
 
   constructor(paths: readonly Path[]) {
     this.paths = paths
@@ -58,7 +68,7 @@ export class PathTable {
     this.hasFolds = hasFolds
   }
 
-  /** A slash at the end of `path` counts only for a pattern that takes the rest. */
+  /** A trailing slash of `path` is significant only for a pattern that matches the remaining path. */
   find(path: string): PathMatch | undefined {
     const trimmed = path.endsWith('/') ? path.slice(0, -1) : path
     const exact = this.#exact.get(trimmed)
@@ -69,24 +79,24 @@ export class PathTable {
   }
 }
 
-function search(candidates: readonly Compiled[] | undefined, path: string): PathMatch | undefined {
-  for (const { folds, parameters, path: found, pattern } of candidates ?? []) {
+function search(candidates: readonly CompiledPattern[] | undefined, path: string): PathMatch | undefined {
+  for (const { folds, parameters, path: declared, pattern } of candidates ?? []) {
     const match = pattern.exec(path)
     if (!match) continue
     const params: Record<string, string> = {}
     for (const [at, { fold, name }] of parameters.entries()) {
       const given = match[at + 1] ?? ''
       params[name] = fold ? foldName(given, fold) : given
-      // A name of white space alone is none: its canonical path would be that of another declaration.
+      // A name of white space only is invalid: its canonical path would match another declaration.
       if (fold && given !== '' && /^(?:\/|$)/.test(params[name])) return undefined
     }
-    return { path: found, params, rest: folds ? foldPath(path, folds) : path, folds }
+    return { path: declared, params, rest: folds ? foldPath(path, folds) : path, folds }
   }
   return undefined
 }
 
-function compile(path: Path): Compiled {
-  const parameters: Parameter[] = []
+function compile(path: Path): CompiledPattern {
+  const parameters: PatternParameter[] = []
   const folded: FoldedSegment[] = []
   let source = ''
   const segments = path.pattern.split('/')
@@ -108,11 +118,43 @@ function compile(path: Path): Compiled {
     parameters.push({ name, fold })
     if (takesMore) isCounted = false
     if (segment.endsWith('*') && at === last) {
-      // What takes the rest takes nothing, too: then its slash may be missing.
+      // An empty remaining path may lack its slash.
       source += separator === '' ? '(.*)' : '(?:/(.*))?'
     } else source += `${separator}${takesMore ? '(.+)' : '([^/]+)'}`
   }
   const takesRest = /[*+]$/.test(path.pattern)
   const pattern = new RegExp(`^${source}${takesRest ? '' : '/?'}$`, 's')
   return { path, parameters, pattern, folds: foldShape(folded) }
+}
+
+export interface CanonicalPath {
+  readonly path: string
+  /** Its folded segments; undefined for none. */
+  readonly folds?: FoldShape | undefined
+  /** The declared fields, if the path declares names that fold. */
+  readonly fields?: EngineFields | undefined
+}
+
+/** Finds the canonical form of a path. */
+export type Canonical = (path: string) => CanonicalPath
+
+/** A mount, and the remaining path below it. */
+interface MountedPath {
+  readonly mount: { readonly paths: PathTable }
+  readonly rest: string
+}
+
+/** Canonical form of the whole path of a match below a mount. */
+export function canonicalOf(path: string, mounted: MountedPath, match: PathMatch): CanonicalPath {
+  const { fields } = match.path
+  if (!match.folds) return { path, fields }
+  const front = path.slice(0, path.length - mounted.rest.length)
+  return { path: front + match.rest, folds: shapeBelow(match.folds, front.split('/').length - 1), fields }
+}
+
+/** Canonical form of a path other than that of the request. */
+export function canonicalAt(path: string, mounted: MountedPath | undefined): CanonicalPath {
+  if (!mounted?.mount.paths.hasFolds) return { path }
+  const match = mounted.mount.paths.find(mounted.rest)
+  return match ? canonicalOf(path, mounted, match) : { path }
 }

@@ -1,6 +1,6 @@
-/** What the roles and users of an auth method say about the tokens that logins get: the fields `token_*`, which all methods share. */
+/** Settings that all auth methods share: the fields `token_*` of roles and users, and the groups that logins report to identity. */
 import * as v from 'valibot'
-import { AddressRanges } from './address-ranges.ts'
+import { AddressRanges } from './addresses.ts'
 import { Rejection } from './engine.ts'
 import {
   aliasField,
@@ -8,12 +8,12 @@ import {
   commaList,
   duration,
   foldedField,
-  type InputOf,
+  type EngineInput,
   integer,
   text,
   UNPRINTABLE,
 } from './fields.ts'
-import { TOKEN_TYPES, type TokenTerms } from './login-order.ts'
+import { TOKEN_TYPES, type TokenTerms } from './login-grant.ts'
 import { foldName } from './name-fold.ts'
 
 const POLICIES_MAX = 256
@@ -46,23 +46,23 @@ export const NO_TERMS: TokenTerms = Object.freeze({
 
 export const TOKEN_FIELDS = {
   token_policies: foldedField(commaList('Policies of its tokens'), 'case and spaces'),
-  policies: aliasField(foldedField(commaList('Old name of token_policies'), 'case and spaces'), 'token_policies'),
-  token_no_default_policy: boolean('Whether its tokens do not get the policy `default` by themselves'),
-  token_ttl: duration('How long its tokens live; what the mount gives unless set'),
-  ttl: aliasField(duration('Old name of token_ttl'), 'token_ttl'),
-  token_max_ttl: duration('The longest that renewals reach'),
-  max_ttl: aliasField(duration('Old name of token_max_ttl'), 'token_max_ttl'),
-  token_explicit_max_ttl: duration('The longest that its tokens live, whatever is renewed'),
-  token_period: duration('Its tokens have no last day, but must be renewed this often'),
-  period: aliasField(duration('Old name of token_period'), 'token_period'),
-  token_num_uses: integer('How often a token may be used; 0 for as often as one likes'),
-  token_bound_cidrs: commaList('Addresses and ranges that logins may come from, and that tokens may be used from'),
-  bound_cidrs: aliasField(commaList('Old name of token_bound_cidrs'), 'token_bound_cidrs'),
+  policies: aliasField(foldedField(commaList('Deprecated: use token_policies'), 'case and spaces'), 'token_policies'),
+  token_no_default_policy: boolean('Do not add the policy `default` to its tokens'),
+  token_ttl: duration('TTL of its tokens; the default of the mount unless set'),
+  ttl: aliasField(duration('Deprecated: use token_ttl'), 'token_ttl'),
+  token_max_ttl: duration('Maximum TTL of its tokens including renewals'),
+  max_ttl: aliasField(duration('Deprecated: use token_max_ttl'), 'token_max_ttl'),
+  token_explicit_max_ttl: duration('Maximum TTL of its tokens that no other setting can exceed'),
+  token_period: duration('Period of its tokens: they have no maximum TTL but must be renewed within it'),
+  period: aliasField(duration('Deprecated: use token_period'), 'token_period'),
+  token_num_uses: integer('Number of uses of a token; 0 for unlimited'),
+  token_bound_cidrs: commaList('Addresses and ranges from which logins and uses of tokens are allowed'),
+  bound_cidrs: aliasField(commaList('Deprecated: use token_bound_cidrs'), 'token_bound_cidrs'),
   token_type: text('service, batch, default-service, default-batch or default'),
 }
 
-/** What is not given stays. Throws a Rejection (400). */
-export function changedTerms(before: TokenTerms, given: InputOf<typeof TOKEN_FIELDS>): TokenTerms {
+/** Fields that are not given keep their values. Throws a Rejection (400). */
+export function changedTerms(before: TokenTerms, given: EngineInput<typeof TOKEN_FIELDS>): TokenTerms {
   const terms: TokenTerms = {
     policies: policiesOf(given.token_policies ?? given.policies) ?? before.policies,
     noDefaultPolicy: given.token_no_default_policy ?? before.noDefaultPolicy,
@@ -83,10 +83,10 @@ function policiesOf(given: readonly string[] | undefined): string[] | undefined 
   const names = [...new Set(given.map((name) => foldName(name, 'case and spaces')))]
     .filter((name) => name !== '')
     .sort()
-  // Its right password would be of no use, and would be told by what its login is refused with.
+  // Its logins would fail with an error of their own, which would confirm the password.
   if (names.includes('root'))
     throw new Rejection(400, 'policies cannot contain root: auth methods cannot create root tokens')
-  if (names.length > POLICIES_MAX) throw new Rejection(400, `at most ${POLICIES_MAX} policies can be named`)
+  if (names.length > POLICIES_MAX) throw new Rejection(400, `at most ${POLICIES_MAX} policies are allowed`)
   if (names.some((name) => name.length > POLICY_LENGTH_MAX || UNPRINTABLE.test(name))) {
     throw new Rejection(400, `the name of a policy has at most ${POLICY_LENGTH_MAX} characters, all of them printable`)
   }
@@ -103,8 +103,8 @@ function typeOf(given: string | undefined): TokenTerms['type'] | undefined {
 function checkTerms(terms: TokenTerms): void {
   if (terms.numUses < 0) throw new Rejection(400, "'token_num_uses' cannot be negative")
   if (terms.boundCidrs.length > CIDRS_MAX)
-    throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges can be bound`)
-  // Throws for a range that is none.
+    throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges are allowed`)
+  // Throws for an invalid range.
   void new AddressRanges(terms.boundCidrs)
   if (terms.maxTtlSeconds > 0 && terms.ttlSeconds > terms.maxTtlSeconds) {
     throw new Rejection(400, "'token_ttl' cannot be greater than 'token_max_ttl'")
@@ -120,7 +120,7 @@ function checkTerms(terms: TokenTerms): void {
   }
 }
 
-export function shownTerms(terms: TokenTerms): Record<string, unknown> {
+export function termsResponse(terms: TokenTerms): Record<string, unknown> {
   return {
     token_bound_cidrs: terms.boundCidrs,
     token_explicit_max_ttl: terms.explicitMaxTtlSeconds,
@@ -134,7 +134,35 @@ export function shownTerms(terms: TokenTerms): Record<string, unknown> {
   }
 }
 
-/** Whether a login may come from an address: from any where none are bound, and from none that is not known. */
+/** Without bound ranges every address is allowed; with them an unknown address is not. */
 export function mayLogInFrom(cidrs: readonly string[], remote: string | undefined): boolean {
   return cidrs.length === 0 || new AddressRanges(cidrs).includes(remote)
+}
+
+const GROUPS_MAX = 64
+const NAME_LENGTH_MAX = 512
+
+export const GROUPS_FIELD = {
+  groups: foldedField(
+    commaList('Groups reported to identity: external groups with an alias of that name and this mount'),
+    'case and spaces',
+  ),
+}
+
+/** Names without duplicates that differ in case only. Without new names the old ones are kept. Throws a Rejection (400). */
+export function changedGroups(before: readonly string[], given: readonly string[] | undefined): string[] {
+  if (given === undefined) return [...before]
+  const byName = new Map(given.map((name) => [foldName(name, 'case and spaces'), name.trim()]))
+  byName.delete('')
+  if (byName.size > GROUPS_MAX) throw new Rejection(400, `at most ${GROUPS_MAX} groups are allowed`)
+  const names = [...byName.values()].sort()
+  if (names.some((name) => name.length > NAME_LENGTH_MAX || !name.isWellFormed() || UNPRINTABLE.test(name))) {
+    throw new Rejection(400, `the name of a group has at most ${NAME_LENGTH_MAX} characters, all of them printable`)
+  }
+  return names
+}
+
+/** Shown only if set: Vault has no such field. */
+export function groupsResponse(groups: readonly string[]): { readonly groups?: readonly string[] } {
+  return groups.length > 0 ? { groups } : {}
 }

@@ -1,32 +1,43 @@
 /**
- * Versioned secrets. A secret is a name with settings and versions; each write makes a version, a deleted one can come
- * back, a destroyed one cannot (spec §3.3).
+ * KV: versioned secrets. A secret has a name, settings and versions. Each write creates a version. A deleted version can be
+ * undeleted, a destroyed one cannot.
  *
- * In the store a secret is one entry with its record (`record.ts`) and one for each version's data, both named by an
- * HMAC; the folders of names are entries of their own (`names.ts`), so nothing in the database shows a name. Each change
- * of a secret is one batch: record, data, what is pruned, folders. So check-and-set is exact whatever runs beside it.
+ * In the store a secret is an entry with its record (`record.ts`) and an entry for the data of each version, with paths that
+ * are HMACs. The names in a folder are separate entries (`names.ts`), so no path in the database contains a name. Each
+ * change of a secret is one batch: record, data, pruned versions and folders. So check-and-set is exact under concurrency.
  *
- * A mount of version 1 (`plain-paths.ts`) keeps its secrets in the same form and answers as secrets without versions do.
+ * A mount of version 1 (`plain-paths.ts`) stores its secrets in the same format and behaves like a KV mount without versions.
  */
-import type { Engine, Path } from '../framework/engine.ts'
+import { type CheckedOptions, type Engine, type MountOptions, type Path, Rejection } from '../framework/engine.ts'
 import { inPath } from '../framework/fields.ts'
-import { configPaths } from './paths/config-paths.ts'
 import { copyPaths } from './paths/copy-paths.ts'
-import { dataPaths } from './paths/data-paths.ts'
+import { dataPaths, versionPaths } from './paths/data-paths.ts'
 import { diffPaths } from './paths/diff-paths.ts'
-import { elsewhere } from './store/elsewhere.ts'
-import { metadataPaths } from './paths/metadata-paths.ts'
-import { checkVersion } from './store/options.ts'
+import { configPaths, unsupportedPath, metadataPaths } from './paths/metadata-paths.ts'
 import { plainPaths } from './paths/plain-paths.ts'
-import { kvPath } from './store/reads.ts'
 import { searchPaths } from './paths/search-paths.ts'
 import { transactionPaths } from './paths/transaction-paths.ts'
 import { treePaths } from './paths/tree-paths.ts'
-import { versionPaths } from './paths/version-paths.ts'
 import { watchPaths } from './paths/watch-paths.ts'
+import { kvPath } from './store/rights.ts'
+
+const UPGRADED = 'the mount has version 2 now: each secret is version 1 of itself, below data/'
+
+/**
+ * Checks the option `version`: 1 unless given. It is stored only if the caller gave it, because clients that manage mounts
+ * compare the options that they read with those that they set. `before` is given when a mount is tuned. An upgrade is immediate,
+ * as both versions have the same format. Throws a Rejection (400).
+ */
+function checkVersion(given: MountOptions, before?: MountOptions): CheckedOptions {
+  const { version = '1' } = given
+  if (before?.['version'] === '2' && version === '1') throw new Rejection(400, 'cannot downgrade mount from version 2')
+  if (version !== '1' && version !== '2') throw new Rejection(400, 'the version of a kv mount is 1 or 2')
+  const isUpgraded = before !== undefined && before['version'] !== '2' && version === '2'
+  return { options: { ...given }, ...(isUpgraded && { warnings: [UPGRADED] }) }
+}
 
 export interface KvOptions {
-  /** How long a stream of `watch` says nothing before it tells its cursor. */
+  /** Interval of heartbeats in streams of `watch`. */
   readonly heartbeatMs?: number
 }
 
@@ -44,27 +55,27 @@ function versionedPaths({ heartbeatMs }: KvOptions): readonly Path[] {
     ...watchPaths(heartbeatMs),
     kvPath({
       pattern: ':path*',
-      summary: 'Nothing: secrets are below data/, their settings below metadata/',
+      summary: 'Not supported: secrets are below data/, their settings below metadata/',
       fields: { path: inPath('A path without data/ or metadata/') },
       anyFields: true,
-      read: elsewhere,
-      list: elsewhere,
-      scan: elsewhere,
-      update: elsewhere,
-      patch: elsewhere,
-      delete: elsewhere,
+      read: unsupportedPath,
+      list: unsupportedPath,
+      scan: unsupportedPath,
+      update: unsupportedPath,
+      patch: unsupportedPath,
+      delete: unsupportedPath,
     }),
   ]
 }
 
-/** The engine `kv`; without options as servers run it. */
+/** The engine `kv`; without options as in servers. */
 export function kvEngine(options: KvOptions = {}): Engine {
   const versioned = versionedPaths(options)
   return {
     type: 'kv',
     description: 'versioned key/value secret storage',
     aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
-    // The type of a mount of version 1 before versions existed; clients still send it.
+    // Vault's type of a version 1 mount before KV had versions, which clients still send.
     furtherTypes: ['generic'],
     checkOptions: checkVersion,
     paths: versioned,

@@ -1,101 +1,50 @@
 /**
- * One-time codes: HOTP (RFC 4226) and TOTP (RFC 6238), and the otpauth URL from which authenticator applications read a key.
- * Used by the TOTP engine and by multi-factor methods. All of it is synchronous, so that a handler can check a code and return
- * the batch that marks it as used in one step (docs/decisions/048).
+ * One-time codes: HOTP (RFC 4226) and TOTP (RFC 6238), the base32 form of keys, and the otpauth URL for authenticator
+ * applications. Used by the TOTP engine and by MFA methods. All functions are synchronous, so that a handler can check a code
+ * and return the batch that marks it as used in one step (docs/decisions/048).
  *
- * Keys are bytes here; their text form is base32 without padding (RFC 4648). Nothing of a key or a code is in an error.
+ * No error contains a part of a key or a code.
  */
-import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
-import { base32Of } from './base32.ts'
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 
 export type Algorithm = 'SHA1' | 'SHA256' | 'SHA512'
 
 export const ALGORITHMS: readonly Algorithm[] = ['SHA1', 'SHA256', 'SHA512']
 
-/** What a code is computed with, besides the key. */
+/** The parameters of a code, except the key. */
 export interface CodeForm {
   readonly algorithm: Algorithm
   readonly digits: 6 | 8
   readonly periodSeconds: number
 }
 
-const HASHES = {
-  SHA1: { name: 'sha1', blockBytes: 64, digestBytes: 20 },
-  SHA256: { name: 'sha256', blockBytes: 64, digestBytes: 32 },
-  SHA512: { name: 'sha512', blockBytes: 128, digestBytes: 64 },
-} as const
+const HASHES: Readonly<Record<Algorithm, string>> = { SHA1: 'sha1', SHA256: 'sha256', SHA512: 'sha512' }
 const COUNTER_BYTES = 8
-const [INNER, OUTER] = [0x36, 0x5c]
 
-/**
- * HMAC (RFC 2104) of counters with one key, from one-shot hashes: Node's `createHmac` takes ten times as long, and a check needs
- * three of them (bench/totp.ts).
- */
-class CounterHmac {
-  readonly #hash: (typeof HASHES)[Algorithm]
-  /** The padded key, and behind it the counter. */
-  readonly #inner: Buffer
-  /** The padded key, and behind it the inner hash. */
-  readonly #outer: Buffer
-
-  constructor(key: Uint8Array, algorithm: Algorithm) {
-    const { blockBytes, digestBytes, name } = HASHES[algorithm]
-    this.#hash = HASHES[algorithm]
-    const short = key.length > blockBytes ? hash(name, key, 'buffer') : key
-    this.#inner = Buffer.alloc(blockBytes + COUNTER_BYTES)
-    this.#outer = Buffer.alloc(blockBytes + digestBytes)
-    for (let at = 0; at < blockBytes; at++) {
-      this.#inner[at] = (short[at] ?? 0) ^ INNER
-      this.#outer[at] = (short[at] ?? 0) ^ OUTER
-    }
-  }
-
-  of(counter: number): Buffer {
-    const { blockBytes, name } = this.#hash
-    this.#inner.writeBigUInt64BE(BigInt(counter), blockBytes)
-    // As text, because a buffer of its own costs more than the hash.
-    this.#outer.write(hash(name, this.#inner, 'binary'), blockBytes, 'latin1')
-    return Buffer.from(hash(name, this.#outer, 'binary'), 'latin1')
-  }
-
-  /** Overwrites the key. */
-  close(): void {
-    this.#inner.fill(0)
-    this.#outer.fill(0)
-  }
-}
-
-/** A key of the system's cryptographic random numbers. */
 export function newKey(bytes: number): Buffer {
   return randomBytes(bytes)
 }
 
-/** The HOTP value of RFC 4226 §5.3 at a counter, with leading zeros; TOTP is the one at `stepAt` (RFC 6238 §4). */
+/** The HOTP value (RFC 4226 §5.3) of a counter, with leading zeros. TOTP is the value of the counter `stepAt` (RFC 6238 §4). */
 export function codeAt(key: Uint8Array, { algorithm, digits }: CodeForm, step: number): string {
-  const hmac = new CounterHmac(key, algorithm)
-  try {
-    return truncated(hmac.of(step), digits)
-  } finally {
-    hmac.close()
-  }
-}
-
-/** Dynamic truncation (RFC 4226 §5.3). */
-function truncated(mac: Buffer, digits: number): string {
+  const counter = Buffer.alloc(COUNTER_BYTES)
+  counter.writeBigUInt64BE(BigInt(step))
+  const mac = createHmac(HASHES[algorithm], key).update(counter).digest()
+  // Dynamic truncation.
   const offset = mac.readUInt8(mac.length - 1) & 0x0f
   const value = mac.readUInt32BE(offset) & 0x7f_ff_ff_ff
   return String(value % 10 ** digits).padStart(digits, '0')
 }
 
-/** The number of the time step that a time belongs to, counted from 1970 (RFC 6238 §4.2). */
+/** Time steps since 1970 (RFC 6238 §4.2). */
 export function stepAt({ periodSeconds }: CodeForm, timeMs: number): number {
   return Math.floor(timeMs / (periodSeconds * 1000))
 }
 
 /**
- * The step that `code` belongs to within `skew` steps of now; undefined when none. All candidates are computed and compared in
- * constant time, so the time of an answer does not tell which one came near. A code that belongs to two of them (one in a
- * million) is always said to be of the same one: the current, then the previous, then the next.
+ * The step of `code` within `skew` steps of now, or undefined. All candidates are computed and compared in constant time, so
+ * the response time does not depend on which one matched. If two match (one in a million), the result is always the same: the
+ * current step before the previous one before the next one.
  */
 export function matchCode(
   key: Uint8Array,
@@ -106,26 +55,24 @@ export function matchCode(
 ): number | undefined {
   const given = Buffer.from(code)
   const now = stepAt(form, timeMs)
-  const hmac = new CounterHmac(key, form.algorithm)
-  let found: number | undefined
+  let matched: number | undefined
   for (const step of skew === 0 ? [now] : [now + 1, now - 1, now]) {
     if (step < 0) continue
-    const wanted = Buffer.from(truncated(hmac.of(step), form.digits))
-    if (given.length === wanted.length && timingSafeEqual(given, wanted)) found = step
+    const expected = Buffer.from(codeAt(key, form, step))
+    if (given.length === expected.length && timingSafeEqual(given, expected)) matched = step
   }
-  hmac.close()
-  return found
+  return matched
 }
 
 export interface OtpauthOptions {
-  /** Empty: the label is the account alone. */
+  /** Empty: the label is only the account. */
   readonly issuer: string
   readonly account: string
   readonly key: Uint8Array
   readonly form: CodeForm
 }
 
-/** The key as a URL for authenticator applications, in Google's "Key URI Format". The URL is as secret as the key. */
+/** The key in Google's "Key URI Format". The URL is as secret as the key. */
 export function otpauthUrl({ account, form, issuer, key }: OtpauthOptions): string {
   const label = issuer === '' ? escaped(account) : `${escaped(issuer)}:${escaped(account)}`
   const query = [
@@ -138,7 +85,45 @@ export function otpauthUrl({ account, form, issuer, key }: OtpauthOptions): stri
   return `otpauth://totp/${label}?${query.join('&')}`
 }
 
-/** Spaces as `%20`, because applications do not agree on `+`. */
+/** Spaces are `%20`, because some applications do not decode `+`. */
 function escaped(text: string): string {
   return encodeURIComponent(text.toWellFormed()).replaceAll('%40', '@')
+}
+
+const BASE32_ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
+
+/** Base32 (RFC 4648 §6) in upper case without padding, as authenticator applications expect it. */
+export function base32Of(bytes: Uint8Array): string {
+  let out = ''
+  let bits = 0
+  let held = 0
+  for (const byte of bytes) {
+    held = ((held << 8) | byte) & 0xfff
+    for (bits += 8; bits >= 5; bits -= 5) out += BASE32_ALPHABET[(held >> (bits - 5)) & 31]
+  }
+  return bits > 0 ? out + BASE32_ALPHABET[(held << (5 - bits)) & 31] : out
+}
+
+/**
+ * Decodes base32 in either case, with or without padding. Undefined for an invalid character or an impossible length. Leftover
+ * bits are ignored.
+ */
+export function bytesOfBase32(text: string): Buffer | undefined {
+  const characters = text.replace(/={1,6}$/, '').toUpperCase()
+  if ([1, 3, 6].includes(characters.length % 8)) return undefined
+  const out = Buffer.alloc(Math.floor((characters.length * 5) / 8))
+  let bits = 0
+  let held = 0
+  let at = 0
+  for (const character of characters) {
+    const value = BASE32_ALPHABET.indexOf(character)
+    if (value < 0) return undefined
+    held = ((held << 5) | value) & 0xfff
+    bits += 5
+    if (bits >= 8) {
+      bits -= 8
+      out[at++] = (held >> bits) & 0xff
+    }
+  }
+  return out
 }

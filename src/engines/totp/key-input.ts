@@ -1,32 +1,31 @@
-/** What a caller gives for a key, checked in the order and with the texts of the compatible engine. */
+/** Validates the input for a key, in the order and with the texts of Vault's engine. */
 import { Rejection } from '../framework/engine.ts'
-import { boolean, duration, inPath, type InputOf, integer, text, UNPRINTABLE } from '../framework/fields.ts'
-import { bytesOfBase32 } from './base32.ts'
-import { ALGORITHMS, newKey } from './codes.ts'
+import { boolean, duration, inPath, type EngineInput, integer, text, UNPRINTABLE } from '../framework/fields.ts'
+import { ALGORITHMS, bytesOfBase32, newKey } from './codes.ts'
 import type { TotpKey } from './key-record.ts'
 
 export const KEY_NAME = { name: inPath('Name of the key') }
 
 export const KEY_FIELDS = {
   ...KEY_NAME,
-  generate: boolean('Makes a new key; without it the key is imported, with key or url', { fallback: false }),
-  exported: boolean('Returns the URL and the QR code of a generated key', { fallback: true }),
+  generate: boolean('Generate the key; otherwise it is imported with key or url', { fallback: false }),
+  exported: boolean('Return the URL and the QR code of a generated key', { fallback: true }),
   key_size: integer('Size of a generated key in bytes, 10 to 128', { fallback: 20 }),
-  key: text('The key to import, in base32', { fallback: '' }),
-  url: text('The otpauth URL to import, which holds all parameters', { fallback: '' }),
-  issuer: text('Name of the organization that issues the key; required for a generated key', { fallback: '' }),
-  account_name: text('Name of the account that the key belongs to; required for a generated key', { fallback: '' }),
-  period: duration('How long a code is valid, in seconds or as a duration, at most a day', { fallback: 30 }),
+  key: text('Key to import, in base32', { fallback: '' }),
+  url: text('otpauth URL to import, with all parameters', { fallback: '' }),
+  issuer: text('Issuing organization; required for a generated key', { fallback: '' }),
+  account_name: text('Account of the key; required for a generated key', { fallback: '' }),
+  period: duration('Validity of a code, at most a day', { fallback: 30 }),
   algorithm: text('SHA1, SHA256 or SHA512', { fallback: 'SHA1' }),
-  digits: integer('Digits of a code, 6 or 8', { fallback: 6 }),
-  skew: integer('Periods before and after the present one whose code is accepted, 0 or 1', { fallback: 1 }),
+  digits: integer('Digits of a code: 6 or 8', { fallback: 6 }),
+  skew: integer('Periods before and after the current one whose code is accepted: 0 or 1', { fallback: 1 }),
   qr_size: integer('Width and height of the QR code in pixels, 64 to 2048; 0 for none', { fallback: 200 }),
 }
 
-export type KeyInput = InputOf<typeof KEY_FIELDS>
+export type KeyInput = EngineInput<typeof KEY_FIELDS>
 
-const KEY_BYTES = { least: 10, most: 128 }
-const QR_PIXELS = { least: 64, most: 2048 }
+const KEY_BYTES = { min: 10, max: 128 }
+const QR_PIXELS = { min: 64, max: 2048 }
 const PERIOD_SECONDS_MAX = 86_400
 const LABEL_LENGTH_MAX = 256
 const SCHEME = 'otpauth://totp/'
@@ -35,7 +34,7 @@ function refuse(why: string): never {
   throw new Rejection(400, why)
 }
 
-/** The key that is to be kept. Throws a Rejection (400) for the first thing that is wrong. */
+/** The key to store. Throws a Rejection (400) for the first invalid value. */
 export function checkedKey(given: KeyInput): TotpKey {
   if (given.generate && given.key !== '') refuse('a key should not be passed if generate is true')
   if (given.generate && given.url !== '') refuse('a url should not be passed if generate is true')
@@ -59,12 +58,12 @@ export function checkedKey(given: KeyInput): TotpKey {
 
 function checkSizes({ key_size: keySize, qr_size: qrSize }: KeyInput): void {
   if (qrSize < 0) refuse('the qr_size value must be greater than or equal to zero')
-  if (qrSize !== 0 && (qrSize < QR_PIXELS.least || qrSize > QR_PIXELS.most)) {
-    refuse(`the qr_size value must be 0 or between ${QR_PIXELS.least} and ${QR_PIXELS.most}`)
+  if (qrSize !== 0 && (qrSize < QR_PIXELS.min || qrSize > QR_PIXELS.max)) {
+    refuse(`the qr_size value must be 0 or between ${QR_PIXELS.min} and ${QR_PIXELS.max}`)
   }
   if (keySize <= 0) refuse('the key_size value must be greater than zero')
-  if (keySize < KEY_BYTES.least || keySize > KEY_BYTES.most) {
-    refuse(`the key_size value must be between ${KEY_BYTES.least} and ${KEY_BYTES.most}`)
+  if (keySize < KEY_BYTES.min || keySize > KEY_BYTES.max) {
+    refuse(`the key_size value must be between ${KEY_BYTES.min} and ${KEY_BYTES.max}`)
   }
 }
 
@@ -77,11 +76,11 @@ function importedKey(given: string): Buffer {
   if (given === '') refuse('the key value is required')
   const key = bytesOfBase32(given)
   if (!key || key.length === 0) refuse('invalid key value: it must be base32, letters and the digits 2 to 7')
-  if (key.length > KEY_BYTES.most) refuse(`invalid key value: a key has at most ${KEY_BYTES.most} bytes`)
+  if (key.length > KEY_BYTES.max) refuse(`invalid key value: a key has at most ${KEY_BYTES.max} bytes`)
   return key
 }
 
-/** What the URL says goes before what stands beside it. */
+/** Parameters of the URL take precedence over fields. */
 function fromUrl(given: KeyInput): KeyInput {
   if (!given.url.startsWith(SCHEME)) refuse(`the url value must begin with ${SCHEME}`)
   const mark = given.url.indexOf('?')

@@ -1,10 +1,10 @@
-/** What is kept of a key, where, and which of its codes were accepted. */
+/** Stored records of a key: its parameters, and the codes that were accepted. */
 import * as v from 'valibot'
-import { Fault } from '../../platform/errors.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
 import type { Put } from '../../storage/barrier/storage.ts'
 import { type EngineCall, Rejection } from '../framework/engine.ts'
 import { ALGORITHMS, type CodeForm } from './codes.ts'
-import { NO_STEPS, type UsedSteps, usedStepsSchema } from './used-steps.ts'
+import { NO_STEPS, type UsedSteps, usedStepsSchema } from './code-check.ts'
 
 const keySchema = v.object({
   format: v.literal(1),
@@ -26,10 +26,10 @@ export type TotpKey = v.InferOutput<typeof keySchema>
 export const KEYS = 'key/'
 const USED = 'used/'
 
-/** As the compatible engine's path takes it. */
+/** As in Vault's path. */
 const NAME = /^\w(?:[\w.@-]{0,254}\w)?$/
 
-/** The hidden name of a key. Throws a Rejection (400) for a name that no key can have. */
+/** The hash of a key's name, for its paths in the store. Throws a Rejection (400) for an invalid name. */
 export function hashOf(name: string, { mount }: EngineCall): string {
   if (NAME.test(name)) return mount.secret.digest(`key\0${name}`, 'base64url')
   throw new Rejection(
@@ -54,15 +54,9 @@ export function usedPut(hash: string, used: UsedSteps): Put {
   return { path: usedPath(hash), value: Buffer.from(JSON.stringify({ format: 1, ...used })) }
 }
 
-function parsed<T>(schema: v.GenericSchema<unknown, T>, entry: Buffer): T {
-  const read = v.safeParse(v.pipe(v.string(), v.parseJson(), schema), entry.toString('utf8'))
-  if (!read.success) throw new Fault('the entry of a TOTP key is damaged')
-  return read.output
-}
-
-/** Throws a Fault for an entry that is damaged. */
+/** Throws a Fault for a damaged record. */
 export function parsedKey(entry: Buffer): TotpKey {
-  return parsed(keySchema, entry)
+  return parseRecord(keySchema, entry, 'a TOTP key')
 }
 
 export function durableKey(name: string, call: EngineCall): TotpKey | undefined {
@@ -75,10 +69,10 @@ export function pendingKey(hash: string, { storage }: EngineCall): TotpKey | und
   return entry && parsedKey(entry)
 }
 
-/** Which steps of the key had their code accepted, queued ones included. */
+/** Used time steps of a key, including those in queued batches. */
 export function pendingUsed(hash: string, { storage }: EngineCall): UsedSteps {
   const entry = storage.pending(usedPath(hash))
-  return entry ? parsed(usedSchema, entry) : NO_STEPS
+  return entry ? parseRecord(usedSchema, entry, 'the used codes of a TOTP key') : NO_STEPS
 }
 
 export function keyBytes({ key }: TotpKey): Buffer {

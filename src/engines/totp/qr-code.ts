@@ -1,37 +1,37 @@
 /**
- * QR codes as a PNG and as text. The PNG is written here: with one bit for a pixel it is a tenth of the size and of the time of
- * what the library writes, and exactly as large as asked for. Runs in the worker thread of `qr.ts`, and in commands.
+ * Draws QR codes as PNG and as text. The PNG encoder is ours: with one bit per pixel the image takes a tenth of the size and
+ * time of the library's, and it has exactly the requested size. Runs in the worker thread of `qr.ts`, and in commands.
  */
 import { crc32, deflateSync } from 'node:zlib'
 import qrcode from 'qrcode'
 
-/** Modules of white on each side, as ISO/IEC 18004 asks. */
+/** White border in modules (ISO/IEC 18004). */
 const QUIET_ZONE = 4
 const PNG_SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a])
 const WHITE = 0xff
 
-/** A text cannot be drawn in so few pixels, or in any number of them. */
-export class UnfitCode extends Error {
-  override readonly name = 'UnfitCode'
+/** The text is too long for the size, or for any QR code. */
+export class QrSizeError extends Error {
+  override readonly name = 'QrSizeError'
 }
 
-/** The side in modules, and whether the one at (x, y) is dark. Throws UnfitCode for a text longer than any code holds. */
+/** The side in modules, and whether the module at (x, y) is dark. Throws a QrSizeError for a text that is too long for any code. */
 function modulesOf(text: string): { readonly side: number; readonly isDark: (x: number, y: number) => boolean } {
   try {
     const { modules } = qrcode.create(text, { errorCorrectionLevel: 'M' })
     return { side: modules.size, isDark: (x, y) => modules.get(y, x) === 1 }
   } catch {
-    throw new UnfitCode('the URL is too long for a QR code: use a shorter issuer or account name')
+    throw new QrSizeError('the URL is too long for a QR code: use a shorter issuer or account name')
   }
 }
 
-/** A square of black and white, one bit for a pixel. Where there is little room the white border is narrower. */
+/** A square in black and white. The white border is narrower if the size is small. Throws a QrSizeError. */
 export function drawnPng(text: string, sizePixels: number): Buffer {
   const { isDark, side } = modulesOf(text)
   const scale = Math.floor(sizePixels / (side + 2 * QUIET_ZONE)) || Math.floor(sizePixels / side)
-  if (scale === 0) throw new UnfitCode(`the QR code needs at least ${side} pixels: use a larger qr_size`)
+  if (scale === 0) throw new QrSizeError(`the QR code needs at least ${side} pixels: use a larger qr_size`)
   const border = Math.floor((sizePixels - side * scale) / 2)
-  // A line begins with the number of its filter: none.
+  // Each line begins with its filter type: none.
   const stride = 1 + Math.ceil(sizePixels / 8)
   const lines = Buffer.alloc(stride * sizePixels, WHITE)
   for (let y = 0; y < sizePixels; y++) lines[y * stride] = 0
@@ -45,12 +45,12 @@ export function drawnPng(text: string, sizePixels: number): Buffer {
         lines[at] = (lines[at] ?? 0) & ~(0x80 >> (x & 7))
       }
     }
-    for (let again = 1; again < scale; again++) lines.copyWithin(first + again * stride, first, first + stride)
+    for (let copy = 1; copy < scale; copy++) lines.copyWithin(first + copy * stride, first, first + stride)
   }
   const header = Buffer.alloc(13)
   header.writeUInt32BE(sizePixels, 0)
   header.writeUInt32BE(sizePixels, 4)
-  // One bit, greyscale; compression, filter and interlace as usual.
+  // Bit depth 1, greyscale; default compression, filter and interlace.
   header[8] = 1
   return Buffer.concat([PNG_SIGNATURE, chunk('IHDR', header), chunk('IDAT', deflateSync(lines)), chunk('IEND')])
 }
@@ -66,10 +66,10 @@ function chunk(type: string, data = Buffer.alloc(0)): Buffer {
 
 const COLOURS = '\u001B[30;107m'
 const NO_COLOURS = '\u001B[0m'
-/** By whether the upper and the lower module are dark. */
+/** Indexed by the upper (2) and the lower (1) dark module. */
 const HALVES = [' ', '▄', '▀', '█'] as const
 
-/** Two rows of modules in a line of text, black on white whatever the terminal's colours are; each line ends with a newline. */
+/** Two rows of modules per line of text, black on white with any terminal colours. Each line ends with a newline. */
 export function drawnText(text: string): string {
   const { isDark, side } = modulesOf(text)
   const dark = (x: number, y: number) => x >= 0 && y >= 0 && x < side && y < side && isDark(x, y)

@@ -1,6 +1,6 @@
 /** The worker thread of `qr.ts`. */
 import { serveTasks } from '../../platform/worker-task.ts'
-import { drawnPng, UnfitCode } from './qr-code.ts'
+import { drawnPng, QrSizeError } from './qr-code.ts'
 
 export interface QrRequest {
   readonly text: string
@@ -9,14 +9,14 @@ export interface QrRequest {
 
 export type QrResponse =
   | { readonly png: Uint8Array }
-  /** The text does not fit into the size; the text is for the caller. */
-  | { readonly unfit: string }
+  /** The text is too long for the size. The message is for the caller. */
+  | { readonly sizeError: string }
 
 serveTasks(({ sizePixels, text }: QrRequest): QrResponse => {
   try {
     return { png: drawnPng(text, sizePixels) }
   } catch (error) {
-    if (error instanceof UnfitCode) return { unfit: error.message }
+    if (error instanceof QrSizeError) return { sizeError: error.message }
     throw error
   }
 })

@@ -1,15 +1,141 @@
 /**
- * TOTP: keys of time-based one-time codes. The engine stands in for an authenticator application (it tells the present code of a key
- * that another service has issued) or for a provider (it generates a key for an application and checks its codes).
+ * TOTP: time-based one-time codes. The engine is an authenticator application (it returns the current code of a key that
+ * another service issued) or a provider (it generates a key for an application and validates its codes).
  *
- * Promises. A code is accepted once: the time step it belongs to is durable, as used, before the answer goes out, so a restart
- * lets none in again. A key is never told again after it was generated.
+ * Promises. A code is accepted once: its time step is durably marked as used before the response is sent, also across restarts. A key
+ * is returned only by the request that generates it.
  *
- * Assumes that the machine's clock is right to within a period. What can go wrong: many wrong codes are tried (`code-rate-limit.ts`).
+ * Assumption. The system clock is right to within a period. Failure mode. Codes are guessed: wrong codes are rate-limited
+ * (`code-check.ts`).
  */
-import type { Engine } from '../framework/engine.ts'
-import { codePaths } from './code-paths.ts'
-import { keyPaths } from './key-paths.ts'
+import type { Storage } from '../../storage/barrier/storage.ts'
+import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../framework/engine.ts'
+import { text } from '../framework/fields.ts'
+import { hiddenNames } from '../framework/records.ts'
+import { isUsed, withStep, WrongCodeLimit } from './code-check.ts'
+import { codeAt, matchCode, otpauthUrl, stepAt } from './codes.ts'
+import { checkedKey, KEY_FIELDS, KEY_NAME, type KeyInput } from './key-input.ts'
+import {
+  durableKey,
+  formOf,
+  hashOf,
+  keyBytes,
+  keyPath,
+  keyPut,
+  KEYS,
+  parsedKey,
+  pendingKey,
+  pendingUsed,
+  type TotpKey,
+  usedPath,
+  usedPut,
+} from './key-record.ts'
+import { qrPng } from './qr.ts'
+
+/** `keys/…` */
+const keyPaths: readonly Path[] = [
+  path({
+    pattern: 'keys',
+    summary: 'List the keys',
+    fields: {},
+    list: async (_input, call) => ({ data: { keys: await hiddenNames(call, KEYS, nameIn) } }),
+  }),
+  path({
+    pattern: 'keys/:name',
+    summary: 'Generate, import, read or delete a key',
+    fields: KEY_FIELDS,
+    read({ name }, call) {
+      const key = durableKey(name, call)
+      return key && { data: keyResponse(key) }
+    },
+    update: (input, call) => (input.generate ? generate(input, call) : importKey(input, call)),
+    delete({ name }, call) {
+      const hash = hashOf(name, call)
+      return { batch: { puts: [], deletes: [keyPath(hash), usedPath(hash)] } }
+    },
+  }),
+]
+
+function nameIn(entry: Buffer): string {
+  return parsedKey(entry).name
+}
+
+/** Without the key itself. */
+function keyResponse({ account, algorithm, digits, issuer, periodSeconds }: TotpKey): Record<string, unknown> {
+  return { account_name: account, algorithm, digits, issuer, period: periodSeconds }
+}
+
+/** Draws the QR code first, so that nothing is stored if that fails. */
+async function generate(input: KeyInput, call: EngineCall): Promise<Reply> {
+  const hash = hashOf(input.name, call)
+  const key = checkedKey(input)
+  const batch = { puts: [keyPut(hash, key)], deletes: [usedPath(hash)] }
+  if (!input.exported) return { batch }
+  const { account, issuer } = key
+  const url = otpauthUrl({ issuer, account, key: keyBytes(key), form: formOf(key) })
+  if (input.qr_size === 0) return { batch, data: { url } }
+  const barcode = await qrPng(url, input.qr_size)
+  return { batch, data: { barcode: barcode.toString('base64'), url } }
+}
+
+/** Keeps the used codes of a key that is imported again, so that they are not accepted twice. */
+function importKey(input: KeyInput, call: EngineCall): Reply {
+  const hash = hashOf(input.name, call)
+  const key = checkedKey(input)
+  const before = pendingKey(hash, call)
+  const isSame = before?.key === key.key && before.periodSeconds === key.periodSeconds
+  return { batch: { puts: [keyPut(hash, key)], deletes: isSame ? [] : [usedPath(hash)] } }
+}
+
+/** By mount, whose storage is the same object in each request. */
+const wrongCodes = new WeakMap<Storage, WrongCodeLimit>()
+
+/** `code/…` */
+const codePaths: readonly Path[] = [
+  path({
+    pattern: 'code/:name',
+    summary: 'Generate or validate a code',
+    fields: { ...KEY_NAME, code: text('Code to validate', { fallback: '' }) },
+    read({ name }, call) {
+      const key = durableKey(name, call)
+      if (!key) throw unknown(name)
+      const form = formOf(key)
+      return { data: { code: codeAt(keyBytes(key), form, stepAt(form, call.wallMs)) } }
+    },
+    update: check,
+  }),
+]
+
+function unknown(name: string): Rejection {
+  return new Rejection(400, `unknown key: ${name}`)
+}
+
+/** Reads and returns the batch in one step, so that of two requests with the same code one is refused. */
+function check({ code: given, name }: { readonly code: string; readonly name: string }, call: EngineCall): Reply {
+  const code = given.trim()
+  if (code === '') throw new Rejection(400, 'the code value is required')
+  const hash = hashOf(name, call)
+  const key = pendingKey(hash, call)
+  if (!key) throw unknown(name)
+  const wrong = wrongCodesOf(call.storage)
+  wrong.check(hash, call.nowMs)
+  const step = matchCode(keyBytes(key), formOf(key), code, call.wallMs, key.skew)
+  if (step === undefined) {
+    wrong.count(hash, call.nowMs)
+    return { data: { valid: false } }
+  }
+  const used = pendingUsed(hash, call)
+  if (isUsed(used, step)) throw new Rejection(400, 'code already used; wait until the next time period')
+  return { data: { valid: true }, batch: { puts: [usedPut(hash, withStep(used, step))], deletes: [] } }
+}
+
+function wrongCodesOf(storage: Storage): WrongCodeLimit {
+  const known = wrongCodes.get(storage)
+  if (known) return known
+  const fresh = new WrongCodeLimit()
+  wrongCodes.set(storage, fresh)
+  return fresh
+}
 
 export const totp: Engine = {
   type: 'totp',

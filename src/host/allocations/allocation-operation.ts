@@ -1,13 +1,15 @@
 /**
- * What the endpoints of one allocation have in common: they run on the host that has it, look it up before they ask for
- * permission (unknown is 404, whoever asks), and need one of a few capabilities in the allocation's own namespace.
+ * Common part of the endpoints of one allocation. They run on the host that has it, look it up before the permission check
+ * (unknown is 404 for every caller), and need one of some capabilities in the allocation's namespace.
  */
 import { Refusal } from '../../platform/errors.ts'
 import {
+  type Access,
   type Call,
   type Chunk,
   type Endpoint,
   handle,
+  type Identity,
   type JsonSchema,
   type NamespaceCapability,
   type RoomEndpoint,
@@ -15,6 +17,10 @@ import {
 import { pathParam, queryText, type Schema } from '../../platform/schema.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
 
+export const nodeIdQuery = queryText({
+  description: 'ID of the node; defaults to the node that receives the request',
+  fallback: undefined,
+})
 export const allocIdParam = pathParam('Full UUID of the allocation')
 export const pathQuery = queryText({
   description: 'Path inside the allocation directory; a leading slash means its root',
@@ -28,31 +34,37 @@ export const originQuery = queryText({
   otherwise: 'origin must be start or end',
 })
 
-interface Definition<In> {
+/** `authorize` of the endpoints of the node. */
+export function authorizeNode(access: Access): (input: unknown, identity: Identity) => void {
+  return (_input, identity) => {
+    if (!identity.allowsNode(access)) throw new Refusal('permission_denied', 'Permission denied')
+  }
+}
+
+interface AllocationEndpoint<In> {
   readonly name: string
   readonly summary: string
-  /** Below `/v1/client/`, with `:alloc_id` in it. Any verb, as in the compatible system. */
+  /** Below `/v1/client/`, contains `:alloc_id`. All HTTP methods, as in Nomad. */
   readonly path: string
   readonly input: Schema<In>
   readonly output: 'json' | 'empty' | 'stream'
   readonly produces?: 'application/json' | 'text/plain'
   readonly result?: JsonSchema
-  /** Any one of them is enough. */
+  /** One of them is sufficient. */
   readonly needs: readonly NamespaceCapability[]
   readonly changesOnGet?: true
   endless?(input: In): boolean
 }
 
-/** The part of a host that knows its allocations. */
-interface HasAllocations {
+interface AllocationOwner {
   readonly allocations: AllocationTable
 }
 
-/** An endpoint of one allocation, which `bind` runs with the allocation that was found. */
-export function handleAllocation<Room extends HasAllocations, In extends { readonly alloc_id: string }, Out>(
-  { path, needs, ...rest }: Definition<In>,
-  bind: (room: Room) => (allocation: Allocation, input: In, call: Call) => Promise<Out> | AsyncIterable<Chunk>,
-): RoomEndpoint<Room> {
+/** An endpoint of one allocation. `bind` returns the handler, which gets the allocation. */
+export function handleAllocation<Owner extends AllocationOwner, In extends { readonly alloc_id: string }, Out>(
+  { path, needs, ...rest }: AllocationEndpoint<In>,
+  bind: (owner: Owner) => (allocation: Allocation, input: In, call: Call) => Promise<Out> | AsyncIterable<Chunk>,
+): RoomEndpoint<Owner> {
   const endpoint: Endpoint<In, { readonly namespace: string }> = {
     ...rest,
     http: [`* /v1/client/${path}`],
@@ -65,10 +77,10 @@ export function handleAllocation<Room extends HasAllocations, In extends { reado
       throw new Refusal('permission_denied', 'Permission denied')
     },
   }
-  return handle(endpoint, (room: Room) => {
-    const run = bind(room)
+  return handle(endpoint, (owner: Owner) => {
+    const run = bind(owner)
     return {
-      find: (input: In) => findAllocation(room.allocations, input.alloc_id),
+      find: (input: In) => findAllocation(owner.allocations, input.alloc_id),
       run: (input: In, call: Call, allocation: Allocation) => run(allocation, input, call),
     }
   })

@@ -1,113 +1,140 @@
 /**
- * One look at one allocation directory: what is there, read from the disk and from nowhere else.
+ * Scan of one allocation directory, from the disk only.
  *
- * Looks are synchronous: one costs about 30 microseconds from the page cache, a tenth of what the same calls cost
- * through the thread pool, and a registry of two hundred allocations must be ready in milliseconds. Callers with many
- * directories slice their work (`inSlices`). Assumes that the allocation directory is on a local disk.
+ * A scan is synchronous: it takes about 30 microseconds from the page cache, a tenth of the same calls through the thread
+ * pool, and a registry of two hundred allocations must be ready in milliseconds. Callers with many directories yield
+ * between two (`forEachYielding`). Assumes that the allocation directory is on a local disk.
  *
- * Nothing here is trusted to be what its name says: a manifest is opened without following links and without waiting
- * for a pipe's writer, and it is read only when it is a regular file of a sane size.
+ * Names are not trusted: a manifest is opened without following links and without waiting for a pipe's writer, and it is
+ * read only if it is a regular file within the size limit.
  */
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { closeSync, constants, fstatSync, lstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno, errnoOf } from '../../platform/errors.ts'
 import type { Allocation, Task } from './allocation.ts'
-import { MANIFEST_BYTES_MAX, type Manifest, TASKS_MAX, isTaskName, parseManifest } from './manifest.ts'
+import { MANIFEST_BYTES_MAX, type AllocationManifest, TASKS_MAX, isTaskName, parseManifest } from './manifest.ts'
 
-/** Which file was read; the same print means that reading it again would say the same. */
-export interface Print {
-  /** Inode of the allocation's directory: another one is another allocation, whatever its name. */
+/** Identifies the content of a directory: with an equal version a new scan has the same result. */
+export interface DirectoryVersion {
+  /** Inode of the allocation's directory: another inode is another allocation, even under the same name. */
   readonly directory: number
   readonly content: string
-  /** The content was changed so recently that a later change may carry the same timestamps. */
-  readonly unsure: boolean
+  /** The content changed so recently that a later change may have the same timestamps. */
+  readonly isRecent: boolean
 }
 
-export type Look =
+export type ScanResult =
   | { readonly kind: 'absent' }
-  /** As at the look that gave the print passed in. */
+  /** The version is the known one. */
   | { readonly kind: 'unchanged' }
-  | { readonly kind: 'manifest'; readonly print: Print; readonly manifest: Manifest; readonly bornMs: number }
-  | { readonly kind: 'bare'; readonly print: Print; readonly manifest: Manifest; readonly bornMs: number }
-  | { readonly kind: 'fault'; readonly print: Print; readonly fault: string }
+  | {
+      readonly kind: 'manifest'
+      readonly version: DirectoryVersion
+      readonly manifest: AllocationManifest
+      readonly bornMs: number
+    }
+  | {
+      readonly kind: 'bare'
+      readonly version: DirectoryVersion
+      readonly manifest: AllocationManifest
+      readonly bornMs: number
+    }
+  | { readonly kind: 'fault'; readonly version: DirectoryVersion; readonly fault: string }
 
-/** Timestamps of a filesystem move in steps of up to 10 ms; a change this old has a timestamp of its own. */
-const UNSURE_MS = 50
+/** File system timestamps have a granularity of up to 10 ms; an older change has a distinct timestamp. */
+const RECENT_MS = 50
 
 /**
- * Looks at `<allocDir>/<id>`. With the print of an earlier look it says `unchanged` at the cost of two calls. Never
- * throws for what is on the disk; `nowMs` is wall time.
+ * Scans `<allocDir>/<id>`. With the `known` version of an earlier scan, `unchanged` costs two system calls. Never throws for
+ * the content of the disk; `nowMs` is wall time.
  */
-export function lookAt(allocDir: string, id: string, known: Print | undefined, nowMs: number): Look {
+export function scanAllocation(
+  allocDir: string,
+  id: string,
+  known: DirectoryVersion | undefined,
+  nowMs: number,
+): ScanResult {
   const directory = join(allocDir, id)
   try {
-    const place = lstatSync(directory)
-    if (place.isSymbolicLink()) {
+    const stat = lstatSync(directory)
+    if (stat.isSymbolicLink()) {
       return {
         kind: 'fault',
-        print: print(place.ino, 'link'),
+        version: fixedVersion(stat.ino, 'link'),
         fault: 'it is a symbolic link; move the directory itself',
       }
     }
-    if (!place.isDirectory()) return { kind: 'absent' }
-    return lookInside(directory, id, place, known, nowMs)
+    if (!stat.isDirectory()) return { kind: 'absent' }
+    return scanDirectory(directory, id, stat, known, nowMs)
   } catch (error) {
     if (isErrno(error, 'ENOENT', 'ENOTDIR')) return { kind: 'absent' }
-    return { kind: 'fault', print: print(0, `errno ${errnoOf(error)}`), fault: `cannot be read: ${errnoOf(error)}` }
+    return {
+      kind: 'fault',
+      version: fixedVersion(0, `errno ${errnoOf(error)}`),
+      fault: `cannot be read: ${errnoOf(error)}`,
+    }
   }
 }
 
-interface Place {
+interface DirectoryStat {
   readonly ino: number
   readonly mtimeMs: number
   readonly ctimeMs: number
   readonly birthtimeMs: number
 }
 
-function lookInside(directory: string, id: string, place: Place, known: Print | undefined, nowMs: number): Look {
-  const path = join(directory, 'alloc.json')
-  const file = lstatSync(path, { throwIfNoEntry: false })
-  const bornMs = Math.floor(place.birthtimeMs > 0 ? place.birthtimeMs : place.ctimeMs)
-  if (!file) return lookBare(directory, id, place, known, nowMs, bornMs)
-  const content = `${file.ino} ${file.size} ${file.mtimeMs} ${file.ctimeMs}`
-  const seen = { directory: place.ino, content, unsure: Math.abs(nowMs - file.ctimeMs) < UNSURE_MS }
-  if (isSame(known, seen)) return { kind: 'unchanged' }
-  const text = readManifestText(path)
-  if ('fault' in text) return { kind: 'fault', print: seen, fault: text.fault }
-  const result = parseManifest(text.text, id)
-  if ('fault' in result) return { kind: 'fault', print: seen, fault: result.fault }
-  // A manifest that names no tasks at all leaves them to be found; one that says `{}` has none.
-  const manifest = result.manifest.tasks ? result.manifest : { ...result.manifest, tasks: findTasks(directory) }
-  return { kind: 'manifest', print: seen, manifest, bornMs }
-}
-
-function lookBare(
+function scanDirectory(
   directory: string,
   id: string,
-  place: Place,
-  known: Print | undefined,
+  stat: DirectoryStat,
+  known: DirectoryVersion | undefined,
+  nowMs: number,
+): ScanResult {
+  const path = join(directory, 'alloc.json')
+  const file = lstatSync(path, { throwIfNoEntry: false })
+  const bornMs = Math.floor(stat.birthtimeMs > 0 ? stat.birthtimeMs : stat.ctimeMs)
+  if (!file) return scanBareDirectory(directory, id, stat, known, nowMs, bornMs)
+  const content = `${file.ino} ${file.size} ${file.mtimeMs} ${file.ctimeMs}`
+  const version = { directory: stat.ino, content, isRecent: Math.abs(nowMs - file.ctimeMs) < RECENT_MS }
+  if (isSame(known, version)) return { kind: 'unchanged' }
+  const text = readManifestText(path)
+  if ('fault' in text) return { kind: 'fault', version, fault: text.fault }
+  const result = parseManifest(text.text, id)
+  if ('fault' in result) return { kind: 'fault', version, fault: result.fault }
+  // Tasks are discovered only for a manifest without `Tasks`; `{}` means no tasks.
+  const manifest = result.manifest.tasks ? result.manifest : { ...result.manifest, tasks: findTasks(directory) }
+  return { kind: 'manifest', version, manifest, bornMs }
+}
+
+function scanBareDirectory(
+  directory: string,
+  id: string,
+  stat: DirectoryStat,
+  known: DirectoryVersion | undefined,
   nowMs: number,
   bornMs: number,
-): Look {
+): ScanResult {
   const logs = lstatSync(join(directory, 'alloc', 'logs'), { throwIfNoEntry: false })
-  const content = `bare ${place.mtimeMs} ${logs?.ino} ${logs?.mtimeMs}`
-  const newestMs = Math.max(place.mtimeMs, logs?.mtimeMs ?? 0)
-  const seen = { directory: place.ino, content, unsure: Math.abs(nowMs - newestMs) < UNSURE_MS }
-  if (isSame(known, seen)) return { kind: 'unchanged' }
+  const content = `bare ${stat.mtimeMs} ${logs?.ino} ${logs?.mtimeMs}`
+  const newestMs = Math.max(stat.mtimeMs, logs?.mtimeMs ?? 0)
+  const version = { directory: stat.ino, content, isRecent: Math.abs(nowMs - newestMs) < RECENT_MS }
+  if (isSame(known, version)) return { kind: 'unchanged' }
   const manifest = { name: id, jobId: id, tasks: findTasks(directory) }
-  return { kind: 'bare', print: seen, manifest, bornMs }
+  return { kind: 'bare', version, manifest, bornMs }
 }
 
-function isSame(known: Print | undefined, seen: Print): boolean {
-  return known !== undefined && !known.unsure && known.directory === seen.directory && known.content === seen.content
+function isSame(known: DirectoryVersion | undefined, version: DirectoryVersion): boolean {
+  return (
+    known !== undefined && !known.isRecent && known.directory === version.directory && known.content === version.content
+  )
 }
 
-function print(directory: number, content: string): Print {
-  return { directory, content, unsure: false }
+function fixedVersion(directory: number, content: string): DirectoryVersion {
+  return { directory, content, isRecent: false }
 }
 
-/** The text of the manifest at `path`, or why it cannot be read. */
+/** The text of the manifest at `path`, or the reason why it cannot be read. */
 function readManifestText(path: string): { readonly text: string } | { readonly fault: string } {
   let fd: number
   try {
@@ -143,8 +170,8 @@ function statOf(fd: number): { size: number; isFile: boolean } {
 const LOG_NAME = /^([^.].*)\.(?:stdout|stderr)\.\d+$/
 
 /**
- * The tasks of a directory that has no word on them: every directory but `alloc` and hidden ones, and every name that
- * has a log. They are taken to be running, because nothing says otherwise and what runs must never be collected.
+ * Discovers the tasks of a directory without a list of them: every directory except `alloc` and hidden ones, and every
+ * task name of a log file. They count as running, because a running task must never be collected.
  */
 function findTasks(directory: string): ReadonlyMap<string, Task> {
   const tasks = new Map<string, Task>()
@@ -161,7 +188,7 @@ function logNames(directory: string): readonly string[] {
   try {
     return lstatSync(logs).isDirectory() ? readdirSync(logs) : []
   } catch {
-    return [] // no logs yet, or not for us to see: the task directories still tell the tasks
+    return [] // no logs yet, or no permission: the task directories are still listed
   }
 }
 
@@ -179,10 +206,10 @@ function runningTask(name: string): Task {
   }
 }
 
-/** An allocation from what its manifest said and, for the rest, from what can be assumed. */
+/** An allocation from its manifest, with defaults for absent fields. */
 export function completeAllocation(
-  manifest: Manifest,
-  place: {
+  manifest: AllocationManifest,
+  identity: {
     readonly id: string
     readonly directory: string
     readonly bornMs: number
@@ -190,22 +217,26 @@ export function completeAllocation(
   },
 ): Allocation {
   return {
-    id: place.id,
-    name: manifest.name ?? place.id,
+    id: identity.id,
+    name: manifest.name ?? identity.id,
     namespace: manifest.namespace ?? 'default',
-    jobId: manifest.jobId ?? place.id,
+    jobId: manifest.jobId ?? identity.id,
     taskGroup: manifest.taskGroup ?? '',
     desiredStatus: manifest.desiredStatus ?? 'run',
     clientStatus: manifest.clientStatus ?? 'running',
-    createTimeMs: manifest.createTimeMs ?? place.bornMs,
+    createTimeMs: manifest.createTimeMs ?? identity.bornMs,
     tasks: manifest.tasks ?? new Map(),
-    directory: place.directory,
-    collected: place.collected,
+    directory: identity.directory,
+    collected: identity.collected,
   }
 }
 
-/** Calls `each` for every item, and gives way in between. Stops when `signal` aborts. */
-export async function inSlices<T>(items: Iterable<T>, each: (item: T) => void, signal?: AbortSignal): Promise<void> {
+/** Calls `each` for every item and yields the event loop in between. Stops when `signal` aborts. */
+export async function forEachYielding<T>(
+  items: Iterable<T>,
+  each: (item: T) => void,
+  signal?: AbortSignal,
+): Promise<void> {
   for (const item of items) {
     if (signal?.aborted) return
     each(item)

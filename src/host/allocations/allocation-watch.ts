@@ -1,12 +1,12 @@
 /**
- * Who wakes the registry: chokidar on the allocation directory and on the first `WATCHED_MAX` allocations in it.
+ * File watches of the registry: chokidar on the allocation directory and on the first `WATCHED_MAX` allocations in it.
  *
- * One kernel watch each: a watch on an allocation's own directory reports its manifest too, and nothing below it is
- * ever watched (tasks write there as much as they like). Only chokidar's `raw` events are used; what they say beyond
- * the name is not believed, the registry looks for itself. chokidar keeps about 20 KB for each directory, so past
- * `WATCHED_MAX` allocations are polled instead, at three microseconds a poll: see `isWatched`.
+ * Each takes one kernel watch: the watch of an allocation's directory reports its manifest too, and nothing below is
+ * watched, because tasks write there without limit. Only the names of chokidar's `raw` events are used; the registry
+ * scans the directory itself. chokidar needs about 20 KB per directory, so allocations beyond `WATCHED_MAX` are polled, at
+ * three microseconds a poll: see `isWatched`.
  *
- * When the kernel has no watches left (ENOSPC, EMFILE) everything is polled, and that is said once.
+ * When the kernel has no watches left (ENOSPC, EMFILE), everything is polled, and a warning is logged once.
  */
 import { basename, dirname } from 'node:path'
 import { watch } from 'chokidar'
@@ -15,11 +15,11 @@ import type { Logger } from '../../platform/log.ts'
 import { isUuid } from '../../platform/schema.ts'
 
 export const WATCHED_MAX = 500
-/** A new watch is in force soon after it was asked for; until then the directory is polled as well. */
+/** Time after which a new watch is certainly active; until then the directory is also polled. */
 const SETTLING_MS = 2000
 
-/** What is needed of chokidar, so that a test can run out of watches. */
-export interface Watcher {
+/** The used part of chokidar; a test replaces it to exhaust the watches. */
+export interface ChokidarWatcher {
   add(path: string): unknown
   unwatch(path: string): unknown
   close(): Promise<void>
@@ -28,16 +28,16 @@ export interface Watcher {
   on(event: 'ready', listener: () => void): unknown
 }
 
-export type OpenWatcher = (allocDir: string) => Watcher
+export type OpenChokidar = (allocDir: string) => ChokidarWatcher
 
-const openChokidar: OpenWatcher = (allocDir) =>
+const openChokidar: OpenChokidar = (allocDir) =>
   watch(allocDir, {
     depth: 0,
     ignoreInitial: true,
     followSymlinks: false,
     atomic: false,
     ignorePermissionErrors: true,
-    // The directory itself and the allocations in it; never what is inside those.
+    // The directory and the allocations in it, nothing below them.
     ignored: (path) => path !== allocDir && (dirname(path) !== allocDir || !isUuid(basename(path))),
   })
 
@@ -45,21 +45,21 @@ export class AllocationWatch {
   readonly #allocDir: string
   readonly #log: Logger
   readonly #wake: (id: string | undefined) => void
-  readonly #watcher: Watcher
-  /** ID → monotonic time from which its watch can be relied on. */
+  readonly #watcher: ChokidarWatcher
+  /** ID → monotonic time from which its watch is active. */
   readonly #watched = new Map<string, number>()
   #ready = false
   #failed = false
 
   /**
-   * `wake` gets the ID of the allocation where something happened, or undefined for "anything may have". `allocDir` has
-   * no symlinks in it.
+   * `wake` is called with the ID of a changed allocation, or with undefined if any may have changed. `allocDir` contains no
+   * symlinks.
    */
   constructor(options: {
     allocDir: string
     log: Logger
     wake: (id: string | undefined) => void
-    open?: OpenWatcher
+    open?: OpenChokidar
   }) {
     this.#allocDir = options.allocDir
     this.#log = options.log
@@ -73,12 +73,12 @@ export class AllocationWatch {
     })
   }
 
-  /** False while new allocations must be looked for. */
-  get works(): boolean {
+  /** False while new allocations are found by polling. */
+  get isActive(): boolean {
     return this.#ready && !this.#failed
   }
 
-  /** False while this allocation must be polled. */
+  /** False while the allocation must be polled. */
   isWatched(id: string): boolean {
     const since = this.#watched.get(id)
     return !this.#failed && since !== undefined && performance.now() >= since
@@ -110,13 +110,13 @@ export class AllocationWatch {
     if (this.#failed) return
     const code = errnoOf(error)
     if (code !== 'ENOSPC' && code !== 'EMFILE' && code !== 'ENFILE') {
-      this.#log.warn('watching allocations', { error: messageOf(error) })
+      this.#log.warn('allocation watch failed', { error: messageOf(error) })
       this.#wake(undefined)
       return
     }
     this.#failed = true
     this.#watched.clear()
-    this.#log.warn('no watches left on this host: allocations are polled from now on', {
+    this.#log.warn('inotify watch limit reached, polling allocations instead', {
       code,
       remedy: 'raise fs.inotify.max_user_watches',
     })
@@ -125,7 +125,7 @@ export class AllocationWatch {
   }
 }
 
-/** The allocation an event is about: undefined when that cannot be told, empty when it is about none. */
+/** The allocation of an event: undefined if unknown, empty if the event concerns no allocation. */
 function idOf(allocDir: string, path: string, details: unknown): string | undefined {
   const watched = typeof details === 'object' && details !== null && 'watchedPath' in details ? details.watchedPath : ''
   if (typeof watched !== 'string' || typeof path !== 'string') return undefined

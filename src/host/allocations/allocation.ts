@@ -1,6 +1,6 @@
 /**
- * What an allocation is to the rest of the host room: a read-only picture of one `alloc.json` (or of a bare directory
- * that has none), as of the last look. See `allocations.ts` for how the pictures are made and kept true.
+ * An allocation as the host module sees it: an immutable snapshot of one `alloc.json`, or of a bare directory without one,
+ * as of the last scan. `allocations.ts` creates and updates the snapshots.
  */
 import { unknownAllocation, unknownNode } from '../../platform/operation.ts'
 
@@ -12,9 +12,9 @@ export interface Task {
   readonly startedAtMs: number | undefined
   readonly finishedAtMs: number | undefined
   readonly pids: readonly number[]
-  /** When the first of `pids` started, in clock ticks since boot (proc(5)), where the supervisor says so. */
+  /** Start of the first of `pids`, in clock ticks since boot (proc(5)), if the supervisor recorded it. */
   readonly pidStartTicks?: number
-  /** It is shown dead because its process seems to be another one by now, which only the clocks say. */
+  /** Reported dead only because its process started later than the task by wall clock. */
   readonly presumed?: boolean
   /** The supervisor keeps no log of this task. */
   readonly logsDisabled: boolean
@@ -22,7 +22,7 @@ export interface Task {
   readonly maxFileSizeMb: number
 }
 
-export type ClientStatus = 'pending' | 'running' | 'complete' | 'failed' | 'lost'
+export type AllocClientStatus = 'pending' | 'running' | 'complete' | 'failed' | 'lost'
 
 export interface Allocation {
   readonly id: string
@@ -31,7 +31,7 @@ export interface Allocation {
   readonly jobId: string
   readonly taskGroup: string
   readonly desiredStatus: 'run' | 'stop' | 'evict'
-  readonly clientStatus: ClientStatus
+  readonly clientStatus: AllocClientStatus
   readonly createTimeMs: number
   readonly tasks: ReadonlyMap<string, Task>
   /** Absolute path of its directory with every symlink resolved. */
@@ -40,23 +40,20 @@ export interface Allocation {
   readonly collected: boolean
 }
 
-/** The allocations of this host, by ID. Lookups are exact: no prefixes, no case folding. */
+/** The allocations of this host, by exact ID. */
 export interface AllocationTable {
   get(id: string): Allocation | undefined
   all(): IterableIterator<Allocation>
 }
 
-/**
- * The allocation `id` names. Runs before any permission check, as clients of the compatible system expect: an unknown
- * allocation is 404 whoever asks.
- */
+/** Runs before the permission check, as in Nomad: an unknown allocation is 404 for every caller. */
 export function findAllocation(table: AllocationTable, id: string): Allocation {
   const found = table.get(id)
   if (found) return found
   throw unknownAllocation(id)
 }
 
-/** Refuses a `node_id` that is not this host's. A server resolves other nodes before a call gets here. */
+/** Throws a Refusal for another node's `node_id`. A server forwards calls for other nodes before this. */
 export function requireOwnNode(nodeId: string | undefined, ownNodeId: string): void {
   if (nodeId === undefined || nodeId === ownNodeId) return
   throw unknownNode(nodeId)

@@ -1,10 +1,9 @@
 /**
  * Records of allocations whose directories were collected: `<state_dir>/collected.json`.
  *
- * A collected allocation stays visible (its status can still be asked for), so its last picture is kept, the newest
- * `RECORDS_MAX` of them, also over a restart. They are a courtesy and not precious: a damaged file is reported and
- * replaced (one that cannot be read is left alone and stops the start), and a write that fails (collecting is what one
- * does when the disk is full) costs the records' survival of a restart, not the collect.
+ * A collected allocation stays visible, so its last snapshot is kept: the newest `RECORDS_MAX`, also across restarts. They
+ * are best effort. A damaged file is logged and replaced; an unreadable one is left unchanged and fails the start. A failed
+ * write (garbage collection runs when the disk is full) loses the records at restart but does not fail the collection.
  */
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -33,7 +32,7 @@ export class CollectedRecords {
     this.#steps = steps
   }
 
-  /** Reads what earlier runs remembered. `directory` of a record says where it used to be below `allocDir`. */
+  /** Reads the records of earlier runs. `directory` of a record is its former path below `allocDir`. */
   static async open(options: {
     stateDir: string
     allocDir: string
@@ -63,17 +62,17 @@ export class CollectedRecords {
     return this.#records.size
   }
 
-  /** Remembers `allocation` (with `collected: true`) as the newest record; durable once `saved()` resolves. */
+  /** Adds `allocation` as the newest record; durable when `saved()` resolves. */
   add(allocation: Allocation): void {
     this.#keep({ ...allocation, collected: true })
   }
 
-  /** Forgets a record, because its allocation exists after all. Returns whether there was one. */
+  /** Deletes the record of an allocation that exists. Returns whether there was one. */
   drop(id: string): boolean {
     return this.#records.delete(id)
   }
 
-  /** Writes the records as they are now. Never rejects. Calls that wait for the same write share it. */
+  /** Writes the current records. Never rejects. Calls that wait for the same write share it. */
   saved(): Promise<void> {
     if (!this.#writing) {
       this.#writing = this.#write().finally(() => {
@@ -93,7 +92,9 @@ export class CollectedRecords {
     try {
       await writeDurably(this.#path, `${JSON.stringify({ version: 1, allocations })}\n`, this.#steps)
     } catch (error) {
-      this.#log.warn('collected allocations will be forgotten at the next start', { error: messageOf(error) })
+      this.#log.warn('cannot write the records of collected allocations, they will be lost at the next start', {
+        error: messageOf(error),
+      })
     }
   }
 
@@ -116,11 +117,11 @@ function readList(path: string, log: Logger): readonly unknown[] {
       return value.allocations
     }
   } catch (error) {
-    // A file that is whole and cannot be read must not be replaced.
+    // An unreadable file may be intact and must not be replaced.
     if (error instanceof Fault) throw error
     if (errnoOf(error) !== undefined) throw accessFault(path, error)
   }
-  log.warn('the records of collected allocations are damaged and will be replaced', { path })
+  log.warn('records of collected allocations are damaged and will be replaced', { path })
   return []
 }
 
@@ -130,6 +131,6 @@ function readRecord(value: unknown, allocDir: string): Allocation | undefined {
   if (typeof id !== 'string' || !isUuid(id)) return undefined
   const result = readManifest(value, id)
   if ('fault' in result) return undefined
-  const place = { id, directory: join(allocDir, id), bornMs: 0, collected: true }
-  return completeAllocation(result.manifest, place)
+  const identity = { id, directory: join(allocDir, id), bornMs: 0, collected: true }
+  return completeAllocation(result.manifest, identity)
 }

@@ -1,31 +1,30 @@
 /**
- * `alloc.json` as text ↔ what an allocation is to us.
+ * Parses and serializes `alloc.json`.
  *
- * Any supervisor may write a manifest, so this is an edge: everything is checked, everything is bounded, and whatever is
- * wrong comes back as one sentence that names the field and never what was in it (a command line or a job name may be
- * somebody's secret, and the sentence ends up in a log). Fields nobody here knows are ignored, so that a supervisor may
- * keep its own notes in the file. `null` counts as absent, because that is how Go writes an empty field.
+ * Any supervisor may write a manifest, so every field is checked and bounded. A fault is one sentence that names the field
+ * and never its value: a command line or a job name may contain a secret, and the sentence is logged. Unknown fields are
+ * ignored, so a supervisor may store its own data in the file. `null` counts as absent, because Go writes empty fields so.
  */
 import * as v from 'valibot'
 import type { Allocation, Task } from './allocation.ts'
 
-/** Far beyond any real manifest (a kilobyte or two), and small enough to read in one go. */
+/** Far above real manifests (a kilobyte or two), and small enough for one read. */
 export const MANIFEST_BYTES_MAX = 1 << 20
 export const TASKS_MAX = 1000
 const PIDS_MAX = 4096
 /** `pid_max` of Linux can go up to 2^22. */
 const PID_MAX = 1 << 22
 const NAME_BYTES_MAX = 1024
-/** Length of one file name on every common filesystem; a task's name is a directory's name. */
+/** The file name limit of all common file systems; a task's name is a directory name. */
 const TASK_NAME_BYTES_MAX = 255
 const INT_MAX = 2 ** 31 - 1
-/** Callers read it into 64 bits. */
+/** Clients read it into a signed 64-bit integer. */
 const CREATE_TIME_MAX = 9e18
 
-/** What a manifest said: only the fields it had. The rest is for the reader to fill in. */
-export type Manifest = Partial<Omit<Allocation, 'id' | 'directory' | 'collected'>>
+/** The fields that a manifest has. */
+export type AllocationManifest = Partial<Omit<Allocation, 'id' | 'directory' | 'collected'>>
 
-export type ManifestResult = { readonly manifest: Manifest } | { readonly fault: string }
+export type ManifestResult = { readonly manifest: AllocationManifest } | { readonly fault: string }
 
 const name = v.nullish(v.pipe(v.string('must be a string'), v.maxBytes(NAME_BYTES_MAX, 'is too long')))
 const time = v.nullish(v.pipe(v.string('must be a time or null'), v.check(isRfc3339, 'must be an RFC 3339 time')))
@@ -51,7 +50,7 @@ const TaskSchema = v.object(
     FinishedAt: time,
     Pids: v.nullish(
       v.pipe(
-        // Process 1 is the whole host: no task is, and its figures would be the host's.
+        // Process 1 is never a task, and its statistics would be those of the whole host.
         v.array(wholeNumber(2, PID_MAX), 'must be a list of process IDs'),
         v.maxLength(PIDS_MAX, `must not have more than ${PIDS_MAX} entries`),
       ),
@@ -86,15 +85,14 @@ const ManifestSchema = v.object(
         v.maxValue(CREATE_TIME_MAX, 'must be nanoseconds since 1970'),
       ),
     ),
-    // Not a valibot record: those leave out keys such as `constructor`, and a task may be called that.
+    // Not a valibot record: it omits keys such as `constructor`, which is a valid task name.
     Tasks: v.nullish(plainObject('must be an object')),
   },
   'alloc.json must be a JSON object',
 )
 
 /**
- * Reads the text of one `alloc.json` of the allocation `id`. Never throws; `fault` is one sentence for a log.
- * Whether the file was too long is told by whoever read it (`MANIFEST_BYTES_MAX`), and again here.
+ * Parses the text of the `alloc.json` of the allocation `id`. Never throws; `fault` is one sentence for the log.
  */
 export function parseManifest(text: string, id: string): ManifestResult {
   if (text.length > MANIFEST_BYTES_MAX) return { fault: `alloc.json is larger than ${MANIFEST_BYTES_MAX} bytes` }
@@ -103,13 +101,13 @@ export function parseManifest(text: string, id: string): ManifestResult {
   try {
     value = JSON.parse(text)
   } catch {
-    // V8's message quotes the text: it must not get out of here.
+    // V8's message quotes the text and must not be logged.
     return { fault: 'alloc.json is not JSON, or only half written' }
   }
   return readManifest(value, id)
 }
 
-/** The same for a value that is parsed already: one `alloc.json` object. */
+/** As `parseManifest`, for parsed JSON. */
 export function readManifest(value: unknown, id: string): ManifestResult {
   // To valibot an array is an object whose fields are all absent.
   const parsed = v.safeParse(ManifestSchema, Array.isArray(value) ? undefined : value)
@@ -132,7 +130,7 @@ export function readManifest(value: unknown, id: string): ManifestResult {
   }
 }
 
-/** The tasks of a manifest, or a fault. A task is told by its place, because its name is content too. */
+/** The tasks of a manifest, or a fault. A fault names a task by its number, because its name is content too. */
 function readTasks(raw: Readonly<Record<string, unknown>>): ReadonlyMap<string, Task> | string {
   const entries = Object.entries(raw)
   if (entries.length > TASKS_MAX) return `Tasks has more than ${TASKS_MAX} entries`
@@ -158,7 +156,7 @@ function readTasks(raw: Readonly<Record<string, unknown>>): ReadonlyMap<string, 
   return tasks
 }
 
-/** True for a name that is one ordinary path component and not the directory that all tasks share. */
+/** True for a name that is one ordinary path component and not `alloc`, the directory that all tasks share. */
 export function isTaskName(text: string): boolean {
   if (text === '' || text === '.' || text === '..' || text === 'alloc') return false
   return !text.includes('/') && !text.includes('\0') && Buffer.byteLength(text) <= TASK_NAME_BYTES_MAX
@@ -175,7 +173,7 @@ function isRfc3339(text: string): boolean {
   return RFC3339.test(text) && !Number.isNaN(Date.parse(text))
 }
 
-/** Nanoseconds of today are past 2^53, so they were rounded by up to 128 on the way in: round down, but not for that. */
+/** Current nanoseconds exceed 2^53 and were rounded by up to 128 in parsing, which must not lower the millisecond. */
 function millisecondsOf(nanoseconds: number): number {
   return Math.floor((nanoseconds + 256) / 1e6)
 }
@@ -186,7 +184,7 @@ function timeMs(text: string | null | undefined): number | undefined {
   return ms > 0 ? ms : undefined
 }
 
-/** An allocation as the value of an `alloc.json`; `readManifest` of it gives the same allocation again. */
+/** An allocation as an `alloc.json` value; `readManifest` returns the same allocation for it. */
 export function manifestOf(allocation: Allocation): Record<string, unknown> {
   const tasks = [...allocation.tasks.values()].map((task) => [
     task.name,

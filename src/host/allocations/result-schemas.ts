@@ -1,4 +1,4 @@
-/** JSON schemas of answers, for the OpenAPI document: what clients may rely on, in the words of JSON Schema. */
+/** JSON schemas of the host module's responses, for the OpenAPI document. */
 import type { JsonSchema } from '../../platform/operation.ts'
 
 const TEXT: JsonSchema = { type: 'string' }
@@ -14,7 +14,6 @@ function map(values: JsonSchema): JsonSchema {
   return { type: 'object', additionalProperties: values }
 }
 
-/** The schema, or null instead. */
 function orNull(schema: JsonSchema): JsonSchema {
   return { anyOf: [schema, { type: 'null' }] }
 }
@@ -27,7 +26,7 @@ export const FILE_FACTS: JsonSchema = {
     Name: TEXT,
     Size: { ...COUNT, description: 'Bytes' },
   }),
-  description: 'ContentType is there for a file that was asked for by itself',
+  description: 'ContentType is set in the response of fs/stat only',
 }
 
 export const FILE_LIST: JsonSchema = { type: 'array', items: FILE_FACTS }

@@ -1,42 +1,43 @@
 /**
- * The files of one allocation, with its rules: nothing outside its directory, no content below a task's `secrets/` and
- * `private/`, and content only of regular files.
+ * Access to the files of one allocation. Nothing outside its directory is opened, no content below a task's `secrets/`
+ * and `private/` is read, and only regular files are read.
  *
- * The rules look at where a path really leads (`beneath.ts`), so a link into `secrets/` is refused like the path itself,
- * in any letter case. A file with more than one hard link is compared with everything below those directories: a task
- * may have given its secret a second name. Where that cannot be looked at, the file is refused. Error texts name the path as the caller wrote it, never a path of the host.
+ * The rules apply to the resolved path (`beneath.ts`), so a link into `secrets/` is refused like the path itself, in any
+ * letter case. A file with more than one hard link is compared with all files below those directories, because a task may
+ * have linked its secret to another name. If these directories cannot be searched, the file is refused. Error texts name
+ * the path as the caller wrote it, never a path of the host.
  */
 import { closeSync, type BigIntStats, type Dir, type Dirent, lstatSync, opendirSync } from 'node:fs'
 import { errnoOf, isErrno, Refusal } from '../../platform/errors.ts'
 import type { Allocation } from '../allocations/allocation.ts'
-import { cleanPath, type Found, openBeneath, openContent } from './beneath.ts'
+import { cleanPath, type PathHandle, openBeneath, openContent } from './beneath.ts'
 import { fileKind } from './file-facts.ts'
 
-const HIDDEN = /^(secrets|private)$/i
+const PROTECTED = /^(secrets|private)$/i
 
-/** A name as a file system that folds case may read it: `ſECRETS`, or with characters that nobody sees in it. */
-function plainName(name: string): string {
+/** A name as a case-folding file system may read it: `ſECRETS`, or a name with invisible characters. */
+function foldedName(name: string): string {
   if (/^[\x20-\x7e]*$/.test(name)) return name
   return name.normalize('NFKC').replace(/\p{Default_Ignorable_Code_Point}/gu, '')
 }
 
 /**
- * Entries of directories that are looked at for a file of several hard links; where there are more, it is refused. This is
- * done on the thread that serves everybody, and takes some microseconds an entry.
+ * Directory entries searched for the other hard links of a file; with more entries the file is refused. The search blocks
+ * the event loop for some microseconds per entry.
  */
 const LINK_SEARCH_MAX = 1000
 
 /** A regular file whose content may be read. `fd` reads; close it. */
-export interface Content {
+export interface ReadableFile {
   readonly fd: number
   /** Path inside the allocation, symlinks resolved. */
   readonly path: string
   readonly stat: BigIntStats
 }
 
-/** Finds a path of an allocation. `step` is the word of the error text for what was tried (`stat`, `open`). */
-export function findFile(allocation: Allocation, path: string, step: 'stat' | 'open'): Found {
-  if (allocation.collected) throw gone(allocation)
+/** Resolves a path of an allocation. `step` is the operation that error texts name (`stat`, `open`). */
+export function findFile(allocation: Allocation, path: string, step: 'stat' | 'open'): PathHandle {
+  if (allocation.collected) throw collectedRefusal(allocation)
   try {
     return openBeneath(allocation.directory, path)
   } catch (error) {
@@ -44,8 +45,8 @@ export function findFile(allocation: Allocation, path: string, step: 'stat' | 'o
   }
 }
 
-/** Opens a regular file of an allocation for reading. Throws a Refusal for anything whose content nobody may read. */
-export function openFile(allocation: Allocation, path: string): Content {
+/** Opens a regular file of an allocation for reading. Throws a Refusal if the content must not be read. */
+export function openFile(allocation: Allocation, path: string): ReadableFile {
   const found = findFile(allocation, path, 'stat')
   try {
     requireReadable(allocation, found, path)
@@ -57,27 +58,27 @@ export function openFile(allocation: Allocation, path: string): Content {
   }
 }
 
-/** Which protected directory of a task a resolved path lies in, if any. */
-function hiddenDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
+/** The kind of protected directory that a resolved path lies in, if any. */
+function protectedDirectory(names: readonly string[]): 'secret' | 'private' | undefined {
   const [task, folder] = names
   if (task === undefined || folder === undefined || task === 'alloc') return undefined
-  const match = HIDDEN.exec(plainName(folder))
+  const match = PROTECTED.exec(foldedName(folder))
   if (!match) return undefined
   return match[0].toLowerCase() === 'secrets' ? 'secret' : 'private'
 }
 
-/** True when the content of a found file may be read at all: a regular file with no name in a protected directory. */
-export function isReadable(allocation: Allocation, found: Found): boolean {
-  return found.stat.isFile() && hiddenDirectory(found.names) === undefined && !sharesSecret(allocation, found.stat)
+/** True if the content may be read: a regular file without a name in a protected directory. */
+export function isReadable(allocation: Allocation, found: PathHandle): boolean {
+  return found.stat.isFile() && protectedDirectory(found.names) === undefined && !sharesSecret(allocation, found.stat)
 }
 
-function requireReadable(allocation: Allocation, found: Found, path: string): void {
+function requireReadable(allocation: Allocation, found: PathHandle, path: string): void {
   if (!found.stat.isFile()) {
     const why = found.stat.isDirectory() ? '' : ', only regular files can be read'
     throw new Refusal('invalid_request', `file "${path}" is ${fileKind(found.stat)}${why}`)
   }
-  const hidden = hiddenDirectory(found.names)
-  if (hidden) throw new Refusal('prohibited', `Reading ${hidden} file prohibited: ${path}`)
+  const kind = protectedDirectory(found.names)
+  if (kind) throw new Refusal('prohibited', `Reading ${kind} file prohibited: ${path}`)
   if (sharesSecret(allocation, found.stat)) throw new Refusal('prohibited', `Reading secret file prohibited: ${path}`)
 }
 
@@ -85,7 +86,7 @@ function sharesSecret(allocation: Allocation, stat: BigIntStats): boolean {
   return stat.nlink > 1n && new LinkSearch(stat).isFoundIn(allocation.directory)
 }
 
-/** Looks for another name of a file in the protected directories of an allocation's tasks, within bounds. */
+/** Searches the protected directories of an allocation's tasks for another name of a file. */
 class LinkSearch {
   readonly #stat: BigIntStats
   #left = LINK_SEARCH_MAX
@@ -94,7 +95,7 @@ class LinkSearch {
     this.#stat = stat
   }
 
-  /** Also true where nobody can tell: too many entries, not for us to see, or nested too deep to be reached by name. */
+  /** Also true if the search is incomplete: too many entries, no permission, or nested too deep to be reached by name. */
   isFoundIn(root: string): boolean {
     try {
       for (const task of this.#entriesOf(root)) {
@@ -108,7 +109,7 @@ class LinkSearch {
 
   #isInTask(task: string): boolean {
     return this.#entriesOf(task).some(
-      (folder) => folder.isDirectory() && HIDDEN.test(folder.name) && this.#isBelow(`${task}/${folder.name}`),
+      (folder) => folder.isDirectory() && PROTECTED.test(folder.name) && this.#isBelow(`${task}/${folder.name}`),
     )
   }
 
@@ -119,14 +120,14 @@ class LinkSearch {
     })
   }
 
-  /** Reads no more of a directory than may still be looked at. Throws where it has more. */
+  /** Throws if the directory has more entries than the search has left. */
   #entriesOf(path: string): Dirent[] {
     const directory = openIfThere(path)
     if (!directory) return []
     try {
       const entries: Dirent[] = []
       for (let entry = directory.readSync(); entry; entry = directory.readSync()) {
-        if (this.#left-- <= 0) throw new Error('more entries than are looked at')
+        if (this.#left-- <= 0) throw new Error('too many directory entries')
         entries.push(entry)
       }
       return entries
@@ -155,7 +156,7 @@ function sameFile(path: string, stat: BigIntStats): boolean {
   }
 }
 
-export function gone(allocation: Allocation): Refusal {
+export function collectedRefusal(allocation: Allocation): Refusal {
   return new Refusal('not_found', `state for allocation ${allocation.id} not found on client`)
 }
 
@@ -174,7 +175,7 @@ const OS_TEXT: Readonly<Record<string, string>> = {
   ESTALE: 'stale file handle',
 }
 
-/** A system error as a refusal with the caller's own path in it; anything else unchanged. */
+/** A system error as a Refusal that names the caller's path; other errors unchanged. */
 export function refusalOf(error: unknown, step: string, path: string): unknown {
   const code = errnoOf(error)
   const text = code === undefined ? undefined : OS_TEXT[code]
@@ -186,7 +187,7 @@ export function refusalOf(error: unknown, step: string, path: string): unknown {
   return new Refusal('host_error', message)
 }
 
-/** Base name of a path as the API shows it; the allocation's ID for its root. */
+/** Base name of a path as the API reports it; the allocation's ID for its root. */
 export function baseName(allocation: Allocation, path: string): string {
   return cleanPath(path).at(-1) ?? allocation.id
 }

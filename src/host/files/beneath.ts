@@ -1,5 +1,5 @@
 /**
- * Opening a path beneath a directory, and nothing else.
+ * Opens a path beneath a directory, and never a path outside it.
  *
  * The kernel is never given a path that a task can influence as a whole. The walk goes one component at a time from a
  * descriptor of the root, each opened with O_PATH and O_NOFOLLOW through `/proc/self/fd/<parent>/<name>` (Node has no
@@ -8,38 +8,38 @@
  * every `..` that would leave the root is an escape. A swap of any component during the walk changes only which file
  * inside the root is found.
  *
- * O_PATH opens nothing: no pipe is drained, no device woken, no permission on the content is needed. Content is read by
- * opening `/proc/self/fd/<fd>` again, which is the very inode that was judged, whatever its name points at by then.
- * Comparing a resolved name instead (readlink of the descriptor) would be fooled by a task that mounts a tree of its
- * own under the same name in another mount namespace; the walk never leaves ours.
+ * O_PATH does not open the content: no pipe is drained, no device is activated, no permission on the content is needed.
+ * Content is read by opening `/proc/self/fd/<fd>` again, which is the inode that was checked, even if its name points
+ * elsewhere by then. A comparison of resolved names (readlink of the descriptor) could be deceived by a task that mounts
+ * its own tree under the same name in another mount namespace; the walk never leaves the agent's namespace.
  */
 import { type BigIntStats, closeSync, constants, fstatSync, openSync, readlinkSync } from 'node:fs'
 import { isErrno, Refusal } from '../../platform/errors.ts'
 
 /** Linux's O_PATH, the same on every architecture Node supports; missing from node:fs. */
 const O_PATH = 0o10000000
-/** Our descriptors by name; `/proc/self` would be one more symlink for every component. */
+/** Not `/proc/self`, which would add a symlink to every component. */
 const FDS = `/proc/${process.pid}/fd`
 const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY, O_NONBLOCK, O_NOCTTY } = constants
 const BIGINT = { bigint: true } as const
-/** As the kernel's own limit. */
+/** The kernel's limit. */
 const SYMLINKS_MAX = 40
 /** Components of one walk; each directory on the way holds a descriptor until the walk ends. */
 const DEPTH_MAX = 256
 const PATH_BYTES_MAX = 4096
-/** Steps of one walk, its symlinks included: without it, 40 links of `a/../a/../…` would keep everybody waiting. */
+/** Steps of one walk, including those of symlinks: 40 links of `a/../a/../…` would block the event loop. */
 const STEPS_MAX = 4096
 
-/** A file or directory that was found beneath the root. Close it with `closeSync(fd)`. */
-export interface Found {
-  /** O_PATH descriptor: good for fstat and for opening again, not for reading. */
+/** A file or directory beneath the root. Close it with `closeSync(fd)`. */
+export interface PathHandle {
+  /** O_PATH descriptor: valid for fstat and reopening, not for reading. */
   readonly fd: number
   /** Names from the root, symlinks resolved; empty for the root itself. */
   readonly names: readonly string[]
   readonly stat: BigIntStats
 }
 
-/** The path is no path beneath any root: `..`, too long, NUL. */
+/** The components of a path. Throws a Refusal if it leaves the root by `..`, is too long or contains NUL. */
 export function cleanPath(path: string): string[] {
   if (path.includes('\0')) throw new Refusal('invalid_request', 'invalid path: it contains a NUL byte')
   if (Buffer.byteLength(path) > PATH_BYTES_MAX) {
@@ -60,19 +60,19 @@ function escapes(): Refusal {
 }
 
 /**
- * Finds `path` beneath `root` (an absolute path without symlinks). Symlinks are followed as described above.
- * Throws a Refusal for an escape, a loop or an over-long path; system errors (ENOENT, EACCES, ...) as they are.
+ * Resolves `path` beneath `root` (an absolute path without symlinks). Throws a Refusal for an escape, a loop or an
+ * over-long path; system errors (ENOENT, EACCES, ...) are thrown unchanged.
  */
-export function openBeneath(root: string, path: string): Found {
-  return new Walk(root).to(cleanPath(path))
+export function openBeneath(root: string, path: string): PathHandle {
+  return new PathWalk(root).to(cleanPath(path))
 }
 
-/** Opens the content of a found regular file for reading. The new descriptor is the same inode, whatever happened since. */
-export function openContent(found: Found): number {
+/** Opens the content of a regular file for reading. The new descriptor is the same inode, even after a rename. */
+export function openContent(found: PathHandle): number {
   return openSync(`${FDS}/${found.fd}`, O_RDONLY | O_NONBLOCK | O_NOCTTY)
 }
 
-class Walk {
+class PathWalk {
   readonly #root: string
   /** Descriptors of the root and of each directory of `#names`. */
   readonly #fds: number[] = []
@@ -83,7 +83,7 @@ class Walk {
     this.#root = root
   }
 
-  to(names: readonly string[]): Found {
+  to(names: readonly string[]): PathHandle {
     try {
       this.#fds.push(openSync(this.#root, O_PATH | O_DIRECTORY | O_NOFOLLOW))
       return this.#walk([...names])
@@ -92,7 +92,7 @@ class Walk {
     }
   }
 
-  #walk(queue: string[]): Found {
+  #walk(queue: string[]): PathHandle {
     let steps = 0
     for (let name = queue.shift(); name !== undefined; name = queue.shift()) {
       if (++steps > STEPS_MAX) throw new Refusal('path_too_long', `path takes more than ${STEPS_MAX} steps`)
@@ -120,7 +120,7 @@ class Walk {
     this.#names.pop()
   }
 
-  /** Enters a directory; false when the name is not one (a symlink, perhaps). */
+  /** Enters a directory; false if the name is not a directory (it may be a symlink). */
   #down(name: string): boolean {
     if (this.#names.length >= DEPTH_MAX)
       throw new Refusal('path_too_long', `path has more than ${DEPTH_MAX} components`)
@@ -135,7 +135,7 @@ class Walk {
   }
 
   /** Opens the last component, unless it is a symlink. */
-  #last(name: string): Found | undefined {
+  #last(name: string): PathHandle | undefined {
     const fd = openSync(this.#child(name), O_PATH | O_NOFOLLOW)
     try {
       const stat = fstatSync(fd, BIGINT)
@@ -148,8 +148,8 @@ class Walk {
     return undefined
   }
 
-  /** The directory the walk stands in, as a result: for the root, and for a path whose links end in a directory. */
-  #here(): Found {
+  /** The current directory as the result: for the root, and for a path whose links end in a directory. */
+  #here(): PathHandle {
     const fd = openSync(`${FDS}/${this.#fd}`, O_PATH | O_DIRECTORY)
     try {
       return { fd, names: this.#names, stat: fstatSync(fd, BIGINT) }
@@ -159,7 +159,7 @@ class Walk {
     }
   }
 
-  /** Components of a symlink's target. An absolute one inside the root starts the walk again at the root. */
+  /** Components of a symlink's target. An absolute target inside the root restarts the walk at the root. */
   #target(name: string): string[] {
     if (++this.#links > SYMLINKS_MAX) {
       throw new Refusal('invalid_request', 'Failed to check if path escapes alloc directory: too many links')
@@ -169,7 +169,7 @@ class Walk {
       target = readlinkSync(this.#child(name))
     } catch (error) {
       if (!isErrno(error, 'EINVAL')) throw error
-      // It is a file, and the path wants to go on below it.
+      // A file, but the path continues below it.
       throw new Refusal('invalid_request', 'Failed to check if path escapes alloc directory: not a directory')
     }
     if (!target.startsWith('/')) return target.split('/')

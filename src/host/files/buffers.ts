@@ -1,16 +1,16 @@
 /**
- * Buffers for bulk reads, reused, with a ceiling for the whole process.
+ * Reusable buffers for bulk reads, with a limit for the whole process.
  *
- * A stream starts with small buffers and is given large ones only after it has taken `GROW_AFTER_BYTES`: more than a
- * kernel buffers for a reader that never reads. So a caller who asks and does not read costs little, and one who reads
- * at full speed soon moves half a megabyte a system call. Large buffers are counted; when `LARGE_SETS_MAX` are lent, a
- * stream simply stays small. Memory is bounded by that plus the small buffers of the streams that are allowed at once.
+ * A stream starts with small buffers and gets large ones only after it has sent `GROW_AFTER_BYTES`, which is more than the
+ * kernel buffers for a client that never reads. So a client that does not read costs little, and a client that reads at full
+ * speed soon gets half a megabyte per system call. At most `LARGE_SETS_MAX` large sets are in use; other streams keep small
+ * buffers. Memory is bounded by the large sets plus the small buffers of the permitted streams.
  */
 import { FRAME_DATA_BYTES_MAX } from '../../platform/frame.ts'
 
 const SMALL_READ_BYTES = FRAME_DATA_BYTES_MAX
 const LARGE_READ_BYTES = 8 * FRAME_DATA_BYTES_MAX
-/** Room for what surrounds the base64 of one frame: a path of 4 KiB may grow sixfold when it is escaped. */
+/** Space for the parts of a frame around its base64: a path of 4 KiB may grow sixfold when it is escaped. */
 const SMALL_LABEL_BYTES = 32_768
 const LARGE_LABEL_BYTES = 4096
 const GROW_AFTER_BYTES = 16 * 1024 * 1024
@@ -18,13 +18,13 @@ const LARGE_SETS_MAX = 12
 const SMALL_SPARE_MAX = 64
 const LARGE_SPARE_MAX = 3
 
-/** Two of each at most, made when they are first needed: a short answer needs one. */
+/** At most two of each, allocated on first use: a short response needs one. */
 interface BufferSet {
   readonly reads: Buffer[]
   readonly frames: Buffer[]
 }
 
-class Pool {
+class BufferPool {
   readonly readBytes: number
   readonly framesBytes: number
   readonly #spare: BufferSet[] = []
@@ -37,11 +37,11 @@ class Pool {
     this.#spareMax = options.spareMax
   }
 
-  borrow(): BufferSet {
+  take(): BufferSet {
     return this.#spare.pop() ?? { reads: [], frames: [] }
   }
 
-  giveBack(set: BufferSet): void {
+  put(set: BufferSet): void {
     if (this.#spare.length < this.#spareMax) this.#spare.push(set)
   }
 }
@@ -49,88 +49,88 @@ class Pool {
 const SMALL = { readBytes: SMALL_READ_BYTES, labelBytesMax: SMALL_LABEL_BYTES, spareMax: SMALL_SPARE_MAX }
 const LARGE = { readBytes: LARGE_READ_BYTES, labelBytesMax: LARGE_LABEL_BYTES, spareMax: LARGE_SPARE_MAX }
 const pools = {
-  small: { plain: new Pool(SMALL), framed: new Pool(SMALL) },
-  large: { plain: new Pool(LARGE), framed: new Pool(LARGE) },
+  small: { plain: new BufferPool(SMALL), framed: new BufferPool(SMALL) },
+  large: { plain: new BufferPool(LARGE), framed: new BufferPool(LARGE) },
 }
-let largeLent = 0
+let largeSetsInUse = 0
 
 /**
- * What one stream holds of the pools. Nothing at all until it first reads; `rest()` gives everything back, so that a
- * follower that waits for its file to grow holds no buffer.
+ * The buffers of one stream. It holds none before its first read and none after `returnBuffers`, so a follower that waits
+ * for its file to grow holds no buffer.
  */
 export class BufferLease {
   readonly #kind: 'plain' | 'framed'
   #set: BufferSet | undefined
   #large = false
-  #turn: 0 | 1 = 0
-  #taken = 0
+  #slot: 0 | 1 = 0
+  #sentBytes = 0
 
   constructor(options: { framed: boolean }) {
     this.#kind = options.framed ? 'framed' : 'plain'
   }
 
-  /** Bytes to ask for in the next read, given the label that each of its frames will carry. */
+  /** Length of the next read. `labelBytes` is the length of the label in each of its frames. */
   readBytes(labelBytes: number): number {
-    if (!this.#large && this.#taken >= GROW_AFTER_BYTES && largeLent < LARGE_SETS_MAX) this.#grow()
+    if (!this.#large && this.#sentBytes >= GROW_AFTER_BYTES && largeSetsInUse < LARGE_SETS_MAX) this.#grow()
     if (this.#large && labelBytes > LARGE_LABEL_BYTES) return SMALL_READ_BYTES
     return this.#large ? LARGE_READ_BYTES : SMALL_READ_BYTES
   }
 
   /** The buffer for the next read. */
   readBuffer(): Buffer {
-    const turn = this.#kind === 'plain' ? this.#turn : 0
-    return (this.#held().reads[turn] ??= Buffer.allocUnsafeSlow(this.#pool.readBytes))
+    const slot = this.#kind === 'plain' ? this.#slot : 0
+    return (this.#held().reads[slot] ??= Buffer.allocUnsafeSlow(this.#pool.readBytes))
   }
 
   /** The buffer for the frames of what was read. */
   framesBuffer(): Buffer {
-    return (this.#held().frames[this.#turn] ??= Buffer.allocUnsafeSlow(this.#pool.framesBytes))
+    return (this.#held().frames[this.#slot] ??= Buffer.allocUnsafeSlow(this.#pool.framesBytes))
   }
 
   /**
-   * Tells that what was read is handed on, once for each chunk: the other buffers are next, so that these stay as they
-   * are while they are written. A read that gave nothing is not a turn.
+   * Called once for each chunk that is passed on: the next read uses the other buffers, so that these stay unchanged while
+   * they are written to the client. Not called for an empty read.
    */
-  took(bytes: number): void {
-    this.#taken += bytes
-    this.#turn = this.#turn === 0 ? 1 : 0
+  advance(bytes: number): void {
+    this.#sentBytes += bytes
+    this.#slot = this.#slot === 0 ? 1 : 0
   }
 
   /**
-   * Gives everything back. Only when no chunk of this lease is in flight: at its end a stream yields an empty chunk
-   * first, and once the chunk behind that one is asked for, everything is written.
+   * Returns the buffers to the pool. No chunk of this lease may be in flight: a stream yields an empty chunk at its end, and
+   * when the next chunk is requested, all before it are written.
    */
-  rest(): void {
+  returnBuffers(): void {
     if (!this.#set) return
-    this.#pool.giveBack(this.#set)
-    if (this.#large) largeLent--
+    this.#pool.put(this.#set)
+    if (this.#large) largeSetsInUse--
     this.#large = false
     this.#set = undefined
   }
 
   /**
-   * Ends the lease of a stream that did not come to its end: its last chunk may still be in flight, so its buffers go to
-   * the collector instead of to another stream.
+   * Ends the lease of a stream that was aborted. Its last chunk may still be in flight, so its buffers are left to the
+   * garbage collector and not reused.
    */
-  abandon(): void {
-    if (this.#large) largeLent--
+  dropBuffers(): void {
+    if (this.#large) largeSetsInUse--
     this.#large = false
     this.#set = undefined
   }
 
-  get #pool(): Pool {
+  get #pool(): BufferPool {
     return pools[this.#large ? 'large' : 'small'][this.#kind]
   }
 
   #held(): BufferSet {
-    this.#set ??= this.#pool.borrow()
+    this.#set ??= this.#pool.take()
     return this.#set
   }
 
   #grow(): void {
-    // The small set may still be in flight, so it goes to the collector instead of to another stream.
-    this.#set = pools.large[this.#kind].borrow()
+    // The small set may still be in flight, so it is not reused.
+    this.#set = pools.large[this.#kind].take()
     this.#large = true
-    largeLent++
+    largeSetsInUse++
   }
 }

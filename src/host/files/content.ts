@@ -1,9 +1,9 @@
 /**
- * `fs/cat` and `fs/readat`: the bytes of a file, whole or in part.
+ * `fs/cat` and `fs/readat`: the content of a file or a range of it.
  *
- * The answer carries its exact length, so a file that shrinks while it is read ends as a broken answer that the caller
- * can see, never as a short one that looks whole; bytes appended meanwhile are not part of it. What the content is gets
- * sniffed, and nothing a task wrote is ever served as HTML.
+ * The response has the exact Content-Length. If the file shrinks during the read, the response breaks instead of ending
+ * early without an error. Bytes appended meanwhile are not part of it. The content type is sniffed, and nothing that a
+ * task wrote is served as HTML.
  */
 import { fstatSync } from 'node:fs'
 import { Fault, Refusal } from '../../platform/errors.ts'
@@ -18,38 +18,38 @@ import { sniffContentType } from './sniff.ts'
 
 const NOTHING = Buffer.alloc(0)
 
-/** Headers that keep a browser from running what a task wrote. */
-const DEFUSED: Readonly<Record<string, string>> = {
+/** Keep a browser from executing content of a task. */
+const SAFE_HEADERS: Readonly<Record<string, string>> = {
   'Content-Security-Policy': "default-src 'none'; style-src 'unsafe-inline'; sandbox",
   'X-Content-Type-Options': 'nosniff',
   'X-XSS-Protection': '1; mode=block',
 }
 
-/** Content type that is safe to show, with the headers that go with it. */
-function defusedType(head: Uint8Array): { contentType: string; headers: Readonly<Record<string, string>> } {
+/** A content type that is safe to display, and the headers it needs. */
+function safeType(head: Uint8Array): { contentType: string; headers: Readonly<Record<string, string>> } {
   if (head.length === 0) return { contentType: 'text/plain; charset=utf-8', headers: {} }
   const sniffed = sniffContentType(head)
   const markup = /^(text\/(html|xhtml|xml)|image\/svg)/.test(sniffed)
-  return { contentType: markup ? 'text/plain' : sniffed, headers: DEFUSED }
+  return { contentType: markup ? 'text/plain' : sniffed, headers: SAFE_HEADERS }
 }
 
-/** Which bytes of a file of `size` bytes are asked for: `[start, end)`. */
-export interface Span {
+/** The bytes `[start, end)` of a file. */
+export interface ByteRange {
   readonly start: number
   readonly end: number
-  /** Set when the answer is a part by the rules of HTTP (206), not by our own parameters. */
+  /** The response is partial content of HTTP (206), not a range selected by query parameters. */
   readonly partial?: boolean
 }
 
-/** A single-range `Range` header (RFC 9110 §14); anything else is ignored as the RFC allows. Unsatisfiable: 416. */
-function rangeSpan(range: string | undefined, size: number): Span {
+/** The range of a single-range `Range` header (RFC 9110 §14); other forms are ignored as the RFC allows. Unsatisfiable: 416. */
+function headerRange(range: string | undefined, size: number): ByteRange {
   const match = /^bytes=(\d*)-(\d*)$/i.exec(range?.replaceAll(' ', '') ?? '')
   const [, first = '', last = ''] = match ?? []
   if (!match || (first === '' && last === '')) return { start: 0, end: size }
   const start = first === '' ? Math.max(size - Number(last), 0) : Number(first)
   const end = first === '' || last === '' ? size : Math.min(Number(last) + 1, size)
   if (first !== '' && last !== '' && Number(last) < Number(first)) return { start: 0, end: size }
-  // The last bytes of an empty file are all of it, which a 206 has no way to say.
+  // The last bytes of an empty file are the whole file, and a 206 cannot express an empty range.
   if (size === 0 && first === '' && Number(last) > 0) return { start: 0, end: 0 }
   if (start >= size || (first === '' && Number(last) === 0)) {
     throw new Refusal('range_not_satisfiable', `range is beyond the end of the file, which has ${size} bytes`, {
@@ -59,11 +59,11 @@ function rangeSpan(range: string | undefined, size: number): Span {
   return { start, end, partial: true }
 }
 
-/** Streams part of a file of an allocation; `spanOf` chooses the part once the size is known. */
+/** Streams a range of a file of an allocation; `rangeOf` gets the size of the opened file. */
 async function* content(
   allocation: Allocation,
   path: string,
-  spanOf: (size: number) => Span,
+  rangeOf: (size: number) => ByteRange,
   extra: Readonly<Record<string, string>>,
 ): AsyncGenerator<Chunk> {
   const opened = openFile(allocation, path)
@@ -72,45 +72,50 @@ async function* content(
   let clean = false
   try {
     const { size } = fstatSync(file.fd)
-    const span = spanOf(size)
-    // The first read tells what the content is, and often is all there is.
-    const first = await readFirst(file, lease, span)
-    yield headOf(first, span, size, extra)
+    const range = rangeOf(size)
+    // The content type comes from the first read, which often has the whole range.
+    const first = await readFirst(file, lease, range)
+    yield headOf(first, range, size, extra)
     if (first.length > 0) yield first
-    lease.took(first.length)
-    let position = span.start + first.length
-    if (position < span.end && first.length > 0) {
-      for await (const chunk of readSpan(file, lease, { start: position, end: span.end })) {
+    lease.advance(first.length)
+    let position = range.start + first.length
+    if (position < range.end && first.length > 0) {
+      for await (const chunk of readSpan(file, lease, { start: position, end: range.end })) {
         position += chunk.length
         yield chunk
       }
     }
-    if (position < span.end) throw new Fault(`file shrank from ${size} bytes while it was read`)
-    // Once the chunk behind this one is asked for, the last bytes are written and their buffers are free.
+    if (position < range.end) throw new Fault(`file shrank from ${size} bytes while it was read`)
+    // When the next chunk is requested, the last bytes are written and their buffers are free.
     if (first.length > 0) yield NOTHING
     clean = true
   } finally {
     file.close()
-    if (clean) lease.rest()
-    else lease.abandon()
+    if (clean) lease.returnBuffers()
+    else lease.dropBuffers()
   }
 }
 
-async function readFirst(file: OpenFile, lease: BufferLease, { start, end }: Span): Promise<Uint8Array> {
+async function readFirst(file: OpenFile, lease: BufferLease, { start, end }: ByteRange): Promise<Uint8Array> {
   if (start >= end) return NOTHING
   const buffer = lease.readBuffer()
   const got = await file.read(buffer, 0, Math.min(lease.readBytes(0), end - start), start)
   return buffer.subarray(0, got)
 }
 
-function headOf(first: Uint8Array, span: Span, size: number, extra: Readonly<Record<string, string>>): StreamHead {
-  const { contentType, headers } = defusedType(first)
-  const range = span.partial ? { 'Content-Range': `bytes ${span.start}-${span.end - 1}/${size}` } : {}
+function headOf(
+  first: Uint8Array,
+  range: ByteRange,
+  size: number,
+  extra: Readonly<Record<string, string>>,
+): StreamHead {
+  const { contentType, headers } = safeType(first)
+  const partial = range.partial ? { 'Content-Range': `bytes ${range.start}-${range.end - 1}/${size}` } : {}
   return {
-    status: span.partial ? 206 : 200,
+    status: range.partial ? 206 : 200,
     contentType,
-    contentLength: span.end - span.start,
-    headers: { ...headers, ...extra, ...range },
+    contentLength: range.end - range.start,
+    headers: { ...headers, ...extra, ...partial },
   }
 }
 
@@ -118,7 +123,7 @@ const catInput = schema({
   alloc_id: allocIdParam,
   path: pathQuery,
   range: header('Single byte range, RFC 9110'),
-  if_range: header('Makes Range count only if the file is as it was, which nothing here can tell'),
+  if_range: header('Disables Range, because responses have no validator to compare it with'),
 })
 const readAtInput = schema({
   alloc_id: allocIdParam,
@@ -127,8 +132,8 @@ const readAtInput = schema({
   limit: queryInteger({ description: 'Number of bytes; -1 means to the end', fallback: 0, required: true }),
 })
 
-/** Span of a readat. Zero and negative limits mean "to the end", as stock clients send -1. */
-function readAtSpan(offset: number, limit: number, size: number, path: string): Span {
+/** Limits of zero and below mean "to the end", as stock clients send -1. */
+function readAtRange(offset: number, limit: number, size: number, path: string): ByteRange {
   if (offset < 0) {
     throw new Refusal('invalid_request', `can't seek to offset ${offset}: seek ${path}: invalid argument`)
   }
@@ -146,9 +151,9 @@ export const fsCat = handleAllocation(
     needs: ['read-fs'],
   },
   () => (allocation, input) => {
-    // Our answers carry no validator, so none that a caller has can be the right one.
+    // Responses have no validator, so no If-Range value can match.
     const range = input.if_range === undefined ? input.range : undefined
-    return content(allocation, input.path, (size) => rangeSpan(range, size), { 'Accept-Ranges': 'bytes' })
+    return content(allocation, input.path, (size) => headerRange(range, size), { 'Accept-Ranges': 'bytes' })
   },
 )
 
@@ -163,5 +168,5 @@ export const fsReadAt = handleAllocation(
   },
   () =>
     (allocation, { path, offset, limit }) =>
-      content(allocation, path, (size) => readAtSpan(offset, limit, size, path), {}),
+      content(allocation, path, (size) => readAtRange(offset, limit, size, path), {}),
 )

@@ -1,6 +1,4 @@
-/**
- * How a file's facts look on the wire: Go's mode string and RFC 3339 times with nanoseconds.
- */
+/** File attributes in the format of the client API: Go's mode string and RFC 3339 times with nanoseconds. */
 import { type BigIntStats, constants } from 'node:fs'
 
 const TYPE_LETTERS: readonly (readonly [number, string])[] = [
@@ -24,7 +22,7 @@ function goModeString(mode: number): string {
   return out
 }
 
-/** RFC 3339 in UTC with as many decimals as there are, as Go's RFC3339Nano prints it. `ns` since the Unix epoch. */
+/** RFC 3339 in UTC without trailing zeros, as Go's RFC3339Nano. `ns` since the Unix epoch. */
 function rfc3339Nano(ns: bigint): string {
   const floorMs = ns >= 0n ? ns / 1_000_000n : -((-ns + 999_999n) / 1_000_000n)
   const seconds = new Date(Number(floorMs)).toISOString().slice(0, 19)
@@ -33,7 +31,7 @@ function rfc3339Nano(ns: bigint): string {
   return decimals === '' ? `${seconds}Z` : `${seconds}.${decimals}Z`
 }
 
-/** AllocFileInfo of the client API. Keys in the order in which the compatible system writes them. */
+/** AllocFileInfo of the client API, with the keys in Nomad's order. */
 export interface FileInfo {
   readonly ContentType?: string
   readonly FileMode: string
@@ -54,7 +52,7 @@ export function fileInfo(name: string, stat: BigIntStats, contentType?: string):
   }
 }
 
-/** What kind of file this is, in words for an error text. */
+/** The kind of file, for an error text. */
 export function fileKind(stat: BigIntStats): string {
   if (stat.isDirectory()) return 'a directory'
   if (stat.isFIFO()) return 'a named pipe'

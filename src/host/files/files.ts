@@ -1,6 +1,6 @@
 /**
- * `fs/ls` and `fs/stat`: names, sizes, modes, and what a file's content looks like. Content is never opened here except
- * the first bytes of a regular file that may be read, so a stat never waits on a pipe nor takes bytes out of it.
+ * `fs/ls` and `fs/stat`: names, sizes, modes and content types. Only regular files that may be read are opened, for their
+ * first bytes, so a stat never blocks on a pipe and never consumes bytes of it.
  */
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { closeSync, lstatSync, readdirSync, readSync } from 'node:fs'
@@ -10,11 +10,11 @@ import { baseName, findFile, isReadable, refusalOf } from './alloc-files.ts'
 import type { Allocation } from '../allocations/allocation.ts'
 import { allocIdParam, handleAllocation, pathQuery } from '../allocations/allocation-operation.ts'
 import { FILE_FACTS, FILE_LIST } from '../allocations/result-schemas.ts'
-import { type Found, openContent } from './beneath.ts'
+import { type PathHandle, openContent } from './beneath.ts'
 import { type FileInfo, fileInfo } from './file-facts.ts'
 import { fileContentType, SNIFF_BYTES } from './sniff.ts'
 
-/** Directory entries of one level, sorted by name; each from lstat, so a symlink shows itself. */
+/** Entries of one directory, sorted by name. They come from lstat, so a symlink is listed as a symlink. */
 async function listDirectory(allocation: Allocation, path: string): Promise<FileInfo[]> {
   const found = findFile(allocation, path, 'open')
   try {
@@ -36,17 +36,17 @@ async function listDirectory(allocation: Allocation, path: string): Promise<File
   }
 }
 
-/** Sorted names; as bytes where one of them is no UTF-8, since the text of that one would name nothing. */
+/** Sorted names; as bytes if one of them is not UTF-8, because its text would not name the file. */
 function namesIn(directory: string): (string | Buffer)[] {
   const names = readdirSync(directory).sort((a, b) => (a < b ? -1 : 1))
   if (!names.some((name) => name.includes('\ufffd'))) return names
   return readdirSync(directory, { encoding: 'buffer' }).sort((a, b) => (a.toString() < b.toString() ? -1 : 1))
 }
 
-/** Entries that are looked at before other requests get a turn. */
+/** Entries read before the event loop is yielded. */
 const LIST_SLICE = 200
 
-/** An entry that vanished between the listing and the look is left out: the listing is then as of a moment later. */
+/** Undefined if the entry was removed after the listing. */
 function entryInfo(directory: string, name: string | Buffer): FileInfo | undefined {
   try {
     const path = typeof name === 'string' ? `${directory}/${name}` : Buffer.concat([Buffer.from(`${directory}/`), name])
@@ -57,7 +57,7 @@ function entryInfo(directory: string, name: string | Buffer): FileInfo | undefin
   }
 }
 
-/** Facts of one path, symlinks followed inside the allocation. */
+/** Attributes of one path; symlinks inside the allocation are followed. */
 function statFile(allocation: Allocation, path: string): FileInfo {
   const found = findFile(allocation, path, 'stat')
   try {
@@ -70,8 +70,8 @@ function statFile(allocation: Allocation, path: string): FileInfo {
   }
 }
 
-/** First bytes of a file for sniffing; undefined when nobody may look, or nobody can. */
-function firstBytes(allocation: Allocation, found: Found): Uint8Array | undefined {
+/** First bytes of a file for sniffing; undefined if it must not or cannot be read. */
+function firstBytes(allocation: Allocation, found: PathHandle): Uint8Array | undefined {
   if (!isReadable(allocation, found)) return undefined
   let fd: number
   try {
@@ -107,7 +107,7 @@ export const fsLs = handleAllocation(
 export const fsStat = handleAllocation(
   {
     name: 'host.fs_stat',
-    summary: 'Facts of one file or directory of an allocation',
+    summary: 'Stat a file or directory of an allocation',
     path: 'fs/stat/:alloc_id',
     input: pathInput,
     output: 'json',

@@ -1,10 +1,10 @@
 /**
  * Positional reads of an open file.
  *
- * Large reads go through the thread pool, where they run beside the write of the chunk before. A small one is read in
- * place as long as that is quick: nearly always the bytes are in memory, where reading takes microseconds and a trip to
- * the thread pool twenty times that. The first read that was slow sends all of them to the pool for a while, so a cold
- * or distant disk stalls everybody else once a second at most, for one read (docs/decisions/005).
+ * Large reads go through the thread pool, in parallel with the write of the previous chunk. Small reads are synchronous
+ * while they are fast: nearly always the bytes are in the page cache, where a read takes microseconds and the thread pool
+ * twenty times that. A slow read sends all reads to the pool for `POOL_FOR_MS`, so a cold or remote disk blocks the event
+ * loop for at most one read a second (docs/decisions/005).
  */
 import { scheduler } from '../../platform/scheduler.ts'
 import { closeSync, read, readSync } from 'node:fs'
@@ -25,7 +25,7 @@ const SLOW_MS = 2
 const POOL_FOR_MS = 1000
 let pooledUntilMs = 0
 
-/** Reads in place and keeps an eye on how long that takes. */
+/** Synchronous read. A slow one switches to the thread pool. */
 function readInline(fd: number, buffer: Buffer, at: number, length: number, position: number): number {
   const startMs = performance.now()
   const got = readSync(fd, buffer, at, length, position)
@@ -34,22 +34,22 @@ function readInline(fd: number, buffer: Buffer, at: number, length: number, posi
   return got
 }
 
-/** Chunks below are too small to keep anybody waiting. */
+/** Smaller chunks do not yield. */
 const TURN_CHUNK_BYTES_MIN = 4096
 const line = scheduler.queue()
 
 /**
- * To be called with the bytes that are handed on; what it returns, if anything, is to be awaited. Reads in place and
- * writes that the kernel takes at once never leave the turn by themselves, so a few fast callers would keep timers,
- * heartbeats and new connections waiting for as long as their files last.
+ * Yields the event loop, if due, after a chunk of `bytes`; the caller awaits the result. Synchronous reads, and writes that
+ * the kernel accepts at once, never leave the current turn, so without this a few fast clients would block timers,
+ * heartbeats and new connections until the end of their files.
  */
 export function spendTurn(bytes: number): Promise<void> | undefined {
   return bytes < TURN_CHUNK_BYTES_MIN ? undefined : line.enter()
 }
 
 /**
- * A descriptor that closes only when no read of it is under way: a caller may leave while the thread pool still reads,
- * and a number that is closed too early may by then belong to another file.
+ * A descriptor that is closed only when no read of it is in progress: a client may disconnect while the thread pool reads,
+ * and the number of a descriptor that was closed too early may already belong to another file.
  */
 export class OpenFile {
   readonly fd: number
@@ -83,23 +83,23 @@ export class OpenFile {
 
 /**
  * The bytes `[start, end)` of a file in order, in the lease's buffers; ends early at the end of the file. A chunk stays
- * valid until the second chunk after it is asked for (plain) or until the next one (framed, where it is encoded first).
+ * valid until the second chunk after it is requested (plain) or until the next one (framed, where it is encoded first).
  */
 export async function* readSpan(
   file: OpenFile,
   lease: BufferLease,
-  span: { start: number; end: number; labelBytes?: number },
+  range: { start: number; end: number; labelBytes?: number },
 ): AsyncGenerator<Buffer> {
-  let position = span.start
-  while (position < span.end) {
-    const length = Math.min(lease.readBytes(span.labelBytes ?? 0), span.end - position)
+  let position = range.start
+  while (position < range.end) {
+    const length = Math.min(lease.readBytes(range.labelBytes ?? 0), range.end - position)
     const buffer = lease.readBuffer()
     const got = await file.read(buffer, 0, length, position)
     if (got === 0) return
     const turn = spendTurn(got)
     if (turn) await turn
     yield buffer.subarray(0, got)
-    lease.took(got)
+    lease.advance(got)
     position += got
   }
 }

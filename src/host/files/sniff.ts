@@ -1,10 +1,9 @@
 /**
- * What kind of content a file's first bytes announce, by the WHATWG "MIME Sniffing" standard (§7 and the tables of §6),
- * reduced to the signatures that matter for files of a task. The reply decides how a browser shows the bytes, so HTML
- * and XML count as what they are here and are defused by whoever serves them (`content.ts`).
+ * MIME type of a file's first bytes by the WHATWG "MIME Sniffing" standard (§7 and the tables of §6), reduced to the
+ * signatures that matter for files of a task. HTML and XML are reported as such; `content.ts` makes them safe for browsers.
  */
 
-/** Bytes that are enough to tell. */
+/** Bytes that the standard examines. */
 export const SNIFF_BYTES = 512
 
 // biome-ignore format: a list reads better in rows
@@ -41,13 +40,13 @@ const SIGNATURES: readonly (readonly [string, string])[] = [
 const PLAIN = 'text/plain; charset=utf-8'
 const BINARY = 'application/octet-stream'
 
-/** MIME type of content that begins with `head` (at most the first 512 bytes are looked at). */
+/** MIME type of content that begins with `head`; at most the first 512 bytes are examined. */
 export function sniffContentType(head: Uint8Array): string {
   const bytes = Buffer.from(head.buffer, head.byteOffset, Math.min(head.length, SNIFF_BYTES))
   return markupType(bytes) ?? signatureType(bytes) ?? textOrBinary(bytes)
 }
 
-/** Content type of a file by its name and first bytes; `undefined` bytes stand for content nobody may look at. */
+/** Content type of a file by its name and first bytes; `head` is undefined if the content must not be read. */
 export function fileContentType(name: string, head: Uint8Array | undefined): string {
   if (name.endsWith('.json')) return 'application/json'
   return head === undefined || head.length === 0 ? BINARY : sniffContentType(head)

@@ -1,29 +1,23 @@
 /**
- * The two endpoints of garbage collection: one allocation, waiting for it, and all that have ended, without waiting. Both
- * answer 200 with an empty body.
+ * The endpoints of garbage collection: of one allocation, which waits for the removal, and of all ended allocations, which
+ * does not. Both respond with 200 and an empty body.
  */
-import { Refusal } from '../../platform/errors.ts'
 import { type Endpoint, handle } from '../../platform/operation.ts'
-import { queryText, schema } from '../../platform/schema.ts'
+import { schema } from '../../platform/schema.ts'
 import { type AllocationTable, requireOwnNode } from '../allocations/allocation.ts'
-import { allocIdParam, handleAllocation } from '../allocations/allocation-operation.ts'
+import { allocIdParam, authorizeNode, handleAllocation, nodeIdQuery } from '../allocations/allocation-operation.ts'
 
-/** What the endpoints need of `GarbageCollector`. */
-export interface Collector {
+/** The part of `GarbageCollector` that the endpoints use. */
+export interface AllocationCollector {
   collect(id: string): Promise<void>
   collectAll(): number
 }
 
 const allocationInput = schema({ alloc_id: allocIdParam })
-const nodeInput = schema({
-  node_id: queryText({
-    description: 'Node to collect on; absent means the node that gets the call',
-    fallback: undefined,
-  }),
-})
+const nodeInput = schema({ node_id: nodeIdQuery })
 
-interface Host {
-  readonly collector: Collector
+interface GcHost {
+  readonly collector: AllocationCollector
   readonly allocations: AllocationTable
   readonly nodeId: string
 }
@@ -31,21 +25,21 @@ interface Host {
 export const allocationGc = handleAllocation(
   {
     name: 'host.allocation_gc',
-    summary: 'Remove the directory of an allocation that has ended',
+    summary: 'Garbage collect an allocation that has ended',
     path: 'allocation/:alloc_id/gc',
     input: allocationInput,
     output: 'empty',
     changesOnGet: true,
     needs: ['submit-job', 'gc-allocation'],
   },
-  ({ collector }: Host) =>
+  ({ collector }: GcHost) =>
     (allocation) =>
       collector.collect(allocation.id),
 )
 
 const gcEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
   name: 'host.gc',
-  summary: 'Start to remove the directories of all allocations of a node that have ended',
+  summary: 'Start garbage collection of all ended allocations of a node',
   http: ['* /v1/client/gc'],
   target: 'node',
   input: nodeInput,
@@ -53,12 +47,10 @@ const gcEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
   changesOnGet: true,
   errorFormat: 'plain',
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize(_input, identity) {
-    if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
-  },
+  authorize: authorizeNode('write'),
 }
 
-export const nodeGc = handle(gcEndpoint, ({ collector, nodeId }: Host) => ({
+export const nodeGc = handle(gcEndpoint, ({ collector, nodeId }: GcHost) => ({
   find: (input) => requireOwnNode(input.node_id, nodeId),
   run: async () => void collector.collectAll(),
 }))

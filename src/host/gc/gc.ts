@@ -1,23 +1,22 @@
 /**
  * Garbage collection: removes the directories of allocations that have ended.
  *
- * Promises: only an allocation that has ended is removed (`isCollectable`), decided on a look taken in the same turn as
- * the removal; nothing but `<alloc_dir>/<uuid>` is ever touched, whatever links are in it (`remove-tree.ts`); at most
- * `parallelDestroys` removals run at a time; the automatic collection waits for each removal before it measures again,
- * so it takes the oldest allocations and no more than needed, and logs why.
+ * Promises: only an allocation that has ended is removed (`isCollectable`), by a scan in the same turn as the removal;
+ * nothing but `<alloc_dir>/<uuid>` is removed, whichever links are in it (`remove-tree.ts`); at most `parallelDestroys`
+ * removals run in parallel; the automatic collection waits for each removal before it measures again, so it removes the
+ * oldest allocations, no more than necessary, and logs the reason.
  *
- * A collect is: write the record (`collected.ts`), rename the directory to `.collected-<uuid>-<random>` in the same
- * directory, remove it there. Killed before the rename: the directory wins over the record, and it is an ended
- * allocation again, to be collected again. Killed after: the rest is removed at the next start or interval. A removal
- * that fails half way (no permission) is tried again in the same way. A directory with a filesystem mounted in it is left
- * whole and reported, because removing around a mount would destroy what it can and then fail.
+ * The steps of a collection: write the record (`collected.ts`), rename the directory to `.collected-<uuid>-<random>` in the
+ * same directory, remove it there. After a crash before the rename the directory takes precedence over the record, and the
+ * allocation is collected again. After a crash behind it the rest is removed at the next start or interval. A failed
+ * removal (no permission) is retried in the same way. A directory that contains a mount point is not touched and an error is
+ * returned, because a removal would delete the other files and then fail.
  *
- * Asked twice: an allocation that is collected already gives success, however often. The compatible system succeeds
- * twice and then fails; the caller's wish is fulfilled either way, and retries should be harmless.
+ * Collection is idempotent: it succeeds for an allocation that is already collected. Nomad succeeds twice and then fails.
  *
- * The automatic collection runs each `intervalMs` and soon after allocations come or end. A bare directory (no manifest)
- * counts as running, because another agent may own it. Only a request for this one allocation removes it, and only if no
- * process uses it (`directory-users.ts`); no record is kept of it.
+ * The automatic collection runs every `intervalMs` and soon after allocations appear or end. A bare directory (no manifest)
+ * counts as running, because another agent may own it. It is removed only on request for this allocation, and only if no
+ * process uses it (`directory-use.ts`); it leaves no record.
  */
 import { randomBytes } from 'node:crypto'
 import { renameSync } from 'node:fs'
@@ -28,12 +27,12 @@ import type { Logger } from '../../platform/log.ts'
 import type { Allocation } from '../allocations/allocation.ts'
 import type { AllocationRegistry } from '../allocations/allocations.ts'
 import type { CollectedRecords } from '../allocations/collected.ts'
-import { hasLogPipes, userOf } from './directory-users.ts'
-import { mountsBelow, removeTree } from './remove-tree.ts'
+import { findDirectoryUser, hasLogPipes, mountsBelow } from './directory-use.ts'
+import { removeTree } from './remove-tree.ts'
 
 export interface GcSettings {
   readonly intervalMs: number
-  /** Percent of the allocation directory's filesystem; collecting goes on while usage is above. */
+  /** Percent of the allocation directory's file system; allocations are collected while the usage is higher. */
   readonly diskUsageThreshold: number
   readonly inodeUsageThreshold: number
   /** Allocations with a directory, running ones included. */
@@ -41,7 +40,7 @@ export interface GcSettings {
   readonly parallelDestroys: number
 }
 
-export interface Usage {
+export interface DiskUsage {
   readonly diskPercent: number
   readonly inodePercent: number
 }
@@ -51,38 +50,38 @@ export interface GcOptions {
   readonly collected: CollectedRecords
   readonly settings: GcSettings
   readonly log: Logger
-  /** Usage of the filesystem that holds a directory. */
-  readonly measure?: (directory: string) => Promise<Usage>
+  /** DiskUsage of the filesystem that holds a directory. */
+  readonly measure?: (directory: string) => Promise<DiskUsage>
 }
 
-/** The text of the compatible system, for an allocation that has not ended. */
+/** Nomad's text for an allocation that has not ended. */
 const NOT_ELIGIBLE = 'No such allocation on client, or allocation not eligible for GC'
 const LEFTOVER = /^\.collected-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+$/i
-/** How long after a change the thresholds are looked at; changes until then are one. */
+/** Debounce of the check after changes of allocations. */
 const SETTLE_MS = 1000
 
-/** True when the allocation has ended and nothing of it runs any more. */
+/** True if the allocation has ended and none of its processes runs. */
 export function isCollectable(allocation: Allocation): boolean {
   if (allocation.collected) return false
   const tasks = [...allocation.tasks.values()]
   if (tasks.some((task) => task.state === 'running' && task.pids.length > 0)) return false
-  // A process with its number is there, and only the clocks say that it is another one.
+  // A process with this ID exists, and only wall clocks indicate that it is another one.
   if (tasks.some((task) => task.presumed)) return false
   if (['complete', 'failed', 'lost'].includes(allocation.clientStatus)) return true
   return allocation.desiredStatus !== 'run' && tasks.length > 0 && tasks.every((task) => task.state === 'dead')
 }
 
-/** When it ended, as far as anybody knows: milliseconds since 1970. */
+/** Latest known end of a task, else the creation time; milliseconds since 1970. */
 function endedAtMs(allocation: Allocation): number {
   const ends = [...allocation.tasks.values()].map((task) => task.finishedAtMs ?? 0)
   return Math.max(0, ...ends) || allocation.createTimeMs
 }
 
-export async function measureUsage(directory: string): Promise<Usage> {
+export async function measureUsage(directory: string): Promise<DiskUsage> {
   const { blocks, bfree, bavail, files, ffree } = await statfs(directory)
   const used = blocks - bfree
   return {
-    // What root may use beyond others does not count as free: tasks could not use it.
+    // Blocks reserved for root do not count as free, because tasks cannot use them.
     diskPercent: used + bavail > 0 ? (100 * used) / (used + bavail) : 0,
     inodePercent: files > 0 ? (100 * (files - ffree)) / files : 0,
   }
@@ -94,11 +93,11 @@ export class GarbageCollector {
   readonly #settings: GcSettings
   readonly #log: Logger
   readonly #stopping = new AbortController()
-  /** Collects under way or waiting for a slot, by allocation. */
+  /** Collections in progress or waiting for a slot, by allocation ID. */
   readonly #underway = new Map<string, Promise<void>>()
-  readonly #waiting: (() => void)[] = []
+  readonly #slotWaiters: (() => void)[] = []
   #slots: number
-  /** Removals since the start that were done, and that failed. */
+  /** Removals since the start. */
   readonly counts = { collected: 0, failed: 0 }
   #checking: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
@@ -112,10 +111,10 @@ export class GarbageCollector {
     this.#settings = options.settings
     this.#log = options.log
     this.#slots = Math.max(1, Math.floor(options.settings.parallelDestroys))
-    if (options.settings.parallelDestroys < 1) this.#log.warn('gc_parallel_destroys is below 1, taken as 1')
+    if (options.settings.parallelDestroys < 1) this.#log.warn('gc_parallel_destroys is below 1, using 1')
   }
 
-  /** Begins to watch the thresholds, and to remove what an earlier run left. The registry must have been started. */
+  /** Starts to check the thresholds and to remove leftovers of an earlier run. The registry must be started before. */
   start(): void {
     this.#timer = setInterval(() => this.#check(), this.#settings.intervalMs)
     this.#unsubscribe = this.#allocations.onChange(() => {
@@ -127,7 +126,7 @@ export class GarbageCollector {
     this.#check()
   }
 
-  /** Resolves once no removal runs; one that is not done is stopped and finished after the next start. */
+  /** Aborts removals and resolves when none runs; they are continued after the next start. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     clearInterval(this.#timer)
@@ -137,13 +136,13 @@ export class GarbageCollector {
   }
 
   /**
-   * Removes the directory of an ended allocation; resolves once it is gone, or was before. Rejects with a Refusal
-   * (`conflict`) when the allocation has not ended or something is mounted in it, with a Fault when removing failed.
+   * Removes the directory of an ended allocation; resolves when it does not exist any more. Rejects with a Refusal
+   * (`conflict`) if the allocation has not ended or contains a mount point, with a Fault if the removal failed.
    */
-  collect(id: string, reason = 'asked to'): Promise<void> {
+  collect(id: string, reason = 'requested'): Promise<void> {
     const underway = this.#underway.get(id)
     if (underway) return underway
-    // Refused at once, not when a slot is free: a caller must not wait for the answer no.
+    // Checked before waiting for a slot, so that a refusal is immediate.
     const now = this.#allocations.refresh(id)
     if (now && !now.collected && !this.#isEligible(now) && !this.#allocations.isBare(id))
       return Promise.reject(new Refusal('conflict', NOT_ELIGIBLE))
@@ -152,18 +151,19 @@ export class GarbageCollector {
     return work
   }
 
-  /** Starts to collect every ended allocation, oldest first, and returns how many. Failures are logged. */
+  /** Starts to collect every ended allocation, oldest first, and returns their number. Failures are logged. */
   collectAll(): number {
     const ids = this.#candidates().map((allocation) => allocation.id)
-    for (const id of ids) this.collect(id, 'asked to collect all').catch((error: unknown) => this.#report(id, error))
+    for (const id of ids)
+      this.collect(id, 'requested for all allocations').catch((error: unknown) => this.#report(id, error))
     return ids.length
   }
 
-  /** Looks at the thresholds now and collects as long as one is exceeded. Never rejects. */
+  /** Collects as long as a threshold is exceeded. */
   async collectUnderPressure(): Promise<void> {
     const failed = new Set<string>()
     while (!this.#stopping.signal.aborted) {
-      await Promise.allSettled(this.#underway.values()) // what is going away must not be measured as still there
+      await Promise.allSettled(this.#underway.values()) // so that their space is not measured as used
       const pressure = await this.#pressure()
       if (!pressure) {
         this.#saidSkipped = false
@@ -193,7 +193,7 @@ export class GarbageCollector {
       .sort((a, b) => endedAtMs(a) - endedAtMs(b))
   }
 
-  /** An allocation whose manifest cannot be read right now may be running again: its last good picture is not enough. */
+  /** An allocation with an unreadable manifest may be running again, so its last snapshot is not sufficient. */
   #isEligible(allocation: Allocation): boolean {
     return isCollectable(allocation) && this.#allocations.faultOf(allocation.id) === undefined
   }
@@ -224,7 +224,7 @@ export class GarbageCollector {
   }
 
   #report(id: string, error: unknown): void {
-    this.#log.warn('an allocation could not be collected', { alloc_id: id, error: messageOf(error) })
+    this.#log.warn('garbage collection of an allocation failed', { alloc_id: id, error: messageOf(error) })
   }
 
   async #collectInSlot(id: string, reason: string): Promise<void> {
@@ -240,7 +240,7 @@ export class GarbageCollector {
   }
 
   async #removeBare(id: string, directory: string, reason: string): Promise<void> {
-    const pid = await userOf(directory, id)
+    const pid = await findDirectoryUser(directory, id)
     if (pid !== undefined) {
       const why = `the allocation directory has no manifest and process ${pid} uses it; stop the process first`
       throw new Refusal('conflict', `${NOT_ELIGIBLE}: ${why}`)
@@ -272,7 +272,7 @@ export class GarbageCollector {
     const last = this.#allocations.get(id)
     if (last) collected.add(last)
     await collected.saved()
-    // From here to `markCollected` nothing else runs: what is true at this look is true at the rename.
+    // Synchronous from here to `markCollected`, so the result of this scan holds at the rename.
     const now = this.#allocations.refresh(id)
     if (!now || now.collected) return
     let name: string
@@ -315,7 +315,7 @@ export class GarbageCollector {
     })
   }
 
-  /** Removes what earlier collects did not get done. */
+  /** Finishes interrupted removals. */
   async #removeLeftovers(): Promise<void> {
     for (const [name, id] of await this.#leftovers()) {
       if (this.#underway.has(id) || this.#stopping.signal.aborted) continue
@@ -327,13 +327,12 @@ export class GarbageCollector {
 
   async #inSlot(work: () => Promise<void>): Promise<void> {
     if (this.#slots > 0) this.#slots--
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    else await new Promise<void>((resolve) => this.#slotWaiters.push(resolve))
     try {
       if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping; try again')
       await work()
     } finally {
-      // The slot is handed to the next in line, or given back.
-      const next = this.#waiting.shift()
+      const next = this.#slotWaiters.shift()
       if (next) next()
       else this.#slots++
     }
@@ -344,7 +343,7 @@ function percent(value: number): string {
   return value.toFixed(1)
 }
 
-/** Throws a Refusal (`conflict`) when something is mounted on or below `directory`. */
+/** Throws a Refusal (`conflict`) if there is a mount point in `directory`. */
 async function refuseMounts(directory: string): Promise<void> {
   const [first] = await mountsBelow(directory)
   if (first === undefined) return

@@ -1,46 +1,44 @@
-/**
- * Which logs a request asks for, and where it begins in each.
- */
+/** The logs that a request selects, and its start position in each. */
 import { Refusal } from '../../platform/errors.ts'
-import { gone } from '../files/alloc-files.ts'
+import { collectedRefusal } from '../files/alloc-files.ts'
 import type { Allocation, Task } from '../allocations/allocation.ts'
-import { type Cursor, LOGS_MAX } from './locate/cursor-code.ts'
+import { type ResumeCursor, LOGS_MAX } from './locate/resume-cursor.ts'
 import type { LogStart } from './follow/log-cursor.ts'
-import { LogFiles, type LogPlace, logStart } from './locate/log-files.ts'
-import { laterPlace, type PlacedFile, tailPlace } from './locate/log-position.ts'
+import { LogFiles, type LogPosition, logStart } from './locate/log-files.ts'
+import { laterPosition, type IndexedFile, tailPosition } from './locate/log-position.ts'
 import { requireLogOf, resumeLog } from './resume.ts'
-import { sincePlace } from './locate/log-since.ts'
+import { sincePosition } from './locate/log-since.ts'
 import { OpenFile } from '../files/read.ts'
 
-export interface Selection {
+export interface LogSelection {
   /** Name of a task, or `*` for all. */
   readonly task: string
   /** `stdout`, `stderr`, or `*` for both. */
   readonly type: string
 }
 
-/** Where to begin in a log, as it was asked for. */
-export interface Beginning {
+/** The parameters of the start position. */
+export interface StartRequest {
   readonly origin: string
   readonly offset: number
-  readonly cursor: Cursor | undefined
-  /** Bytes that were received behind the cursor's place. */
+  readonly cursor: ResumeCursor | undefined
+  /** Bytes received behind the cursor. */
   readonly received: number
   readonly tailLines: number | undefined
   readonly sinceMs: number | undefined
 }
 
-/** Files of one log that are looked into to find a line or a time; the oldest beyond that are passed over. */
+/** Newest files of a log that are searched for a line or a time. */
 const SEARCHED_FILES_MAX = 1024
 
-export function isMerged({ task, type }: Selection): boolean {
+export function isMerged({ task, type }: LogSelection): boolean {
   return task === '*' || type === '*'
 }
 
-/** The logs that are asked for and have files. Throws a Refusal that says why there are none. */
-export function selectLogs(allocation: Allocation, selection: Selection): readonly [LogFiles, ...LogFiles[]] {
-  if (allocation.collected) throw gone(allocation)
-  if (!isMerged(selection)) return [theLog(allocation, selection)]
+/** The selected logs that have files. Throws a Refusal if there are none. */
+export function selectLogs(allocation: Allocation, selection: LogSelection): readonly [LogFiles, ...LogFiles[]] {
+  if (allocation.collected) throw collectedRefusal(allocation)
+  if (!isMerged(selection)) return [singleLog(allocation, selection)]
   const [first, ...others] = existingLogs(allocation, selection)
   if (first) return [first, ...others]
   const { task } = selection
@@ -48,10 +46,10 @@ export function selectLogs(allocation: Allocation, selection: Selection): readon
   throw new Refusal('not_found', `no log found for task "${task}" and log type "${selection.type}"`)
 }
 
-/** As `selectLogs`, without any refusal. `listed` gives the names in the log directory, if they are known already. */
+/** As `selectLogs`, without a Refusal. `listed` returns the names in the log directory if they are already known. */
 export function existingLogs(
   allocation: Allocation,
-  { task, type }: Selection,
+  { task, type }: LogSelection,
   listed?: () => readonly string[],
 ): LogFiles[] {
   const types = type === '*' ? ['stdout', 'stderr'] : [type]
@@ -63,12 +61,12 @@ export function existingLogs(
   return logs.filter((each) => each.indexes(names).length > 0)
 }
 
-function theLog(allocation: Allocation, { task: name, type }: Selection): LogFiles {
+function singleLog(allocation: Allocation, { task: name, type }: LogSelection): LogFiles {
   const task = allocation.tasks.get(name)
   if (!task) throw unknownTask(name)
   if (!hasStarted(task)) throw new Refusal('not_found', `task "${name}" not started yet. No logs available`)
   const logs = new LogFiles(allocation, { task: name, type })
-  if (task.logsDisabled) throw noLog(logs)
+  if (task.logsDisabled) throw logNotFound(logs)
   return logs
 }
 
@@ -80,75 +78,72 @@ function hasStarted(task: Task): boolean {
   return task.state !== 'pending' || task.startedAtMs !== undefined
 }
 
-export function noLog({ task, type }: LogFiles): Refusal {
+export function logNotFound({ task, type }: LogFiles): Refusal {
   return new Refusal('not_found', `log entry for task "${task}" and log type "${type}" not found`)
 }
 
-/** True when every task that is asked for has ended. */
+/** True if all selected tasks have ended. */
 export function tasksEnded(allocation: Allocation | undefined, task: string): boolean {
   if (!allocation) return false
   const tasks = [...allocation.tasks.values()].filter(({ name }) => task === '*' || name === task)
   return tasks.length > 0 && tasks.every(({ state }) => state === 'dead')
 }
 
-/** Throws a Refusal when the cursor has nothing to do with the logs. */
-export function checkCursor(cursor: Cursor | undefined, logs: readonly LogFiles[]): void {
+/** Throws a Refusal if the cursor belongs to other logs. */
+export function checkCursor(cursor: ResumeCursor | undefined, logs: readonly LogFiles[]): void {
   if (cursor) requireLogOf(cursor, logs)
 }
 
-/** Throws a Refusal when one cursor could not tell where each of the logs goes on. */
+/** Throws a Refusal if the logs do not fit into one cursor. */
 export function requireFewLogs(logs: readonly LogFiles[]): void {
   if (logs.length <= LOGS_MAX) return
   throw new Refusal(
     'invalid_request',
-    `a cursor holds the places of ${LOGS_MAX} logs, and these are ${logs.length}: ask for one type or one task, or leave out cursor (outpost logs: -no-resume)`,
+    `a cursor can have at most ${LOGS_MAX} logs, and the request selects ${logs.length}: select one type or one task, or omit cursor (outpost logs: -no-resume)`,
   )
 }
 
-/**
- * Where a request begins in one of its logs, of which there are the files `indexes`; undefined when the log has no files
- * any more.
- */
-export async function startOf(
+/** The start of a request in one of its logs, which has the files `indexes`; undefined if the log has no files any more. */
+export async function startOfLog(
   logs: LogFiles,
   indexes: readonly number[],
-  at: Beginning,
+  at: StartRequest,
   signal: AbortSignal,
 ): Promise<LogStart | undefined> {
   const { cursor, tailLines, sinceMs } = at
-  if (cursor) return resumeLog(logs, indexes, cursor, at.received) ?? firstByte(logs, indexes)
+  if (cursor) return resumeLog(logs, indexes, cursor, at.received) ?? oldestPosition(logs, indexes)
   if (tailLines === undefined && sinceMs === undefined) {
-    const place = logStart(sizesOf(logs, indexes), at)
-    return place && { place }
+    const position = logStart(sizesOf(logs, indexes), at)
+    return position && { position }
   }
   const files = openFiles(logs, indexes)
   try {
     if (files.length === 0) return undefined
-    const place = await soughtPlace(files, at, signal)
-    return place && { place }
+    const position = await requestedPosition(files, at, signal)
+    return position && { position }
   } finally {
     for (const { file } of files) file.close()
   }
 }
 
 /**
- * The place that `since` and `tail_lines` ask for, the later one when both do; undefined when neither does. `files` must
- * not be empty and stay open.
+ * The position of `since` or `tail_lines`, the later of both; undefined without either. `files` must not be empty and stay
+ * open.
  */
-export async function soughtPlace(
-  files: readonly PlacedFile[],
-  { sinceMs, tailLines }: Beginning,
+export async function requestedPosition(
+  files: readonly IndexedFile[],
+  { sinceMs, tailLines }: StartRequest,
   signal: AbortSignal,
-): Promise<LogPlace | undefined> {
-  const byTime = sinceMs === undefined ? undefined : await sincePlace(files, sinceMs, signal)
-  const byLines = tailLines === undefined ? undefined : await tailPlace(files, tailLines, signal)
-  return byTime && byLines ? laterPlace(byTime, byLines) : (byTime ?? byLines)
+): Promise<LogPosition | undefined> {
+  const byTime = sinceMs === undefined ? undefined : await sincePosition(files, sinceMs, signal)
+  const byLines = tailLines === undefined ? undefined : await tailPosition(files, tailLines, signal)
+  return byTime && byLines ? laterPosition(byTime, byLines) : (byTime ?? byLines)
 }
 
-/** The oldest byte there is of a log with the files `indexes`; names that are no readable files are passed over. */
-export function firstByte(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
+/** The first byte of a log with the files `indexes`; names that are not readable files are skipped. */
+export function oldestPosition(logs: LogFiles, indexes: readonly number[]): LogStart | undefined {
   const index = indexes.find((each) => logs.sizeOf(each) !== undefined)
-  return index === undefined ? undefined : { place: { index, offset: 0 } }
+  return index === undefined ? undefined : { position: { index, offset: 0 } }
 }
 
 function sizesOf(logs: LogFiles, indexes: readonly number[]): { index: number; size: number }[] {
@@ -158,8 +153,8 @@ function sizesOf(logs: LogFiles, indexes: readonly number[]): { index: number; s
   })
 }
 
-function openFiles(logs: LogFiles, indexes: readonly number[]): PlacedFile[] {
-  const files: PlacedFile[] = []
+function openFiles(logs: LogFiles, indexes: readonly number[]): IndexedFile[] {
+  const files: IndexedFile[] = []
   try {
     for (const index of indexes.slice(-SEARCHED_FILES_MAX)) {
       const content = logs.open(index)

@@ -1,10 +1,10 @@
 /**
- * `fs/logs`: a task's log across its rotated files, as frames or plain, once or for as long as the caller stays; or
- * several logs of an allocation in one stream.
+ * `fs/logs`: a task's log across its rotated files, framed or plain, read once or followed; or several logs of an allocation in
+ * one stream.
  *
- * A follow stream stays open when the task ends, because stock clients expect it, unless `end_when_done` asks otherwise.
- * It ends broken, not cleanly, when the allocation is collected under it: there is nothing to resume, and a client that
- * is told "end" would ask again for ever.
+ * A follow stream stays open at the end of the task, because stock clients expect it, unless `end_when_done` is set. If the
+ * allocation is collected, the stream breaks instead of ending: there is nothing to resume, and after a clean end clients would
+ * reconnect forever.
  */
 import { Refusal } from '../../platform/errors.ts'
 import type { Call, StreamHead } from '../../platform/operation.ts'
@@ -12,17 +12,23 @@ import { queryBoolean, queryInteger, queryText, schema } from '../../platform/sc
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import { allocIdParam, handleAllocation, originQuery } from '../allocations/allocation-operation.ts'
 import type { BufferLease } from '../files/buffers.ts'
-import { scopeHash } from './locate/cursor-code.ts'
+import { scopeHash } from './locate/resume-cursor.ts'
 import type { Followers } from './follow/followers.ts'
 import { LineStage } from './search/line-stage.ts'
-import { LogOpening } from './log-opening.ts'
+import { LogOpener } from './log-opener.ts'
 import { isMerged, tasksEnded } from './log-selection.ts'
-import { type Additions, additions, beginningOf, linesOf, resumeHeaders } from './stream-parameters.ts'
-import { Encoder } from './stream/stream-encoder.ts'
+import {
+  type LogStreamOptions,
+  streamOptionFields,
+  startRequestOf,
+  grepOptionsOf,
+  resumeHeaders,
+} from './stream-parameters.ts'
+import { StreamEncoder } from './stream/stream-encoder.ts'
 import { follow, leased, readOnce } from './stream/stream-serving.ts'
-import type { Opened, Source } from './follow/stream-source.ts'
+import type { OpenedSource, StreamSource } from './follow/stream-source.ts'
 
-interface LogsInput extends Additions {
+interface FsLogsInput extends LogStreamOptions {
   readonly alloc_id: string
   readonly task: string
   readonly follow: boolean
@@ -39,47 +45,48 @@ const logsInput = schema({
     fallback: '',
     required: 'must provide task name',
   }),
-  follow: queryBoolean({ description: 'Go on with what is written', fallback: false }),
-  plain: queryBoolean({ description: 'Bytes of the log without frames', fallback: false }),
+  follow: queryBoolean({ description: 'Follow the log', fallback: false }),
+  plain: queryBoolean({ description: 'Send the bytes of the log without frames', fallback: false }),
   type: queryText({
-    description: 'Which of its outputs; * for both in one stream',
+    description: 'Output of the task; * for both in one stream',
     fallback: 'stdout',
     choices: ['stdout', 'stderr', '*'],
     otherwise: 'must provide log type (stdout/stderr)',
   }),
-  offset: queryInteger({ description: 'Bytes from the origin', fallback: 0 }),
+  offset: queryInteger({ description: 'First byte, counted from the origin', fallback: 0 }),
   origin: originQuery,
-  ...additions,
+  ...streamOptionFields,
 })
 
-/** Plain bytes of several logs must not cut into each other's lines. */
+/** Plain streams of several logs are interleaved line by line. */
 const EVERY_LINE = { pattern: undefined, invert: false, context: 0 }
 
-interface Host {
+interface LogsHost {
   readonly allocations: AllocationTable
   readonly followers: Followers
 }
 
-function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call) {
+function serve(host: LogsHost, allocation: Allocation, input: FsLogsInput, call: Call) {
   const scope = scopeHash('logs', allocation.id)
-  const at = beginningOf(input, scope)
-  const encoder = new Encoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
-  const lines = linesOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
+  const at = startRequestOf(input, scope)
+  const encoder = new StreamEncoder({ framed: !input.plain, scope: input.cursor === undefined ? undefined : scope })
+  const lines = grepOptionsOf(input) ?? (input.plain && isMerged(input) ? EVERY_LINE : undefined)
   if (lines && input.plain && input.cursor !== undefined) {
     throw new Refusal(
       'invalid_request',
-      'cursor with plain counts the bytes of one log as they are: leave out grep, give one task and one type, or leave out plain',
+      'cursor with plain needs the unmodified bytes of one log: omit grep and select one task and one type, or omit plain',
     )
   }
   const stage = lines && new LineStage(encoder, lines)
-  const opening = new LogOpening(host, {
+  const opening = new LogOpener(host, {
     allocation,
     selection: input,
     at,
     resumable: input.cursor !== undefined,
     signal: call.signal,
   })
-  const head = ({ notice }: Opened<Source>) => headOf(input, () => resumeHeaders(encoder.cursor(scope), notice))
+  const head = ({ notice }: OpenedSource<StreamSource>) =>
+    headOf(input, () => resumeHeaders(encoder.cursor(scope), notice))
   if (!input.follow) {
     const open = (lease: BufferLease) => opening.once(lease)
     return leased(encoder.lease, readOnce({ encoder, stage, head, open }))
@@ -95,13 +102,13 @@ function serve(host: Host, allocation: Allocation, input: LogsInput, call: Call)
   })
 }
 
-/** Only a plain stream tells in its head where it begins; frames tell it themselves. */
-function headOf({ plain, cursor }: LogsInput, place: () => Record<string, string>): StreamHead {
+/** Plain streams have their start position in headers, framed streams in their frames. */
+function headOf({ plain, cursor }: FsLogsInput, positionHeaders: () => Record<string, string>): StreamHead {
   return {
     status: 200,
     contentType: plain ? 'text/plain' : 'application/json',
     frames: !plain,
-    headers: { 'X-Content-Type-Options': 'nosniff', ...(plain && cursor !== undefined ? place() : {}) },
+    headers: { 'X-Content-Type-Options': 'nosniff', ...(plain && cursor !== undefined ? positionHeaders() : {}) },
   }
 }
 
@@ -115,5 +122,5 @@ export const fsLogs = handleAllocation(
     needs: ['read-logs', 'read-fs'],
     endless: (input) => input.follow,
   },
-  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+  (host: LogsHost) => (allocation, input, call) => serve(host, allocation, input, call),
 )

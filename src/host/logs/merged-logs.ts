@@ -1,28 +1,28 @@
 /**
- * Several logs followed as one: all tasks of an allocation, both outputs of a task. The bytes of each log come in their
- * order; between logs there is none. Logs that come to exist later are followed from their first byte.
+ * Follows several logs as one source: all tasks of an allocation, or both outputs of a task. The bytes of each log are in
+ * order; the order between logs is undefined. Logs that are created later are followed from their first byte.
  */
 import type { LogCursor } from './follow/log-cursor.ts'
 import type { LogFiles } from './locate/log-files.ts'
-import type { Mark } from './locate/cursor-code.ts'
-import type { Followed, SourceStep } from './follow/stream-source.ts'
+import type { FileMark } from './locate/resume-cursor.ts'
+import type { FollowSource, SourceStep } from './follow/stream-source.ts'
 
-interface MergedOptions {
-  /** The logs that are asked for and exist by now; `names` gives those in their directory, if they are known already. */
+interface MergedLogsOptions {
+  /** The selected logs that exist; `names` returns the names in their directory if they are already known. */
   readonly list: (names: (() => readonly string[]) | undefined) => readonly LogFiles[]
-  /** Undefined when the log has gone again. */
+  /** Undefined if the log does not exist any more. */
   readonly open: (logs: LogFiles) => LogCursor | undefined
 }
 
-/** How often new logs are looked for. */
+/** Interval of the search for new logs. */
 const LIST_MS = 500
 
-export class MergedLogs implements Followed {
+export class MergedLogs implements FollowSource {
   readonly kind = 'log'
-  readonly #options: MergedOptions
-  /** By the path of a log's first file: hashes of names may be alike. */
+  readonly #options: MergedLogsOptions
+  /** By the path of a log's first file, because hashes of names may collide. */
   readonly #cursors = new Map<string, LogCursor>()
-  /** Logs that may have something, in the order in which they take turns. */
+  /** Logs that may have data, in round-robin order. */
   readonly #ready = new Set<LogCursor>()
   #listedAtMs = 0
   #last: SourceStep | undefined
@@ -30,11 +30,11 @@ export class MergedLogs implements Followed {
   #resolve: (() => void) | undefined
   #timer: NodeJS.Timeout | undefined
 
-  constructor(options: MergedOptions) {
+  constructor(options: MergedLogsOptions) {
     this.#options = options
   }
 
-  /** Takes in a log that is open already. */
+  /** Adds an open log. */
   add(logs: LogFiles, cursor: LogCursor): void {
     this.#cursors.set(logs.path(0), cursor)
     this.#ready.add(cursor)
@@ -44,7 +44,7 @@ export class MergedLogs implements Followed {
     }
   }
 
-  marks(): Mark[] {
+  marks(): FileMark[] {
     return [...this.#cursors.values()].flatMap((cursor) => cursor.marks())
   }
 
@@ -55,23 +55,23 @@ export class MergedLogs implements Followed {
   }
 
   async step(labelBytes: number): Promise<SourceStep> {
-    if (performance.now() - this.#listedAtMs >= LIST_MS) this.#takeInNew()
+    if (performance.now() - this.#listedAtMs >= LIST_MS) this.#addNewLogs()
     for (const cursor of this.#ready) {
-      // To the end of the line of those who have something.
+      // A log with data is appended to the queue again.
       this.#ready.delete(cursor)
-      const taken = await cursor.step(labelBytes)
-      this.#last = taken
-      if (taken.step.kind === 'end') continue
+      const result = await cursor.step(labelBytes)
+      this.#last = result
+      if (result.step.kind === 'end') continue
       this.#ready.add(cursor)
-      return taken
+      return result
     }
     if (!this.#last) throw new Error('no log to follow')
     return { ...this.#last, step: { kind: 'end' } }
   }
 
-  #takeInNew(): void {
+  #addNewLogs(): void {
     this.#listedAtMs = performance.now()
-    // Everybody is asked now and then: files that were kept open for late bytes are let go by their log's next step.
+    // All logs are stepped regularly: a step releases rotated files that were kept open for late bytes.
     for (const cursor of this.#cursors.values()) this.#ready.add(cursor)
     const [one] = this.#cursors.values()
     for (const logs of this.#options.list(one && (() => one.names()))) {
@@ -83,12 +83,12 @@ export class MergedLogs implements Followed {
 
   drained(): boolean {
     const known = this.#cursors.size
-    this.#takeInNew()
+    this.#addNewLogs()
     return this.#cursors.size === known && [...this.#cursors.values()].every((cursor) => cursor.drained())
   }
 
-  rest(beatAtMs: number): Promise<void> {
-    const waitMs = Math.min(beatAtMs - performance.now(), LIST_MS)
+  sleepUntil(wakeAtMs: number): Promise<void> {
+    const waitMs = Math.min(wakeAtMs - performance.now(), LIST_MS)
     if (this.#news || waitMs <= 0) {
       this.#news = false
       return Promise.resolve()

@@ -1,104 +1,103 @@
 /**
- * Where a cursor goes on in a log: exactly behind what was received, if that is still there.
+ * Resumes a log at a cursor: exactly behind the received bytes, if they still exist.
  *
- * If its file is gone the stream says so and begins at the oldest byte that is left and was not there before: a file
- * with a higher index, or one that was born after the cursor was made (the log was begun anew). Older files are never
- * replayed. If the file holds other bytes than those that were received it was truncated, and begins anew.
+ * If the file of the cursor was removed, the stream reports that and starts at the oldest bytes that are new: in a file with a
+ * higher index, or in one created after the cursor (the log was restarted). Older files are never replayed. If the file has
+ * other bytes than the received ones, it was truncated and is read from its beginning.
  */
 import { closeSync } from 'node:fs'
 import { Refusal } from '../../platform/errors.ts'
-import type { Content } from '../files/alloc-files.ts'
-import { type Cursor, decidingIndex, edgeStands, fileIdentity, type Mark } from './locate/cursor-code.ts'
+import type { ReadableFile } from '../files/alloc-files.ts'
+import { type ResumeCursor, resumeMarkIndex, edgeMatches, fileIdentity, type FileMark } from './locate/resume-cursor.ts'
 import type { LogStart } from './follow/log-cursor.ts'
-import type { LogFiles, LogPlace } from './locate/log-files.ts'
+import type { LogFiles, LogPosition } from './locate/log-files.ts'
 
-/** Of what a mark points at: `rewritten` is the same file with other bytes, `gone` another file or none. */
+/** `rewritten`: the same file with other bytes; `gone`: another file or none. */
 type MarkState = 'there' | 'rewritten' | 'gone'
 
 /**
- * Undefined when there is no file of the log at all. `indexes` are its files, `received` are bytes that came behind the
- * cursor's place.
+ * `indexes` are the files of the log, `received` the number of bytes received behind the cursor. Undefined if the log has no
+ * files.
  */
 export function resumeLog(
   logs: LogFiles,
   indexes: readonly number[],
-  cursor: Cursor,
+  cursor: ResumeCursor,
   received: number,
 ): LogStart | undefined {
   const marks = cursor.marks.filter(({ log }) => log === logs.hash)
-  const at = decidingIndex(marks)
+  const at = resumeMarkIndex(marks)
   const mark = marks[at]
   if (!mark) return undefined
   const state = stateOf(logs, mark)
-  // A file of that index is another one by now, if there is one.
+  // A file of this index, if any, is another one.
   if (state === 'gone') return restart(logs, indexes, cursor, mark)
-  if (state === 'rewritten') return anew(mark.index)
+  if (state === 'rewritten') return truncatedStart(mark.index)
   const walked = walk(logs, indexes, { index: mark.index, offset: mark.offset }, received)
   if ('missing' in walked) return restart(logs, indexes, cursor, mark, walked.missing)
-  if ('beyond' in walked) return anew(walked.beyond)
-  // Each file once: only a cursor that nobody was given names one twice.
+  if ('beyond' in walked) return truncatedStart(walked.beyond)
+  // Each file once: only a forged cursor has two marks of one file.
   const earlier = new Map(marks.slice(0, at).map((old) => [old.index, old]))
   earlier.delete(mark.index)
   const late = [...earlier.values()].filter((old) => stateOf(logs, old) === 'there')
-  return { place: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
+  return { position: walked, after: mark.after, late: late.map(({ index, offset }) => ({ index, offset })) }
 }
 
-/** The beginning of a file that was truncated since. */
-function anew(index: number): LogStart {
-  return { place: { index, offset: 0 }, said: { event: 'truncated', index, offset: 0 } }
+/** The start of a truncated file. */
+function truncatedStart(index: number): LogStart {
+  return { position: { index, offset: 0 }, notice: { event: 'truncated', index, offset: 0 } }
 }
 
-/** Whether what a mark points at is still there. */
-function stateOf(logs: LogFiles, mark: Mark): MarkState {
+function stateOf(logs: LogFiles, mark: FileMark): MarkState {
   const content = logs.open(mark.index)
   return content ? markState(content, mark) : 'gone'
 }
 
-/** Whether what a mark points at is still in this file. Closes it. */
-export function markState(content: Content, mark: Mark): MarkState {
+/** Compares a file with a mark. Closes the file. */
+export function markState(content: ReadableFile, mark: FileMark): MarkState {
   try {
     if (fileIdentity(content.stat) !== mark.identity) return 'gone'
-    return mark.offset <= Number(content.stat.size) && edgeStands(mark, content.fd) ? 'there' : 'rewritten'
+    return mark.offset <= Number(content.stat.size) && edgeMatches(mark, content.fd) ? 'there' : 'rewritten'
   } finally {
     closeSync(content.fd)
   }
 }
 
 /**
- * The oldest bytes that were not there when the cursor was made: in a file from index `first` on, or a younger one; the
- * end of the log when there are none.
+ * The oldest bytes that are newer than the cursor: in a file with an index from `first`, or created later; the end of the log if
+ * there are none.
  */
 function restart(
   logs: LogFiles,
   indexes: readonly number[],
-  cursor: Cursor,
-  mark: Mark,
+  cursor: ResumeCursor,
+  mark: FileMark,
   first = mark.index,
 ): LogStart | undefined {
   const madeAtNs = BigInt(cursor.madeAtMs) * 1_000_000n
   const isFresh = (index: number) => index >= first || logs.bornNs(index) > madeAtNs
-  // Names that are no readable files lead nowhere.
+  // Names that are not readable files are skipped.
   const fresh = indexes.find((index) => isFresh(index) && logs.sizeOf(index) !== undefined)
-  const said = { event: 'deleted', index: mark.index, offset: mark.offset } as const
-  if (fresh !== undefined) return { place: { index: fresh, offset: 0 }, said }
+  const notice = { event: 'deleted', index: mark.index, offset: mark.offset } as const
+  if (fresh !== undefined) return { position: { index: fresh, offset: 0 }, notice }
   const last = indexes.findLast((index) => logs.sizeOf(index) !== undefined)
-  return last === undefined ? undefined : { place: { index: last, offset: logs.sizeOf(last) ?? 0 }, said }
+  return last === undefined ? undefined : { position: { index: last, offset: logs.sizeOf(last) ?? 0 }, notice }
 }
 
-/** The place so many bytes further on, or which file between has gone, or which ends too early. */
+/** The position `bytes` after `from`, or the file in between that is missing, or the file that ends too early. */
 function walk(
   logs: LogFiles,
   indexes: readonly number[],
-  from: LogPlace,
+  from: LogPosition,
   bytes: number,
-): LogPlace | { missing: number } | { beyond: number } {
+): LogPosition | { missing: number } | { beyond: number } {
   let { index, offset } = from
   let left = bytes
   for (;;) {
     const size = logs.sizeOf(index)
     if (size === undefined) return { missing: index }
     if (left <= size - offset) return { index, offset: offset + left }
-    // Purging takes the lowest: with this one there, a gap behind it was left by the writer.
+    // Only the lowest indexes are removed, so a gap behind an existing file was left by the writer.
     const next = indexes.find((other) => other > index)
     if (next === undefined) return { beyond: index }
     left -= size - offset
@@ -107,8 +106,8 @@ function walk(
   }
 }
 
-/** Refuses a cursor that names none of the logs that are asked for. */
-export function requireLogOf(cursor: Cursor, logs: readonly LogFiles[]): void {
+/** Throws a Refusal for a cursor without a mark of the selected logs. */
+export function requireLogOf(cursor: ResumeCursor, logs: readonly LogFiles[]): void {
   if (cursor.marks.some(({ log }) => logs.some(({ hash }) => hash === log))) return
-  throw new Refusal('invalid_request', 'the cursor belongs to another log: give the task and type it was received from')
+  throw new Refusal('invalid_request', 'the cursor belongs to another log: use the task and type it was received from')
 }

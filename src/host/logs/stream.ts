@@ -1,26 +1,32 @@
 /**
- * `fs/stream`: the bytes of one file as frames, and then, if asked, whatever is appended to it.
+ * `fs/stream`: the bytes of one file as frames, and with `follow` the bytes appended to it.
  *
- * Ends normally when the file is deleted or its name comes to belong to another file, after everything that was written
- * to it, with a frame that says so. A truncation is a frame too, and the stream goes on from the new beginning.
+ * The stream ends, after all bytes of the file and an event frame, when the file is deleted or its name belongs to another
+ * file. A truncation is an event frame too, and the stream continues at the new beginning.
  */
 import type { Call, StreamHead } from '../../platform/operation.ts'
 import { type Field, queryBoolean, queryInteger, schema } from '../../platform/schema.ts'
 import type { Allocation, AllocationTable } from '../allocations/allocation.ts'
 import { allocIdParam, handleAllocation, originQuery, pathQuery } from '../allocations/allocation-operation.ts'
 import type { BufferLease } from '../files/buffers.ts'
-import { scopeHash } from './locate/cursor-code.ts'
+import { scopeHash } from './locate/resume-cursor.ts'
 import { FileCursor } from './follow/file-cursor.ts'
-import { startOfFile } from './file-start.ts'
+import { startOfFile } from './single-file.ts'
 import type { Followers } from './follow/followers.ts'
 import { LineStage } from './search/line-stage.ts'
 import { tasksEnded } from './log-selection.ts'
-import { FileOnce, OneFile } from './one-file.ts'
-import { type Additions, additions, beginningOf, isPlaced, linesOf } from './stream-parameters.ts'
-import { Encoder } from './stream/stream-encoder.ts'
+import { SingleFileReader, SingleFileFollower } from './single-file.ts'
+import {
+  type LogStreamOptions,
+  streamOptionFields,
+  startRequestOf,
+  hasStartPosition,
+  grepOptionsOf,
+} from './stream-parameters.ts'
+import { StreamEncoder } from './stream/stream-encoder.ts'
 import { follow, leased, readOnce } from './stream/stream-serving.ts'
 
-interface StreamInput extends Additions {
+interface FsStreamInput extends LogStreamOptions {
   readonly alloc_id: string
   readonly path: string
   readonly follow: boolean
@@ -31,21 +37,21 @@ interface StreamInput extends Additions {
 const requiredOffset = queryInteger({ description: 'First byte, counted from the origin', fallback: 0, required: true })
 const optionalOffset = queryInteger({ description: '', fallback: 0 })
 
-/** Needed, unless something else says where to begin. */
+/** Required unless another parameter sets the start position. */
 const offset: Field<number> = {
   ...requiredOffset,
   required: false,
-  description: 'First byte, counted from the origin; needed unless cursor, tail_lines or since say where to begin',
-  parse: (raw, name) => (isPlaced(raw) ? optionalOffset : requiredOffset).parse(raw, name),
+  description: 'First byte, counted from the origin; required without cursor, tail_lines and since',
+  parse: (raw, name) => (hasStartPosition(raw) ? optionalOffset : requiredOffset).parse(raw, name),
 }
 
 const streamInput = schema({
   alloc_id: allocIdParam,
   path: pathQuery,
-  follow: queryBoolean({ description: 'Go on with what is appended', fallback: true }),
+  follow: queryBoolean({ description: 'Follow the file', fallback: true }),
   offset,
   origin: originQuery,
-  ...additions,
+  ...streamOptionFields,
 })
 
 const HEAD: StreamHead = {
@@ -57,19 +63,22 @@ const HEAD: StreamHead = {
 
 const head = (): StreamHead => HEAD
 
-type Host = { allocations: AllocationTable; followers: Followers }
+interface StreamHost {
+  readonly allocations: AllocationTable
+  readonly followers: Followers
+}
 
-function serve(host: Host, allocation: Allocation, input: StreamInput, call: Call) {
+function serve(host: StreamHost, allocation: Allocation, input: FsStreamInput, call: Call) {
   const scope = scopeHash('stream', allocation.id)
-  const at = beginningOf(input, scope)
-  const encoder = new Encoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
-  const lines = linesOf(input)
+  const at = startRequestOf(input, scope)
+  const encoder = new StreamEncoder({ framed: true, scope: input.cursor === undefined ? undefined : scope })
+  const lines = grepOptionsOf(input)
   const stage = lines && new LineStage(encoder, lines)
   const { followers, allocations } = host
   const start = () => startOfFile(allocation, input.path, at, call.signal)
   if (!input.follow) {
     const once = async (lease: BufferLease) => ({
-      source: new FileOnce(await start(), input.path, lease),
+      source: new SingleFileReader(await start(), input.path, lease),
       notice: undefined,
     })
     return leased(encoder.lease, readOnce({ encoder, stage, head, open: once }))
@@ -85,8 +94,8 @@ function serve(host: Host, allocation: Allocation, input: StreamInput, call: Cal
       const { content, mark } = begun
       const { files } = followers
       const cursor = new FileCursor({ files, content, root: allocation.directory, position: mark.offset, lease })
-      // Its frames tell it.
-      return { source: new OneFile(cursor, input.path, begun), notice: undefined }
+      // Events are in the frames.
+      return { source: new SingleFileFollower(cursor, input.path, begun), notice: undefined }
     },
     ended: input.end_when_done ? () => tasksEnded(allocations.get(allocation.id), '*') : undefined,
   })
@@ -102,5 +111,5 @@ export const fsStream = handleAllocation(
     needs: ['read-fs'],
     endless: (input) => input.follow,
   },
-  (host: Host) => (allocation, input, call) => serve(host, allocation, input, call),
+  (host: StreamHost) => (allocation, input, call) => serve(host, allocation, input, call),
 )

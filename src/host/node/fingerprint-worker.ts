@@ -1,11 +1,11 @@
-/** The worker thread of `fingerprint.ts`: reads facts with `systeminformation`, which starts child processes and waits for some. */
+/** The worker thread of `fingerprint.ts`: `systeminformation` starts child processes and blocks on some of them. */
 import { cpu, osInfo, system } from 'systeminformation'
 import { serveTasks } from '../../platform/worker-task.ts'
-import type { MachineFacts } from './machine-facts.ts'
+import type { MachineFacts } from './fingerprint.ts'
 
 serveTasks(async (_request: null): Promise<MachineFacts> => {
   const [processor, os, machine] = await Promise.all([cpu(), osInfo(), system()])
-  // Serial numbers and UUIDs of the machine are left out: a caller who may read a node's facts does not need them.
+  // Without serial numbers and UUIDs of the machine: readers of a node's attributes do not need them.
   return {
     cpuVendor: processor.manufacturer,
     physicalCores: processor.physicalCores,

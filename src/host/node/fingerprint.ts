@@ -1,16 +1,23 @@
 /**
- * What does not change about this host while it runs. The kernel's own answers are there at once; the rest comes from
- * `systeminformation` in a worker thread that is started when it is first asked for, because that library starts child
- * processes and blocks its thread on some of them (docs/decisions/004-statistics.md). Without its answer the facts are
- * fewer, not wrong.
+ * Fingerprint: the constant facts of this host. Those from the kernel are available at once. Others come from
+ * `systeminformation` in a worker thread, because that library starts child processes and blocks its thread on some of them
+ * (docs/decisions/004-statistics.md). If the thread fails, these facts are missing.
  */
 import { arch, cpus, hostname, machine, release, totalmem } from 'node:os'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { WorkerPool } from '../../platform/worker-pool.ts'
-import { isMachineFacts, type MachineFacts } from './machine-facts.ts'
-import { readProcFile } from '../files/proc-file.ts'
-import { readCoreMhz } from '../stats/stats-cpu.ts'
+import { readProcFile } from '../stats/proc-file.ts'
+import { readCoreMhz } from '../stats/host-cpu.ts'
+
+/** Facts from the worker thread; an empty text is unknown. */
+export interface MachineFacts {
+  readonly cpuVendor: string
+  readonly physicalCores: number
+  readonly osTitle: string
+  readonly machine: string
+  readonly hypervisor: string
+}
 
 export interface NodeFacts {
   readonly hostname: string
@@ -25,21 +32,21 @@ export interface NodeFacts {
   /** The `ID` and `VERSION_ID` of os-release: `debian`, `12`. */
   readonly osName: string
   readonly osVersion: string
-  /** Absent until the worker has answered, and when it could not. */
+  /** Absent until the worker has responded, and if it failed. */
   readonly machine?: MachineFacts
-  /** The same as texts, by the names that a node's attributes have. */
+  /** The facts as Nomad's node attributes. */
   readonly attributes: Readonly<Record<string, string>>
 }
 
 export interface Fingerprint {
-  /** The facts as far as they are known; never waits. */
+  /** The facts known so far; never waits. */
   nodeFacts(): NodeFacts
-  /** The facts with those of the worker, which is started at the first call. Never rejects. */
+  /** The facts including those of the worker thread, which the first call starts. Never rejects. */
   complete(): Promise<NodeFacts>
 }
 
 const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', ia32: '386' }
-/** A child process that hangs must not hold a thread for the life of the agent. */
+/** A child process that hangs must not occupy a thread for the lifetime of the agent. */
 const TASK_TIMEOUT_MS = 20_000
 
 type BasicFacts = Omit<NodeFacts, 'attributes'>
@@ -78,7 +85,7 @@ function withAttributes(facts: BasicFacts): NodeFacts {
     'cpu.modelname': facts.cpuModel,
     'cpu.numcores': String(facts.cores),
     'cpu.totalcompute': String(facts.totalComputeMhz),
-    // `outpost alloc run` and every supervisor that writes manifests run commands as they are.
+    // `outpost alloc run` and other supervisors run commands without isolation.
     'driver.raw_exec': '1',
     'kernel.arch': machine(),
     'kernel.name': 'linux',
@@ -106,7 +113,7 @@ export function createFingerprint(options: { log?: Logger; timeoutMs?: number } 
     const before = current()
     const coreMhz = await readCoreMhz({ procRoot: '/proc', sysRoot: '/sys' }, before.cores)
     const machineFacts = await readMachineFacts(options.timeoutMs ?? TASK_TIMEOUT_MS).catch((error: unknown) => {
-      options.log?.info('the machine was not fingerprinted in full', { cause: messageOf(error) })
+      options.log?.info('machine fingerprint incomplete', { cause: messageOf(error) })
       return undefined
     })
     const totalComputeMhz = coreMhz * before.cores
@@ -129,4 +136,11 @@ async function readMachineFacts(taskTimeoutMs: number): Promise<MachineFacts> {
   const facts = await pool.run({ prepare: () => ({ request: null }) })
   if (!isMachineFacts(facts)) throw new Error('machine facts: the response has another shape')
   return facts
+}
+
+function isMachineFacts(value: unknown): value is MachineFacts {
+  if (typeof value !== 'object' || value === null) return false
+  const texts = ['cpuVendor', 'osTitle', 'machine', 'hypervisor'] as const
+  const fields: Partial<Record<string, unknown>> = { ...value }
+  return typeof fields['physicalCores'] === 'number' && texts.every((name) => typeof fields[name] === 'string')
 }

@@ -1,19 +1,19 @@
 /**
  * The body of a metadata update: `{"NodeID": "...", "Meta": {"key": "value", "gone": null}}`.
  *
- * Read as the field's clients expect: field names in any case, unknown fields ignored, the last of equal names wins,
- * whatever follows the first JSON value is ignored. A refusal tells what is wrong and where, never what was sent: a
- * body may be half of something secret.
+ * Parsed as Go's JSON decoder does for Nomad's clients: field names in any case, unknown fields ignored, the last of equal
+ * names wins, text behind the first JSON value ignored. A refusal names the field but quotes nothing of the body, which
+ * may contain a secret.
  */
 import { Refusal } from '../../platform/errors.ts'
 
 export interface MetadataBody {
   readonly nodeId: string | undefined
-  /** Undefined when it was missing or `null`. */
+  /** Undefined if missing or `null`. */
   readonly meta: ReadonlyMap<string, string | null> | undefined
 }
 
-/** Throws a Refusal (400). `text` is undefined when no body was sent at all. */
+/** Throws a Refusal (400). `text` is undefined for a request without a body. */
 export function parseMetadataBody(text: string | undefined): MetadataBody {
   if (text === undefined) throw new Refusal('invalid_request', 'Request body is empty')
   const value = parseFirst(text)
@@ -49,7 +49,7 @@ function readMeta(value: unknown): ReadonlyMap<string, string | null> | undefine
     if (item !== null && typeof item !== 'string') {
       throw new Refusal('invalid_request', `json: a value in Meta must be a string or null, not ${kindOf(item)}`)
     }
-    // A lone surrogate cannot be written as UTF-8; Go turns it into U+FFFD as well.
+    // UTF-8 has no lone surrogates; Go replaces them by U+FFFD as well.
     meta.set(key.toWellFormed(), item === null ? null : item.toWellFormed())
   }
   return meta
@@ -68,7 +68,10 @@ function parseFirst(text: string): unknown {
   const end = endOfValue(text, start)
   if (end === undefined) throw new Refusal('invalid_request', 'unexpected EOF')
   if (end === 'too many') {
-    throw new Refusal('invalid_request', `json: the body has more than ${NAMES_MAX} names: send some at a time`)
+    throw new Refusal(
+      'invalid_request',
+      `json: the body has more than ${NAMES_MAX} names: split it into several requests`,
+    )
   }
   try {
     return JSON.parse(text.slice(start, end))
@@ -79,12 +82,12 @@ function parseFirst(text: string): unknown {
 }
 
 /**
- * All keys that a node may have, and a little. The parser takes ten times as long for names as for anything else, and nobody has
- * looked at the caller's token yet.
+ * Above the maximum of keys of a node. Names take ten times as long to parse as other JSON, and the body is parsed before
+ * the caller's token is checked.
  */
 const NAMES_MAX = 10_100
 
-/** Where the value that begins at `start` ends, or undefined when the text ends first. Does not check the value. */
+/** The end of the value that begins at `start`; undefined if the text is incomplete. Does not validate the value. */
 function endOfValue(text: string, start: number): number | 'too many' | undefined {
   let [depth, names] = [0, 0]
   for (let at = start; at < text.length; at++) {
@@ -107,7 +110,7 @@ function endOfValue(text: string, start: number): number | 'too many' | undefine
   return undefined
 }
 
-/** Where the string whose opening quote is at `start` ends, or undefined when the text ends first. */
+/** The end of the string whose opening quote is at `start`; undefined if the text is incomplete. */
 function endOfString(text: string, start: number): number | undefined {
   for (let at = start + 1; at < text.length; at++) {
     const sign = text.charAt(at)

@@ -1,22 +1,22 @@
 /**
- * Node metadata: static from the configuration, dynamic from the API, and the merged view that the scheduler sees.
+ * Node metadata: static from the configuration, dynamic from the API, and the merged view that schedulers read.
  *
- * The merge: a value sets a key, also `""` and also over a static key; `null` removes a dynamic key, and over a static
- * one leaves a tombstone that outlives a restart. Keys that are not named stay. A tombstone whose key is no longer
- * static means nothing any more and is dropped.
+ * Merge rules: a value sets a key, also `""`, and overrides a static key. `null` removes a dynamic key and leaves a durable
+ * tombstone over a static key. Other keys are not changed. A tombstone whose key is not static any more is deleted.
  *
- * Promises: an answered update is on the disk; updates happen one after the other and each answer shows the state right
- * after its own; an update is all or nothing. The static keys are those of the start, a reload does not change them, and
- * they may have names that an update would refuse (the configuration's rule is looser).
+ * Promises: an acknowledged update is durable; updates are serialized, and each response has the state directly after its
+ * update; an update is atomic. Static keys are read at the start, not at a reload, and may have names that an update would
+ * refuse, because the configuration's rule is less strict.
  *
- * Every node has a few static keys of its own (`builtInMeta`), because clients expect a fresh node to have some. The
- * compatible system's own defaults set up a service mesh we do not run; ours say what the node is.
+ * Every node has some built-in static keys (`builtInMeta`), because clients expect a new node to have metadata. Nomad's
+ * defaults configure its service mesh; these describe the node.
  */
 import { Refusal, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { type Access, type Endpoint, handle, type Identity } from '../../platform/operation.ts'
-import { type Schema, queryText, schema } from '../../platform/schema.ts'
+import { type Endpoint, handle } from '../../platform/operation.ts'
+import { type Schema, schema } from '../../platform/schema.ts'
 import { requireOwnNode } from '../allocations/allocation.ts'
+import { authorizeNode, nodeIdQuery } from '../allocations/allocation-operation.ts'
 import { type MetadataBody, parseMetadataBody } from './metadata-body.ts'
 import { bytesOf, DYNAMIC_BYTES_MAX, type DynamicMeta, type HostState, KEYS_MAX } from './state.ts'
 import { METADATA } from '../allocations/result-schemas.ts'
@@ -30,14 +30,12 @@ export interface MetadataView {
   readonly Static: Readonly<Record<string, string>>
 }
 
-/** Static keys every node has, unless its configuration sets them. */
+/** Default static keys. */
 export function builtInMeta(version: string): Readonly<Record<string, string>> {
   return { 'outpost.version': version, 'outpost.os': process.platform, 'outpost.arch': process.arch }
 }
 
-/**
- * The dynamic metadata after `patch`. Returns `dynamic` itself when nothing changes. Keys of `patch` are not checked.
- */
+/** The dynamic metadata after `patch`; `dynamic` itself if nothing changes. Does not validate the keys of `patch`. */
 function mergeMeta(dynamic: DynamicMeta, patch: DynamicMeta, isStatic: (key: string) => boolean): DynamicMeta {
   const next = new Map(dynamic)
   for (const [key, value] of patch) {
@@ -51,7 +49,7 @@ function mergeMeta(dynamic: DynamicMeta, patch: DynamicMeta, isStatic: (key: str
 
 const KEY_PART = /^[_\p{ID_Start}][\p{ID_Continue}-]*$/u
 
-/** Throws a Refusal (400) for a key or a value that may not be in an update. */
+/** Throws a Refusal (400) for an invalid key or value. */
 function checkPatch(patch: DynamicMeta | undefined): asserts patch is DynamicMeta {
   if (!patch || patch.size === 0) throw new Refusal('invalid_request', 'missing required Meta object')
   for (const [key, value] of patch) {
@@ -85,7 +83,7 @@ export class NodeMetadata {
     this.#static = fixed
   }
 
-  /** `staticMeta` is `client { meta {} }` with `builtInMeta` under it. Drops tombstones that mean nothing any more. */
+  /** `staticMeta` is `client { meta {} }` over `builtInMeta`. Deletes stale tombstones. */
   static async open(options: {
     state: HostState
     staticMeta: Readonly<Record<string, string>>
@@ -95,8 +93,8 @@ export class NodeMetadata {
     try {
       await options.state.updateDynamicMeta((current) => metadata.#merge(current, new Map()))
     } catch (error) {
-      // Views leave such tombstones out anyway; a full disk must not keep the node from starting.
-      options.log.warn('stale metadata tombstones stay on the disk', { error: messageOf(error) })
+      // Views omit stale tombstones anyway; a full disk must not prevent the start.
+      options.log.warn('cannot delete stale metadata tombstones', { error: messageOf(error) })
     }
     return metadata
   }
@@ -106,8 +104,8 @@ export class NodeMetadata {
   }
 
   /**
-   * Applies `patch` and resolves with the state right after it, once that is durable. Rejects with a Refusal (400) for a
-   * bad key, value or size, with the disk's error otherwise; then nothing has changed.
+   * Applies `patch` and resolves with the state directly after it when that is durable. Rejects with a Refusal (400) for an
+   * invalid key, value or size, else with the disk's error; then nothing has changed.
    */
   async apply(patch: DynamicMeta | undefined): Promise<MetadataView> {
     checkPatch(patch)
@@ -121,7 +119,7 @@ export class NodeMetadata {
     return this.#viewOf(after)
   }
 
-  /** Calls `listener` after each update that changed something. Returns how to stop that. */
+  /** Calls `listener` after each change. Returns a function that removes it. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
@@ -138,7 +136,7 @@ export class NodeMetadata {
       if (value === null) meta.delete(key)
       else meta.set(key, value)
     }
-    // `fromEntries` defines keys, so that `__proto__`, a valid key, is a key like any other.
+    // `fromEntries` defines properties, so the valid key `__proto__` is safe.
     return {
       Dynamic: Object.fromEntries(dynamic),
       Meta: Object.fromEntries(meta),
@@ -147,19 +145,15 @@ export class NodeMetadata {
   }
 }
 
-const nodeQuery = queryText({
-  description: 'Node to ask; absent means the node that gets the call',
-  fallback: undefined,
-})
-const readInput = schema({ node_id: nodeQuery })
+const readInput = schema({ node_id: nodeIdQuery })
 
 const applyInput: Schema<{ node_id: string | undefined; meta: MetadataBody['meta'] }> = {
   fields: {
-    node_id: nodeQuery,
+    node_id: nodeIdQuery,
     NodeID: {
       in: 'body',
       type: 'string',
-      description: 'The same in the body; the query wins',
+      description: 'The same in the body; node_id takes precedence',
       required: false,
       parse: (raw) => parseMetadataBody(raw.body).nodeId,
     },
@@ -173,17 +167,13 @@ const applyInput: Schema<{ node_id: string | undefined; meta: MetadataBody['meta
   },
   parse(raw) {
     const body = parseMetadataBody(raw.body)
-    return { node_id: nodeQuery.parse(raw, 'node_id') ?? body.nodeId, meta: body.meta }
+    return { node_id: nodeIdQuery.parse(raw, 'node_id') ?? body.nodeId, meta: body.meta }
   },
 }
 
-interface Host {
+interface MetadataHost {
   readonly metadata: NodeMetadata
   readonly nodeId: string
-}
-
-function requireAccess(identity: Identity, access: Access): void {
-  if (!identity.allowsNode(access)) throw new Refusal('permission_denied', 'Permission denied')
 }
 
 const readEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
@@ -198,10 +188,10 @@ const readEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
   crossOrigin: ['GET', 'HEAD'],
   head: false,
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize: (_input, identity) => requireAccess(identity, 'read'),
+  authorize: authorizeNode('read'),
 }
 
-export const metadataRead = handle(readEndpoint, ({ metadata, nodeId }: Host) => ({
+export const metadataRead = handle(readEndpoint, ({ metadata, nodeId }: MetadataHost) => ({
   find: (input) => requireOwnNode(input.node_id, nodeId),
   run: async () => metadata.view(),
 }))
@@ -217,10 +207,10 @@ const applyEndpoint: Endpoint<{ readonly node_id: string | undefined; readonly m
   errorFormat: 'plain',
   bodyBytesMax: BODY_BYTES_MAX,
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize: (_input, identity) => requireAccess(identity, 'write'),
+  authorize: authorizeNode('write'),
 }
 
-export const metadataApply = handle(applyEndpoint, ({ metadata, nodeId }: Host) => ({
+export const metadataApply = handle(applyEndpoint, ({ metadata, nodeId }: MetadataHost) => ({
   find: (input) => requireOwnNode(input.node_id, nodeId),
   run: (input) => metadata.apply(input.meta),
 }))

@@ -1,17 +1,16 @@
 /**
- * At most one agent for a state directory.
+ * Exclusive lock of a state directory: at most one agent uses it.
  *
- * Two agents on one would each write a whole `state.json` over the other's, collect each other's allocations and fight
- * for one node ID. The lock is flock(2) on `<state_dir>/agent.lock`: the kernel takes it back when its process ends,
- * however it ends, so there is no stale lock to judge by process IDs that may have been given to somebody else, and it
- * holds across containers that share the directory. A name in the abstract socket namespace would do the same, but
- * anybody on the host could take that name first; the state directory is ours alone.
+ * Two agents would overwrite each other's `state.json`, collect each other's allocations and use the same node ID. The lock
+ * is flock(2) on `<state_dir>/agent.lock`. The kernel releases it at the end of its process, so there are no stale locks and
+ * no checks of reused process IDs, and it works across containers that share the directory. A name in the abstract socket
+ * namespace would work too, but any process of the host could bind it first; the state directory is private.
  *
- * Node cannot call flock(2), but a lock belongs to the open file, not to the process that took it: `flock` (util-linux,
- * busybox) takes it on our descriptor, which stays open. The file is never removed: whoever waits for a lock on
- * a removed file would share the directory with whoever made a new one.
+ * Node cannot call flock(2), but a lock belongs to the open file description: `flock` (util-linux, busybox) acquires it on
+ * the inherited descriptor, which the agent keeps open. The file is never removed: an agent that waits for the lock of a
+ * removed file would share the directory with an agent that created a new one.
  *
- * What the file says, who holds the lock, is for the message only and decides nothing.
+ * The content of the file (the holder) is used only in the error message.
  */
 import { spawn } from 'node:child_process'
 import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs'
@@ -20,16 +19,16 @@ import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { accessFault } from '../../platform/own-file.ts'
 
-/** What `flock -n` ends with when somebody else has the lock. */
-const HELD = 1
+/** Exit code of `flock -n` if another process holds the lock. */
+const HELD_EXIT_CODE = 1
 
 export interface StateLock {
   release(): void
 }
 
 /**
- * Takes the lock of `stateDir`, which is made (0700) when it is missing. Rejects with a `Fault` for the operator when
- * another agent has it. Where there is no way to lock, that is logged and the lock is none.
+ * Acquires the lock of `stateDir`, which is created (0700) if missing. Rejects with a `Fault` if another agent holds it. If
+ * locking is impossible, a warning is logged and the lock has no effect.
  */
 export async function lockState(stateDir: string, log: Logger): Promise<StateLock> {
   mkdirSync(stateDir, { recursive: true, mode: 0o700 })
@@ -42,10 +41,10 @@ export async function lockState(stateDir: string, log: Logger): Promise<StateLoc
   }
   try {
     const outcome = await flock(fd)
-    if (outcome === 'held') throw inUse(stateDir, path)
+    if (outcome === 'held') throw inUseFault(stateDir, path)
     if (outcome !== 'locked')
-      log.warn(`nothing keeps a second agent out of the state directory: ${outcome.why}`, { path })
-    sayHolder(fd)
+      log.warn('state directory is not locked against a second agent', { path, reason: outcome.why })
+    writeHolder(fd)
   } catch (error) {
     closeSync(fd)
     throw error
@@ -53,8 +52,8 @@ export async function lockState(stateDir: string, log: Logger): Promise<StateLoc
   return { release: () => closeSync(fd) }
 }
 
-/** For the message to a second agent only: a full disk has no room for it, and the lock holds all the same. */
-function sayHolder(fd: number): void {
+/** Only for the error message of a second agent, so a full disk is ignored. */
+function writeHolder(fd: number): void {
   try {
     ftruncateSync(fd)
     writeSync(fd, `process ${process.pid}, started ${new Date().toISOString()}\n`)
@@ -63,28 +62,28 @@ function sayHolder(fd: number): void {
   }
 }
 
-type Outcome = 'locked' | 'held' | { readonly why: string }
+type FlockResult = 'locked' | 'held' | { readonly why: string }
 
-function flock(fd: number): Promise<Outcome> {
+function flock(fd: number): Promise<FlockResult> {
   return new Promise((resolve) => {
     const child = spawn('flock', ['-n', '-x', '3'], { stdio: ['ignore', 'ignore', 'pipe', fd] })
     let stderr = ''
     child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text))
     child.on('error', (error) => {
-      resolve({ why: isErrno(error, 'ENOENT') ? 'there is no program flock' : messageOf(error) })
+      resolve({ why: isErrno(error, 'ENOENT') ? 'program flock not found' : messageOf(error) })
     })
     child.on('close', (code, signal) => {
       if (code === 0) resolve('locked')
-      else if (code === HELD && stderr === '') resolve('held')
+      else if (code === HELD_EXIT_CODE && stderr === '') resolve('held')
       else resolve({ why: `flock: ${stderr.trim() || `ended with ${code ?? signal}`}` })
     })
   })
 }
 
-function inUse(stateDir: string, path: string): Fault {
+function inUseFault(stateDir: string, path: string): Fault {
   const holder = readFileSync(path, 'utf8').slice(0, 100).trim()
   const who = /^process \d+, started [\d:TZ.-]+$/.test(holder) ? ` (${holder})` : ''
   return new Fault(
-    `another agent${who} uses ${stateDir}: stop it, or give this one a directory of its own (data_dir, client.state_dir)`,
+    `another agent${who} uses ${stateDir}: stop it, or set another directory for this one (data_dir, client.state_dir)`,
   )
 }

@@ -1,20 +1,20 @@
 /**
- * What this node must not forget: `<state_dir>/state.json` with its ID, its key and its dynamic metadata.
+ * The durable state of this node: `<state_dir>/state.json` with its ID, its key and its dynamic metadata.
  *
- * Promises: what a resolved update said is on the disk; a failed update changed nothing, neither on the disk nor in
- * memory; the file is whole at every instant (`platform/own-file.ts`); updates happen one after the other, those that wait
- * for the same write share it. The file is 0600 in a directory 0700, because it holds the node's private key.
- * The ID, the key and the metadata live in ONE file so that no crash can leave one without the others.
+ * Promises: a resolved update is durable; a failed update changed nothing on the disk or in memory; the file is complete at
+ * every instant (`platform/own-file.ts`); updates are serialized, and those that wait for the same write share it. The file
+ * is 0600 in a directory 0700, because it has the node's private key. The ID, the key and the metadata are in ONE file, so
+ * that a crash never leaves one without the others.
  *
- * A file that cannot be read for what it is stops the start, and the message says what to do. Going on with a new ID
- * instead would make every server see a stranger on this machine, and nobody would know why.
+ * An invalid file fails the start with instructions. A new ID instead would appear to all servers as an unknown node,
+ * without an explanation.
  *
- * The node ID: the one in the file; on the first start the configured one, else a new random UUID. A configured ID that
- * differs from the file's is refused: servers have pinned this node's key to the old ID, so changing it is a new node,
- * and that must be said by moving the file away. Always lower case.
+ * The node ID is the one in the file; at the first start the configured one, else a random UUID. A configured ID that
+ * differs from the file's is refused: servers have pinned this node's key to the old ID, so another ID is a new node, which
+ * the operator confirms by moving the file. Always lower case.
  *
- * Collected allocations are remembered in a file of their own (`collected.ts`): they are many and not precious, and a
- * metadata update must not rewrite them.
+ * Records of collected allocations have a separate file (`collected.ts`): they are many and best effort, and a metadata
+ * update must not rewrite them.
  *
  * Assumes that no other process uses the same directory (`state-lock.ts`).
  */
@@ -35,14 +35,14 @@ import {
 } from '../../platform/own-file.ts'
 import { isUuid } from '../../platform/schema.ts'
 
-/** Dynamic metadata; `null` marks a static key that was unset. */
+/** Dynamic metadata; `null` is a tombstone of a static key. */
 export type DynamicMeta = ReadonlyMap<string, string | null>
 
 const VERSION = 1
-/** All dynamic keys and values: what one request can carry, and half of what one message to a server can. */
+/** Of all dynamic keys and values: the limit of a request, and half of that of a message to a server. */
 export const DYNAMIC_BYTES_MAX = 512 << 10
 export const KEYS_MAX = 10_000
-/** The metadata at its limits, with each byte written as an escape of six. */
+/** Above metadata at its limits with every byte escaped as six. */
 const FILE_BYTES_MAX = 4 << 20
 
 const FileSchema = v.object({
@@ -57,25 +57,25 @@ const FileSchema = v.object({
     v.transform((object) => Object.entries(object)),
     v.maxLength(KEYS_MAX),
     v.array(v.strictTuple([v.string(), v.nullable(v.string())])),
-    // More than that no server would take, and the node would be missing there without a word.
+    // Servers reject larger metadata, and the node would be missing there without an error.
     v.check((entries) => bytesOf(entries) <= DYNAMIC_BYTES_MAX),
   ),
 })
 
-interface Content {
+interface StoredNodeState {
   readonly nodeId: string
   readonly nodeKey: string
   readonly dynamicMeta: DynamicMeta
 }
 
-interface Update {
+interface PendingUpdate {
   readonly change: (current: DynamicMeta) => DynamicMeta
   readonly resolve: (after: DynamicMeta) => void
   readonly reject: (error: unknown) => void
 }
 
 export interface HostStateOptions {
-  /** Absolute path; made with mode 0700 when it is missing. */
+  /** Absolute path; created with mode 0700 if missing. */
   readonly stateDir: string
   /** `client { node_id }` or `-node-id`. */
   readonly nodeId?: string
@@ -87,11 +87,11 @@ export class HostState {
   readonly #path: string
   readonly #steps: DiskSteps
   readonly #log: Logger
-  #content: Content
-  readonly #queue: Update[] = []
+  #content: StoredNodeState
+  readonly #queue: PendingUpdate[] = []
   #writing: Promise<void> | undefined
 
-  private constructor(path: string, content: Content, options: HostStateOptions) {
+  private constructor(path: string, content: StoredNodeState, options: HostStateOptions) {
     this.#path = path
     this.#content = content
     this.#steps = options.steps ?? diskSteps
@@ -99,23 +99,24 @@ export class HostState {
   }
 
   /**
-   * Reads the state of `stateDir`, or makes a new one and writes it. Rejects with a `Fault` whose text is meant for the
-   * operator when the file is damaged, from a newer version, unreadable, or of another node than `nodeId`.
+   * Reads the state of `stateDir`, or creates it. Rejects with a `Fault` if the file is damaged, unreadable, written by a
+   * newer version, or belongs to another node than `nodeId`.
    */
   static async open(options: HostStateOptions): Promise<HostState> {
-    const asked = options.nodeId?.toLowerCase()
-    if (asked !== undefined && !isUuid(asked)) throw new Fault('the configured node ID is not a UUID')
+    const configuredId = options.nodeId?.toLowerCase()
+    if (configuredId !== undefined && !isUuid(configuredId)) throw new Fault('the configured node ID is not a UUID')
     await mkdir(options.stateDir, { recursive: true, mode: 0o700 })
-    await narrow(options.stateDir, 0o700, options.log)
+    await restrictMode(options.stateDir, 0o700, options.log)
     const path = join(options.stateDir, 'state.json')
     await removeLeftovers(path)
-    const found = await read(path)
-    if (found) {
-      if (asked !== undefined && asked !== found.nodeId) throw otherNode(path, found.nodeId, asked)
-      await narrow(path, 0o600, options.log)
-      return new HostState(path, found, options)
+    const stored = await read(path)
+    if (stored) {
+      if (configuredId !== undefined && configuredId !== stored.nodeId)
+        throw otherNode(path, stored.nodeId, configuredId)
+      await restrictMode(path, 0o600, options.log)
+      return new HostState(path, stored, options)
     }
-    const fresh: Content = { nodeId: asked ?? randomUUID(), nodeKey: newKey(), dynamicMeta: new Map() }
+    const fresh: StoredNodeState = { nodeId: configuredId ?? randomUUID(), nodeKey: newKey(), dynamicMeta: new Map() }
     await makeDurably(path, textOf(fresh), options.steps)
     return new HostState(path, fresh, options)
   }
@@ -130,15 +131,15 @@ export class HostState {
     return this.#content.nodeKey
   }
 
-  /** As of the last durable write. */
+  /** As of the last durable update. */
   get dynamicMeta(): DynamicMeta {
     return this.#content.dynamicMeta
   }
 
   /**
-   * Replaces the dynamic metadata by what `change` makes of it. `change` runs after every update before it and must not
-   * alter its argument; returning the argument means that there is nothing to write. Resolves, with the map as of this
-   * update, once it is durable. Rejects with what `change` threw, or with the disk's error; then nothing has changed.
+   * Replaces the dynamic metadata by the result of `change`, which runs after all earlier updates and must not modify its
+   * argument; if it returns the argument, nothing is written. Resolves with the metadata of this update when it is durable.
+   * Rejects with the error of `change` or of the disk; then nothing has changed.
    */
   updateDynamicMeta(change: (current: DynamicMeta) => DynamicMeta): Promise<DynamicMeta> {
     return new Promise((resolve, reject) => {
@@ -147,22 +148,22 @@ export class HostState {
     })
   }
 
-  /** Resolves once every update asked for so far has been answered. */
+  /** Resolves when all updates so far are settled. */
   async settled(): Promise<void> {
     await this.#writing
   }
 
   async #drain(): Promise<void> {
-    await Promise.resolve() // whoever calls in the same turn shares the first write
+    await Promise.resolve() // updates of the same turn share the first write
     while (this.#queue.length > 0) await this.#commit(this.#queue.splice(0))
-    // In the same turn as the look at the queue: an update between the two would wait for ever.
+    // Synchronous with the check of the queue: an update in between would never be written.
     this.#writing = undefined
   }
 
   /** One write for all of `updates`. */
-  async #commit(updates: readonly Update[]): Promise<void> {
+  async #commit(updates: readonly PendingUpdate[]): Promise<void> {
     let next = this.#content.dynamicMeta
-    const done: { update: Update; after: DynamicMeta }[] = []
+    const done: { update: PendingUpdate; after: DynamicMeta }[] = []
     for (const update of updates) {
       try {
         next = update.change(next)
@@ -180,15 +181,18 @@ export class HostState {
     for (const { update, after } of done) update.resolve(after)
   }
 
-  async #write(next: Content): Promise<void> {
+  async #write(next: StoredNodeState): Promise<void> {
     try {
       await writeDurably(this.#path, textOf(next), this.#steps)
     } catch (error) {
       this.#log.error('cannot write the node state', { path: this.#path, error: messageOf(error) })
-      // The caller will be told that nothing changed, so a file that did change must change back.
+      // The update is rejected as unchanged, so a file that was replaced is restored.
       if (error instanceof RenamedButNotSynced) {
         await writeDurably(this.#path, textOf(this.#content), this.#steps).catch((again) => {
-          this.#log.error('cannot put the node state back', { path: this.#path, error: messageOf(again) })
+          this.#log.error('cannot restore the node state after a failed write', {
+            path: this.#path,
+            error: messageOf(again),
+          })
         })
       }
       if (isErrno(error, 'ENOSPC', 'EDQUOT')) throw new Refusal('insufficient_storage', noSpace(this.#path))
@@ -199,10 +203,10 @@ export class HostState {
 }
 
 function noSpace(path: string): string {
-  return `no space left on the disk of ${dirname(path)} (ENOSPC), nothing was changed: free some there, then try again`
+  return `no space left on the disk of ${dirname(path)} (ENOSPC), nothing was changed: free space there, then retry`
 }
 
-function textOf(content: Content): string {
+function textOf(content: StoredNodeState): string {
   const { nodeId, nodeKey, dynamicMeta } = content
   return `${JSON.stringify({ version: VERSION, nodeId, nodeKey, dynamicMeta: Object.fromEntries(dynamicMeta) }, null, 2)}\n`
 }
@@ -226,13 +230,13 @@ export function bytesOf(dynamic: Iterable<readonly [string, string | null]>): nu
   return bytes
 }
 
-/** The content of the file, or undefined when there is none. */
-async function read(path: string): Promise<Content | undefined> {
+/** The content of the file; undefined if it does not exist. */
+async function read(path: string): Promise<StoredNodeState | undefined> {
   let text: string
   try {
-    const found = await stat(path)
-    if (!found.isFile()) throw damaged(path, 'it is no regular file')
-    if (found.size > FILE_BYTES_MAX) throw damaged(path, 'it is far too large')
+    const stats = await stat(path)
+    if (!stats.isFile()) throw damaged(path, 'it is not a regular file')
+    if (stats.size > FILE_BYTES_MAX) throw damaged(path, `it is larger than ${FILE_BYTES_MAX} bytes`)
     text = await readFile(path, 'utf8')
   } catch (error) {
     if (isErrno(error, 'ENOENT')) return undefined
@@ -242,7 +246,9 @@ async function read(path: string): Promise<Content | undefined> {
   const value = parseJson(path, text)
   if (typeof value === 'object' && value !== null && 'version' in value) {
     if (typeof value.version === 'number' && value.version > VERSION) {
-      throw new Fault(`${path} was written by a newer outpost (format ${value.version}, this one knows ${VERSION})`)
+      throw new Fault(
+        `${path} was written by a newer outpost (format ${value.version}, this version supports ${VERSION})`,
+      )
     }
   }
   const parsed = v.safeParse(FileSchema, value)
@@ -258,33 +264,33 @@ function parseJson(path: string, text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    // V8's message quotes the text, which holds a private key.
-    throw damaged(path, text.trim() === '' ? 'it is empty' : 'it is not whole JSON')
+    // V8's message quotes the text, which contains a private key.
+    throw damaged(path, text.trim() === '' ? 'it is empty' : 'it is not valid JSON')
   }
 }
 
 function damaged(path: string, why: string): Fault {
   return new Fault(
-    `the node state ${path} is damaged: ${why}. It holds this node's ID, key and metadata: ` +
+    `the node state ${path} is damaged: ${why}. It contains this node's ID, key and metadata: ` +
       'restore it from a backup, or move it away to start as a new node',
   )
 }
 
-function otherNode(path: string, kept: string, asked: string): Fault {
+function otherNode(path: string, kept: string, configuredId: string): Fault {
   return new Fault(
-    `node_id is configured as ${asked}, but ${path} belongs to node ${kept}: ` +
-      'remove node_id from the configuration, or move that file away to start as a new node',
+    `node_id is configured as ${configuredId}, but ${path} belongs to node ${kept}: ` +
+      'remove node_id from the configuration, or move the file away to start as a new node',
   )
 }
 
-/** Takes access away from everybody but the owner. A directory of somebody else's is left alone, with a warning. */
-async function narrow(path: string, mode: number, log: Logger): Promise<void> {
-  const found = await stat(path)
-  if ((found.mode & 0o777 & ~mode) === 0) return
+/** Removes permissions of group and others. If the owner is another user, only a warning is logged. */
+async function restrictMode(path: string, mode: number, log: Logger): Promise<void> {
+  const stats = await stat(path)
+  if ((stats.mode & 0o777 & ~mode) === 0) return
   try {
     await chmod(path, mode)
-    log.warn('took away access that others had', { path, before: (found.mode & 0o777).toString(8) })
+    log.warn('removed permissions of group and others', { path, before: (stats.mode & 0o777).toString(8) })
   } catch (error) {
-    log.warn('others can read the node state', { path, error: messageOf(error) })
+    log.warn('node state is readable by other users', { path, error: messageOf(error) })
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Control groups, versions 1 and 2 and both at once: which one a process is in, whether that one holds a task and
- * nothing else, and what it has counted.
+ * Control groups of versions 1, 2 and the hybrid hierarchy: the groups of a process, the processes of a group, and its
+ * counters.
  */
 import { readdirSync, statSync } from 'node:fs'
-import { firstNumber, keyedNumbers, readProcFile } from '../files/proc-file.ts'
+import { firstNumber, keyedNumbers, readProcFile } from './proc-file.ts'
 
 /** One controller's directory for a process. */
 export interface CgroupFolder {
@@ -11,11 +11,11 @@ export interface CgroupFolder {
   readonly path: string
 }
 
-/** Where a process's memory and CPU time are counted. Absent: not, or only in the root group, or out of our sight. */
-export interface CgroupPlace {
+/** The groups that count a process's memory and CPU time. Absent if none does, only the root group, or one outside our mounts. */
+export interface ProcessCgroups {
   readonly memory?: CgroupFolder
   readonly cpu?: CgroupFolder
-  /** Version 1 only: throttling is counted by another controller than CPU time. */
+  /** Version 1 only, where throttling has another controller than CPU time. */
   readonly throttling?: CgroupFolder
 }
 
@@ -32,7 +32,7 @@ export interface CgroupMemory {
   readonly kernelMaxUsage: number
 }
 
-/** Nanoseconds since the group was made. */
+/** Since the creation of the group. */
 export interface CgroupCpu {
   readonly totalNs: number
   readonly userNs: number
@@ -41,22 +41,22 @@ export interface CgroupCpu {
   readonly throttledNs: number
 }
 
-/** One mount of a hierarchy, which may show a part of it only: a bind mount, the mount of a container. */
+/** A mount of a hierarchy, or of a part of it: a bind mount, the mount of a container. */
 interface CgroupMount {
   readonly version: 1 | 2
   readonly mountpoint: string
-  /** The group that the mountpoint shows; empty for the root group. */
+  /** The group at the mount point; empty for the root group. */
   readonly root: string
   readonly controllers: readonly string[]
 }
 
 const SYS = '/sys/'
 
-/** Finds groups. Reads the list of mounts once, on first use: hierarchies are mounted at boot. */
+/** Locates groups. Reads the mounts once, on first use, because hierarchies are mounted at boot. */
 export class CgroupLocator {
   readonly #procRoot: string
   readonly #sysRoot: string
-  /** By controller; `''` is the version 2 hierarchy. The preferred mount is first. */
+  /** By controller, the preferred mount first; `''` is the version 2 hierarchy. */
   #mounts: Map<string, CgroupMount[]> | undefined
 
   constructor(roots: { procRoot: string; sysRoot: string }) {
@@ -64,8 +64,8 @@ export class CgroupLocator {
     this.#sysRoot = roots.sysRoot
   }
 
-  /** Where `pid` is counted as of now; nothing when it is gone. */
-  place(pid: number): CgroupPlace {
+  /** The current groups of `pid`; none if it does not exist. */
+  cgroupsOf(pid: number): ProcessCgroups {
     const groups = new Map<string, string>()
     for (const line of (readProcFile(`${this.#procRoot}/${pid}/cgroup`) ?? '').split('\n')) {
       const [, controllers, path] = /^\d+:([^:]*):(\/.*)$/.exec(line) ?? []
@@ -82,7 +82,7 @@ export class CgroupLocator {
   #folder(controller: string, groups: ReadonlyMap<string, string>): CgroupFolder | undefined {
     this.#mounts ??= this.#readMounts()
     const group = groups.get(controller)
-    // A path that leads up (`/../other`) is outside our own namespace, and what is mounted does not show it.
+    // A path such as `/../other` is outside this namespace and not mounted.
     if (group === undefined || group.includes('/..')) return undefined
     const mount = this.#mounts.get(controller)?.find(({ root }) => group === root || group.startsWith(`${root}/`))
     const relative = mount && group.slice(mount.root.length)
@@ -117,17 +117,17 @@ export class CgroupLocator {
   }
 }
 
-/** The mount that shows most comes first; of equal ones, the one below /sys. */
+/** Mounts of the largest part first; of equal ones, the one below /sys. */
 function byPreference(a: CgroupMount, b: CgroupMount): number {
   return a.root.length - b.root.length || Number(b.mountpoint.startsWith(SYS)) - Number(a.mountpoint.startsWith(SYS))
 }
 
-/** A group with more groups inside than this is not taken for a task's. */
+/** A group with more descendants does not count as a task's group. */
 const GROUPS_MAX = 64
 
 /**
- * The processes of a group and of all groups inside it; undefined when they cannot be told (a threaded group, a group
- * that went away, or a process that our pid namespace does not show).
+ * The processes of a group and of its descendants; undefined if unknown (a threaded group, a removed group, or a process
+ * outside this PID namespace).
  */
 export function cgroupProcesses(path: string): Set<number> | undefined {
   const pids = new Set<number>()
@@ -143,7 +143,7 @@ export function cgroupProcesses(path: string): Set<number> | undefined {
 
 function innerGroups(folder: string): string[] {
   try {
-    // Two links, its name and its own dot: no directories inside, and no need to list sixty files to find that out.
+    // Two links (its name and its dot) mean no subdirectories; this saves listing sixty files.
     if (statSync(folder).nlink === 2) return []
     const entries = readdirSync(folder, { withFileTypes: true })
     return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name)
@@ -152,7 +152,7 @@ function innerGroups(folder: string): string[] {
   }
 }
 
-/** What a group holds in memory; undefined when the memory controller does not count there. */
+/** Memory of a group; undefined if the memory controller is not enabled. */
 export function readCgroupMemory(folder: CgroupFolder): CgroupMemory | undefined {
   const number = (name: string) => firstNumber(readProcFile(`${folder.path}/${name}`))
   const stat = readProcFile(`${folder.path}/memory.stat`)
@@ -162,7 +162,7 @@ export function readCgroupMemory(folder: CgroupFolder): CgroupMemory | undefined
   if (folder.version === 2) {
     return {
       version: 2,
-      // Anonymous memory: what a process holds and cannot be taken away. `memory.current` has the page cache in it.
+      // Anonymous memory, which is not reclaimable. `memory.current` includes the page cache.
       rss: values.get('anon') ?? 0,
       cache: values.get('file') ?? 0,
       swap: number('memory.swap.current') ?? 0,
@@ -173,7 +173,7 @@ export function readCgroupMemory(folder: CgroupFolder): CgroupMemory | undefined
       kernelMaxUsage: 0,
     }
   }
-  // With groups inside, only the totals have their share.
+  // Only the totals include the child groups.
   const total = (name: string) => values.get(`total_${name}`) ?? values.get(name) ?? 0
   return {
     version: 1,
@@ -188,7 +188,7 @@ export function readCgroupMemory(folder: CgroupFolder): CgroupMemory | undefined
   }
 }
 
-/** CPU time of a group; undefined when it is not counted. `throttling` is version 1's second directory. */
+/** CPU time of a group; undefined if it is not counted. `throttling` is version 1's second directory. */
 export function readCgroupCpu(
   folder: CgroupFolder,
   throttling: CgroupFolder | undefined,

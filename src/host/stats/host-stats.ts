@@ -1,17 +1,17 @@
-/** Statistics of the whole host, in the shape of the client API's HostStats. */
+/** Statistics of the host, as HostStats of the client API. */
 import { readFile, readlink, statfs } from 'node:fs/promises'
 import { systemClock, type Clock } from '../../platform/clock.ts'
 import { Fault } from '../../platform/errors.ts'
-import { firstNumber, keyedNumbers, ReusedProcFile } from '../files/proc-file.ts'
-import { coreUsage, parseCoreTimes, readCoreMhz, type CoreUsage } from './stats-cpu.ts'
+import { firstNumber, keyedNumbers, ReusedProcFile } from './proc-file.ts'
+import { coreUsage, parseCoreTimes, readCoreMhz, type CoreUsage } from './host-cpu.ts'
 import {
   diskStats,
   FilesystemReader,
   physicalMounts,
   type DiskStats,
   type FilesystemSizes,
-  type Mount,
-} from './stats-disk.ts'
+  type DiskMount,
+} from './host-disks.ts'
 
 /** Bytes. */
 export interface MemoryUsage {
@@ -21,13 +21,13 @@ export interface MemoryUsage {
   readonly Used: number
 }
 
-/** Properties stand in alphabetical order because that is the order on the wire. */
+/** The alphabetical order of the properties is the order on the wire. */
 export interface HostStats {
   readonly AllocDirStats: DiskStats
   readonly CPU: readonly CoreUsage[]
   /** MHz. */
   readonly CPUTicksConsumed: number
-  /** There are no device plugins, so no groups of devices. */
+  /** Always null: there are no device plugins. */
   readonly DeviceStats: null
   readonly DiskStats: readonly DiskStats[] | null
   readonly Memory: MemoryUsage
@@ -37,7 +37,7 @@ export interface HostStats {
   readonly Uptime: number
 }
 
-/** Where the facts come from; tests point it at a tree of fixtures. */
+/** Sources of the statistics; tests replace them by fixtures. */
 export interface HostStatsOptions {
   readonly allocDir: string
   readonly procRoot?: string
@@ -63,10 +63,10 @@ export function parseMemory(text: string): MemoryUsage {
   return { Available: available, Free: free, Total: total, Used: Math.max(0, total - free - bytes('Buffers') - cached) }
 }
 
-type DiskSizes = readonly [Mount, FilesystemSizes]
+type DiskSizes = readonly [DiskMount, FilesystemSizes]
 
-/** One look at the host: the kernel's texts as they were. */
-interface Look {
+/** The texts of /proc at one time. */
+interface HostSample {
   readonly statText: string
   readonly memoryText: string
   readonly uptimeSeconds: number
@@ -74,7 +74,7 @@ interface Look {
   readonly atMs: number
 }
 
-/** Looks at the host. Holds three descriptors between `look` and `close`. */
+/** Reads the host's statistics. Holds three descriptors between `sample` and `close`. */
 export class HostStatsReader {
   readonly #roots: { procRoot: string; sysRoot: string }
   readonly #allocDir: string
@@ -83,14 +83,14 @@ export class HostStatsReader {
   readonly #stat: ReusedProcFile
   readonly #uptime: ReusedProcFile
   readonly #filesystems: FilesystemReader
-  /** Apart from the others, so that dead disks elsewhere cannot hold up the one figure that everybody looks at. */
+  /** A separate reader, so that hanging disks do not delay the usage of the allocation directory. */
   readonly #allocFilesystem: FilesystemReader
-  #look: Look | undefined
-  #before: Look | undefined
+  #latest: HostSample | undefined
+  #previous: HostSample | undefined
   #disks: { allocDir: FilesystemSizes; mounted: readonly DiskSizes[] } = { allocDir: NO_FILESYSTEM, mounted: [] }
   #stats: HostStats | undefined
   #cores = 0
-  #mounts: readonly Mount[] = []
+  #mounts: readonly DiskMount[] = []
   #mountsText = ''
   #mountsAtMs = Number.NEGATIVE_INFINITY
   #coreMhz: number | undefined
@@ -106,33 +106,33 @@ export class HostStatsReader {
     this.#allocFilesystem = new FilesystemReader(options.statfs ?? statfs, options.statfsTimeoutMs)
   }
 
-  /** MHz of an average core; 0 until the first look has found out. */
+  /** MHz of an average core; 0 before the first sample. */
   get coreMhz(): number {
     return this.#coreMhz ?? 0
   }
 
-  /** Number of cores; 0 before the first look. */
+  /** Number of cores; 0 before the first sample. */
   get cores(): number {
     return this.#cores
   }
 
-  /** False when nothing at all is swapped out, so that no process needs to be asked. */
+  /** False if no swap is in use, so that it need not be read for each process. */
   get swapInUse(): boolean {
-    return !/^SwapTotal:\s+(\d+) kB\nSwapFree:\s+\1 kB$/m.test(this.#look?.memoryText ?? '')
+    return !/^SwapTotal:\s+(\d+) kB\nSwapFree:\s+\1 kB$/m.test(this.#latest?.memoryText ?? '')
   }
 
-  /** Seconds since boot, with a fraction; 0 when unknown. Read at each look and counted on from there. */
+  /** Seconds since boot, with a fraction; 0 if unknown. Extrapolated from the last sample. */
   uptimeSeconds(): number {
-    if (!this.#look) return 0
-    return this.#look.uptimeSeconds + (this.#clock.monotonicMs() - this.#look.atMs) / 1000
+    if (!this.#latest) return 0
+    return this.#latest.uptimeSeconds + (this.#clock.monotonicMs() - this.#latest.atMs) / 1000
   }
 
   /**
-   * Reads everything but the disks as of now, and leaves it as it is: most looks are never asked for, so what can be worked out later
-   * is worked out later. Never rejects.
+   * Reads everything except the disks. The texts are parsed on demand, because most samples are never requested. Never
+   * rejects.
    */
-  async look(): Promise<void> {
-    const look = {
+  async sample(): Promise<void> {
+    const sample = {
       statText: this.#stat.read() ?? '',
       memoryText: this.#meminfo.read() ?? '',
       uptimeSeconds: firstNumber(this.#uptime.read()) ?? 0,
@@ -140,35 +140,35 @@ export class HostStatsReader {
       atMs: this.#clock.monotonicMs(),
     }
     if (this.#coreMhz === undefined) {
-      this.#cores = parseCoreTimes(look.statText).size
+      this.#cores = parseCoreTimes(sample.statText).size
       this.#coreMhz = await readCoreMhz(this.#roots, this.#cores)
     }
-    this.#before = this.#look
-    this.#look = look
+    this.#previous = this.#latest
+    this.#latest = sample
     this.#stats = undefined
   }
 
   /**
-   * Asks the file systems. Apart from `look`, because it goes through the thread pool, which costs several times as much,
-   * and unlike the processors a disk needs no earlier look to compare with. Never rejects.
+   * Reads the file systems. Separate from `sample`, because it uses the thread pool, which costs several times as much, and
+   * needs no earlier sample to compare with. Never rejects.
    */
-  async lookAtDisks(): Promise<void> {
+  async sampleDisks(): Promise<void> {
     await this.#refreshMounts()
     const allocDir = (await this.#allocFilesystem.read(this.#allocDir)) ?? NO_FILESYSTEM
     this.#disks = { allocDir, mounted: await this.#mountedDisks() }
     this.#stats = undefined
   }
 
-  /** What the last looks saw; percentages are since the look before it, for the first one since boot. */
+  /** Of the last samples; percentages are relative to the previous sample, those of the first sample to the boot. */
   stats(): HostStats {
-    if (!this.#look) throw new Fault('the host was not looked at yet')
-    this.#stats ??= this.#statsOf(this.#look, this.#before)
+    if (!this.#latest) throw new Fault('no statistics sampled yet')
+    this.#stats ??= this.#statsOf(this.#latest, this.#previous)
     return this.#stats
   }
 
-  #statsOf(look: Look, before: Look | undefined): HostStats {
+  #statsOf(sample: HostSample, before: HostSample | undefined): HostStats {
     const earlier = parseCoreTimes(before?.statText ?? '')
-    const times = parseCoreTimes(look.statText)
+    const times = parseCoreTimes(sample.statText)
     this.#cores = times.size
     const cores = [...times].map(([name, now]) => coreUsage(name, earlier.get(name), now, this.coreMhz))
     const disks = this.#disks.mounted.map(([mount, sizes]) => diskStats(sizes, mount))
@@ -178,13 +178,13 @@ export class HostStatsReader {
       CPUTicksConsumed: cores.reduce((sum, core) => sum + core.TotalTicks, 0),
       DeviceStats: null,
       DiskStats: disks.length > 0 ? disks : null,
-      Memory: parseMemory(look.memoryText),
-      Timestamp: look.timestampMs * 1e6,
-      Uptime: Math.trunc(look.uptimeSeconds),
+      Memory: parseMemory(sample.memoryText),
+      Timestamp: sample.timestampMs * 1e6,
+      Uptime: Math.trunc(sample.uptimeSeconds),
     }
   }
 
-  /** One after the other: mounts that died together must not take the whole thread pool at once. */
+  /** Sequential, so that several hanging mounts do not occupy the whole thread pool. */
   async #mountedDisks(): Promise<DiskSizes[]> {
     const found: DiskSizes[] = []
     for (const mount of this.#mounts) {

@@ -1,18 +1,18 @@
 /**
- * Who is whose child: the host's processes by their parents, kept up to date at the price of the new ones.
+ * The host's processes by parent. A refresh costs as much as the number of new processes.
  *
- * A process gets another parent only when its parent dies, and then one that was an ancestor already or the reaper. So
- * a process that is in no task's tree never enters one, and its record stays good; only pids not seen before are read
- * on each refresh, and a sixteenth of the others as a guard against a pid used twice between two refreshes.
+ * A process gets another parent only when its parent dies: an ancestor or the reaper. So a process outside a task's tree
+ * never enters it, and its record stays valid. A refresh reads only new PIDs, and a sixteenth of the others in case a PID
+ * was reused between two refreshes.
  */
 import { readdir } from 'node:fs/promises'
-import { readProcFile } from '../files/proc-file.ts'
+import { readProcFile } from './proc-file.ts'
 
 /** One process from /proc/PID/stat. Times are kernel ticks, `startTicks` since boot; `child*` are waited-for children. */
 export interface ProcessStat {
   readonly pid: number
   readonly parentPid: number
-  /** `Z` and `X` are dead but not yet reaped. */
+  /** `Z` and `X`: dead but not reaped. */
   readonly state: string
   readonly userTicks: number
   readonly systemTicks: number
@@ -22,7 +22,7 @@ export interface ProcessStat {
   readonly rssPages: number
 }
 
-/** Reads the text of /proc/PID/stat; undefined when it is no such text. The name in it may hold anything, even `) 1 (`. */
+/** Parses /proc/PID/stat; undefined if malformed. The name in it may contain any character, even `) 1 (`. */
 export function parseProcessStat(text: string): ProcessStat | undefined {
   const nameEnd = text.lastIndexOf(')')
   const pid = Number.parseInt(text, 10)
@@ -46,23 +46,23 @@ export function parseProcessStat(text: string): ProcessStat | undefined {
   }
 }
 
-interface Entry {
+interface ProcessEntry {
   parentPid: number
   startTicks: number
   generation: number
 }
 
-/** The parent of an orphan until it is read again. Real ones have it too: the first process has no parent. */
+/** The parent of an orphan until it is read again, and of the first process. */
 const UNKNOWN = 0
 const REREAD_EVERY = 16
-/** How many cheap steps make one slice step. */
+/** Cheap steps per yield. */
 const STRIDE = 64
-/** Deeper than any real chain of parents; stops a loop made of reused pids. */
+/** Above real depths; ends a cycle caused by reused PIDs. */
 const DEPTH_MAX = 256
 
 export class ProcessTree {
   readonly #procRoot: string
-  readonly #entries = new Map<number, Entry>()
+  readonly #entries = new Map<number, ProcessEntry>()
   readonly #children = new Map<number, Set<number>>()
   #generation = 0
 
@@ -70,7 +70,7 @@ export class ProcessTree {
     this.#procRoot = procRoot
   }
 
-  /** Number of processes on record. */
+  /** Number of recorded processes. */
   get size(): number {
     return this.#entries.size
   }
@@ -80,12 +80,12 @@ export class ProcessTree {
     this.#children.clear()
   }
 
-  /** Names of everything in /proc. Empty when it cannot be listed. */
+  /** Names of all entries of /proc; empty if it cannot be listed. */
   async list(): Promise<readonly string[]> {
     return readdir(this.#procRoot).catch(() => [])
   }
 
-  /** Brings the tree up to date with a fresh `list`, one short step for each `next()`. */
+  /** Updates the tree from a new `list`, with one short step per `next()`. */
   *refresh(names: readonly string[]): Generator<void> {
     const generation = ++this.#generation
     let count = 0
@@ -105,7 +105,7 @@ export class ProcessTree {
     }
   }
 
-  /** The process as of now, and notes what it says about the tree. Undefined when it is gone or hidden. */
+  /** The current state of a process, which also updates its record. Undefined if it does not exist or is hidden. */
   stat(pid: number): ProcessStat | undefined {
     const text = readProcFile(`${this.#procRoot}/${pid}/stat`)
     const found = text === undefined ? undefined : parseProcessStat(text)
@@ -114,20 +114,20 @@ export class ProcessTree {
     return found
   }
 
-  /** When `pid` was started according to the record, in ticks since boot. */
+  /** Recorded start of `pid`, in ticks since boot. */
   startOf(pid: number): number | undefined {
     return this.#entries.get(pid)?.startTicks
   }
 
-  /** `roots` and all their descendants on record. */
+  /** `roots` and all their recorded descendants. */
   family(roots: Iterable<number>): Set<number> {
     const found = new Set(roots)
-    // A set is iterated in insertion order, additions included: this is the queue, too.
+    // Iteration of a set includes additions, so the set is also the queue.
     for (const pid of found) for (const child of this.#children.get(pid) ?? []) found.add(child)
     return found
   }
 
-  /** True when `pid` or one of its ancestors is in `family`. Reads what is not on record. */
+  /** True if `pid` or one of its ancestors is in `family`. Reads processes that are not recorded. */
   descendsFrom(pid: number, family: ReadonlyMap<number, unknown>): boolean {
     let at = pid
     for (let depth = 0; depth < DEPTH_MAX && at > 0; depth++) {
@@ -160,7 +160,7 @@ export class ProcessTree {
     this.#orphan(pid)
   }
 
-  /** The children of a process that is gone have another parent now, and must not pass to a new bearer of its pid. */
+  /** The children of a dead process have another parent now, and must not become those of a process that reuses its PID. */
   #orphan(pid: number): void {
     for (const child of this.#children.get(pid) ?? []) {
       const entry = this.#entries.get(child)

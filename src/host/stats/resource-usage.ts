@@ -1,6 +1,6 @@
 /**
- * What a task or an allocation uses, in the shapes of the client API. Properties stand in alphabetical order because
- * that is the order on the wire; `Measured` names the figures that were taken, in words that the clients switch on.
+ * Resource usage of a task or an allocation in the types of the client API. The alphabetical order of the properties is the
+ * order on the wire. `Measured` lists the measured values by names that clients depend on.
  */
 
 /** Bytes. */
@@ -31,13 +31,13 @@ export interface CpuStats {
 
 export interface ResourceUsage {
   readonly CpuStats: CpuStats
-  /** There are no device plugins: null for a task, empty for a sum. */
+  /** Null for a task, empty for a sum: there are no device plugins. */
   readonly DeviceStats: readonly never[] | null
   readonly MemoryStats: MemoryStats
 }
 
 export interface TaskResourceUsage {
-  /** By pid in decimal; null when the figures come from a control group. */
+  /** By PID in decimal; null if the usage is that of a control group. */
   readonly Pids: Readonly<Record<string, ResourceUsage>> | null
   readonly ResourceUsage: ResourceUsage
   /** Nanoseconds since the Unix epoch. */
@@ -47,7 +47,7 @@ export interface TaskResourceUsage {
 export interface AllocResourceUsage {
   readonly ResourceUsage: ResourceUsage
   readonly Tasks: Readonly<Record<string, TaskResourceUsage>>
-  /** That of the newest sample of a running task; 0 without one. */
+  /** Of the newest sample of a running task; 0 without one. */
   readonly Timestamp: number
 }
 
@@ -88,7 +88,7 @@ export function processMemory(rss: number, swap: number): MemoryStats {
   return { ...NOTHING.MemoryStats, Measured: MEASURED.processMemory, RSS: rss, Swap: swap }
 }
 
-/** The sum of what several tasks use; of none, the zero form. */
+/** The total of several tasks. */
 export function sumOf(usages: Iterable<ResourceUsage>): ResourceUsage {
   let sum = NOTHING
   for (const usage of usages) {

@@ -1,13 +1,13 @@
 /**
- * When statistics are taken: the host and every running task once an interval, in slices.
+ * Samples the statistics of the host and of every running task once per interval, in time slices.
  *
- * Promises: a figure handed out is at most `FRESH_MS` old, or it is taken for the one who asks; no slice holds the event
- * loop for more than about `SLICE_MS` and one step; what is held is bounded by the tasks and processes that exist. With
- * no running task nothing of /proc is walked. Assumes that `allocations` is kept true by somebody else. What can go
- * wrong: a process, a group or a mount disappears between two reads; then that figure is left out.
+ * Promises: statistics are at most `FRESH_MS` old, or sampled on request; no slice blocks the event loop for more than about
+ * `SLICE_MS` plus one step; memory is bounded by the existing tasks and processes. Without a running task /proc is not
+ * walked. Assumes that `allocations` is up to date. Failure modes: a process, a group or a mount disappears between two
+ * reads; then its values are missing.
  *
- * One run is under way at a time, and whoever comes meanwhile waits for it and uses what it found. A run in the
- * background rests between its slices; as soon as somebody waits for one it goes on without resting.
+ * One run is active at a time; requests during a run wait for it and use its result. A background run pauses between its
+ * slices, unless a request waits for it.
  */
 import { nextTurn } from '../../platform/scheduler.ts'
 import { systemClock, type Clock } from '../../platform/clock.ts'
@@ -16,7 +16,7 @@ import type { Logger } from '../../platform/log.ts'
 import type { Allocation, AllocationTable, Task } from '../allocations/allocation.ts'
 import { CgroupLocator } from './cgroup.ts'
 import { HostStatsReader, type HostStats, type HostStatsOptions } from './host-stats.ts'
-import { kernelUnits } from '../files/proc-file.ts'
+import { kernelUnits } from './proc-file.ts'
 import { ProcessTree } from './process-tree.ts'
 import { sumOf, type AllocResourceUsage, type ResourceUsage, type TaskResourceUsage } from './resource-usage.ts'
 import { TaskMeter, type MeterSources } from './task-stats.ts'
@@ -28,29 +28,28 @@ export interface SamplerOptions extends HostStatsOptions {
 }
 
 const INTERVAL_MS = 1000
-/** Older figures are not handed out. */
+/** Maximum age of returned statistics. */
 const FRESH_MS = 2000
 /**
- * How long a slice works before it lets others run. The longest step comes on top: usually tens of microseconds, about
- * 1 ms when it meets the collector.
+ * Duration of a slice before it yields, without its last step: that takes usually tens of microseconds, about 1 ms with a
+ * garbage collection.
  */
 const SLICE_MS = 0.5
-/** Between slices in the background: at this rate a run of 25 ms of work is spread over the interval. */
-const REST_MS = 20
+/** Between slices of a background run: it spreads 25 ms of work over the interval. */
+const PAUSE_MS = 20
 
-interface Work {
+interface PendingSample {
   readonly meter: TaskMeter
   readonly task: Task
 }
 
-/** Counts for tests and metrics. */
 export interface SamplerState {
   readonly allocations: number
   readonly meters: number
-  /** On record for walking trees, and members of tasks. */
+  /** Recorded in the process tree, and members of tasks. */
   readonly processes: number
   readonly members: number
-  /** Longest slice since the start or the last reset, in milliseconds. */
+  /** Since the start or the last reset. */
   readonly longestSliceMs: number
 }
 
@@ -89,13 +88,13 @@ export class StatsSampler {
     }
   }
 
-  /** Begins to sample in the background. Never keeps the process alive. */
+  /** Starts sampling in the background. Does not keep the process alive. */
   start(): void {
     this.#timer ??= setInterval(() => this.#tick(), this.#intervalMs).unref()
     this.#tick()
   }
 
-  /** Ends sampling in the background and lets descriptors go; what is asked for later is taken at once. */
+  /** Stops sampling in the background and closes descriptors; later requests sample on demand. */
   stop(): void {
     clearInterval(this.#timer)
     this.#timer = undefined
@@ -103,16 +102,16 @@ export class StatsSampler {
     this.#host.close()
   }
 
-  /** The host's figures, at most `FRESH_MS` old. */
+  /** Statistics of the host, at most `FRESH_MS` old. */
   async hostStats(): Promise<HostStats> {
     const isFresh = this.#isFresh(this.#hostAtMs)
-    await Promise.all([isFresh ? undefined : this.#lookAtHost(), this.#lookAtDisks()])
+    await Promise.all([isFresh ? undefined : this.#sampleHost(), this.#sampleDisks()])
     return this.#host.stats()
   }
 
   /**
-   * What an allocation's tasks use, each figure of a running task at most `FRESH_MS` old; with `taskName` as if it had
-   * no other task. Stopped tasks keep their last sample in `Tasks` and are not in the sum.
+   * Usage of an allocation's tasks, or of the one `taskName`. The usage of running tasks is at most `FRESH_MS` old. Stopped
+   * tasks keep their last sample in `Tasks` and are not in the sum.
    */
   async allocationStats(allocation: Allocation, taskName?: string): Promise<AllocResourceUsage> {
     await this.#freshen(allocation, taskName)
@@ -120,7 +119,7 @@ export class StatsSampler {
     const running: TaskResourceUsage[] = []
     for (const [name, meter] of this.#meters.get(allocation.id) ?? []) {
       if (!meter.usage || (taskName !== undefined && name !== taskName)) continue
-      // Not by assignment: a task may be called `__proto__`.
+      // An assignment would fail for a task named `__proto__`.
       Object.defineProperty(tasks, name, { value: meter.usage, enumerable: true })
       const task = allocation.tasks.get(name)
       if (meter.live && task && isRunning(allocation, task)) running.push(meter.usage)
@@ -132,12 +131,12 @@ export class StatsSampler {
     }
   }
 
-  /** The host's figures as of the last looks, whenever those were; undefined before the first. Measures nothing. */
+  /** The last sampled statistics of the host, of any age; undefined before the first sample. */
   latestHostStats(): HostStats | undefined {
     return this.#hostAtMs === Number.NEGATIVE_INFINITY ? undefined : this.#host.stats()
   }
 
-  /** What each running task used at its last sample. Measures nothing. */
+  /** The last sample of each running task, of any age. */
   *latestTaskUsages(): Generator<{ allocation: Allocation; task: string; usage: ResourceUsage }> {
     for (const [id, meters] of this.#meters) {
       const allocation = this.#allocations.get(id)
@@ -159,7 +158,6 @@ export class StatsSampler {
     }
   }
 
-  /** Begins a new measurement of the longest slice. */
   resetLongestSlice(): void {
     this.#longestSliceMs = 0
   }
@@ -171,16 +169,16 @@ export class StatsSampler {
 
   #tick(): void {
     const hostIsDue = this.#clock.monotonicMs() - this.#hostAtMs > this.#intervalMs / 2
-    const host = hostIsDue ? this.#lookAtHost() : this.#hostRun
-    const work = async () => {
+    const host = hostIsDue ? this.#sampleHost() : this.#hostRun
+    const run = async () => {
       await host
       if (this.#timer) await (this.#taskRun ?? this.#startTaskRun(this.#intervalMs / 2))
     }
-    work().catch((error: unknown) => this.#log?.warn('statistics were not taken', { cause: messageOf(error) }))
+    run().catch((error: unknown) => this.#log?.warn('sampling of statistics failed', { cause: messageOf(error) }))
   }
 
-  #lookAtHost(): Promise<void> {
-    this.#hostRun ??= this.#host.look().finally(() => {
+  #sampleHost(): Promise<void> {
+    this.#hostRun ??= this.#host.sample().finally(() => {
       this.#hostAtMs = this.#clock.monotonicMs()
       this.#hostRun = undefined
       if (!this.#timer) this.#host.close()
@@ -188,10 +186,10 @@ export class StatsSampler {
     return this.#hostRun
   }
 
-  /** Only for those who ask: nothing of a disk needs two looks, so none are taken in the background. */
-  async #lookAtDisks(): Promise<void> {
+  /** Only on request: disk usage needs no earlier sample, so it is not sampled in the background. */
+  async #sampleDisks(): Promise<void> {
     if (this.#isFresh(this.#disksAtMs)) return
-    this.#diskRun ??= this.#host.lookAtDisks().finally(() => {
+    this.#diskRun ??= this.#host.sampleDisks().finally(() => {
       this.#disksAtMs = this.#clock.monotonicMs()
       this.#diskRun = undefined
     })
@@ -217,7 +215,7 @@ export class StatsSampler {
     try {
       this.#wake?.()
       await this.#hostRun
-      if (this.#host.cores === 0) await this.#lookAtHost()
+      if (this.#host.cores === 0) await this.#sampleHost()
       await this.#taskRun
       if (isStale()) await (this.#taskRun ?? this.#startTaskRun(FRESH_MS))
     } finally {
@@ -234,16 +232,16 @@ export class StatsSampler {
   }
 
   async #runTasks(staleAfterMs: number): Promise<void> {
-    const work: Work[] = []
-    await this.#inSlices(this.#collect(work, staleAfterMs))
-    if (work.length === 0) return
+    const pending: PendingSample[] = []
+    await this.#runInSlices(this.#collect(pending, staleAfterMs))
+    if (pending.length === 0) return
     const { tree } = this.#sources
-    await this.#inSlices(tree.refresh(await tree.list()))
-    await this.#inSlices(this.#sampleAll(work))
+    await this.#runInSlices(tree.refresh(await tree.list()))
+    await this.#runInSlices(this.#sampleAll(pending))
   }
 
-  /** Fills `work` with the running tasks whose figures are older than that, and lets go of what is no longer there. */
-  *#collect(work: Work[], staleAfterMs: number): Generator<void> {
+  /** Adds the running tasks with stale samples to `pending`, and deletes the meters of removed tasks. */
+  *#collect(pending: PendingSample[], staleAfterMs: number): Generator<void> {
     const nowMs = this.#clock.monotonicMs()
     let running = 0
     for (const allocation of this.#allocations.all()) {
@@ -254,7 +252,7 @@ export class StatsSampler {
         }
         running++
         const meter = this.#meterOf(allocation, task)
-        if (nowMs - meter.checkedAtMs > staleAfterMs) work.push({ meter, task })
+        if (nowMs - meter.checkedAtMs > staleAfterMs) pending.push({ meter, task })
       }
       yield
     }
@@ -275,12 +273,12 @@ export class StatsSampler {
     return meter
   }
 
-  *#sampleAll(work: readonly Work[]): Generator<void> {
-    for (const { meter, task } of work) yield* meter.sample(task, this.#sources)
+  *#sampleAll(pending: readonly PendingSample[]): Generator<void> {
+    for (const { meter, task } of pending) yield* meter.sample(task, this.#sources)
   }
 
-  /** Drives `steps` to its end, giving way after each `SLICE_MS`. */
-  async #inSlices(steps: Generator<void>): Promise<void> {
+  /** Runs `steps` to the end and yields after each `SLICE_MS`. */
+  async #runInSlices(steps: Generator<void>): Promise<void> {
     for (;;) {
       const beganMs = performance.now()
       let nowMs = beganMs
@@ -291,18 +289,18 @@ export class StatsSampler {
       }
       this.#longestSliceMs = Math.max(this.#longestSliceMs, nowMs - beganMs)
       if (done) return
-      await this.#rest()
+      await this.#pause()
     }
   }
 
-  async #rest(): Promise<void> {
+  async #pause(): Promise<void> {
     if (this.#waiters > 0 || !this.#timer) {
       await nextTurn()
       return
     }
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#wake = resolve
-    const timer = setTimeout(resolve, REST_MS).unref()
+    const timer = setTimeout(resolve, PAUSE_MS).unref()
     await promise
     clearTimeout(timer)
     this.#wake = undefined

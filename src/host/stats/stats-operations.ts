@@ -1,30 +1,27 @@
-/** The two endpoints that tell statistics: of the host, and of one allocation. */
-import { Refusal } from '../../platform/errors.ts'
+/** The endpoints of statistics: of the host, and of one allocation. */
 import { type Endpoint, handle } from '../../platform/operation.ts'
 import { queryText, schema, type InputOf } from '../../platform/schema.ts'
 import { requireOwnNode, type AllocationTable } from '../allocations/allocation.ts'
-import { allocIdParam, handleAllocation } from '../allocations/allocation-operation.ts'
+import { allocIdParam, authorizeNode, handleAllocation, nodeIdQuery } from '../allocations/allocation-operation.ts'
 import { ALLOCATION_STATS, HOST_STATS } from '../allocations/result-schemas.ts'
 import type { StatsSampler } from './sampler.ts'
 
-interface Host {
+interface StatsHost {
   readonly sampler: Pick<StatsSampler, 'hostStats' | 'allocationStats'>
   readonly allocations: AllocationTable
   readonly nodeId: string
 }
 
-const hostFields = {
-  node_id: queryText({ description: 'Node to ask; the one the request reaches when absent', fallback: undefined }),
-}
+const hostFields = { node_id: nodeIdQuery }
 
 const allocationFields = {
   alloc_id: allocIdParam,
-  task: queryText({ description: 'Only this task; one that is not there gives an empty answer', fallback: undefined }),
+  task: queryText({ description: 'Only this task; empty result if it does not exist', fallback: undefined }),
 }
 
 const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
   name: 'host.stats',
-  summary: 'Memory, processors, disks and uptime of a host',
+  summary: 'Statistics of a host: memory, processors, disks, uptime',
   http: ['* /v1/client/stats'],
   target: 'node',
   input: schema(hostFields),
@@ -34,12 +31,10 @@ const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
   errorFormat: 'plain',
   crossOrigin: ['GET', 'HEAD'],
   locate: (input) => ({ nodeId: input.node_id }),
-  authorize(_input, identity) {
-    if (!identity.allowsNode('read')) throw new Refusal('permission_denied', 'Permission denied')
-  },
+  authorize: authorizeNode('read'),
 }
 
-export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: Host) => ({
+export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: StatsHost) => ({
   async run(input) {
     requireOwnNode(input.node_id, nodeId)
     return sampler.hostStats()
@@ -49,14 +44,14 @@ export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: Host) => ({
 export const allocationStats = handleAllocation(
   {
     name: 'host.alloc_stats',
-    summary: 'What the tasks of an allocation use',
+    summary: 'Resource usage of the tasks of an allocation',
     path: 'allocation/:alloc_id/stats',
     input: schema(allocationFields),
     output: 'json',
     result: ALLOCATION_STATS,
     needs: ['read-job'],
   },
-  ({ sampler }: Host) =>
+  ({ sampler }: StatsHost) =>
     (allocation, input) =>
       sampler.allocationStats(allocation, input.task),
 )

@@ -1,50 +1,48 @@
 /**
- * The processes of one task: its pids and all that descends from them. A process once seen in the family stays in it
- * when its parent dies. A pid counts only together with the start time it was first seen with, so that a pid used again
- * is another process.
+ * The processes of one task: its PIDs and their descendants. A member stays in the family when its parent dies. Members are
+ * identified by PID and start time, so a reused PID is another process.
  */
 import type { Task } from '../allocations/allocation.ts'
 import { cgroupProcesses } from './cgroup.ts'
-import type { KernelUnits } from '../files/proc-file.ts'
+import type { KernelUnits } from './proc-file.ts'
 import type { ProcessStat, ProcessTree } from './process-tree.ts'
 
-interface Member {
+interface FamilyMember {
   readonly startTicks: number
-  /** Counters at the last reading; undefined while the processes were not read. */
+  /** Counters of the last sample; undefined if the process was not read. */
   readonly last: ProcessStat | undefined
 }
 
-/** CPU time in milliseconds. */
-export interface Spent {
+export interface CpuTime {
   readonly totalMs: number
   readonly userMs: number
   readonly systemMs: number
 }
 
-/** The family's processes, read now; none when the last one has ended. */
-export interface Reading {
+/** Counters of the family's processes; empty if all have ended. */
+export interface FamilySample {
   readonly stats: ReadonlyMap<number, ProcessStat>
-  /** What was in the family at the last reading and is gone, as it was then. */
+  /** Members of the last sample that have ended since, with their counters then. */
   readonly vanished: readonly ProcessStat[]
 }
 
 export class TaskFamily {
   readonly #roots = new Map<number, number>()
-  /** The task's own pids as `find` has just read them, so that `read` need not do it again. */
+  /** The task's PIDs as read by `find`, for the following `read`. */
   readonly #rootStats = new Map<number, ProcessStat>()
-  #members = new Map<number, Member>()
+  #members = new Map<number, FamilyMember>()
   #incarnation = ''
 
   get size(): number {
     return this.#members.size
   }
 
-  /** Any member; the first is one of the task's own pids while that lives. */
+  /** The first member: one of the task's own PIDs while it is alive. */
   anyPid(): number | undefined {
     return this.#members.keys().next().value
   }
 
-  /** When the oldest member was started, in ticks since boot. */
+  /** Start of the oldest member, in ticks since boot. */
   oldestStartTicks(): number {
     let oldest = Number.POSITIVE_INFINITY
     for (const { startTicks } of this.#members.values()) oldest = Math.min(oldest, startTicks)
@@ -58,14 +56,14 @@ export class TaskFamily {
     this.#incarnation = ''
   }
 
-  /** Forgets the counters but not the members: they will be too old when they are next needed. */
+  /** Drops the counters, which would be stale at their next use, and keeps the members. */
   dropCounters(): void {
     for (const [pid, { startTicks, last }] of this.#members) {
       if (last) this.#members.set(pid, { startTicks, last: undefined })
     }
   }
 
-  /** Sets the members from the records of the tree. Answers true when the task was started anew since the last time. */
+  /** Updates the members from the tree. Returns true if the task was restarted since the last call. */
   find(task: Task, tree: ProcessTree): boolean {
     const restarted = this.#noteIncarnation(task)
     const heads = new Set<number>()
@@ -99,7 +97,7 @@ export class TaskFamily {
     return restarted
   }
 
-  /** True when the living processes of the control group at `path` are exactly the members. */
+  /** True if the live processes of the control group at `path` are exactly the members. */
   owns(path: string, tree: ProcessTree): boolean {
     const pids = cgroupProcesses(path)
     if (!pids || pids.size === 0) return false
@@ -113,15 +111,15 @@ export class TaskFamily {
     for (const [pid, member] of this.#members) {
       if (pids.has(pid)) continue
       const stat = tree.stat(pid)
-      // A zombie is listed in no group. One that has vanished stays until `read` has accounted for it.
+      // Groups do not list zombies. A vanished member stays until `read` has counted it.
       if (stat && !isDead(stat) && stat.startTicks === member.startTicks) return false
       if (!member.last) this.#members.delete(pid)
     }
     return true
   }
 
-  /** Reads all members and what descends from them, one process for each step. */
-  *read(tree: ProcessTree): Generator<void, Reading> {
+  /** Reads all members and their descendants, one process per step. */
+  *read(tree: ProcessTree): Generator<void, FamilySample> {
     const stats = new Map<number, ProcessStat>()
     const vanished: ProcessStat[] = []
     for (const [pid, member] of this.#members) {
@@ -134,49 +132,49 @@ export class TaskFamily {
       if (stats.has(pid)) continue
       const recorded = tree.startOf(pid)
       const stat = tree.stat(pid)
-      // Its parent may have died a moment ago; a record with the same start time tells that it is still the same one.
+      // Its parent may have died meanwhile; an equal recorded start time identifies it as the same process.
       if (stat && (stat.startTicks === recorded || stats.has(stat.parentPid))) stats.set(pid, stat)
       yield
     }
-    // Nothing but zombies: the task is over, and its last sample is the one before this.
+    // Only zombies: the task has ended, and its last sample is the previous one.
     if (stats.values().every(isDead)) stats.clear()
     return { stats, vanished }
   }
 
   /**
-   * CPU time spent between the last reading and this one, in all and by pid. A child that came and went in between is
-   * in it: it left its time in its parent's counters for waited-for children. From what those gained is taken off what
-   * vanished processes had at the last reading, which was counted then. Processes started since `sinceTicks` (after
-   * boot) count from their beginning, others not seen before count from now.
+   * CPU time between the last sample and this one, in total and by PID. It includes children that started and ended in
+   * between, by their parent's counters of waited-for children; from these, the time of vanished members at the last sample
+   * is subtracted, because it was already counted. Processes started since `sinceTicks` (after boot) count from their
+   * start, other new members from now.
    */
-  spent(reading: Reading, sinceTicks: number, units: KernelUnits): { all: Spent; byPid: Map<number, Spent> } {
+  spent(sample: FamilySample, sinceTicks: number, units: KernelUnits): { all: CpuTime; byPid: Map<number, CpuTime> } {
     const tickMs = 1000 / units.ticksPerSecond
-    const byPid = new Map<number, Spent>()
+    const byPid = new Map<number, CpuTime>()
     let [user, system, childUser, childSystem] = [0, 0, 0, 0]
-    for (const stat of reading.stats.values()) {
+    for (const stat of sample.stats.values()) {
       const last = this.#members.get(stat.pid)?.last
       const isNew = stat.startTicks >= sinceTicks
-      const moved = (field: 'userTicks' | 'systemTicks' | 'childUserTicks' | 'childSystemTicks') =>
+      const delta = (field: 'userTicks' | 'systemTicks' | 'childUserTicks' | 'childSystemTicks') =>
         Math.max(0, stat[field] - (last?.[field] ?? (isNew ? 0 : stat[field])))
-      const [ownUser, ownSystem] = [moved('userTicks'), moved('systemTicks')]
-      byPid.set(stat.pid, spentOf(ownUser * tickMs, ownSystem * tickMs))
+      const [ownUser, ownSystem] = [delta('userTicks'), delta('systemTicks')]
+      byPid.set(stat.pid, cpuTime(ownUser * tickMs, ownSystem * tickMs))
       user += ownUser
       system += ownSystem
-      childUser += moved('childUserTicks')
-      childSystem += moved('childSystemTicks')
+      childUser += delta('childUserTicks')
+      childSystem += delta('childSystemTicks')
     }
-    for (const stat of reading.vanished) {
+    for (const stat of sample.vanished) {
       childUser -= stat.userTicks + stat.childUserTicks
       childSystem -= stat.systemTicks + stat.childSystemTicks
     }
-    const all = spentOf((user + Math.max(0, childUser)) * tickMs, (system + Math.max(0, childSystem)) * tickMs)
+    const all = cpuTime((user + Math.max(0, childUser)) * tickMs, (system + Math.max(0, childSystem)) * tickMs)
     return { all, byPid }
   }
 
-  /** Takes a reading for the one that the next is compared with. */
-  keep(reading: Reading): void {
-    const members = new Map<number, Member>()
-    for (const [pid, last] of reading.stats) members.set(pid, { startTicks: last.startTicks, last })
+  /** Stores a sample as the base of the next one. */
+  keep(sample: FamilySample): void {
+    const members = new Map<number, FamilyMember>()
+    for (const [pid, last] of sample.stats) members.set(pid, { startTicks: last.startTicks, last })
     this.#members = members
     this.#rootStats.clear()
   }
@@ -186,6 +184,6 @@ function isDead(stat: ProcessStat): boolean {
   return stat.state === 'Z' || stat.state === 'X'
 }
 
-function spentOf(userMs: number, systemMs: number): Spent {
+function cpuTime(userMs: number, systemMs: number): CpuTime {
   return { totalMs: userMs + systemMs, userMs, systemMs }
 }

@@ -1,18 +1,18 @@
 /**
- * What one task uses: memory and CPU time each from the task's control group when that holds this task and nothing
- * else, and otherwise from its processes.
+ * Resource usage of one task. Memory and CPU time are read from its control group if that contains only this task, else from
+ * its processes.
  */
 import type { Clock } from '../../platform/clock.ts'
 import type { Task } from '../allocations/allocation.ts'
-import { readCgroupCpu, readCgroupMemory, type CgroupCpu, type CgroupLocator, type CgroupPlace } from './cgroup.ts'
+import { readCgroupCpu, readCgroupMemory, type CgroupCpu, type CgroupLocator, type ProcessCgroups } from './cgroup.ts'
 import type { CgroupFolder, CgroupMemory } from './cgroup.ts'
-import { keyedNumbers, readProcFile, type KernelUnits } from '../files/proc-file.ts'
+import { keyedNumbers, readProcFile, type KernelUnits } from './proc-file.ts'
 import type { ProcessTree } from './process-tree.ts'
 import { MEASURED, processMemory, type CpuStats, type MemoryStats } from './resource-usage.ts'
 import type { ResourceUsage, TaskResourceUsage } from './resource-usage.ts'
-import { TaskFamily, type Reading, type Spent } from './task-family.ts'
+import { TaskFamily, type FamilySample, type CpuTime } from './task-family.ts'
 
-/** What the meters of all tasks share. */
+/** Shared by the meters of all tasks. */
 export interface MeterSources {
   readonly procRoot: string
   readonly units: KernelUnits
@@ -28,8 +28,8 @@ export interface MeterSources {
   }
 }
 
-/** When a sample was taken, and where its CPU time was read: another place has other counters. */
-interface Moment {
+/** Time of a sample and source of its CPU time: counters of different sources are not comparable. */
+interface SamplePoint {
   readonly atMs: number
   readonly uptimeSeconds: number
   readonly source: string
@@ -37,31 +37,31 @@ interface Moment {
 }
 
 /**
- * A process may be moved to another group after it was started, mostly right then. Where it is is looked up again after
- * so many samples; twice as many after each look that found no group of its own, up to the larger number.
+ * A process may be moved to another group, mostly right after its start. Its groups are looked up again after this number
+ * of samples, which doubles, up to the maximum, after each lookup without an exclusive group.
  */
-const PLACE_EVERY_SAMPLES = 4
-const PLACE_EVERY_SAMPLES_MAX = 64
+const LOOKUP_EVERY_SAMPLES = 4
+const LOOKUP_EVERY_SAMPLES_MAX = 64
 
 export class TaskMeter {
-  /** The last sample; stays when the task stops. */
+  /** The last sample; kept after the end of the task. */
   usage: TaskResourceUsage | undefined
-  /** The task had processes at the last look. */
+  /** The task had processes at the last sample. */
   live = false
-  /** Monotonic time of the last look, whether it found anything or not. */
+  /** Monotonic time of the last sample, also of one without processes. */
   checkedAtMs = Number.NEGATIVE_INFINITY
   readonly #family = new TaskFamily()
-  #previous: Moment | undefined
-  #place: CgroupPlace = {}
-  #samplesToPlace = 0
-  #placeEvery = PLACE_EVERY_SAMPLES
+  #previous: SamplePoint | undefined
+  #cgroups: ProcessCgroups = {}
+  #samplesToLookup = 0
+  #lookupEverySamples = LOOKUP_EVERY_SAMPLES
 
-  /** Processes whose counters are held. */
+  /** Number of member processes. */
   get size(): number {
     return this.#family.size
   }
 
-  /** The task has stopped: everything but its last sample is let go. */
+  /** Called at the end of the task: keeps only its last sample. */
   end(): void {
     this.live = false
     this.#family.clear()
@@ -70,12 +70,12 @@ export class TaskMeter {
 
   #restart(): void {
     this.#previous = undefined
-    this.#place = {}
-    this.#samplesToPlace = 0
-    this.#placeEvery = PLACE_EVERY_SAMPLES
+    this.#cgroups = {}
+    this.#samplesToLookup = 0
+    this.#lookupEverySamples = LOOKUP_EVERY_SAMPLES
   }
 
-  /** Takes a sample, one short step for each `next()`. The tree has been refreshed just before. */
+  /** Takes a sample with one short step per `next()`. The tree must be refreshed just before. */
   *sample(task: Task, from: MeterSources): Generator<void> {
     this.checkedAtMs = from.clock.monotonicMs()
     if (this.#family.find(task, from.tree)) this.#restart()
@@ -84,42 +84,42 @@ export class TaskMeter {
       this.end()
       return
     }
-    const place = this.#ownPlace(from)
+    const cgroups = this.#exclusiveCgroups(from)
     yield
-    const groupMemory = place.memory && readCgroupMemory(place.memory)
-    const groupCpu = place.cpu && readCgroupCpu(place.cpu, place.throttling, from.units.ticksPerSecond)
-    const source = (groupCpu && place.cpu?.path) ?? 'processes'
+    const groupMemory = cgroups.memory && readCgroupMemory(cgroups.memory)
+    const groupCpu = cgroups.cpu && readCgroupCpu(cgroups.cpu, cgroups.throttling, from.units.ticksPerSecond)
+    const source = (groupCpu && cgroups.cpu?.path) ?? 'processes'
     if (groupMemory && groupCpu) {
-      const moment = this.#moment(from, source, groupCpu)
-      this.#publish(from, cgroupMemoryStats(groupMemory), this.#groupCpuStats(from, moment, groupCpu), null, moment)
+      const point = this.#point(from, source, groupCpu)
+      this.#publish(from, cgroupMemoryStats(groupMemory), this.#groupCpuStats(from, point, groupCpu), null, point)
       this.#family.dropCounters()
       return
     }
-    const reading = yield* this.#family.read(from.tree)
-    if (reading.stats.size === 0) {
+    const sample = yield* this.#family.read(from.tree)
+    if (sample.stats.size === 0) {
       this.end()
       return
     }
-    const moment = this.#moment(from, source, groupCpu)
-    // One tick earlier: a start time is rounded down.
+    const point = this.#point(from, source, groupCpu)
+    // Minus one tick, because start times are rounded down.
     const sinceTicks = this.#previous ? this.#previous.uptimeSeconds * from.units.ticksPerSecond - 1 : 0
-    const { all, byPid } = this.#family.spent(reading, sinceTicks, from.units)
-    const pids = yield* this.#pidUsages(from, moment, reading, byPid)
+    const { all, byPid } = this.#family.spent(sample, sinceTicks, from.units)
+    const pids = yield* this.#pidUsages(from, point, sample, byPid)
     const memory = groupMemory ? cgroupMemoryStats(groupMemory) : sumOfProcesses(pids)
-    const cpu = groupCpu ? this.#groupCpuStats(from, moment, groupCpu) : this.#processCpuStats(from, moment, all)
-    this.#publish(from, memory, cpu, pids, moment)
-    this.#family.keep(reading)
+    const cpu = groupCpu ? this.#groupCpuStats(from, point, groupCpu) : this.#processCpuStats(from, point, all)
+    this.#publish(from, memory, cpu, pids, point)
+    this.#family.keep(sample)
   }
 
   *#pidUsages(
     from: MeterSources,
-    moment: Moment,
-    reading: Reading,
-    byPid: ReadonlyMap<number, Spent>,
+    point: SamplePoint,
+    sample: FamilySample,
+    byPid: ReadonlyMap<number, CpuTime>,
   ): Generator<void, Record<string, ResourceUsage>> {
-    const elapsedMs = this.#elapsedMs(from, moment)
+    const elapsedMs = this.#elapsedMs(from, point)
     const pids: Record<string, ResourceUsage> = {}
-    for (const stat of reading.stats.values()) {
+    for (const stat of sample.stats.values()) {
       const swap = from.host.swapInUse ? swapOf(stat.pid, from.procRoot) : 0
       pids[stat.pid] = {
         CpuStats: cpuStats(from, byPid.get(stat.pid), elapsedMs, MEASURED.processCpu),
@@ -136,10 +136,10 @@ export class TaskMeter {
     memory: MemoryStats,
     cpu: CpuStats,
     pids: Record<string, ResourceUsage> | null,
-    moment: Moment,
+    point: SamplePoint,
   ): void {
     this.live = true
-    this.#previous = moment
+    this.#previous = point
     this.usage = {
       Pids: pids,
       ResourceUsage: { CpuStats: cpu, DeviceStats: null, MemoryStats: memory },
@@ -147,12 +147,12 @@ export class TaskMeter {
     }
   }
 
-  /** The control groups that hold this task and nothing else, as of now. */
-  #ownPlace(from: MeterSources): CgroupPlace {
-    const looking = this.#samplesToPlace <= 0
-    if (looking) {
+  /** The control groups that contain only this task. */
+  #exclusiveCgroups(from: MeterSources): ProcessCgroups {
+    const lookupDue = this.#samplesToLookup <= 0
+    if (lookupDue) {
       const pid = this.#family.anyPid()
-      this.#place = pid === undefined ? {} : from.cgroups.place(pid)
+      this.#cgroups = pid === undefined ? {} : from.cgroups.cgroupsOf(pid)
     }
     const verdicts = new Map<string, boolean>()
     const owned = (folder: CgroupFolder | undefined) => {
@@ -161,58 +161,60 @@ export class TaskMeter {
       verdicts.set(folder.path, verdict)
       return verdict
     }
-    const { memory, cpu, throttling } = this.#place
-    // What is not ours is not asked again before the next look at where the task is.
-    this.#place = {
+    const { memory, cpu, throttling } = this.#cgroups
+    // Other groups are not checked again before the next lookup.
+    this.#cgroups = {
       ...(memory && owned(memory) ? { memory } : {}),
       ...(cpu && owned(cpu) ? { cpu } : {}),
       ...(throttling && owned(throttling) ? { throttling } : {}),
     }
-    const found = this.#place.memory !== undefined || this.#place.cpu !== undefined
-    if (looking) {
-      this.#placeEvery = found ? PLACE_EVERY_SAMPLES : Math.min(PLACE_EVERY_SAMPLES_MAX, this.#placeEvery * 2)
-      this.#samplesToPlace = this.#placeEvery
+    const found = this.#cgroups.memory !== undefined || this.#cgroups.cpu !== undefined
+    if (lookupDue) {
+      this.#lookupEverySamples = found
+        ? LOOKUP_EVERY_SAMPLES
+        : Math.min(LOOKUP_EVERY_SAMPLES_MAX, this.#lookupEverySamples * 2)
+      this.#samplesToLookup = this.#lookupEverySamples
     }
-    this.#samplesToPlace--
-    return this.#place
+    this.#samplesToLookup--
+    return this.#cgroups
   }
 
-  #groupCpuStats(from: MeterSources, moment: Moment, now: CgroupCpu): CpuStats {
+  #groupCpuStats(from: MeterSources, point: SamplePoint, now: CgroupCpu): CpuStats {
     const before = this.#previous?.group
-    const moved = (field: 'totalNs' | 'userNs' | 'systemNs') => Math.max(0, now[field] - (before?.[field] ?? 0)) / 1e6
-    const spent = { totalMs: moved('totalNs'), userMs: moved('userNs'), systemMs: moved('systemNs') }
-    const fresh = cpuStats(from, spent, this.#elapsedMs(from, moment), MEASURED.cgroupCpu)
+    const delta = (field: 'totalNs' | 'userNs' | 'systemNs') => Math.max(0, now[field] - (before?.[field] ?? 0)) / 1e6
+    const spent = { totalMs: delta('totalNs'), userMs: delta('userNs'), systemMs: delta('systemNs') }
+    const fresh = cpuStats(from, spent, this.#elapsedMs(from, point), MEASURED.cgroupCpu)
     const throttled = { ThrottledPeriods: now.throttledPeriods, ThrottledTime: now.throttledNs }
-    return { ...fresh, ...this.#carried(moment), ...throttled }
+    return { ...fresh, ...this.#carried(point), ...throttled }
   }
 
-  #processCpuStats(from: MeterSources, moment: Moment, spent: Spent): CpuStats {
-    return { ...cpuStats(from, spent, this.#elapsedMs(from, moment), MEASURED.processCpu), ...this.#carried(moment) }
+  #processCpuStats(from: MeterSources, point: SamplePoint, spent: CpuTime): CpuStats {
+    return { ...cpuStats(from, spent, this.#elapsedMs(from, point), MEASURED.processCpu), ...this.#carried(point) }
   }
 
-  /** After a change of counters there is no difference to take: the last figures stand for one more sample. */
-  #carried(moment: Moment): Partial<CpuStats> {
+  /** After a change of the source there is no difference of counters: the last values are repeated once. */
+  #carried(point: SamplePoint): Partial<CpuStats> {
     const last = this.usage?.ResourceUsage.CpuStats
-    if (!last || !this.#previous || this.#previous.source === moment.source) return {}
+    if (!last || !this.#previous || this.#previous.source === point.source) return {}
     const { Percent, SystemMode, TotalTicks, UserMode } = last
     return { Percent, SystemMode, TotalTicks, UserMode }
   }
 
-  /** Since the last sample; before there was one, since the task was started. */
-  #elapsedMs(from: MeterSources, moment: Moment): number {
-    if (this.#previous) return moment.atMs - this.#previous.atMs
-    return (moment.uptimeSeconds - this.#family.oldestStartTicks() / from.units.ticksPerSecond) * 1000
+  /** Since the last sample; for the first, since the start of the task. */
+  #elapsedMs(from: MeterSources, point: SamplePoint): number {
+    if (this.#previous) return point.atMs - this.#previous.atMs
+    return (point.uptimeSeconds - this.#family.oldestStartTicks() / from.units.ticksPerSecond) * 1000
   }
 
-  #moment(from: MeterSources, source: string, group: CgroupCpu | undefined): Moment {
+  #point(from: MeterSources, source: string, group: CgroupCpu | undefined): SamplePoint {
     return { atMs: from.clock.monotonicMs(), uptimeSeconds: from.host.uptimeSeconds(), source, group }
   }
 }
 
-/** CPU time as percent of one core; never more than the host has, which counters in steps of 10 ms could make it. */
+/** CPU time in percent of one core, limited to the host's cores: counters in steps of 10 ms could exceed them. */
 function cpuStats(
   from: MeterSources,
-  spent: Spent | undefined,
+  spent: CpuTime | undefined,
   elapsedMs: number,
   measured: readonly string[],
 ): CpuStats {
@@ -230,7 +232,6 @@ function cpuStats(
   }
 }
 
-/** Bytes of a process that are swapped out. */
 function swapOf(pid: number, procRoot: string): number {
   return (keyedNumbers(readProcFile(`${procRoot}/${pid}/status`) ?? '').get('VmSwap') ?? 0) * 1024
 }

@@ -1,18 +1,18 @@
 /**
- * One audit device: its kind, its options, its key and its chain. Lines that are handed over while others are being written
- * wait in a queue of bounded length, so that a device that does not write cannot use up the memory of the server.
+ * An audit device with its sink, its HMAC key and its chain. Lines that arrive during a write wait in a queue of bounded length,
+ * so that a slow device cannot exhaust the memory of the server.
  *
- * A break of the chain stays with the device until an operator acknowledges it: `brokenChain` fails readiness.
+ * A break of the chain (`brokenChain`) fails readiness until an operator acknowledges it.
  */
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
 import type { ChainHead } from './audit-chain.ts'
 import type { FileFinding, LineSink } from './audit-file.ts'
-import type { Shown } from './audit-record.ts'
+import type { LineFormat } from './audit-record.ts'
 import type { ChainBreak, DeviceChain } from './device-chain.ts'
 
-/** Characters that wait for one device. */
-const WAITING_LENGTH_MAX = 64 << 20
+/** Characters in the queue of one device */
+const QUEUED_LENGTH_MAX = 64 << 20
 
 export interface DeviceSettings {
   readonly isRaw: boolean
@@ -22,39 +22,39 @@ export interface DeviceSettings {
 
 export interface DeviceParts {
   readonly sink: LineSink
-  /** For the HMACs of texts in its lines. */
+  /** The key of HMACs in lines. */
   readonly key: Buffer
   readonly settings: DeviceSettings
   readonly chain: DeviceChain
-  /** A break of before the start that no operator has acknowledged. */
+  /** An unacknowledged break from before the start. */
   readonly broken?: ChainBreak | undefined
 }
 
-interface Waiting {
+interface PendingLine {
   readonly json: string
-  readonly recorded: () => void
-  readonly failed: (error: unknown) => void
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
 }
 
 export class AuditDevice {
-  /** Where it is enabled, with a slash at its end. */
+  /** With a trailing slash. */
   readonly path: string
-  readonly shown: Shown
+  readonly format: LineFormat
   readonly #sink: LineSink
   readonly #key: KeyedHash
   readonly #chain: DeviceChain
   #brokenChain: ChainBreak | undefined
-  #waiting: Waiting[] = []
-  #waitingLength = 0
+  #queue: PendingLine[] = []
+  #queuedLength = 0
   #isWriting = false
   #isClosing = false
-  /** Lines that it has recorded. */
+  /** Recorded lines */
   lines = 0
-  /** Lines that it did not record. */
+  /** Failed lines */
   failures = 0
-  /** How often its file did not end with the line that the server had written last. */
+  /** Breaks of the chain */
   breaks = 0
-  /** How often its file was truncated to nothing, or removed. */
+  /** Files that were emptied or removed */
   lostFiles = 0
   /** Called for each finding of `check`. */
   onFinding: ((finding: FileFinding) => void) | undefined
@@ -63,12 +63,12 @@ export class AuditDevice {
     this.path = path
     this.#sink = sink
     this.#key = new KeyedHash(key)
-    this.shown = { key: this.#key, ...settings }
+    this.format = { key: this.#key, ...settings }
     this.#chain = chain
     this.#brokenChain = broken
   }
 
-  /** The last line that it has recorded. */
+  /** The last recorded line. */
   get head(): ChainHead {
     return this.#chain.head
   }
@@ -82,12 +82,12 @@ export class AuditDevice {
     return this.#chain.isNew
   }
 
-  /** The newest break of its chain that no operator has acknowledged. */
+  /** The newest unacknowledged break of the chain. */
   get brokenChain(): ChainBreak | undefined {
     return this.#brokenChain
   }
 
-  /** A break that no line of the file states yet. */
+  /** A break that no line has recorded yet. */
   get hasPendingBreak(): boolean {
     return this.#chain.pendingBreak !== undefined
   }
@@ -96,48 +96,48 @@ export class AuditDevice {
     this.#brokenChain = undefined
   }
 
-  /** Compares its file with its chain. Throws a Fault for a file that cannot be written to. */
+  /** Compares the file with the chain. Throws a Fault if the file cannot be used. */
   check(): void {
-    if (!this.#isClosing) this.#look(false)
+    if (!this.#isClosing) this.#checkSink(false)
   }
 
-  /** Opens its file again, making it where it is missing, or connects again before the next line. Throws as `check`. */
+  /** Reopens the file, which is created if it is missing, or reconnects before the next line. Throws as `check`. */
   reopen(): void {
     this.#sink.reopen()
-    if (!this.#isClosing) this.#look(true)
+    if (!this.#isClosing) this.#checkSink(true)
   }
 
-  /** Resolves with the last line that survives a power cut. */
+  /** Resolves with the last line that is durable after a power failure. */
   async sync(): Promise<ChainHead> {
     const { head } = this.#chain
     await this.#sink.sync?.()
     return head
   }
 
-  /** Resolves once the line is recorded; rejects where it is not, and then no part of it is. */
+  /** Resolves when the line is recorded. Rejects if no part of it is. */
   async record(json: string): Promise<void> {
-    if (this.#isClosing || this.#waitingLength + json.length > WAITING_LENGTH_MAX) {
+    if (this.#isClosing || this.#queuedLength + json.length > QUEUED_LENGTH_MAX) {
       this.failures++
       throw new Fault(`the audit device ${this.path} is ${this.#isClosing ? 'closed' : 'too slow'}`)
     }
-    this.#waitingLength += json.length
-    await new Promise<void>((recorded, failed) => {
-      this.#waiting.push({ json, recorded, failed })
+    this.#queuedLength += json.length
+    await new Promise<void>((resolve, reject) => {
+      this.#queue.push({ json, resolve, reject })
       if (!this.#isWriting) void this.#writeAll()
     })
   }
 
-  /** Creates or restores the space that is kept for a full disk. Never rejects. */
+  /** Creates or refills the reserve for a full disk. Never rejects. */
   async keepReserve(): Promise<void> {
     if (!this.#isClosing) await this.#sink.keepReserve?.()
   }
 
-  /** Removes the reserve; the device is closed next. */
+  /** Removes the reserve before the device is closed. */
   removeReserve(): void {
     this.#sink.removeReserve?.()
   }
 
-  /** Takes no more lines; those that it has taken are recorded first. */
+  /** Refuses further lines and closes after the queued ones are recorded. */
   close(): void {
     this.#isClosing = true
     this.#key.close()
@@ -151,34 +151,34 @@ export class AuditDevice {
 
   async #writeAll(): Promise<void> {
     this.#isWriting = true
-    // What else this turn brings goes along.
+    // Lines of the same tick are written together.
     await Promise.resolve()
-    while (this.#waiting.length > 0) {
-      const group = this.#waiting.splice(0, this.#sink.isOneByOne ? 1 : this.#waiting.length)
-      for (const { json } of group) this.#waitingLength -= json.length
+    while (this.#queue.length > 0) {
+      const group = this.#queue.splice(0, this.#sink.isOneByOne ? 1 : this.#queue.length)
+      for (const { json } of group) this.#queuedLength -= json.length
       await this.#write(group)
     }
     this.#isWriting = false
     if (this.#isClosing) this.#end()
   }
 
-  async #write(group: readonly Waiting[]): Promise<void> {
+  async #write(group: readonly PendingLine[]): Promise<void> {
     try {
-      this.#look(true)
+      this.#checkSink(true)
       const { pendingBreak } = this.#chain
       const lines = group.map(({ json }) => json)
       await this.#sink.write(pendingBreak ? [breakLine(this.path, pendingBreak), ...lines] : lines, this.#chain)
     } catch (error) {
       this.failures += group.length
-      for (const { failed } of group) failed(error)
+      for (const { reject } of group) reject(error)
       return
     }
     this.lines += group.length
-    for (const { recorded } of group) recorded()
+    for (const { resolve } of group) resolve()
   }
 
-  #look(isToBeWritten: boolean): void {
-    const finding = this.#sink.check?.(this.#chain, isToBeWritten)
+  #checkSink(isWritePending: boolean): void {
+    const finding = this.#sink.check?.(this.#chain, isWritePending)
     if (!finding) return
     if (finding.kind === 'break') {
       this.breaks++
@@ -188,7 +188,7 @@ export class AuditDevice {
   }
 }
 
-/** The line that states a break, as JSON without the chain. */
+/** The line that records a break, as JSON without the chain. */
 function breakLine(path: string, { expected, found }: ChainBreak): string {
   const chainBreak = { expected, found: found ?? null }
   return JSON.stringify({ time: new Date().toISOString(), type: 'device', path, chain_break: chainBreak })

@@ -1,77 +1,77 @@
 /**
- * What a device may see of an error. Endpoints quote what was wrong, so that the values of the request stand in the error's text: whole, cut
- * (with `…` or without), with the escapes of JSON or of Go, and in a quotation inside of another one. Each becomes its HMAC here.
+ * Replaces values in error texts by their HMACs. Errors of endpoints quote values of the request: whole or truncated (with or without
+ * `…`), with escapes of JSON or Go, and in nested quotations.
  *
- * The text is searched as it is, and each quotation once more as it was before it was quoted, with the place of each character in the
- * error. What can be compared is bounded; what is quoted beyond that is an HMAC unseen.
+ * The text is searched as it is, and each quotation is unquoted and searched again, with a map from its characters to those of the
+ * error. The number of comparisons is bounded; quotations beyond the limit become HMACs without a comparison.
  */
 import type { KeyedHash } from '../../platform/keyed-hash.ts'
-import { hashed, VALUES_MAX } from './audit-values.ts'
+import { hmacOf, VALUES_MAX } from './audit-values.ts'
 
-/** A text in double quotes, with escapes; the last one may be cut. */
+/** A double-quoted string with escapes. The last one may be truncated. */
 const QUOTED = /"((?:[^"\\]|\\[^])*)(?:"|\\?$)/g
 const ESCAPE = /\\(?:u([\da-fA-F]{4})|U([\da-fA-F]{8})|x([\da-fA-F]{2})|([^]))/g
 const NAMED: Readonly<Record<string, string>> = { a: '\x07', b: '\b', f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }
-/** What stands at the end of a text that was cut, with the half of a character that was cut through. */
-const CUT = /\uFFFD?(?:…|\.\.\.)$/
-/** Of an error that is looked through: one that is longer is cut. */
+/** The mark at the end of a truncated text, with the replacement of a character that was cut in half */
+const TRUNCATION = /\uFFFD?(?:…|\.\.\.)$/
+/** A longer error is truncated. */
 const ERROR_LENGTH_MAX = 4096
-/** Of an error, values without quotes are found from this length on: what is shorter is a part of its words by chance. */
+/** Unquoted values of at least this length are found. A shorter one may be part of the error's own words. */
 const UNQUOTED_LENGTH_MIN = 8
-/** The beginning of a value that an error has without quotes is that value's from this length on. */
-const BEGUN_LENGTH_MIN = 64
-/** Texts of data that errors are compared with, in characters, and quotations that are. */
+/** An unquoted prefix of a value is found from this length on. */
+const PREFIX_LENGTH_MIN = 64
+/** Limits of the comparison: characters of the data, and quotations of the error */
 const COMPARED_LENGTH_MAX = 1 << 18
 const COMPARED_QUOTES_MAX = 16
-/** Quotations that are taken apart, in characters. With these limits an error costs some 70 ms at worst. */
-const TAKEN_APART_MAX = 2048
+/** Characters of quotations that are unquoted. With these limits an error takes at most about 70 ms. */
+const UNQUOTED_LENGTH_MAX = 2048
 
-/** A part of an error as it was before it was quoted. */
-interface Stretch {
+/** A part of an error after unquoting. */
+interface ErrorSpan {
   readonly text: string
-  /** Where each character of it is in the error, and where it ends. */
+  /** The index in the error of each character and of the end. */
   readonly at: readonly number[]
 }
 
-/** By each character of an error: the value that it is a part of. */
-type Found = (string | undefined)[]
+/** For each character of an error, the value that contains it. */
+type ValueByIndex = (string | undefined)[]
 
 /**
- * An error's text with the values of its request's data replaced by their HMACs, as the whole value's where a quotation is cut. What is
- * quoted counts as a value where it is a part of one, and always where there is more than can be compared.
+ * Replaces the values of the request's data in an error by their HMACs; a truncated quotation becomes the HMAC of the whole value. A
+ * quotation counts as a value if it is part of one, and always beyond the limits of the comparison.
  */
-export function withoutValues(key: KeyedHash, error: string, data: Readonly<Record<string, unknown>> = {}): string {
+export function redactValues(key: KeyedHash, error: string, data: Readonly<Record<string, unknown>> = {}): string {
   const texts = textsIn(data)
   const cut = error.length > ERROR_LENGTH_MAX ? `${error.slice(0, ERROR_LENGTH_MAX)}…` : error
-  const found: Found = Array.from({ length: cut.length })
+  const found: ValueByIndex = Array.from({ length: cut.length })
   const whole = { text: cut, at: Array.from({ length: cut.length + 1 }, (_, at) => at) }
-  const stretches = [whole, ...quotedIn(whole, texts, found)]
-  const beginnings = partsOf(stretches)
+  const spans = [whole, ...unquoteAll(whole, texts, found)]
+  const substrings = substringsOf(spans)
   for (const text of new Set(texts)) {
-    if (!beginnings.has(text.slice(0, UNQUOTED_LENGTH_MIN))) continue
-    for (const stretch of stretches) markBegun(stretch, text, found)
+    if (!substrings.has(text.slice(0, UNQUOTED_LENGTH_MIN))) continue
+    for (const span of spans) markPrefix(span, text, found)
   }
-  return shownWith(found, cut, key)
+  return replaceValues(found, cut, key)
 }
 
-/** Marks the quotations that are of values. Returns the others, where they had escapes, and what was quoted in those. */
-function quotedIn(whole: Stretch, texts: readonly string[] | undefined, found: Found): Stretch[] {
-  const all: Stretch[] = []
+/** Marks the quotations of values. Returns the other quotations with escapes, unquoted, and those nested in them. */
+function unquoteAll(whole: ErrorSpan, texts: readonly string[] | undefined, found: ValueByIndex): ErrorSpan[] {
+  const all: ErrorSpan[] = []
   let [compared, length] = [0, 0]
   let level = [whole]
   while (level.length > 0) {
-    const next: Stretch[] = []
+    const next: ErrorSpan[] = []
     for (const { at, text } of level) {
       for (const { 1: inner = '', index } of text.matchAll(QUOTED)) {
         if (inner === '') continue
-        const places = at.slice(index + 1, index + inner.length + 2)
-        const stretch = unquoted({ text: inner, at: places })
+        const indexes = at.slice(index + 1, index + inner.length + 2)
+        const span = unquote({ text: inner, at: indexes })
         const hasEscapes = inner.includes('\\')
         if (hasEscapes) length += inner.length
-        const isBeyond = ++compared > COMPARED_QUOTES_MAX || length > TAKEN_APART_MAX
-        const value = isBeyond ? stretch.text : valueQuoted(stretch.text, texts)
-        if (value !== undefined) found.fill(value, places[0], places.at(-1))
-        else if (hasEscapes) next.push(stretch)
+        const isBeyond = ++compared > COMPARED_QUOTES_MAX || length > UNQUOTED_LENGTH_MAX
+        const value = isBeyond ? span.text : quotedValue(span.text, texts)
+        if (value !== undefined) found.fill(value, indexes[0], indexes.at(-1))
+        else if (hasEscapes) next.push(span)
       }
     }
     all.push(...next)
@@ -80,70 +80,70 @@ function quotedIn(whole: Stretch, texts: readonly string[] | undefined, found: F
   return all
 }
 
-/** The value that a quotation is of; undefined for one that is of none. */
-function valueQuoted(quoted: string, texts: readonly string[] | undefined): string | undefined {
-  const inner = quoted.replace(CUT, '') || quoted
-  const begun = texts?.find((text) => text.startsWith(quoted)) ?? texts?.find((text) => text.startsWith(inner))
-  return begun ?? (!texts || texts.some((text) => text.includes(inner)) ? inner : undefined)
+/** The value that a quotation contains; undefined if it contains none. */
+function quotedValue(quoted: string, texts: readonly string[] | undefined): string | undefined {
+  const inner = quoted.replace(TRUNCATION, '') || quoted
+  const value = texts?.find((text) => text.startsWith(quoted)) ?? texts?.find((text) => text.startsWith(inner))
+  return value ?? (!texts || texts.some((text) => text.includes(inner)) ? inner : undefined)
 }
 
-/** All parts of the shortest length that is searched for: most texts begin with none of them. */
-function partsOf(stretches: readonly Stretch[]): ReadonlySet<string> {
+/** All substrings of the minimum length. Most values start with none of them, which makes the search fast. */
+function substringsOf(spans: readonly ErrorSpan[]): ReadonlySet<string> {
   const parts = new Set<string>()
-  for (const { text } of stretches) {
+  for (const { text } of spans) {
     for (let end = UNQUOTED_LENGTH_MIN; end <= text.length; end++) parts.add(text.slice(end - UNQUOTED_LENGTH_MIN, end))
   }
   return parts
 }
 
-/** Marks where a text stands, or the beginning of a long one, for as far as it goes. */
-function markBegun({ at: places, text: within }: Stretch, text: string, found: Found): void {
-  const start = text.slice(0, BEGUN_LENGTH_MIN)
+/** Marks the occurrences of a value, or of the longest prefix of a long one. */
+function markPrefix({ at: indexes, text: within }: ErrorSpan, text: string, found: ValueByIndex): void {
+  const start = text.slice(0, PREFIX_LENGTH_MIN)
   let length = 0
   for (let at = within.indexOf(start); at >= 0; at = within.indexOf(start, at + length)) {
     length = start.length
     while (length < text.length && within.charCodeAt(at + length) === text.charCodeAt(length)) length++
-    const [from = 0, to = 0] = [places[at], places[at + length]]
+    const [from = 0, to = 0] = [indexes[at], indexes[at + length]]
     if (found[from] === undefined || found[to - 1] === undefined) found.fill(text, from, to)
   }
 }
 
-/** With the escapes of JSON and of Go undone. */
-function unquoted({ at, text }: Stretch): Stretch {
+/** Decodes the escapes of JSON and Go. */
+function unquote({ at, text }: ErrorSpan): ErrorSpan {
   const plain: string[] = []
-  const places: number[] = []
+  const indexes: number[] = []
   let done = 0
   const take = (until: number) => {
     plain.push(text.slice(done, until))
-    for (; done < until; done++) places.push(at[done] ?? 0)
+    for (; done < until; done++) indexes.push(at[done] ?? 0)
   }
   for (const { 0: escape, 1: short, 2: long, 3: byte, 4: other = '', index } of text.matchAll(ESCAPE)) {
     take(index)
     const digits = short ?? long ?? byte
     const character = digits === undefined ? (NAMED[other] ?? other) : characterOf(Number.parseInt(digits, 16))
     plain.push(character)
-    for (let count = character.length; count > 0; count--) places.push(at[index] ?? 0)
+    for (let count = character.length; count > 0; count--) indexes.push(at[index] ?? 0)
     done = index + escape.length
   }
   take(text.length)
-  return { text: plain.join(''), at: [...places, at[text.length] ?? 0] }
+  return { text: plain.join(''), at: [...indexes, at[text.length] ?? 0] }
 }
 
 function characterOf(code: number): string {
   return String.fromCodePoint(code > 0x10ffff ? 0xfffd : code)
 }
 
-function shownWith(found: Readonly<Found>, text: string, key: KeyedHash): string {
-  let shown = ''
+function replaceValues(found: Readonly<ValueByIndex>, text: string, key: KeyedHash): string {
+  let redacted = ''
   for (let at = 0; at < text.length; at++) {
     const value = found[at]
-    if (value === undefined) shown += text[at] ?? ''
-    else if (value !== found[at - 1]) shown += hashed(key, value)
+    if (value === undefined) redacted += text[at] ?? ''
+    else if (value !== found[at - 1]) redacted += hmacOf(key, value)
   }
-  return shown
+  return redacted
 }
 
-/** The texts in data that are not empty; undefined where they are too many or too long. */
+/** The non-empty strings in data; undefined if they exceed the limits. */
 function textsIn(data: Readonly<Record<string, unknown>>): readonly string[] | undefined {
   const texts: string[] = []
   const left: unknown[] = [data]

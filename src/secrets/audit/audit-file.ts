@@ -1,18 +1,20 @@
 /**
- * The file of a device. Lines that arrive while a write is under way are written together with the next one. A line is
- * recorded when write(2) has taken all of it: it survives a killed process, and a power cut only once `sync` has run.
+ * The file of an audit device. A line is recorded when write(2) has written all of it: it survives a crash of the process, but a
+ * power failure only after `sync`.
  *
- * Promises. The path is compared with the open file before each write: a file that was renamed or removed is followed by a
- * new one, in which the chain continues. Bytes of another program (a line more, a line less, another file in this place)
- * never become the head of the chain: `check` reports them, and the next line states the break. A write that takes a part
- * of its lines (a full disk) is undone, so a file holds whole lines only; the part of a line that a killed process left is
- * cut off when the file is opened.
+ * Promises:
+ * - The path is compared with the open file before each write. If the file was renamed or removed, a new one is created and the
+ *   chain continues in it.
+ * - Bytes of another program (an added or removed line, a replaced file) never become the head of the chain: `check` reports them
+ *   and the next line records the break.
+ * - A partial write (a full disk) is undone, so a file has whole lines only. A partial line that a crash has left is truncated when
+ *   the file is opened.
+ * - On a full disk, lines use the space of a reserve beside the file (`<path>.reserve`), so that an operator can read, free space
+ *   and save a snapshot. When the reserve is used up, writes fail until space is available.
  *
- * A full disk: lines go on into the space of a reserve beside the file (`<path>.reserve`), so that an operator can read,
- * free space and save a snapshot. Once the reserve is used up, nothing is recorded until there is space again.
+ * Assumes one process per file. A file that was not written by an audit device is refused, because the device would append to it.
  *
- * Assumes one process per file. What can go wrong: a file that was not written by an audit device is refused, because the
- * device would append to it. Lines that a program truncates and writes again unchanged, between two writes, are not noticed.
+ * Limitation: lines that a program removes and writes again unchanged between two writes are not detected.
  */
 import {
   close,
@@ -47,50 +49,50 @@ const OPEN_FLAGS =
   constants.O_NOFOLLOW |
   constants.O_NONBLOCK |
   constants.O_NOCTTY
-/** Read at a time while the last line is looked for. */
+/** Block size of the search for the last line */
 const BLOCK_BYTES = 64 << 10
 /** A request's body has at most 32 MiB, and a raw device may escape each character of it. */
 const LINE_BYTES_MAX = 256 << 20
-/** Files beside the device's own whose last lines are read after a start. */
-const OLDER_FILES_MAX = 1000
+/** Rotated files whose last lines are read after a start */
+const ROTATED_FILES_MAX = 1000
 const NEWLINE = 10
 export const RESERVE_SUFFIX = '.reserve'
 
-/** What `check` found. `emptied`: truncated to nothing. `removed`: deleted, or renamed and then deleted. */
+/** A result of `check`. `emptied`: truncated to size 0. `removed`: deleted, or renamed and then deleted. */
 export type FileFinding =
   | { readonly kind: 'break'; readonly broken: ChainBreak }
   | { readonly kind: 'emptied' | 'removed'; readonly file: string; readonly head: ChainHead }
 
-/** Where lines go to. */
+/** The destination of lines. */
 export interface LineSink {
-  /** A line that is refused must not take others along: they are handed over one at a time. */
+  /** Lines are written one at a time, because a refused line must not fail others. */
   readonly isOneByOne?: boolean
   /**
-   * Compares what is there with the chain; called before each write (`isToBeWritten`: what is missing is made) and at
-   * intervals. Throws a Fault for what cannot be written to.
+   * Compares the file with the chain. Called at intervals and before each write (`isWritePending`), which creates a missing file.
+   * Throws a Fault if the file cannot be used.
    */
-  check?(chain: DeviceChain, isToBeWritten: boolean): FileFinding | undefined
+  check?(chain: DeviceChain, isWritePending: boolean): FileFinding | undefined
   /**
-   * Resolves once all lines are recorded and `chain` is advanced to the last of them; where it rejects, none of them is
-   * recorded. Called one at a time.
+   * Resolves when all lines are recorded and `chain` is advanced to the last. Rejects if none of them is recorded. Not called
+   * concurrently.
    */
   write(lines: readonly string[], chain: DeviceChain): Promise<void>
-  /** Resolves once what is recorded survives a power cut. */
+  /** Resolves when the recorded lines are durable after a power failure. */
   sync?(): Promise<void>
-  /** Opens the file, or connects, again before the next line. */
+  /** Reopens the file or reconnects before the next line. */
   reopen(): void
-  /** Creates or restores the space that is kept for a full disk. Never rejects. */
+  /** Creates or refills the reserve for a full disk. Never rejects. */
   keepReserve?(): Promise<void>
-  /** Removes what is kept beside the lines, when the device is disabled. */
+  /** Removes the reserve when the device is disabled. */
   removeReserve?(): void
   close(): void
 }
 
 export interface AuditFileOptions {
   readonly path: string
-  /** Permissions of the file; undefined leaves them as they are, and makes a new one 0600. */
+  /** Permissions of the file; undefined keeps those of an existing file and creates a new one with 0600. */
   readonly mode: number | undefined
-  /** Text before each line. */
+  /** Prefix of each line. */
   readonly prefix: string
 }
 
@@ -98,7 +100,7 @@ interface OpenFile {
   readonly fd: number
   readonly dev: number
   readonly ino: number
-  /** Bytes that this process has written or accepted. */
+  /** Bytes that this process has written or accepted */
   size: number
 }
 
@@ -107,23 +109,23 @@ export class AuditFile implements LineSink {
   #open: OpenFile | undefined
   #isWriting = false
   #isClosed = false
-  /** The file is to be opened again before the next write. */
+  /** The file must be reopened before the next write. */
   #isStale = false
-  /** Opened with the first need: a device that is opened for a check leaves no file. */
+  /** Opened lazily, so that a check of the options creates no file. */
   #openReserve: DiskReserve | undefined
-  /** Ends when all that was begun with descriptors has ended. */
+  /** Resolves when all operations on descriptors have ended. */
   #idle: Promise<void> = Promise.resolve()
 
   constructor(options: AuditFileOptions) {
     this.#options = options
   }
 
-  check(chain: DeviceChain, isToBeWritten: boolean): FileFinding | undefined {
+  check(chain: DeviceChain, isWritePending: boolean): FileFinding | undefined {
     if (this.#isClosed) throw new Fault('the audit device is closed')
     if (this.#isWriting) return undefined
     const open = this.#open
     const named = statSync(this.#options.path, { throwIfNoEntry: false })
-    if (!named && !isToBeWritten) return undefined
+    if (!named && !isWritePending) return undefined
     const isSame = open !== undefined && named?.ino === open.ino && named.dev === open.dev
     if (isSame && !this.#isStale && named.size === open.size) return undefined
     return this.#reopen(chain)
@@ -140,7 +142,7 @@ export class AuditFile implements LineSink {
     } catch (error) {
       if (!undo(open)) {
         this.#isStale = true
-        chain.mayHave(heads)
+        chain.noteAttempt(heads)
       }
       throw error
     } finally {
@@ -153,8 +155,8 @@ export class AuditFile implements LineSink {
   }
 
   /**
-   * On a full disk the reserve gives up what the bytes need, and they are written in the same turn: another program that
-   * fills the disk must not take the space first.
+   * On a full disk the reserve releases the required space, and the bytes are written synchronously, so that another program cannot
+   * take the space first.
    */
   async #writeWhole(open: OpenFile, bytes: Buffer): Promise<void> {
     for (let at = 0; at < bytes.length; ) {
@@ -162,7 +164,7 @@ export class AuditFile implements LineSink {
         at += (await writeAsync(open.fd, bytes, at, bytes.length - at, null)).bytesWritten
       } catch (error) {
         if (!isErrno(error, 'ENOSPC', 'EDQUOT') || !this.#reserve.giveUpBytes(bytes.length - at)) throw error
-        at += writtenNow(open.fd, bytes, at)
+        at += writeNow(open.fd, bytes, at)
       }
     }
   }
@@ -204,7 +206,7 @@ export class AuditFile implements LineSink {
     this.#release()
   }
 
-  /** Opens what the path names, and compares its end with the chain. Throws a Fault for what cannot be a device's file. */
+  /** Opens the file at the path and compares its end with the chain. Throws a Fault if the file cannot be used. */
   #reopen(chain: DeviceChain): FileFinding | undefined {
     const { mode, path, prefix } = this.#options
     const before = this.#open
@@ -212,7 +214,7 @@ export class AuditFile implements LineSink {
     try {
       const { dev, ino, size } = regular(fd, path)
       const isSame = before !== undefined && before.dev === dev && before.ino === ino
-      const { end, last } = wholeLines({ fd, size, path, prefix, isOurs: isSame })
+      const { end, last } = truncatePartialLine({ fd, size, path, prefix, isOurs: isSame })
       const finding = this.#compare(chain, { isSame, end, last })
       if (mode !== undefined) fchmodSync(fd, mode)
       this.#release()
@@ -233,31 +235,31 @@ export class AuditFile implements LineSink {
     const before = this.#open
     const { head } = chain
     if (!last) {
-      if (chain.isBehind) this.#lookAtOlder(chain)
-      chain.foundEmpty()
+      if (chain.isBehind) this.#searchRotated(chain)
+      chain.acceptEmpty()
       if (isSame && before && before.size > 0) return { kind: 'emptied', file: path, head }
       return before && isUnlinked(before.fd) ? { kind: 'removed', file: path, head } : undefined
     }
-    // Bytes of another program between our lines are a break, although the last line is ours.
+    // Bytes of another program between the lines are a break, even if the last line is the expected one.
     const isInserted = isSame && end !== before?.size
-    const judgement = chain.found(last, path, isInserted)
+    const verdict = chain.acceptEnd(last, path, isInserted)
     const broken = chain.pendingBreak
-    if (judgement === 'break' && broken) return { kind: 'break', broken }
+    if (verdict === 'break' && broken) return { kind: 'break', broken }
     return undefined
   }
 
-  /** A kill between a rotation and the first line in the new file: the newest line is in a file that was renamed. */
-  #lookAtOlder(chain: DeviceChain): void {
+  /** After a crash between a rotation and the first line in the new file, the newest line is in a rotated file. */
+  #searchRotated(chain: DeviceChain): void {
     const { path, prefix } = this.#options
     const [folder, own] = [dirname(path), basename(path)]
-    for (const name of namesIn(folder).slice(0, OLDER_FILES_MAX)) {
+    for (const name of namesIn(folder).slice(0, ROTATED_FILES_MAX)) {
       if (name === own || !name.startsWith(own) || name.endsWith(RESERVE_SUFFIX)) continue
       const end = endOf(join(folder, name), prefix)
-      if (end) chain.foundOlder(end)
+      if (end) chain.acceptRotated(end)
     }
   }
 
-  /** What was written is synced first: the stored head must not be ahead of the files. */
+  /** Syncs before closing, because the stored head must not be ahead of the file. */
   #release(): void {
     const { fd } = this.#open ?? {}
     this.#open = undefined
@@ -270,8 +272,8 @@ export class AuditFile implements LineSink {
   }
 }
 
-/** Bytes written without giving way; 0 if the disk is still full. */
-function writtenNow(fd: number, bytes: Buffer, at: number): number {
+/** Writes synchronously. Returns the bytes written; 0 if the disk is still full. */
+function writeNow(fd: number, bytes: Buffer, at: number): number {
   try {
     return writeSync(fd, bytes, at, bytes.length - at, null)
   } catch (error) {
@@ -292,7 +294,7 @@ function namesIn(folder: string): string[] {
   }
 }
 
-/** The last whole line of a file that may be a rotated one; undefined for anything else. */
+/** The last whole line of a rotated file; undefined if it is not the file of a device. */
 function endOf(path: string, prefix: string): FileEnd | undefined {
   let fd: number | undefined
   try {
@@ -313,7 +315,7 @@ function openOrFault(path: string): number {
   try {
     return openSync(path, OPEN_FLAGS, 0o600)
   } catch (error) {
-    if (isErrno(error, 'ELOOP')) throw new Fault(`${path} is a link: name the file itself`)
+    if (isErrno(error, 'ELOOP')) throw new Fault(`${path} is a symbolic link: use the path of the file itself`)
     throw accessFault(path, error)
   }
 }
@@ -321,36 +323,39 @@ function openOrFault(path: string): number {
 function regular(fd: number, path: string): { dev: number; ino: number; size: number } {
   const stats = fstatSync(fd)
   const { dev, ino, nlink, size } = stats
-  if (!stats.isFile()) throw new Fault(`${path} is no regular file`)
-  if (nlink > 1) throw new Fault(`${path} has other names (hard links): an audit file has one`)
+  if (!stats.isFile()) throw new Fault(`${path} is not a regular file`)
+  if (nlink > 1) throw new Fault(`${path} has other hard links: an audit file must have one name`)
   return { dev, ino, size }
 }
 
-interface Contents {
+interface FileContents {
   readonly fd: number
   readonly size: number
   readonly path: string
   readonly prefix: string
-  /** This process has written the file: what another program appended is reported, and not refused. */
+  /** This process has written the file, so bytes that another program has appended are reported instead of refused. */
   readonly isOurs: boolean
 }
 
 /**
- * The last whole line, absent where there is none, and the offset behind it; a part of a line behind it is cut off. Throws
- * a Fault where the last line was not written by an audit device.
+ * Truncates a partial line at the end. Returns the last whole line and the offset behind it. Throws a Fault if the last line was not
+ * written by an audit device.
  */
-function wholeLines({ fd, isOurs, path, prefix, size }: Contents): { end: number; last: FileEnd | undefined } {
+function truncatePartialLine({ fd, isOurs, path, prefix, size }: FileContents): {
+  end: number
+  last: FileEnd | undefined
+} {
   if (size === 0) return { end: 0, last: undefined }
   const { end, line } = lastLine(fd, size, path)
   const head = end > 0 && line.startsWith(prefix) ? headOf(line) : undefined
-  // The very first line may be the one that was cut.
+  // The partial line may be the first one.
   const isDevices = isOurs || head !== undefined || (end === 0 && isTornLine(fd, size, prefix))
-  if (!isDevices) throw new Fault(`${path} has content that no audit device has written: name another file`)
+  if (!isDevices) throw new Fault(`${path} has content that was not written by an audit device: use another file`)
   if (end < size) ftruncateSync(fd, end)
   return { end, last: end === 0 ? undefined : { head, line } }
 }
 
-/** Whether a file without an end of line begins as the first line of a device does. */
+/** True if a file without a newline starts like the first line of a device. */
 function isTornLine(fd: number, size: number, prefix: string): boolean {
   const expected = `${prefix}{"time":"`
   const start = Buffer.alloc(Math.min(size, Buffer.byteLength(expected)))
@@ -358,7 +363,7 @@ function isTornLine(fd: number, size: number, prefix: string): boolean {
   return Buffer.from(expected).subarray(0, start.length).equals(start)
 }
 
-/** The last line that has an end, without it, and where it ends; empty where there is none. */
+/** The last line with a newline, and the offset behind it; empty if there is none. */
 function lastLine(fd: number, size: number, path: string): { readonly line: string; readonly end: number } {
   const end = lastNewline(fd, size, path)
   if (end === 0) return { line: '', end: 0 }
@@ -372,11 +377,11 @@ function lastLine(fd: number, size: number, path: string): { readonly line: stri
   return { line: bytes.toString('utf8'), end }
 }
 
-/** The offset behind the last end of line before `limit`; 0 where there is none. */
+/** The offset behind the last newline before `limit`; 0 if there is none. */
 function lastNewline(fd: number, limit: number, path: string): number {
   const block = Buffer.alloc(BLOCK_BYTES)
   for (let to = limit; to > 0; to -= Math.min(to, BLOCK_BYTES)) {
-    if (limit - to > LINE_BYTES_MAX) throw new Fault(`${path} has a line that no audit device has written`)
+    if (limit - to > LINE_BYTES_MAX) throw new Fault(`${path} has a line that was not written by an audit device`)
     const length = Math.min(to, BLOCK_BYTES)
     const read = readSync(fd, block, 0, length, to - length)
     const at = block.subarray(0, read).lastIndexOf(NEWLINE)
@@ -385,7 +390,7 @@ function lastNewline(fd: number, limit: number, path: string): number {
   return 0
 }
 
-/** Removes a part of what was to be written. Where that fails, the next opening cuts it off. */
+/** Truncates a partial write. If that fails, the partial line is truncated when the file is opened next. */
 function undo({ fd, size }: OpenFile): boolean {
   try {
     if (fstatSync(fd).size > size) ftruncateSync(fd, size)

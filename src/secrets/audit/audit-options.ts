@@ -1,4 +1,4 @@
-/** The options of a device as callers give them and as they are kept. Every fault is a Rejection (400). */
+/** Parses the options of audit devices. Every error is a Rejection (400). */
 import { realpathSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, normalize } from 'node:path'
 import { Rejection } from '../../engines/framework/engine.ts'
@@ -20,23 +20,22 @@ const PREFIX_LENGTH_MAX = 64
 const TIMEOUT_MS = 2000
 const TIMEOUT_MS_MAX = 60_000
 
-/** Checks the options of a device of this type. Throws a Rejection that says what is wrong with the first. */
+/** Throws a Rejection for the first invalid option. */
 export function checkOptions(type: DeviceType, options: DeviceOptions): void {
   const unknown = Object.keys(options).filter((name) => !KNOWN[type].includes(name))
   if (unknown.length > 0) {
     throw new Rejection(
       400,
-      `unknown options of a ${type} device: ${unknown.join(', ')}; it has ${KNOWN[type].join(', ')}`,
+      `unknown options of a ${type} device: ${unknown.join(', ')}; known are ${KNOWN[type].join(', ')}`,
     )
   }
-  if ((options['format'] ?? 'json') !== 'json') throw new Rejection(400, 'invalid "format": only json is written')
+  if ((options['format'] ?? 'json') !== 'json') throw new Rejection(400, 'invalid "format": must be json')
   if (type === 'file' && filePath(options).endsWith(RESERVE_SUFFIX))
-    throw new Rejection(400, `file_path must not end in ${RESERVE_SUFFIX}, the name of the space for a full disk`)
+    throw new Rejection(400, `file_path must not end in ${RESERVE_SUFFIX}, the suffix of the reserve for a full disk`)
   settingsOf(options)
   sinkOf(type, options).close()
 }
 
-/** How a device shows what it is given. */
 export function settingsOf(options: DeviceOptions): DeviceSettings {
   return {
     isRaw: flag(options, 'log_raw', false),
@@ -45,14 +44,14 @@ export function settingsOf(options: DeviceOptions): DeviceSettings {
   }
 }
 
-/** What a device writes to; nothing is opened. */
+/** Creates the sink of a device without opening it. */
 export function sinkOf(type: DeviceType, options: DeviceOptions): LineSink {
   const prefix = prefixOf(options)
   if (type === 'file')
     return new AuditFile({ path: filePath(options), mode: modeOf(options['mode'] ?? '0600'), prefix })
   const socketType = options['socket_type'] ?? 'tcp'
   if (socketType !== 'tcp' && socketType !== 'udp' && socketType !== 'unix') {
-    throw new Rejection(400, 'invalid "socket_type": it is tcp, udp or unix')
+    throw new Rejection(400, 'invalid "socket_type": must be tcp, udp or unix')
   }
   const address = options['address'] ?? ''
   if (address === '') throw new Rejection(400, 'address is required')
@@ -60,7 +59,7 @@ export function sinkOf(type: DeviceType, options: DeviceOptions): LineSink {
   return new AuditSocket({ type: socketType, address, prefix, timeoutMs: timeoutOf(options['write_timeout']) })
 }
 
-/** The file of a device by the one name that it has: links of directories are followed. Undefined: it has none. */
+/** The path of a device's file with links of directories resolved; undefined for a socket. */
 export function fileOf(type: DeviceType, options: DeviceOptions): string | undefined {
   if (type !== 'file') return undefined
   const path = filePath(options)
@@ -85,19 +84,20 @@ function filePath(options: DeviceOptions): string {
   if (!isAbsolute(path) || normalize(path) !== path || path.endsWith('/') || path.includes('\0')) {
     throw new Rejection(400, 'file_path must be the absolute path of a file, without "." and ".."')
   }
-  // They need not be there yet: SQLite would take one that appears for its own.
-  if (/-(?:journal|wal|shm)$/.test(path)) throw new Rejection(400, 'file_path has the name of a file of a database')
+  // SQLite would use a file with such a name as its own, even if it is created later.
+  if (/-(?:journal|wal|shm)$/.test(path))
+    throw new Rejection(400, 'file_path must not end in -journal, -wal or -shm, the suffixes of database files')
   return path
 }
 
 /** Undefined for `0000`: the file keeps its permissions. */
 function modeOf(text: string): number | undefined {
-  if (!/^0?[0-7]{3}$/.test(text)) throw new Rejection(400, 'invalid "mode": it is octal, such as 0600')
+  if (!/^0?[0-7]{3}$/.test(text)) throw new Rejection(400, 'invalid "mode": must be octal, such as 0600')
   const mode = Number.parseInt(text, 8)
   if ((mode & 0o117) !== 0) {
     throw new Rejection(
       400,
-      'invalid "mode": an audit file is never executable, nor anybody else\'s to read: at most 0660',
+      'invalid "mode": at most 0660, because an audit file must not be executable or accessible to other users',
     )
   }
   return mode === 0 ? undefined : mode
@@ -105,7 +105,7 @@ function modeOf(text: string): number | undefined {
 
 function prefixOf(options: DeviceOptions): string {
   const prefix = options['prefix'] ?? ''
-  // It begins each line: with braces a reader could not tell where the JSON begins, with `#!` it could make a program.
+  // With a brace a reader could not find the start of the JSON. With `#!` the file could be executed as a script.
   if (prefix.length > PREFIX_LENGTH_MAX || !/^(?!#!)[\x20-\x7e]*$/.test(prefix) || prefix.includes('{')) {
     throw new Rejection(400, `invalid "prefix": at most ${PREFIX_LENGTH_MAX} printable ASCII characters without "{"`)
   }
@@ -127,5 +127,5 @@ function flag(options: DeviceOptions, name: string, fallback: boolean): boolean 
   if (text === undefined || text === '') return fallback
   if (text === 'true' || text === '1') return true
   if (text === 'false' || text === '0') return false
-  throw new Rejection(400, `invalid "${name}": it is true or false`)
+  throw new Rejection(400, `invalid "${name}": must be true or false`)
 }

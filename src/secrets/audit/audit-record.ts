@@ -1,27 +1,26 @@
-/** The two lines of a request: what was asked, before anything is done, and what came of it, before it is answered. */
+/** Formats the two lines of a request: the request before it is executed, and the response before it is sent. */
 import type { AuthBlock, Caller, EngineVerb } from '../../engines/framework/engine.ts'
 import type { KeyedHash } from '../../platform/keyed-hash.ts'
-import { withoutValues } from './audit-errors.ts'
-import { elided, hashed, hashedData, hashedValue } from './audit-values.ts'
+import { redactValues } from './audit-errors.ts'
+import { elideKeys, hmacData, hmacOf, hmacValue } from './audit-values.ts'
 
 type Data = Readonly<Record<string, unknown>>
 
-/** A request as far as it is known. */
 export interface AuditedRequest {
   readonly timeMs: number
   readonly requestId: string
   readonly operation: EngineVerb | 'help' | 'write'
   readonly path: string
-  /** Where the part of the path begins that no endpoint declares: it may be a token. */
+  /** Index in the path of the part that no endpoint declares, which may be a token. */
   readonly undeclaredAt?: number | undefined
-  /** Absent where the body could not be read. */
+  /** Undefined if the body could not be parsed. */
   readonly data?: Data | undefined
   readonly token: string | undefined
   readonly caller: Caller
   readonly remote: string | undefined
   readonly wrapTtlSeconds: number | undefined
   readonly mount: AuditedMount | undefined
-  /** Those headers that the operator asks for, by name. */
+  /** The headers that the operator has configured, by name. */
   readonly headers: Readonly<Record<string, { readonly value: string; readonly isHashed: boolean }>> | undefined
 }
 
@@ -30,9 +29,9 @@ export interface AuditedMount {
   readonly type: string
   readonly accessor: string
   readonly isAuth: boolean
-  /** Fields of requests and answers that are shown as they are. */
-  readonly shownInRequests: readonly string[]
-  readonly shownInAnswers: readonly string[]
+  /** Fields that are not replaced by HMACs. */
+  readonly plainRequestFields: readonly string[]
+  readonly plainResponseFields: readonly string[]
 }
 
 export interface AuditedAnswer {
@@ -40,38 +39,43 @@ export interface AuditedAnswer {
   readonly auth?: AuthBlock | undefined
   readonly leaseId?: string | undefined
   readonly warnings?: readonly string[] | undefined
-  /** The token that it was wrapped below, as the answer tells it. */
+  /** The info of the wrapping token. */
   readonly wrapping?: Readonly<object> | undefined
-  /** Why it was refused or has failed; a text that the caller may see. */
+  /** The error as in the answer. */
   readonly error?: string | undefined
 }
 
-/** How a device shows what it is given. */
-export interface Shown {
+/** How a device formats its lines. */
+export interface LineFormat {
   readonly key: KeyedHash
-  /** True: nothing is replaced by its HMAC. */
+  /** Strings are not replaced by HMACs. */
   readonly isRaw: boolean
   readonly isAccessorHashed: boolean
   readonly isListElided: boolean
 }
 
-/** The line written before anything is done, as JSON without the chain. */
-export function requestLine(request: AuditedRequest, shown: Shown): string {
-  return `{"time":"${timeOf(request.timeMs)}","type":"request",${common(request, shown)}}`
+/** The line of a request as JSON without the chain. */
+export function requestLine(request: AuditedRequest, format: LineFormat): string {
+  return `{"time":"${timeOf(request.timeMs)}","type":"request",${common(request, format)}}`
 }
 
-/** The line written before the answer leaves, as JSON without the chain. */
-export function responseLine(request: AuditedRequest, answer: AuditedAnswer, nowMs: number, shown: Shown): string {
-  const own = {
-    response: responseOf(request, answer, shown),
-    error: answer.error === undefined || answer.error === '' ? undefined : errorOf(request, answer.error, shown),
+/** The line of a response as JSON without the chain. */
+export function responseLine(
+  request: AuditedRequest,
+  answer: AuditedAnswer,
+  nowMs: number,
+  format: LineFormat,
+): string {
+  const result = {
+    response: responseOf(request, answer, format),
+    error: answer.error === undefined || answer.error === '' ? undefined : errorOf(request, answer.error, format),
   }
-  return `{"time":"${timeOf(nowMs)}","type":"response",${common(request, shown)},${members(own)}}`
+  return `{"time":"${timeOf(nowMs)}","type":"response",${common(request, format)},${members(result)}}`
 }
 
 const newestTime = { ms: 0, text: '' }
 
-/** RFC 3339, UTC. The last one is remembered: many lines are of one millisecond. */
+/** RFC 3339 in UTC. The last time is cached, because many lines have the same millisecond. */
 function timeOf(ms: number): string {
   if (ms !== newestTime.ms || newestTime.text === '') {
     newestTime.text = new Date(ms).toISOString()
@@ -80,17 +84,17 @@ function timeOf(ms: number): string {
   return newestTime.text
 }
 
-/** What both lines of a request have, by the device: the texts in it are hashed once. */
-const commonTexts = new WeakMap<AuditedRequest, Map<Shown, string>>()
+/** The members of both lines of a request, cached per device, so that their HMACs are computed once. */
+const commonTexts = new WeakMap<AuditedRequest, Map<LineFormat, string>>()
 
-function common(request: AuditedRequest, shown: Shown): string {
-  const texts = commonTexts.get(request) ?? new Map<Shown, string>()
+function common(request: AuditedRequest, format: LineFormat): string {
+  const texts = commonTexts.get(request) ?? new Map<LineFormat, string>()
   commonTexts.set(request, texts)
-  let text = texts.get(shown)
+  let text = texts.get(format)
   if (text === undefined) {
-    const who = whoOf(request, shown)
-    text = members({ auth: authOf(request, who), request: requestOf(request, who, shown) })
-    texts.set(shown, text)
+    const fields = callerFieldsOf(request, format)
+    text = members({ auth: authOf(request, fields), request: requestOf(request, fields, format) })
+    texts.set(format, text)
   }
   return text
 }
@@ -100,33 +104,33 @@ function members(object: Data): string {
   return JSON.stringify(object).slice(1, -1)
 }
 
-/** The caller as a device shows it. */
-interface Who {
+/** The HMACs of a caller's token and accessor. */
+interface CallerFields {
   readonly token: string | undefined
   readonly accessor: string | undefined
 }
 
-const knownCallers = new WeakMap<Shown, WeakMap<Caller, Who>>()
+const knownCallers = new WeakMap<LineFormat, WeakMap<Caller, CallerFields>>()
 
-/** A caller that is known by its token is one object for as long as its token is kept in memory: it is hashed once. */
-function whoOf({ caller, token }: AuditedRequest, shown: Shown): Who {
+/** Cached per caller: the object of an authenticated caller is the same while its token is cached. */
+function callerFieldsOf({ caller, token }: AuditedRequest, format: LineFormat): CallerFields {
   const isKnown = caller.tokenHash !== '' && token !== undefined
-  const known = isKnown ? (knownCallers.get(shown) ?? new WeakMap<Caller, Who>()) : undefined
-  let who = known?.get(caller)
-  if (who) return who
-  who = {
-    token: token === undefined ? undefined : secret(shown, token),
-    accessor: accessor(shown, caller.accessor),
+  const known = isKnown ? (knownCallers.get(format) ?? new WeakMap<Caller, CallerFields>()) : undefined
+  const cached = known?.get(caller)
+  if (cached) return cached
+  const fields = {
+    token: token === undefined ? undefined : secret(format, token),
+    accessor: accessor(format, caller.accessor),
   }
-  if (known) knownCallers.set(shown, known.set(caller, who))
-  return who
+  if (known) knownCallers.set(format, known.set(caller, fields))
+  return fields
 }
 
-function authOf({ caller, token }: AuditedRequest, who: Who): Data | undefined {
+function authOf({ caller, token }: AuditedRequest, fields: CallerFields): Data | undefined {
   if (token === undefined) return undefined
   return {
-    client_token: who.token,
-    accessor: who.accessor,
+    client_token: fields.token,
+    accessor: fields.accessor,
     display_name: caller.displayName === '' ? undefined : caller.displayName,
     policies: caller.policies,
     entity_id: caller.entityId === '' ? undefined : caller.entityId,
@@ -134,25 +138,25 @@ function authOf({ caller, token }: AuditedRequest, who: Who): Data | undefined {
   }
 }
 
-function requestOf(request: AuditedRequest, who: Who, shown: Shown): Data {
+function requestOf(request: AuditedRequest, fields: CallerFields, format: LineFormat): Data {
   const { data, headers, mount, remote, wrapTtlSeconds } = request
   return {
     id: request.requestId,
     operation: request.operation,
     ...mountOf(mount),
-    client_token: who.token,
-    client_token_accessor: who.accessor,
+    client_token: fields.token,
+    client_token_accessor: fields.accessor,
     namespace: { id: 'root' },
-    path: pathOf(request, shown),
-    data: dataOf(data, mount?.shownInRequests ?? [], shown),
+    path: pathOf(request, format),
+    data: dataOf(data, mount?.plainRequestFields ?? [], format),
     remote_address: remote,
     wrap_ttl: wrapTtlSeconds,
-    headers: headers && headersOf(headers, shown),
+    headers: headers && headersOf(headers, format),
   }
 }
 
-function pathOf({ path, undeclaredAt = path.length }: AuditedRequest, shown: Shown): string {
-  return undeclaredAt === path.length ? path : path.slice(0, undeclaredAt) + secret(shown, path.slice(undeclaredAt))
+function pathOf({ path, undeclaredAt = path.length }: AuditedRequest, format: LineFormat): string {
+  return undeclaredAt === path.length ? path : path.slice(0, undeclaredAt) + secret(format, path.slice(undeclaredAt))
 }
 
 function mountOf(mount: AuditedMount | undefined): Data {
@@ -161,48 +165,48 @@ function mountOf(mount: AuditedMount | undefined): Data {
   return { mount_point: path, mount_type: type, mount_accessor: mountAccessor, mount_class: isAuth ? 'auth' : 'secret' }
 }
 
-function headersOf(headers: NonNullable<AuditedRequest['headers']>, shown: Shown): Data {
+function headersOf(headers: NonNullable<AuditedRequest['headers']>, format: LineFormat): Data {
   return Object.fromEntries(
-    Object.entries(headers).map(([name, { isHashed, value }]) => [name, [isHashed ? secret(shown, value) : value]]),
+    Object.entries(headers).map(([name, { isHashed, value }]) => [name, [isHashed ? secret(format, value) : value]]),
   )
 }
 
-function responseOf({ mount, operation }: AuditedRequest, answer: AuditedAnswer, shown: Shown): Data | undefined {
+function responseOf({ mount, operation }: AuditedRequest, answer: AuditedAnswer, format: LineFormat): Data | undefined {
   const { auth, leaseId, warnings, wrapping } = answer
   const isList = operation === 'list' || operation === 'scan'
-  const data = answer.data && (isList && shown.isListElided ? elided(answer.data) : answer.data)
+  const data = answer.data && (isList && format.isListElided ? elideKeys(answer.data) : answer.data)
   const response = {
-    auth: auth && grantedOf(auth, shown),
+    auth: auth && issuedAuthOf(auth, format),
     ...mountOf(mount),
     secret: leaseId ? { lease_id: leaseId } : undefined,
-    data: dataOf(data, mount?.shownInAnswers ?? [], shown),
+    data: dataOf(data, mount?.plainResponseFields ?? [], format),
     warnings: warnings?.length ? warnings : undefined,
-    wrap_info: wrapping && wrapInfoOf(wrapping, shown),
+    wrap_info: wrapping && wrapInfoOf(wrapping, format),
   }
   return response
 }
 
-/** Errors quote what was asked. */
-function errorOf(request: AuditedRequest, error: string, shown: Shown): string {
-  if (shown.isRaw) return error
-  const path = pathOf(request, shown)
+/** Errors may quote values of the request. */
+function errorOf(request: AuditedRequest, error: string, format: LineFormat): string {
+  if (format.isRaw) return error
+  const path = pathOf(request, format)
   const text = path === request.path ? error : error.replaceAll(request.path, path)
-  return withoutValues(shown.key, text, request.data)
+  return redactValues(format.key, text, request.data)
 }
 
-/** Times and the path stay as they are: neither opens anything. */
-function wrapInfoOf(info: Readonly<object>, shown: Shown): Data {
-  const named = Object.entries(info).map(([name, value]) => {
+/** Creation time and path are not secret. */
+function wrapInfoOf(info: Readonly<object>, format: LineFormat): Data {
+  const entries = Object.entries(info).map(([name, value]) => {
     if (typeof value !== 'string' || name.startsWith('creation_')) return [name, value] as const
-    return [name, name === 'token' ? secret(shown, value) : accessor(shown, value)] as const
+    return [name, name === 'token' ? secret(format, value) : accessor(format, value)] as const
   })
-  return Object.fromEntries(named)
+  return Object.fromEntries(entries)
 }
 
-function grantedOf(auth: AuthBlock, shown: Shown): Data {
+function issuedAuthOf(auth: AuthBlock, format: LineFormat): Data {
   return {
-    client_token: secret(shown, auth.client_token),
-    accessor: accessor(shown, auth.accessor),
+    client_token: secret(format, auth.client_token),
+    accessor: accessor(format, auth.accessor),
     policies: auth.policies,
     token_policies: auth.token_policies,
     metadata: auth.metadata ?? undefined,
@@ -213,16 +217,16 @@ function grantedOf(auth: AuthBlock, shown: Shown): Data {
   }
 }
 
-function dataOf(data: Data | undefined, names: readonly string[], { isRaw, key }: Shown): unknown {
+function dataOf(data: Data | undefined, names: readonly string[], { isRaw, key }: LineFormat): unknown {
   if (data === undefined || Object.keys(data).length === 0) return undefined
-  return isRaw ? data : hashedData(key, data, names)
+  return isRaw ? data : hmacData(key, data, names)
 }
 
-function secret({ isRaw, key }: Shown, text: string): string {
-  return isRaw ? text : hashed(key, text)
+function secret({ isRaw, key }: LineFormat, text: string): string {
+  return isRaw ? text : hmacOf(key, text)
 }
 
-function accessor({ isAccessorHashed, isRaw, key }: Shown, text: string): string | undefined {
+function accessor({ isAccessorHashed, isRaw, key }: LineFormat, text: string): string | undefined {
   if (text === '') return undefined
-  return isRaw || !isAccessorHashed ? text : String(hashedValue(key, text))
+  return isRaw || !isAccessorHashed ? text : String(hmacValue(key, text))
 }

@@ -1,8 +1,8 @@
 /**
- * A device that sends its lines over a socket (TCP, UDP or a Unix socket): each line with an end of line. A line counts as
- * recorded when the system has taken it. A receiver that does not read makes a write fail after `timeoutMs`; then the
- * connection is closed, and the next write makes a new one. Of lines that may have arrived the numbers are not used again:
- * a receiver that has the lines sees one chain, and one that has not sees a gap instead of two lines with one number.
+ * An audit device that sends lines over a TCP, UDP or Unix socket. A line is recorded when the kernel has accepted it. If the
+ * receiver does not read, a write fails after `timeoutMs`; then the connection is closed and the next write opens a new one. The
+ * numbers of lines that may have arrived are not used again: a receiver that has them sees one chain, and one that has not sees a
+ * gap instead of two lines with the same number.
  */
 import { createSocket } from 'node:dgram'
 import { connect, type Socket } from 'node:net'
@@ -10,7 +10,7 @@ import { Fault } from '../../platform/errors.ts'
 import type { LineSink } from './audit-file.ts'
 import type { DeviceChain } from './device-chain.ts'
 
-/** Bytes of one datagram: what does not fit is refused, as a cut line would be worth nothing. */
+/** A longer line is refused, because a truncated line is useless. */
 const DATAGRAM_BYTES_MAX = 65_000
 
 export interface AuditSocketOptions {
@@ -25,94 +25,94 @@ export class AuditSocket implements LineSink {
   readonly isOneByOne: boolean
   readonly #options: AuditSocketOptions
   #socket: Socket | undefined
-  /** Those that somebody has accepted: what was given to another one went nowhere. */
-  readonly #accepted = new WeakSet<Socket>()
+  /** Connected sockets. Bytes written to any other socket were not sent. */
+  readonly #connectedSockets = new WeakSet<Socket>()
   #isWriting = false
   #isClosed = false
-  /** The connection is to be given up before the next write. */
+  /** The connection must be closed before the next write. */
   #isStale = false
 
   constructor(options: AuditSocketOptions) {
     this.#options = options
-    // A datagram that is too long is the fault of its own request.
+    // A datagram that is too long must fail only its own request.
     this.isOneByOne = options.type === 'udp'
   }
 
   async write(lines: readonly string[], chain: DeviceChain): Promise<void> {
     if (this.#isClosed) throw new Fault('the audit device is closed')
-    if (this.#isStale) this.#drop()
+    if (this.#isStale) this.#disconnect()
     const { heads, text } = chain.append(lines, this.#options.prefix)
     const last = heads.at(-1)
     if (!last) return
-    if (this.#options.type === 'udp') await this.#datagram(text)
-    else await this.#sent(text, () => chain.advance(last))
+    if (this.#options.type === 'udp') await this.#sendDatagram(text)
+    else await this.#sendOrReconnect(text, () => chain.advance(last))
     chain.advance(last)
   }
 
-  /** What is being sent is sent to its end. */
+  /** A write in progress is finished first. */
   reopen(): void {
     this.#isStale = true
-    if (!this.#isWriting) this.#drop()
+    if (!this.#isWriting) this.#disconnect()
   }
 
   close(): void {
     this.#isClosed = true
-    if (!this.#isWriting) this.#drop()
+    if (!this.#isWriting) this.#disconnect()
   }
 
-  #drop(): void {
+  #disconnect(): void {
     this.#isStale = false
     this.#socket?.end()
     this.#socket = undefined
   }
 
-  /** `unsure` is called where it fails and lines may have arrived. */
-  async #sent(text: string, unsure: () => void): Promise<void> {
+  /** `onUncertain` is called if the write fails but lines may have arrived. */
+  async #sendOrReconnect(text: string, onUncertain: () => void): Promise<void> {
     this.#isWriting = true
-    const socket = (this.#socket ??= this.#connected())
+    const socket = (this.#socket ??= this.#connect())
     try {
       await this.#send(socket, text)
     } catch (error) {
-      if (this.#accepted.has(socket)) unsure()
+      if (this.#connectedSockets.has(socket)) onUncertain()
       throw error
     } finally {
       this.#isWriting = false
-      if (this.#isClosed) this.#drop()
+      if (this.#isClosed) this.#disconnect()
     }
   }
 
   async #send(socket: Socket, text: string): Promise<void> {
     await new Promise<void>((resolve, reject) => {
-      const give = (error?: Error | null) => {
+      const settle = (error?: Error | null) => {
         clearTimeout(timer)
-        socket.off('error', give)
+        socket.off('error', settle)
         socket.off('close', closed)
         if (!error) return resolve()
         socket.destroy()
         if (this.#socket === socket) this.#socket = undefined
         reject(error)
       }
-      const closed = () => give(new Fault(`${this.#options.address} has closed the connection`))
+      const closed = () => settle(new Fault(`${this.#options.address} has closed the connection`))
       const timer = setTimeout(() => {
-        give(new Fault(`${this.#options.address} took nothing for ${this.#options.timeoutMs} ms`))
+        settle(new Fault(`${this.#options.address} accepted no data for ${this.#options.timeoutMs} ms`))
       }, this.#options.timeoutMs)
-      socket.once('error', give)
+      socket.once('error', settle)
       socket.once('close', closed)
-      // Why it fails, the events tell: to the write it is only a stream that was destroyed.
+      // An error of the callback only states that the stream was destroyed; the events have the cause.
       socket.write(text, (error) => {
-        if (!error) give()
+        if (!error) settle()
       })
     })
   }
 
-  #connected(): Socket {
+  #connect(): Socket {
     const { address, type } = this.#options
     const socket = type === 'unix' ? connect({ path: address }) : connect(endpoint(address))
     socket.unref()
-    socket.once('connect', () => this.#accepted.add(socket))
-    // What the receiver says is of no interest; unread it would hold the connection up.
+    socket.once('connect', () => this.#connectedSockets.add(socket))
+    // Data from the receiver is discarded; unread data would block the connection.
     socket.resume()
-    // Between two writes: the next one makes a new connection.
+    // An error between writes is ignored, because the next write opens a new connection.
     socket.on('error', () => undefined)
     socket.on('close', () => {
       if (this.#socket === socket) this.#socket = undefined
@@ -120,9 +120,10 @@ export class AuditSocket implements LineSink {
     return socket
   }
 
-  async #datagram(line: string): Promise<void> {
+  async #sendDatagram(line: string): Promise<void> {
     const bytes = Buffer.from(line)
-    if (bytes.length > DATAGRAM_BYTES_MAX) throw new Fault(`a line of ${bytes.length} bytes does not fit a datagram`)
+    if (bytes.length > DATAGRAM_BYTES_MAX)
+      throw new Fault(`line of ${bytes.length} bytes exceeds the limit of a datagram (${DATAGRAM_BYTES_MAX})`)
     const { host, port } = endpoint(this.#options.address)
     const socket = createSocket(host.includes(':') ? 'udp6' : 'udp4')
     try {
@@ -136,10 +137,11 @@ export class AuditSocket implements LineSink {
   }
 }
 
-/** Host and port of `host:port` or `[address]:port`. Throws a Fault for anything else. */
+/** Parses `host:port` or `[address]:port`. Throws a Fault for anything else. */
 export function endpoint(address: string): { host: string; port: number } {
   const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(address) ?? []
   const [host, port] = [bracketed ?? plain, Number(digits)]
-  if (host === undefined || !(port >= 1 && port <= 65_535)) throw new Fault(`"${address}" is no address: host:port`)
+  if (host === undefined || !(port >= 1 && port <= 65_535))
+    throw new Fault(`malformed address "${address}": expected host:port`)
   return { host, port }
 }

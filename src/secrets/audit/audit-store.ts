@@ -1,7 +1,7 @@
 /**
- * The devices as they are kept. `core/audit/<uuid>` has a device's options and key; it is replicated and in snapshots.
- * `local/audit/<uuid>` has where the chain of this server stands (`chain-state.ts`); it is neither, because each server
- * has files and a chain of its own. A device serves from the moment its entry is durable until its removal is.
+ * Stores audit devices. `core/audit/<uuid>` has the options and the key of a device; it is replicated and in snapshots.
+ * `local/audit/<uuid>` has the state of this server's chain (`chain-state.ts`); it is neither, because each server has its own files
+ * and chains. A device records from the time its entry is durable until its removal is durable.
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import { setImmediate as turn } from 'node:timers/promises'
@@ -10,7 +10,7 @@ import type { Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 import { type AuditTrail, deviceLine } from './audit.ts'
 import { AuditDevice } from './audit-device.ts'
 import { checkOptions, DEVICE_TYPES, fileOf, settingsOf, sinkOf } from './audit-options.ts'
@@ -21,11 +21,11 @@ import { DeviceChain } from './device-chain.ts'
 const PREFIX = 'core/audit/'
 const KEY_BYTES = 32
 const DEVICES_MAX = 16
-/** How often the heads of chains are stored: lines since then can be cut off unnoticed while the server is down. */
-const HEADS_EVERY_MS = 60_000
-/** How often files are compared with their chains, and a device that does not record is tried. */
-const PROBED_EVERY_MS = 5000
-/** Lines that `verify` checks between two turns of the event loop. */
+/** Interval of storing heads. Lines since the last time can be removed undetected while the server is stopped. */
+const HEAD_SAVE_INTERVAL_MS = 60_000
+/** Interval of comparing files with chains and of retrying failed devices */
+const PROBE_INTERVAL_MS = 5000
+/** Lines that `verify` checks per time slice */
 const VERIFIED_AT_ONCE = 500
 
 const recordSchema = v.object({
@@ -36,23 +36,23 @@ const recordSchema = v.object({
   options: textRecord,
   local: v.boolean(),
   key: v.string(),
-  /** Of versions without codes; of later ones the number 0. */
+  /** The head of versions without MACs; later versions write the number 0. */
   head: chainHeadSchema,
-  /** Its lines have codes: a file whose end has none is not believed. */
+  /** Its lines have MACs: a file whose last line has none is not trusted. */
   isKeyed: v.optional(v.boolean(), false),
 })
 
 export type DeviceRecord = v.InferOutput<typeof recordSchema>
 
-type Given = Pick<DeviceRecord, 'path' | 'type' | 'description' | 'local' | 'options'>
+type DeviceRequest = Pick<DeviceRecord, 'path' | 'type' | 'description' | 'local' | 'options'>
 
 export interface AuditStoreOptions {
   readonly storage: Storage
   readonly trail: AuditTrail
   readonly logger: Logger
-  /** Files of devices are below these; anywhere unless given. */
+  /** Directories that audit files must be in; any directory by default. */
   readonly directories?: readonly string[] | undefined
-  /** The devices are left alone: no file is opened, nothing is sent, and no request is recorded. */
+  /** Devices are disabled: no file is opened, nothing is sent, and no request is recorded. */
   readonly isIdle?: boolean
 }
 
@@ -64,10 +64,10 @@ export class AuditStore {
   readonly #records = new Map<string, DeviceRecord>()
   readonly #states: ChainStates
   readonly #timers: readonly NodeJS.Timeout[]
-  /** One change at a time: none may write the entry of a device that another one has removed. */
+  /** Serialises changes: none may write the entry of a device that another one has removed. */
   #changes: Promise<void> = Promise.resolve()
 
-  /** Reads the devices and lets them serve. Throws a Fault for an entry that is damaged. */
+  /** Reads and enables the devices. Throws a Fault for a damaged entry. */
   constructor({ directories, isIdle, logger, storage, trail }: AuditStoreOptions) {
     this.#directories = directories
     this.#storage = storage
@@ -80,14 +80,14 @@ export class AuditStore {
     }
     for (const name of storage.list(PREFIX)) {
       const bytes = storage.get(PREFIX + name)
-      if (bytes) this.#serve(parsed(bytes))
+      if (bytes) this.#serve(parseRecord(bytes))
     }
     this.#trail.check()
-    // Chains that begin here, and breaks that were found just now.
+    // New chains and breaks are stored immediately.
     void this.saveHeads()
     this.#timers = [
-      setInterval(() => void this.saveHeads(), HEADS_EVERY_MS).unref(),
-      setInterval(() => void this.#trail.probe(), PROBED_EVERY_MS).unref(),
+      setInterval(() => void this.saveHeads(), HEAD_SAVE_INTERVAL_MS).unref(),
+      setInterval(() => void this.#trail.probe(), PROBE_INTERVAL_MS).unref(),
     ]
   }
 
@@ -95,14 +95,14 @@ export class AuditStore {
     return [...this.#records.values()]
   }
 
-  /** Throws a Rejection (400) for a device that cannot be had; resolves once it serves. */
-  async enable(given: Given): Promise<void> {
+  /** Resolves when the device is enabled. Rejects with a Rejection (400) if it cannot record. */
+  async enable(given: DeviceRequest): Promise<void> {
     await this.#inTurn(() => this.#enable(given))
   }
 
-  async #enable(given: Given): Promise<void> {
+  async #enable(given: DeviceRequest): Promise<void> {
     if (this.#overlaps(given.path)) throw new Rejection(400, `path already in use`)
-    if (this.#records.size >= DEVICES_MAX) throw new Rejection(400, `there are at most ${DEVICES_MAX} audit devices`)
+    if (this.#records.size >= DEVICES_MAX) throw new Rejection(400, `too many audit devices (limit ${DEVICES_MAX})`)
     checkOptions(given.type, given.options)
     this.#checkFile(given)
     const key = randomBytes(KEY_BYTES)
@@ -110,7 +110,7 @@ export class AuditStore {
     const device = this.#deviceOf({ ...record, isKeyed: false })
     this.#records.set(record.path, record)
     try {
-      // A device that cannot record is found out here, and not by the next request of somebody else.
+      // A device that cannot record is refused here, before it could fail requests of other callers.
       await device.record(deviceLine(record.path, Date.now()))
       await this.#states.save(record.uuid, device)
       await this.#save(record)
@@ -118,13 +118,15 @@ export class AuditStore {
       this.#records.delete(record.path)
       device.close()
       if (error instanceof Rejection) throw error
-      throw new Rejection(400, `the audit device cannot record: ${messageOf(error)}`)
+      throw new Rejection(400, `audit device write failed: ${messageOf(error)}`)
     }
     this.#trail.add(device)
-    this.#logger.info('an audit device is enabled', { device: record.path, type: record.type })
+    // Not only with the next probe: a disk that fills up in between would stop reads.
+    await device.keepReserve()
+    this.#logger.info('audit device enabled', { device: record.path, type: record.type })
   }
 
-  /** Resolves once the removal is durable; a device that is not there is removed already. */
+  /** Resolves when the removal is durable. Does nothing for an unknown device. */
   async disable(path: string): Promise<void> {
     await this.#inTurn(() => this.#disable(path))
   }
@@ -138,10 +140,10 @@ export class AuditStore {
     this.#trail.find(path)?.removeReserve()
     this.#trail.remove(path)
     await this.#states.remove(record.uuid)
-    this.#logger.info('an audit device is disabled', { device: path, head: sequence })
+    this.#logger.info('audit device disabled', { device: path, head: sequence })
   }
 
-  /** Clears the broken chain of a device. Resolves once that is durable; throws a Rejection (400) for an unknown device. */
+  /** Clears the broken chain of a device. Resolves when that is durable. Rejects with a Rejection (400) for an unknown device. */
   async acknowledge(path: string): Promise<void> {
     await this.#inTurn(async () => {
       const [record, device] = [this.#records.get(path), this.#trail.find(path)]
@@ -152,9 +154,8 @@ export class AuditStore {
   }
 
   /**
-   * Resolves with the index of the first line whose code is wrong, -1 where there is none. `lines` are the ID of the
-   * chain, the SHA-256 of the text before the code and the code, with spaces between. Throws a Rejection (400) for an
-   * unknown device and for other text.
+   * Resolves with the index of the first line with an invalid MAC, or -1. Each line has the chain ID, the SHA-256 of the text before
+   * the MAC, and the MAC, separated by spaces. Rejects with a Rejection (400) for an unknown device and for malformed lines.
    */
   async verify(path: string, lines: readonly string[]): Promise<number> {
     const record = this.#records.get(path)
@@ -179,7 +180,7 @@ export class AuditStore {
     }
   }
 
-  /** Stores where the chains stand. Never rejects. */
+  /** Stores the heads of the chains. Never rejects. */
   async saveHeads(): Promise<void> {
     await this.#inTurn(() => this.#saveHeads())
   }
@@ -226,21 +227,21 @@ export class AuditStore {
     return new AuditDevice(record.path, { sink, key, settings, chain: new DeviceChain(key, chain), broken })
   }
 
-  /** Two devices in one file would break each other's chain. Throws a Rejection. */
-  #checkFile({ options, type }: Given): void {
+  /** Throws a Rejection for a file outside the permitted directories, and for the file of another device. */
+  #checkFile({ options, type }: DeviceRequest): void {
     const file = fileOf(type, options)
     const directories = this.#directories
     if (file && directories && !directories.some((each) => file.startsWith(`${each}/`))) {
       throw new Rejection(
         400,
-        `audit files are below ${directories.join(' or ')}; server { audit_dirs = [...] } in the configuration names others`,
+        `audit files must be below ${directories.join(' or ')}: to permit others, set server { audit_dirs = [...] } in the configuration`,
       )
     }
     const other = file && this.all().find((each) => fileOf(each.type, each.options) === file)
-    if (other) throw new Rejection(400, `the audit device ${other.path} writes this file: each has its own`)
+    if (other) throw new Rejection(400, `the audit device ${other.path} writes to this file: use another file`)
   }
 
-  /** Whether a path is in use, or a part of one that is. */
+  /** True if the path equals, contains or is contained in the path of a device. */
   #overlaps(path: string): boolean {
     return [...this.#records.keys()].some((each) => each.startsWith(path) || path.startsWith(each))
   }
@@ -250,7 +251,7 @@ function unknownDevice(path: string): Rejection {
   return new Rejection(400, `unknown audit device "${path.slice(0, -1)}"`)
 }
 
-function parsed(bytes: Buffer): DeviceRecord {
+function parseRecord(bytes: Buffer): DeviceRecord {
   const result = v.safeParse(v.pipe(v.string(), v.parseJson(), recordSchema), bytes.toString('utf8'))
   if (!result.success) throw new Fault('the entry of an audit device is damaged')
   return result.output

@@ -1,66 +1,66 @@
 /**
- * What of a request or an answer a device may see. Every text in the data is replaced by its HMAC under the device's own
- * key, so that an operator who knows a value can look for it (`sys/audit-hash`) and a reader of the file learns none.
- * Names of fields, numbers, booleans and null stay as they are, as in the compatible system.
+ * Replaces the strings in the data of requests and responses by their HMACs under the device's key. An operator who knows a value can
+ * search for its HMAC (`sys/audit-hash`), but a reader of the file learns no value. As in Vault, names of fields, numbers, booleans
+ * and null are not replaced.
  *
- * Data of more than `VALUES_MAX` values is hashed by the field, as JSON text, and what has more fields than that as a whole: whoever
- * may send a megabyte could otherwise have a second spent on the HMACs of half a million values, for one line.
+ * If data has more than `VALUES_MAX` values, each field is hashed as JSON text; if it has more fields than that, the whole data is.
+ * Otherwise a request of one megabyte could take a second for the HMACs of half a million values.
  */
 import type { KeyedHash } from '../../platform/keyed-hash.ts'
 
-/** Levels of nesting that are shown; what lies deeper is left out. The request itself may be as deep as its parser allows. */
+/** Deeper levels of nesting are omitted. */
 const DEPTH_MAX = 64
 const TOO_DEEP = 'hmac-sha256:too-deep'
 
-/** The HMAC of a text as devices write it: `hmac-sha256:` and 64 hexadecimal digits. */
-export function hashed(key: KeyedHash, text: string): string {
+/** Returns `hmac-sha256:` and 64 hexadecimal digits. */
+export function hmacOf(key: KeyedHash, text: string): string {
   return `hmac-sha256:${key.digest(text, 'hex')}`
 }
 
-/** Values that are hashed one by one, for one request or answer: some 20 ms. */
+/** Values that are hashed individually per request or response, which takes about 20 ms */
 export const VALUES_MAX = 10_000
 
-/** The same value with each text replaced by its HMAC. */
-export function hashedValue(key: KeyedHash, value: unknown, depth = 0): unknown {
-  if (typeof value === 'string') return hashed(key, value)
+/** Replaces each string in a value by its HMAC. */
+export function hmacValue(key: KeyedHash, value: unknown, depth = 0): unknown {
+  if (typeof value === 'string') return hmacOf(key, value)
   if (typeof value !== 'object' || value === null) return value
   if (depth >= DEPTH_MAX) return TOO_DEEP
-  if (Array.isArray(value)) return value.map((each) => hashedValue(key, each, depth + 1))
-  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, hashedValue(key, each, depth + 1)]))
+  if (Array.isArray(value)) return value.map((each) => hmacValue(key, each, depth + 1))
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, hmacValue(key, each, depth + 1)]))
 }
 
-/** As `hashedValue` for the data of a request or an answer; the fields named `shown`, at its top, stay as they are. */
-export function hashedData(
+/** As `hmacValue`, except for the top-level fields in `plainFields`. */
+export function hmacData(
   key: KeyedHash,
   data: Readonly<Record<string, unknown>>,
-  shown: readonly string[],
+  plainFields: readonly string[],
 ): Record<string, unknown> {
   const fields = Object.entries(data)
-  if (fields.length > VALUES_MAX) return { 'hmac-sha256': hashed(key, JSON.stringify(data)) }
-  const isLong = valuesIn(data, 0) > VALUES_MAX
-  const shownAs = (value: unknown) => (isLong ? hashedField(key, value) : hashedValue(key, value))
-  return Object.fromEntries(fields.map(([name, value]) => [name, shown.includes(name) ? value : shownAs(value)]))
+  if (fields.length > VALUES_MAX) return { 'hmac-sha256': hmacOf(key, JSON.stringify(data)) }
+  const isLong = countValues(data, 0) > VALUES_MAX
+  const replace = (value: unknown) => (isLong ? hmacField(key, value) : hmacValue(key, value))
+  return Object.fromEntries(fields.map(([name, value]) => [name, plainFields.includes(name) ? value : replace(value)]))
 }
 
-/** The HMAC of a text, or of anything else as JSON. */
-function hashedField(key: KeyedHash, value: unknown): unknown {
-  if (typeof value === 'string') return hashed(key, value)
-  return typeof value === 'object' && value !== null ? hashed(key, JSON.stringify(value)) : value
+/** The HMAC of a string, or of the JSON of a list or an object. */
+function hmacField(key: KeyedHash, value: unknown): unknown {
+  if (typeof value === 'string') return hmacOf(key, value)
+  return typeof value === 'object' && value !== null ? hmacOf(key, JSON.stringify(value)) : value
 }
 
-/** Values of all kinds, counted no further than just beyond the most. */
-function valuesIn(value: unknown, before: number): number {
+/** Counts values of all kinds, and stops above the limit. */
+function countValues(value: unknown, before: number): number {
   if (typeof value !== 'object' || value === null) return before + 1
   let count = before + 1
   for (const name in value) {
-    count = valuesIn(Reflect.get(value, name), count)
+    count = countValues(Reflect.get(value, name), count)
     if (count > VALUES_MAX) return count
   }
   return count
 }
 
-/** A list's answer with the number of its names in their place. */
-export function elided(data: Readonly<Record<string, unknown>>): Record<string, unknown> {
+/** Replaces the names of a list by their number. */
+export function elideKeys(data: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const { key_info: info, keys, ...rest } = data
   return {
     ...rest,

@@ -1,23 +1,26 @@
 /**
- * The audit trail: what was asked of the secrets core, and what came of it, in lines that somebody keeps.
+ * The audit trail: records the requests to the secrets core and their responses as lines of audit devices.
  *
- * Each request has two lines (`audit-record.ts`): one before anything is done for it and one before it is answered. They go
- * to every device (`audit-device.ts`): a file, a socket. A device sees texts as HMACs under a key of its own.
+ * Each request has two lines (`audit-record.ts`): one before it is executed and one before it is answered. Both are written to
+ * every device (`audit-device.ts`), which is a file or a socket. Strings in a line are HMACs under the device's key.
  *
- * Promises. While there is a device, a request that no device has recorded changes nothing and is told nothing: it ends
- * with 500. A request that was answered has both lines in at least one device, also when the process is killed at any
- * moment after the answer. Lines of a device are numbered and chained (`audit-chain.ts`); the number goes on over
- * rotations, restarts and seals. No token, key or value is in a line, unless the operator asked for raw lines.
+ * Promises:
+ * - If devices are enabled, a request that none of them has recorded changes nothing and reveals nothing: it ends with 500.
+ * - An answered request has both lines in at least one device, even if the process is killed at any time after the answer.
+ * - The lines of a device are numbered and chained (`audit-chain.ts`). The chain continues over rotations, restarts and seals.
+ * - No line has a token, a key or a value, unless the operator has enabled raw lines.
  *
- * Assumes that the files are this process's alone, and that a rotation renames them. Bytes of another program in a file never
- * become part of the chain (`device-chain.ts`): the break is logged, counted, stated by the next line, and fails readiness
- * until an operator acknowledges it. Requests are recorded and served meanwhile.
+ * Assumes that no other program writes the files and that a rotation renames them. Bytes of another program never become part of
+ * the chain (`device-chain.ts`): the break is logged, counted, recorded by the next line, and fails readiness until an operator
+ * acknowledges it. Requests are recorded and served meanwhile.
  *
- * What can go wrong. A device takes nothing (a full disk, a receiver that does not read): requests go on as long as another
- * device records them, the failure is logged once a minute and counted, and readiness tells it. The process is killed
- * after the first line: the request may have been done and has no second line, as it was never answered. The process is
- * killed after a rotation and before its first line in the new file: the newest line is looked for in files beside it whose
- * names begin alike. Where the old file is compressed or gone by then, the verification names a gap between the two files.
+ * Failure modes:
+ * - A device fails (a full disk, a receiver that does not read): requests continue as long as another device records them. The
+ *   failure is counted, logged at most once a minute, and shown by readiness.
+ * - The process is killed after the first line: the request may have been executed and has no second line.
+ * - The process is killed between a rotation and its first line in the new file: the newest line is searched in files of the same
+ *   directory whose names start with the name of the file. If the old file was compressed or deleted, `outpost audit verify`
+ *   reports a gap between the two files.
  */
 import { errnoOf, Fault, messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
@@ -25,14 +28,14 @@ import type { ChainHead } from './audit-chain.ts'
 import type { AuditDevice } from './audit-device.ts'
 import type { FileFinding } from './audit-file.ts'
 import type { ChainBreak } from './device-chain.ts'
-import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type Shown } from './audit-record.ts'
+import { type AuditedAnswer, type AuditedRequest, requestLine, responseLine, type LineFormat } from './audit-record.ts'
 
-const TOLD_EVERY_MS = 60_000
+const FAILURE_LOG_INTERVAL_MS = 60_000
 
-/** No device has recorded a line. The caller is told which devices there are and why. */
+/** No device has recorded a line. The message names each device and its error code. */
 export class AuditFault extends Fault {}
 
-/** Headers of requests that lines show, by their name in lower case, and whether as an HMAC. */
+/** Request headers to record, by name in lower case, and whether as an HMAC. */
 export type AuditedHeaders = Readonly<Record<string, { readonly hmac: boolean }>>
 
 export interface AuditTrailOptions {
@@ -41,20 +44,22 @@ export interface AuditTrailOptions {
   readonly headers: () => AuditedHeaders
 }
 
-/** How a device stands, for figures and readiness. */
+/** The state of a device for metrics and readiness. */
 export interface DeviceState {
   readonly path: string
   readonly head: ChainHead
-  /** Lines that it has recorded, and lines that it has not, since the core was opened. */
+  /** Recorded lines and failed lines since the core was activated. */
   readonly lines: number
   readonly failures: number
-  /** Why it did not record its last line; undefined where it did. */
+  /** The error of the last line; undefined if it was recorded. */
   readonly fault: string | undefined
-  /** Names the chain that this server writes. */
+  /** The error code of that fault, as callers see it: no path of this host. */
+  readonly faultCode: string | undefined
+  /** ID of the chain that this server writes. */
   readonly chainId: string
-  /** The newest break of its chain that no operator has acknowledged. */
+  /** The newest unacknowledged break of the chain. */
   readonly broken: ChainBreak | undefined
-  /** Breaks of its chain, and files that were truncated to nothing or removed, since the core was opened. */
+  /** Breaks of the chain, and files that were emptied or removed, since the core was activated. */
   readonly breaks: number
   readonly lostFiles: number
 }
@@ -63,20 +68,20 @@ export class AuditTrail {
   readonly #options: AuditTrailOptions
   readonly #devices = new Map<string, AuditDevice>()
   readonly #faults = new Map<string, string>()
-  /** The same for callers, who need not know where files are. */
+  /** Error codes for callers, which must not learn the paths of files. */
   readonly #codes = new Map<string, string>()
-  readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
-  /** Devices whose last fault is in the log. */
+  readonly #failures = new LogOnce({ everyMs: FAILURE_LOG_INTERVAL_MS })
+  /** Devices whose current fault was logged. */
   readonly #loggedFaults = new Set<string>()
-  /** Requests with their first line and without their second. */
-  #underWay = 0
+  /** Requests without their second line. */
+  #openRequests = 0
   #isClosing = false
 
   constructor(options: AuditTrailOptions) {
     this.#options = options
   }
 
-  /** False: nobody wants to know, and nothing has to be made. */
+  /** False if no device is enabled: lines need not be formatted. */
   get isOn(): boolean {
     return this.#devices.size > 0
   }
@@ -92,7 +97,8 @@ export class AuditTrail {
   get states(): DeviceState[] {
     return this.devices.map((device) => {
       const { breaks, brokenChain: broken, chainId, failures, head, lines, lostFiles, path } = device
-      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault: this.#faults.get(path) }
+      const [fault, faultCode] = [this.#faults.get(path), this.#codes.get(path)]
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault, faultCode }
     })
   }
 
@@ -102,7 +108,7 @@ export class AuditTrail {
 
   add(device: AuditDevice): void {
     this.#devices.set(device.path, device)
-    device.onFinding = (finding) => this.#found(device.path, finding)
+    device.onFinding = (finding) => this.#logFinding(device.path, finding)
   }
 
   remove(path: string): void {
@@ -113,31 +119,31 @@ export class AuditTrail {
     this.#loggedFaults.delete(path)
   }
 
-  /** Records what is asked. Rejects with a Fault where no device has. */
+  /** Records a request. Rejects with a Fault if no device has recorded it. */
   async request(request: AuditedRequest): Promise<void> {
-    await this.#record((shown) => requestLine(request, shown))
+    await this.#record((format) => requestLine(request, format))
   }
 
-  /** Records what came of it. Rejects with a Fault where no device has. */
+  /** Records a response. Rejects with a Fault if no device has recorded it. */
   async response(request: AuditedRequest, answer: AuditedAnswer): Promise<void> {
     const nowMs = this.#options.now()
-    await this.#record((shown) => responseLine(request, answer, nowMs, shown))
+    await this.#record((format) => responseLine(request, answer, nowMs, format))
   }
 
-  /** Opens files and connections again. A renamed file is followed at once: it may be compressed and removed soon. */
+  /** Reopens files and connections, immediately because a rotated file may soon be compressed and removed. */
   reopen(): void {
-    this.#each((device) => device.reopen())
+    this.#forEach((device) => device.reopen())
   }
 
-  /** Compares files with their chains. Never throws: a file that cannot be written to is a failure of its device. */
+  /** Compares files with their chains. Never throws: an error is a failure of the device. */
   check(): void {
-    this.#each((device) => device.check())
+    this.#forEach((device) => device.check())
   }
 
-  #each(look: (device: AuditDevice) => void): void {
+  #forEach(action: (device: AuditDevice) => void): void {
     for (const device of this.#devices.values()) {
       try {
-        look(device)
+        action(device)
       } catch (error) {
         this.#failed(device.path, error)
       }
@@ -145,8 +151,7 @@ export class AuditTrail {
   }
 
   /**
-   * Compares files with their chains, and writes a line where that found a break or the last line was not recorded.
-   * Restores the reserves.
+   * Compares files with their chains, writes a line to devices with a break or a failure, and restores the reserves.
    */
   async probe(): Promise<void> {
     this.check()
@@ -155,42 +160,42 @@ export class AuditTrail {
     await Promise.all(this.devices.map((device) => device.keepReserve()))
   }
 
-  /** Counts in a request that is to have both lines. */
+  /** Counts a request that needs both lines. */
   enter(): void {
-    this.#underWay++
+    this.#openRequests++
   }
 
   leave(): void {
-    this.#underWay--
-    if (this.#isClosing && this.#underWay === 0) this.#closeAll()
+    this.#openRequests--
+    if (this.#isClosing && this.#openRequests === 0) this.#closeAll()
   }
 
-  /** Lets go of files and keys once each request that is under way has its second line: that of the seal itself, too. */
+  /** Closes the devices when each open request has its second line, including the request that seals the core. */
   close(): void {
     this.#isClosing = true
-    if (this.#underWay === 0) this.#closeAll()
+    if (this.#openRequests === 0) this.#closeAll()
   }
 
   #closeAll(): void {
     for (const path of this.#devices.keys()) this.remove(path)
   }
 
-  /** Resolves when the first device has recorded it; the others go on. At once where the last device is disabled by then. */
-  async #record(lineFor: (shown: Shown) => string): Promise<void> {
+  /** Resolves when the first device has recorded the line, or when no device is enabled. */
+  async #record(lineFor: (format: LineFormat) => string): Promise<void> {
     const { devices } = this
     const [first] = devices
     if (!first) return
-    // Most servers have one device.
+    // Most servers have one device, which needs no `Promise.any`.
     const isRecorded =
-      devices.length === 1 ? await this.#attempt(first, lineFor(first.shown)) : await this.#recordAtAny(lineFor)
+      devices.length === 1 ? await this.#attempt(first, lineFor(first.format)) : await this.#recordAtAny(lineFor)
     if (isRecorded) return
     const faults = [...this.#codes].map(([path, code]) => `${path} ${code}`)
     throw new AuditFault(`no audit device has recorded the request: ${faults.join(', ')}`)
   }
 
-  async #recordAtAny(lineFor: (shown: Shown) => string): Promise<boolean> {
+  async #recordAtAny(lineFor: (format: LineFormat) => string): Promise<boolean> {
     const attempts = this.devices.map(async (device) => {
-      if (!(await this.#attempt(device, lineFor(device.shown)))) throw new AuditFault(device.path)
+      if (!(await this.#attempt(device, lineFor(device.format)))) throw new AuditFault(device.path)
     })
     return Promise.any(attempts).then(
       () => true,
@@ -198,7 +203,7 @@ export class AuditTrail {
     )
   }
 
-  /** Whether the device has recorded the line. Never rejects. */
+  /** Resolves to whether the device has recorded the line. Never rejects. */
   async #attempt(device: AuditDevice, line: string): Promise<boolean> {
     try {
       await device.record(line)
@@ -210,19 +215,19 @@ export class AuditTrail {
     }
   }
 
-  /** Logged once for each failure in the log: a device that fails and records in turn writes two lines a minute. */
+  /** Logged only if the failure was logged, so a device that alternates writes at most two log lines a minute. */
   #recovered(path: string): void {
     this.#codes.delete(path)
     if (this.#loggedFaults.delete(path)) this.#options.logger.info('audit device recovered', { device: path })
   }
 
-  #found(device: string, finding: FileFinding): void {
+  #logFinding(device: string, finding: FileFinding): void {
     const { logger } = this.#options
     if (finding.kind === 'break') {
       const { expected, file, found } = finding.broken
       const last = found ? { found_line: found.sequence, found_hash: found.hash } : { found_line: 'of another program' }
-      const wanted = { expected_line: expected.sequence, expected_hash: expected.hash }
-      logger.error('audit file was changed by another program', { device, file, ...wanted, ...last })
+      const expectation = { expected_line: expected.sequence, expected_hash: expected.hash }
+      logger.error('audit file was changed by another program', { device, file, ...expectation, ...last })
       return
     }
     const message =
@@ -231,7 +236,7 @@ export class AuditTrail {
   }
 
   #failed(path: string, error: unknown): void {
-    // It may be disabled by now.
+    // The device may have been disabled meanwhile.
     if (!this.#devices.has(path)) return
     this.#faults.set(path, messageOf(error))
     this.#codes.set(path, errnoOf(error) ?? 'failed')
@@ -241,7 +246,7 @@ export class AuditTrail {
   }
 }
 
-/** A line about the device itself, which tells that it can record. */
+/** A line that shows that the device can record. */
 export function deviceLine(path: string, nowMs: number): string {
   return JSON.stringify({ time: new Date(nowMs).toISOString(), type: 'device', path })
 }

@@ -1,7 +1,7 @@
 /**
- * Where the chains of this server stand, one entry `local/audit/<uuid>` for each device: its ID, its head, and a break that
- * no operator has acknowledged. The entries are encrypted and belong to this server: they are in no replication log and in
- * no snapshot, and a restore or the copy of a primary removes them. Then the device begins a chain with another ID.
+ * Stores the state of this server's chains: an entry `local/audit/<uuid>` per device with the chain's ID, its head and an
+ * unacknowledged break. The entries are encrypted and local to the server: they are neither replicated nor in snapshots. A restore
+ * or the initial sync of a DR secondary removes them; then the device starts a chain with a new ID.
  */
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
@@ -19,7 +19,7 @@ const stateSchema = v.object({
   broken: v.optional(v.object({ file: v.string(), expected: chainHeadSchema, found: v.optional(chainHeadSchema) })),
 })
 
-/** A device as it is kept, as far as its chain depends on it. */
+/** The stored facts of a device that determine its chain. */
 export interface ChainOwner {
   readonly uuid: string
   readonly head: ChainHead
@@ -28,20 +28,20 @@ export interface ChainOwner {
 
 export class ChainStates {
   readonly #storage: Storage
-  /** What was stored last, by device. */
+  /** The last stored text by device. */
   readonly #stored = new Map<string, string>()
 
   constructor(storage: Storage) {
     this.#storage = storage
   }
 
-  /** The stored state, or that of a new chain. A damaged entry counts as none. */
+  /** The stored state, or the state of a new chain if there is none or it is damaged. */
   read({ head, isKeyed, uuid }: ChainOwner): ChainState & { readonly broken: ChainBreak | undefined } {
     const bytes = this.#storage.get(PREFIX + uuid)
     const text = v.pipe(v.string(), v.parseJson(), stateSchema)
-    const kept = bytes && v.safeParse(text, bytes.toString('utf8'))
-    if (kept?.success) {
-      const { broken, head: last, id } = kept.output
+    const stored = bytes && v.safeParse(text, bytes.toString('utf8'))
+    if (stored?.success) {
+      const { broken, head: last, id } = stored.output
       const found = broken && { file: broken.file, expected: broken.expected, found: broken.found }
       return { id, head: last, isNew: false, trust: 'keyed', broken: found }
     }
@@ -49,7 +49,7 @@ export class ChainStates {
     return { id: newChainId(), head: isKeyed ? CHAIN_START : head, isNew: true, trust, broken: undefined }
   }
 
-  /** Stores the state of a device, once the lines up to its head survive a power cut. */
+  /** Stores the state of a device after the lines up to its head are durable. */
   async save(uuid: string, device: AuditDevice): Promise<void> {
     const head = await device.sync()
     const text = JSON.stringify({ id: device.chainId, head, broken: device.brokenChain })

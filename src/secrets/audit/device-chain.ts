@@ -1,20 +1,20 @@
 /**
- * Where the chain of one device stands on this server, and what may be believed of a file about that.
+ * The head of a device's chain on this server, and the rules by which a file may advance it.
  *
- * The head is in memory while the core is open and in the barrier otherwise (`audit-store.ts`). While it is exact (this
- * process wrote the line), a file must end with it. After a start the stored head may be older than the file by the lines
- * of the last minute before a kill: then the end of the file is taken, if its code is right and its number is higher. The
- * end of a file without a right code is taken only where no head is known: when a device is enabled on a file that another
- * device left, and once at the upgrade from lines without codes.
+ * The head is in memory while the core is active, and stored in the barrier (`audit-store.ts`). While it is exact (this process has
+ * written the line), the file must end with it. After a crash the stored head may be older than the file by the lines of the last
+ * minute: then the end of the file is accepted if its MAC is valid and its number is higher. An end without a valid MAC is
+ * accepted only if no head is known: when a device is enabled on a file that another device has written, and once at the upgrade
+ * from lines without MACs.
  */
 import { hash } from 'node:crypto'
-import { type ChainEvent, type ChainHead, ChainKey, hasCode, hasCodeOfDevice, linked } from './audit-chain.ts'
+import { type ChainEvent, type ChainHead, ChainKey, formatLine, hasValidDeviceMac, hasValidMac } from './audit-chain.ts'
 
-/** A file that did not end with the line that this server had written last. */
+/** A file that did not end with the last line that this server had written. */
 export interface ChainBreak {
   readonly file: string
   readonly expected: ChainHead
-  /** Absent where the last line was not written by an audit device. */
+  /** Undefined if the last line was not written by an audit device. */
   readonly found: ChainHead | undefined
 }
 
@@ -25,28 +25,28 @@ export interface FileEnd {
   readonly line: string
 }
 
-/** `new`: no head is known. `legacy`: a head of lines without codes. `keyed`: the device has codes. */
-export type Trust = 'new' | 'legacy' | 'keyed'
+/** `new`: no head is known. `legacy`: the head of lines without MACs. `keyed`: the device writes MACs. */
+export type HeadTrust = 'new' | 'legacy' | 'keyed'
 
 export interface ChainState {
   readonly id: string
   readonly head: ChainHead
-  /** No line of this chain was written yet: the next one has the event `start`. */
+  /** No line of this chain was written yet, so the next one has the event `start`. */
   readonly isNew: boolean
-  readonly trust: Trust
+  readonly trust: HeadTrust
 }
 
-type Judgement = 'as expected' | 'taken' | 'break'
+type EndVerdict = 'expected' | 'accepted' | 'break'
 
 export class DeviceChain {
   readonly #deviceKey: Buffer
   readonly #key: ChainKey
-  readonly #trust: Trust
+  readonly #trust: HeadTrust
   #head: ChainHead
   #isNew: boolean
-  /** This process wrote the head, or has seen it at the end of the file. */
+  /** This process has written the head or has read it at the end of the file. */
   #isExact = false
-  /** Lines of a write that failed and could not be undone: they may be in the file. */
+  /** Lines of a failed write that could not be undone, which may be in the file. */
   readonly #attempted = new Map<string, ChainHead>()
   #pendingBreak: ChainBreak | undefined
 
@@ -71,31 +71,31 @@ export class DeviceChain {
     return this.#isNew
   }
 
-  /** The stored head may be older than the lines that were written: an older file may have a newer one. */
+  /** The stored head may be older than the last written line, which may be in a rotated file. */
   get isBehind(): boolean {
     return !this.#isExact && !this.#isNew
   }
 
-  /** A break that no line of the file states yet. */
+  /** A break that no line has recorded yet. */
   get pendingBreak(): ChainBreak | undefined {
     return this.#pendingBreak
   }
 
-  /** Lines behind the head, with their ends of line; `last` is the head that they lead to, `heads` has each of them. */
+  /** Formats lines that follow the head. `heads` has the head after each line. */
   append(lines: readonly string[], prefix: string): { readonly text: string; readonly heads: readonly ChainHead[] } {
     let head = this.#head
     let text = ''
     const heads = lines.map((json, at) => {
       const event: ChainEvent | undefined =
         at > 0 ? undefined : this.#pendingBreak ? 'break' : this.#isNew ? 'start' : undefined
-      const line = linked(json, { event, head, key: this.#key, prefix })
+      const line = formatLine(json, { event, head, key: this.#key, prefix })
       text += `${line}\n`
       return (head = { sequence: head.sequence + 1, hash: hash('sha256', line) })
     })
     return { text, heads }
   }
 
-  /** The lines up to this head are recorded, or may be. */
+  /** Sets the head after its line was recorded or may have been recorded. */
   advance(head: ChainHead): void {
     this.#head = head
     this.#isNew = false
@@ -104,42 +104,43 @@ export class DeviceChain {
     this.#attempted.clear()
   }
 
-  /** A write of these lines failed and some of them may have stayed in the file. */
-  mayHave(heads: readonly ChainHead[]): void {
+  /** Notes the lines of a failed write, of which some may be in the file. */
+  noteAttempt(heads: readonly ChainHead[]): void {
     for (const head of heads) this.#attempted.set(head.hash, head)
   }
 
-  /** A file without lines: nothing contradicts the head. */
-  foundEmpty(): void {
+  /** Accepts an empty file: nothing contradicts the head. */
+  acceptEmpty(): void {
     this.#isExact = true
   }
 
-  /** Takes the end of an older file of this device, where that is ahead of the stored head. */
-  foundOlder(end: FileEnd): void {
+  /** Advances the head to the end of a rotated file of this device, if that is newer than the stored head. */
+  acceptRotated(end: FileEnd): void {
     const { head } = end
-    if (head && this.isBehind && head.sequence > this.#head.sequence && hasCode(end.line, this.#key)) this.#head = head
+    if (head && this.isBehind && head.sequence > this.#head.sequence && hasValidMac(end.line, this.#key))
+      this.#head = head
   }
 
-  /** Compares the end of a file with the head; `isInserted`: other lines are before the end. A break is kept until a line states it. */
-  found(end: FileEnd, file: string, isInserted: boolean): Judgement {
-    const known = this.#judge(end)
-    const judgement = known === 'as expected' && isInserted ? 'break' : known
-    if (judgement === 'taken' && end.head) this.#head = end.head
-    if (judgement === 'break') this.#pendingBreak = { file, expected: this.#head, found: end.head }
+  /** Compares the end of a file with the head. `isInserted`: other lines precede the end. A break is kept until a line records it. */
+  acceptEnd(end: FileEnd, file: string, isInserted: boolean): EndVerdict {
+    const endVerdict = this.#judge(end)
+    const verdict = endVerdict === 'expected' && isInserted ? 'break' : endVerdict
+    if (verdict === 'accepted' && end.head) this.#head = end.head
+    if (verdict === 'break') this.#pendingBreak = { file, expected: this.#head, found: end.head }
     this.#isExact = true
-    return judgement
+    return verdict
   }
 
-  #judge({ head, line }: FileEnd): Judgement {
+  #judge({ head, line }: FileEnd): EndVerdict {
     if (!head) return 'break'
-    if (head.hash === this.#head.hash) return 'as expected'
-    if (this.#attempted.has(head.hash)) return 'taken'
+    if (head.hash === this.#head.hash) return 'expected'
+    if (this.#attempted.has(head.hash)) return 'accepted'
     if (this.#isExact) return 'break'
     const isAhead = head.sequence > this.#head.sequence
-    if (!this.#isNew) return isAhead && hasCode(line, this.#key) ? 'taken' : 'break'
-    // A new chain of a device with codes: the file is from before a restore or a full copy.
-    if (this.#trust === 'keyed') return hasCodeOfDevice(line, this.#deviceKey) ? 'taken' : 'break'
-    return isAhead || this.#trust === 'new' ? 'taken' : 'break'
+    if (!this.#isNew) return isAhead && hasValidMac(line, this.#key) ? 'accepted' : 'break'
+    // A new chain of a device with MACs: the file precedes a restore or an initial sync.
+    if (this.#trust === 'keyed') return hasValidDeviceMac(line, this.#deviceKey) ? 'accepted' : 'break'
+    return isAhead || this.#trust === 'new' ? 'accepted' : 'break'
   }
 
   /** Overwrites the key. */

@@ -1,16 +1,15 @@
 /**
- * What an activation token stands for. One that was sealed to the public key of this server is opened here; any other is a
- * wrapping token, which the primary takes once, over its API. Everything that can be known of a token is looked at before
- * that one use.
+ * Resolves an activation token to its bundle. A token that was sealed to the public key of this server is opened here. Any other is
+ * a wrapping token, which the primary unwraps once over its API. Everything that can be checked locally is checked before that use.
  */
 import { isObject } from '../../engines/framework/fields.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { Bundle, ReplicationSide, UnwrapTarget } from './dr-replication.ts'
+import type { ActivationBundle, ReplicationSide, UnwrapTarget } from './dr-replication.ts'
 
-/** How a token begins that was sealed to a public key. */
+/** Prefix of a token that was sealed to a public key */
 const SEALED_PREFIX = 'dr1.'
-const NEW_TOKEN = 'make a new one on the primary (sys/replication/dr/primary/secondary-token)'
+const NEW_TOKEN = 'create a new one on the primary (sys/replication/dr/primary/secondary-token)'
 
 export interface ActivationInput {
   readonly token: string
@@ -22,26 +21,30 @@ export interface ActivationInput {
   readonly insecure: boolean
 }
 
-/** The bundle of an activation token. Rejects with a Rejection (400) that says what is wrong with the token. */
-export async function bundleOf(side: ReplicationSide, input: ActivationInput, nowMs: number): Promise<Bundle> {
+/** Rejects with a Rejection (400) for an invalid token. */
+export async function resolveBundle(
+  side: ReplicationSide,
+  input: ActivationInput,
+  nowMs: number,
+): Promise<ActivationBundle> {
   const token = input.token.trim()
   if (token.startsWith(SEALED_PREFIX)) return side.dr.openSealedBundle(token)
   const claims = claimsOf(token)
   if (typeof claims?.['exp'] === 'number' && claims['exp'] * 1000 <= nowMs) {
     throw new Rejection(400, `error unwrapping secondary token: the activation token has expired; ${NEW_TOKEN}`)
   }
-  const named = typeof claims?.['addr'] === 'string' ? claims['addr'] : ''
-  const address = checkedAddress(input.primary_api_addr || named, input.insecure)
+  const claimed = typeof claims?.['addr'] === 'string' ? claims['addr'] : ''
+  const address = parseAddress(input.primary_api_addr || claimed, input.insecure)
   const target = { address, caFile: input.ca_file, caPath: input.ca_path, caCert: input.ca_cert }
-  return side.dr.parseBundle(bundleIn(await unwrapped(side, token, target), address))
+  return side.dr.parseBundle(bundleIn(await unwrap(side, token, target), address))
 }
 
 const LOOPBACK_HOST = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/
 
-/** Throws a Rejection (400) for what is no URL, and for plain HTTP to another host unless the caller accepts that. */
-function checkedAddress(address: string, isInsecureAccepted: boolean): string {
+/** Throws a Rejection (400) for a malformed URL, and for plain HTTP to another host unless the caller accepts that. */
+function parseAddress(address: string, isInsecureAccepted: boolean): string {
   if (address === '') {
-    throw new Rejection(400, 'the token names no address of the primary: give primary_api_addr, its API as a URL')
+    throw new Rejection(400, 'the token has no address of the primary: set primary_api_addr to the URL of its API')
   }
   const url = URL.parse(address)
   if (url && /^https?:$/.test(url.protocol) && url.username === '' && url.search === '' && url.hash === '') {
@@ -53,45 +56,48 @@ function checkedAddress(address: string, isInsecureAccepted: boolean): string {
     }
     return address.replace(/\/+$/, '')
   }
-  throw new Rejection(400, 'primary_api_addr: expected a URL, as https://host:port')
+  throw new Rejection(400, 'primary_api_addr: expected a URL such as https://host:port')
 }
 
-type Unwrapped = Awaited<ReturnType<ReplicationSide['unwrap']>>
+type UnwrapResponse = Awaited<ReturnType<ReplicationSide['unwrap']>>
 
-async function unwrapped(side: ReplicationSide, token: string, target: UnwrapTarget): Promise<Unwrapped> {
+async function unwrap(side: ReplicationSide, token: string, target: UnwrapTarget): Promise<UnwrapResponse> {
   try {
     return await side.unwrap(token, target)
   } catch (error) {
-    const why = messageOf(error)
+    const reason = messageOf(error)
     throw new Rejection(
       400,
-      `error unwrapping secondary token: Post "${target.address}/v1/sys/wrapping/unwrap": ${why}`,
+      `error unwrapping secondary token: Post "${target.address}/v1/sys/wrapping/unwrap": ${reason}`,
     )
   }
 }
 
-function bundleIn({ status, text }: Unwrapped, address: string): unknown {
-  const body = parsed(text)
+function bundleIn({ status, text }: UnwrapResponse, address: string): unknown {
+  const body = parseJson(text)
   if (status === 200 && isObject(body) && isObject(body['data'])) return body['data']
-  const said = isObject(body) && Array.isArray(body['errors']) ? body['errors'].map(String).join('; ') : ''
-  const what = `error response unwrapping secondary token; status code is ${status}`
+  const errors = isObject(body) && Array.isArray(body['errors']) ? body['errors'].map(String).join('; ') : ''
+  const failure = `error response unwrapping secondary token; status code is ${status}`
   if (status === 400 || status === 403 || status === 404) {
-    const why = `the activation token was used already, has expired, was revoked, or is of another cluster than ${address}`
-    throw new Rejection(400, `${what}: ${why}; ${NEW_TOKEN}`)
+    const reason = `the activation token was used already, has expired, was revoked, or belongs to another cluster than ${address}`
+    throw new Rejection(400, `${failure}: ${reason}; ${NEW_TOKEN}`)
   }
-  const rest = said === '' ? '' : `: ${said.slice(0, 500)}`
-  throw new Rejection(400, `${what}${rest}: check that ${address} is the API of the primary, and that it is unsealed`)
+  const detail = errors === '' ? '' : `: ${errors.slice(0, 500)}`
+  throw new Rejection(
+    400,
+    `${failure}${detail}: check that ${address} is the API of the primary, and that it is unsealed`,
+  )
 }
 
-/** What a JSON Web Token says of itself; it is the primary that checks it. */
+/** The claims of a JSON Web Token, unverified: the primary verifies the token. */
 function claimsOf(token: string): Readonly<Record<string, unknown>> | undefined {
   const [, claims, signature, ...more] = token.split('.')
   if (claims === undefined || signature === undefined || more.length > 0) return undefined
-  const value = parsed(Buffer.from(claims, 'base64url').toString('utf8'))
+  const value = parseJson(Buffer.from(claims, 'base64url').toString('utf8'))
   return isObject(value) ? value : undefined
 }
 
-function parsed(text: string): unknown {
+function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {

@@ -1,27 +1,61 @@
-/** `sys/replication/`: the paths of a cluster that others take over from, or that takes over from another. */
-import type { Path } from '../../engines/framework/engine.ts'
+/** `sys/replication/`: the endpoints of DR replication. */
+import { path, type Path } from '../../engines/framework/engine.ts'
+import type { DrCore, EventLog, PgpKeyLimiter } from './dr-replication.ts'
+import { DrTokenAuth } from './dr-token-auth.ts'
 import { generationPaths } from './generation-paths.ts'
 import { OperationToken } from './operation-token.ts'
 import { primaryPaths } from './primary-paths.ts'
-import { type Doorway, type ReplicationParts, sideOf } from './dr-parts.ts'
 import { type SecondaryAccess, secondaryPaths } from './secondary-paths.ts'
-import { StandbyRights } from './dr-token-auth.ts'
-import { replicationStatusPaths } from './status-paths.ts'
 
-/** Who may do something on a secondary. */
-export function secondaryAccess(core: ReplicationParts): SecondaryAccess {
+/** Authorizes callers of a secondary. */
+export function secondaryAccess(core: DrCore): SecondaryAccess {
   const { standby } = core.barrier
   return {
-    token: new OperationToken({ standby, side: () => sideOf(core), logger: core.options.logger }),
-    rights: new StandbyRights(standby, () => core.now()),
+    operationToken: new OperationToken({
+      standby,
+      replication: () => core.options.replication,
+      logger: core.options.logger,
+    }),
+    tokenAuth: new DrTokenAuth(standby, () => core.now()),
   }
 }
 
-export function replicationPaths(core: ReplicationParts, access: SecondaryAccess, door: Doorway): Path[] {
+export function replicationPaths(
+  core: DrCore,
+  access: SecondaryAccess,
+  { logEvent, pgpRate }: { readonly logEvent: EventLog; readonly pgpRate: PgpKeyLimiter },
+): Path[] {
   return [
-    ...replicationStatusPaths(core),
-    ...primaryPaths(core, door),
-    ...secondaryPaths(core, access, door),
-    ...generationPaths(core, access.token, door),
+    ...statusPaths(core),
+    ...primaryPaths(core, logEvent),
+    ...secondaryPaths(core, access, logEvent),
+    ...generationPaths(core, access.operationToken, { logEvent, pgpRate }),
   ]
+}
+
+const DISABLED = { mode: 'disabled' }
+
+/** Served without a token and in every state, because clients and monitoring tools call them first. */
+function statusPaths(core: DrCore): Path[] {
+  const dr = async () => (await core.options.replication?.dr.status()) ?? DISABLED
+  const declarations = [
+    {
+      pattern: 'replication/status',
+      summary: 'Replication status of this cluster',
+      read: async () => ({ data: { dr: await dr(), performance: DISABLED } }),
+    },
+    {
+      pattern: 'replication/dr/status',
+      summary: 'DR replication status of this cluster: role, progress, lag and peers',
+      read: async () => ({ data: await dr() }),
+    },
+    {
+      pattern: 'replication/performance/status',
+      summary: 'Performance replication, which is not supported',
+      read: async () => ({ data: DISABLED }),
+    },
+  ]
+  return declarations.map((declaration) =>
+    path({ ...declaration, unauthenticated: true, whileSealed: true, onSecondary: true, fields: {} }),
+  )
 }

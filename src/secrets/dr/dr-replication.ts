@@ -1,14 +1,41 @@
 /**
- * What the endpoints of replication need of the process around the core. The room that replicates knows no keys and no
- * tokens, and this one no links: the daemon joins both (`daemon/dr.ts`).
+ * The interfaces between the endpoints of DR replication, the core and the module `dr`. That module knows no keys and no tokens,
+ * this one no links; the daemon connects both (`daemon/dr.ts`).
  */
-import { Rejection } from '../../engines/framework/engine.ts'
+import type { HeldKey } from '../../storage/barrier/held-key.ts'
+import type { Seal } from '../../storage/seal/seal.ts'
+import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
-export type DrMode = 'disabled' | 'primary' | 'secondary'
+/** The part of the core that the endpoints of DR replication use. */
+export interface DrCore {
+  /** Throws a Refusal (503) while the core is not active. */
+  readonly open: { readonly wrapping: ResponseWrapping }
+  readonly options: {
+    readonly seal: Seal
+    readonly logger: Logger
+    /** Absent if DR replication is not configured. */
+    readonly replication?: ReplicationSide
+  }
+  readonly barrier: { readonly standby: HeldKey }
+  /** Milliseconds since 1970, by the clock for TTLs. */
+  now(): number
+}
+
+/** Logs an operator event. Nonces of attempts are not secret; shares and tokens are. */
+export type EventLog = (message: string, call: EngineCall, fields?: Readonly<Record<string, string | number>>) => void
+
+export interface PgpKeyLimiter {
+  /** Throws a Rejection (429) for too many requests of an address. */
+  check(keys: readonly string[], call: EngineCall): void
+}
+
+export type ReplicationMode = 'disabled' | 'primary' | 'secondary'
 
 export interface DrBrief {
-  /** As `DrMode`, and `bootstrapping` while the first copy of a secondary is not whole. */
+  /** A `ReplicationMode`, or `bootstrapping` until the initial sync of a secondary is complete. */
   readonly mode: string
   /** Whether commits wait for secondaries: `off`, `on` or `degraded`. */
   readonly sync: string
@@ -16,94 +43,95 @@ export interface DrBrief {
 
 export interface DrFence {
   readonly reason: 'replaced' | 'isolated'
-  /** In words. */
+  /** For people */
   readonly text: string
 }
 
-/** What a secondary is activated with; its members are the business of the room that replicates. */
-export type Bundle = Readonly<Record<string, unknown>>
+/** The data that activates a secondary. Only the module `dr` interprets its members. */
+export type ActivationBundle = Readonly<Record<string, unknown>>
 
-/** How the cluster takes part in replication for disaster recovery, and what changes that. Refusals are told as they are. */
+/** The state of DR replication and the operations on it. They reject with Refusals for the caller. */
 export interface DrReplication {
-  readonly mode: DrMode
-  /** Of the primary, where a secondary knows it; for people. */
+  readonly mode: ReplicationMode
+  /** For people; undefined if a secondary does not know the address of its primary. */
   readonly primaryAddress: string | undefined
-  /** Why this primary is fenced, for callers; undefined while it is not, and in other modes. Asked for each request. */
+  /** Set while this primary is fenced. Read for each request. */
   readonly fence: DrFence | undefined
-  /** What is known at once, of what `status` says. */
+  /** The part of `status` that is available synchronously. */
   readonly brief: DrBrief
-  /** What keeps secondaries on other hosts from this primary; empty in other modes. */
+  /** Reasons why secondaries on other hosts may not be able to connect to this primary; empty in other modes. */
   readonly warnings: readonly string[]
   /** The members of `sys/replication/dr/status`. */
   status(): Promise<Readonly<Record<string, unknown>>>
   enablePrimary(options: { readonly primaryClusterAddr: string }): Promise<void>
-  /** With `secondaryId`: refused, and the primary goes on, unless that secondary has everything. */
+  /** With `secondaryId`, rejects unless that secondary has all commits. */
   demote(options: { readonly secondaryId: string }): Promise<void>
-  /** Of either role. */
+  /** For both roles. */
   disable(): Promise<void>
-  /** A bundle, or a text that only the owner of the public key can open. */
+  /** Resolves with a bundle, or with a text that is sealed to the public key. */
   issueSecondary(options: {
     readonly id: string
     readonly ttlMs: number
     readonly publicKey?: string
-  }): Promise<{ readonly bundle: Bundle } | { readonly sealed: string }>
+  }): Promise<{ readonly bundle: ActivationBundle } | { readonly sealed: string }>
   revokeSecondary(id: string): Promise<void>
   generatePublicKey(): Promise<string>
-  /** Opens what `issueSecondary` sealed to the public key of this server. */
-  openSealedBundle(token: string): Promise<Bundle>
-  /** Checks what another server gave. Throws a Refusal for what is no bundle. */
-  parseBundle(value: unknown): Bundle
-  enableSecondary(bundle: Bundle): Promise<void>
+  /** Opens a text that `issueSecondary` sealed to the public key of this server. */
+  openSealedBundle(token: string): Promise<ActivationBundle>
+  /** Throws a Refusal for a malformed bundle. */
+  parseBundle(value: unknown): ActivationBundle
+  enableSecondary(bundle: ActivationBundle): Promise<void>
   promote(options: { readonly primaryClusterAddr: string; readonly force: boolean }): Promise<void>
   updatePrimary(
-    to: { readonly bundle: Bundle } | { readonly addresses: readonly string[] } | { readonly forget: true },
+    to: { readonly bundle: ActivationBundle } | { readonly addresses: readonly string[] } | { readonly forget: true },
   ): Promise<void>
   reindex(options: { readonly diff: boolean; readonly force: boolean; readonly skipFlush: boolean }): Promise<void>
-  /** With the member `merkle_corruption_report`. */
+  /** Resolves with the member `merkle_corruption_report`. */
   merkleCheck(): Promise<Readonly<Record<string, unknown>>>
 }
 
-/** Where a wrapping token is taken to. */
+/** The server that unwraps a wrapping token. */
 export interface UnwrapTarget {
-  /** URL of a server; without a path. */
+  /** URL without a path */
   readonly address: string
   readonly caFile: string
   readonly caPath: string
-  /** PEM text. */
+  /** PEM text */
   readonly caCert: string
 }
 
 export interface ReplicationSide {
   readonly dr: DrReplication
   /**
-   * The barrier is open, or its root key is held, and nothing is served yet. Resolves when the role of this cluster and promotions of
-   * other clusters that were reported while it was sealed are verified, and the store takes no more writes where one is proven.
-   * Rejects with a Refusal for a role that another program changed.
+   * Called when the barrier is unsealed or its root key is held, before requests are served. Resolves when the role of this cluster
+   * and the promotions reported while it was sealed are verified; a proven promotion makes the store read-only. Rejects with a
+   * Refusal if another program has changed the role.
    */
   unsealed(): Promise<void>
-  /** Where the entry of the operation token lies: in the database, of this machine alone. */
+  /** The entry of the operation token in the database. It is not replicated. */
   readonly operationToken: {
     read(): Uint8Array | undefined
-    /** The generation of the newest token, as it is kept outside the database; undefined where there is none. */
+    /** The generation of the newest token, which is stored outside the database; undefined if there is none. */
     readonly generation: string | undefined
-    /** Resolves once both are durable; undefined removes them. */
+    /** Resolves when both are durable. An undefined entry removes both. */
     write(entry: Uint8Array | undefined, generation?: string): Promise<void>
   }
-  /** `sys/wrapping/unwrap` of another server. Rejects with an Error whose message says why there is no answer. */
+  /** Calls `sys/wrapping/unwrap` of another server. Rejects with an Error if there is no response. */
   unwrap(token: string, target: UnwrapTarget): Promise<{ readonly status: number; readonly text: string }>
 }
 
-/** For a request that a fenced primary does not serve: what it would read may have changed elsewhere. */
+/** For a request that a fenced primary does not serve, because its data may be stale. */
 export function fencedPrimary({ reason, text }: DrFence): Refusal {
-  const next = reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects'
+  const next =
+    reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects and is unsealed'
   return new Refusal('unavailable', `this DR primary is fenced and serves no requests: ${text}; ${next}`)
 }
 
-/** What load balancers, monitors and stock commands know a request by that such a server does not serve. */
-export const DISABLED_ON_SECONDARY = 'path disabled in replication DR secondary mode'
+/** Load balancers, monitoring tools and stock commands match this text. */
+const DISABLED_ON_SECONDARY = 'path disabled in replication DR secondary mode'
 
 /** For a request that a secondary does not serve. */
 export function disabledOnSecondary({ primaryAddress }: Pick<DrReplication, 'primaryAddress'>): Rejection {
-  const where = primaryAddress ? [`ask the primary, ${primaryAddress}`] : []
+  const where = primaryAddress ? [`send the request to the primary, ${primaryAddress}`] : []
   return new Rejection(400, [DISABLED_ON_SECONDARY, ...where])
 }

@@ -1,20 +1,19 @@
 /**
- * Tokens of the primary on its secondary, whose core is closed: the entries are there, and the held root key opens those
- * that tell whose a token is. Nothing is written, so a token of limited uses is refused here.
+ * Authenticates tokens of the primary on its DR secondary, whose core is not active. The entries are replicated, and the held root
+ * key decrypts those of tokens, policies and entities. Nothing can be written, so a token with limited uses is refused.
  */
 import type { HeldEntries, HeldKey } from '../../storage/barrier/held-key.ts'
 import { Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type EngineVerb } from '../../engines/framework/engine.ts'
 import { sealed } from '../../platform/errors.ts'
-import { EntityPolicies } from '../identity/entity-policies.ts'
-import { IdentityStore } from '../identity/identity.ts'
+import { EntityPolicies, IdentityStore } from '../identity/identity.ts'
 import { readRecords } from '../mounts/mount-record.ts'
 import type { Decision } from '../policies/acl.ts'
 import { PolicyStore } from '../policies/policy-store.ts'
 import { isBatch } from '../tokens/token-batch.ts'
 import { TokenStore } from '../tokens/token-store.ts'
 
-export class StandbyRights {
+export class DrTokenAuth {
   readonly #standby: HeldKey
   readonly #now: () => number
 
@@ -24,8 +23,8 @@ export class StandbyRights {
   }
 
   /**
-   * Rejects with a Rejection (403) unless the token of the call may do this at its path, with `sudo` where that is needed; with a
-   * Refusal: (503) while it is sealed, EntriesChanged where the entries are not those of the primary.
+   * Rejects with a Rejection (403) unless the token of the call is authorized for the path, with `sudo` if `needsSudo`. Rejects with
+   * a Refusal (503) while the server is sealed, and with EntriesChanged if the entries differ from those of the primary.
    */
   async require(call: EngineCall, verb: EngineVerb, needsSudo = false): Promise<void> {
     if (!this.#standby.isHeld) throw sealed()
@@ -33,12 +32,12 @@ export class StandbyRights {
     if (token === undefined || !(await this.#isAllowed(token, call, verb, needsSudo))) throw denied()
   }
 
-  /** Whether a batch token, which is made ahead for the night of the disaster, stands for an operation token. Rejects as `require`. */
+  /** True if `given` is a batch token that is authorized in place of an operation token. Rejects as `require`. */
   async isBatchAllowed(given: string, call: EngineCall): Promise<boolean> {
     return this.#standby.isHeld && isBatch(given) && (await this.#isAllowed(given, call, 'update', false))
   }
 
-  /** A right is granted upon verified entries only; verifying costs a read of all of them, so it comes second. */
+  /** Access is granted on verified entries only. Verification reads all entries, so a refusal is decided without it. */
   async #isAllowed(token: string, call: EngineCall, verb: EngineVerb, needsSudo: boolean): Promise<boolean> {
     const decide = (entries: HeldEntries) => {
       const decision = this.#decide(entries, token, call, verb)
@@ -54,8 +53,8 @@ export class StandbyRights {
     operation: EngineVerb,
   ): Decision | undefined {
     const storage = new Storage(entries)
-    const known = new TokenStore(storage).known(token, this.#now())
-    if (!known?.mayComeFrom(remote) || known.entry.usesLeft !== 0) return undefined
+    const known = new TokenStore(storage).lookup(token, this.#now())
+    if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined
     const enabled = readRecords(storage).filter(({ isLeaving }) => !isLeaving)
     const accessors = new Set(enabled.map(({ accessor }) => accessor))
     const entities = new EntityPolicies(new IdentityStore(storage, (accessor) => accessors.has(accessor)))

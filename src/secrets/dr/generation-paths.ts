@@ -1,96 +1,103 @@
 /**
- * Operation tokens from key shares. No caller can have a token of a secondary before one exists, so these paths need none:
- * an address may start and cancel a limited number of attempts per minute. A share and a cancellation must name the attempt by
- * its nonce, so that a key holder's attempt cannot be replaced unseen; a wrong nonce is not answered with the right one.
- * The answers are beside the envelope too, where older commands read them.
+ * Generates operation tokens with key shares. These paths need no token, because a secondary has none before. Therefore the number
+ * of attempts that an address may start or cancel per minute is limited. A share and a cancellation must have the nonce of the
+ * attempt, so that an attempt of key holders cannot be replaced unnoticed, and an error never reveals the nonce. The answers are
+ * also flattened into the envelope, where older commands read them.
  */
-import { Generation, type GenerationStatus } from '../../storage/seal/seal-generation.ts'
+import { TokenGeneration, type GenerationStatus } from '../../storage/seal/token-generation.ts'
 import { decodeShare } from '../../storage/seal/shares.ts'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
 import { AddressRate } from '../quotas/address-rate.ts'
 import type { OperationToken } from './operation-token.ts'
-import type { Doorway, ReplicationParts } from './dr-parts.ts'
+import type { DrCore, EventLog, PgpKeyLimiter } from './dr-replication.ts'
 import { ON_SECONDARY } from './secondary-paths.ts'
 
-/** An operator who mistypes begins anew less often. */
+/** Attempts per minute. An operator starts fewer. */
 const STARTS_MAX = 30
-/** Of shares; most servers have fewer than ten in all. */
+/** Key shares per minute. Most servers have fewer than ten. */
 const SHARES_MAX = 120
 
-export function generationPaths(core: ReplicationParts, token: OperationToken, { pgpRate, tell }: Doorway): Path[] {
+export function generationPaths(
+  core: DrCore,
+  token: OperationToken,
+  { logEvent, pgpRate }: { readonly logEvent: EventLog; readonly pgpRate: PgpKeyLimiter },
+): Path[] {
   const { standby } = core.barrier
   const held = {
     get isSealed() {
       return !standby.isHeld
     },
   }
-  const generation = new Generation(core.options.seal, held, token)
-  const starts = new AddressRate(STARTS_MAX, 'attempts to make an operation token')
+  const generation = new TokenGeneration(core.options.seal, held, token)
+  const starts = new AddressRate(STARTS_MAX, 'attempts to generate an operation token')
   const shares = new AddressRate(SHARES_MAX, 'key shares')
   return [
     path({
       pattern: 'replication/dr/secondary/generate-operation-token/attempt',
-      summary: 'An attempt to make an operation token from key shares of the primary',
+      summary: 'Starts, reads or cancels the generation of an operation token',
       ...ON_SECONDARY,
       bodyOfDelete: true,
       fields: {
-        otp: text('A one-time password of the length that the status says', { fallback: '' }),
-        pgp_key: text('A PGP key in base64, for whose owner the token is', { fallback: '' }),
-        nonce: text('To cancel: the nonce of the attempt', { fallback: '' }),
+        otp: text('A one-time password of the length in the status', { fallback: '' }),
+        pgp_key: text('A PGP key in base64 to encrypt the token for', { fallback: '' }),
+        nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
       },
       read() {
-        token.side()
-        return shown(generation.status)
+        token.requireSecondary()
+        return statusReply(generation.status)
       },
       async update({ otp, pgp_key: pgpKey }, call) {
-        token.side()
+        token.requireSecondary()
         starts.check(call)
         if (otp !== '' && pgpKey !== '') {
-          throw new Rejection(400, 'otp and pgp_key exclude each other: give one of them, or none for a fresh password')
+          throw new Rejection(
+            400,
+            'otp and pgp_key exclude each other: give one of them, or none to generate a password',
+          )
         }
         pgpRate.check([pgpKey], call)
         const status = await generation.start({ otp, pgpKey })
-        tell('an attempt to make a DR operation token from key shares has begun', call, { nonce: status.nonce })
-        return shown(status)
+        logEvent('DR operation token generation started', call, { nonce: status.nonce })
+        return statusReply(status)
       },
       delete({ nonce: given }, call) {
-        token.side()
+        token.requireSecondary()
         starts.check(call)
         const { nonce, started } = generation.status
         if (started) checkNonce(given, nonce)
         generation.end()
-        if (started) tell('an attempt to make a DR operation token from key shares was cancelled', call, { nonce })
+        if (started) logEvent('DR operation token generation cancelled', call, { nonce })
         return undefined
       },
     }),
     path({
       pattern: 'replication/dr/secondary/generate-operation-token/update',
-      summary: 'Take one key share for it',
+      summary: 'Submits a key share',
       ...ON_SECONDARY,
       fields: {
         key: text('A key share of the primary in hex or base64', { fallback: '' }),
-        nonce: text('The name of the attempt', { fallback: '' }),
+        nonce: text('Nonce of the attempt', { fallback: '' }),
       },
       async update({ key, nonce }, call) {
-        token.side()
+        token.requireSecondary()
         shares.check(call)
         const status = await generation.update(decodeShare(key), nonce)
-        if (status.complete) tell('a DR operation token was made from key shares', call, { nonce })
-        return shown(status)
+        if (status.complete) logEvent('DR operation token generated', call, { nonce })
+        return statusReply(status)
       },
     }),
   ]
 }
 
-/** Throws a Rejection (400) unless the caller names the attempt that is to end. */
+/** Throws a Rejection (400) unless the caller gives the nonce of the attempt. */
 function checkNonce(given: string, nonce: string): void {
   if (given === nonce) return
-  const why = given === '' ? 'no nonce supplied' : 'incorrect nonce supplied'
-  throw new Rejection(400, `${why}: give the nonce of the attempt to cancel`)
+  const reason = given === '' ? 'no nonce supplied' : 'incorrect nonce supplied'
+  throw new Rejection(400, `${reason}: give the nonce of the attempt to cancel`)
 }
 
-function shown(status: GenerationStatus): Reply {
+function statusReply(status: GenerationStatus): Reply {
   const data = {
     nonce: status.nonce,
     started: status.started,

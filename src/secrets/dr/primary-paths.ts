@@ -1,152 +1,155 @@
-/** What operators of a DR primary do: make the cluster one, issue and revoke secondaries, step down, end replication. */
+/** The operator endpoints of a DR primary: enable, demote, disable, and issue and revoke secondaries. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, duration, text } from '../../engines/framework/fields.ts'
-import { Wrapping } from '../wrapping/wrapping.ts'
-import type { Bundle, DrMode, ReplicationSide } from './dr-replication.ts'
-import { type Doorway, type ReplicationParts, sideOf } from './dr-parts.ts'
+import { ResponseWrapping } from '../wrapping/wrapping.ts'
+import type { ActivationBundle, DrCore, EventLog, ReplicationMode, ReplicationSide } from './dr-replication.ts'
 
 const TTL_SECONDS_DEFAULT = 1800
+export const NOT_CONFIGURED = 'DR replication is not configured on this server'
 const ISSUED_PATH = 'sys/replication/dr/primary/secondary-token'
 const ID_LENGTH_MAX = 256
-/** The names that others keep below theirs (`.current`) begin with a dot. */
+/** A leading dot is reserved for entries below an ID, such as `.current`. */
 const ID = /^[^./\p{Cc}][^/\p{Cc}]*$/u
 
 const SOON = 'Vault will be unavailable for a brief period and will resume service shortly.'
 export const DISABLING = `This cluster is having replication disabled. ${SOON}`
 
-export function primaryPaths(core: ReplicationParts, { tell }: Doorway): Path[] {
+export function primaryPaths(core: DrCore, logEvent: EventLog): Path[] {
   return [
     path({
       pattern: 'replication/dr/primary/enable',
-      summary: 'Make this cluster the primary of a new replication set for disaster recovery',
+      summary: 'Enables DR replication with this cluster as the primary',
       sudo: true,
       fields: {
-        primary_cluster_addr: text('Where secondaries connect to, host:port; the address of this server unless given', {
-          fallback: '',
-        }),
+        primary_cluster_addr: text(
+          'Cluster address for secondaries as host:port; the address of this server by default',
+          {
+            fallback: '',
+          },
+        ),
       },
       async update({ primary_cluster_addr: given }, call) {
-        const side = sideIn(core, 'disabled')
+        const side = requireMode(core, 'disabled')
         await side.dr.enablePrimary({ primaryClusterAddr: clusterAddress(given) })
-        tell('this cluster is a DR primary', call)
-        const warnings = unreachable(core, side)
-        return told(`This cluster is being enabled as a primary for replication. ${SOON}`, warnings)
+        logEvent('DR replication enabled as primary', call)
+        const warnings = logAddressWarnings(core, side)
+        return warningReply(`This cluster is being enabled as a primary for replication. ${SOON}`, warnings)
       },
     }),
     path({
       pattern: 'replication/dr/primary/demote',
-      summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',
+      summary: 'Demotes this primary to a secondary, which connects to no primary until update-primary',
       sudo: true,
       whileFenced: true,
       fields: {
         secondary_id: text(
-          'Demote only if this secondary has everything, so that its promotion loses nothing; otherwise this primary goes on',
+          'Demote only if this secondary has all commits, so that its promotion loses nothing; otherwise the request is refused',
           { fallback: '' },
         ),
       },
       async update({ secondary_id: secondaryId }, call) {
-        await sideIn(core, 'primary').dr.demote({ secondaryId })
-        tell('this cluster was demoted to a DR secondary', call)
-        return told(`This cluster is being demoted to a replication secondary. ${SOON}`)
+        await requireMode(core, 'primary').dr.demote({ secondaryId })
+        logEvent('DR primary demoted to secondary', call)
+        return warningReply(`This cluster is being demoted to a replication secondary. ${SOON}`)
       },
     }),
     path({
       pattern: 'replication/dr/primary/disable',
-      summary: 'End replication: the secondaries of this primary are on their own',
+      summary: 'Disables DR replication on this primary',
       sudo: true,
       whileFenced: true,
       fields: {},
       async update(_input, call) {
-        await sideIn(core, 'primary').dr.disable()
-        tell('replication was disabled on this DR primary', call)
-        return told(DISABLING)
+        await requireMode(core, 'primary').dr.disable()
+        logEvent('DR replication disabled on primary', call)
+        return warningReply(DISABLING)
       },
     }),
-    ...secondaryIdPaths(core, tell),
+    ...secondaryIdPaths(core, logEvent),
     ...treePaths(core),
   ]
 }
 
-function secondaryIdPaths(core: ReplicationParts, tell: Doorway['tell']): Path[] {
-  const id = text('Names the secondary: to revoke it, and in the status', { fallback: '' })
+function secondaryIdPaths(core: DrCore, logEvent: EventLog): Path[] {
+  const idField = text('ID of the secondary, for revocation and in the status', { fallback: '' })
   return [
     path({
       pattern: 'replication/dr/primary/secondary-token',
-      summary: 'An activation token for a secondary: wrapped for one use, or sealed to its public key',
+      summary: 'Issues an activation token for a secondary, wrapped for one use or sealed to its public key',
       sudo: true,
       fields: {
-        id,
-        ttl: duration('How long the token may be used', { fallback: TTL_SECONDS_DEFAULT }),
+        id: idField,
+        ttl: duration('TTL of the token', { fallback: TTL_SECONDS_DEFAULT }),
         secondary_public_key: text(
-          'Of secondary/generate-public-key: then the secondary does not ask the API of the primary',
+          'Public key from secondary/generate-public-key, so that the secondary need not call the API of the primary',
           {
             fallback: '',
           },
         ),
       },
       async update(input, call): Promise<Reply> {
-        const side = sideIn(core, 'primary')
+        const side = requireMode(core, 'primary')
         const { secondary_public_key: publicKey, ttl } = input
-        const name = checkedId(input.id)
-        if (ttl < 1) throw new Rejection(400, 'ttl: an activation token lasts a second at least')
-        Wrapping.check(ttl)
+        const id = parseId(input.id)
+        if (ttl < 1) throw new Rejection(400, 'ttl: must be at least one second')
+        ResponseWrapping.check(ttl)
         const key = publicKey === '' ? {} : { publicKey }
-        const issued = await side.dr.issueSecondary({ id: name, ttlMs: ttl * 1000, ...key })
-        tell('an activation token for a DR secondary was made', call, { id: name })
-        const warnings = unreachable(core, side)
+        const issued = await side.dr.issueSecondary({ id, ttlMs: ttl * 1000, ...key })
+        logEvent('DR secondary activation token issued', call, { id })
+        const warnings = logAddressWarnings(core, side)
         if ('sealed' in issued) return { data: { token: issued.sealed }, warnings }
-        return { ...wrapped(core, issued.bundle, ttl, call), warnings }
+        return { ...wrapBundle(core, issued.bundle, ttl, call), warnings }
       },
     }),
     path({
       pattern: 'replication/dr/primary/revoke-secondary',
-      summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',
+      summary: 'Revokes a secondary immediately; it needs a new activation token to reconnect',
       sudo: true,
       whileFenced: true,
-      fields: { id },
+      fields: { id: idField },
       async update(input, call) {
-        const side = sideIn(core, 'primary')
-        const name = checkedId(input.id)
-        await side.dr.revokeSecondary(name)
-        tell('a DR secondary was revoked', call, { id: name })
+        const side = requireMode(core, 'primary')
+        const id = parseId(input.id)
+        await side.dr.revokeSecondary(id)
+        logEvent('DR secondary revoked', call, { id })
         return undefined
       },
     }),
   ]
 }
 
-/** The tree of the primary itself; of a secondary it is looked at with an operation token. */
-function treePaths(core: ReplicationParts): Path[] {
+/** For the tree of a secondary see `secondary-paths.ts`. */
+function treePaths(core: DrCore): Path[] {
   return [
     path({
       pattern: 'replication/reindex',
-      summary: 'Make the Merkle tree of this primary anew from what is stored, while it serves',
+      summary: 'Rebuilds the Merkle tree of this primary in the background',
       sudo: true,
       whileFenced: true,
       fields: REINDEX,
       async update(input) {
-        await sideIn(core, 'primary').dr.reindex(reindexOf(input))
-        return told(REINDEXING)
+        await requireMode(core, 'primary').dr.reindex(reindexOf(input))
+        return warningReply(REINDEXING)
       },
     }),
     path({
       pattern: 'replication/merkle-check',
-      summary: 'Compare the Merkle tree of this primary with what is stored',
+      summary: 'Compares the Merkle tree of this primary with the stored entries',
       whileFenced: true,
       fields: {},
-      update: async () => ({ data: await sideIn(core, 'primary').dr.merkleCheck() }),
+      update: async () => ({ data: await requireMode(core, 'primary').dr.merkleCheck() }),
     }),
   ]
 }
 
 export const REINDEX = {
-  diff: boolean('Compare key by key, which is slower', { fallback: false }),
-  force: boolean('Make all of it anew, of nothing but what is stored', { fallback: false }),
-  skip_flush: boolean('Do not wait for the tree to be on the disk', { fallback: false }),
+  diff: boolean('Compare each key, which is slower', { fallback: false }),
+  force: boolean('Rebuild the whole tree from the stored entries', { fallback: false }),
+  skip_flush: boolean('Do not wait until the tree is durable', { fallback: false }),
 }
 
 export const REINDEXING =
-  'The Merkle tree is being made anew in the background: reads and writes go on, the status tells how far it is.'
+  'The Merkle tree is being rebuilt in the background. Reads and writes continue; the status shows the progress.'
 
 export function reindexOf({
   diff,
@@ -160,18 +163,18 @@ export function reindexOf({
   return { diff, force, skipFlush }
 }
 
-export function told(warning: string, more: readonly string[] = []): Reply {
+export function warningReply(warning: string, more: readonly string[] = []): Reply {
   return { data: null, warnings: [warning, ...more] }
 }
 
-/** Warnings about the cluster address, which the log gets as well. */
-function unreachable({ options }: ReplicationParts, { dr }: ReplicationSide): readonly string[] {
+/** Returns the warnings about the cluster address and logs them. */
+function logAddressWarnings({ options }: DrCore, { dr }: ReplicationSide): readonly string[] {
   const { warnings } = dr
   for (const warning of warnings) options.logger.warn('secondaries may not reach this DR primary', { warning })
   return warnings
 }
 
-function wrapped(core: ReplicationParts, bundle: Bundle, ttlSeconds: number, call: EngineCall): Reply {
+function wrapBundle(core: DrCore, bundle: ActivationBundle, ttlSeconds: number, call: EngineCall): Reply {
   const rest = {
     lease_id: '',
     renewable: false,
@@ -190,18 +193,17 @@ function wrapped(core: ReplicationParts, bundle: Bundle, ttlSeconds: number, cal
   return { wrapped: info, parts }
 }
 
-/** Throws a Rejection (400) where the cluster is in another mode. */
-export function sideIn(core: ReplicationParts, wanted: DrMode): ReplicationSide {
-  const side = sideOf(core)
-  if (!side) throw new Rejection(400, 'this server does not replicate')
+/** Throws a Rejection (400) if the cluster is in another mode. */
+export function requireMode(core: DrCore, required: ReplicationMode): ReplicationSide {
+  const side = core.options.replication
+  if (!side) throw new Rejection(400, NOT_CONFIGURED)
   const { mode } = side.dr
-  if (mode === wanted) return side
+  if (mode === required) return side
   const state = `the DR replication mode of this cluster is "${mode}"`
-  const must = wanted === 'disabled' ? 'replication must be disabled for that' : `it must be "${wanted}" for that`
-  throw new Rejection(400, `${state}: ${must}`)
+  throw new Rejection(400, `${state}: this operation requires "${required}"`)
 }
 
-/** Throws a Rejection (400) for what is no address. */
+/** Throws a Rejection (400) for a malformed address. */
 export function clusterAddress(given: string): string {
   const rest = given.replace(/^https:\/\//, '').replace(/\/$/, '')
   if (given === '' || /^(?:\[[\da-fA-F:]+\]|[^\s:/@[\]]+):\d{1,5}$/.test(rest)) return given
@@ -211,8 +213,8 @@ export function clusterAddress(given: string): string {
   )
 }
 
-function checkedId(id: string): string {
-  if (id === '') throw new Rejection(400, 'id must be given: it names the secondary')
+function parseId(id: string): string {
+  if (id === '') throw new Rejection(400, 'id must be given: it identifies the secondary')
   if (id.length <= ID_LENGTH_MAX && ID.test(id)) return id
-  throw new Rejection(400, `id: up to ${ID_LENGTH_MAX} characters, without a slash and without a dot in front`)
+  throw new Rejection(400, `id: up to ${ID_LENGTH_MAX} characters, without a slash and without a leading dot`)
 }

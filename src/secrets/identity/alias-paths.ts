@@ -1,47 +1,47 @@
-/** `identity/entity-alias`: what auth methods call an entity. */
+/** `identity/entity-alias`: aliases of entities, the names by which auth methods know them. */
 import { type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { aliasField, inPath, type InputOf, text, textMap } from '../../engines/framework/fields.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
-import { everyEntity } from './entity-paths.ts'
+import { aliasField, inPath, type EngineInput, text, textMap } from '../../engines/framework/fields.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
+import { allEntities } from './entity-paths.ts'
 import type { IdentityDraft } from './identity-draft.ts'
-import { checkedMetadata, checkedName } from './identity-limits.ts'
-import { checkAccessor, type IdentityParts, toldAlias } from './identity-parts.ts'
+import { validateMetadata, validateName } from './identity-limits.ts'
+import { checkAccessor, type IdentityServices, aliasFields } from './identity-services.ts'
 import type { Alias, Entity } from './identity-record.ts'
 
 const FIELDS = {
-  id: text('ID of the alias, to change one that is there', { fallback: '' }),
-  name: text('What the auth method calls the entity', { fallback: '' }),
-  canonical_id: text('ID of the entity; one is made unless given', { fallback: '' }),
+  id: text('ID of an existing alias to update', { fallback: '' }),
+  name: text('Name of the user or role in the auth method', { fallback: '' }),
+  canonical_id: text('ID of the entity. Default: a new entity', { fallback: '' }),
   entity_id: aliasField(text('Old name of canonical_id', { fallback: '' }), 'canonical_id'),
   mount_accessor: text('Accessor of the auth method', { fallback: '' }),
-  custom_metadata: textMap('Texts by name, for templates of policies and for people'),
+  custom_metadata: textMap('Custom metadata, available in policy templates'),
 }
 
-type AliasInput = InputOf<typeof FIELDS>
+type AliasInput = EngineInput<typeof FIELDS>
 
-export function aliasPaths(core: IdentityParts): Path[] {
+export function aliasPaths(core: IdentityServices): Path[] {
   return [
     path({
       pattern: 'entity-alias',
-      summary: 'Make an alias of an entity, or change one',
+      summary: 'Create or update an alias of an entity',
       fields: FIELDS,
-      update: (input) => write(core, input),
+      update: (input) => writeAlias(core, input),
     }),
     path({
       pattern: 'entity-alias/id',
-      summary: 'IDs of all aliases of entities',
+      summary: 'List the IDs of all entity aliases',
       fields: {},
-      list: (_input, call) => listed(core, call),
+      list: (_input, call) => listAliases(core, call),
     }),
     path({
       pattern: 'entity-alias/id/:id',
-      summary: 'An alias of an entity',
+      summary: 'Read, update or delete an entity alias',
       fields: { ...FIELDS, id: inPath('ID of the alias') },
       read({ id }) {
         const known = core.open.identity.alias(id)
-        return known && { data: toldAlias(core, known.alias, known.entity.id) }
+        return known && { data: aliasFields(core, known.alias, known.entity.id) }
       },
-      update: (input) => write(core, input),
+      update: (input) => writeAlias(core, input),
       async delete({ id }) {
         const draft = core.open.identity.draft(core.now())
         const entity = draft.entityOfAliasId(id)
@@ -53,29 +53,27 @@ export function aliasPaths(core: IdentityParts): Path[] {
   ]
 }
 
-/** An alias that is there, with whose it is. */
-interface Found {
+interface OwnedAlias {
   readonly alias: Alias
   readonly entity: Entity
 }
 
-function found(entity: Entity | undefined, isIt: (alias: Alias) => boolean): Found | undefined {
-  const alias = entity?.aliases.find(isIt)
+function findAlias(entity: Entity | undefined, matches: (alias: Alias) => boolean): OwnedAlias | undefined {
+  const alias = entity?.aliases.find(matches)
   return entity && alias && { alias, entity }
 }
 
-async function write(core: IdentityParts, input: AliasInput): Promise<Reply> {
-  const custom = checkedMetadata(input.custom_metadata)
+async function writeAlias(core: IdentityServices, input: AliasInput): Promise<Reply> {
+  const custom = validateMetadata(input.custom_metadata)
   const canonicalId = input.canonical_id === '' ? input.entity_id : input.canonical_id
   const draft = core.open.identity.draft(core.now())
   const known = knownAlias(draft, input)
-  const name = checkedName(input.name === '' ? (known?.alias.name ?? '') : input.name, 'alias')
+  const name = validateName(input.name === '' ? (known?.alias.name ?? '') : input.name, 'alias')
   const mountAccessor = input.mount_accessor === '' ? (known?.alias.mountAccessor ?? '') : input.mount_accessor
   checkAccessor(core, mountAccessor)
   const owner = ownerOf(draft, canonicalId, known)
-  const holder = draft.entityOfAlias(mountAccessor, name)?.aliases.find(isCalled(mountAccessor, name))
-  if (holder && holder.id !== known?.alias.id)
-    throw new Rejection(400, 'the name is taken by another alias of the mount')
+  const sameName = draft.entityOfAlias(mountAccessor, name)?.aliases.find(hasName(mountAccessor, name))
+  if (sameName && sameName.id !== known?.alias.id) throw new Rejection(400, 'another alias of the mount has this name')
   const { alias: before = draft.newAlias({ name, mountAccessor, customMetadata: custom ? null : {} }) } = known ?? {}
   const alias: Alias = {
     ...before,
@@ -86,7 +84,7 @@ async function write(core: IdentityParts, input: AliasInput): Promise<Reply> {
   }
   const others = owner.aliases.filter(({ id }) => id !== alias.id)
   if (others.some((each) => each.mountAccessor === mountAccessor)) {
-    throw new Rejection(400, 'the entity has an alias of that mount already')
+    throw new Rejection(400, 'the entity already has an alias of this mount')
   }
   if (known && known.entity.id !== owner.id) {
     draft.putEntity({ ...known.entity, aliases: known.entity.aliases.filter(({ id }) => id !== alias.id) })
@@ -96,32 +94,32 @@ async function write(core: IdentityParts, input: AliasInput): Promise<Reply> {
   return { data: { canonical_id: owner.id, id: alias.id } }
 }
 
-function isCalled(mountAccessor: string, name: string): (alias: Alias) => boolean {
+function hasName(mountAccessor: string, name: string): (alias: Alias) => boolean {
   return (alias) => alias.mountAccessor === mountAccessor && alias.name === name
 }
 
-function knownAlias(draft: IdentityDraft, { id, mount_accessor: accessor, name }: AliasInput): Found | undefined {
-  if (id === '') return found(draft.entityOfAlias(accessor, name), isCalled(accessor, name))
-  const known = found(draft.entityOfAliasId(id), (alias) => alias.id === id)
+function knownAlias(draft: IdentityDraft, { id, mount_accessor: accessor, name }: AliasInput): OwnedAlias | undefined {
+  if (id === '') return findAlias(draft.entityOfAlias(accessor, name), hasName(accessor, name))
+  const known = findAlias(draft.entityOfAliasId(id), (alias) => alias.id === id)
   if (!known) throw new Rejection(400, 'invalid alias id')
   return known
 }
 
-function ownerOf(draft: IdentityDraft, canonicalId: string, known: Found | undefined): Entity {
+function ownerOf(draft: IdentityDraft, canonicalId: string, known: OwnedAlias | undefined): Entity {
   if (canonicalId === '') return known?.entity ?? draft.newEntity('')
   const entity = draft.entity(canonicalId)
   if (!entity) throw new Rejection(400, 'invalid canonical ID')
   return entity
 }
 
-async function listed(core: IdentityParts, call: EngineCall): Promise<Reply> {
-  const entities = await inTurns(everyEntity(core), call)
+async function listAliases(core: IdentityServices, call: EngineCall): Promise<Reply> {
+  const entities = await runSliced(allEntities(core), call)
   const info: Record<string, unknown> = {}
   for (const entity of entities) {
     for (const alias of entity.aliases) {
-      const all = toldAlias(core, alias, entity.id)
+      const fields = aliasFields(core, alias, entity.id)
       const names = ['canonical_id', 'custom_metadata', 'local', 'mount_accessor', 'mount_path', 'mount_type', 'name']
-      info[alias.id] = Object.fromEntries(names.map((name) => [name, all[name]]))
+      info[alias.id] = Object.fromEntries(names.map((name) => [name, fields[name]]))
     }
   }
   const keys = Object.keys(info).sort()

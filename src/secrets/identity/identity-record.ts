@@ -1,7 +1,7 @@
-/** What is kept of entities, aliases and groups, where, and how it is written. */
+/** The stored records of entities, aliases and groups, and their paths. */
 import * as v from 'valibot'
-import { textRecord } from '../../engines/framework/text-record.ts'
-import { Fault } from '../../platform/errors.ts'
+import { textRecord } from '../../engines/framework/records.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
 
 export const IDENTITY_PREFIX = 'sys/identity/'
 
@@ -9,19 +9,19 @@ const aliasSchema = v.object({
   id: v.string(),
   name: v.string(),
   mountAccessor: v.string(),
-  /** What the auth method says of it at each login. */
+  /** Set by the auth method at each login. */
   metadata: v.nullable(textRecord),
-  /** What operators say of it. */
+  /** Set by operators. */
   customMetadata: v.nullable(textRecord),
   createdAtMs: v.number(),
   updatedAtMs: v.number(),
-  /** Entities that it belonged to before these were merged. */
+  /** IDs of merged entities that had this alias. */
   mergedFrom: v.array(v.string()),
-  /** Of an entity's alias: names of the groups that the auth method reported with the last login or renewal. */
+  /** For an alias of an entity: names of the groups that the auth method reported at the last login or renewal. */
   groups: v.optional(v.array(v.string()), []),
 })
 
-const facts = {
+const commonFields = {
   id: v.string(),
   name: v.string(),
   metadata: v.nullable(textRecord),
@@ -32,61 +32,57 @@ const facts = {
 
 const entitySchema = v.object({
   format: v.literal(1),
-  ...facts,
+  ...commonFields,
   disabled: v.boolean(),
   aliases: v.array(aliasSchema),
-  /** IDs of entities that became a part of this one. */
+  /** IDs of entities that were merged into this one. */
   mergedIds: v.array(v.string()),
 })
 
 const groupSchema = v.object({
   format: v.literal(1),
-  ...facts,
+  ...commonFields,
   type: v.picklist(['internal', 'external']),
   memberEntityIds: v.array(v.string()),
   memberGroupIds: v.array(v.string()),
   parentGroupIds: v.array(v.string()),
   alias: v.nullable(aliasSchema),
-  /** How often it was changed. */
+  /** Number of changes. */
   modifyIndex: v.number(),
 })
 
 export type Alias = v.InferOutput<typeof aliasSchema>
 export type Entity = v.InferOutput<typeof entitySchema>
-export type Group = v.InferOutput<typeof groupSchema>
+export type IdentityGroup = v.InferOutput<typeof groupSchema>
 
-/** What people call an entity: its name, or where that was made from its ID, the name of its first alias. */
+/** The display name of an entity: its name or, if that was generated, the name of its first alias. */
 export function accountName(entity: Entity | undefined): string | undefined {
   if (!entity) return undefined
-  const isMade = entity.name === `entity_${entity.id}`
-  return isMade ? entity.aliases[0]?.name : entity.name
+  const isGenerated = entity.name === `entity_${entity.id}`
+  return isGenerated ? entity.aliases[0]?.name : entity.name
 }
 
-export function encodeIdentity(record: Entity | Group): Buffer {
+export function encodeIdentity(record: Entity | IdentityGroup): Buffer {
   return Buffer.from(JSON.stringify(record))
 }
 
-/** Throws a Fault for an entry that is damaged. */
+/** Throws a Fault for a damaged entry. */
 export function parseEntity(bytes: Buffer): Entity {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), entitySchema), bytes.toString('utf8'))
-  if (!parsed.success) throw new Fault('the entry of an entity is damaged')
-  return parsed.output
+  return parseRecord(entitySchema, bytes, 'an entity')
 }
 
-/** Throws a Fault for an entry that is damaged. */
-export function parseGroup(bytes: Buffer): Group {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), groupSchema), bytes.toString('utf8'))
-  if (!parsed.success) throw new Fault('the entry of a group is damaged')
-  return parsed.output
+/** Throws a Fault for a damaged entry. */
+export function parseGroup(bytes: Buffer): IdentityGroup {
+  return parseRecord(groupSchema, bytes, 'a group')
 }
 
-/** Entries by their paths: random IDs and keyed hashes, so that no name shows. The value of an index entry is an ID. */
+/** Paths contain random IDs and keyed hashes only, no names. The value of an index entry is an ID. */
 export const identityPaths = {
   salt: 'salt',
   entities: 'entity/',
   entity: (id: string) => `entity/${id}`,
   entityName: (hash: string) => `entity-name/${hash}`,
-  /** An entity that was merged: the one that it is a part of. */
+  /** By the ID of a merged entity: the entity that it was merged into. */
   merged: (id: string) => `merged/${id}`,
   aliases: 'alias-id/',
   aliasId: (id: string) => `alias-id/${id}`,
@@ -97,9 +93,9 @@ export const identityPaths = {
   groupAliases: 'group-alias-id/',
   groupAliasId: (id: string) => `group-alias-id/${id}`,
   groupAlias: (hash: string) => `group-alias/${hash}`,
-  /** Entities that an auth method reports as members of a group: the hash is that of the group's alias. */
+  /** Entities that an auth method reports as members of a group, by the hash of the group's alias. */
   reported: (hash: string) => `reported/${hash}/`,
-  /** Internal groups that an entity is a member of by its own ID. */
+  /** Internal groups with an entity as a direct member. */
   memberships: (entityId: string) => `member/${entityId}/`,
   membership: (entityId: string, groupId: string) => `member/${entityId}/${groupId}`,
 } as const

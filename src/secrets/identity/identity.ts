@@ -1,28 +1,29 @@
 /**
- * Identity: who a caller is, whatever it logs in with. An *entity* is a person or a program; an *alias* is what an auth
- * method calls it; a *group* holds entities and other groups. The policies of an entity and of all groups above it unite with
- * those of its token, and templates of policies are filled in from it.
+ * Identity: who a caller is, independent of the auth method. An *entity* is a person or a program; an *alias* is its name in an auth
+ * method; a *group* contains entities and other groups. The policies of an entity and of all its groups are added to those of its token,
+ * and templates of policies use its fields.
  *
- * Promises. A change of an entity, an alias or a group is one commit with all of its indexes; it holds for the next request of
- * every caller that it concerns, also where its token is older. An entity that is disabled or was removed has no rights, at
- * once. Two who log in with the same alias for the first time get the same entity. No name shows in a path of the store.
+ * Promises. A change of an entity, an alias or a group is one commit with all of its index entries. It applies to the next request of
+ * every affected caller, with older tokens too. A disabled or deleted entity has no permissions from then on. Concurrent first logins
+ * with the same alias get the same entity. No name is in a path of the store.
  *
- * Assumes that every change goes through here, as rights are kept in memory until one is durable; entries that change
- * below (a snapshot that is restored) come with a new core.
+ * Assumes that every change goes through this store, because permissions are cached until a change is durable. A restored snapshot
+ * comes with a new core.
  *
- * What can go wrong. A group is changed: rights of everybody are read again, each when its owner asks next. The number of
- * entities is no matter at a start: nothing is read before it is asked for, and what is kept of it is bounded.
+ * Costs. A change of a group drops all cached permissions, and each is computed again when its entity sends a request. Nothing is read
+ * when the core is unsealed, and the caches are bounded, so the number of entities does not matter.
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
+import type { Caller } from '../../engines/framework/engine.ts'
+import { type CommitPart, type Put, Storage } from '../../storage/barrier/storage.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import type { EntityFacts, GroupFacts } from '../policies/policy-template.ts'
-import { aliasHash, groupAliasHash, type Hash, IdentityDraft, isId, nameHash } from './identity-draft.ts'
+import { aliasHash, groupAliasHash, IdentityDraft, isId, nameHash, type NameHasher } from './identity-draft.ts'
 import {
   type Alias,
   type Entity,
-  type Group,
+  type IdentityGroup,
   IDENTITY_PREFIX,
   identityPaths,
   parseEntity,
@@ -30,95 +31,96 @@ import {
 } from './identity-record.ts'
 
 const SALT_BYTES = 32
-/** Entities whose rights are kept at hand: some kilobytes each. */
+/** Cached permissions: a few kilobytes for each entity. */
 const RIGHTS_MAX = 2000
 const GROUPS_MAX = 500
-const PAGE = 500
+const PAGE_IDS = 500
 
-/** What an entity adds to its tokens. The object is replaced when anything of it changes. */
-export interface Rights {
-  /** That of the entity into which it was merged, where it was. */
+/** What an entity adds to its tokens. The object is replaced when anything changes. */
+export interface EntityRights {
+  /** ID of the entity that it was merged into, or its own. */
   readonly entityId: string
   readonly disabled: boolean
   readonly policies: readonly string[]
   readonly facts: EntityFacts
 }
 
-export interface Groups {
-  /** Internal groups that name it as a member, and external ones that an auth method reports for it. */
-  readonly direct: readonly Group[]
-  readonly inherited: readonly Group[]
+export interface EntityGroups {
+  /** Internal groups with the entity as a member, and external groups that an auth method reports for it. */
+  readonly direct: readonly IdentityGroup[]
+  readonly inherited: readonly IdentityGroup[]
 }
 
-/** Entities that are removed, with the ID of that into which each is merged. */
-type PartsOfRemoval = (removed: ReadonlyMap<string, string | undefined>) => readonly Part[]
+/** The parts of a commit that delete or move what other stores keep of deleted entities (`IdentityDraft.deletedEntities`). */
+type DeletionParts = (deleted: ReadonlyMap<string, string | undefined>) => readonly CommitPart[]
 
 export class IdentityStore {
   readonly #storage: Storage
   readonly #isMounted: (accessor: string) => boolean
-  readonly #partsOfRemoval: PartsOfRemoval
+  readonly #deletionParts: DeletionParts
   readonly #hash: KeyedHash
+  /** A new salt, which is written with every commit until it is durable. */
   #saltPut: Put | undefined
-  readonly #rights = new LRUCache<string, Rights>({ max: RIGHTS_MAX })
-  readonly #groups = new LRUCache<string, Group>({ max: GROUPS_MAX })
+  readonly #rights = new LRUCache<string, EntityRights>({ max: RIGHTS_MAX })
+  readonly #groups = new LRUCache<string, IdentityGroup>({ max: GROUPS_MAX })
 
-  /**
-   * `storage` is all of the barrier. `isMounted`: whether an accessor is that of an auth method which is enabled. `partsOfRemoval`:
-   * what others keep of entities, and is to be removed with them, or moved where one is merged into another.
-   */
-  constructor(storage: Storage, isMounted: (accessor: string) => boolean, partsOfRemoval: PartsOfRemoval = () => []) {
+  /** `storage` is all of the barrier. `isMounted`: whether an auth method with an accessor is enabled. */
+  constructor(storage: Storage, isMounted: (accessor: string) => boolean, deletionParts: DeletionParts = () => []) {
     this.#isMounted = isMounted
-    this.#partsOfRemoval = partsOfRemoval
+    this.#deletionParts = deletionParts
     this.#storage = storage.below(IDENTITY_PREFIX)
-    const kept = this.#storage.pending(identityPaths.salt)
-    const salt = kept ?? randomBytes(SALT_BYTES)
-    if (!kept) this.#saltPut = { path: identityPaths.salt, value: salt }
+    const stored = this.#storage.pending(identityPaths.salt)
+    const salt = stored ?? randomBytes(SALT_BYTES)
+    if (!stored) this.#saltPut = { path: identityPaths.salt, value: salt }
     this.#hash = new KeyedHash(salt)
   }
 
-  readonly #named: Hash = (text) => this.#hash.digest(text, 'base64url')
+  readonly #hashName: NameHasher = (text) => this.#hash.digest(text, 'base64url')
 
-  /** A change that is to be put together and committed without an `await` in between. */
+  /** Starts a change, which must be committed without an `await` in between. */
   draft(nowMs: number): IdentityDraft {
-    return new IdentityDraft(this.#storage, this.#named, nowMs)
+    return new IdentityDraft(this.#storage, this.#hashName, nowMs)
   }
 
-  /** What is to be committed for a draft; `landed` must be called when that is over. */
-  part(draft: IdentityDraft): { readonly part: Part; readonly landed: () => void } {
+  /** The part of a commit for a draft. `landed` must be called after the commit, successful or not. */
+  part(draft: IdentityDraft): { readonly part: CommitPart; readonly landed: () => void } {
     const { batch } = draft
     const salt = this.#saltPut
     const puts = salt ? [...batch.puts, { path: salt.path, value: Buffer.from(salt.value) }] : batch.puts
     const landed = () => {
       if (this.#saltPut && this.#storage.get(identityPaths.salt)) this.#saltPut = undefined
-      this.#forget(draft)
+      this.#dropCached(draft)
     }
     return { part: { storage: this.#storage, batch: { puts, deletes: batch.deletes } }, landed }
   }
 
-  /** Resolves when it is durable, and holds for the next request. */
+  /** Resolves when the change is durable and applies to the next request. */
   async commit(draft: IdentityDraft): Promise<void> {
     const { landed, part } = this.part(draft)
     if (part.batch.puts.length + part.batch.deletes.length === 0) return
     try {
-      await Storage.commitAll([part, ...(draft.removed.size > 0 ? this.#partsOfRemoval(draft.removed) : [])])
+      await Storage.commitAll([
+        part,
+        ...(draft.deletedEntities.size > 0 ? this.#deletionParts(draft.deletedEntities) : []),
+      ])
     } finally {
       landed()
     }
   }
 
-  #forget({ isWide, touched }: IdentityDraft): void {
-    if (isWide) {
+  #dropCached({ changedEntities, changesGroups }: IdentityDraft): void {
+    if (changesGroups) {
       this.#rights.clear()
       this.#groups.clear()
     }
-    if (touched.size === 0) return
-    // Also by the IDs of what was merged into it.
-    for (const [id, { entityId }] of this.#rights.entries()) if (touched.has(entityId)) this.#rights.delete(id)
-    for (const id of touched) this.#rights.delete(id)
+    if (changedEntities.size === 0) return
+    // Rights are cached under the IDs of merged entities, too.
+    for (const [id, { entityId }] of this.#rights.entries()) if (changedEntities.has(entityId)) this.#rights.delete(id)
+    for (const id of changedEntities) this.#rights.delete(id)
   }
 
-  /** To be called when an auth method was disabled: what it reported of groups holds no longer. */
-  forgetRights(): void {
+  /** To be called when an auth method is disabled: the groups that it reported no longer count. */
+  dropRights(): void {
     this.#rights.clear()
   }
 
@@ -132,27 +134,27 @@ export class IdentityStore {
     return id === undefined ? undefined : this.entity(id)
   }
 
-  /** By its ID, or by that of one that was merged into it. */
-  current(id: string): Entity | undefined {
+  /** The entity with an ID, or the one that it was merged into. */
+  resolveEntity(id: string): Entity | undefined {
     return this.entity(id) ?? (isId(id) ? this.#entityAt(identityPaths.merged(id)) : undefined)
   }
 
   entityNamed(name: string): Entity | undefined {
-    return this.#entityAt(identityPaths.entityName(nameHash(this.#named, name)))
+    return this.#entityAt(identityPaths.entityName(nameHash(this.#hashName, name)))
   }
 
   entityOfAlias(mountAccessor: string, name: string): Entity | undefined {
-    return this.#entityAt(identityPaths.alias(aliasHash(this.#named, mountAccessor, name)))
+    return this.#entityAt(identityPaths.alias(aliasHash(this.#hashName, mountAccessor, name)))
   }
 
-  /** An alias by its ID, with whose it is. */
+  /** An alias by its ID, with its entity. */
   alias(id: string): { readonly alias: Alias; readonly entity: Entity } | undefined {
     const entity = isId(id) ? this.#entityAt(identityPaths.aliasId(id)) : undefined
     const alias = entity?.aliases.find((each) => each.id === id)
     return entity && alias && { alias, entity }
   }
 
-  group(id: string): Group | undefined {
+  group(id: string): IdentityGroup | undefined {
     const known = this.#groups.get(id)
     if (known) return known
     const bytes = isId(id) ? this.#storage.get(identityPaths.group(id)) : undefined
@@ -161,38 +163,38 @@ export class IdentityStore {
     return group
   }
 
-  #groupAt(path: string): Group | undefined {
+  #groupAt(path: string): IdentityGroup | undefined {
     const id = this.#storage.get(path)?.toString('latin1')
     return id === undefined ? undefined : this.group(id)
   }
 
-  groupNamed(name: string): Group | undefined {
-    return this.#groupAt(identityPaths.groupName(nameHash(this.#named, name)))
+  groupNamed(name: string): IdentityGroup | undefined {
+    return this.#groupAt(identityPaths.groupName(nameHash(this.#hashName, name)))
   }
 
-  groupOfAlias(mountAccessor: string, name: string): Group | undefined {
-    return this.#groupAt(identityPaths.groupAlias(groupAliasHash(this.#named, mountAccessor, name)))
+  groupOfAlias(mountAccessor: string, name: string): IdentityGroup | undefined {
+    return this.#groupAt(identityPaths.groupAlias(groupAliasHash(this.#hashName, mountAccessor, name)))
   }
 
-  groupOfAliasId(id: string): Group | undefined {
+  groupOfAliasId(id: string): IdentityGroup | undefined {
     return isId(id) ? this.#groupAt(identityPaths.groupAliasId(id)) : undefined
   }
 
-  /** IDs of the internal groups that an entity is a member of itself. */
-  memberOf(entityId: string): string[] {
+  /** IDs of the internal groups with an entity as a direct member. */
+  groupIdsOf(entityId: string): string[] {
     return this.#storage.list(identityPaths.memberships(entityId))
   }
 
-  /** IDs of the entities in a group, at most `limit`: of an external group, those that its auth method reports. */
-  membersOf({ alias, memberEntityIds, type }: Group, limit: number): string[] {
+  /** IDs of the member entities, at most `limit`. For an external group, those that its auth method reports. */
+  membersOf({ alias, memberEntityIds, type }: IdentityGroup, limit: number): string[] {
     if (type === 'internal') return memberEntityIds.slice(0, limit)
     if (!alias || !this.#isMounted(alias.mountAccessor)) return []
-    const reported = identityPaths.reported(groupAliasHash(this.#named, alias.mountAccessor, alias.name))
+    const reported = identityPaths.reported(groupAliasHash(this.#hashName, alias.mountAccessor, alias.name))
     return this.#storage.list(reported, { limit })
   }
 
-  /** External groups that auth methods report for an entity. A method that was disabled reports none. */
-  #reportedFor({ aliases }: Entity): Group[] {
+  /** External groups that enabled auth methods report for an entity. */
+  #reportedFor({ aliases }: Entity): IdentityGroup[] {
     const groups = aliases.flatMap((alias) =>
       this.#isMounted(alias.mountAccessor)
         ? alias.groups.flatMap((name) => this.#externalGroup(alias.mountAccessor, name) ?? [])
@@ -201,23 +203,24 @@ export class IdentityStore {
     return [...new Set(groups)]
   }
 
-  /** As for members, the index is no evidence: what the group says of its alias is. */
-  #externalGroup(mountAccessor: string, name: string): Group | undefined {
+  /** Trusts the encrypted record of the group only: an attacker who writes to the database can forge index entries. */
+  #externalGroup(mountAccessor: string, name: string): IdentityGroup | undefined {
     const group = this.groupOfAlias(mountAccessor, name)
-    const isIts = group?.alias?.mountAccessor === mountAccessor && group.alias.name.toLowerCase() === name.toLowerCase()
-    return isIts ? group : undefined
+    const hasAlias =
+      group?.alias?.mountAccessor === mountAccessor && group.alias.name.toLowerCase() === name.toLowerCase()
+    return hasAlias ? group : undefined
   }
 
-  /** Groups that an entity is in: itself, and by groups that it is in. */
-  groupsOf(entity: Entity): Groups {
-    const internal = this.memberOf(entity.id).flatMap((id) => {
+  /** Groups of an entity: direct ones and their ancestors. */
+  groupsOf(entity: Entity): EntityGroups {
+    const internal = this.groupIdsOf(entity.id).flatMap((id) => {
       const group = this.group(id)
-      // The name of an entry is no evidence: what the group says is.
+      // An attacker who writes to the database can forge index entries.
       return group?.memberEntityIds.includes(entity.id) ? [group] : []
     })
     const direct = [...internal, ...this.#reportedFor(entity)]
     const found = new Map(direct.map((group) => [group.id, group]))
-    // What is found on the way is walked, too.
+    // Iteration includes the groups that are added meanwhile.
     for (const { parentGroupIds } of found.values()) {
       for (const id of parentGroupIds) {
         const parent = found.has(id) ? undefined : this.group(id)
@@ -227,21 +230,21 @@ export class IdentityStore {
     return { direct: [...found.values()].slice(0, direct.length), inherited: [...found.values()].slice(direct.length) }
   }
 
-  /** Names of the policies of an entity, which may be about to be committed, and of all groups above it. */
+  /** Names of the policies of an entity, which may be uncommitted, and of all its groups. */
   policiesOf(entity: Entity): string[] {
     const { direct, inherited } = this.groupsOf(entity)
     const groups = [...direct, ...inherited]
     return [...new Set([...entity.policies, ...groups.flatMap((group) => group.policies)])].sort()
   }
 
-  /** Undefined for an entity that is not there. */
-  rights(entityId: string): Rights | undefined {
+  /** Undefined for an unknown entity. */
+  rights(entityId: string): EntityRights | undefined {
     const known = this.#rights.get(entityId)
     if (known) return known
-    const entity = this.current(entityId)
+    const entity = this.resolveEntity(entityId)
     if (!entity) return undefined
     const { direct, inherited } = this.groupsOf(entity)
-    // An alias of a disabled auth method identifies no one: it fills in no template.
+    // An alias of a disabled auth method must not fill a template.
     const aliases = entity.aliases.filter(({ mountAccessor }) => this.#isMounted(mountAccessor))
     const facts = factsOf({ ...entity, aliases }, [...direct, ...inherited])
     const rights = { entityId: entity.id, disabled: entity.disabled, policies: this.policiesOf(entity), facts }
@@ -249,11 +252,11 @@ export class IdentityStore {
     return rights
   }
 
-  /** IDs below a folder, page by page. */
+  /** IDs in a folder, read page by page. */
   *ids(folder: string): Generator<string> {
     let after = ''
     for (;;) {
-      const page = this.#storage.list(folder, { after, limit: PAGE })
+      const page = this.#storage.list(folder, { after, limit: PAGE_IDS })
       yield* page
       after = page.at(-1) ?? ''
       if (after === '') return
@@ -267,7 +270,7 @@ export class IdentityStore {
   }
 }
 
-function factsOf({ aliases, id, metadata, name }: Entity, groups: readonly Group[]): EntityFacts {
+function factsOf({ aliases, id, metadata, name }: Entity, groups: readonly IdentityGroup[]): EntityFacts {
   return {
     id,
     name,
@@ -280,5 +283,38 @@ function factsOf({ aliases, id, metadata, name }: Entity, groups: readonly Group
       customMetadata: alias.customMetadata ?? {},
     })),
     groups: groups.map((group): GroupFacts => ({ id: group.id, name: group.name, metadata: group.metadata ?? {} })),
+  }
+}
+
+type PolicyHolder = Pick<Caller, 'entityId' | 'policies'>
+
+/** The policies of a token and its entity together. */
+export class EntityPolicies {
+  readonly #identity: IdentityStore
+  /** The same list for the same rights and policies, because compiled policies are cached by the list. */
+  readonly #unions = new WeakMap<EntityRights, WeakMap<readonly string[], readonly string[]>>()
+
+  constructor(identity: IdentityStore) {
+    this.#identity = identity
+  }
+
+  /** Undefined if the entity is disabled or was deleted: the token has no permissions. */
+  of({ entityId, policies }: PolicyHolder): readonly string[] | undefined {
+    if (entityId === '') return policies
+    const rights = this.#identity.rights(entityId)
+    if (!rights || rights.disabled) return undefined
+    return rights.policies.length === 0 ? policies : this.#unionOf(rights, policies)
+  }
+
+  #unionOf(rights: EntityRights, policies: readonly string[]): readonly string[] {
+    let unions = this.#unions.get(rights)
+    if (!unions) this.#unions.set(rights, (unions = new WeakMap()))
+    let union = unions.get(policies)
+    if (!union) unions.set(policies, (union = [...new Set([...policies, ...rights.policies])]))
+    return union
+  }
+
+  factsOf({ entityId }: PolicyHolder): EntityFacts | undefined {
+    return entityId === '' ? undefined : this.#identity.rights(entityId)?.facts
   }
 }

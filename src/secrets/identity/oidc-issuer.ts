@@ -1,35 +1,34 @@
 /**
- * The issuer of identity tokens: JSON Web Tokens that say which mount of this cluster calls, for services outside that trust
- * the server's keys (workload identity federation). It needs no secret that both sides share: they read its public keys at
- * `identity/oidc/plugins/.well-known/`.
+ * The issuer of identity tokens: JSON Web Tokens that identify a mount of this cluster to external services (workload identity
+ * federation). There is no shared secret: services read the public keys at `identity/oidc/plugins/.well-known/`.
  *
- * Tokens are never stored. They cannot be taken back, so they are good for a day at most; who must end them at once rotates
- * the key with `verification_ttl=0`.
+ * Tokens are not stored and cannot be revoked, so they are valid for a day at most. A rotation of the key with `verification_ttl=0`
+ * invalidates all of them.
  */
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
-import { type IdentityToken, type IdentityTokenWish, Rejection } from '../../engines/framework/engine.ts'
+import { type IdentityToken, type IdentityTokenRequest, Rejection } from '../../engines/framework/engine.ts'
 import type { MountRecord } from '../mounts/mount-record.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
+import { NAMESPACE_ID } from './identity-services.ts'
 import { ALGORITHM, OidcKeys, VERIFICATION_SECONDS } from './oidc-keys.ts'
 
 const DEFAULT_TTL_SECONDS = 3600
-/** Of namespaces there is one. */
-const NAMESPACE = { namespace_id: 'root', namespace_path: '' }
+const NAMESPACE = { namespace_id: NAMESPACE_ID, namespace_path: '' }
 
 export interface OidcIssuerOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly now: () => number
-  /** The machine's clock: who checks a token has one, too. */
+  /** The machine's clock, because services verify tokens by theirs. */
   readonly wall: () => number
-  /** URL of the server, empty while it is not known. */
+  /** URL of the server; empty if unknown. */
   readonly apiAddress: () => string
 }
 
 export class OidcIssuer {
   readonly keys: OidcKeys
-  /** What operators say of the issuer; empty: the server's own address. */
+  /** `issuer` is empty for the server's own address. */
   readonly config: StoredSetting<{ readonly issuer: string }>
   readonly #options: OidcIssuerOptions
 
@@ -41,19 +40,22 @@ export class OidcIssuer {
     })
   }
 
-  /** The value of `iss`, below which the documents are served. Throws a Rejection (400) where there is no address. */
+  /** The claim `iss`, and the URL of the documents. Throws a Rejection (400) if the address is unknown. */
   get url(): string {
     const base = this.config.value.issuer === '' ? this.#options.apiAddress() : this.config.value.issuer
     if (base !== '') return `${base.replace(/\/$/, '')}/v1/identity/oidc/plugins`
     throw new Rejection(400, "identity tokens need an issuer: write the server's public URL to identity/oidc/config")
   }
 
-  /** A fresh token for a mount. Throws once the core is sealed; a Rejection (400) for a term that is too long. */
-  async token(mount: MountRecord, { audience, ttlSeconds }: IdentityTokenWish): Promise<IdentityToken> {
+  /** Issues a token for a mount. Throws once the core is sealed, and a Rejection (400) for a TTL that is too long. */
+  async token(mount: MountRecord, { audience, ttlSeconds }: IdentityTokenRequest): Promise<IdentityToken> {
     const seconds = ttlSeconds === 0 ? DEFAULT_TTL_SECONDS : ttlSeconds
     if (seconds > VERIFICATION_SECONDS) {
       const hours = VERIFICATION_SECONDS / 3600
-      throw new Rejection(400, `an identity token is good for at most ${hours}h, as long as its key can be read`)
+      throw new Rejection(
+        400,
+        `the TTL of an identity token can be at most ${hours}h, the verification period of its key`,
+      )
     }
     const issuer = this.url
     const { id, key } = await this.keys.signing()
@@ -88,7 +90,7 @@ function classOf({ path }: MountRecord): string {
   return path.startsWith('auth/') ? 'auth' : 'secret'
 }
 
-/** It has the accessor, so a role can be bound to one mount, also where another one takes the place of its path. */
+/** Contains the accessor, so a role can be bound to one mount, and not to another mount at the same path. */
 function subjectOf(mount: MountRecord): string {
   return `plugin-identity:${NAMESPACE.namespace_id}:${classOf(mount)}:${mount.accessor}`
 }

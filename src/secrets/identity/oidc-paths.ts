@@ -1,10 +1,10 @@
-/** `identity/oidc`: who issues identity tokens, and by which keys they are checked. Both documents are for everybody. */
+/** `identity/oidc`: the issuer and the keys of identity tokens. The discovery documents require no token. */
 import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
 import { duration, text } from '../../engines/framework/fields.ts'
 import type { OidcIssuer } from './oidc-issuer.ts'
 import { ALGORITHM, ROTATION_SECONDS, VERIFICATION_SECONDS } from './oidc-keys.ts'
 
-export interface OidcParts {
+export interface OidcServices {
   /** Throws a Refusal (503) while the core is sealed. */
   readonly open: { readonly oidc: OidcIssuer }
 }
@@ -12,17 +12,17 @@ export interface OidcParts {
 const ISSUER_LENGTH_MAX = 512
 const ISSUER_WARNING =
   'If "issuer" is set explicitly, all tokens must be validated against that address, including those issued by secondary clusters. Setting issuer to "" will restore the default behavior of using the cluster\'s api_addr as the issuer.'
-/** The next key is there a whole day before it signs: who keeps the documents for an hour knows it by then. */
+/** The next key is published a day before it signs, so a client may cache the documents for an hour. */
 const CACHED = { 'cache-control': 'max-age=3600' }
 const UNCACHED = { 'cache-control': 'no-store' }
 
-export function oidcPaths(core: OidcParts): Path[] {
+export function oidcPaths(core: OidcServices): Path[] {
   const issuer = () => core.open.oidc
   return [
     path({
       pattern: 'oidc/config',
-      summary: 'Who issues identity tokens',
-      fields: { issuer: text('Public URL of the server, without a path; empty for its own address') },
+      summary: 'Read or set the issuer of identity tokens',
+      fields: { issuer: text('Public URL of the server without a path. Empty: the address of the server') },
       read: () => ({ data: issuer().config.value }),
       async update({ issuer: given = '' }) {
         checkIssuer(given)
@@ -32,7 +32,7 @@ export function oidcPaths(core: OidcParts): Path[] {
     }),
     path({
       pattern: 'oidc/key/default',
-      summary: 'How identity tokens are signed',
+      summary: 'Read the settings of the signing key',
       fields: {},
       read: () => ({
         data: {
@@ -45,35 +45,36 @@ export function oidcPaths(core: OidcParts): Path[] {
     }),
     path({
       pattern: 'oidc/key/default/rotate',
-      summary: 'Sign identity tokens with the next key from now on',
-      fields: { verification_ttl: duration('How long tokens of the key before can still be checked') },
+      summary: 'Rotate the signing key',
+      fields: { verification_ttl: duration('How long tokens of the previous key can be verified') },
       async update({ verification_ttl: ttl = VERIFICATION_SECONDS }) {
-        if (ttl > VERIFICATION_SECONDS) throw new Rejection(400, `verification_ttl is at most ${VERIFICATION_SECONDS}s`)
+        if (ttl > VERIFICATION_SECONDS)
+          throw new Rejection(400, `verification_ttl can be at most ${VERIFICATION_SECONDS}s`)
         await issuer().keys.rotate(ttl)
         return undefined
       },
     }),
     path({
       pattern: 'oidc/plugins/.well-known/openid-configuration',
-      summary: 'Discovery document of the issuer of identity tokens',
+      summary: 'Read the OpenID Connect discovery document',
       unauthenticated: true,
       fields: {},
       read: () => ({ bare: issuer().discovery(), headers: CACHED }),
     }),
     path({
       pattern: 'oidc/plugins/.well-known/keys',
-      summary: 'Public keys of the issuer of identity tokens, as a JWKS',
+      summary: 'Read the public keys as a JWKS',
       unauthenticated: true,
       fields: {},
       read() {
-        const keys = issuer().keys.shown()
+        const keys = issuer().keys.publicKeys()
         return { bare: { keys }, headers: keys.length > 0 ? CACHED : UNCACHED }
       },
     }),
   ]
 }
 
-/** Throws a Rejection (400) for what is no address of a server. */
+/** Throws a Rejection (400) unless the text is an origin: scheme, host and port. */
 function checkIssuer(given: string): void {
   if (given === '') return
   const url = given.length > ISSUER_LENGTH_MAX ? null : URL.parse(given)

@@ -1,46 +1,46 @@
 /**
- * Takes leases back when they end. It goes by the index of ends, mount by mount, and reads only what is due: how many leases
- * there are does not matter, and a mount that hangs holds up no other. A lease ends by the core's certain time
- * (`core-clock.ts`), and none is taken back while a start finds the clock far ahead of where it was left.
+ * Revokes expired leases. Scans the expiry index per mount and reads only due entries, so the cost does not depend on the total
+ * number of leases, and a slow mount does not delay the others. Expiry is decided by the core's certain time (`core-clock.ts`);
+ * no lease is revoked while the clock is not trusted (`token-expiry.ts`).
  */
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import { dueAtMs } from './lease-entry.ts'
 import type { LeaseRevocation } from './lease-revocation.ts'
-import type { LeaseStore } from './lease-store.ts'
+import type { LeaseLink, LeaseStore } from './lease-store.ts'
 import { eachPage, readPages } from './pages.ts'
 
-const EVERY_MS = 1000
-const TOLD_EVERY_MS = 60_000
-/** Read of one mount at a time, and removed in one commit: a few milliseconds of the event loop. */
-const PAGE = 64
+const INTERVAL_MS = 1000
+const LOG_INTERVAL_MS = 60_000
+/** Leases of a mount that are read in one step and removed in one commit: a few milliseconds of the event loop. */
+const PAGE_LEASES = 64
 
-export interface LeaseSweeperOptions {
+export interface LeaseExpiryOptions {
   readonly leases: LeaseStore
   readonly revocation: LeaseRevocation
-  /** The time by which leases have ended; undefined while nothing may be taken away. */
-  readonly endedMs: () => number | undefined
+  /** Leases that expire by this time are revoked; undefined while the clock is not trusted. */
+  readonly expiryTimeMs: () => number | undefined
   readonly logger: Logger
 }
 
-export class LeaseSweeper {
-  readonly #options: LeaseSweeperOptions
+export class LeaseExpiry {
+  readonly #options: LeaseExpiryOptions
   readonly #underWay = new Map<string, Promise<void>>()
-  readonly #failures = new LogOnce({ everyMs: TOLD_EVERY_MS })
+  readonly #failures = new LogOnce({ everyMs: LOG_INTERVAL_MS })
   #timer: NodeJS.Timeout | undefined
 
-  constructor(options: LeaseSweeperOptions) {
+  constructor(options: LeaseExpiryOptions) {
     this.#options = options
-    this.#timer = setInterval(() => void this.tick(), EVERY_MS)
+    this.#timer = setInterval(() => void this.tick(), INTERVAL_MS)
     this.#timer.unref()
   }
 
-  /** Resolves when what is due now was attempted. Never rejects. */
+  /** Resolves when the revocation of each due lease was attempted. Never rejects. */
   async tick(): Promise<void> {
-    const endedMs = this.#options.endedMs()
-    if (endedMs === undefined || !this.#timer) return
+    const expiryTimeMs = this.#options.expiryTimeMs()
+    if (expiryTimeMs === undefined || !this.#timer) return
     try {
-      await Promise.all(this.#options.leases.mounts().map((mount) => this.#sweep(mount, endedMs)))
+      await Promise.all(this.#options.leases.mounts().map((mount) => this.#revokeDue(mount, expiryTimeMs)))
     } catch (error) {
       this.#failed(error)
     }
@@ -51,35 +51,36 @@ export class LeaseSweeper {
     this.#timer = undefined
   }
 
-  /** One round of a mount; a second one waits for the first. */
-  async #sweep(mount: string, endedMs: number): Promise<void> {
+  /** Concurrent calls for a mount share one round. */
+  async #revokeDue(mount: string, expiryTimeMs: number): Promise<void> {
     let round = this.#underWay.get(mount)
     if (!round) {
-      round = this.#round(mount, endedMs).finally(() => this.#underWay.delete(mount))
+      round = this.#round(mount, expiryTimeMs).finally(() => this.#underWay.delete(mount))
       this.#underWay.set(mount, round)
     }
     return round
   }
 
-  async #round(mount: string, endedMs: number): Promise<void> {
+  async #round(mount: string, expiryTimeMs: number): Promise<void> {
     const { leases, revocation } = this.#options
-    type Due = ReturnType<LeaseStore['due']>[number]
-    const pages = readPages<Due>((last) => (this.#timer ? leases.due(mount, endedMs, last?.path ?? '', PAGE) : []))
-    await eachPage(pages, async (due) => {
-      const ended = due.filter(({ hash }) => this.#hasEnded(hash, endedMs))
-      const outcomes = await Promise.allSettled(ended.map(({ hash }) => revocation.revoke(hash)))
+    const pages = readPages<LeaseLink>((last) =>
+      this.#timer ? leases.due(mount, expiryTimeMs, last?.path ?? '', PAGE_LEASES) : [],
+    )
+    await eachPage(pages, async (page) => {
+      const due = page.filter(({ hash }) => this.#isDue(hash, expiryTimeMs))
+      const outcomes = await Promise.allSettled(due.map(({ hash }) => revocation.revoke(hash)))
       const faults = outcomes.filter((outcome) => outcome.status === 'rejected')
       for (const { reason } of faults) this.#failed(reason)
-      // One lease that is damaged keeps no other; where nothing can be written there is no use in going on.
-      return faults.length === 0 || faults.length < ended.length
+      // A damaged lease must not block the others. If all fail, nothing can be written, and the round ends.
+      return faults.length === 0 || faults.length < due.length
     })
   }
 
-  /** The index tells what is durable; a renewal that is being committed puts the end off. What is damaged is told by its revocation. */
-  #hasEnded(hash: string, endedMs: number): boolean {
+  /** The index shows durable entries only; a renewal may be queued. A damaged lease counts as due, so its revocation reports the damage. */
+  #isDue(hash: string, expiryTimeMs: number): boolean {
     try {
       const lease = this.#options.leases.pendingByHash(hash)
-      return !lease || dueAtMs(lease) <= endedMs
+      return !lease || dueAtMs(lease) <= expiryTimeMs
     } catch {
       return true
     }
@@ -87,7 +88,7 @@ export class LeaseSweeper {
 
   #failed(error: unknown): void {
     if (!this.#timer || this.#failures.due() === 0) return
-    this.#options.logger.warn('leases that have ended could not be taken back; it is tried again', {
+    this.#options.logger.warn('lease revocation failed, will retry', {
       error: messageOf(error),
     })
   }

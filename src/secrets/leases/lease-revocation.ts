@@ -1,29 +1,28 @@
 /**
- * Taking leases back. A lease that has not ended yet is marked first: from then on it has ended, is never renewed, and the next process
- * goes on with it should this one be killed. Then the engine undoes what it did, and the removal of the lease is committed
- * together with what the engine returns (`lease-removal.ts`): a process that is killed before that asks the engine again, and one
- * that is killed after it has nothing to do. An engine without `revoke` has nothing to undo: its leases are just removed.
+ * Revocation of leases. A lease that has not expired is marked first: from then on it counts as expired and cannot be renewed, and
+ * after a kill the next process continues. Then the engine revokes what it issued, and the removal of the lease is committed
+ * together with the batch that the engine returns (`lease-commits.ts`). After a kill before that commit the engine is called
+ * again. Leases of an engine without `revoke` are only removed.
  *
- * A semaphore limits the concurrent engine calls of a mount, so a mount that hangs does not delay the others. What fails
- * is written down with its error and tried again, later each time; after some attempts operators see it (`irrevocable`).
- * Where the mount is gone there is nothing to ask: the lease is removed, and the log tells it.
+ * A semaphore limits the concurrent engine calls of a mount, so a mount that hangs does not delay the others. A failed attempt is
+ * stored with its error and retried with exponential backoff; after some attempts the lease counts as irrevocable. If the mount no
+ * longer exists, the lease is removed and the log reports it.
  */
 import type { Batch } from '../../storage/barrier/storage.ts'
 import type { LeaseCall } from '../../engines/framework/engine.ts'
 import { Fault, messageOf, sealed } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { Mount } from '../mounts/mounts.ts'
-import { GroupedCommits } from './grouped-commits.ts'
-import { isIrrevocable, type Lease, revoking } from './lease-entry.ts'
-import { LeaseRemoval } from './lease-removal.ts'
+import { GroupCommitter, LeaseRemover } from './lease-commits.ts'
+import { isIrrevocable, type Lease, markRevoking } from './lease-entry.ts'
 import type { LeaseStore } from './lease-store.ts'
 
-/** Concurrent calls of the engine for one mount, forced revocations included. */
+/** Concurrent engine calls for one mount, forced revocations included. */
 const CONCURRENT_PER_MOUNT = 16
-/** Of a token. */
-const PAGE = 64
-/** What an engine may take for one. */
-export const ENGINE_MS = 30_000
+/** Leases of an owner that are revoked concurrently. */
+const PAGE_LEASES = 64
+/** Timeout of one engine call. */
+export const ENGINE_TIMEOUT_MS = 30_000
 const FIRST_RETRY_MS = 1000
 const RETRY_MAX_MS = 900_000
 const ERROR_LENGTH_MAX = 1024
@@ -33,8 +32,8 @@ export interface LeaseRevocationOptions {
   readonly mountOf: (uuid: string) => Mount | undefined
   readonly now: () => number
   readonly logger: Logger
-  /** What an engine may take for one, in milliseconds. */
-  readonly engineMs?: number
+  /** Timeout of one engine call. */
+  readonly engineTimeoutMs?: number
 }
 
 export interface RevocationCounts {
@@ -44,19 +43,19 @@ export interface RevocationCounts {
 
 export class LeaseRevocation {
   readonly #options: LeaseRevocationOptions
-  /** Revocations under way, by the hash of the lease: `false` is that of one that has failed. */
+  /** By the hash of the lease. Resolves to false if the attempt failed. */
   readonly #underWay = new Map<string, Promise<boolean>>()
-  /** A semaphore per mount, in the order of arrival. */
+  /** A FIFO semaphore per mount. */
   readonly #slots = new Map<string, { running: number; waiting: (() => void)[] }>()
-  readonly #ended = new AbortController()
-  readonly #removal: LeaseRemoval
-  readonly #marks: GroupedCommits<{ readonly before: Lease; readonly marked: Lease }>
+  readonly #closed = new AbortController()
+  readonly #remover: LeaseRemover
+  readonly #marks: GroupCommitter<{ readonly before: Lease; readonly marked: Lease }>
   readonly counts: RevocationCounts = { revoked: 0, failed: 0 }
 
   constructor(options: LeaseRevocationOptions) {
     this.#options = options
-    this.#removal = new LeaseRemoval(options.leases)
-    this.#marks = new GroupedCommits(({ before, marked }) => options.leases.changed(before, marked))
+    this.#remover = new LeaseRemover(options.leases)
+    this.#marks = new GroupCommitter(({ before, marked }) => options.leases.changePart(before, marked))
   }
 
   isUnderWay(hash: string): boolean {
@@ -64,8 +63,8 @@ export class LeaseRevocation {
   }
 
   /**
-   * Takes a lease back. Resolves with true when it is gone, or was not there, and with false when the attempt has failed and
-   * is written down. Rejects when nothing can be written, and once the core is sealed.
+   * Revokes a lease. Resolves to true when it is removed or does not exist, to false when the attempt failed and the failure is
+   * stored. Rejects if a write fails, and once the core is sealed.
    */
   async revoke(hash: string): Promise<boolean> {
     let attempt = this.#underWay.get(hash)
@@ -76,32 +75,32 @@ export class LeaseRevocation {
     return attempt
   }
 
-  /** Removes a lease whatever its engine says of it. */
+  /** Revokes a lease, and removes it even if its engine fails. */
   async force(hash: string): Promise<void> {
-    // Another one may have begun while this one was waited for.
+    // Another attempt may have begun while this one waited.
     for (let other = this.#underWay.get(hash); other; other = this.#underWay.get(hash)) await other.catch(() => false)
-    const attempt = this.#forced(hash).finally(() => this.#underWay.delete(hash))
+    const attempt = this.#revokeOrRemove(hash).finally(() => this.#underWay.delete(hash))
     this.#underWay.set(hash, attempt)
     await attempt
   }
 
-  async #forced(hash: string): Promise<boolean> {
+  async #revokeOrRemove(hash: string): Promise<boolean> {
     const { leases, logger } = this.#options
     const known = leases.pendingByHash(hash)
     if (!known) return true
     const release = this.#tryAcquire(known.mount) ?? (await this.#acquire(known.mount))
     try {
-      // It was not changed while this call waited: `#underWay` holds off all others.
-      const lease = await this.#marked(known)
+      // The lease did not change while this call waited: `#underWay` excludes other attempts.
+      const lease = await this.#mark(known)
       try {
-        const batch = await this.#askEngine(lease)
+        const batch = await this.#callEngine(lease)
         await this.#remove(lease, batch)
       } catch (error) {
         logger.warn('lease removed without revocation by its engine', {
           lease_path: lease.path,
           error: messageOf(error),
         })
-        await this.#remove(lease, this.#forgotten(lease))
+        await this.#remove(lease, this.#forgetBatch(lease))
       }
       this.counts.revoked++
       return true
@@ -110,20 +109,20 @@ export class LeaseRevocation {
     }
   }
 
-  /** Revokes all leases of an owner (`Lease.tokenHash`). Resolves when each is gone or its failed attempt is written down. */
+  /** Revokes all leases of an owner (`Lease.tokenHash`). Resolves when each is removed or its failed attempt is stored. */
   async revokeOfOwner(owner: string): Promise<void> {
     let after = ''
     for (;;) {
-      const page = this.#options.leases.ofOwner(owner, after, PAGE)
+      const page = this.#options.leases.ofOwner(owner, after, PAGE_LEASES)
       if (page.length === 0) return
       await Promise.all(page.map((hash) => this.revoke(hash)))
       after = page.at(-1) ?? ''
     }
   }
 
-  /** Nothing is begun any more; what is under way ends with an error. */
+  /** Stops new attempts, and ends those under way with an error. */
   close(): void {
-    this.#ended.abort()
+    this.#closed.abort()
     for (const { waiting } of this.#slots.values()) for (const resume of waiting) resume()
   }
 
@@ -133,35 +132,35 @@ export class LeaseRevocation {
     if (!lease) return true
     const release = this.#tryAcquire(lease.mount) ?? (await this.#acquire(lease.mount))
     let isHeld = true
-    const answered = () => {
+    const releaseOnce = () => {
       if (isHeld) release()
       isHeld = false
     }
     try {
-      if (this.#ended.signal.aborted) throw sealed()
+      if (this.#closed.signal.aborted) throw sealed()
       lease = leases.pendingByHash(hash)
       if (!lease) return true
-      lease = await this.#marked(lease)
+      lease = await this.#mark(lease)
       try {
-        const answer = this.#askEngine(lease)
+        const answer = this.#callEngine(lease)
         const batch = answer instanceof Promise ? await answer : answer
-        // The slot limits engine calls only, so that removals of several leases go into one commit.
-        answered()
+        // The semaphore covers the engine call only, so that removals of several leases share a commit.
+        releaseOnce()
         await this.#remove(lease, batch)
         this.counts.revoked++
         return true
       } catch (error) {
-        // What the core itself refuses, sealed or without space, is no failure of the engine.
-        if (this.#ended.signal.aborted) throw sealed()
+        // Once the core is sealed, the error says nothing about the engine.
+        if (this.#closed.signal.aborted) throw sealed()
         await this.#failed(lease, error)
         return false
       }
     } finally {
-      answered()
+      releaseOnce()
     }
   }
 
-  /** Acquires a slot of a mount if one is free; returns the function that releases it. */
+  /** Returns the function that releases the slot; undefined if no slot is free. */
   #tryAcquire(mount: string): (() => void) | undefined {
     const slots = this.#slots.get(mount) ?? { running: 0, waiting: [] }
     if (slots.running >= CONCURRENT_PER_MOUNT) return undefined
@@ -175,50 +174,50 @@ export class LeaseRevocation {
     }
   }
 
-  /** Waits for a slot of a mount. After `close` it resolves at once, without one. */
+  /** Waits for a free slot. After `close` it resolves at once, without a slot. */
   async #acquire(mount: string): Promise<() => void> {
     for (;;) {
       const release = this.#tryAcquire(mount)
       if (release) return release
       const slots = this.#slots.get(mount)
-      if (this.#ended.signal.aborted) return () => undefined
+      if (this.#closed.signal.aborted) return () => undefined
       await new Promise<void>((resolve) => slots?.waiting.push(resolve))
     }
   }
 
   /**
-   * Resolves with the lease as it is once it is durable that it is being taken back. Nothing else changes it meanwhile: no
-   * lease is renewed whose revocation is under way. One that has ended is found by its end.
+   * Resolves with the marked lease when the mark is durable. Nothing else changes the lease meanwhile, because a lease whose
+   * revocation is under way is not renewed. An expired lease needs no mark: the next process finds it in the expiry index.
    */
-  async #marked(lease: Lease): Promise<Lease> {
+  async #mark(lease: Lease): Promise<Lease> {
     const nowMs = this.#options.now()
     if (lease.revocation || lease.expiresAtMs <= nowMs) return lease
     const engine = this.#options.mountOf(lease.mount)?.engine
     if (!engine?.revoke || engine.isRevokedInside?.(lease.internal)) return lease
-    const marked = revoking(lease, nowMs)
+    const marked = markRevoking(lease, nowMs)
     await this.#marks.add({ before: lease, marked })
-    if (this.#ended.signal.aborted) throw sealed()
+    if (this.#closed.signal.aborted) throw sealed()
     return marked
   }
 
-  #askEngine(lease: Lease): Promise<Batch | undefined> | Batch | undefined {
+  #callEngine(lease: Lease): Promise<Batch | undefined> | Batch | undefined {
     const mount = this.#options.mountOf(lease.mount)
     if (!mount) {
-      this.#options.logger.warn('the mount of a lease is gone, the lease is removed', { lease_path: lease.path })
+      this.#options.logger.warn('lease removed, its mount no longer exists', { lease_path: lease.path })
       return undefined
     }
-    const limit = new LazyLimit(this.#ended.signal, this.#options.engineMs ?? ENGINE_MS)
-    const answer = mount.engine.revoke?.(this.#call(lease, mount, limit))
-    return answer instanceof Promise ? Promise.race([answer, tooLong(limit.signal)]) : answer
+    const timeout = new LazyTimeout(this.#closed.signal, this.#options.engineTimeoutMs ?? ENGINE_TIMEOUT_MS)
+    const answer = mount.engine.revoke?.(this.#call(lease, mount, timeout))
+    return answer instanceof Promise ? Promise.race([answer, rejectOnAbort(timeout.signal)]) : answer
   }
 
-  /** What the engine notes of a lease that it could not take back. */
-  #forgotten(lease: Lease): Batch | undefined {
+  /** The batch with which the engine records that a lease was removed without revocation. */
+  #forgetBatch(lease: Lease): Batch | undefined {
     const mount = this.#options.mountOf(lease.mount)
-    return mount?.engine.forget?.(this.#call(lease, mount, { signal: this.#ended.signal }))
+    return mount?.engine.forget?.(this.#call(lease, mount, { signal: this.#closed.signal }))
   }
 
-  #call(lease: Lease, mount: Mount, limit: { readonly signal: AbortSignal }): LeaseCall {
+  #call(lease: Lease, mount: Mount, timeout: { readonly signal: AbortSignal }): LeaseCall {
     return {
       mount: mount.facts,
       storage: mount.storage,
@@ -228,20 +227,20 @@ export class LeaseRevocation {
       issuedAtMs: lease.issuedAtMs,
       nowMs: this.#options.now(),
       get signal() {
-        return limit.signal
+        return timeout.signal
       },
     }
   }
 
   #remove(lease: Lease, batch: Batch | undefined): Promise<void> {
     const storage = this.#options.mountOf(lease.mount)?.storage
-    return batch && storage ? this.#removal.removeWith(lease, storage, batch) : this.#removal.remove(lease)
+    return batch && storage ? this.#remover.removeWithBatch(lease, storage, batch) : this.#remover.remove(lease)
   }
 
   async #failed(lease: Lease, error: unknown): Promise<void> {
     const { leases, logger, now } = this.#options
     this.counts.failed++
-    // It may have been renewed meanwhile: only what is pending may be changed.
+    // A change must start from the pending entry: a renewal may be queued.
     const pending = leases.pendingByHash(leases.hashOf(lease.id))
     if (!pending) return
     const attempts = (pending.revocation?.attempts ?? 0) + 1
@@ -250,7 +249,10 @@ export class LeaseRevocation {
     const changed = { ...pending, revocation: { attempts, nextAtMs: now() + waitMs, error: text } }
     await leases.change(pending, changed)
     if (isIrrevocable(changed) !== isIrrevocable(pending) || attempts === 1) {
-      logger.warn(isIrrevocable(changed) ? 'a lease cannot be taken back' : 'a lease could not be taken back', {
+      const message = isIrrevocable(changed)
+        ? 'lease revocation failed, marked irrevocable'
+        : 'lease revocation failed, will retry'
+      logger.warn(message, {
         lease_path: lease.path,
         attempts,
         retry_ms: waitMs,
@@ -260,26 +262,26 @@ export class LeaseRevocation {
   }
 }
 
-/** How long an engine may take. Made when it is looked at: an engine with nothing to wait for does not. */
-class LazyLimit {
-  readonly #ended: AbortSignal
-  readonly #ms: number
+/** A timeout signal that is created when it is first read: most engines never read it. */
+class LazyTimeout {
+  readonly #closed: AbortSignal
+  readonly #timeoutMs: number
   #signal: AbortSignal | undefined
 
-  constructor(ended: AbortSignal, ms: number) {
-    this.#ended = ended
-    this.#ms = ms
+  constructor(closed: AbortSignal, timeoutMs: number) {
+    this.#closed = closed
+    this.#timeoutMs = timeoutMs
   }
 
   get signal(): AbortSignal {
-    this.#signal ??= AbortSignal.any([this.#ended, AbortSignal.timeout(this.#ms)])
+    this.#signal ??= AbortSignal.any([this.#closed, AbortSignal.timeout(this.#timeoutMs)])
     return this.#signal
   }
 }
 
-/** Rejects once the signal aborts. */
-export function tooLong(signal: AbortSignal): Promise<never> {
+/** Rejects when the signal aborts. */
+export function rejectOnAbort(signal: AbortSignal): Promise<never> {
   return new Promise((_resolve, reject) => {
-    signal.addEventListener('abort', () => reject(new Fault('the engine of a lease took too long')), { once: true })
+    signal.addEventListener('abort', () => reject(new Fault('the engine of the lease timed out')), { once: true })
   })
 }

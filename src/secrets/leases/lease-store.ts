@@ -1,17 +1,18 @@
 /**
- * Leases, as they are kept: an entry each, found by a keyed hash of its ID, and empty entries by which it is found otherwise:
- * by the path that it was given for, by its token, by when it ends.
+ * Stores leases. Each lease is an entry, found by the keyed hash of its ID, with index entries by issuing path, owner and expiry.
  *
- * All that belongs to a lease is written in one commit, that of the reply which gives it out; so a lease that was told is
- * there, and what an engine has noted beside it, too. Nothing is read at the start: how many leases there are is no matter.
+ * A lease, its index and the engine's batch are one commit, and the answer with the lease waits for it. Nothing is read when the
+ * core is unsealed, so the start does not depend on the number of leases.
  */
 import { randomBytes } from 'node:crypto'
-import type { Part, Put, Storage } from '../../storage/barrier/storage.ts'
-import type { LeaseOrder } from '../../engines/framework/engine.ts'
-import { Decoded } from '../../engines/framework/decoded.ts'
+import type { CommitPart, Put, Storage } from '../../storage/barrier/storage.ts'
+import type { LeaseRequest } from '../../engines/framework/engine.ts'
+import { CachedCodec } from '../../engines/framework/records.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
-import type { Steps } from '../../engines/framework/time-slices.ts'
-import { randomName } from '../tokens/token-entry.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
+import type { TtlLimits } from '../mounts/mount-ttl.ts'
+import { emptyPut, randomName } from '../tokens/token-entry.ts'
+import { smallerLimit } from '../tokens/token-ttl.ts'
 import {
   dueAtMs,
   encodeLease,
@@ -22,42 +23,52 @@ import {
   parseLease,
 } from './lease-entry.ts'
 
+/** Cost of reading an index entry, in units of `RECORD_COST`. */
+const PATH_COST = 1
 const SALT_BYTES = 32
 const ID_LENGTH = 24
-const NOTHING = Buffer.alloc(0)
-/** Paths that are read at a time. */
-const PAGE = 500
+/** Paths read in one step. */
+const PAGE_PATHS = 500
 
-const leases = new Decoded(parseLease, encodeLease)
+const leaseCodec = new CachedCodec(parseLease, encodeLease)
 
-/** For whom and for what a lease is given. */
-export interface Issue {
+/** A lease to be issued. */
+export interface LeaseIssue {
+  /** UUID of the mount. */
   readonly mount: string
+  /** Path of the request, the mount's path included. */
   readonly path: string
+  /** Path of the request below the mount. */
   readonly rest: string
+  /** Owner, see `Lease.tokenHash`. */
   readonly tokenHash: string
-  readonly order: LeaseOrder
-  /** What the mount allows. */
-  readonly terms: { readonly defaultSeconds: number; readonly maxSeconds: number }
-  /** No longer than the token lasts, where the token is not kept; else absent. */
+  readonly order: LeaseRequest
+  readonly ttlLimits: TtlLimits
+  /** Expiry of the caller's token, if the token is not stored. */
   readonly untilMs?: number | undefined
   readonly nowMs: number
+}
+
+/** An index entry of a lease. */
+export interface LeaseLink {
+  readonly path: string
+  readonly hash: string
 }
 
 export class LeaseStore {
   readonly storage: Storage
   readonly #hash: KeyedHash
-  /** To be written along until it is durable. */
+  /** A new salt, which is written with every commit until it is durable. */
   #saltPut: Put | undefined
-  /** Paths that leases are being given for: their texts stay. */
+  /** Issuing paths in commits that are not durable yet, with their number: they must not be removed. */
   readonly #issuing = new Map<string, number>()
 
   /** `storage` is all of the barrier. */
   constructor(storage: Storage) {
     this.storage = storage.below(LEASES_PREFIX)
-    const kept = this.storage.pending(leasePaths.salt)
-    const salt = kept ?? randomBytes(SALT_BYTES)
-    if (!kept) this.#saltPut = { path: leasePaths.salt, value: salt }
+    const stored = this.storage.pending(leasePaths.salt)
+    const salt = stored ?? randomBytes(SALT_BYTES)
+    if (!stored) this.#saltPut = { path: leasePaths.salt, value: salt }
     this.#hash = new KeyedHash(salt)
   }
 
@@ -65,20 +76,17 @@ export class LeaseStore {
     return this.#hash.digest(text, 'base64url')
   }
 
-  /** A new lease, and what is to be committed for it; `done` is to be called when that is durable or has failed. */
-  issue({ mount, nowMs, order, path, rest, terms, tokenHash, untilMs }: Issue): {
+  /** A new lease and its part of a commit. `done` must be called when the commit is durable or has failed. */
+  issue({ mount, nowMs, order, path, rest, tokenHash, ttlLimits, untilMs }: LeaseIssue): {
     lease: Lease
-    part: Part
+    part: CommitPart
     done: () => void
   } {
-    const mostSeconds = order.maxTtlSeconds > 0 ? Math.min(order.maxTtlSeconds, terms.maxSeconds) : terms.maxSeconds
-    const wished = order.ttlSeconds > 0 ? order.ttlSeconds : terms.defaultSeconds
-    const ttlSeconds = Math.min(
-      wished,
-      mostSeconds,
-      untilMs === undefined ? wished : Math.floor((untilMs - nowMs) / 1000),
-    )
-    const maxAtMs = Math.min(nowMs + mostSeconds * 1000, untilMs ?? Number.POSITIVE_INFINITY)
+    const maxTtlSeconds = smallerLimit(order.maxTtlSeconds, ttlLimits.maxTtlSeconds)
+    const requestedTtlSeconds = order.ttlSeconds > 0 ? order.ttlSeconds : ttlLimits.defaultTtlSeconds
+    const untilSeconds = untilMs === undefined ? requestedTtlSeconds : Math.floor((untilMs - nowMs) / 1000)
+    const ttlSeconds = Math.min(requestedTtlSeconds, maxTtlSeconds, untilSeconds)
+    const maxAtMs = Math.min(nowMs + maxTtlSeconds * 1000, untilMs ?? Number.POSITIVE_INFINITY)
     const lease: Lease = {
       id: `${path}/${randomName(ID_LENGTH)}`,
       mount,
@@ -93,109 +101,108 @@ export class LeaseStore {
       internal: { ...order.internal },
     }
     const pathHash = this.hashOf(path)
-    const text = leasePaths.text(mount, pathHash)
+    const issuingPath = leasePaths.issuingPath(mount, pathHash)
     const puts = [
-      { path: leasePaths.id(this.hashOf(lease.id)), value: leases.bytes(lease) },
-      { path: text, value: Buffer.from(path) },
+      { path: leasePaths.id(this.hashOf(lease.id)), value: leaseCodec.bytes(lease) },
+      { path: issuingPath, value: Buffer.from(path) },
     ]
     if (this.#saltPut) puts.push({ path: this.#saltPut.path, value: Buffer.from(this.#saltPut.value) })
-    this.#issuing.set(text, (this.#issuing.get(text) ?? 0) + 1)
+    this.#issuing.set(issuingPath, (this.#issuing.get(issuingPath) ?? 0) + 1)
     const done = () => {
-      const left = (this.#issuing.get(text) ?? 1) - 1
-      if (left > 0) this.#issuing.set(text, left)
-      else this.#issuing.delete(text)
+      const left = (this.#issuing.get(issuingPath) ?? 1) - 1
+      if (left > 0) this.#issuing.set(issuingPath, left)
+      else this.#issuing.delete(issuingPath)
       this.#saltPut &&= this.storage.get(leasePaths.salt) ? undefined : this.#saltPut
     }
     const raw = this.#indexOf(lease).map(emptyPut)
     return { lease, part: { storage: this.storage, batch: { puts, deletes: [] }, raw }, done }
   }
 
-  /** As it is durable. */
+  /** The durable lease. */
   find(id: string): Lease | undefined {
     return this.#read(this.storage.get(leasePaths.id(this.hashOf(id))))
   }
 
-  /** Once everything that is queued is durable. */
+  /** The lease with all queued changes. */
   pendingByHash(hash: string): Lease | undefined {
     return this.#read(this.storage.pending(leasePaths.id(hash)))
   }
 
-  /** Writes a changed lease down; `before` must be what is pending. */
+  /** Commits a changed lease. `before` must be the pending lease. */
   async change(before: Lease, lease: Lease): Promise<void> {
-    const { batch, raw } = this.changed(before, lease)
+    const { batch, raw } = this.changePart(before, lease)
     await this.storage.commit(batch, raw)
   }
 
-  /** What changes a lease; `before` must be what is pending when it is committed. */
-  changed(before: Lease, lease: Lease): Part {
+  /** The part of a commit that changes a lease. `before` must be the pending lease. */
+  changePart(before: Lease, lease: Lease): CommitPart {
     const [old, index] = [this.#indexOf(before), this.#indexOf(lease)]
-    const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: leases.bytes(lease) }]
+    const puts = [{ path: leasePaths.id(this.hashOf(lease.id)), value: leaseCodec.bytes(lease) }]
     const deletes = old.filter((path) => !index.includes(path))
     const raw = index.filter((path) => !old.includes(path)).map(emptyPut)
     return { storage: this.storage, batch: { puts, deletes }, raw }
   }
 
-  /** What removes a lease, to be committed with what its engine returns. */
-  removal(lease: Lease): Part {
+  /** The part of a commit that removes a lease. */
+  removalPart(lease: Lease): CommitPart {
     const deletes = [leasePaths.id(this.hashOf(lease.id)), ...this.#indexOf(lease)]
     return { storage: this.storage, batch: { puts: [], deletes } }
   }
 
-  /** Forgets the text of a path once no lease of it is left. */
-  async forgetText({ mount, path }: Lease): Promise<void> {
+  /** Removes an issuing path without leases. */
+  async removeUnusedPath({ mount, path }: Lease): Promise<void> {
     const pathHash = this.hashOf(path)
-    const text = leasePaths.text(mount, pathHash)
-    // What is queued does not show in a list, so a lease that is being given out counts, too. No `await` up to the commit.
-    if (this.#issuing.has(text)) return
+    const issuingPath = leasePaths.issuingPath(mount, pathHash)
+    // Lists show durable entries only, so leases that are being issued are checked too. No `await` until the commit is queued.
+    if (this.#issuing.has(issuingPath)) return
     if (this.storage.paths(leasePaths.of(mount, pathHash), { limit: 1 }).length > 0) return
-    await this.storage.commit({ puts: [], deletes: [text] })
+    await this.storage.commit({ puts: [], deletes: [issuingPath] })
   }
 
-  /** Hashes of the leases of an owner, at most `limit`, those behind `after`. */
+  /** Hashes of the leases of an owner after `after`, at most `limit`. */
   ofOwner(owner: string, after: string, limit: number): string[] {
-    return this.storage.list(leasePaths.token(owner), { after, limit })
+    return this.storage.list(leasePaths.owner(owner), { after, limit })
   }
 
-  /** Those of a mount, at most `limit` behind the path `after`. */
-  ofMount(mount: string, after: string, limit: number): { readonly path: string; readonly hash: string }[] {
+  /** Leases of a mount after the index path `after`, at most `limit`. */
+  ofMount(mount: string, after: string, limit: number): LeaseLink[] {
     const paths = this.storage.paths(leasePaths.of(mount), { after, limit })
     return paths.map((path) => ({ path, hash: path.slice(path.lastIndexOf('/') + 1) }))
   }
 
-  /** Mounts that have leases. */
+  /** UUIDs of the mounts that have leases. */
   mounts(): string[] {
     return this.storage.list(leasePaths.expiries).map((name) => name.slice(0, -1))
   }
 
-  /** Leases of a mount that are due, the oldest first, at most `limit` behind the path `after`. */
-  due(mount: string, nowMs: number, after: string, limit: number): { readonly path: string; readonly hash: string }[] {
+  /** Due leases of a mount after the index path `after`, oldest first, at most `limit`. */
+  due(mount: string, nowMs: number, after: string, limit: number): LeaseLink[] {
     const prefix = leasePaths.expiry(mount)
-    const found = this.storage.paths(prefix, { after, limit }).map((path) => {
+    const links = this.storage.paths(prefix, { after, limit }).map((path) => {
       const [atMs, hash = ''] = path.slice(prefix.length).split('/')
       return { path, hash, atMs: Number(atMs) }
     })
-    return found.filter(({ atMs }) => atMs <= nowMs)
+    return links.filter(({ atMs }) => atMs <= nowMs)
   }
 
-  /** Each request path that leases were given for, and where they are. */
-  *texts(): Generator<{ readonly path: string; readonly folder: string }> {
-    for (const { after, page } of this.#pages(leasePaths.texts)) {
-      void after
+  /** Each issuing path, with the folder of its leases in the index. */
+  *issuingPaths(): Generator<{ readonly path: string; readonly folder: string }> {
+    for (const page of this.#pages(leasePaths.issuingPaths)) {
       for (const name of page) {
         const [, mount = '', pathHash = ''] = name.split('/')
-        const text = this.storage.get(name)
-        if (text) yield { path: text.toString('utf8'), folder: leasePaths.of(mount, pathHash) }
+        const path = this.storage.get(name)
+        if (path) yield { path: path.toString('utf8'), folder: leasePaths.of(mount, pathHash) }
       }
     }
   }
 
-  /** Hashes of the leases whose ID begins with a prefix, page by page. */
-  *under(prefix: string): Generator<string> {
-    for (const { folder, path } of this.texts()) {
-      // The letters of an ID may be a part of the prefix.
+  /** Hashes of the leases whose ID begins with a prefix. */
+  *hashesUnder(prefix: string): Generator<string> {
+    for (const { folder, path } of this.issuingPaths()) {
+      // The prefix may end inside the last segment of an ID.
       const isWhole = `${path}/`.startsWith(prefix)
       if (!isWhole && !prefix.startsWith(`${path}/`)) continue
-      for (const { page } of this.#pages(folder)) {
+      for (const page of this.#pages(folder)) {
         for (const name of page) {
           const hash = name.slice(folder.length)
           if (isWhole || this.pendingByHash(hash)?.id.startsWith(prefix)) yield hash
@@ -204,42 +211,42 @@ export class LeaseStore {
     }
   }
 
-  /** Names directly below a prefix of IDs, which ends with a slash or is empty; folders with a slash. */
-  *names(prefix: string): Steps<string[]> {
+  /** Names directly below a prefix of IDs, which ends with a slash or is empty. Folders end with a slash. */
+  *names(prefix: string): SlicedWork<string[]> {
     const names = new Set<string>()
-    for (const { folder, path } of this.texts()) {
-      yield 1
+    for (const { folder, path } of this.issuingPaths()) {
+      yield PATH_COST
       const whole = `${path}/`
       if (!whole.startsWith(prefix)) continue
       if (whole !== prefix) {
         names.add(whole.slice(prefix.length).split('/')[0] + '/')
         continue
       }
-      for (const { page } of this.#pages(folder)) {
+      for (const page of this.#pages(folder)) {
         for (const name of page) {
           const lease = this.pendingByHash(name.slice(folder.length))
           if (lease) names.add(lease.id.slice(prefix.length))
-          yield 4
+          yield RECORD_COST
         }
       }
     }
     return [...names].sort()
   }
 
-  /** The irrevocable leases, at most `limit`. */
+  /** Irrevocable leases, at most `limit`. */
   irrevocable(limit: number): Lease[] {
     const names = this.storage.paths(leasePaths.irrevocable, { limit })
     return names.flatMap((name) => this.pendingByHash(name.slice(leasePaths.irrevocable.length)) ?? [])
   }
 
-  /** How many leases there are, and how many of them are irrevocable, in steps. */
-  *counts(): Steps<{ leases: number; irrevocable: number }> {
+  /** The number of leases, and of the irrevocable ones. */
+  *counts(): SlicedWork<{ leases: number; irrevocable: number }> {
     const counted = { leases: 0, irrevocable: 0 }
-    for (const { page } of this.#pages(leasePaths.expiries)) {
+    for (const page of this.#pages(leasePaths.expiries)) {
       counted.leases += page.length
       yield page.length
     }
-    for (const { page } of this.#pages(leasePaths.irrevocable)) {
+    for (const page of this.#pages(leasePaths.irrevocable)) {
       counted.irrevocable += page.length
       yield page.length
     }
@@ -251,17 +258,17 @@ export class LeaseStore {
   }
 
   #read(bytes: Buffer | undefined): Lease | undefined {
-    return bytes && leases.of(bytes)
+    return bytes && leaseCodec.of(bytes)
   }
 
-  *#pages(prefix: string): Generator<{ readonly page: string[]; readonly after: string }> {
+  *#pages(prefix: string): Generator<string[]> {
     let after = ''
     for (;;) {
-      const page = this.storage.paths(prefix, { after, limit: PAGE })
+      const page = this.storage.paths(prefix, { after, limit: PAGE_PATHS })
       if (page.length === 0) return
       after = page.at(-1) ?? ''
-      yield { page, after }
-      if (page.length < PAGE) return
+      yield page
+      if (page.length < PAGE_PATHS) return
     }
   }
 
@@ -271,12 +278,8 @@ export class LeaseStore {
       leasePaths.of(lease.mount, this.hashOf(lease.path)) + hash,
       leasePaths.due(lease.mount, dueAtMs(lease), hash),
     ]
-    if (lease.tokenHash !== '') paths.push(leasePaths.token(lease.tokenHash) + hash)
+    if (lease.tokenHash !== '') paths.push(leasePaths.owner(lease.tokenHash) + hash)
     if (isIrrevocable(lease)) paths.push(leasePaths.irrevocable + hash)
     return paths
   }
-}
-
-function emptyPut(path: string): Put {
-  return { path, value: NOTHING }
 }

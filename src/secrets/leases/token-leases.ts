@@ -1,18 +1,16 @@
 /**
  * Tokens as leases. A token is a lease of the path at which it was issued: `auth/userpass/login/alice/h…`,
- * `auth/token/create/h…`. Nothing is stored for it but the token: the last part of the ID is the keyed hash under which the
- * token is stored, so a lookup is one read. By prefix, tokens are found through an index with a folder for each mount and
- * issuing path (`sys/token/lease/`).
+ * `auth/token/create/h…`. Only the token itself is stored: the last segment of the ID has the keyed hash of the token, so a lookup is
+ * one read. Prefixes use an index with a folder for each mount and issuing path (`sys/token/lease/`).
  *
- * Promises. The ID tells nothing of the token and is accepted nowhere as one. `revokePrefix` has ended every token that was
- * issued before it began when it resolves, holds a bounded number of them in memory, and lets others in between pages.
- * Its cost depends on the number of issuing paths and of tokens that match, not on that of all tokens.
+ * Promises. The ID does not reveal the token and is not accepted as one. When `revokePrefix` resolves, every matching token that was
+ * issued before the call is revoked. It holds a bounded number of tokens in memory and yields between pages. Its cost depends on the
+ * number of issuing paths and of matching tokens, not on the number of all tokens.
  *
- * What can go wrong. A commit fails: `revokePrefix` rejects, the tokens of earlier pages have ended, and a second call does
- * the rest. The process is killed: the same. What is left of ended tokens is removed by the next process
- * (`token-revocation.ts`).
+ * Failure modes. A commit fails, or the process is killed: the tokens of earlier pages are revoked, and a second call revokes the rest.
+ * The next process completes the cleanup (`token-revocation.ts`).
  */
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { isLease, type TokenEntry, tokenPaths } from '../tokens/token-entry.ts'
@@ -22,117 +20,117 @@ import type { TokenStore } from '../tokens/token-store.ts'
 import { eachPage } from './pages.ts'
 
 const AUTH = 'auth/'
-/** Stands in front of the hash, as in the compatible system. */
-const MARK = 'h'
+/** Prefix of the hash in an ID, as in Vault. */
+const HASH_PREFIX = 'h'
 const ID = /^(.+)\/h([\da-f]{64})$/
-/** Tokens that end in one commit: some milliseconds of the event loop and of the writer. */
-const PAGE = 16
-/** Names read at a time. */
-const NAMES = 256
+/** Tokens revoked in one commit: a few milliseconds of the event loop and of the writer thread. */
+const PAGE_TOKENS = 16
+/** Names read in one step. */
+const PAGE_NAMES = 256
 
-export interface TokenLeaseParts {
+export interface TokenLeasesOptions {
   readonly tokens: TokenStore
   readonly index: TokenLeaseIndex
   readonly revocation: TokenRevocation
   readonly now: () => number
 }
 
-/** Tokens that were issued at one path by one mount. */
-interface Folder {
+/** A path at which a mount issued tokens. */
+interface IssuingPath {
+  /** Folder of the lease index. */
   readonly folder: string
   readonly path: string
 }
 
-/** The ID of the lease that a token is. */
+/** Lease ID of a token. */
 export function tokenLeaseId({ hash, path }: Pick<TokenEntry, 'hash' | 'path'>): string {
-  return `${path}/${MARK}${hash}`
+  return `${path}/${HASH_PREFIX}${hash}`
 }
 
 export class TokenLeases {
-  readonly #parts: TokenLeaseParts
+  readonly #options: TokenLeasesOptions
 
-  constructor(parts: TokenLeaseParts) {
-    this.#parts = parts
+  constructor(options: TokenLeasesOptions) {
+    this.#options = options
   }
 
-  /** Whether an ID has the form of a token's lease. No lease of an engine has. */
+  /** Whether an ID has the form of a token's lease ID. No lease ID of an engine has it. */
   isTokenLease(id: string): boolean {
     return id.startsWith(AUTH) && ID.test(id)
   }
 
-  /** The token of a lease; undefined where there is none, or none that is valid. */
+  /** The token of a lease ID; undefined if there is no valid token. */
   find(id: string): TokenEntry | undefined {
     const [, path, hash] = ID.exec(id) ?? []
-    const entry = hash === undefined ? undefined : this.#parts.tokens.findByHash(hash, this.#parts.now())
+    const entry = hash === undefined ? undefined : this.#options.tokens.findByHash(hash, this.#options.now())
     return entry && entry.path === path && isLease(entry) ? entry : undefined
   }
 
-  /** Revokes the token of a lease with all that descend from it. An ID of no token is passed over. */
+  /** Revokes the token of a lease ID and its descendants. An unknown ID is ignored. */
   async revoke(id: string): Promise<void> {
     const entry = this.find(id)
-    if (entry) await this.#parts.revocation.revoke(entry.hash)
+    if (entry) await this.#options.revocation.revoke(entry.hash)
   }
 
   /**
-   * Revokes every token whose lease ID begins with `prefix`, which ends with a slash, and all that descend from these.
-   * Resolves when that is durable; what is left of the tokens is removed then, or, unless `isSync`, up to a second later.
-   * Rejects when it cannot be written.
+   * Revokes every token whose lease ID begins with `prefix`, which ends with a slash, and the descendants of these tokens. Resolves
+   * when that is durable and, with `isSync`, the cleanup is complete. Rejects if a write fails.
    */
   async revokePrefix(prefix: string, isSync: boolean): Promise<void> {
-    const { index, revocation } = this.#parts
+    const { index, revocation } = this.#options
     await index.ready()
-    let isAny = false
+    let hasRevoked = false
     await eachPage(this.#pagesUnder(prefix), async (hashes) => {
-      isAny = true
-      await revocation.end(hashes.flatMap((hash) => this.#pending(hash, prefix)))
+      hasRevoked = true
+      await revocation.revokeWithoutCleanup(hashes.flatMap((hash) => this.#pending(hash, prefix)))
       return true
     })
-    if (isAny) await (isSync ? revocation.resume() : revocation.resumeShortly())
+    if (hasRevoked) await (isSync ? revocation.resume() : revocation.resumeBriefly())
   }
 
-  /** Names directly below a prefix of lease IDs, which ends with a slash or is empty; folders with a slash. */
-  *names(prefix: string): Steps<Set<string>> {
-    const { storage } = this.#parts.tokens
+  /** Names directly below a prefix of lease IDs, which ends with a slash or is empty. Folders end with a slash. */
+  *names(prefix: string): SlicedWork<Set<string>> {
+    const { storage } = this.#options.tokens
     const names = new Set<string>()
     if (prefix === '') return storage.paths(tokenPaths.leases, { limit: 1 }).length > 0 ? names.add(AUTH) : names
     if (!prefix.startsWith(AUTH)) return names
-    for (const found of this.#folders()) {
+    for (const issuing of this.#issuingPaths()) {
       yield RECORD_COST
-      const path = found && `${found.path}/`
-      if (!found || !path?.startsWith(prefix)) continue
+      const path = issuing && `${issuing.path}/`
+      if (!issuing || !path?.startsWith(prefix)) continue
       if (path !== prefix) {
         names.add(`${path.slice(prefix.length).split('/')[0] ?? ''}/`)
         continue
       }
-      for (const page of this.#hashesIn(found.folder)) {
-        for (const hash of page) names.add(MARK + hash)
+      for (const page of this.#hashesIn(issuing.folder)) {
+        for (const hash of page) names.add(HASH_PREFIX + hash)
         yield page.length
       }
     }
     return names
   }
 
-  /** Resolves when lists and prefixes find every token. */
+  /** Resolves when the lease index is complete, so that lists and prefixes find every token. */
   async ready(): Promise<void> {
-    await this.#parts.index.ready()
+    await this.#options.index.ready()
   }
 
-  /** What is pending of a token whose lease ID begins with the prefix, for `revocation.end` in the same step. */
+  /** The pending entry of a token whose lease ID begins with the prefix, to be revoked without an `await` in between. */
   #pending(hash: string, prefix: string): TokenEntry[] {
-    const { tokens } = this.#parts
+    const { tokens } = this.#options
     const entry = unlessDamaged(() => tokens.pending(hash))
     return entry && isLease(entry) && `${entry.path}/`.startsWith(prefix) ? [entry] : []
   }
 
   async *#pagesUnder(prefix: string): AsyncGenerator<string[]> {
     const page: string[] = []
-    for (const found of prefix.startsWith(AUTH) ? this.#folders() : []) {
+    for (const issuing of prefix.startsWith(AUTH) ? this.#issuingPaths() : []) {
       await yieldIfDue()
-      if (!found || !`${found.path}/`.startsWith(prefix)) continue
-      for (const hashes of this.#hashesIn(found.folder)) {
-        for (let at = 0; at < hashes.length; at += PAGE) {
-          page.push(...hashes.slice(at, at + PAGE))
-          if (page.length < PAGE) continue
+      if (!issuing || !`${issuing.path}/`.startsWith(prefix)) continue
+      for (const hashes of this.#hashesIn(issuing.folder)) {
+        for (let at = 0; at < hashes.length; at += PAGE_TOKENS) {
+          page.push(...hashes.slice(at, at + PAGE_TOKENS))
+          if (page.length < PAGE_TOKENS) continue
           yield page.splice(0)
         }
       }
@@ -140,14 +138,14 @@ export class TokenLeases {
     if (page.length > 0) yield page
   }
 
-  /** Every issuing path; undefined for a step that found none, so that a caller can give way. */
-  *#folders(): Generator<Folder | undefined> {
-    const { storage } = this.#parts.tokens
+  /** Every issuing path. Yields undefined after a page without one, so that the caller can yield to the event loop. */
+  *#issuingPaths(): Generator<IssuingPath | undefined> {
+    const { storage } = this.#options.tokens
     for (const mount of storage.list(tokenPaths.leases)) {
       const parent = tokenPaths.leases + mount
       for (let after = ''; ; ) {
-        const names = storage.list(parent, { after, limit: NAMES })
-        for (const name of names) yield* this.#folderAt(parent + name)
+        const names = storage.list(parent, { after, limit: PAGE_NAMES })
+        for (const name of names) yield* this.#issuingPathOf(parent + name)
         const last = names.at(-1)
         if (last === undefined) break
         after = last
@@ -155,13 +153,13 @@ export class TokenLeases {
     }
   }
 
-  /** A folder's path is that of its tokens: of the first that can be read. Undefined for each page without one. */
-  *#folderAt(folder: string): Generator<Folder | undefined> {
-    const { tokens } = this.#parts
+  /** The issuing path of a folder, which is read from its first readable token. Yields undefined for each page without one. */
+  *#issuingPathOf(folder: string): Generator<IssuingPath | undefined> {
+    const { tokens } = this.#options
     for (const hashes of this.#hashesIn(folder)) {
       for (const hash of hashes) {
-        const entry = unlessDamaged(() => tokens.glance(hash))
-        // A name in the index is evidence of nothing: who can write the database could have made it.
+        const entry = unlessDamaged(() => tokens.peek(hash))
+        // An attacker who writes to the database can forge index entries.
         if (!entry || tokens.leaseFolderOf(entry) !== folder) continue
         yield { folder, path: entry.path }
         return
@@ -171,9 +169,9 @@ export class TokenLeases {
   }
 
   *#hashesIn(folder: string): Generator<string[]> {
-    const { storage } = this.#parts.tokens
+    const { storage } = this.#options.tokens
     for (let after = ''; ; ) {
-      const hashes = storage.list(folder, { after, limit: NAMES })
+      const hashes = storage.list(folder, { after, limit: PAGE_NAMES })
       const last = hashes.at(-1)
       if (last === undefined) return
       yield hashes
@@ -182,7 +180,7 @@ export class TokenLeases {
   }
 }
 
-/** No one can use a token whose entry is damaged, and the others must not wait for it. */
+/** Undefined for a damaged entry: the token is unusable and must not block the others. */
 function unlessDamaged(read: () => TokenEntry | undefined): TokenEntry | undefined {
   try {
     return read()

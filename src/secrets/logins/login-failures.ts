@@ -1,32 +1,32 @@
 /**
- * Failed logins, and the names that are locked for a while because of them: user names of userpass, role IDs of AppRole. They are
- * counted by mount and by the name that was tried, whether it exists or not, in one table: a lock, and how long it lasts, does not
- * tell which users or roles exist. Names are compared exactly: userpass folds its names before.
+ * Counts failed logins and locks names after too many: user names of userpass, role IDs of AppRole. Failures are counted per mount and
+ * name, whether the name exists or not, so a lockout does not reveal which users or roles exist. Names are compared exactly; userpass
+ * folds its names before.
  *
- * The counts live in memory: a restart forgets them. The table is bounded, in names and in characters. A count that is evicted
- * goes into a sketch (`failure-sketch.ts`), which keeps it until it expires: failures with 100,000 other names unlock no name. A name
- * in the sketch is locked as any other, and is not in the list of locked names.
+ * The counts are in memory, so a restart resets them. The table is bounded, in names and in characters. An evicted count moves to a
+ * sketch (`failure-sketch.ts`) until it expires, so failures with 100,000 other names unlock no name. A name in the sketch is locked
+ * like any other, but not in the list of locked names.
  */
 import { LRUCache } from 'lru-cache'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import { DEFAULT_LOCKOUT } from '../mounts/mount-record.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { type FailureCount, FailureSketch } from './failure-sketch.ts'
 
 const NAMES_MAX = 100_000
-/** Of all names together. A role ID of the server's making has 36. */
+/** Of all names together. A generated role ID has 36. */
 const CHARACTERS_MAX = 10_000_000
 
-interface Count extends FailureCount {
+interface NamedCount extends FailureCount {
   readonly accessor: string
   readonly name: string
-  /** How long it matters, from its last failure. */
+  /** The count expires this long after its last failure. */
   readonly windowMs: number
 }
 
 export class LockedUsers {
-  /** Absent until a login fails: the table has its places from the beginning, which takes 3 MB and tens of milliseconds. */
-  #counts: LRUCache<string, Count> | undefined
+  /** Undefined until a login fails: the table allocates all of its 3 MB at once, which takes tens of milliseconds. */
+  #counts: LRUCache<string, NamedCount> | undefined
   readonly #namesMax: number
   readonly #sketch = new FailureSketch()
   readonly #now: () => number
@@ -36,8 +36,8 @@ export class LockedUsers {
     this.#namesMax = namesMax
   }
 
-  get #table(): LRUCache<string, Count> {
-    const dispose = (count: Count, key: string, reason: string) => {
+  get #table(): LRUCache<string, NamedCount> {
+    const dispose = (count: NamedCount, key: string, reason: string) => {
       const { windowMs } = count
       const nowMs = this.#now()
       if (reason === 'evict' && nowMs - count.lastMs < windowMs) this.#sketch.add(key, count, { nowMs, windowMs })
@@ -76,7 +76,7 @@ export class LockedUsers {
     return !!count && count.failures >= threshold && this.#now() - count.lastMs < durationSeconds * 1000
   }
 
-  /** Names that are locked at a mount, in order. */
+  /** Locked names of a mount, sorted. */
   locked({ record }: Mount): string[] {
     const rules = record.config.userLockout ?? DEFAULT_LOCKOUT
     if (rules.isDisabled) return []
@@ -86,7 +86,7 @@ export class LockedUsers {
       .sort()
   }
 
-  /** Resets the counts of all names that are equal to `foldedName`, which is in lower case, but for their case. */
+  /** Resets the counts of all names that equal `foldedName` without regard to case. `foldedName` is in lower case. */
   unlock(accessor: string, foldedName: string): void {
     this.#reset(accessor, foldedName)
     const counts = [...(this.#counts?.values() ?? [])].filter((count) => count.accessor === accessor)
@@ -95,7 +95,7 @@ export class LockedUsers {
 
   #reset(accessor: string, name: string): void {
     const key = keyOf(accessor, name)
-    // A count of none stands before what the sketch says, which other names may share.
+    // Cells of the sketch may be shared with other names, so a count of zero in the table overrides it.
     const isInSketch = this.#sketch.of(key) !== undefined
     if (isInSketch) this.#table.set(key, { accessor, name, failures: 0, lastMs: this.#now(), windowMs: 0 })
     else this.#counts?.delete(key)

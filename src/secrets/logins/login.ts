@@ -1,149 +1,103 @@
 /**
- * From a login to a token: the entity of the alias is found or made, the token gets its policies and its time, and both
- * become durable in one commit with what the auth method changes.
+ * Turns a login that an auth method accepted into a token: finds or creates the entity of the alias, and commits the token and the
+ * entity together with what the auth method changes.
  *
- * Where a login enforcement is for a login, the token is made only with a code (`mfa/login-mfa.ts`): the answer of a login without
- * one says what is missing, and `finishedLogin` goes on from there.
+ * If a login enforcement applies, a token requires a code (`mfa/login-mfa.ts`): a login without one is answered with an MFA
+ * requirement, and `validate-path.ts` is the second step.
  *
- * Nothing is waited for between the auth method's decision and that commit, so what it decided upon is still so: of a
- * credential that is good for one login there is one.
+ * There is no `await` between the auth method's decision and the commit, so a credential that is valid for one login cannot be used
+ * twice.
  */
-import type { Part } from '../../storage/barrier/storage.ts'
-import { rangesInBoth } from '../../engines/framework/address-ranges.ts'
+import type { CommitPart } from '../../storage/barrier/storage.ts'
 import { type AuthBlock, type MfaRequirement, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import type { LoginFailures, LoginOrder } from '../../engines/framework/login-order.ts'
+import type { LoginGrant } from '../../engines/framework/login-grant.ts'
 import type { Refusal } from '../../platform/errors.ts'
 import type { IdentityDraft } from '../identity/identity-draft.ts'
 import type { IdentityStore } from '../identity/identity.ts'
-import { checkedMetadata, checkedName } from '../identity/identity-limits.ts'
+import { validateMetadata, validateName } from '../identity/identity-limits.ts'
 import type { Entity } from '../identity/identity-record.ts'
-import type { Mount, MountTable } from '../mounts/mounts.ts'
+import type { Mount } from '../mounts/mounts.ts'
 import type { LoginFacts } from '../mfa/enforcement.ts'
-import type { Credentials } from '../mfa/mfa-header.ts'
-import { type LoginMfa, type PendingLogin, unsatisfied } from '../mfa/login-mfa.ts'
-import { leaseTerms } from '../mounts/mount-ttl.ts'
+import type { MfaCredentials } from '../mfa/mfa-header.ts'
+import type { LoginMfa } from '../mfa/login-mfa.ts'
+import { ttlLimitsOf } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
 import { authBlock } from '../tokens/token-create.ts'
 import { randomName, type TokenEntry } from '../tokens/token-entry.ts'
 import { newTokenText, type TokenStore } from '../tokens/token-store.ts'
-import { lifeOf, mostSeconds } from '../tokens/token-ttl.ts'
+import { grantTtl, loginMaxTtlSeconds } from '../tokens/token-ttl.ts'
 
 const AUTH = 'auth/'
+/** As in Vault, whose clients show it. */
+const MFA_WARNING =
+  'A login request was issued that is subject to MFA validation. Please make sure to validate the login by sending another request to mfa/validate endpoint.'
 
-export interface LoginParts {
+export interface LoginServices {
   readonly identity: IdentityStore
   readonly tokens: TokenStore
   readonly loginMfa: LoginMfa
   readonly now: () => number
-  /** Told why a login with right credentials gets no token: its caller is not, as that would tell that they are right. */
-  readonly onBarred: (mountPath: string, why: string) => void
+  /** Called when a login with correct credentials gets no token. The caller is not given the reason, which would confirm them. */
+  readonly onBarred: (mountPath: string, reason: string) => void
 }
 
-/** A login that is to be answered once its parts are durable. */
-export interface Login {
+/** A login whose answer waits until its parts are durable. */
+export interface PreparedLogin {
   readonly reply: Reply
-  /** To be committed as one. */
-  readonly parts: readonly Part[]
-  /** To be called when that is over. */
+  /** For one commit. */
+  readonly parts: readonly CommitPart[]
+  /** To be called after the commit, successful or not. */
   readonly landed: () => void
-  /** Set where there is no token: to be thrown once the parts are durable. */
+  /** Present if there is no token: to be thrown when the parts are durable. */
   readonly refusal?: Refusal | undefined
 }
 
-/** A login as its auth method has let it in. */
-interface LetIn {
+export interface AcceptedLogin {
   readonly mount: Mount
   readonly path: string
-  readonly login: LoginOrder
+  readonly login: LoginGrant
 }
 
-/** Throws the auth method's refusal where the entity is disabled. */
-export function loginOf(parts: LoginParts, letIn: LetIn, credentials: Credentials | undefined): Login {
-  const { identity, loginMfa, now } = parts
-  const { login, mount, path } = letIn
+/** Throws the auth method's refusal if the entity is disabled. */
+export function prepareLogin(
+  services: LoginServices,
+  accepted: AcceptedLogin,
+  credentials: MfaCredentials | undefined,
+): PreparedLogin {
+  const { identity, loginMfa, now } = services
+  const { login, mount, path } = accepted
   const draft = identity.draft(now())
-  const entity = enabledEntityOf(draft, letIn)
-  const enforcements = loginMfa.enforcementsFor(factsOf(parts, letIn, entity))
-  if (enforcements.length === 0) return granted(parts, letIn, draft, entity)
+  const entity = enabledEntityOf(draft, accepted)
+  const enforcements = loginMfa.enforcementsFor(loginFactsOf(services, accepted, entity))
+  if (enforcements.length === 0) return issueToken(services, accepted, draft, entity)
   if (!credentials) {
     const { landed, part } = identity.part(draft)
-    // What is left out knows the request, and so the password.
+    // These callbacks hold the request, and so the password, which must not stay in memory.
     const { accepted: _accepted, refusal: _refusal, ...order } = login
     const pending = { mountUuid: mount.record.uuid, path, order, entityId: entity.id }
-    const auth = withoutToken(loginMfa.begin(pending, enforcements))
-    return { reply: { auth, warnings: [NEEDS_CODE] }, parts: draft.touched.size > 0 ? [part] : [], landed }
+    const auth = mfaAuthBlock(loginMfa.begin(pending, enforcements))
+    return { reply: { auth, warnings: [MFA_WARNING] }, parts: draft.changedEntities.size > 0 ? [part] : [], landed }
   }
-  const { parts: used, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, withoutCode)
-  if (refusal) return { reply: {}, parts: used, landed: () => undefined, refusal }
-  const made = granted(parts, letIn, draft, entity)
-  return { ...made, parts: [...made.parts, ...used] }
+  const { parts: codeParts, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, codeMissing)
+  if (refusal) return { reply: {}, parts: codeParts, landed: () => undefined, refusal }
+  const prepared = issueToken(services, accepted, draft, entity)
+  return { ...prepared, parts: [...prepared.parts, ...codeParts] }
 }
 
-function withoutCode(_enforcement: unknown, why: string): Rejection {
-  return new Rejection(403, `permission denied: ${why}`)
+function codeMissing(_enforcement: unknown, reason: string): Rejection {
+  return new Rejection(403, `permission denied: ${reason}`)
 }
 
-function withoutRightCode(): Rejection {
-  return new Rejection(403, 'permission denied')
-}
-
-const NEEDS_CODE =
-  'A login request was issued that is subject to MFA validation. Please make sure to validate the login by sending another request to mfa/validate endpoint.'
-
-/**
- * The second step of a login: the token, for a code. Throws a Rejection (400) for an ID that names no login, and where what the
- * login was let in by is gone or another one, as its password, or its entity is another one.
- */
-export function finishedLogin(
-  parts: LoginParts & { readonly mounts: Pick<MountTable, 'byUuid'>; failuresOf(mount: Mount): LoginFailures },
-  requestId: string,
-  credentials: Credentials,
-): Login {
-  const { identity, loginMfa, mounts, now } = parts
-  const pending = loginMfa.find(requestId)
-  const mount = pending && mounts.byUuid(pending.mountUuid)
-  if (!pending || !mount) throw new Rejection(400, 'invalid request ID')
-  const { groups, terms } = standingOf(pending, mount)
-  const accepted = () => parts.failuresOf(mount).succeeded(pending.order.alias.name)
-  const login = { ...pending.order, groups, terms, accepted, refusal: withoutRightCode }
-  const letIn = { mount, path: pending.path, login }
-  const draft = identity.draft(now())
-  const entity = enabledEntityOf(draft, letIn)
-  if (entity.id !== pending.entityId) throw new Rejection(400, 'invalid request ID')
-  const enforcements = loginMfa.enforcementsFor(factsOf(parts, letIn, entity))
-  const { parts: used, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, unsatisfied)
-  if (refusal) return { reply: {}, parts: used, landed: () => undefined, refusal }
-  loginMfa.drop(requestId)
-  const made = granted(parts, letIn, draft, entity)
-  return { ...made, parts: [...made.parts, ...used] }
-}
-
-/**
- * What the auth method says today. Addresses that the first step bound, as those of a secret ID, stay bound: the method may say them
- * of the login alone. Throws a Rejection (400) where the user or the role is gone, or its credentials are others.
- */
-function standingOf({ order }: PendingLogin, mount: Mount): Pick<LoginOrder, 'groups' | 'terms'> {
-  try {
-    const standing = mount.engine.renewLogin?.(order.subject, mount, order.mark)
-    if (!standing) return order
-    const boundCidrs = rangesInBoth(order.terms.boundCidrs, standing.terms.boundCidrs)
-    if (standing.alias !== order.alias.name || !boundCidrs) throw new Rejection(400)
-    return { groups: standing.groups, terms: { ...standing.terms, boundCidrs } }
-  } catch (error) {
-    // Its text is about a token.
-    if (error instanceof Rejection) throw new Rejection(400, 'invalid request ID')
-    throw error
-  }
-}
-
-function enabledEntityOf(draft: IdentityDraft, { login, mount }: LetIn): Entity {
+/** The entity of the login. Throws the auth method's refusal if it is disabled. */
+export function enabledEntityOf(draft: IdentityDraft, { login, mount }: AcceptedLogin): Entity {
   const entity = entityOf(draft, login, mount)
-  // With a text of its own, a right password of a disabled entity could be told from a wrong one.
+  // With another text, a correct password of a disabled entity could be distinguished from a wrong one.
   if (entity.disabled) throw login.refusal()
   return entity
 }
 
-function factsOf({ identity }: LoginParts, { mount }: LetIn, entity: Entity): LoginFacts {
+/** What login enforcements are matched with. */
+export function loginFactsOf({ identity }: LoginServices, { mount }: AcceptedLogin, entity: Entity): LoginFacts {
   const { accessor, type } = mount.record
   const groupIds = () => {
     const { direct, inherited } = identity.groupsOf(entity)
@@ -152,8 +106,8 @@ function factsOf({ identity }: LoginParts, { mount }: LetIn, entity: Entity): Lo
   return { entityIds: [entity.id, ...entity.mergedIds], mountAccessor: accessor, mountType: type, groupIds }
 }
 
-/** The block of an answer that asks for a code. */
-function withoutToken(requirement: MfaRequirement): AuthBlock {
+/** The `auth` block of an answer that requires a code. */
+function mfaAuthBlock(requirement: MfaRequirement): AuthBlock {
   return {
     client_token: '',
     accessor: '',
@@ -169,43 +123,47 @@ function withoutToken(requirement: MfaRequirement): AuthBlock {
   }
 }
 
-function granted(parts: LoginParts, { login, mount, path }: LetIn, draft: IdentityDraft, entity: Entity): Login {
-  const { identity, tokens } = parts
-  const type = typeOf(login, mount)
-  const barred = barOf(login, type)
-  if (barred !== undefined) {
-    parts.onBarred(mount.record.path, barred)
+/** Throws the auth method's refusal if the terms of the login allow no token. */
+export function issueToken(
+  services: LoginServices,
+  { login, mount, path }: AcceptedLogin,
+  draft: IdentityDraft,
+  entity: Entity,
+): PreparedLogin {
+  const { identity, tokens } = services
+  const type = tokenTypeOf(login, mount)
+  const reason = barOf(login, type)
+  if (reason !== undefined) {
+    services.onBarred(mount.record.path, reason)
     throw login.refusal()
   }
-  const { entry, token, warnings } = tokenOf(parts, { mount, path, login, entityId: entity.id, type })
+  const { entry, token, warnings } = newEntry(services, { mount, path, login, entityId: entity.id, type })
   const { landed, part } = identity.part(draft)
-  const isKept = entry.type === 'service'
-  const shown = isKept ? token : tokens.sealBatch(entry)
-  const all = [...(draft.touched.size > 0 ? [part] : []), ...(isKept ? [tokens.part(entry, { isChosen: false })] : [])]
+  const isStored = entry.type === 'service'
+  const shownToken = isStored ? token : tokens.sealBatch(entry)
+  const identityParts = draft.changedEntities.size > 0 ? [part] : []
+  const tokenParts = isStored ? [tokens.newPart(entry, { isChosen: false })] : []
   login.accepted?.()
-  // What is kept of its rights is of before this login; without a change they are read from nowhere.
-  const policies = draft.touched.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
-  const auth = authBlock(entry, shown, policies)
-  return { reply: { auth, warnings }, parts: all, landed }
+  // Cached rights are of before this login, so they are computed again if the login changed the entity.
+  const policies = draft.changedEntities.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
+  const auth = authBlock(entry, shownToken, policies)
+  return { reply: { auth, warnings }, parts: [...identityParts, ...tokenParts], landed }
 }
 
-/** The entity of the alias, with what the auth method says of it today. */
-function entityOf(draft: IdentityDraft, { alias, groups }: LoginOrder, { record }: Mount): Entity {
-  const name = checkedName(alias.name, 'alias')
-  const metadata = alias.metadata && (checkedMetadata(new Map(Object.entries(alias.metadata))) ?? null)
+/** The entity of the alias, with the metadata and groups that the auth method reports now. */
+function entityOf(draft: IdentityDraft, { alias, groups }: LoginGrant, { record }: Mount): Entity {
+  const name = validateName(alias.name, 'alias')
+  const metadata = alias.metadata && (validateMetadata(new Map(Object.entries(alias.metadata))) ?? null)
   const known = draft.entityOfAlias(record.accessor, name)
   if (!known) {
-    const entity = draft.newEntity('')
-    const made = {
-      ...entity,
-      aliases: [draft.newAlias({ name, mountAccessor: record.accessor, metadata, groups: [...groups] })],
-    }
-    draft.putEntity(made)
-    return made
+    const newAlias = draft.newAlias({ name, mountAccessor: record.accessor, metadata, groups: [...groups] })
+    const created = { ...draft.newEntity(''), aliases: [newAlias] }
+    draft.putEntity(created)
+    return created
   }
   const aliases = known.aliases.map((each) => {
-    const isIt = each.mountAccessor === record.accessor && each.name === name
-    if (!isIt || (isSame(each.metadata, metadata) && isSame(each.groups, groups))) return each
+    const isOfLogin = each.mountAccessor === record.accessor && each.name === name
+    if (!isOfLogin || (isSame(each.metadata, metadata) && isSame(each.groups, groups))) return each
     return { ...each, metadata, groups: [...groups], updatedAtMs: draft.nowMs }
   })
   if (aliases.every((each, at) => each === known.aliases[at])) return known
@@ -218,33 +176,30 @@ function isSame(a: object | null, b: object | null): boolean {
   return JSON.stringify(a) === JSON.stringify(b)
 }
 
-interface Order {
-  readonly mount: Mount
-  readonly path: string
-  readonly login: LoginOrder
+interface LoginTokenRequest extends AcceptedLogin {
   readonly entityId: string
   readonly type: TokenEntry['type']
 }
 
-/** Why such a login gets no token. What is written today is refused where it is written, but a mount can be tuned later. */
-function barOf({ terms }: LoginOrder, type: TokenEntry['type']): string | undefined {
+/** The reason why a login gets no token. Such terms are refused when they are written, but a mount can be tuned later. */
+function barOf({ terms }: LoginGrant, type: TokenEntry['type']): string | undefined {
   if (canonicalNames(terms.policies).includes('root')) return 'auth methods cannot create root tokens'
-  // Nothing counts the uses of a batch token: the limit would be none.
+  // Uses of a batch token are not counted, so the limit would have no effect.
   return type === 'batch' && terms.numUses > 0 ? 'batch tokens cannot have a limited number of uses' : undefined
 }
 
-function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path, type }: Order) {
+function newEntry({ now, tokens }: LoginServices, { entityId, login, mount, path, type }: LoginTokenRequest) {
   const { metadata, subject, terms } = login
   const nowMs = now()
   const policies = canonicalNames(terms.noDefaultPolicy ? terms.policies : [...terms.policies, 'default'])
-  const { defaultSeconds, maxSeconds } = leaseTerms(mount.record.config)
-  const life = lifeOf(
+  const { defaultTtlSeconds, maxTtlSeconds } = ttlLimitsOf(mount.record.config)
+  const { ttlSeconds, warnings } = grantTtl(
     {
-      wishSeconds: terms.ttlSeconds,
+      requestedTtlSeconds: terms.ttlSeconds,
       periodSeconds: terms.periodSeconds,
-      explicitMaxSeconds: terms.explicitMaxTtlSeconds,
-      defaultSeconds,
-      maxSeconds: mostSeconds(terms, maxSeconds),
+      explicitMaxTtlSeconds: terms.explicitMaxTtlSeconds,
+      defaultTtlSeconds,
+      maxTtlSeconds: loginMaxTtlSeconds(terms, maxTtlSeconds),
       createdAtMs: nowMs,
     },
     nowMs,
@@ -265,27 +220,49 @@ function tokenOf({ now, tokens }: LoginParts, { entityId, login, mount, path, ty
     role: '',
     usesLeft: terms.numUses,
     createdAtMs: nowMs,
-    ttlSeconds: life.seconds,
-    leaseSeconds: life.seconds,
+    ttlSeconds,
+    leaseSeconds: ttlSeconds,
     explicitMaxTtlSeconds: terms.explicitMaxTtlSeconds,
     periodSeconds: terms.periodSeconds,
     renewable: !isBatch,
     boundCidrs: [...terms.boundCidrs],
-    expiresAtMs: nowMs + life.seconds * 1000,
+    expiresAtMs: nowMs + ttlSeconds * 1000,
     login: { mount: mount.record.uuid, subject, maxTtlSeconds: terms.maxTtlSeconds },
   }
-  return { entry, token, warnings: life.warnings }
+  return { entry, token, warnings }
 }
 
-/** The mount's tuning says it, unless it leaves it to the role. */
-function typeOf({ terms }: LoginOrder, { record }: Mount): TokenEntry['type'] {
+/** The token type that the mount is tuned to, or that of the user or role if the mount has a default type. */
+function tokenTypeOf({ terms }: LoginGrant, { record }: Mount): TokenEntry['type'] {
   const { tokenType = 'default-service' } = record.config
-  const byMount = tokenType === 'service' || tokenType === 'batch'
-  const type = byMount || terms.type === 'default' ? tokenType : terms.type
+  const isFixedByMount = tokenType === 'service' || tokenType === 'batch'
+  const type = isFixedByMount || terms.type === 'default' ? tokenType : terms.type
   return type === 'batch' || type === 'default-batch' ? 'batch' : 'service'
 }
 
-function displayName({ record }: Mount, login: LoginOrder): string {
+function displayName({ record }: Mount, login: LoginGrant): string {
   const source = record.path.slice(AUTH.length).replaceAll('/', '-')
   return (source + login.displayName).replace(/-$/, '')
+}
+
+/**
+ * Removes the aliases of deleted users or roles. The next user or role with such a name is another person or program, and must not get
+ * the entity's policies, groups and MFA secrets (docs/decisions/085-lockout-of-roles-and-reused-names.md). The entity itself stays:
+ * tokens refer to it, and it may have other aliases. No `await` before the parts are committed.
+ */
+export function releaseAliases(
+  identity: IdentityStore,
+  { mount, names, nowMs }: { readonly mount: Mount; readonly names: readonly string[]; readonly nowMs: number },
+): Pick<PreparedLogin, 'landed' | 'parts'> {
+  const { accessor } = mount.record
+  const draft = identity.draft(nowMs)
+  for (const name of names) {
+    const entity = draft.entityOfAlias(accessor, name)
+    if (!entity) continue
+    const others = entity.aliases.filter((each) => each.mountAccessor !== accessor || each.name !== name)
+    draft.putEntity({ ...entity, aliases: others })
+  }
+  if (draft.changedEntities.size === 0) return { parts: [], landed: () => undefined }
+  const { landed, part } = identity.part(draft)
+  return { parts: [part], landed }
 }

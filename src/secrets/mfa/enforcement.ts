@@ -1,4 +1,4 @@
-/** Login enforcements: which logins need a code, and of which methods one. */
+/** Login enforcements: the logins that require an MFA code, and the accepted methods. */
 import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
@@ -8,9 +8,9 @@ import { StoredSetting } from '../settings/stored-setting.ts'
 const enforcementSchema = v.object({
   id: v.string(),
   name: v.string(),
-  /** A code of one of them is enough. */
+  /** A code of one of these methods is sufficient. */
   methodIds: v.array(v.string()),
-  /** A login that fits one of these lists needs it. */
+  /** The enforcement applies to a login that matches one of these lists. */
   mountAccessors: v.array(v.string()),
   mountTypes: v.array(v.string()),
   groupIds: v.array(v.string()),
@@ -19,23 +19,23 @@ const enforcementSchema = v.object({
 
 export type Enforcement = v.InferOutput<typeof enforcementSchema>
 
-/** What of a login enforcements look at. */
+/** The facts of a login that enforcements match. */
 export interface LoginFacts {
-  /** Of the entity, and of those that became a part of it. */
+  /** The entity and the entities that were merged into it. */
   readonly entityIds: readonly string[]
   readonly mountAccessor: string
   readonly mountType: string
-  /** Groups that the entity is in, itself or by other groups. */
+  /** Groups that the entity is a direct or indirect member of. */
   readonly groupIds: () => readonly string[]
 }
 
-/** Each login looks through all of them. */
+/** Each login is compared with all enforcements. */
 const ENFORCEMENTS_MAX = 200
 
 export class Enforcements {
   readonly #setting: StoredSetting<Enforcement[]>
 
-  /** `storage` is all of the barrier. */
+  /** `storage`: the whole barrier. */
   constructor(storage: Storage) {
     this.#setting = new StoredSetting(storage, 'sys/mfa/enforcements', v.array(enforcementSchema), [])
   }
@@ -48,25 +48,25 @@ export class Enforcements {
     return this.all.find((each) => each.name === name)
   }
 
-  /** Those that a login must satisfy. */
-  for({ entityIds, groupIds, mountAccessor, mountType }: LoginFacts): Enforcement[] {
+  /** The enforcements that a login must satisfy. */
+  matching({ entityIds, groupIds, mountAccessor, mountType }: LoginFacts): Enforcement[] {
     if (this.all.length === 0) return []
     let groups: ReadonlySet<string> | undefined
-    const isInOne = (wanted: readonly string[]) => {
-      if (wanted.length === 0) return false
+    const isMember = (ids: readonly string[]) => {
+      if (ids.length === 0) return false
       groups ??= new Set(groupIds())
-      return wanted.some((id) => groups?.has(id))
+      return ids.some((id) => groups?.has(id))
     }
     return this.all.filter(
       (each) =>
         each.mountAccessors.includes(mountAccessor) ||
         each.mountTypes.includes(mountType) ||
         entityIds.some((id) => each.entityIds.includes(id)) ||
-        isInOne(each.groupIds),
+        isMember(each.groupIds),
     )
   }
 
-  /** Makes one, or replaces all of the one with that name. */
+  /** Creates an enforcement, or replaces the one with that name. */
   async write(enforcement: Omit<Enforcement, 'id'>): Promise<void> {
     await this.#setting.change((pending) => {
       const before = pending.find(({ name }) => name === enforcement.name)
@@ -84,7 +84,7 @@ export class Enforcements {
   }
 }
 
-export function toldEnforcement(each: Enforcement): Record<string, unknown> {
+export function enforcementInfo(each: Enforcement): Record<string, unknown> {
   return {
     auth_method_accessors: each.mountAccessors,
     auth_method_types: each.mountTypes,

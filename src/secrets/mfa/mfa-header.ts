@@ -1,12 +1,12 @@
 /**
  * The header `X-Vault-MFA`: `METHOD:CODE`, `METHOD:passcode=CODE` or `METHOD` alone, several separated by commas or sent as
- * several headers. METHOD is the name or the ID of a method. Codes leave this file in a map only: no error has one.
+ * several headers. METHOD is the name or ID of a method. No error has a code.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
 import { isObject } from '../../engines/framework/fields.ts'
 
-/** Codes by the name or ID of their method, as the caller wrote it; undefined for a method that came without a code. */
-export type Credentials = ReadonlyMap<string, string | undefined>
+/** Codes by the name or ID of their method as the caller sent it; undefined for a method without a code. */
+export type MfaCredentials = ReadonlyMap<string, string | undefined>
 
 /** Methods in one request. */
 const METHODS_MAX = 16
@@ -14,17 +14,17 @@ const HEADER = 'failed to parse X-Vault-MFA header'
 const INVALID = `${HEADER}: invalid data in header "X-Vault-MFA"`
 const PASSCODE = 'passcode='
 
-/** What a request brings; undefined without the header. Throws a Rejection (400) for a header that cannot be read. */
-export function parseMfaHeader(header: string | undefined): Credentials | undefined {
+/** Undefined without the header. Throws a Rejection (400) for a malformed header. */
+export function parseMfaHeader(header: string | undefined): MfaCredentials | undefined {
   if (header === undefined) return undefined
-  const found = new Map<string, string | undefined>()
+  const codes = new Map<string, string | undefined>()
   for (const each of header.split(',')) {
     const [name, code] = pairOf(each.trim())
-    if (found.has(name)) throw new Rejection(400, `${HEADER}: found multiple passcodes for the same MFA method`)
-    if (found.size >= METHODS_MAX) throw new Rejection(400, `${HEADER}: at most ${METHODS_MAX} methods in one request`)
-    found.set(name, code)
+    if (codes.has(name)) throw new Rejection(400, `${HEADER}: found multiple passcodes for the same MFA method`)
+    if (codes.size >= METHODS_MAX) throw new Rejection(400, `${HEADER}: at most ${METHODS_MAX} methods in one request`)
+    codes.set(name, code)
   }
-  return found
+  return codes
 }
 
 function pairOf(text: string): readonly [string, string | undefined] {
@@ -37,7 +37,7 @@ function pairOf(text: string): readonly [string, string | undefined] {
   return [text.slice(0, colon), code]
 }
 
-/** The header for a log: the names of its methods, without what follows them. */
+/** The names of the methods in the header, for logs. */
 export function withoutCodes(header: string): string {
   return header
     .split(',')
@@ -46,10 +46,10 @@ export function withoutCodes(header: string): string {
 }
 
 /**
- * `mfa_payload` of `sys/mfa/validate`: a list with one code by the name or ID of its method. Throws a Rejection (400) for
- * what is none.
+ * Parses `mfa_payload` of `sys/mfa/validate`: a list with one code by the name or ID of its method. Throws a Rejection (400) for a
+ * malformed payload.
  */
-export function parseMfaPayload(payload: unknown): Credentials {
+export function parseMfaPayload(payload: unknown): MfaCredentials {
   if (payload === undefined || payload === null) throw new Rejection(400, 'missing mfa payload')
   if (!isObject(payload)) throw new Rejection(400, 'invalid mfa payload')
   const names = Object.keys(payload)
@@ -65,7 +65,7 @@ function payloadCode(value: unknown): string | undefined {
   }
   const [code] = list
   if (code === undefined) return undefined
-  if (typeof code !== 'string') throw new Rejection(400, 'invalid mfa payload: a passcode is a text')
+  if (typeof code !== 'string') throw new Rejection(400, 'invalid mfa payload: a passcode must be a string')
   const bare = code.startsWith(PASSCODE) ? code.slice(PASSCODE.length) : code
   return bare === '' ? undefined : bare
 }

@@ -1,15 +1,15 @@
-/** A TOTP method: its parameters, their limits, and what callers are told of it. */
+/** TOTP methods: parameters, limits and the response format. */
 import * as v from 'valibot'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { boolean, duration, type InputOf, integer, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
+import { boolean, duration, type EngineInput, integer, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import { ALGORITHMS, type CodeForm } from '../../engines/totp/codes.ts'
 
 export const methodSchema = v.object({
-  /** UUID, made with the method. */
+  /** UUID */
   id: v.string(),
-  /** Unique; empty for a method that is addressed by its ID alone. */
+  /** Unique; empty for a method that is addressed by ID only. */
   name: v.string(),
-  /** Rises with the order in which methods were created; 0 in entries of older versions. */
+  /** Increases in order of creation; 0 in entries of old versions. */
   position: v.optional(v.number(), 0),
   issuer: v.string(),
   periodSeconds: v.number(),
@@ -19,16 +19,16 @@ export const methodSchema = v.object({
   algorithm: v.picklist(ALGORITHMS),
   digits: v.picklist([6, 8]),
   skew: v.picklist([0, 1]),
-  /** Wrong codes before an entity is locked out of the method. */
+  /** Invalid codes before the entity is locked out of the method. */
   attemptsMax: v.number(),
-  /** Given out with each secret. */
+  /** Recovery codes generated with each secret. */
   recoveryCodes: v.number(),
-  /** A secret is not in force before its first code was confirmed. */
+  /** A secret is inactive until its first code was confirmed. */
   needsConfirmation: v.boolean(),
 })
 
-export type Method = v.InferOutput<typeof methodSchema>
-export type MethodSettings = Omit<Method, 'id' | 'name' | 'position'>
+export type TotpMethod = v.InferOutput<typeof methodSchema>
+export type MethodSettings = Omit<TotpMethod, 'id' | 'name' | 'position'>
 
 export const METHOD_FIELDS = {
   issuer: text('Name of the organization that issues the key, as authenticator applications show it', { fallback: '' }),
@@ -37,15 +37,15 @@ export const METHOD_FIELDS = {
   qr_size: integer('Width and height of the QR code in pixels, 64 to 2048; 0 for none', { fallback: 200 }),
   algorithm: text('SHA1, SHA256 or SHA512', { fallback: 'SHA1' }),
   digits: integer('Digits of a code, 6 or 8', { fallback: 6 }),
-  skew: integer('Periods before and after the present one whose code is accepted, 0 or 1', { fallback: 1 }),
-  max_validation_attempts: integer('Wrong codes before an entity is locked out for a while', { fallback: 5 }),
-  recovery_codes: integer('Recovery codes given out with each secret, at most 20', { fallback: 0 }),
-  require_confirmation: boolean('A secret is not in force before its first code was confirmed', { fallback: false }),
+  skew: integer('Periods before and after the current one whose codes are accepted, 0 or 1', { fallback: 1 }),
+  max_validation_attempts: integer('Invalid codes before an entity is locked out temporarily', { fallback: 5 }),
+  recovery_codes: integer('Recovery codes generated with each secret, at most 20', { fallback: 0 }),
+  require_confirmation: boolean('Whether a secret is inactive until its first code was confirmed', { fallback: false }),
 }
 
 const NAME = /^\w(?:[\w.-]{0,126}\w)?$/
 const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/i
-/** Segments of paths that stand in the place of a name. */
+/** Path segments that a name would collide with */
 const RESERVED = new Set(['totp', 'generate', 'admin-generate', 'admin-destroy'])
 const ISSUER_LENGTH_MAX = 64
 const PERIOD_MAX_SECONDS = 3600
@@ -54,28 +54,28 @@ const RECOVERY_CODES_MAX = 20
 const [KEY_BYTES_MIN, KEY_BYTES_MAX] = [10, 128]
 const [QR_PIXELS_MIN, QR_PIXELS_MAX] = [64, 2048]
 
-/** Throws a Rejection (400) for a name that no method may have. */
-export function checkedMethodName(name: string): string {
+/** Throws a Rejection (400) for an invalid name. */
+export function parseMethodName(name: string): string {
   if (RESERVED.has(name)) throw new Rejection(400, `the name ${JSON.stringify(name)} is reserved`)
   if (!NAME.test(name) || UUID.test(name)) {
     throw new Rejection(
       400,
-      'the name of an MFA method has 1 to 128 letters, digits, "_", "-" and ".", the last two not at its ends, and is no UUID',
+      'the name of an MFA method has 1 to 128 letters, digits, "_", "-" and ".", the last two not at its ends, and is not a UUID',
     )
   }
   return name
 }
 
-function refuse(why: string): never {
-  throw new Rejection(400, why)
+function refuse(message: string): never {
+  throw new Rejection(400, message)
 }
 
-function within(name: string, value: number, [least, most]: readonly [number, number]): number {
-  return value >= least && value <= most ? value : refuse(`${name} must be ${least} to ${most}`)
+function within(name: string, value: number, [min, max]: readonly [number, number]): number {
+  return value >= min && value <= max ? value : refuse(`${name} must be ${min} to ${max}`)
 }
 
-/** Parameters that a method can be served with. Throws a Rejection (400) for the first that is wrong. */
-export function checkedSettings(input: InputOf<typeof METHOD_FIELDS>): MethodSettings {
+/** Throws a Rejection (400) for the first invalid parameter. */
+export function parseSettings(input: EngineInput<typeof METHOD_FIELDS>): MethodSettings {
   const algorithm = ALGORITHMS.find((each) => each === input.algorithm) ?? refuse('unrecognized algorithm')
   const { digits, issuer, key_size: keyBytes, period, qr_size: qrPixels, skew } = input
   if (digits !== 6 && digits !== 8) refuse('digits can only be 6 or 8')
@@ -86,7 +86,7 @@ export function checkedSettings(input: InputOf<typeof METHOD_FIELDS>): MethodSet
   const { max_validation_attempts: attempts, recovery_codes: codes } = input
   if (attempts < 0) refuse('max_validation_attempts must be greater than zero')
   if (issuer.length > ISSUER_LENGTH_MAX || !issuer.isWellFormed() || UNPRINTABLE.test(issuer)) {
-    refuse(`issuer has at most ${ISSUER_LENGTH_MAX} characters, all of them printable`)
+    refuse(`issuer must have at most ${ISSUER_LENGTH_MAX} printable characters`)
   }
   return {
     algorithm,
@@ -106,8 +106,8 @@ export function formOf({ algorithm, digits, periodSeconds }: CodeForm): CodeForm
   return { algorithm, digits, periodSeconds }
 }
 
-/** What a caller is told of a method. */
-export function toldMethod(method: Method): Record<string, unknown> {
+/** A method as in responses. */
+export function methodInfo(method: TotpMethod): Record<string, unknown> {
   return {
     algorithm: method.algorithm,
     digits: method.digits,

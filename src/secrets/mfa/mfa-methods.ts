@@ -1,10 +1,10 @@
 /**
- * The MFA methods: one entry for each, all of them in memory, found by ID and by name in constant time.
+ * Stores MFA methods, one entry each. All are in memory, indexed by ID and by name.
  *
- * Changes are serialized: each is decided upon what is durable, and the memory follows the entries once these are durable. A method
- * that was removed leaves an entry behind until its secrets are removed, so a removal that was interrupted goes on at the next start.
+ * Changes are serialised: each is based on the durable state, and the memory is updated after the commit. A removed method leaves an
+ * entry until its secrets are removed, so an interrupted removal continues at the next start.
  *
- * Older versions kept all methods in one entry. It is read, and the first change turns it into entries of their own, in one commit.
+ * Old versions stored all methods in one entry. The first change replaces it by one entry per method in one commit.
  */
 import { randomUUID } from 'node:crypto'
 import * as v from 'valibot'
@@ -12,9 +12,9 @@ import type { Batch, Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Fault } from '../../platform/errors.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
-import { type Method, methodSchema, type MethodSettings } from './mfa-method.ts'
+import { type TotpMethod, methodSchema, type MethodSettings } from './mfa-method.ts'
 
-/** Reading them takes some tenths of a second of an unseal; they take some MiB of memory. */
+/** Reading this number at an unseal takes some tenths of a second and some MiB of memory. */
 const METHODS_MAX = 10_000
 const METHODS = 'method/'
 const REMOVED = 'removed-method/'
@@ -25,43 +25,43 @@ const oldSchema = v.object({ methods: v.array(methodSchema), leaving: v.array(v.
 
 export class MfaMethods {
   readonly #storage: Storage
-  readonly #byId = new Map<string, Method>()
+  readonly #byId = new Map<string, TotpMethod>()
   readonly #idByName = new Map<string, string>()
-  /** IDs of methods that were removed, whose secrets are still being removed. */
+  /** IDs of removed methods whose secrets are still being removed. */
   readonly #removed: Set<string>
   #lastPosition: number
-  /** The entries of the older version are still to be written one by one. */
+  /** The entry of an old version was not replaced yet. */
   #isOld: boolean
   #lastChange: Promise<unknown> = Promise.resolve()
 
-  /** Throws a Fault for an entry that is damaged. */
+  /** Throws a Fault for a damaged entry. */
   constructor(storage: Storage) {
     this.#storage = storage
     const old = new StoredSetting(storage, OLD_ENTRY, oldSchema, { methods: [], leaving: [] }).value
     this.#isOld = old.methods.length + old.leaving.length > 0
-    const kept = storage.list(METHODS).map((id) => this.#read(id))
+    const stored = storage.list(METHODS).map((id) => this.#read(id))
     const ordered = old.methods.map((each, position) => ({ ...each, position }))
-    for (const each of [...ordered, ...kept].sort((a, b) => a.position - b.position)) this.#add(each)
+    for (const each of [...ordered, ...stored].sort((a, b) => a.position - b.position)) this.#add(each)
     this.#lastPosition = this.all.at(-1)?.position ?? 0
     this.#removed = new Set([...old.leaving, ...storage.list(REMOVED)])
   }
 
-  #read(id: string): Method {
+  #read(id: string): TotpMethod {
     const text = this.#storage.get(METHODS + id)?.toString('utf8') ?? ''
     const method = v.safeParse(entrySchema, text)
     if (!method.success) throw new Fault(`the entry of MFA method ${id} is damaged`)
     return method.output
   }
 
-  #add(method: Method): void {
+  #add(method: TotpMethod): void {
     const before = this.#byId.get(method.id)
     if (before) this.#idByName.delete(before.name)
     this.#byId.set(method.id, method)
     if (method.name !== '') this.#idByName.set(method.name, method.id)
   }
 
-  /** In the order in which they were created. */
-  get all(): readonly Method[] {
+  /** In order of creation. */
+  get all(): readonly TotpMethod[] {
     return [...this.#byId.values()]
   }
 
@@ -73,22 +73,22 @@ export class MfaMethods {
     return [...this.#removed]
   }
 
-  byId(id: string): Method | undefined {
+  byId(id: string): TotpMethod | undefined {
     return this.#byId.get(id)
   }
 
-  byName(name: string): Method | undefined {
+  byName(name: string): TotpMethod | undefined {
     const id = this.#idByName.get(name)
     return id === undefined ? undefined : this.#byId.get(id)
   }
 
   /**
-   * Creates a method, or replaces all parameters of the one with that ID or name; `name` undefined: it keeps its own. Resolves
-   * with its ID. Rejects with a Rejection (400) for a name that another method has, and for an unknown ID.
+   * Creates a method, or replaces the parameters of the one with that ID or name. An undefined `name` keeps the current one. Resolves
+   * with the ID. Rejects with a Rejection (400) for the name of another method, and for an unknown ID.
    */
-  write(which: { readonly id?: string; readonly name?: string }, settings: MethodSettings): Promise<string> {
+  write(reference: { readonly id?: string; readonly name?: string }, settings: MethodSettings): Promise<string> {
     return this.#serialized(async () => {
-      const { id, name } = which
+      const { id, name } = reference
       const before = id === undefined ? this.byName(name ?? '') : this.byId(id)
       if (id !== undefined && !before)
         throw new Rejection(400, `configuration for method ID ${JSON.stringify(id)} does not exist`)
@@ -97,7 +97,7 @@ export class MfaMethods {
       const method = { id: before?.id ?? randomUUID(), name: name ?? before?.name ?? '', position, ...settings }
       const holder = this.byName(method.name)
       if (holder && holder.id !== method.id) {
-        throw new Rejection(400, `the name ${JSON.stringify(method.name)} is taken by another MFA method`)
+        throw new Rejection(400, `the name ${JSON.stringify(method.name)} is already used by another MFA method`)
       }
       await this.#commit({ puts: [putOf(method)], deletes: [] })
       this.#add(method)
@@ -105,7 +105,7 @@ export class MfaMethods {
     })
   }
 
-  /** Removes a method and notes that its secrets are still to be removed. */
+  /** Removes a method and marks its secrets for removal. */
   remove(id: string): Promise<void> {
     return this.#serialized(async () => {
       const method = this.#byId.get(id)
@@ -117,7 +117,7 @@ export class MfaMethods {
     })
   }
 
-  /** The secrets of a method that was removed are removed. */
+  /** Deletes the mark of a removed method after its secrets were removed. */
   forget(id: string): Promise<void> {
     return this.#serialized(async () => {
       await this.#commit({ puts: [], deletes: [REMOVED + id] })
@@ -144,6 +144,6 @@ export class MfaMethods {
   }
 }
 
-function putOf(method: Method): Batch['puts'][number] {
+function putOf(method: TotpMethod): Batch['puts'][number] {
   return { path: METHODS + method.id, value: Buffer.from(JSON.stringify(method)) }
 }

@@ -1,21 +1,25 @@
-/** What can be done with the secret of an entity, whichever path it was asked by. */
+/** Operations on methods and secrets that are served by both `sys/mfa` and `identity/mfa`. */
 import { Storage } from '../../storage/barrier/storage.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { type EngineCall, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { base32Of } from '../../engines/totp/base32.ts'
-import { otpauthUrl } from '../../engines/totp/codes.ts'
+import { base32Of, otpauthUrl } from '../../engines/totp/codes.ts'
 import { qrPng } from '../../engines/totp/qr.ts'
-import { inTurns } from '../../engines/framework/time-slices.ts'
+import { runSliced } from '../../platform/sliced-work.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
 import type { Enforcements } from './enforcement.ts'
 import type { Mfa } from './mfa.ts'
-import { formOf, type Method, type MethodSettings } from './mfa-method.ts'
+import { formOf, type TotpMethod, type MethodSettings } from './mfa-method.ts'
 import { lockedMs, type MfaSecret } from './mfa-secret.ts'
 import { lockedOut } from './step-up.ts'
 
-/** Generates a secret for an entity and shows it: once, here. With `replaces` it takes the place of one that is there. */
-export async function generated(mfa: Mfa, method: Method, givenId: string, { replaces = false } = {}): Promise<Reply> {
-  const entityId = mfa.checkedEntity(givenId)
+/** Generates a secret for an entity and shows it once. With `replaces` it replaces an existing one. */
+export async function generateSecret(
+  mfa: Mfa,
+  method: TotpMethod,
+  givenId: string,
+  { replaces = false } = {},
+): Promise<Reply> {
+  const entityId = mfa.requireEntity(givenId)
   const name = method.name === '' ? method.id : method.name
   const refused: Reply = {
     data: null,
@@ -24,7 +28,7 @@ export async function generated(mfa: Mfa, method: Method, givenId: string, { rep
   const enrolment = mfa.enrol(method, entityId, { replaces })
   if (!enrolment) return refused
   const { key, recoveryCodes } = enrolment
-  const { barcode, url } = await shownKey(method, key, [mfa.accountOf(entityId), entityId])
+  const { barcode, url } = await renderKey(method, key, [mfa.accountOf(entityId), entityId])
   if (!(await enrolment.store())) return refused
   return {
     data: {
@@ -37,9 +41,9 @@ export async function generated(mfa: Mfa, method: Method, givenId: string, { rep
   }
 }
 
-/** With the first of the accounts whose QR code fits the size of the method; the last one always does (`checkQrSize`). */
-async function shownKey(
-  method: Method,
+/** Uses the first account name whose QR code fits the size of the method. The last one always fits (`checkQrSize`). */
+async function renderKey(
+  method: TotpMethod,
   key: Buffer,
   [account = '', ...others]: readonly string[],
 ): Promise<{ readonly url: string; readonly barcode: string }> {
@@ -50,31 +54,31 @@ async function shownKey(
   } catch (error) {
     const doesNotFit = error instanceof Refusal && error.status === 400
     if (!doesNotFit || others.length === 0) throw error
-    return shownKey(method, key, others)
+    return renderKey(method, key, others)
   }
 }
 
-/** Draws a QR code as large as those that entities would get. Rejects with a Refusal (400) where it does not fit its size. */
+/** Draws a QR code with the longest account name. Rejects with a Refusal (400) if it does not fit the size. */
 export async function checkQrSize({ issuer, keyBytes, qrPixels, ...rest }: MethodSettings): Promise<void> {
   if (qrPixels === 0) return
   const account = '00000000-0000-0000-0000-000000000000'
   await qrPng(otpauthUrl({ issuer, account, key: Buffer.alloc(keyBytes), form: formOf(rest) }), qrPixels)
 }
 
-/** What says whether a method is still needed. */
-export interface MethodUses {
+/** The stores that refer to methods. */
+export interface MethodReferences {
   readonly enforcements: Enforcements
   readonly mfa: Mfa
-  readonly policies: Pick<PolicyStore, 'namingMfaMethod'>
+  readonly policies: Pick<PolicyStore, 'namesUsingMfaMethod'>
 }
 
 /**
- * Removes a method with all its secrets. Rejects with a Rejection (400) while a login enforcement names it and, without
- * `force`, while a policy does.
+ * Removes a method with all its secrets. Rejects with a Rejection (400) while a login enforcement refers to it and, without `force`,
+ * while a policy does.
  */
-export async function removed(
-  { enforcements, mfa, policies }: MethodUses,
-  method: Method | undefined,
+export async function removeMethod(
+  { enforcements, mfa, policies }: MethodReferences,
+  method: TotpMethod | undefined,
   { call, force }: { readonly call: EngineCall; readonly force: boolean },
 ): Promise<undefined> {
   if (!method) return undefined
@@ -86,56 +90,61 @@ export async function removed(
     )
   }
   if (!force) {
-    const names = await inTurns(policies.namingMfaMethod([method.id, method.name], call.nowMs), call)
-    if (names.length > 0) throw stillNamed(method, names)
+    const names = await runSliced(policies.namesUsingMfaMethod([method.id, method.name], call.nowMs), call)
+    if (names.length > 0) throw inUseByPolicies(method, names)
   }
   await mfa.remove(method)
   return undefined
 }
 
-/** Names of policies that an error tells. */
+/** Names of policies in an error */
 const NAMES_MAX = 20
 
-function stillNamed({ id, name }: Method, policies: readonly string[]): Rejection {
+function inUseByPolicies({ id, name }: TotpMethod, policies: readonly string[]): Rejection {
   const shown = policies.slice(0, NAMES_MAX).map((each) => JSON.stringify(each))
   const more = policies.length > NAMES_MAX ? ` and ${policies.length - NAMES_MAX} more` : ''
   return new Rejection(
     400,
-    `MFA method ${JSON.stringify(name === '' ? id : name)} is still named in mfa_methods of policies: ${shown.join(', ')}${more}: change them first, or give force=true: then their rules deny every request`,
+    `MFA method ${JSON.stringify(name === '' ? id : name)} is still named in mfa_methods of policies: ${shown.join(', ')}${more}: change them first, or set force=true, after which their rules deny every request`,
   )
 }
 
-export async function destroyed(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {
-  await mfa.destroy(method.id, mfa.checkedEntity(givenId, 'missing entity ID'))
+export async function destroySecret(mfa: Mfa, method: TotpMethod, givenId: string): Promise<undefined> {
+  await mfa.destroy(method.id, mfa.requireEntity(givenId, 'missing entity ID'))
   return undefined
 }
 
-/** Puts a secret in force whose first code this is. */
-export async function confirmed(mfa: Mfa, method: Method, givenId: string, passcode: string): Promise<undefined> {
-  const entityId = mfa.checkedEntity(givenId)
+/** Activates a secret with its first code. */
+export async function confirmSecret(
+  mfa: Mfa,
+  method: TotpMethod,
+  givenId: string,
+  passcode: string,
+): Promise<undefined> {
+  const entityId = mfa.requireEntity(givenId)
   if (passcode === '') throw new Rejection(400, 'missing passcode')
-  const { parts, retryMs, verdicts } = mfa.judge(entityId, [{ method, code: passcode }], {
+  const { parts, retryMs, verdicts } = mfa.verify(entityId, [{ method, code: passcode }], {
     awaitsConfirmation: true,
   })
   if (parts.length > 0) await Storage.commitAll(parts)
   if (retryMs > 0) throw lockedOut(retryMs)
   if (verdicts.get(method.id) === 'right') return undefined
-  throw new Rejection(403, `the secret was not confirmed: ${whyUnconfirmed(mfa.standing(method.id, entityId))}`)
+  throw new Rejection(403, `the secret was not confirmed: ${unconfirmedReason(mfa.secretState(method.id, entityId))}`)
 }
 
-function whyUnconfirmed(standing: ReturnType<Mfa['standing']>): string {
-  if (standing === 'none') return 'the entity has no secret for this MFA method: generate one first'
-  return standing === 'active' ? 'it is in force already' : 'the code is wrong or was used before'
+function unconfirmedReason(state: ReturnType<Mfa['secretState']>): string {
+  if (state === 'none') return 'the entity has no secret for this MFA method: generate one first'
+  return state === 'active' ? 'it is active already' : 'the code is wrong or was used before'
 }
 
-export async function unlockedSecret(mfa: Mfa, method: Method, givenId: string): Promise<undefined> {
-  const entityId = mfa.checkedEntity(givenId, 'missing entity ID')
+export async function unlockEntity(mfa: Mfa, method: TotpMethod, givenId: string): Promise<undefined> {
+  const entityId = mfa.requireEntity(givenId, 'missing entity ID')
   if (!(await mfa.unlock(method.id, entityId))) throw new Rejection(400, 'the entity has no secret for this MFA method')
   return undefined
 }
 
-/** What an admin sees of a secret: everything but the secret. */
-export function toldSecret(entityId: string, secret: MfaSecret, nowMs: number): Record<string, unknown> {
+/** The state of a secret, without the secret itself. */
+export function secretInfo(entityId: string, secret: MfaSecret, nowMs: number): Record<string, unknown> {
   const { createdAtMs, failures, isActive, lastFailedAtMs, lastUsedAtMs, recoveryHashes } = secret
   const locked = lockedMs(secret, nowMs)
   return {

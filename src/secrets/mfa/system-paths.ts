@@ -1,45 +1,45 @@
-/** `sys/mfa/method`: TOTP methods by their names, and the secrets of entities. */
+/** `sys/mfa/method`: TOTP methods by name, and the secrets of entities. */
 import { denied, type EngineCall, type Path, path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, inPath, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
-import { checkedMethodName, checkedSettings, type Method, METHOD_FIELDS, toldMethod } from './mfa-method.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
+import { METHOD_FIELDS, methodInfo, parseMethodName, parseSettings, type TotpMethod } from './mfa-method.ts'
 import type { Mfa } from './mfa.ts'
 import {
   checkQrSize,
-  confirmed,
-  destroyed,
-  generated,
-  type MethodUses,
-  removed,
-  toldSecret,
-  unlockedSecret,
+  confirmSecret,
+  destroySecret,
+  generateSecret,
+  type MethodReferences,
+  removeMethod,
+  secretInfo,
+  unlockEntity,
 } from './secret-operations.ts'
 
 export interface MfaParts {
   /** Throws a Refusal (503) while the core is sealed. */
-  readonly open: MethodUses
-  /** Milliseconds since 1970, by the clock that lives are measured with. */
+  readonly open: MethodReferences
+  /** Milliseconds since 1970, by the clock for TTLs. */
   now(): number
 }
 
 const NAME = { name: inPath('Name or ID of the method') }
 export const ENTITY_ID = text('ID of the entity', { fallback: '' })
 export const PASSCODE = { ...text('A code of the secret', { fallback: '' }), isSecret: true }
-export const REPLACE = boolean('Destroy the secret that the entity has, and generate another one, in one step', {
+export const REPLACE = boolean('Replace the existing secret of the entity', {
   fallback: false,
 })
 
-export const FORCE = boolean('Remove the method also while policies name it: their rules deny every request then', {
+export const FORCE = boolean('Remove the method even if policies name it, after which their rules deny every request', {
   fallback: false,
 })
 
 export function mfaSystemPaths(core: MfaParts): Path[] {
   const paths = [...methodPaths(core), ...secretPaths(core), ...entityPaths(core)]
-  return paths.map((each) => withRightsByName(core, each))
+  return paths.map((each) => requireAccessByName(core, each))
 }
 
-/** A method that has a name is also found by its ID. Such a request needs the rights of the path with the name, too. */
-function withRightsByName(core: MfaParts, declared: Path): Path {
+/** A request with the ID of a method also needs permission for the path with the method's name. */
+function requireAccessByName(core: MfaParts, declared: Path): Path {
   const at = declared.pattern.split('/').indexOf(':name')
   if (at < 0) return declared
   const handlers = Object.entries(declared.handlers).map(([verb, handler]) => {
@@ -57,28 +57,22 @@ function withRightsByName(core: MfaParts, declared: Path): Path {
 }
 
 function methodPaths(core: MfaParts): Path[] {
+  const listNamed = () => {
+    const named = core.open.mfa.methods.filter(({ name }) => name !== '')
+    return { data: methodList(named, 'name') }
+  }
   return [
     path({
       pattern: 'mfa/method',
       summary: 'Names of the MFA methods',
       fields: {},
-      list: () => ({
-        data: listedMethods(
-          core.open.mfa.methods.filter(({ name }) => name !== ''),
-          'name',
-        ),
-      }),
+      list: listNamed,
     }),
     path({
       pattern: 'mfa/method/totp',
       summary: 'Names of the TOTP methods',
       fields: {},
-      list: () => ({
-        data: listedMethods(
-          core.open.mfa.methods.filter(({ name }) => name !== ''),
-          'name',
-        ),
-      }),
+      list: listNamed,
     }),
     path({
       pattern: 'mfa/method/totp/:name',
@@ -86,34 +80,34 @@ function methodPaths(core: MfaParts): Path[] {
       fields: { ...METHOD_FIELDS, ...NAME, force: FORCE },
       read({ name }) {
         const method = core.open.mfa.method(name)
-        return method && { data: toldMethod(method) }
+        return method && { data: methodInfo(method) }
       },
       async update(input) {
         const { mfa } = core.open
         const known = mfa.method(input.name)
-        const which = known ? { id: known.id } : { name: checkedMethodName(input.name) }
-        const settings = checkedSettings(input)
+        const reference = known ? { id: known.id } : { name: parseMethodName(input.name) }
+        const settings = parseSettings(input)
         await checkQrSize(settings)
-        await mfa.write(which, settings)
+        await mfa.write(reference, settings)
         return undefined
       },
-      delete: ({ force, name }, call) => removed(core.open, core.open.mfa.method(name), { call, force }),
+      delete: ({ force, name }, call) => removeMethod(core.open, core.open.mfa.method(name), { call, force }),
     }),
   ]
 }
 
-/** Methods by their names or IDs, with what they are. */
-export function listedMethods(
-  methods: readonly Method[],
+/** The names or IDs of methods, with their parameters. */
+export function methodList(
+  methods: readonly TotpMethod[],
   by: 'name' | 'id',
   more: object = {},
 ): Record<string, unknown> {
-  const info = Object.fromEntries(methods.map((method) => [method[by], { ...toldMethod(method), ...more }]))
+  const info = Object.fromEntries(methods.map((method) => [method[by], { ...methodInfo(method), ...more }]))
   return { keys: Object.keys(info), ...(methods.length > 0 && { key_info: info }) }
 }
 
-/** Throws a Rejection (400) for a method that is not there. */
-function named(core: MfaParts, name: string): Method {
+/** Throws a Rejection (400) for an unknown method. */
+function requireMethod(core: MfaParts, name: string): TotpMethod {
   const method = core.open.mfa.method(name)
   if (!method) throw new Rejection(400, `configuration for method name ${JSON.stringify(name)} does not exist`)
   return method
@@ -121,51 +115,51 @@ function named(core: MfaParts, name: string): Method {
 
 function secretPaths(core: MfaParts): Path[] {
   const destroy = ({ entity_id: entityId, name }: { entity_id: string; name: string }) =>
-    destroyed(core.open.mfa, named(core, name), entityId)
+    destroySecret(core.open.mfa, requireMethod(core, name), entityId)
   return [
     path({
       pattern: 'mfa/method/totp/:name/generate',
-      summary: "Generate a secret for the caller's entity",
+      summary: "Generates a secret for the caller's entity",
       fields: NAME,
       readChanges: true,
-      read: ({ name }, { caller }) => generated(core.open.mfa, named(core, name), caller.entityId),
+      read: ({ name }, { caller }) => generateSecret(core.open.mfa, requireMethod(core, name), caller.entityId),
     }),
     path({
       pattern: 'mfa/method/totp/:name/confirm',
-      summary: "Put the secret of the caller's entity in force by its first code",
+      summary: "Activates the secret of the caller's entity with its first code",
       fields: { ...NAME, passcode: PASSCODE },
       update: ({ name, passcode }, { caller }) =>
-        confirmed(core.open.mfa, named(core, name), caller.entityId, passcode),
+        confirmSecret(core.open.mfa, requireMethod(core, name), caller.entityId, passcode),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-generate',
-      summary: 'Generate a secret for an entity',
+      summary: 'Generates a secret for an entity',
       fields: { ...NAME, entity_id: ENTITY_ID, replace: REPLACE },
       update: ({ entity_id: entityId, name, replace: replaces }) =>
-        generated(core.open.mfa, named(core, name), entityId, { replaces }),
+        generateSecret(core.open.mfa, requireMethod(core, name), entityId, { replaces }),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-confirm',
-      summary: 'Put the secret of an entity in force by its first code',
+      summary: 'Activates the secret of an entity with its first code',
       fields: { ...NAME, entity_id: ENTITY_ID, passcode: PASSCODE },
       update: ({ entity_id: entityId, name, passcode }) =>
-        confirmed(core.open.mfa, named(core, name), entityId, passcode),
+        confirmSecret(core.open.mfa, requireMethod(core, name), entityId, passcode),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-unlock',
-      summary: 'End the lock-out of an entity',
+      summary: 'Unlocks an entity',
       fields: { ...NAME, entity_id: ENTITY_ID },
-      update: ({ entity_id: entityId, name }) => unlockedSecret(core.open.mfa, named(core, name), entityId),
+      update: ({ entity_id: entityId, name }) => unlockEntity(core.open.mfa, requireMethod(core, name), entityId),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-destroy',
-      summary: 'Destroy the secret of an entity',
+      summary: 'Destroys the secret of an entity',
       fields: { ...NAME, entity_id: ENTITY_ID },
       update: destroy,
     }),
     path({
       pattern: 'mfa/method/:name/admin-destroy',
-      summary: 'Destroy the secret of an entity',
+      summary: 'Destroys the secret of an entity',
       fields: { ...NAME, entity_id: ENTITY_ID },
       update: destroy,
     }),
@@ -178,30 +172,30 @@ function entityPaths(core: MfaParts): Path[] {
       pattern: 'mfa/method/totp/:name/entity',
       summary: 'IDs of the entities that have a secret',
       fields: NAME,
-      list: ({ name }, call) => listedEntities(core.open.mfa, named(core, name), call),
+      list: ({ name }, call) => listEntities(core.open.mfa, requireMethod(core, name), call),
     }),
     path({
       pattern: 'mfa/method/totp/:name/entity/:entity_id',
-      summary: 'When a secret was made and used, and what failed',
+      summary: 'State of a secret: creation, last use and failures',
       fields: { ...NAME, entity_id: inPath('ID of the entity') },
       read({ entity_id: givenId, name }) {
         const { mfa } = core.open
         const entityId = mfa.entityOf(givenId)
-        const secret = entityId === undefined ? undefined : mfa.secretOf(named(core, name).id, entityId)
-        return entityId !== undefined && secret ? { data: toldSecret(entityId, secret, core.now()) } : undefined
+        const secret = entityId === undefined ? undefined : mfa.secretOf(requireMethod(core, name).id, entityId)
+        return entityId !== undefined && secret ? { data: secretInfo(entityId, secret, core.now()) } : undefined
       },
     }),
   ]
 }
 
-async function listedEntities(mfa: Mfa, { id }: Method, call: EngineCall): Promise<Reply> {
-  return { data: { keys: await inTurns(idsOf(mfa, id, call.limitMax), call) } }
+async function listEntities(mfa: Mfa, { id }: TotpMethod, call: EngineCall): Promise<Reply> {
+  return { data: { keys: await runSliced(idsOf(mfa, id, call.limitMax), call) } }
 }
 
-function* idsOf(mfa: Mfa, methodId: string, most = Number.POSITIVE_INFINITY): Steps<string[]> {
+function* idsOf(mfa: Mfa, methodId: string, limit = Number.POSITIVE_INFINITY): SlicedWork<string[]> {
   const ids: string[] = []
   for (const id of mfa.entityIds(methodId)) {
-    if (ids.length >= most) break
+    if (ids.length >= limit) break
     ids.push(id)
     yield 1
   }

@@ -1,13 +1,13 @@
 /**
- * Changes of the mounts, each one entry, so each is there whole or not at all.
+ * Changes of mounts. The record of a mount is one entry, so each change is atomic.
  *
- * Enabling, tuning and moving write the mount's record; the table in memory follows once that is durable. Disabling has
- * steps: the record is marked as leaving, and from then on nobody finds the mount; what is under way there ends; what it has given
- * out is taken back; the data goes, page by page; the record goes last. A process that is killed in between goes on with it when it is unsealed again,
- * so data of a mount that was said to be disabled never comes back and never stays.
+ * Enabling, tuning and moving write the record; the table in memory changes when the record is durable. Disabling has steps: revoke
+ * leases and tokens of the mount; mark the record as leaving, from which on no request finds the mount; wait for requests under way;
+ * revoke what they issued; remove the data, page by page; remove the record. After a kill the next unsealed core continues, so data
+ * of a disabled mount never reappears and never stays.
  *
- * A path that is being taken by a change that is not durable yet is taken for others already: of two who want it one wins.
- * What a change starts from is what is pending, so two changes of one mount follow one another.
+ * A path is reserved while a change to it is not durable, so two concurrent changes cannot use the same path. A change starts from the
+ * pending record, so concurrent changes of one mount do not overwrite each other.
  */
 import { randomUUID } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
@@ -15,16 +15,17 @@ import type { Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
 import { messageOf } from '../../platform/errors.ts'
-import { dataPrefix, encodeRecord, isAuthPath, type MountRecord, parseRecord, recordPath } from './mount-record.ts'
+import { dataPrefix, encodeRecord, isAuthPath, type MountRecord, parseMountRecord, recordPath } from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
 
-/** Longer than any request may take. */
-const UNDER_WAY_MS = 100_000
+/** Longer than the timeout of any request. */
+const DRAIN_TIMEOUT_MS = 100_000
 const RETRY_MS = 30_000
-/** Of moves that were made; their callers ask within seconds. */
+/** Completed moves; callers query the status within seconds. */
 const MIGRATIONS_MAX = 1000
 
-export interface Migration {
+/** A completed move of a mount (`sys/remount/status`). */
+export interface MountMigration {
   readonly id: string
   readonly from: string
   readonly to: string
@@ -35,22 +36,23 @@ export interface MountChangesOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly logger: Logger
-  /** Takes back what a mount has given out; resolves with texts of what could not be. */
+  /** Revokes everything that a mount has issued. Resolves to the errors that prevent it. */
   readonly release?: (uuid: string) => Promise<readonly string[]>
-  /** Between two attempts to remove what could not be removed. */
+  /** Delay before the removal of a mount's data is retried. */
   readonly retryMs?: number
-  /** How long what is under way at a mount may take to end once it is disabled. */
-  readonly underWayMs?: number
+  /** Maximum time that disabling waits for requests under way at the mount. */
+  readonly drainTimeoutMs?: number
 }
 
 export class MountChanges {
   readonly #options: MountChangesOptions
-  readonly #taken = new Set<string>()
+  /** Paths of changes that are not durable yet. */
+  readonly #reservedPaths = new Set<string>()
   /** Removals under way, by the mount's UUID. */
-  readonly #leaving = new Map<string, Promise<void>>()
-  /** Mounts that serve no longer and whose leases may still be taken back. */
-  readonly #outgoing = new Map<string, Mount>()
-  readonly #migrations = new LRUCache<string, Migration>({ max: MIGRATIONS_MAX })
+  readonly #removals = new Map<string, Promise<void>>()
+  /** Mounts that are being removed, by UUID: their engines are needed to revoke leases. */
+  readonly #detached = new Map<string, Mount>()
+  readonly #migrations = new LRUCache<string, MountMigration>({ max: MIGRATIONS_MAX })
   readonly #retries = new Set<NodeJS.Timeout>()
   #isClosed = false
 
@@ -58,72 +60,69 @@ export class MountChanges {
     this.#options = options
   }
 
-  /** Throws a Rejection (400) where something is in the way. */
+  /** Throws a Rejection (400) if another mount is at, above or below the path. */
   async enable(record: MountRecord): Promise<void> {
-    const inTheWay = this.#occupant(record.path)
-    if (inTheWay !== undefined) throw new Rejection(400, `path is already in use at ${shownPath(inTheWay)}`)
-    await this.#taking(record.path, record)
+    const conflict = this.#conflictingPath(record.path)
+    if (conflict !== undefined) throw new Rejection(400, `path is already in use at ${shownPath(conflict)}`)
+    await this.#putAt(record.path, record)
   }
 
-  /**
-   * Turns a mount's record into another with the same path, or leaves it when `alter` returns the same one. Throws a
-   * Rejection (400) where there is no such mount, and whatever `alter` throws.
-   */
-  async tune(path: string, alter: (record: MountRecord, mount: Mount) => MountRecord): Promise<void> {
+  /** Replaces the record of a mount, unless `update` returns the same one. Throws a Rejection (400) for an unknown mount. */
+  async tune(path: string, update: (record: MountRecord, mount: Mount) => MountRecord): Promise<void> {
     const mount = this.#options.table.get(path)
     const record = mount && this.#pending(mount)
     if (!record) throw new Rejection(400, `tune of path "${shownPath(path)}" failed: no mount entry found`)
-    const altered = alter(record, mount)
-    if (altered === record) return
-    await this.#put(altered)
-    this.#options.table.place(altered)
+    const updated = update(record, mount)
+    if (updated === record) return
+    await this.#put(updated)
+    this.#options.table.attach(updated)
   }
 
-  /** Gives a mount another path. Throws a Rejection (400) where there is none, or where something is in the way. */
-  async move(from: string, to: string): Promise<Migration> {
+  /** Moves a mount to another path. Throws a Rejection (400) for an unknown mount, or if another mount is at, above or below the path. */
+  async move(from: string, to: string): Promise<MountMigration> {
     const mount = this.#options.table.get(from)
     const record = mount && this.#pending(mount)
     if (!record) throw new Rejection(400, `no matching mount at "${from}"`)
-    const inTheWay = this.#occupant(to)
-    if (inTheWay !== undefined) throw new Rejection(400, `path already in use at "${inTheWay}"`)
-    await this.#taking(to, { ...record, path: to })
+    const conflict = this.#conflictingPath(to)
+    if (conflict !== undefined) throw new Rejection(400, `path already in use at "${conflict}"`)
+    await this.#putAt(to, { ...record, path: to })
     const migration = { id: randomUUID(), from, to }
     this.#migrations.set(migration.id, migration)
     return migration
   }
 
-  migration(id: string): Migration | undefined {
+  migration(id: string): MountMigration | undefined {
     return this.#migrations.get(id)
   }
 
-  /** A mount that is on its way out, while its engine may still be asked. */
-  leaving(uuid: string): Mount | undefined {
-    return this.#outgoing.get(uuid)
+  /** A mount that is being removed and whose engine is still needed. */
+  detached(uuid: string): Mount | undefined {
+    return this.#detached.get(uuid)
   }
 
   /**
-   * Resolves when the mount and everything in it are gone. There need not be one. Throws a Rejection (400), and leaves it
-   * as it is, where leases of it cannot be taken back.
+   * Resolves when the mount and its data are removed, or if there is no such mount. Throws a Rejection (400) and changes nothing if
+   * leases of the mount cannot be revoked.
    */
   async disable(path: string): Promise<void> {
     const mount = this.#options.table.get(path)
     if (!mount) return
     const { uuid } = mount.record
-    if (!this.#leaving.has(uuid)) await this.#release(mount)
-    const under = this.#leaving.get(uuid)
-    if (under) return under
+    if (!this.#removals.has(uuid)) await this.#release(mount)
+    const underWay = this.#removals.get(uuid)
+    if (underWay) return underWay
     const record = this.#pending(mount)
     if (!record) return
-    const leaving = this.#leave(mount, { ...record, isLeaving: true }).finally(() => this.#leaving.delete(uuid))
-    this.#leaving.set(uuid, leaving)
-    return leaving
+    const removal = this.#remove(mount, { ...record, isLeaving: true }).finally(() => this.#removals.delete(uuid))
+    this.#removals.set(uuid, removal)
+    return removal
   }
 
-  /** Goes on with what was on its way out when the process ended. */
+  /** Continues removals that were under way when the process ended. */
   resume(records: readonly MountRecord[]): void {
     for (const record of records) {
-      const mount = this.#outgoing.get(record.uuid) ?? this.#options.table.unplaced(record)
-      if (mount) this.#outgoing.set(record.uuid, mount)
+      const mount = this.#detached.get(record.uuid) ?? this.#options.table.createDetached(record)
+      if (mount) this.#detached.set(record.uuid, mount)
       void this.#finish(record, mount).catch(() => undefined)
     }
   }
@@ -134,26 +133,26 @@ export class MountChanges {
     this.#retries.clear()
   }
 
-  /** The mount's record once everything that is queued is durable; undefined when it has then left its path. */
+  /** The record with all queued changes; undefined if the mount is being removed or has moved. */
   #pending({ record: { path, uuid } }: Mount): MountRecord | undefined {
-    const kept = this.#options.storage.pending(recordPath(uuid))
-    const record = kept && parseRecord(kept)
+    const bytes = this.#options.storage.pending(recordPath(uuid))
+    const record = bytes && parseMountRecord(bytes)
     return record && !record.isLeaving && record.path === path ? record : undefined
   }
 
-  /** The path at, above or below `path` that a mount has or is about to have. */
-  #occupant(path: string): string | undefined {
-    const paths = [...this.#options.table.all().map(({ record }) => record.path), ...this.#taken]
+  /** A used or reserved path at, above or below `path`. */
+  #conflictingPath(path: string): string | undefined {
+    const paths = [...this.#options.table.all().map(({ record }) => record.path), ...this.#reservedPaths]
     return paths.find((each) => each.startsWith(path) || path.startsWith(each))
   }
 
-  async #taking(path: string, record: MountRecord): Promise<void> {
-    this.#taken.add(path)
+  async #putAt(path: string, record: MountRecord): Promise<void> {
+    this.#reservedPaths.add(path)
     try {
       await this.#put(record)
-      this.#options.table.place(record)
+      this.#options.table.attach(record)
     } finally {
-      this.#taken.delete(path)
+      this.#reservedPaths.delete(path)
     }
   }
 
@@ -162,31 +161,31 @@ export class MountChanges {
     await this.#options.storage.commit({ puts: [put], deletes: [] })
   }
 
-  async #leave(mount: Mount, record: MountRecord): Promise<void> {
-    const { tenure, traffic } = mount
-    this.#outgoing.set(record.uuid, mount)
+  async #remove(mount: Mount, record: MountRecord): Promise<void> {
+    const { activeRequests, viewScope } = mount
+    this.#detached.set(record.uuid, mount)
     await this.#put(record)
-    this.#options.table.displace(record.uuid)
-    tenure.retire(disabled)
-    await traffic.idle(this.#options.underWayMs ?? UNDER_WAY_MS)
+    this.#options.table.detach(record.uuid)
+    viewScope.endFeed(disabled)
+    await activeRequests.idle(this.#options.drainTimeoutMs ?? DRAIN_TIMEOUT_MS)
     await this.#finish(record, mount)
   }
 
   /**
-   * Takes back what requests gave out that were under way when the mount was disabled, then removes its data. Without the data its
-   * engine could take nothing back. What fails is tried again later.
+   * Revokes what requests issued that were under way when the mount was disabled, then removes the data: the engine needs it to
+   * revoke. Retried later after a failure.
    */
   async #finish(record: MountRecord, mount: Mount | undefined): Promise<void> {
     try {
       if (mount) {
         await this.#release(mount)
-        this.#outgoing.delete(record.uuid)
-        await mount.tenure.end(disabled)
+        this.#detached.delete(record.uuid)
+        await mount.viewScope.revoke(disabled)
       }
-      await this.#clear(record)
+      await this.#removeData(record)
     } catch (error) {
       if (this.#isClosed) throw error
-      this.#options.logger.error('the data of a disabled mount cannot be removed now; it is tried again', {
+      this.#options.logger.error('removal of a disabled mount failed, will retry', {
         path: record.path,
         error: messageOf(error),
       })
@@ -201,25 +200,24 @@ export class MountChanges {
   }
 
   async #release({ record: { uuid } }: Mount): Promise<void> {
-    const left = (await this.#options.release?.(uuid)) ?? []
-    if (left.length > 0) throw new Rejection(400, left.join('; '))
+    const errors = (await this.#options.release?.(uuid)) ?? []
+    if (errors.length > 0) throw new Rejection(400, errors.join('; '))
   }
 
-  /** Removes the data, then the record. */
-  async #clear({ path, uuid }: MountRecord): Promise<void> {
+  async #removeData({ path, uuid }: MountRecord): Promise<void> {
     const { logger, storage } = this.#options
     const entries = await storage.removeAll(dataPrefix(uuid))
     await storage.commit({ puts: [], deletes: [recordPath(uuid)] })
-    logger.info('a mount was disabled, and its data is gone', { path, entries })
+    logger.info('mount disabled and its data removed', { path, entries })
   }
 }
 
-/** What a request is told that is still at a mount which is going. */
+/** The error of a request that is under way at a disabled mount. */
 function disabled(): Rejection {
   return new Rejection(404, 'this mount has been disabled')
 }
 
-/** A mount's path as callers of `sys/mounts` and `sys/auth` give it. */
+/** A mount's path as in requests to `sys/mounts` and `sys/auth`. */
 function shownPath(path: string): string {
   return isAuthPath(path) ? path.slice('auth/'.length) : path
 }

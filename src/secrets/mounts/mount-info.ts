@@ -1,13 +1,13 @@
-/** What callers are told of a mount. The names are those that stock clients read. */
+/** The fields of a mount in answers. Stock clients read these names. */
 import type { Engine } from '../../engines/framework/engine.ts'
 import type { Mount } from './mounts.ts'
 import type { MountConfig, MountRecord } from './mount-record.ts'
-import { SYSTEM_LEASE_SECONDS } from './mount-ttl.ts'
+import { SYSTEM_MAX_TTL_SECONDS } from './mount-ttl.ts'
 
-type Told = Record<string, unknown>
+type MountFields = Record<string, unknown>
 
-/** Everything about a mount; `version` is the program's. */
-export function mountInfo({ engine, record }: Mount, version: string): Told {
+/** `version` is the program's. */
+export function mountInfo({ engine, record }: Mount, version: string): MountFields {
   const { config } = record
   return {
     accessor: record.accessor,
@@ -15,9 +15,9 @@ export function mountInfo({ engine, record }: Mount, version: string): Told {
       default_lease_ttl: config.defaultLeaseSeconds,
       force_no_cache: config.forceNoCache,
       max_lease_ttl: config.maxLeaseSeconds,
-      ...rareSettings(config),
+      ...optionalSettings(config),
     },
-    // Users are warned about engines that go: it says that these stay.
+    // Clients warn about deprecated engines.
     ...(engine.isSingle ? {} : { deprecation_status: 'supported' }),
     description: record.description,
     external_entropy_access: false,
@@ -32,39 +32,39 @@ export function mountInfo({ engine, record }: Mount, version: string): Told {
   }
 }
 
-/** What somebody without a token may know of a mount that shows itself. */
-export function publicMountInfo({ engine, record }: Mount): Told {
+/** The fields for callers without a token, of a mount with `listing_visibility=unauth`. */
+export function publicMountInfo({ engine, record }: Mount): MountFields {
   return { type: record.type, description: record.description, options: shownOptions(engine, record) }
 }
 
-/** The settings that can be tuned; terms as they are in force. */
-export function tuneInfo({ record }: Mount): Told {
+/** The settings that can be tuned. TTLs are the effective ones. */
+export function tuneInfo({ record }: Mount): MountFields {
   const { config, description } = record
   const hasOptions = Object.keys(record.options).length > 0
   return {
     description,
-    default_lease_ttl: config.defaultLeaseSeconds || SYSTEM_LEASE_SECONDS,
-    max_lease_ttl: config.maxLeaseSeconds || SYSTEM_LEASE_SECONDS,
+    default_lease_ttl: config.defaultLeaseSeconds || SYSTEM_MAX_TTL_SECONDS,
+    max_lease_ttl: config.maxLeaseSeconds || SYSTEM_MAX_TTL_SECONDS,
     force_no_cache: config.forceNoCache,
     ...(hasOptions && { options: record.options }),
-    ...rareSettings(config),
+    ...optionalSettings(config),
   }
 }
 
-/** How an engine of this program is called where versions of plug-ins are shown. */
+/** The version of built-in engines, in the form of plugin versions. */
 export function builtinVersion(version: string): string {
   return `v${version}+builtin.outpost`
 }
 
-/** A type that has options of its own shows an empty object where none is set, any other null. */
+/** Without options set, a type that has options shows an empty object, any other type null. */
 function shownOptions(engine: Engine, record: MountRecord): MountRecord['options'] | null {
-  const hasOwnOptions = engine.checkOptions !== undefined && record.type === engine.type
-  return hasOwnOptions || Object.keys(record.options).length > 0 ? record.options : null
+  const typeHasOptions = engine.checkOptions !== undefined && record.type === engine.type
+  return typeHasOptions || Object.keys(record.options).length > 0 ? record.options : null
 }
 
-/** Those that are shown only where somebody has set them. */
-function rareSettings(config: MountConfig): Told {
-  const lists: Told = {
+/** Settings that are shown only if they are set. */
+function optionalSettings(config: MountConfig): MountFields {
+  const lists: MountFields = {
     audit_non_hmac_request_keys: config.auditNonHmacRequestKeys,
     audit_non_hmac_response_keys: config.auditNonHmacResponseKeys,
     passthrough_request_headers: config.passthroughRequestHeaders,

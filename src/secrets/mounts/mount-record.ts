@@ -1,16 +1,16 @@
-/** What is kept of a mount: an entry of its own for each, so that a change of one touches no other. */
+/** The stored record of a mount, one entry for each mount. */
 import { randomBytes, randomUUID } from 'node:crypto'
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
-import { Fault } from '../../platform/errors.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 
 export const MOUNTS_PREFIX = 'core/mounts/'
-/** What the path of an auth method's mount begins with. */
+/** Prefix of the paths of auth methods. */
 export const AUTH_PREFIX = 'auth/'
 
 const configSchema = v.object({
-  /** 0: the system's. */
+  /** 0 for the system's limit. */
   defaultLeaseSeconds: v.number(),
   maxLeaseSeconds: v.number(),
   forceNoCache: v.boolean(),
@@ -40,20 +40,20 @@ const mountSchema = v.object({
   config: configSchema,
   local: v.boolean(),
   sealWrap: v.boolean(),
-  /** 32 random bytes in base64, with which an engine hides what it calls its entries. */
+  /** 32 random bytes in base64: the key with which an engine hashes names of its entries. */
   secret: v.pipe(v.string(), v.base64()),
-  /** Set while its data is being removed: it serves nobody any more, and a start goes on with it. */
+  /** Set while the mount is being removed. It serves no requests, and the next unsealed core continues the removal. */
   isLeaving: v.boolean(),
 })
 
-/** How many wrong passwords lock a name out, and how long, where a mount says nothing of it. */
+/** The lockout of a mount without `user_lockout_config`. */
 export const DEFAULT_LOCKOUT = { threshold: 5, durationSeconds: 900, counterResetSeconds: 900, isDisabled: false }
 
 export type MountConfig = v.InferOutput<typeof configSchema>
 
 export type MountRecord = v.InferOutput<typeof mountSchema>
 
-/** Types of the core's own engines. */
+/** Engines of the core itself. */
 const OWN_TYPES = new Set(['system', 'token', 'identity'])
 
 export function isOwnType(type: string): boolean {
@@ -64,34 +64,31 @@ export function isAuthPath(path: string): boolean {
   return path.startsWith(AUTH_PREFIX)
 }
 
-/** Where a record is kept. */
 export function recordPath(uuid: string): string {
   return MOUNTS_PREFIX + uuid
 }
 
-/** Where a mount's data is kept. */
+/** Path of a mount's data. */
 export function dataPrefix(uuid: string): string {
   return `logical/${uuid}/`
 }
 
-/** Throws a Fault for a record that is damaged. */
-export function parseRecord(bytes: Buffer): MountRecord {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), mountSchema), bytes.toString('utf8'))
-  if (!parsed.success) throw new Fault('the record of a mount is damaged')
-  return parsed.output
+/** Throws a Fault for a damaged record. */
+export function parseMountRecord(bytes: Buffer): MountRecord {
+  return parseRecord(mountSchema, bytes, 'a mount')
 }
 
-/** Whether a mount is enabled, by its record. `storage` is all of the barrier. Throws a Fault for a record that is damaged. */
-export function hasServingRecord(storage: Pick<Storage, 'get'>, uuid: string): boolean {
-  const kept = storage.get(recordPath(uuid))
-  return kept !== undefined && !parseRecord(kept).isLeaving
+/** Whether a mount is enabled, by its record. `storage` is all of the barrier. Throws a Fault for a damaged record. */
+export function isEnabledByRecord(storage: Pick<Storage, 'get'>, uuid: string): boolean {
+  const bytes = storage.get(recordPath(uuid))
+  return bytes !== undefined && !parseMountRecord(bytes).isLeaving
 }
 
-/** The records of all mounts, those included whose data is being removed. Throws a Fault for one that is damaged. */
+/** The records of all mounts, including those that are being removed. Throws a Fault for a damaged record. */
 export function readRecords(storage: Storage): MountRecord[] {
   return storage.list(MOUNTS_PREFIX).flatMap((name) => {
-    const kept = storage.get(MOUNTS_PREFIX + name)
-    return kept ? [parseRecord(kept)] : []
+    const bytes = storage.get(MOUNTS_PREFIX + name)
+    return bytes ? [parseMountRecord(bytes)] : []
   })
 }
 
@@ -106,7 +103,7 @@ export const DEFAULT_CONFIG: MountConfig = Object.freeze({
   listingVisibility: '',
 })
 
-/** A record with an identity of its own. */
+/** A record with a new UUID, accessor and secret. */
 export function newRecord(given: Pick<MountRecord, 'path' | 'type'> & Partial<MountRecord>): MountRecord {
   return {
     description: '',
@@ -122,13 +119,13 @@ export function newRecord(given: Pick<MountRecord, 'path' | 'type'> & Partial<Mo
   }
 }
 
-/** Where identity is. */
+/** The mount of `identity/`. */
 export function identityRecord(): MountRecord {
   const config = { ...DEFAULT_CONFIG, passthroughRequestHeaders: ['Authorization'] }
   return newRecord({ path: 'identity/', type: 'identity', description: 'identity store', config })
 }
 
-/** What every core has from its beginning. */
+/** The mounts of a new core. */
 export function defaultRecords(): MountRecord[] {
   return [
     newRecord({

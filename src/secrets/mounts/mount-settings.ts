@@ -1,4 +1,4 @@
-/** What callers say about a mount that they enable or tune, read and checked. Every fault is a Rejection (400). */
+/** Validates the fields of requests that enable or tune a mount. Every error is a Rejection (400). */
 import { type Engine, type MountOptions, Rejection } from '../../engines/framework/engine.ts'
 import {
   anything,
@@ -6,7 +6,7 @@ import {
   duration,
   integer,
   commaList,
-  type InputOf,
+  type EngineInput,
   isObject,
   readFields,
   text,
@@ -21,117 +21,118 @@ import {
   newRecord,
 } from './mount-record.ts'
 import type { Mount, MountTable } from './mounts.ts'
-import { checkTerms, termOf } from './mount-ttl.ts'
+import { checkTtlSettings, ttlSettingSeconds } from './mount-ttl.ts'
 
-/** A mount's path is in the name of each of its secrets, and in policies. */
+/** The path of a mount is part of the path of each secret, and of policies. */
 const PATH_LENGTH_MAX = 512
-/** All that is kept of a mount is read at each start. */
+/** Records of all mounts are read at each unseal. */
 const RECORD_BYTES_MAX = 64 << 10
-/** Places at and below which no secret engine can be enabled, and which stay where they are. */
+/** Mounts that cannot be moved, and at and below which no secret engine can be enabled. */
 const RESERVED = ['sys/', 'auth/', 'audit/', 'cubbyhole/', 'identity/']
 const VISIBILITIES = ['', 'unauth', 'hidden'] as const
 const TOKEN_TYPES = new Set(['default-service', 'default-batch', 'service', 'batch'])
 
 const CONFIG = {
-  default_lease_ttl: anything('How long what it gives out is good for: seconds or a duration; empty leaves it'),
-  max_lease_ttl: anything('How long anything that it gives out can be good for at most'),
-  force_no_cache: boolean('Kept for clients that set it; nothing of it is cached'),
-  listing_visibility: text('`unauth` shows the mount to callers without a token, `hidden` and empty do not'),
-  audit_non_hmac_request_keys: commaList('Fields of requests that the audit log shows as they are'),
-  audit_non_hmac_response_keys: commaList('Fields of answers that the audit log shows as they are'),
-  passthrough_request_headers: commaList('Headers of requests that the engine is shown'),
-  allowed_response_headers: commaList('Headers that the engine may add to answers'),
-  token_type: text('Type of the tokens that an auth method gives out'),
-  user_lockout_config: anything('After how many wrong passwords a name is locked out, and how long'),
+  default_lease_ttl: anything(
+    'Default TTL of leases and tokens, in seconds or as a duration. Empty: unchanged; `system`: the default of the system',
+  ),
+  max_lease_ttl: anything('Maximum TTL of leases and tokens'),
+  force_no_cache: boolean('Stored for clients that set it; has no effect'),
+  listing_visibility: text('`unauth`: callers without a token see the mount in lists; `hidden` or empty: they do not'),
+  audit_non_hmac_request_keys: commaList('Request fields that the audit log shows in plain text'),
+  audit_non_hmac_response_keys: commaList('Response fields that the audit log shows in plain text'),
+  passthrough_request_headers: commaList('Request headers that are passed to the engine'),
+  allowed_response_headers: commaList('Response headers that the engine may set'),
+  token_type: text('Type of the tokens that the auth method issues'),
+  user_lockout_config: anything('Lockout of names after failed logins'),
 }
 
 const LOCKOUT = {
-  lockout_threshold: integer('Wrong passwords'),
-  lockout_duration: duration('How long the name is locked out'),
-  lockout_counter_reset: duration('After how long without a wrong password the count begins anew'),
-  lockout_disable: boolean('No name is ever locked out'),
+  lockout_threshold: integer('Failed logins before a name is locked'),
+  lockout_duration: duration('Duration of a lockout'),
+  lockout_counter_reset: duration('Time without a failed login after which the count is reset'),
+  lockout_disable: boolean('Disable the lockout'),
 }
 
-/** Fields of a request that tunes. */
 export const TUNE_FIELDS = {
   ...CONFIG,
-  description: text('What it is for, for people'),
-  options: textMap('Options of its engine'),
+  description: text('Description'),
+  options: textMap('Options of the engine'),
 }
 
-/** Fields of a request that enables. */
 export const ENABLE_FIELDS = {
   type: text('Type of the engine'),
-  description: text('What it is for, for people', { fallback: '' }),
-  config: anything('Settings as they are tuned'),
-  local: boolean('Whether it is left out of replication between clusters', { fallback: false }),
-  seal_wrap: boolean('Kept for clients that set it; everything is encrypted alike', { fallback: false }),
-  external_entropy_access: boolean('Not offered', { fallback: false }),
-  options: textMap('Options of its engine'),
-  plugin_name: text('The type, for old clients that say `plugin` there'),
-  plugin_version: text('Only the version that is built in'),
+  description: text('Description', { fallback: '' }),
+  config: anything('Settings, as in `tune`'),
+  local: boolean('Exclude the mount from replication between clusters', { fallback: false }),
+  seal_wrap: boolean('Stored for clients that set it; all entries are encrypted in the same way', { fallback: false }),
+  external_entropy_access: boolean('Not supported', { fallback: false }),
+  options: textMap('Options of the engine'),
+  plugin_name: text('Type of the engine, for old clients that send the type `plugin`'),
+  plugin_version: text('Not supported: engines are built in'),
 }
 
-type Config = InputOf<typeof CONFIG>
+type ConfigInput = EngineInput<typeof CONFIG>
 
-/** A mount's path as it is kept; `given` is without a slash in front. Throws a Rejection for one that cannot be. */
+/** The stored form of a mount's path. Throws a Rejection (400) for an invalid path. */
 export function mountPath(given: string): string {
-  // Not by an expression: on a long row of slashes that is not at the end that would begin anew with each of them.
+  // A regular expression would take quadratic time on many slashes in the middle.
   let [from, to] = [0, given.length]
   while (given[from] === '/') from++
   while (to > from && given[to - 1] === '/') to--
   const path = `${given.slice(from, to)}/`
-  if (path === '/') throw new Rejection(400, 'the path of a mount must be given')
+  if (path === '/') throw new Rejection(400, 'missing path of the mount')
   if (path.length > PATH_LENGTH_MAX)
-    throw new Rejection(400, `the path of a mount has at most ${PATH_LENGTH_MAX} characters`)
-  if (/(?:^|\/)\.{0,2}\//.test(path)) throw new Rejection(400, 'the path of a mount has no empty, "." or ".." segment')
+    throw new Rejection(400, `the path of a mount can have at most ${PATH_LENGTH_MAX} characters`)
+  if (/(?:^|\/)\.{0,2}\//.test(path))
+    throw new Rejection(400, 'the path of a mount cannot have an empty, "." or ".." segment')
   if (!path.isWellFormed() || /[^\P{C}]|[^\P{Z} ]/u.test(path)) {
-    throw new Rejection(400, 'the path of a mount has printable characters only')
+    throw new Rejection(400, 'the path of a mount can have printable characters only')
   }
   if (/(?:^|\/) | (?:\/|$)/.test(path))
-    throw new Rejection(400, 'no segment of the path of a mount begins or ends with a space')
+    throw new Rejection(400, 'a segment of the path of a mount cannot begin or end with a space')
   return path
 }
 
-/** True for what is where it is and stays there. */
+/** Whether a path is at or below a mount that cannot be moved. */
 export function isReserved(path: string): boolean {
   return RESERVED.some((each) => path.startsWith(each))
 }
 
-/** The record of a mount that is to be enabled at a path that may be had, and what its caller should know. */
-export function enabledRecord(
+/** The record of a new mount, with warnings for the caller. */
+export function newEnabledRecord(
   path: string,
-  input: InputOf<typeof ENABLE_FIELDS>,
+  input: EngineInput<typeof ENABLE_FIELDS>,
   table: MountTable,
 ): { readonly record: MountRecord; readonly warnings: readonly string[] } {
   const named = input.type === 'plugin' && input.plugin_name ? input.plugin_name : input.type
   if (named === undefined || named === '') throw new Rejection(400, 'backend type must be specified as a string')
-  const config = configOf(givenConfig(input.config), undefined, isAuthPath(path))
+  const config = configOf(parseConfig(input.config), undefined, isAuthPath(path))
   const engine = engineFor(named, path, table)
-  if (input.plugin_version) throw new Rejection(400, 'plugin_version cannot be chosen: engines are built in')
+  if (input.plugin_version) throw new Rejection(400, 'plugin_version is not supported: engines are built in')
   if (input.external_entropy_access) throw new Rejection(400, 'external_entropy_access is not supported')
   const type = engine.furtherTypes?.includes(named) ? named : engine.type
-  const { options, warnings = [] } = checkedOptions(engine, type, {
+  const { options, warnings = [] } = validateOptions(engine, type, {
     ...Object.fromEntries(input.options ?? []),
     ...(type === named ? {} : engine.aliases?.[named]),
   })
   const { description, local, seal_wrap: sealWrap } = input
   const record = newRecord({ path, type, description, local, sealWrap, options, config })
-  return { record: checked(record), warnings }
+  return { record: checkSize(record), warnings }
 }
 
-/** The record as it is once it is tuned; `warn` is told what the caller should know. */
-export function tunedRecord(
+/** The record with the tuned settings. `warn` receives warnings for the caller. */
+export function applyTuning(
   record: MountRecord,
   { engine }: Mount,
-  input: InputOf<typeof TUNE_FIELDS>,
+  input: EngineInput<typeof TUNE_FIELDS>,
   warn: (text: string) => void,
 ): MountRecord {
   const config = configOf(input, record.config, isAuthPath(record.path))
   const given = input.options && input.options.size > 0 ? Object.fromEntries(input.options) : undefined
-  const valid = given && checkedOptions(engine, record.type, { ...record.options, ...given }, record.options)
+  const valid = given && validateOptions(engine, record.type, { ...record.options, ...given }, record.options)
   for (const each of valid?.warnings ?? []) warn(each)
-  return checked({
+  return checkSize({
     ...record,
     config,
     description: input.description ?? record.description,
@@ -149,13 +150,13 @@ function engineFor(type: string, path: string, table: MountTable): Engine {
   if (!engine || (engine.kind ?? 'secret') !== kind) {
     const offered = table.engines.filter((each) => !each.isSingle && (each.kind ?? 'secret') === kind)
     const types = offered.map((each) => each.type).sort()
-    const known = types.length > 0 ? `; there are ${types.join(', ')}` : ''
+    const known = types.length > 0 ? `; supported: ${types.join(', ')}` : ''
     throw new Rejection(400, `plugin not found in the catalog: ${type.slice(0, 64)}${known}`)
   }
   return engine
 }
 
-function checkedOptions(engine: Engine, type: string, given: MountOptions, before?: MountOptions) {
+function validateOptions(engine: Engine, type: string, given: MountOptions, before?: MountOptions) {
   if (engine.checkOptions && type === engine.type) {
     const { options, warnings } = engine.checkOptions(given, before)
     return { options: { ...options }, warnings }
@@ -166,14 +167,14 @@ function checkedOptions(engine: Engine, type: string, given: MountOptions, befor
   return { options: { ...given }, warnings: [] }
 }
 
-function checked(record: MountRecord): MountRecord {
+function checkSize(record: MountRecord): MountRecord {
   if (encodeRecord(record).length > RECORD_BYTES_MAX) {
-    throw new Rejection(400, `description, options and settings of a mount have at most ${RECORD_BYTES_MAX} bytes`)
+    throw new Rejection(400, `description, options and settings of a mount exceed ${RECORD_BYTES_MAX} bytes`)
   }
   return record
 }
 
-function givenConfig(config: unknown): Partial<Config> {
+function parseConfig(config: unknown): Partial<ConfigInput> {
   if (config === undefined || config === null) return {}
   if (!isObject(config)) throw new Rejection(400, 'unable to convert given mount config information')
   return readFields(CONFIG, { data: config, params: {} }, (name, why) => {
@@ -181,35 +182,35 @@ function givenConfig(config: unknown): Partial<Config> {
   })
 }
 
-function configOf(given: Partial<Config>, before: MountConfig | undefined, isAuth: boolean): MountConfig {
+function configOf(given: Partial<ConfigInput>, before: MountConfig | undefined, isAuth: boolean): MountConfig {
   const { listing_visibility: visibility = before?.listingVisibility ?? '', token_type: tokenType } = given
   const listingVisibility = VISIBILITIES.find((each) => each === visibility)
   if (listingVisibility === undefined)
-    throw new Rejection(400, 'invalid listing_visibility: it is "unauth", "hidden" or empty')
-  if (tokenType !== undefined && !isAuth) throw new Rejection(400, '"token_type" is a setting of auth methods')
+    throw new Rejection(400, 'invalid listing_visibility, expected "unauth", "hidden" or empty')
+  if (tokenType !== undefined && !isAuth) throw new Rejection(400, '"token_type" can be set for auth methods only')
   if (tokenType !== undefined && !TOKEN_TYPES.has(tokenType)) {
-    throw new Rejection(400, `invalid value for "token_type": it is one of ${[...TOKEN_TYPES].join(', ')}`)
+    throw new Rejection(400, `invalid value for "token_type", expected one of ${[...TOKEN_TYPES].join(', ')}`)
   }
   const config: MountConfig = {
-    defaultLeaseSeconds: termOf(given.default_lease_ttl, 'default') ?? before?.defaultLeaseSeconds ?? 0,
-    maxLeaseSeconds: termOf(given.max_lease_ttl, 'max') ?? before?.maxLeaseSeconds ?? 0,
+    defaultLeaseSeconds: ttlSettingSeconds(given.default_lease_ttl, 'default') ?? before?.defaultLeaseSeconds ?? 0,
+    maxLeaseSeconds: ttlSettingSeconds(given.max_lease_ttl, 'max') ?? before?.maxLeaseSeconds ?? 0,
     forceNoCache: given.force_no_cache ?? before?.forceNoCache ?? false,
     listingVisibility,
-    ...lists(given, before),
-    ...defined('userLockout', lockoutOf(given.user_lockout_config, before?.userLockout, isAuth)),
-    ...defined('tokenType', tokenType ?? before?.tokenType ?? (isAuth ? 'default-service' : undefined)),
+    ...listSettings(given, before),
+    ...optionalMember('userLockout', lockoutOf(given.user_lockout_config, before?.userLockout, isAuth)),
+    ...optionalMember('tokenType', tokenType ?? before?.tokenType ?? (isAuth ? 'default-service' : undefined)),
   }
-  checkTerms(config)
+  checkTtlSettings(config)
   return config
 }
 
 function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: boolean): MountConfig['userLockout'] {
   if (given === undefined || given === null) return before
-  if (!isAuth) throw new Rejection(400, '"user_lockout_config" is a setting of auth methods')
-  if (!isObject(given)) throw new Rejection(400, 'user_lockout_config is an object')
+  if (!isAuth) throw new Rejection(400, '"user_lockout_config" can be set for auth methods only')
+  if (!isObject(given)) throw new Rejection(400, 'user_lockout_config must be an object')
   const fields = readFields(LOCKOUT, { data: given, params: {} }, (name, why) => {
     return new Rejection(400, `user_lockout_config: ${name}: ${why}`)
-  }) as InputOf<typeof LOCKOUT>
+  }) as EngineInput<typeof LOCKOUT>
   const {
     lockout_counter_reset: reset,
     lockout_disable: isDisabled,
@@ -217,7 +218,7 @@ function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: b
     lockout_threshold: threshold,
   } = fields
   if (threshold !== undefined && threshold < 1)
-    throw new Rejection(400, 'user_lockout_config: lockout_threshold is at least 1')
+    throw new Rejection(400, 'user_lockout_config: lockout_threshold must be at least 1')
   const kept = before ?? DEFAULT_LOCKOUT
   return {
     threshold: threshold ?? kept.threshold,
@@ -227,15 +228,21 @@ function lockoutOf(given: unknown, before: MountConfig['userLockout'], isAuth: b
   }
 }
 
-function lists(given: Partial<Config>, before: MountConfig | undefined): Partial<MountConfig> {
+function listSettings(given: Partial<ConfigInput>, before: MountConfig | undefined): Partial<MountConfig> {
   return {
-    ...defined('auditNonHmacRequestKeys', given.audit_non_hmac_request_keys ?? before?.auditNonHmacRequestKeys),
-    ...defined('auditNonHmacResponseKeys', given.audit_non_hmac_response_keys ?? before?.auditNonHmacResponseKeys),
-    ...defined('passthroughRequestHeaders', given.passthrough_request_headers ?? before?.passthroughRequestHeaders),
-    ...defined('allowedResponseHeaders', given.allowed_response_headers ?? before?.allowedResponseHeaders),
+    ...optionalMember('auditNonHmacRequestKeys', given.audit_non_hmac_request_keys ?? before?.auditNonHmacRequestKeys),
+    ...optionalMember(
+      'auditNonHmacResponseKeys',
+      given.audit_non_hmac_response_keys ?? before?.auditNonHmacResponseKeys,
+    ),
+    ...optionalMember(
+      'passthroughRequestHeaders',
+      given.passthrough_request_headers ?? before?.passthroughRequestHeaders,
+    ),
+    ...optionalMember('allowedResponseHeaders', given.allowed_response_headers ?? before?.allowedResponseHeaders),
   }
 }
 
-function defined<T>(name: string, value: T | undefined): Record<string, T> {
+function optionalMember<T>(name: string, value: T | undefined): Record<string, T> {
   return value === undefined ? {} : { [name]: value }
 }

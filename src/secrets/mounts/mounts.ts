@@ -1,33 +1,31 @@
 /**
- * Which engine is where. Each mount is an entry of its own; the table is read once, when the core is unsealed, and changes
- * in memory only after an entry is durable (`mount-changes.ts`).
+ * The table of mounts. Each mount is one entry. The table is read once, when the core is unsealed, and changes in memory when a change
+ * of an entry is durable (`mount-changes.ts`).
  */
-import type { Storage, Tenure } from '../../storage/barrier/storage.ts'
-import type { Engine, IdentityToken, IdentityTokenWish, MountFacts, Path } from '../../engines/framework/engine.ts'
+import type { Storage, ViewScope } from '../../storage/barrier/storage.ts'
+import type { Engine, IdentityToken, IdentityTokenRequest, MountFacts, Path } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { PathTable } from '../../engines/framework/path-table.ts'
 import { Fault } from '../../platform/errors.ts'
 import { dataPrefix, isOwnType, type MountRecord, readRecords } from './mount-record.ts'
-import { leaseTerms } from './mount-ttl.ts'
-import { Traffic } from './traffic.ts'
+import { ttlLimitsOf } from './mount-ttl.ts'
 
-/** A mount that serves. */
 export interface Mount {
   readonly record: MountRecord
   readonly engine: Engine
   readonly paths: PathTable
-  /** What its engine reaches. */
+  /** The entries that the engine can access. */
   readonly storage: Storage
-  /** Of that storage. */
-  readonly tenure: Tenure
+  readonly viewScope: ViewScope
   /** The record as engines see it. */
   readonly facts: MountFacts
-  /** True for the core's own engines, which work on all of the barrier. */
+  /** True for engines of the core itself, which access all of the barrier. */
   readonly isOwn: boolean
-  readonly traffic: Traffic
+  readonly activeRequests: ActiveRequests
 }
 
-export interface Place {
+/** A request path, resolved to its mount. */
+export interface ResolvedPath {
   readonly mount: Mount
   /** The path below the mount. */
   readonly rest: string
@@ -37,16 +35,16 @@ export interface MountTableOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly engines: readonly Engine[]
-  /** Signs for a mount. */
-  readonly identityToken: (record: MountRecord, wish: IdentityTokenWish) => Promise<IdentityToken>
+  /** Issues an identity token for a mount. */
+  readonly identityToken: (record: MountRecord, wish: IdentityTokenRequest) => Promise<IdentityToken>
 }
 
 export class MountTable {
   readonly #options: MountTableOptions
   readonly #byPath = new Map<string, Mount>()
   readonly #byUuid = new Map<string, Mount>()
-  /** By the list that an engine gives: it gives the same one for the same kind of mount. */
-  readonly #tables = new Map<readonly Path[], PathTable>()
+  /** By the engine's list of paths, which is the same object for all mounts with the same paths. */
+  readonly #pathTables = new Map<readonly Path[], PathTable>()
   #depthMax = 1
 
   constructor(options: MountTableOptions) {
@@ -54,70 +52,75 @@ export class MountTable {
   }
 
   /**
-   * Reads the table, and returns the records of mounts that were on their way out. Throws a Fault for a record that is
-   * damaged, and for a type that this program does not have.
+   * Reads the table, and returns the records of mounts that are being removed. Throws a Fault for a damaged record, and for an unknown
+   * type.
    */
   load(): MountRecord[] {
     const { storage } = this.#options
     const leaving: MountRecord[] = []
     for (const record of readRecords(storage)) {
       if (record.isLeaving) leaving.push(record)
-      else this.place(record)
+      else this.attach(record)
     }
     return leaving
   }
 
-  /** Lets a record serve from now on, in the place of what it was before. Its entry must be durable already. */
-  place(record: MountRecord): Mount {
+  /** Adds a mount to the table, or replaces its record. The entry must be durable. */
+  attach(record: MountRecord): Mount {
     const engine = this.engine(record.type)
     if (!engine) throw new Fault(`no engine of the type ${record.type} for the mount ${record.path}`)
     const before = this.#byUuid.get(record.uuid)
     const mount = mountOf(record, engine, {
       paths: this.#table(engine.pathsFor?.(record.options) ?? engine.paths),
-      ...(before ? { storage: before.storage, tenure: before.tenure } : this.#lent(record)),
-      traffic: before?.traffic ?? new Traffic(),
+      ...(before ? { storage: before.storage, viewScope: before.viewScope } : this.#createView(record)),
+      activeRequests: before?.activeRequests ?? new ActiveRequests(),
       identityToken: this.#identityToken(record),
     })
     if (before) this.#byPath.delete(before.record.path)
     this.#byPath.set(record.path, mount)
     this.#byUuid.set(record.uuid, mount)
-    this.#measure()
+    this.#updateDepth()
     return mount
   }
 
-  /** A mount that serves no requests, for its engine to take back what it gave out; undefined where there is no such engine. */
-  unplaced(record: MountRecord): Mount | undefined {
+  /** A mount outside the table, whose engine can revoke what it issued; undefined for an unknown type. */
+  createDetached(record: MountRecord): Mount | undefined {
     const engine = this.engine(record.type)
     if (!engine) return undefined
     const paths = this.#table(engine.pathsFor?.(record.options) ?? engine.paths)
     const identityToken = this.#identityToken(record)
-    return mountOf(record, engine, { paths, ...this.#lent(record), traffic: new Traffic(), identityToken })
+    return mountOf(record, engine, {
+      paths,
+      ...this.#createView(record),
+      activeRequests: new ActiveRequests(),
+      identityToken,
+    })
   }
 
-  /** Lets a mount serve no longer. */
-  displace(uuid: string): void {
+  /** Removes a mount from the table. */
+  detach(uuid: string): void {
     const mount = this.#byUuid.get(uuid)
     if (!mount) return
     this.#byPath.delete(mount.record.path)
     this.#byUuid.delete(uuid)
-    this.#measure()
+    this.#updateDepth()
   }
 
-  /** By the record as it is then: the mount may have been moved. */
+  /** Uses the current record at each call: the mount may have moved. */
   #identityToken({ uuid, ...rest }: MountRecord): MountFacts['identityToken'] {
     return (wish) => this.#options.identityToken(this.#byUuid.get(uuid)?.record ?? { uuid, ...rest }, wish)
   }
 
-  /** The core's own engines work on all of the barrier, any other below its mount's own prefix. */
-  #lent({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'tenure'> {
-    return this.#options.storage.lend(isOwnType(type) ? '' : dataPrefix(uuid))
+  /** Engines of the core itself access all of the barrier, other engines the prefix of their mount. */
+  #createView({ type, uuid }: MountRecord): Pick<Mount, 'storage' | 'viewScope'> {
+    return this.#options.storage.createView(isOwnType(type) ? '' : dataPrefix(uuid))
   }
 
-  #measure(): void {
+  #updateDepth(): void {
     this.#depthMax = [...this.#byPath.keys()].reduce((most, path) => Math.max(most, path.split('/').length - 1), 1)
   }
 
-  /** The engine of a type, of a further type or of an alias. */
+  /** Finds an engine by its type, a further type or an alias. */
   engine(type: string): Engine | undefined {
     const { engines } = this.#options
     return engines.find((each) => {
@@ -130,18 +133,18 @@ export class MountTable {
   }
 
   #table(paths: readonly Path[]): PathTable {
-    const table = this.#tables.get(paths) ?? new PathTable(paths)
-    this.#tables.set(paths, table)
+    const table = this.#pathTables.get(paths) ?? new PathTable(paths)
+    this.#pathTables.set(paths, table)
     return table
   }
 
-  /** The mount with the longest path that `path` begins with. */
-  find(path: string): Place | undefined {
-    let found: Place | undefined
+  /** The mount with the longest path that is a prefix of `path`. */
+  find(path: string): ResolvedPath | undefined {
+    let found: ResolvedPath | undefined
     let end = -1
     for (let depth = 0; depth < this.#depthMax; depth++) {
       end = path.indexOf('/', end + 1)
-      // A mount's own root may be asked for without its slash.
+      // The root of a mount may be requested without the slash.
       const prefix = end < 0 ? `${path}/` : path.slice(0, end + 1)
       const mount = this.#byPath.get(prefix)
       if (mount) found = { mount, rest: path.slice(prefix.length) }
@@ -150,7 +153,6 @@ export class MountTable {
     return found
   }
 
-  /** The mount with this UUID, while it serves. */
   byUuid(uuid: string): Mount | undefined {
     return this.#byUuid.get(uuid)
   }
@@ -163,33 +165,63 @@ export class MountTable {
     return this.#byPath.get(path)
   }
 
-  /** In the order of their paths. */
+  /** Sorted by path. */
   all(): Mount[] {
     return [...this.#byPath.values()].sort((a, b) => (a.record.path < b.record.path ? -1 : 1))
   }
 }
 
-/** A mount of a record; `secret` is for the engine alone. */
+/** Creates a mount. `secret` is passed to the engine only. */
 export function mountOf(
   record: MountRecord,
   engine: Engine,
   {
     identityToken,
     ...rest
-  }: Pick<Mount, 'paths' | 'traffic' | 'storage' | 'tenure'> & Pick<MountFacts, 'identityToken'>,
+  }: Pick<Mount, 'activeRequests' | 'paths' | 'storage' | 'viewScope'> & Pick<MountFacts, 'identityToken'>,
 ): Mount {
   const { accessor, options, path, secret, type, uuid } = record
-  const { defaultSeconds, maxSeconds } = leaseTerms(record.config)
+  const { defaultTtlSeconds, maxTtlSeconds } = ttlLimitsOf(record.config)
   const facts = Object.freeze({
     path,
     type,
     uuid,
     accessor,
     options,
-    defaultLeaseSeconds: defaultSeconds,
-    maxLeaseSeconds: maxSeconds,
+    defaultLeaseSeconds: defaultTtlSeconds,
+    maxLeaseSeconds: maxTtlSeconds,
     secret: new KeyedHash(Buffer.from(secret, 'base64')),
     identityToken,
   })
   return { record, engine, facts, isOwn: isOwnType(type), ...rest }
+}
+
+/** Counts the requests under way at a mount. */
+export class ActiveRequests {
+  #count = 0
+  readonly #waiters = new Set<() => void>()
+
+  /** Counts a request until the returned function is called. */
+  enter(): () => void {
+    this.#count++
+    return () => {
+      this.#count--
+      if (this.#count === 0) for (const resume of this.#waiters) resume()
+    }
+  }
+
+  /** Resolves to true when no request is under way, to false after the timeout. */
+  async idle(timeoutMs: number): Promise<boolean> {
+    if (this.#count === 0) return true
+    return new Promise((resolve) => {
+      const finish = (isIdle: boolean) => {
+        clearTimeout(timer)
+        this.#waiters.delete(resume)
+        resolve(isIdle)
+      }
+      const resume = () => finish(true)
+      const timer = setTimeout(() => finish(false), timeoutMs)
+      this.#waiters.add(resume)
+    })
+  }
 }

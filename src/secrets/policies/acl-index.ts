@@ -1,16 +1,16 @@
 /**
- * The rules of an ACL, by what a path begins with: finds the closest rule (`acl.ts`).
+ * The index of an ACL: finds the rule with the highest precedence for a path (`acl.ts`).
  *
- * Exact rules are in a map. Wildcard rules are in a map by the text before their first wildcard; longer beginnings come
- * first, which is the first criterion of closeness, and within one beginning the rules are in order. So the first match is
- * the closest, and the cost is one look-up for each length that a beginning has, not one for each rule.
+ * Exact rules are in a map. Wildcard rules are in a map by the text before their first wildcard (the head). Heads are tried from the
+ * longest to the shortest, which is the first criterion of precedence, and the rules of one head are sorted. So the first match has the
+ * highest precedence, and the cost is one lookup for each length of a head, not one for each rule.
  */
 import { foldName, foldRulePath, type FoldShape } from '../../engines/framework/name-fold.ts'
 import { type AclRule, unite } from './acl-rule.ts'
 import { closestFirst, compilePattern, matchesPath, type PathPattern, SplitPath } from './path-pattern.ts'
 
 export class AclIndex {
-  /** Whether the text of some rule may differ from its canonical form, for some shape. */
+  /** Whether the text of some rule can differ from its canonical form, for some shape. */
   readonly isFoldable: boolean
   readonly #rules: readonly AclRule[]
   readonly #barriers: readonly AclRule[]
@@ -31,16 +31,16 @@ export class AclIndex {
     this.#barrierIndex = new WildcardIndex(barriers)
   }
 
-  /** The same rules with their paths folded at some segments. Those that have the same path then are one. */
+  /** The same rules with some segments of their paths folded. Rules with equal paths are merged. */
   folded(shape: FoldShape): AclIndex {
     const rules = new Map<string, AclRule>()
     for (const each of this.#rules) {
-      const rule = foldedRule(each, shape)
+      const rule = foldRule(each, shape)
       const { text } = rule.pattern
       const known = rules.get(text)
       rules.set(text, known ? unite(known, rule) : rule)
     }
-    const barriers = this.#barriers.map((each) => foldedRule(each, shape))
+    const barriers = this.#barriers.map((each) => foldRule(each, shape))
     return new AclIndex([...rules.values()], barriers)
   }
 
@@ -49,7 +49,7 @@ export class AclIndex {
     return this.#barrierIndex.closest(path, isBelow)
   }
 
-  /** The rule that decides; with `listing` also the one for the path without its last slash. */
+  /** The rule that decides. With `listing` the path without its trailing slash is tried too. */
   deciding(path: string, listing: boolean): AclRule | undefined {
     const bare = listing && path.endsWith('/') ? path.slice(0, -1) : undefined
     return (
@@ -61,10 +61,10 @@ export class AclIndex {
   }
 }
 
-/** Rules whose patterns have a wildcard, by the text before it. */
+/** Rules with wildcards, by their heads. */
 class WildcardIndex {
   readonly #byHead = new Map<string, AclRule[]>()
-  /** The lengths of these beginnings, longest first. */
+  /** Longest first. */
   readonly #headLengths: readonly number[]
 
   constructor(rules: readonly AclRule[]) {
@@ -87,7 +87,7 @@ class WildcardIndex {
   }
 }
 
-/** Whether a path matches a pattern that ends in `*`, with at least one character for the `*`: a template's value has one. */
+/** Whether a path matches a pattern that ends in `*` with at least one character for the `*`: a template value is not empty. */
 function isBelow(pattern: PathPattern, path: SplitPath): boolean {
   if (!matchesPath(pattern, path)) return false
   if (pattern.kind !== 'segments') return path.text !== pattern.body
@@ -99,7 +99,7 @@ function isFoldable({ pattern: { text } }: AclRule): boolean {
   return text.includes(' ') || foldName(text, 'case') !== text
 }
 
-function foldedRule(rule: AclRule, shape: FoldShape): AclRule {
+function foldRule(rule: AclRule, shape: FoldShape): AclRule {
   const text = foldRulePath(rule.pattern.text, shape)
   return text === rule.pattern.text ? rule : { ...rule, pattern: compilePattern(text) }
 }

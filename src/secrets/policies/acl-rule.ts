@@ -1,5 +1,5 @@
-/** One path of an ACL: what all policies of a caller say about it, united. */
-import type { Position } from '../../config/hcl.ts'
+/** One path of an ACL: the merged rules of all policies of a caller for it. */
+import type { TextPosition } from '../../config/hcl.ts'
 import type { KeyFilter } from './key-filter.ts'
 import { uniteParameters } from './parameter-rules.ts'
 import type { ParameterRules } from './parameter-rules.ts'
@@ -7,34 +7,33 @@ import { compilePattern } from './path-pattern.ts'
 import type { PathPattern } from './path-pattern.ts'
 import type { PathCapability, PathRule } from './path-rules.ts'
 
-/** Where a rule stands. */
+/** Position of a rule. */
 export interface RuleOrigin {
   readonly policy: string
-  /** As the policy writes it, without a leading slash. */
+  /** As in the policy, without a leading slash. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
-/** One path of an ACL with everything that its policies say about it. */
 export interface AclRule {
   readonly pattern: PathPattern
-  /** Only `deny` when one of them denies. */
+  /** Only `deny` if one of the rules denies. */
   readonly capabilities: ReadonlySet<PathCapability>
   readonly parameters: ParameterRules
-  /** In seconds; 0 for no bound. */
+  /** 0 for no limit. */
   readonly minWrapSeconds: number
   readonly maxWrapSeconds: number
   readonly mfaMethods: readonly string[]
-  /** 0 for none. */
+  /** 0 for no limit. */
   readonly paginationLimit: number
-  /** A name must pass all of them. */
+  /** A name must pass all filters. */
   readonly keyFilters: readonly KeyFilter[]
   readonly sources: readonly (RuleOrigin & { readonly capabilities: ReadonlySet<PathCapability> })[]
 }
 
 const NOTHING: readonly never[] = []
 
-/** A rule of one policy as a rule of its own; `path` has its templates filled in. */
+/** The rule of one policy. `path` has its templates filled in. */
 export function ruleOf(rule: PathRule, path: string, policy: string): AclRule {
   return {
     pattern: compilePattern(path),
@@ -53,7 +52,7 @@ export function ruleOf(rule: PathRule, path: string, policy: string): AclRule {
   }
 }
 
-/** What two rules for the same path amount to. */
+/** Merges two rules for the same path. */
 export function unite(a: AclRule, b: AclRule): AclRule {
   const denied = a.capabilities.has('deny') || b.capabilities.has('deny')
   return {
@@ -73,12 +72,12 @@ export function unite(a: AclRule, b: AclRule): AclRule {
   }
 }
 
-/** Of those that are given. */
+/** The smaller of two limits, of which 0 means none. */
 function smallerBound(a: number, b: number): number {
   return a === 0 || b === 0 ? a + b : Math.min(a, b)
 }
 
-/** Whether a rule says anything that narrows what others grant. */
+/** Whether a rule restricts what other rules grant. */
 export function restricts(rule: PathRule): boolean {
   return (
     rule.capabilities.has('deny') ||
@@ -90,7 +89,7 @@ export function restricts(rule: PathRule): boolean {
   )
 }
 
-/** The rule that stands for one that restricts and whose template has no valid value: it denies wherever that could be. */
+/** The barrier of a restricting rule whose template has no valid value: denies every path that the rule could match. */
 export function barrierOf(rule: PathRule, policy: string): AclRule {
   const head = rule.path.slice(0, rule.path.indexOf('{{'))
   const capabilities: ReadonlySet<PathCapability> = new Set<PathCapability>(['deny'])

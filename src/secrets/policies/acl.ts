@@ -1,37 +1,31 @@
 /**
- * What one caller may do below the paths of the secrets core: the `path` rules of all its policies, compiled.
+ * The permissions of one caller for paths of the secrets core: the compiled `path` rules of all its policies.
  *
- * Rules with the same path, templates filled in, are one: capabilities are united, `deny` beats them all, restrictions
- * add up. Rules with different paths never are: the closest one decides alone, whatever others grant or deny. Closest is
- * the rule with exactly the request's path; else the wildcard rule that comes first in `closestFirst`. A list or scan,
- * whose path ends in a slash, is judged by the path without the slash where nothing else decides.
+ * Rules with the same path, with templates filled in, are merged: capabilities and restrictions are united, and `deny` overrides all.
+ * Rules with different paths are not merged: the one with the highest precedence decides alone. That is the rule with exactly the
+ * request's path, or the first matching wildcard rule in the order of `closestFirst` (`acl-index.ts`). If no rule matches the path of a
+ * list or scan, which ends in a slash, the path without the slash is tried.
  *
- * Exact rules are in a map. Wildcard rules are in a map by what stands before their first wildcard; longer beginnings are
- * asked first, which is the first criterion of closeness, and within one beginning the rules are in order. So the first
- * match is the closest, and the cost is one look-up for each length that a beginning has, not one for each rule.
+ * If the engine at a path folds names, the request's path is canonical, and the rules are folded at the same segments before they are
+ * compared. So a rule in upper case applies, and is merged with the rule in lower case.
  *
- * Where the engine at a path folds names, the path that is asked about is canonical, and the rules are folded at the same
- * segments before they are compared (`acl-index.ts`): a rule in upper case holds, and is one with the rule in lower case.
+ * A restricting rule whose template has no valid value becomes a *barrier*: it denies every path below the text before its first
+ * template, even if other rules grant it, because the path that it restricts is unknown.
  *
- * A rule that restricts and whose template has no valid value is a *barrier*: it denies every path below the text before its
- * first template, whatever other rules say, because the path that it restricts cannot be told.
- *
- * An ACL is a value: nothing changes it. It holds for the moments from `validFromMs` to before `validUntilMs`, because
- * rules may expire, and for the entity facts that it was made with.
+ * An ACL is immutable. It is valid from `validFromMs` until before `validUntilMs`, because rules expire, and for the entity facts that it
+ * was compiled with.
  */
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
-import type { Fields } from '../../engines/framework/fields.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
+import type { EngineFields } from '../../engines/framework/fields.ts'
 import type { FoldShape } from '../../engines/framework/name-fold.ts'
 import { AclIndex } from './acl-index.ts'
-import { barrierOf, restricts, ruleOf, unite } from './acl-rule.ts'
-import type { AclRule, RuleOrigin } from './acl-rule.ts'
+import { type AclRule, barrierOf, restricts, ruleOf, type RuleOrigin, unite } from './acl-rule.ts'
 import { filteredPath } from './key-filter.ts'
-import { objection } from './parameter-rules.ts'
+import { findParameterFault } from './parameter-rules.ts'
 import type { ParameterFault, RequestData } from './parameter-rules.ts'
 import { reachesBelow } from './path-pattern.ts'
 import type { PathCapability } from './path-rules.ts'
-import { fillTemplate, isTemplate } from './policy-template.ts'
-import type { EntityFacts } from './policy-template.ts'
+import { type EntityFacts, fillTemplate, isTemplate } from './policy-template.ts'
 import type { Policy } from './policy.ts'
 
 export type { AclRule, RuleOrigin }
@@ -40,15 +34,15 @@ export type AclOperation = 'read' | 'list' | 'scan' | 'create' | 'update' | 'pat
 
 export interface AccessRequest {
   readonly operation: AclOperation
-  /** Without namespace and without a leading slash; canonical otherwise. */
+  /** Canonical, without a leading slash. */
   readonly path: string
-  /** Which segments of the path an engine folds. */
+  /** The segments of the path that the engine folds. */
   readonly folds?: FoldShape | undefined
-  /** The fields of the path: which of their values an engine folds. */
-  readonly fields?: Fields | undefined
-  /** The body, or the query of a verb without one; `limit` of a list or scan is looked for here. */
+  /** The fields of the path, with the folds of their values. */
+  readonly fields?: EngineFields | undefined
+  /** The body, or the query of a verb without a body. Has the `limit` of a list or scan. */
   readonly data?: RequestData
-  /** How long the caller wants the reply to stay wrapped; absent when not at all. */
+  /** Requested TTL of a wrapped response; undefined for a response that is not wrapped. */
   readonly wrapTtlSeconds?: number | undefined
 }
 
@@ -68,17 +62,17 @@ export type DecisionReason =
 export interface Decision {
   readonly allowed: boolean
   readonly reason: DecisionReason
-  /** True when the deciding rule also has `sudo`, whatever else it says. */
+  /** Whether the deciding rule has the capability `sudo`. */
   readonly sudo: boolean
-  /** The rules that granted, or that decided against it; empty for root and where no rule matched. */
+  /** The rules that granted or denied; empty for root and if no rule matched. */
   readonly rules: readonly RuleOrigin[]
-  /** The parameter that was objected to, as the caller or the rule named it. */
+  /** The parameter that caused the denial, as in the request or the rule. */
   readonly parameter?: string
-  /** Methods that the caller must also give a code of, where the reason is `second factor`. */
+  /** MFA methods of which the caller must provide a code, if the reason is `second factor`. */
   readonly mfaMethods: readonly string[]
-  /** Whether the caller sees a name of the list; absent: it sees them all. */
+  /** Filter for the names of a list; absent: all names are visible. */
   readonly keeps?: (key: string) => boolean
-  /** What `limit` of a list or scan is to be, 0 for all; undefined: as the caller said. */
+  /** The effective `limit` of a list or scan, 0 for all; undefined: as requested. */
   readonly limit?: number
 }
 
@@ -86,24 +80,24 @@ export interface Acl {
   readonly root: boolean
   readonly validFromMs: number
   readonly validUntilMs: number
-  /** True when another entity, or none, could get another ACL from the same policies. */
+  /** Whether the ACL of the same policies depends on the entity. */
   readonly templated: boolean
   /** Every rule; empty for root. */
   readonly rules: readonly AclRule[]
-  /** Rules that restrict and whose template has no valid value: they deny all that their pattern matches. */
+  /** Restricting rules whose templates have no valid value: they deny all paths that their patterns match. */
   readonly barriers: readonly AclRule[]
-  /** `canonical` is asked about the paths of names in a list; absent: every path is canonical. */
+  /** `canonical` canonicalizes the paths of names in a list; absent: every path is canonical. */
   decide(request: AccessRequest, canonical?: Canonical): Decision
-  /** What may be done at a canonical path: names in order, or `root`, or `deny` where it is nothing. */
+  /** The capabilities at a canonical path, sorted; `root` for root, `deny` for none. */
   capabilities(path: string, folds?: FoldShape): readonly string[]
-  /** Whether there may be anything for the caller at or below a mount, whose path ends with a slash. */
+  /** Whether some rule may grant access at or below a mount, whose path ends with a slash. */
   allowsAnythingUnder(mountPath: string): boolean
 }
 
 export interface AclSource {
   readonly name: string
   readonly policy: Policy
-  /** The policy as a whole counts only before this moment. */
+  /** Expiry of the whole policy. */
   readonly expiresAtMs?: number
   readonly freeSlashes?: boolean
   readonly freeWildcards?: boolean
@@ -131,17 +125,17 @@ export const rootAcl: Acl = Object.freeze<Acl>({
   allowsAnythingUnder: () => true,
 })
 
-/** Compiles policies, of which none is `root`, for the caller's entity as it is at this moment. */
+/** Compiles policies, of which none is `root`, for the current facts of the caller's entity. */
 export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?: EntityFacts): Acl {
-  const drafts = new Map<string, AclRule>()
+  const rules = new Map<string, AclRule>()
   const barriers = new Map<string, AclRule>()
-  const term = new Term(nowMs)
+  const validity = new ValidityPeriod(nowMs)
   let templated = false
   for (const source of sources) {
     const free = { slashes: source.freeSlashes ?? false, wildcards: source.freeWildcards ?? false }
-    if (!term.includes(source.expiresAtMs)) continue
+    if (!validity.includes(source.expiresAtMs)) continue
     for (const rule of source.policy.paths) {
-      if (!term.includes(rule.expiresAtMs)) continue
+      if (!validity.includes(rule.expiresAtMs)) continue
       templated ||= isTemplate(rule.path)
       const filled = isTemplate(rule.path) ? fillTemplate(rule.path, entity, free) : rule
       if (typeof filled === 'string') {
@@ -153,15 +147,15 @@ export function compileAcl(sources: readonly AclSource[], nowMs: number, entity?
         continue
       }
       const added = ruleOf(rule, filled.path, source.name)
-      const known = drafts.get(filled.path)
-      drafts.set(filled.path, known ? unite(known, added) : added)
+      const known = rules.get(filled.path)
+      rules.set(filled.path, known ? unite(known, added) : added)
     }
   }
-  return new CompiledAcl([...drafts.values()], [...barriers.values()], term, templated)
+  return new CompiledAcl([...rules.values()], [...barriers.values()], validity, templated)
 }
 
-/** From when to when everything that may expire is as it is now. */
-class Term {
+/** The period in which the same policies and rules are in force as now. */
+class ValidityPeriod {
   readonly #nowMs: number
   fromMs = Number.NEGATIVE_INFINITY
   untilMs = Number.POSITIVE_INFINITY
@@ -170,18 +164,18 @@ class Term {
     this.#nowMs = nowMs
   }
 
-  /** Whether what ends at this moment, or never, still counts. */
-  includes(endMs: number | undefined): boolean {
-    if (endMs === undefined) return true
-    const counts = endMs > this.#nowMs
-    if (counts) this.untilMs = Math.min(this.untilMs, endMs)
-    else this.fromMs = Math.max(this.fromMs, endMs)
-    return counts
+  /** Whether something with this expiry is in force. */
+  includes(expiresAtMs: number | undefined): boolean {
+    if (expiresAtMs === undefined) return true
+    const isInForce = expiresAtMs > this.#nowMs
+    if (isInForce) this.untilMs = Math.min(this.untilMs, expiresAtMs)
+    else this.fromMs = Math.max(this.fromMs, expiresAtMs)
+    return isInForce
   }
 }
 
-/** Shapes of paths that an ACL keeps folded rules for: more than one caller uses at a time. */
-const SHAPES_MAX = 8
+/** Cached indexes with folded rules, one for each shape of paths: more than a caller uses at a time. */
+const FOLDED_INDEXES_MAX = 8
 
 class CompiledAcl implements Acl {
   readonly root = false
@@ -191,24 +185,23 @@ class CompiledAcl implements Acl {
   readonly rules: readonly AclRule[]
   readonly barriers: readonly AclRule[]
   readonly #index: AclIndex
-  /** By the key of the shape. */
+  /** By `FoldShape.key`. */
   readonly #folded = new Map<string, AclIndex>()
 
-  constructor(rules: readonly AclRule[], barriers: readonly AclRule[], term: Term, templated: boolean) {
+  constructor(rules: readonly AclRule[], barriers: readonly AclRule[], validity: ValidityPeriod, templated: boolean) {
     this.rules = rules
     this.barriers = barriers
-    this.validFromMs = term.fromMs
-    this.validUntilMs = term.untilMs
+    this.validFromMs = validity.fromMs
+    this.validUntilMs = validity.untilMs
     this.templated = templated
     this.#index = new AclIndex(rules, barriers)
   }
 
-  /** The rules as they are compared with paths of a shape. */
   #indexFor(folds: FoldShape | undefined): AclIndex {
     if (!folds || !this.#index.isFoldable) return this.#index
     let index = this.#folded.get(folds.key)
     if (!index) {
-      if (this.#folded.size >= SHAPES_MAX) this.#folded.clear()
+      if (this.#folded.size >= FOLDED_INDEXES_MAX) this.#folded.clear()
       index = this.#index.folded(folds)
       this.#folded.set(folds.key, index)
     }
@@ -216,44 +209,44 @@ class CompiledAcl implements Acl {
   }
 
   decide(request: AccessRequest, canonical?: Canonical): Decision {
-    const decision = this.#judge(request, canonical)
-    // Who asks with codes says so (rights.ts); every other question is answered as for a caller without them.
-    const isKept = decision.allowed && decision.mfaMethods.length > 0
-    return isKept ? { ...decision, allowed: false, reason: 'second factor' } : decision
+    const decision = this.#decideWithCode(request, canonical)
+    // Without a code. Only `authorization.ts` accepts codes and then ignores this reason.
+    const needsCode = decision.allowed && decision.mfaMethods.length > 0
+    return needsCode ? { ...decision, allowed: false, reason: 'second factor' } : decision
   }
 
-  #judge(request: AccessRequest, canonical: Canonical | undefined): Decision {
+  #decideWithCode(request: AccessRequest, canonical: Canonical | undefined): Decision {
     const { folds, operation } = request
-    if (operation === 'help') return verdict(true, 'help')
+    if (operation === 'help') return decisionOf(true, 'help')
     const listing = operation === 'list' || operation === 'scan'
     const path = request.path.replace(/^\/+/, '')
-    // The request path adds the slash; a caller that did not must not get another answer.
-    const asked = listing && path !== '' && !path.endsWith('/') ? `${path}/` : path
+    // The slash is optional in a request.
+    const decided = listing && path !== '' && !path.endsWith('/') ? `${path}/` : path
     const index = this.#indexFor(folds)
-    const barrier = index.barrier(asked)
-    if (barrier) return verdict(false, 'template', barrier)
-    const rule = index.deciding(asked, listing)
-    if (!rule) return verdict(false, 'no rule')
+    const barrier = index.barrier(decided)
+    if (barrier) return decisionOf(false, 'template', barrier)
+    const rule = index.deciding(decided, listing)
+    if (!rule) return decisionOf(false, 'no rule')
     if (!rule.capabilities.has(operation)) {
-      return verdict(false, rule.capabilities.has('deny') ? 'deny' : 'not granted', rule)
+      return decisionOf(false, rule.capabilities.has('deny') ? 'deny' : 'not granted', rule)
     }
-    if (!wrapsWithin(rule, request.wrapTtlSeconds)) return verdict(false, 'wrapping', rule)
+    if (!allowsWrapTtl(rule, request.wrapTtlSeconds)) return decisionOf(false, 'wrapping', rule)
     if (listing) {
-      const decision = judgeLimit(rule, operation, request.data?.['limit'])
+      const decision = decideLimit(rule, operation, request.data?.['limit'])
       if (!decision.allowed || rule.keyFilters.length === 0) return decision
-      return { ...decision, keeps: (key) => this.#keeps(rule, asked, key, canonical) }
+      return { ...decision, keeps: (key) => this.#keeps(rule, decided, key, canonical) }
     }
     if (operation !== 'delete') {
-      const against = objection(rule.parameters, request.data ?? {}, request.fields)
-      if (against) return { ...verdict(false, against.why, rule), parameter: against.name }
+      const fault = findParameterFault(rule.parameters, request.data ?? {}, request.fields)
+      if (fault) return { ...decisionOf(false, fault.reason, rule), parameter: fault.name }
     }
-    return verdict(true, 'granted', rule, operation)
+    return decisionOf(true, 'granted', rule, operation)
   }
 
   capabilities(path: string, folds?: FoldShape): readonly string[] {
-    const asked = path.replace(/^\/+/, '')
+    const decided = path.replace(/^\/+/, '')
     const index = this.#indexFor(folds)
-    const rule = index.barrier(asked) ?? index.deciding(asked, true)
+    const rule = index.barrier(decided) ?? index.deciding(decided, true)
     return rule && rule.capabilities.size > 0 ? [...rule.capabilities].sort() : ['deny']
   }
 
@@ -266,9 +259,9 @@ class CompiledAcl implements Acl {
   #keeps({ keyFilters }: AclRule, path: string, key: string, canonical: Canonical | undefined): boolean {
     const operation = key.endsWith('/') ? 'list' : 'read'
     return keyFilters.every((filter) => {
-      const meant = filteredPath(filter, path, key)
-      if (meant === undefined) return false
-      return this.decide({ ...(canonical?.(meant) ?? { path: meant }), operation }, canonical).allowed
+      const filtered = filteredPath(filter, path, key)
+      if (filtered === undefined) return false
+      return this.decide({ ...(canonical?.(filtered) ?? { path: filtered }), operation }, canonical).allowed
     })
   }
 }
@@ -277,28 +270,30 @@ function grants(rule: AclRule | undefined): boolean {
   return rule !== undefined && rule.capabilities.size > 0 && !rule.capabilities.has('deny')
 }
 
-function wrapsWithin({ minWrapSeconds, maxWrapSeconds }: AclRule, wrapTtlSeconds: number | undefined): boolean {
+function allowsWrapTtl({ minWrapSeconds, maxWrapSeconds }: AclRule, wrapTtlSeconds: number | undefined): boolean {
   if (minWrapSeconds === 0 && maxWrapSeconds === 0) return true
   if (wrapTtlSeconds === undefined) return false
   return wrapTtlSeconds >= minWrapSeconds && (maxWrapSeconds === 0 || wrapTtlSeconds <= maxWrapSeconds)
 }
 
-/** How much of a list the rule lets the caller see at once. */
-function judgeLimit(rule: AclRule, operation: 'list' | 'scan', given: unknown): Decision {
-  const granted = verdict(true, 'granted', rule, operation)
-  const most = rule.paginationLimit
-  if (most === 0) return given === 'max' ? { ...granted, limit: 0 } : granted
+/** Decides about the `limit` of a list or scan. */
+function decideLimit(rule: AclRule, operation: 'list' | 'scan', given: unknown): Decision {
+  const granted = decisionOf(true, 'granted', rule, operation)
+  const max = rule.paginationLimit
+  if (max === 0) return given === 'max' ? { ...granted, limit: 0 } : granted
   if (given === undefined || given === '') {
     const required = rule.parameters.required.some((name) => name.toLowerCase() === 'limit')
-    return required ? { ...verdict(false, 'parameter missing', rule), parameter: 'limit' } : { ...granted, limit: most }
+    return required
+      ? { ...decisionOf(false, 'parameter missing', rule), parameter: 'limit' }
+      : { ...granted, limit: max }
   }
-  const wanted = given === 'max' ? 0 : typeof given === 'string' || typeof given === 'number' ? Number(given) : -1
-  if (!Number.isInteger(wanted) || wanted < 0 || wanted > most) return verdict(false, 'limit', rule)
-  return { ...granted, limit: wanted === 0 ? most : wanted }
+  const requested = given === 'max' ? 0 : typeof given === 'string' || typeof given === 'number' ? Number(given) : -1
+  if (!Number.isInteger(requested) || requested < 0 || requested > max) return decisionOf(false, 'limit', rule)
+  return { ...granted, limit: requested === 0 ? max : requested }
 }
 
-/** Tells which of the rules for the path it was: those that grant, those that deny, else all. */
-function verdict(
+/** `rules` are those of the merged rule with the capability, or all. */
+function decisionOf(
   allowed: boolean,
   reason: DecisionReason,
   rule?: AclRule,

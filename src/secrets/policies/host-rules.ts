@@ -1,8 +1,7 @@
-/**
- * Rules about hosts and their allocations: how they are read, and which of them decides about a namespace.
- */
+/** Policy rules for hosts and their allocations: parsing, and the rule that decides about a namespace. */
 import { NAMESPACE_CAPABILITIES } from '../../platform/operation.ts'
-import type { Entry } from '../../config/hcl.ts'
+import type { HclEntry } from '../../config/hcl.ts'
+import { matchesGlob } from './policy-name.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
 export type CoarseAccess = 'read' | 'write' | 'deny'
@@ -34,13 +33,13 @@ const WRITE = [
   'submit-recommendation',
 ] as const
 
-/** What a shorthand stands for. `list` is ours: the names of jobs and nothing of them. */
+/** Capabilities of the shorthands. `list` does not exist in Nomad: names of jobs only. */
 const SHORTHANDS = { read: READ, write: WRITE, scale: SCALE, list: ['list-jobs'], deny: [] } as const
 type Shorthand = keyof typeof SHORTHANDS
 const SHORTHAND_NAMES = ['read', 'write', 'scale', 'list', 'deny'] as const satisfies readonly Shorthand[]
 
-/** Every word that `capabilities` of a namespace may hold; those beyond `NAMESPACE_CAPABILITIES` are known, but open nothing here. */
-const KNOWN: readonly string[] = [
+/** Valid capabilities of a namespace. Those that are not in `NAMESPACE_CAPABILITIES` are accepted and have no effect. */
+const NAMESPACE_RULE_CAPABILITIES: readonly string[] = [
   ...new Set<string>([
     'deny',
     ...NAMESPACE_CAPABILITIES,
@@ -55,7 +54,7 @@ const KNOWN: readonly string[] = [
 ]
 
 export interface NamespaceRule {
-  /** A name, or a pattern in which `*` stands for any characters. */
+  /** A name, or a pattern with `*` for any characters. */
   readonly pattern: string
   readonly denied: boolean
   readonly capabilities: ReadonlySet<string>
@@ -63,10 +62,10 @@ export interface NamespaceRule {
 
 const PATTERN = /^[A-Za-z0-9*-]{1,128}$/
 
-export function readNamespaceRule(entry: Entry, reader: RuleReader): NamespaceRule[] {
+export function readNamespaceRule(entry: HclEntry, reader: RuleReader): NamespaceRule[] {
   return reader.named(entry).flatMap((rule) => {
     if (!PATTERN.test(rule.name)) {
-      return reader.fault(rule.at, 'namespace: a name has 1 to 128 letters, digits, "-" and "*"') ?? []
+      return reader.fault(rule.at, 'namespace: a name must have 1 to 128 letters, digits, "-" and "*"') ?? []
     }
     return [namespaceRule(rule, reader)]
   })
@@ -81,7 +80,11 @@ function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
       if (shorthand === 'deny') denied = true
       for (const capability of shorthand ? SHORTHANDS[shorthand] : []) capabilities.add(capability)
     } else if (entry.key === 'capabilities') {
-      for (const capability of reader.capabilities(entry, { kind: 'namespace', name: rule.name }, KNOWN)) {
+      for (const capability of reader.capabilities(
+        entry,
+        { kind: 'namespace', name: rule.name },
+        NAMESPACE_RULE_CAPABILITIES,
+      )) {
         if (capability === 'deny') denied = true
         else capabilities.add(capability)
       }
@@ -96,8 +99,8 @@ function namespaceRule(rule: NamedRule, reader: RuleReader): NamespaceRule {
 
 const VARIABLE_CAPABILITIES = ['list', 'read', 'write', 'destroy', 'deny'] as const
 
-/** `variables { path "a/*" { capabilities = ["read"] } }`: nothing here keeps variables, but a slip is still a slip. */
-function checkVariables(entry: Entry, reader: RuleReader): void {
+/** Validates `variables { path "a/*" { capabilities = ["read"] } }`, which has no effect: there are no variables. */
+function checkVariables(entry: HclEntry, reader: RuleReader): void {
   for (const paths of reader.rule(entry)) {
     for (const path of paths) {
       if (path.key !== 'path') {
@@ -114,8 +117,8 @@ function checkVariables(entry: Entry, reader: RuleReader): void {
   }
 }
 
-/** `node { policy = "read" }` and its like. JSON may give several in a list. */
-export function readCoarseRule(entry: Entry, reader: RuleReader): CoarseAccess[] {
+/** Parses `node { policy = "read" }` and rules of the same form. JSON may have a list of them. */
+export function readCoarseRule(entry: HclEntry, reader: RuleReader): CoarseAccess[] {
   return reader.rule(entry).flatMap((entries) => {
     const found: CoarseAccess[] = []
     for (const each of entries) {
@@ -136,8 +139,8 @@ export function readCoarseRule(entry: Entry, reader: RuleReader): CoarseAccess[]
 const VOLUME_CAPABILITIES = ['deny', 'mount-readonly', 'mount-readwrite'] as const
 const POOL_CAPABILITIES = ['deny', 'delete', 'read', 'write'] as const
 
-/** Rules that are only checked, because nothing here asks for them. False when the entry is none of them. */
-export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
+/** Validates rules that have no effect here. False if the entry is not one of them. */
+export function readNamedRule(entry: HclEntry, reader: RuleReader): boolean {
   if (entry.key === 'plugin') {
     for (const entries of reader.rule(entry)) {
       for (const each of entries) {
@@ -160,14 +163,14 @@ export function readNamedRule(entry: Entry, reader: RuleReader): boolean {
   return true
 }
 
-/** What the deciding rules grant in a namespace: those of its own name, else those of the closest pattern. */
+/** Capabilities in a namespace: of the rules with its exact name or, if there are none, with the most specific pattern. */
 export function matchingGrants(rules: readonly NamespaceRule[], namespace: string): ReadonlySet<string> {
   const exact = rules.filter((rule) => rule.pattern === namespace)
   if (exact.length > 0) return unite(exact)
   let closest: NamespaceRule[] = []
   let mostLiteral = -1
   for (const rule of rules) {
-    if (!matchesPattern(rule.pattern, namespace)) continue
+    if (!matchesGlob(namespace, rule.pattern)) continue
     const literal = rule.pattern.replaceAll('*', '').length
     if (literal > mostLiteral) closest = []
     if (literal >= mostLiteral) closest.push(rule)
@@ -179,21 +182,4 @@ export function matchingGrants(rules: readonly NamespaceRule[], namespace: strin
 function unite(rules: readonly NamespaceRule[]): ReadonlySet<string> {
   if (rules.some((rule) => rule.denied)) return new Set()
   return new Set(rules.flatMap((rule) => [...rule.capabilities]))
-}
-
-/** Whether `*` for any characters makes the pattern equal to the text: the earliest place for each piece is enough. */
-function matchesPattern(pattern: string, text: string): boolean {
-  const pieces = pattern.split('*')
-  const first = pieces[0] ?? ''
-  const last = pieces.at(-1) ?? ''
-  if (pieces.length === 1) return pattern === text
-  if (!text.startsWith(first) || !text.endsWith(last) || text.length < first.length + last.length) return false
-  let from = first.length
-  const end = text.length - last.length
-  for (const piece of pieces.slice(1, -1)) {
-    const found = text.indexOf(piece, from)
-    if (found < 0 || found + piece.length > end) return false
-    from = found + piece.length
-  }
-  return true
 }

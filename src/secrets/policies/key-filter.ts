@@ -1,70 +1,70 @@
 /**
- * Lists without the names that the caller could not use: `list_scan_response_keys_filter_path` of a path rule.
+ * Removes names from lists that the caller cannot access: `list_scan_response_keys_filter_path` of a path rule.
  *
- * It is a template with the path of the list and one name, `{{ .path }}{{ .key }}`; each may be changed on its way,
- * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list when the caller may read the path that comes
- * out, or list it where the name is a folder's.
+ * The filter is a template of a path from the path of the list and one name, `{{ .path }}{{ .key }}`. Each can be transformed:
+ * `{{ .path | replace "kv/metadata/" "kv/data/" }}`. A name stays in the list if the caller may read the resulting path or, for the name
+ * of a folder, list it.
  */
-import type { Steps } from '../../engines/framework/time-slices.ts'
+import type { SlicedWork } from '../../platform/sliced-work.ts'
 
-interface Insertion {
-  readonly of: 'path' | 'key'
+interface Placeholder {
+  readonly variable: 'path' | 'key'
   readonly replacements: readonly (readonly [string, string])[]
 }
 
-export type KeyFilter = readonly (string | Insertion)[]
+export type KeyFilter = readonly (string | Placeholder)[]
 
-const INSERTION = /^\s*\.(path|key)\s*((?:\|\s*replace\s+"[^"]*"\s+"[^"]*"\s*)*)$/
+const PLACEHOLDER = /^\s*\.(path|key)\s*((?:\|\s*replace\s+"[^"]*"\s+"[^"]*"\s*)*)$/
 const REPLACEMENT = /\|\s*replace\s+"([^"]*)"\s+"([^"]*)"/g
 
-/** The template, or undefined for a text that is none. */
+/** Undefined for a malformed template. */
 export function parseKeyFilter(text: string): KeyFilter | undefined {
   const [first = '', ...rest] = text.split('{{')
   if (first.includes('}}')) return undefined
-  const pieces: (string | Insertion)[] = [first]
+  const pieces: (string | Placeholder)[] = [first]
   for (const piece of rest) {
     const [inner = '', after, more] = piece.split('}}')
-    const [, of, replacements = ''] = INSERTION.exec(inner) ?? []
-    if (after === undefined || more !== undefined || (of !== 'path' && of !== 'key')) return undefined
+    const [, variable, replacements = ''] = PLACEHOLDER.exec(inner) ?? []
+    if (after === undefined || more !== undefined || (variable !== 'path' && variable !== 'key')) return undefined
     const pairs = [...replacements.matchAll(REPLACEMENT)].map(([, from = '', to = '']) => [from, to] as const)
-    if (pairs.some(([from, to]) => from === '' || to.length > REPLACED_MAX)) return undefined
-    pieces.push({ of, replacements: pairs }, after)
+    if (pairs.some(([from, to]) => from === '' || to.length > REPLACEMENT_LENGTH_MAX)) return undefined
+    pieces.push({ variable, replacements: pairs }, after)
   }
-  return pieces.some((piece) => typeof piece !== 'string' && piece.of === 'key') ? pieces : undefined
+  return pieces.some((piece) => typeof piece !== 'string' && piece.variable === 'key') ? pieces : undefined
 }
 
-/** Longer than any path that is asked for: whoever has replacements grow it on purpose gets no further. */
-const PATH_MAX = 8192
-const REPLACED_MAX = 512
+/** Longer than any request's path. Bounds the growth by replacements. */
+const PATH_LENGTH_MAX = 8192
+const REPLACEMENT_LENGTH_MAX = 512
 
-/** The path whose rules decide about one name of a list; undefined when it would be longer than any. */
+/** The path that decides about one name of a list; undefined if it is too long. */
 export function filteredPath(filter: KeyFilter, path: string, key: string): string | undefined {
-  let whole = ''
+  let filtered = ''
   for (const piece of filter) {
-    let text = typeof piece === 'string' ? piece : piece.of === 'path' ? path : key
+    let text = typeof piece === 'string' ? piece : piece.variable === 'path' ? path : key
     for (const [from, to] of typeof piece === 'string' ? [] : piece.replacements) {
       text = text.replaceAll(from, () => to)
-      if (text.length > PATH_MAX) return undefined
+      if (text.length > PATH_LENGTH_MAX) return undefined
     }
-    whole += text
-    if (whole.length > PATH_MAX) return undefined
+    filtered += text
+    if (filtered.length > PATH_LENGTH_MAX) return undefined
   }
-  return whole
+  return filtered
 }
 
-/** Of asking policies about one name. */
-const ASKED_COST = 2
+/** Cost of one decision, in units of `RECORD_COST`. */
+const DECISION_COST = 2
 
-/** What is left of a list's data; members beside the names might name what is left out, and go. */
+/** The data of a list with the kept names only. Other members are removed, because they could contain removed names. */
 export function* withoutKeys(
   data: Readonly<Record<string, unknown>>,
   keeps: (key: string) => boolean,
-): Steps<Record<string, unknown>> {
+): SlicedWork<Record<string, unknown>> {
   const keys: string[] = []
   const all: readonly unknown[] = Array.isArray(data['keys']) ? data['keys'] : []
   for (const key of all) {
     if (typeof key === 'string' && keeps(key)) keys.push(key)
-    yield ASKED_COST
+    yield DECISION_COST
   }
   const infos = data['key_info']
   if (typeof infos !== 'object' || infos === null) return { keys }

@@ -1,24 +1,23 @@
 /**
- * The left side of a path rule: what it matches, and which of several that match is the closest.
+ * Patterns of path rules: matching and precedence.
  *
- * Three kinds. `exact` has no wildcard. `prefix` ends in `*` and has no `+`: any rest, also none. `segments` has a `+` at
- * the start of a segment; a segment that is `+` and nothing else stands for any one segment, others for themselves, and a
- * `*` at the end for any rest. Any other `*` or `+` is a character like others.
+ * `exact` has no wildcard. `prefix` ends in `*` and has no `+`: it matches any rest, including none. `segments` has a `+` at the start of a
+ * segment; a segment `+` matches any one segment, and a trailing `*` any rest. Any other `*` or `+` is a literal character.
  */
 
 export interface PathPattern {
   readonly kind: 'exact' | 'prefix' | 'segments'
-  /** As a rule writes it, templates filled in. */
+  /** As in the rule, with templates filled in. */
   readonly text: string
-  /** Everything before the first wildcard: what a path must begin with. Its length is the wildcard's position. */
+  /** Everything before the first wildcard: the prefix of all matching paths. */
   readonly head: string
-  /** The text without the `*` at its end. */
+  /** The text without a trailing `*`. */
   readonly body: string
-  /** True when it ends in `*`. */
+  /** Whether the text ends in `*`. */
   readonly open: boolean
   /** The segments of `body`; empty unless `kind` is `segments`. */
   readonly segments: readonly string[]
-  /** How many of them are `+`. */
+  /** Number of `+` segments. */
   readonly pluses: number
 }
 
@@ -41,7 +40,7 @@ export function compilePattern(text: string): PathPattern {
   return { kind: open ? 'prefix' : 'exact', text, head: body, body, open, segments: [], pluses: 0 }
 }
 
-/** A path and its segments, which are made when a pattern first asks for them. */
+/** A path that is split into segments when they are first used. */
 export class SplitPath {
   readonly text: string
   #segments: readonly string[] | undefined
@@ -73,7 +72,7 @@ function matchesSegments({ segments, open }: PathPattern, path: readonly string[
   return true
 }
 
-/** Whether some path that begins with `mount`, which ends with a slash, could match the pattern. */
+/** Whether the pattern can match a path below `mount`, which ends with a slash. */
 export function reachesBelow(pattern: PathPattern, mount: string): boolean {
   if (pattern.kind !== 'segments') return pattern.body.startsWith(mount)
   const { segments, open } = pattern
@@ -88,8 +87,8 @@ export function reachesBelow(pattern: PathPattern, mount: string): boolean {
 }
 
 /**
- * Orders wildcard patterns, the closest first: later first wildcard, no `*` at the end, fewer `+`, longer, and of
- * equals the larger in the order of bytes. Zero for the same pattern only.
+ * Compares wildcard patterns by precedence, highest first: later first wildcard, no trailing `*`, fewer `+`, longer, then larger in byte
+ * order. Zero for equal patterns only.
  */
 export function closestFirst(a: PathPattern, b: PathPattern): number {
   return (

@@ -1,8 +1,8 @@
-/** Rules about paths of the secrets core: how they are read. Which of them decides about a request: `acl.ts`. */
-import type { Entry, Node, Position } from '../../config/hcl.ts'
+/** Parses policy rules for paths of the secrets core. `acl.ts` decides which rule applies to a request. */
+import type { HclEntry, HclNode, TextPosition } from '../../config/hcl.ts'
 import { parseKeyFilter } from './key-filter.ts'
 import type { KeyFilter } from './key-filter.ts'
-import { bracesPair } from './policy-template.ts'
+import { hasBalancedBraces } from './policy-template.ts'
 import type { NamedRule, RuleReader } from './rule-reader.ts'
 
 const CAPABILITIES = [
@@ -20,7 +20,7 @@ const CAPABILITIES = [
 ] as const
 export type PathCapability = (typeof CAPABILITIES)[number]
 
-/** The older way to say it. `write` has never included `patch`. */
+/** Capabilities of the old `policy` key. `write` does not include `patch`, as in Vault. */
 const SHORTHANDS: Readonly<Record<'deny' | 'read' | 'write' | 'sudo', readonly PathCapability[]>> = {
   deny: ['deny'],
   read: ['read', 'list'],
@@ -29,20 +29,20 @@ const SHORTHANDS: Readonly<Record<'deny' | 'read' | 'write' | 'sudo', readonly P
 }
 
 export type ParameterScalar = string | number | boolean
-/** A list means a list with these members, and nothing else. */
+/** A list stands for exactly this list. */
 export type ParameterValue = ParameterScalar | readonly ParameterScalar[]
 
-/** Names of parameters in lower case, each with the values meant; an empty list means any value. */
+/** Names of parameters in lower case, with their values. An empty list stands for any value. */
 export type Parameters = ReadonlyMap<string, readonly ParameterValue[]>
 
-/** One `path` rule. What is absent was not given. */
+/** One `path` rule. */
 export interface PathRule {
-  /** Without a leading `/`. `+` stands for one whole segment; a `*` at the end for any rest. */
+  /** Without a leading `/`. `+` stands for one segment, a trailing `*` for any rest. */
   readonly path: string
-  readonly at: Position
-  /** Only `deny` when the rule denies. */
+  readonly at: TextPosition
+  /** Only `deny` if the rule denies. */
   readonly capabilities: ReadonlySet<PathCapability>
-  /** As they are written. */
+  /** As in the policy. */
   readonly requiredParameters?: readonly string[]
   readonly allowedParameters?: Parameters
   readonly deniedParameters?: Parameters
@@ -50,13 +50,13 @@ export interface PathRule {
   readonly maxWrappingTtlMs?: number
   readonly mfaMethods?: readonly string[]
   readonly paginationLimit?: number
-  /** Which names of a list or scan the caller sees. */
+  /** Filter for the names of a list or scan. */
   readonly keyFilter?: KeyFilter
-  /** The rule counts only before this moment, in milliseconds since the Unix epoch. */
+  /** Expiry of the rule. */
   readonly expiresAtMs?: number
 }
 
-type Draft = { -readonly [K in keyof PathRule]: PathRule[K] }
+type MutablePathRule = { -readonly [K in keyof PathRule]: PathRule[K] }
 
 const KEYS = [
   'capabilities',
@@ -73,13 +73,13 @@ const KEYS = [
   'comment',
 ]
 
-export function readPathRule(entry: Entry, reader: RuleReader): PathRule[] {
+export function readPathRule(entry: HclEntry, reader: RuleReader): PathRule[] {
   return reader.named(entry).map((rule) => pathRule(rule, reader))
 }
 
 function pathRule(rule: NamedRule, reader: RuleReader): PathRule {
   const capabilities = new Set<PathCapability>()
-  const draft: Draft = { path: rule.name.replace(/^\//, ''), at: rule.at, capabilities }
+  const draft: MutablePathRule = { path: rule.name.replace(/^\//, ''), at: rule.at, capabilities }
   checkPattern(rule, reader)
   for (const entry of rule.entries) {
     if (entry.key === 'capabilities') {
@@ -101,14 +101,14 @@ function pathRule(rule: NamedRule, reader: RuleReader): PathRule {
 }
 
 function checkPattern({ name, at }: NamedRule, reader: RuleReader): void {
-  if (name.replace(/^\//, '') === '') reader.fault(at, 'path: the path is empty')
+  if (name.replace(/^\//, '') === '') reader.fault(at, 'path: empty path')
   if (name.includes('+*')) reader.fault(at, "path: '+*' is not allowed: end in '+' or in '*'")
-  // Braces that do not pair would turn a template into a path that nobody asks for.
-  if (!bracesPair(name)) reader.fault(at, 'path: `{{` and `}}` do not pair')
+  // With unbalanced braces a template would be a literal path that matches no request.
+  if (!hasBalancedBraces(name)) reader.fault(at, 'path: unbalanced `{{` and `}}`')
 }
 
-/** Everything that narrows the rule. A key that is not known is a fault: it may have been meant to narrow it, too. */
-function readRestriction(entry: Entry, draft: Draft, reader: RuleReader): void {
+/** Parses the restrictions of a rule. An unknown key is an error, because it could be a misspelled restriction. */
+function readRestriction(entry: HclEntry, draft: MutablePathRule, reader: RuleReader): void {
   const names = () => reader.texts(entry, 'path').map((each) => each.text)
   if (entry.key === 'required_parameters') draft.requiredParameters = names()
   else if (entry.key === 'mfa_methods') draft.mfaMethods = names()
@@ -117,13 +117,13 @@ function readRestriction(entry: Entry, draft: Draft, reader: RuleReader): void {
   else if (entry.key === 'min_wrapping_ttl') setIfRead(draft, 'minWrappingTtlMs', reader.durationMs(entry, 'path'))
   else if (entry.key === 'max_wrapping_ttl') setIfRead(draft, 'maxWrappingTtlMs', reader.durationMs(entry, 'path'))
   else if (entry.key === 'pagination_limit') setIfRead(draft, 'paginationLimit', readLimit(entry, reader))
-  else if (entry.key === 'expiration') setIfRead(draft, 'expiresAtMs', readMoment(entry, reader))
+  else if (entry.key === 'expiration') setIfRead(draft, 'expiresAtMs', readTime(entry, reader))
   else if (entry.key === 'list_scan_response_keys_filter_path') readKeyFilter(entry, draft, reader)
   else if (entry.key === 'comment') reader.text(entry)
   else reader.unknown(entry, 'path', KEYS)
 }
 
-function readKeyFilter(entry: Entry, draft: Draft, reader: RuleReader): void {
+function readKeyFilter(entry: HclEntry, draft: MutablePathRule, reader: RuleReader): void {
   const text = reader.text(entry)
   const filter = text === undefined ? undefined : parseKeyFilter(text)
   if (filter) draft.keyFilter = filter
@@ -134,24 +134,24 @@ function readKeyFilter(entry: Entry, draft: Draft, reader: RuleReader): void {
 
 type NumberKey = 'minWrappingTtlMs' | 'maxWrappingTtlMs' | 'paginationLimit' | 'expiresAtMs'
 
-function setIfRead(draft: Draft, key: NumberKey, value: number | undefined): void {
+function setIfRead(draft: MutablePathRule, key: NumberKey, value: number | undefined): void {
   if (value !== undefined) draft[key] = value
 }
 
-function readLimit({ key, value }: Entry, reader: RuleReader): number | undefined {
+function readLimit({ key, value }: HclEntry, reader: RuleReader): number | undefined {
   if (value.kind === 'number' && Number.isInteger(value.value) && value.value >= 0) return value.value
-  return reader.fault(value.at, `path: ${key} must be a whole number, not negative`)
+  return reader.fault(value.at, `path: ${key} must be a non-negative integer`)
 }
 
 const RFC3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/
 
-function readMoment({ key, value }: Entry, reader: RuleReader): number | undefined {
+function readTime({ key, value }: HclEntry, reader: RuleReader): number | undefined {
   const ms = value.kind === 'string' && RFC3339.test(value.value) ? Date.parse(value.value) : Number.NaN
   if (!Number.isNaN(ms)) return ms
   return reader.fault(value.at, `path: ${key} must be a time such as "2027-01-31T12:00:00Z"`)
 }
 
-function readParameters(entry: Entry, reader: RuleReader): Parameters {
+function readParameters(entry: HclEntry, reader: RuleReader): Parameters {
   const found = new Map<string, readonly ParameterValue[]>()
   for (const entries of reader.rule(entry)) {
     for (const { key, value } of entries) {
@@ -162,14 +162,14 @@ function readParameters(entry: Entry, reader: RuleReader): Parameters {
   return found
 }
 
-function parameterValues(items: readonly Node[], key: string, reader: RuleReader): ParameterValue[] {
+function parameterValues(items: readonly HclNode[], key: string, reader: RuleReader): ParameterValue[] {
   return items.flatMap((item): ParameterValue[] => {
     if (item.kind === 'list') return [item.items.flatMap((each) => parameterScalar(each, key, reader))]
     return parameterScalar(item, key, reader)
   })
 }
 
-function parameterScalar(item: Node, key: string, reader: RuleReader): ParameterScalar[] {
+function parameterScalar(item: HclNode, key: string, reader: RuleReader): ParameterScalar[] {
   if (item.kind === 'string' || item.kind === 'number' || item.kind === 'boolean') return [item.value]
-  return reader.fault(item.at, `path: ${key} may hold texts, numbers, true, false and lists of them`) ?? []
+  return reader.fault(item.at, `path: ${key} can contain strings, numbers, booleans and lists of these`) ?? []
 }

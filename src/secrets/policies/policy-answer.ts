@@ -1,11 +1,14 @@
-/** What `outpost policy check` shows: the decision about a request and its reasons, as lines with places in files. */
+/** The output of `outpost policy check`: the decision about a request with its reasons, as lines with positions in files. */
+import { type Canonical, canonicalAt } from '../../engines/framework/path-table.ts'
+import { path as enginePath, type Path } from '../../engines/framework/engine.ts'
+import { inPath, type EngineField } from '../../engines/framework/fields.ts'
+import type { NameFold } from '../../engines/framework/name-fold.ts'
+import { PathTable } from '../../engines/framework/path-table.ts'
 import type { AccessRequest, Decision, RuleOrigin } from './acl.ts'
 import { explain } from './policy-explain.ts'
-import { doubts } from './policy-lint.ts'
+import { lintPolicy } from './policy-lint.ts'
 import type { EntityFacts } from './policy-template.ts'
-import { parsePolicy, PolicyError } from './policy.ts'
-import type { Policy } from './policy.ts'
-import { usualCanonical } from './usual-mounts.ts'
+import { parsePolicy, type Policy, PolicyError } from './policy.ts'
 
 export interface PolicyDocument {
   readonly file: string
@@ -13,19 +16,18 @@ export interface PolicyDocument {
 }
 
 export interface PolicyQuestion extends AccessRequest {
-  /** `id`, `name` and `metadata.KEY`; empty: the caller has no entity. */
+  /** `id`, `name` and `metadata.KEY`; empty for a caller without an entity. */
   readonly entityFacts: ReadonlyMap<string, string>
 }
 
 export interface PolicyAnswer {
   readonly allowed: boolean
   readonly verdict: string
-  /** The rules that decided, then those that match, or nearly do, and did not. */
+  /** The deciding rules, then the other rules that match or nearly match. */
   readonly reasons: readonly string[]
   readonly unmatched: readonly string[]
-  /** What is probably not meant. */
-  readonly doubts: readonly string[]
-  /** What is wrong with the documents; then nothing else is said. */
+  readonly warnings: readonly string[]
+  /** Errors in the documents. If there are any, the rest is empty. */
   readonly faults: readonly string[]
 }
 
@@ -44,58 +46,60 @@ export function answerPolicy(
       faults.push(...error.faults.map(({ column, line, message }) => `${file}:${line}:${column}: ${message}`))
     }
   }
-  if (faults.length > 0) return { allowed: false, verdict: '', reasons: [], unmatched: [], doubts: [], faults }
-  const { decision, deciding, meant, others, path } = explain(sources, question, nowMs, {
+  if (faults.length > 0) return { allowed: false, verdict: '', reasons: [], unmatched: [], warnings: [], faults }
+  const { decision, deciding, others, path, versionedPath } = explain(sources, question, nowMs, {
     entity: entityOf(question.entityFacts),
-    canonical: usualCanonical,
+    canonical: defaultCanonical,
   })
-  const what = `${question.operation} ${JSON.stringify(path)}`
-  const lines = (near: boolean) =>
-    others.filter((each) => each.near === near).map(({ origin, why }) => lineOf(origin, why))
+  const request = `${question.operation} ${JSON.stringify(path)}`
+  const lines = (isNear: boolean) =>
+    others.filter((each) => each.isNear === isNear).map(({ origin, reason }) => lineOf(origin, reason))
   return {
     allowed: decision.allowed,
-    verdict: `${decision.allowed ? 'allowed' : 'denied'}: ${what}${consequence(decision)}`,
+    verdict: `${decision.allowed ? 'allowed' : 'denied'}: ${request}${consequence(decision)}`,
     reasons: [
       ...deciding.map((origin) => lineOf(origin, roleOf(decision, question.operation))),
       ...lines(true),
-      ...(meant === undefined ? [] : [`  ${JSON.stringify(meant)} would be allowed: is it a versioned store (v2)?`]),
+      ...(versionedPath === undefined
+        ? []
+        : [`  ${JSON.stringify(versionedPath)} would be allowed: is the store versioned (v2)?`]),
     ],
     unmatched: lines(false),
-    doubts: sources.flatMap(({ name, policy }) =>
-      doubts(policy, nowMs).map(({ at, message }) => `${name}:${at.line}:${at.column}: ${message}`),
+    warnings: sources.flatMap(({ name, policy }) =>
+      lintPolicy(policy, nowMs).map(({ at, message }) => `${name}:${at.line}:${at.column}: ${message}`),
     ),
     faults: [],
   }
 }
 
-function lineOf({ at, path, policy }: RuleOrigin, why: string): string {
-  return `  ${policy}:${at.line}:${at.column}: path ${JSON.stringify(path)}: ${why}`
+function lineOf({ at, path, policy }: RuleOrigin, reason: string): string {
+  return `  ${policy}:${at.line}:${at.column}: path ${JSON.stringify(path)}: ${reason}`
 }
 
 function consequence({ allowed, limit, reason, sudo }: Decision): string {
   if (!allowed) return reason === 'no rule' ? ', no rule matches' : ''
-  const also = [
+  const details = [
     ...(sudo ? ['with sudo'] : []),
-    ...(limit === undefined ? [] : [limit === 0 ? 'all names' : `at most ${limit} names at once`]),
+    ...(limit === undefined ? [] : [limit === 0 ? 'all names' : `at most ${limit} names in one request`]),
   ]
-  return also.length > 0 ? `, ${also.join(', ')}` : ''
+  return details.length > 0 ? `, ${details.join(', ')}` : ''
 }
 
 function roleOf({ mfaMethods, parameter, reason }: Decision, operation: string): string {
   const name = parameter === undefined ? '' : ` ${JSON.stringify(parameter)}`
-  if (reason === 'granted') return `decides, it grants ${operation}`
-  if (reason === 'deny') return 'decides, it denies'
-  if (reason === 'not granted') return `decides, it does not grant ${operation}`
+  if (reason === 'granted') return `decides, grants ${operation}`
+  if (reason === 'deny') return 'decides, denies'
+  if (reason === 'not granted') return `decides, does not grant ${operation}`
   if (reason === 'template')
-    return 'decides, it restricts and its template has no valid value, so it denies what is below'
-  if (reason === 'wrapping') return 'decides, it wants the answer wrapped, within its bounds'
-  if (reason === 'limit') return 'decides, it does not let so many names be listed at once'
+    return 'decides, denies all paths below, because it is a restriction and its template has no valid value'
+  if (reason === 'wrapping') return 'decides, requires a wrapped response with a TTL within its limits'
+  if (reason === 'limit') return 'decides, its pagination_limit is below the requested limit'
   if (reason === 'second factor') {
-    return `decides, it grants ${operation} with a code of ${mfaMethods.join(', ')} in the header X-Vault-MFA`
+    return `decides, grants ${operation} with an MFA code of ${mfaMethods.join(', ')} in the header X-Vault-MFA`
   }
-  if (reason === 'parameter missing') return `decides, it requires the parameter${name}`
-  if (reason === 'parameter denied') return `decides, it denies the parameter${name} or its value`
-  return `decides, it does not allow the parameter${name} or its value`
+  if (reason === 'parameter missing') return `decides, requires the parameter${name}`
+  if (reason === 'parameter denied') return `decides, denies the parameter${name} or its value`
+  return `decides, does not allow the parameter${name} or its value`
 }
 
 function entityOf(facts: ReadonlyMap<string, string>): EntityFacts | undefined {
@@ -110,4 +114,44 @@ function entityOf(facts: ReadonlyMap<string, string>): EntityFacts | undefined {
     aliases: [],
     groups: [],
   }
+}
+
+/** Path parameters and body fields that fold, for engines at their default mounts. A test compares them with the engines. */
+const DEFAULT_MOUNT_FOLDS: Readonly<Record<string, Readonly<Record<string, NameFold>>>> = {
+  'auth/userpass/users/:username': { username: 'case', groups: 'case and spaces' },
+  'auth/userpass/users/:username/:setting': { username: 'case' },
+  'auth/userpass/login/:username': { username: 'case' },
+  'auth/approle/role/:role_name': { role_name: 'case', groups: 'case and spaces' },
+  'auth/approle/role/:role_name/:setting': { role_name: 'case', groups: 'case and spaces' },
+  'auth/approle/role/:role_name/:of/:action': { role_name: 'case' },
+  'identity/entity': { name: 'case' },
+  'identity/entity/id/:id': { name: 'case' },
+  'identity/entity/name/:name': { name: 'case' },
+  'identity/group': { name: 'case' },
+  'identity/group/id/:id': { name: 'case' },
+  'identity/group/name/:name': { name: 'case' },
+  'identity/group-alias': { name: 'case' },
+  'identity/group-alias/id/:id': { name: 'case' },
+  'identity/lookup/entity': { name: 'case' },
+  'identity/lookup/group': { name: 'case', alias_name: 'case' },
+  'sys/config/auditing/request-headers/:header': { header: 'case' },
+  'sys/config/ui/headers/:header': { header: 'case' },
+  'sys/locked-users/:mount_accessor/unlock/:alias_identifier': { alias_identifier: 'case' },
+  'sys/policies/acl/:name*': { name: 'case and spaces' },
+  'sys/policies/detailed/acl/:prefix*': { prefix: 'case' },
+  'sys/policy/:name*': { name: 'case and spaces' },
+}
+
+function foldingPath([pattern, folds]: readonly [string, Readonly<Record<string, NameFold>>]): Path {
+  const fields: Record<string, EngineField<string>> = {}
+  for (const [name, fold] of Object.entries(folds)) fields[name] = inPath('', { fold })
+  return enginePath({ pattern, summary: '', fields })
+}
+
+let foldTable: PathTable | undefined
+
+/** Canonicalizes paths of engines at their default mounts: without a server, the mounts are unknown. */
+export const defaultCanonical: Canonical = (given) => {
+  foldTable ??= new PathTable(Object.entries(DEFAULT_MOUNT_FOLDS).map(foldingPath))
+  return canonicalAt(given, { mount: { paths: foldTable }, rest: given })
 }

@@ -1,8 +1,8 @@
-/** The policies that every core has from its beginning, and the names that are not for everybody. */
+/** The policies of a new core, and reserved names. */
 
-const DEFAULT = `# What every token may do that is not made without this policy.
+const DEFAULT = `# Permissions of every token, unless it is created without this policy.
 
-# Look at, renew and revoke itself
+# Look up, renew and revoke the token itself
 path "auth/token/lookup-self" {
   capabilities = ["read"]
 }
@@ -13,7 +13,7 @@ path "auth/token/revoke-self" {
   capabilities = ["update"]
 }
 
-# Ask what it may do
+# Look up its own capabilities
 path "sys/capabilities-self" {
   capabilities = ["update"]
 }
@@ -29,7 +29,7 @@ path "identity/entity/name/{{identity.entity.name}}" {
   capabilities = ["read"]
 }
 
-# Renew and look up leases whose IDs it knows; sys/renew is what old clients ask
+# Renew and look up leases by ID; sys/renew is the path of old clients
 path "sys/renew" {
   capabilities = ["update"]
 }
@@ -40,12 +40,12 @@ path "sys/leases/lookup" {
   capabilities = ["update"]
 }
 
-# Keep things in its own cubbyhole
+# Store values in its own cubbyhole
 path "cubbyhole/*" {
   capabilities = ["create", "read", "update", "delete", "list"]
 }
 
-# Wrap values, look at wrapping tokens and unwrap what they hold
+# Wrap values, look up wrapping tokens and unwrap responses
 path "sys/wrapping/wrap" {
   capabilities = ["update"]
 }
@@ -64,13 +64,13 @@ path "sys/tools/hash/*" {
   capabilities = ["update"]
 }
 
-# Authorise at an OIDC provider
+# Authorize at an OIDC provider
 path "identity/oidc/provider/+/authorize" {
   capabilities = ["read", "update"]
 }
 `
 
-const RESPONSE_WRAPPING = `# What a wrapping token may do, once.
+const RESPONSE_WRAPPING = `# Permissions of a wrapping token, for one use.
 path "cubbyhole/response" {
   capabilities = ["create", "read"]
 }
@@ -84,8 +84,8 @@ export const DEFAULT_POLICIES: Readonly<Record<string, string>> = {
   'response-wrapping': RESPONSE_WRAPPING,
 }
 
-/** Nobody writes or deletes these. */
+/** Policies that cannot be written or deleted. */
 export const FIXED_NAMES: ReadonlySet<string> = new Set(['root', 'response-wrapping'])
 
-/** No list shows these, and no token is made with them on request. */
+/** Policies that lists do not show. */
 export const HIDDEN_NAMES: ReadonlySet<string> = new Set(['response-wrapping'])

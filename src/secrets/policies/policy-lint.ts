@@ -1,76 +1,84 @@
-/** What is probably not meant in a policy, although it can be read: mistakes that people make and then look for. */
-import type { Position } from '../../config/hcl.ts'
+/** Warnings about valid policies: common mistakes. */
+import type { TextPosition } from '../../config/hcl.ts'
 import { closestFirst, compilePattern } from './path-pattern.ts'
 import type { PathPattern } from './path-pattern.ts'
 import type { PathRule } from './path-rules.ts'
 import { isTemplate } from './policy-template.ts'
 import type { Policy } from './policy.ts'
 
-export interface Doubt {
-  readonly at: Position
+export interface PolicyWarning {
+  readonly at: TextPosition
   readonly message: string
 }
 
-/** What stands behind the mount of a versioned key-value store. */
-export const VERSIONED = ['data', 'metadata', 'delete', 'undelete', 'destroy', 'subkeys', 'config', 'detailed-metadata']
-/** Comparing every rule with every other is for documents that people write. */
-const COMPARED_MAX = 2000
+/** First segments below the mount of a versioned key-value store. */
+export const VERSIONED_SEGMENTS = [
+  'data',
+  'metadata',
+  'delete',
+  'undelete',
+  'destroy',
+  'subkeys',
+  'config',
+  'detailed-metadata',
+]
+/** Comparing all pairs of rules takes quadratic time. */
+const COMPARED_RULES_MAX = 2000
 
-export function doubts(policy: Policy, nowMs: number): Doubt[] {
+export function lintPolicy(policy: Policy, nowMs: number): PolicyWarning[] {
   const mounts = versionedMounts(policy.paths)
-  const patterns = policy.paths.length <= COMPARED_MAX ? policy.paths.map(({ path }) => compilePattern(path)) : []
+  const patterns = policy.paths.length <= COMPARED_RULES_MAX ? policy.paths.map(({ path }) => compilePattern(path)) : []
   return policy.paths.flatMap((rule, index) => {
     const pattern = patterns[index]
     const messages = [
-      ...ofText(rule.path),
-      ...ofGrants(rule, nowMs),
-      ...ofVersions(rule, mounts),
-      ...(pattern && !isTemplate(rule.path) ? ofOthers(pattern, patterns) : []),
+      ...pathWarnings(rule.path),
+      ...capabilityWarnings(rule, nowMs),
+      ...versionWarnings(rule, mounts),
+      ...(pattern && !isTemplate(rule.path) ? shadowWarnings(pattern, patterns) : []),
     ]
     return messages.map((message) => ({ at: rule.at, message }))
   })
 }
 
-function ofText(path: string): string[] {
+function pathWarnings(path: string): string[] {
   const plain = path.replaceAll(/\{\{.*?\}\}/g, 'x')
   const body = plain.replace(/\*$/, '')
   const found: string[] = []
-  if (body.includes('*'))
-    found.push('a * that is not at the end is a character like any other; + stands for one segment')
+  if (body.includes('*')) found.push('a * that is not at the end is a literal character; use + for one segment')
   const odd = body.split('/').find((segment) => segment !== '+' && segment.includes('+'))
-  if (odd !== undefined) found.push('a + that is not a whole segment is a character like any other')
-  if (plain.startsWith('v1/')) found.push('paths of rules are without v1/ in front')
-  if (plain.includes('//')) found.push('no request has // in its path')
+  if (odd !== undefined) found.push('a + that is not a whole segment is a literal character')
+  if (plain.startsWith('v1/')) found.push('paths of rules do not start with v1/')
+  if (plain.includes('//')) found.push('no request path contains //')
   return found
 }
 
-function ofGrants({ capabilities, expiresAtMs }: PathRule, nowMs: number): string[] {
+function capabilityWarnings({ capabilities, expiresAtMs }: PathRule, nowMs: number): string[] {
   const found: string[] = []
-  if (capabilities.size === 0) found.push('a rule without capabilities denies everything at its path')
+  if (capabilities.size === 0) found.push('a rule without capabilities denies every request to its path')
   if (capabilities.size === 1 && capabilities.has('sudo'))
-    found.push('sudo alone grants nothing: add what is to be done')
+    found.push('sudo alone grants nothing: add other capabilities')
   if (expiresAtMs !== undefined && expiresAtMs <= nowMs) found.push('the rule has expired')
   return found
 }
 
-/** Mounts that some rule treats as versioned, and the one that is by default. */
+/** Mounts that some rule treats as versioned, and `secret`, which is by default. */
 function versionedMounts(rules: readonly PathRule[]): ReadonlySet<string> {
   const found = rules.flatMap(({ path }) => /^([^*+{]+?)\/(?:data|metadata)\//.exec(path)?.[1] ?? [])
   return new Set(['secret', ...found])
 }
 
-function ofVersions({ capabilities, path }: PathRule, mounts: ReadonlySet<string>): string[] {
+function versionWarnings({ capabilities, path }: PathRule, mounts: ReadonlySet<string>): string[] {
   for (const mount of mounts) {
     if (!path.startsWith(`${mount}/`)) continue
     const rest = path.slice(mount.length + 1)
     const [kind = ''] = rest.split('/')
     const start = kind.replace(/\*$/, '')
     if (kind === '' || kind === '+' || kind.includes('{{')) return []
-    if (kind !== start && VERSIONED.some((each) => each.startsWith(start))) return []
+    if (kind !== start && VERSIONED_SEGMENTS.some((each) => each.startsWith(start))) return []
     if (kind === 'data' && capabilities.has('list')) {
       return [`if ${mount}/ is versioned (v2), names are listed below ${mount}/metadata/, not below ${mount}/data/`]
     }
-    if (VERSIONED.includes(kind)) return []
+    if (VERSIONED_SEGMENTS.includes(kind)) return []
     return [
       `if ${mount}/ is versioned (v2), values are at ${mount}/data/${rest} and names at ${mount}/metadata/${rest}`,
     ]
@@ -78,16 +86,16 @@ function ofVersions({ capabilities, path }: PathRule, mounts: ReadonlySet<string
   return []
 }
 
-/** Another rule that takes every path from it. */
-function ofOthers(pattern: PathPattern, patterns: readonly PathPattern[]): string[] {
+/** A warning if another rule matches the same paths and has precedence. */
+function shadowWarnings(pattern: PathPattern, patterns: readonly PathPattern[]): string[] {
   if (pattern.kind === 'exact') return []
   const always = patterns.find(
     (other) => other.text !== pattern.text && covers(other, pattern) && closestFirst(other, pattern) < 0,
   )
-  return always ? [`never decides: ${JSON.stringify(always.text)} matches all that it does, and is closer`] : []
+  return always ? [`never decides: ${JSON.stringify(always.text)} matches the same paths and takes precedence`] : []
 }
 
-/** Whether `wide`, a wildcard pattern, matches every path that `narrow` does. */
+/** Whether `wide`, a wildcard pattern, matches every path that `narrow` matches. */
 function covers(wide: PathPattern, narrow: PathPattern): boolean {
   if (wide.kind === 'exact' || (narrow.open && !wide.open)) return false
   if (wide.kind === 'prefix') return narrow.head.startsWith(wide.body)

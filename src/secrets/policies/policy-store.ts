@@ -1,43 +1,40 @@
 /**
- * The policies that are kept, and what they amount to for a caller.
+ * Stores policies, and compiles them for callers.
  *
- * Each policy is an entry of its own, `sys/policy/<name>`; one that is to end has a second, `sys/policy-expiry/<name>`, so
- * that a list need not read them all. Nothing is read at the start. A policy is parsed when it is first asked for, and an
- * ACL compiled when its set of names is; both are kept, within bounds, and forgotten when a policy's entry has changed,
- * after the change is durable and before its author is told. A name without a policy grants nothing, until there is one.
+ * Each policy is an entry, `sys/policy/<name>`. A policy with an expiry has a second one, `sys/policy-expiry/<name>`, so that a list does
+ * not read all policies. Nothing is read when the core is unsealed. A policy is parsed, and a set of policies compiled, at first use. Both
+ * are cached within limits, and dropped when a change of a policy is durable, before its author is answered. A name without a policy
+ * grants nothing.
  *
- * `root` is no entry: it grants everything. `response-wrapping` is the policy of wrapping tokens; nobody sees it in lists,
- * gives it to a token or changes it.
+ * `root` has no entry and grants everything. `response-wrapping` is the policy of wrapping tokens: it is not listed, cannot be changed, and
+ * cannot be assigned by callers.
  */
 import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
 import type { Put, Storage } from '../../storage/barrier/storage.ts'
-import type { Position } from '../../config/hcl.ts'
+import type { TextPosition } from '../../config/hcl.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { UNPRINTABLE } from '../../engines/framework/fields.ts'
-import { RECORD_COST, type Steps } from '../../engines/framework/time-slices.ts'
+import { RECORD_COST, type SlicedWork } from '../../platform/sliced-work.ts'
 import { Fault } from '../../platform/errors.ts'
 import type { Identity } from '../../platform/operation.ts'
-import { compileAcl, rootAcl } from './acl.ts'
-import type { Acl, AclSource } from './acl.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
+import { type Acl, type AclSource, compileAcl, rootAcl } from './acl.ts'
 import { DEFAULT_POLICIES, FIXED_NAMES, HIDDEN_NAMES } from './policy-defaults.ts'
-import { canonicalName } from './policy-name.ts'
+import { canonicalName, encodePolicyName, isPolicyName, POLICY_NAME_LENGTH_MAX } from './policy-name.ts'
 import type { EntityFacts } from './policy-template.ts'
-import { identityFrom, parsePolicy, PolicyError, root } from './policy.ts'
-import type { Policy } from './policy.ts'
+import { identityFrom, parsePolicy, type Policy, PolicyError, rootIdentity } from './policy.ts'
 
 const PREFIX = 'sys/policy/'
 const EXPIRY_PREFIX = 'sys/policy-expiry/'
-/** A policy of this length has some ten thousand rules; whoever needs more needs another policy. */
+/** Enough for about ten thousand rules. */
 const TEXT_BYTES_MAX = 1 << 20
-const NAME_LENGTH_MAX = 512
-/** As it stands in the path of its entry, where a letter may take nine characters. */
-const ENCODED_LENGTH_MAX = 3072
-/** Characters of policies that are kept parsed, and rules that are kept compiled. */
+/** Sizes of the caches of parsed policies, in characters, and of compiled ones, in rules. */
 const PARSED_CHARACTERS_MAX = 8 << 20
 const COMPILED_RULES_MAX = 100_000
-const SWEPT_AT_ONCE = 20
-const SWEPT_AFTER_MS = 86_400_000
+/** Expired policies that a write removes. */
+const REMOVED_EXPIRED_MAX = 20
+/** Kept so long after their expiry, so that a clock that is wrong for hours removes no policy. */
+const EXPIRED_KEPT_MS = 86_400_000
 
 const recordSchema = v.object({
   name: v.string(),
@@ -45,16 +42,15 @@ const recordSchema = v.object({
   version: v.number(),
   modifiedAtMs: v.number(),
   casRequired: v.boolean(),
-  /** Absent: it does not end. */
+  /** Absent for a policy that does not expire. */
   expiresAtMs: v.optional(v.number()),
   freeSlashes: v.boolean(),
   freeWildcards: v.boolean(),
 })
 
-/** What is kept of a policy. */
 export type PolicyRecord = v.InferOutput<typeof recordSchema>
 
-/** What a writer says; what is absent is left as it is, or is the default in a policy that begins anew. */
+/** EngineFields of a write. Absent fields keep their values, or have the defaults for a new policy. */
 export interface PolicyChange {
   readonly text?: string | undefined
   readonly expiresAtMs?: number | undefined
@@ -63,95 +59,95 @@ export interface PolicyChange {
   readonly freeWildcards?: boolean | undefined
 }
 
-/** What a rule says of an MFA method. */
-export interface NamedMfaMethod {
-  /** Its name or ID, as the rule has it. */
+/** A reference to an MFA method in a rule. */
+export interface MfaMethodReference {
+  /** Name or ID, as in the rule. */
   readonly method: string
-  /** Of the rule. */
+  /** Path of the rule. */
   readonly path: string
-  readonly at: Position
+  readonly at: TextPosition
 }
 
-interface Kept {
+interface ParsedPolicy {
   readonly record: PolicyRecord
   readonly policy: Policy
 }
 
-/** What a set of names amounts to. */
-interface Compiled {
+/** The policies of a set of names, compiled. */
+interface CompiledPolicies {
   readonly names: readonly string[]
   readonly acl: Acl
-  /** Only where templates tell callers apart. */
+  /** Used only if the ACL depends on the entity. */
   readonly byEntity: WeakMap<EntityFacts, Acl>
   readonly identity: (accessor: string) => Identity
-  /** Set when a policy of these names has changed, or when there was no room for it. */
+  /** Set when one of the policies has changed, or the entry was evicted. */
   isDropped: boolean
 }
 
 export class PolicyStore {
   readonly #storage: Storage
-  readonly #kept = new LRUCache<string, Kept>({
+  readonly #parsed = new LRUCache<string, ParsedPolicy>({
     maxSize: PARSED_CHARACTERS_MAX,
     sizeCalculation: ({ record }) => record.text.length + 1,
   })
-  readonly #compiled = new LRUCache<string, Compiled>({
+  readonly #compiled = new LRUCache<string, CompiledPolicies>({
     maxSize: COMPILED_RULES_MAX,
     sizeCalculation: ({ acl, names }) => acl.rules.length + acl.barriers.length + names.length + 1,
     dispose: (compiled) => (compiled.isDropped = true),
   })
-  /** By the list itself that a token keeps its names in: most requests bring one that was seen before. */
-  readonly #byList = new WeakMap<readonly string[], Compiled>()
+  /** By the array object in a token's entry, which is the same for most requests of a token. */
+  readonly #byList = new WeakMap<readonly string[], CompiledPolicies>()
 
   /** `storage` is all of the barrier. */
   constructor(storage: Storage) {
     this.#storage = storage
   }
 
-  /** What a fresh core has of policies. */
+  /** The policies of a new core. */
   static initial(nowMs: number): Put[] {
-    return Object.entries(DEFAULT_POLICIES).map(([name, text]) => putOf(newRecord(name, text, nowMs)))
+    return Object.entries(DEFAULT_POLICIES).map(([name, text]) => recordPut(newRecord(name, text, nowMs)))
   }
 
-  /** The policy of a name; undefined where there is none (any more). `root` is none. */
+  /** Undefined for an unknown or expired policy, and for `root`. */
   find(name: string, nowMs: number): PolicyRecord | undefined {
     return this.#find(canonicalName(name), nowMs)?.record
   }
 
-  /** Whether a token with this policy would have any: `root` is one. */
+  /** Whether a policy exists. `root` does. */
   has(name: string, nowMs: number): boolean {
     return canonicalName(name) === 'root' || this.find(name, nowMs) !== undefined
   }
 
-  #find(name: string, nowMs: number): Kept | undefined {
-    const kept = this.#load(name)
-    return kept && !hasEnded(kept.record, nowMs) ? kept : undefined
+  #find(name: string, nowMs: number): ParsedPolicy | undefined {
+    const parsed = this.#load(name)
+    return parsed && !hasExpired(parsed.record, nowMs) ? parsed : undefined
   }
 
-  #load(name: string): Kept | undefined {
+  #load(name: string): ParsedPolicy | undefined {
     if (!isPolicyName(name)) return undefined
-    const known = this.#kept.get(name)
-    if (known) return known
-    const bytes = this.#storage.get(PREFIX + encodeName(name))
-    const kept = bytes && parseKept(bytes)
-    if (kept) this.#kept.set(name, kept)
-    return kept
+    const cached = this.#parsed.get(name)
+    if (cached) return cached
+    const bytes = this.#storage.get(PREFIX + encodePolicyName(name))
+    const parsed = bytes && parseStored(bytes)
+    if (parsed) this.#parsed.set(name, parsed)
+    return parsed
   }
 
-  /** Names below a prefix, in order, without those that nobody may use; `root` is not among them. */
+  /** Names with a prefix, sorted, without `root` and hidden ones. */
   names(prefix: string, nowMs: number): string[] {
-    const ended = new Set(this.#endings((path) => this.#storage.get(path), nowMs))
+    const expired = new Set(this.#expiredNames((path) => this.#storage.get(path), nowMs))
     const names = this.#storage.list(PREFIX).map(decodeURIComponent)
-    return names.filter((name) => name.startsWith(prefix) && !ended.has(name) && !HIDDEN_NAMES.has(name)).sort()
+    return names.filter((name) => name.startsWith(prefix) && !expired.has(name) && !HIDDEN_NAMES.has(name)).sort()
   }
 
-  /** MFA methods that the rules of a policy name, each with its rule; empty where there is no such policy. */
-  mfaMethodsOf(name: string, nowMs: number): readonly NamedMfaMethod[] {
+  /** The references to MFA methods in the rules of a policy; empty for an unknown policy. */
+  mfaMethodsOf(name: string, nowMs: number): readonly MfaMethodReference[] {
     const rules = this.#find(name, nowMs)?.policy.paths ?? []
     return rules.flatMap(({ at, mfaMethods = [], path }) => mfaMethods.map((method) => ({ method, path, at })))
   }
 
-  /** Names of the policies with a rule that asks for a code of an MFA method, given by its ID and its name; in order. */
-  *namingMfaMethod(references: readonly string[], nowMs: number): Steps<string[]> {
+  /** Sorted names of the policies with a rule that requires an MFA method, given by its ID and name. */
+  *namesUsingMfaMethod(references: readonly string[], nowMs: number): SlicedWork<string[]> {
     const found: string[] = []
     for (const name of this.names('', nowMs)) {
       if (this.mfaMethodsOf(name, nowMs).some(({ method }) => references.includes(method))) found.push(name)
@@ -160,103 +156,102 @@ export class PolicyStore {
     return found
   }
 
-  /** Names of policies that had ended at a moment, as `read` sees their entries. */
-  #endings(read: (path: string) => Buffer | undefined, atMs: number): string[] {
+  /** Names of the policies that have expired by `atMs`. `read` returns durable or pending entries. */
+  #expiredNames(read: (path: string) => Buffer | undefined, atMs: number): string[] {
     const names = this.#storage.list(EXPIRY_PREFIX)
-    const ended = names.filter((name) => Number(read(EXPIRY_PREFIX + name)?.toString('utf8')) <= atMs)
-    return ended.map(decodeURIComponent)
+    const expired = names.filter((name) => Number(read(EXPIRY_PREFIX + name)?.toString('utf8')) <= atMs)
+    return expired.map(decodeURIComponent)
   }
 
   /**
-   * Writes a policy; resolves when it is durable. `cas` is the version that is meant, 0 for none; `patch` leaves what is not
-   * given as it is. Throws a Rejection (400) and changes nothing for what cannot be.
+   * Resolves when the policy is durable. `cas` is the expected current version, 0 for none. With `patch` fields that are not given keep
+   * their values. Throws a Rejection (400) and changes nothing if a check fails.
    */
   async write(
     given: string,
     change: PolicyChange,
-    how: { nowMs: number; cas?: number; patch?: boolean },
+    options: { nowMs: number; cas?: number; patch?: boolean },
   ): Promise<void> {
-    const name = checkedName(given)
-    const { nowMs } = how
+    const name = validateName(given)
+    const { nowMs } = options
     if (FIXED_NAMES.has(name)) throw new Rejection(400, `cannot update "${name}" policy`)
     const before = this.#pending(name, nowMs)
-    if (how.patch && !before) throw new Rejection(404)
-    checkVersion(before, how.cas)
-    const base = how.patch && before ? before : newRecord(name, '', nowMs)
+    if (options.patch && !before) throw new Rejection(404)
+    checkVersion(before, options.cas)
+    const base = options.patch && before ? before : newRecord(name, '', nowMs)
     const version = (before?.version ?? 0) + 1
-    const record = { ...changed(base, change), version, modifiedAtMs: nowMs }
+    const record = { ...changedRecord(base, change), version, modifiedAtMs: nowMs }
     checkText(record.text)
     const { expiresAtMs } = record
-    const expiry = EXPIRY_PREFIX + encodeName(name)
-    const puts = [putOf(record)]
+    const expiry = EXPIRY_PREFIX + encodePolicyName(name)
+    const puts = [recordPut(record)]
     if (expiresAtMs !== undefined) puts.push({ path: expiry, value: Buffer.from(String(expiresAtMs)) })
-    const swept = this.#swept(nowMs).filter((each) => each !== name)
-    const deletes = [...swept.flatMap(entriesOf), ...(expiresAtMs === undefined ? [expiry] : [])]
+    const removed = this.#expiredLongAgo(nowMs).filter((each) => each !== name)
+    const deletes = [...removed.flatMap(entriesOf), ...(expiresAtMs === undefined ? [expiry] : [])]
     await this.#storage.commit({ puts, deletes })
-    for (const each of [name, ...swept]) this.#forget(each)
+    for (const each of [name, ...removed]) this.#drop(each)
   }
 
-  /** Resolves when the policy is gone, also where there was none. Throws a Rejection (400) for one that must stay. */
+  /** Resolves when the policy does not exist. Throws a Rejection (400) for a policy that cannot be deleted. */
   async remove(given: string): Promise<void> {
-    const name = checkedName(given)
+    const name = validateName(given)
     if (name === 'default') throw new Rejection(400, 'cannot delete default policy')
     if (FIXED_NAMES.has(name)) throw new Rejection(400, `cannot delete "${name}" policy`)
     await this.#storage.commit({ puts: [], deletes: entriesOf(name) })
-    this.#forget(name)
+    this.#drop(name)
   }
 
   #pending(name: string, nowMs: number): PolicyRecord | undefined {
-    const bytes = this.#storage.pending(PREFIX + encodeName(name))
-    const record = bytes && parseRecord(bytes)
-    return record && hasEnded(record, nowMs) ? undefined : record
+    const bytes = this.#storage.pending(PREFIX + encodePolicyName(name))
+    const record = bytes && parseRecord(recordSchema, bytes, 'a policy')
+    return record && hasExpired(record, nowMs) ? undefined : record
   }
 
-  /** Policies that ended long ago, to go with the next change. A clock that was wrong for hours takes none of them. */
-  #swept(nowMs: number): string[] {
-    const ended = this.#endings((path) => this.#storage.pending(path), nowMs - SWEPT_AFTER_MS)
-    return ended.slice(0, SWEPT_AT_ONCE)
+  #expiredLongAgo(nowMs: number): string[] {
+    const expired = this.#expiredNames((path) => this.#storage.pending(path), nowMs - EXPIRED_KEPT_MS)
+    return expired.slice(0, REMOVED_EXPIRED_MAX)
   }
 
-  #forget(name: string): void {
-    this.#kept.delete(name)
+  #drop(name: string): void {
+    this.#parsed.delete(name)
     for (const [key, { names }] of this.#compiled.entries()) if (names.includes(name)) this.#compiled.delete(key)
   }
 
-  /** What callers with these policies may do in the secrets core. `entity` fills templates; its object tells callers apart. */
+  /** The ACL for paths of the secrets core. `entity` fills templates; ACLs are cached by this object. */
   acl(names: readonly string[], nowMs: number, entity?: EntityFacts): Acl {
     if (names.includes('root')) return rootAcl
     const compiled = this.#compile(names, nowMs)
     if (!entity || !compiled.acl.templated) return compiled.acl
-    const known = compiled.byEntity.get(entity)
-    if (known && holds(known, nowMs)) return known
+    const cached = compiled.byEntity.get(entity)
+    if (cached && isInForce(cached, nowMs)) return cached
     const acl = compileAcl(this.#sources(compiled.names), nowMs, entity)
     compiled.byEntity.set(entity, acl)
     return acl
   }
 
-  /** What callers with these policies may do on hosts. `accessor` is the public name of the token. */
+  /** The identity for operations on hosts. `accessor` is that of the token. */
   identity(names: readonly string[], nowMs: number, accessor: string): Identity {
-    if (names.includes('root')) return { ...root, accessor }
+    if (names.includes('root')) return { ...rootIdentity, accessor }
     return this.#compile(names, nowMs).identity(accessor)
   }
 
-  #compile(given: readonly string[], nowMs: number): Compiled {
-    const seen = this.#byList.get(given)
-    if (seen && !seen.isDropped && holds(seen.acl, nowMs)) return seen
+  #compile(given: readonly string[], nowMs: number): CompiledPolicies {
+    const cached = this.#byList.get(given)
+    if (cached && !cached.isDropped && isInForce(cached.acl, nowMs)) return cached
     const compiled = this.#compileNames(given, nowMs)
     this.#byList.set(given, compiled)
     return compiled
   }
 
-  #compileNames(given: readonly string[], nowMs: number): Compiled {
+  #compileNames(given: readonly string[], nowMs: number): CompiledPolicies {
     const names = [...new Set(given)].sort()
-    // No two lists have the same key, whatever characters are in their names.
+    // As JSON, because names can contain any separator.
     const key = JSON.stringify(names)
-    const known = this.#compiled.get(key)
-    if (known && holds(known.acl, nowMs)) return known
+    const cached = this.#compiled.get(key)
+    if (cached && isInForce(cached.acl, nowMs)) return cached
     const sources = this.#sources(names)
     const current = sources.filter(({ expiresAtMs = Number.POSITIVE_INFINITY }) => expiresAtMs > nowMs)
-    const compiled: Compiled = {
+    const compiled: CompiledPolicies = {
       names,
       acl: compileAcl(sources, nowMs),
       byEntity: new WeakMap(),
@@ -273,44 +268,34 @@ export class PolicyStore {
 
   #sources(names: readonly string[]): AclSource[] {
     return names.flatMap((name) => {
-      const kept = this.#load(name)
-      if (!kept) return []
-      const { expiresAtMs, freeSlashes, freeWildcards } = kept.record
-      const ending = expiresAtMs === undefined ? {} : { expiresAtMs }
-      return [{ name, policy: kept.policy, freeSlashes, freeWildcards, ...ending }]
+      const parsed = this.#load(name)
+      if (!parsed) return []
+      const { expiresAtMs, freeSlashes, freeWildcards } = parsed.record
+      const expiry = expiresAtMs === undefined ? {} : { expiresAtMs }
+      return [{ name, policy: parsed.policy, freeSlashes, freeWildcards, ...expiry }]
     })
   }
 }
 
-/** Whether there could be a policy of this name. Those that come in a body are not as well behaved as those in a path. */
-export function isPolicyName(name: string): boolean {
-  if (name === '' || name.length > NAME_LENGTH_MAX || !name.isWellFormed()) return false
-  return !UNPRINTABLE.test(name) && encodeName(name).length <= ENCODED_LENGTH_MAX
-}
-
-function checkedName(given: string): string {
+function validateName(given: string): string {
   const name = canonicalName(given)
-  if (name === '') throw new Rejection(400, 'policy name must be given')
-  if (name.length > NAME_LENGTH_MAX)
-    throw new Rejection(400, `policy name is longer than ${NAME_LENGTH_MAX} characters`)
-  if (!isPolicyName(name)) throw new Rejection(400, 'policy name has characters that cannot be, or too many rare ones')
+  if (name === '') throw new Rejection(400, 'missing policy name')
+  if (name.length > POLICY_NAME_LENGTH_MAX)
+    throw new Rejection(400, `policy name is longer than ${POLICY_NAME_LENGTH_MAX} characters`)
+  if (!isPolicyName(name))
+    throw new Rejection(400, 'policy name has unprintable characters or is too long when encoded')
   return name
 }
 
-/** One segment, so that a name with slashes is no folder. */
-function encodeName(name: string): string {
-  return encodeURIComponent(name)
-}
-
 function entriesOf(name: string): string[] {
-  return [PREFIX + encodeName(name), EXPIRY_PREFIX + encodeName(name)]
+  return [PREFIX + encodePolicyName(name), EXPIRY_PREFIX + encodePolicyName(name)]
 }
 
-function hasEnded({ expiresAtMs }: PolicyRecord, nowMs: number): boolean {
+function hasExpired({ expiresAtMs }: PolicyRecord, nowMs: number): boolean {
   return expiresAtMs !== undefined && expiresAtMs <= nowMs
 }
 
-function holds({ validFromMs, validUntilMs }: Acl, nowMs: number): boolean {
+function isInForce({ validFromMs, validUntilMs }: Acl, nowMs: number): boolean {
   return nowMs >= validFromMs && nowMs < validUntilMs
 }
 
@@ -319,7 +304,7 @@ function checkVersion(before: PolicyRecord | undefined, cas: number | undefined)
     if (before?.casRequired) throw new Rejection(400, 'check-and-set parameter required for this call')
     return
   }
-  // -1 says that there must be none, as 0 does.
+  // -1 means the same as 0: there must be no policy.
   if (Math.max(cas, 0) !== (before?.version ?? 0)) {
     throw new Rejection(400, 'check-and-set parameter did not match the current version')
   }
@@ -328,7 +313,7 @@ function checkVersion(before: PolicyRecord | undefined, cas: number | undefined)
 function checkText(text: string): void {
   if (text === '') throw new Rejection(400, "'policy' parameter not supplied or empty")
   if (Buffer.byteLength(text) > TEXT_BYTES_MAX) {
-    throw new Rejection(400, `failed to parse policy: it is longer than ${TEXT_BYTES_MAX} bytes, divide it`)
+    throw new Rejection(400, `failed to parse policy: longer than ${TEXT_BYTES_MAX} bytes, split it`)
   }
   try {
     parsePolicy(text)
@@ -342,7 +327,7 @@ function newRecord(name: string, text: string, nowMs: number): PolicyRecord {
   return { name, text, version: 1, modifiedAtMs: nowMs, casRequired: false, freeSlashes: false, freeWildcards: false }
 }
 
-function changed(before: PolicyRecord, change: PolicyChange): PolicyRecord {
+function changedRecord(before: PolicyRecord, change: PolicyChange): PolicyRecord {
   const expiresAtMs = change.expiresAtMs ?? before.expiresAtMs
   return {
     ...before,
@@ -354,23 +339,17 @@ function changed(before: PolicyRecord, change: PolicyChange): PolicyRecord {
   }
 }
 
-function putOf(record: PolicyRecord): Put {
-  return { path: PREFIX + encodeName(record.name), value: Buffer.from(JSON.stringify(record)) }
+function recordPut(record: PolicyRecord): Put {
+  return { path: PREFIX + encodePolicyName(record.name), value: Buffer.from(JSON.stringify(record)) }
 }
 
-function parseRecord(bytes: Buffer): PolicyRecord {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), recordSchema), bytes.toString('utf8'))
-  if (!parsed.success) throw new Fault('the entry of a policy is damaged')
-  return parsed.output
-}
-
-function parseKept(bytes: Buffer): Kept {
-  const record = parseRecord(bytes)
+function parseStored(bytes: Buffer): ParsedPolicy {
+  const record = parseRecord(recordSchema, bytes, 'a policy')
   try {
     return { record, policy: parsePolicy(record.text) }
   } catch (error) {
     if (!(error instanceof PolicyError)) throw error
-    // Nobody may go on without a rule that perhaps denies.
-    throw new Fault(`the policy ${JSON.stringify(record.name)} cannot be read: ${error.message}`)
+    // Fail closed: an unreadable rule could be one that denies.
+    throw new Fault(`the stored policy ${JSON.stringify(record.name)} has errors: ${error.message}`)
   }
 }

@@ -1,19 +1,19 @@
 /**
- * Templates in the paths of rules: `{{identity.entity.id}}` and its like stand for facts about the caller.
+ * Templates in the paths of rules: expressions such as `{{identity.entity.id}}` stand for facts about the caller.
  *
- * A template that cannot be filled in (no entity, an unknown key, not a member of the group, an empty value) makes the
- * rule fall away for this caller; it is no error. The same goes for a value that would turn into a wildcard or into further
- * segments: whoever may name an entity must not thereby write policies. Where such a rule restricts, it becomes a barrier:
- * everything below the text before its first template is denied, because the path that it restricts cannot be told.
+ * If a template has no value (no entity, an unknown key, no membership in the group, an empty value), the rule does not apply to the
+ * caller; that is not an error. The same holds for a value with wildcards or slashes: otherwise anyone who can name an entity could change
+ * the meaning of policies. If such a rule is a restriction, it becomes a barrier (`acl.ts`): everything below the text before its first
+ * template is denied, because the restricted path is unknown.
  */
 
-/** What identity knows about the caller. The object is replaced, not changed, when a fact changes: caches rely on it. */
+/** Facts about the caller's entity. The object is replaced, not modified, when a fact changes: caches rely on it. */
 export interface EntityFacts {
   readonly id: string
   readonly name: string
   readonly metadata: Readonly<Record<string, string>>
   readonly aliases: readonly AliasFacts[]
-  /** Those that the entity is a member of, by inheritance too. */
+  /** Direct and inherited groups. */
   readonly groups: readonly GroupFacts[]
 }
 
@@ -31,10 +31,10 @@ export interface GroupFacts {
   readonly metadata: Readonly<Record<string, string>>
 }
 
-export interface TemplateFreedom {
-  /** Values may hold `/`. */
+export interface TemplateOptions {
+  /** Whether values may contain `/`. */
   readonly slashes: boolean
-  /** Values may hold `*` and `+`, which then are wildcards. */
+  /** Whether values may contain `*` and `+`, which then are wildcards. */
   readonly wildcards: boolean
 }
 
@@ -42,25 +42,25 @@ export function isTemplate(path: string): boolean {
   return path.includes('{{')
 }
 
-/** Whether every `{{` is closed by a `}}` before the next one, and no `}}` stands alone. */
-export function bracesPair(path: string): boolean {
+/** Whether every `{{` has its `}}` before the next `{{`, and there is no other `}}`. */
+export function hasBalancedBraces(path: string): boolean {
   const [first = '', ...rest] = path.split('{{')
   return !first.includes('}}') && rest.every((piece) => piece.split('}}').length === 2)
 }
 
-export type Filled = { readonly path: string } | 'no value' | 'unsafe value'
+export type FilledPath = { readonly path: string } | 'no value' | 'unsafe value'
 
-/** The path for this caller, or why there is none. */
-export function fillTemplate(path: string, entity: EntityFacts | undefined, free: TemplateFreedom): Filled {
-  if (!entity || !bracesPair(path)) return 'no value'
+/** The path for this caller, or the reason why the rule does not apply. */
+export function fillTemplate(path: string, entity: EntityFacts | undefined, allowed: TemplateOptions): FilledPath {
+  if (!entity || !hasBalancedBraces(path)) return 'no value'
   const [first = '', ...rest] = path.split('{{')
   let filled = first
   for (const piece of rest) {
     const end = piece.indexOf('}}')
     const value = factOf(piece.slice(0, end).trim(), entity)
     if (value === undefined || value === '') return 'no value'
-    if (!free.slashes && value.includes('/')) return 'unsafe value'
-    if (!free.wildcards && /[*+]/.test(value)) return 'unsafe value'
+    if (!allowed.slashes && value.includes('/')) return 'unsafe value'
+    if (!allowed.wildcards && /[*+]/.test(value)) return 'unsafe value'
     filled += value + piece.slice(end + 2)
   }
   return filled.includes('+*') ? 'unsafe value' : { path: filled }
@@ -87,7 +87,7 @@ function aliasFact(rest: string, aliases: readonly AliasFacts[]): string | undef
   return undefined
 }
 
-/** Names may hold dots, so the longest name that fits is meant. */
+/** Names can contain dots, so the longest matching name is used. */
 function groupFact(rest: string, groups: readonly GroupFacts[], by: 'id' | 'name'): string | undefined {
   const longestFirst = groups.toSorted((a, b) => b[by].length - a[by].length)
   const group = longestFirst.find((each) => rest.startsWith(`${each[by]}.`))

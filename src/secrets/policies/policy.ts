@@ -1,35 +1,31 @@
 /**
- * Policies: who may do what.
+ * Policies: documents that grant permissions.
  *
- * One language serves both families of endpoints. A document, HCL or JSON, holds any number of rules: `path` rules for
- * the secrets core, and `namespace`, `node`, `agent`, `operator` and further rules for hosts and their allocations.
- * `parsePolicy` reads a document once, strictly; `identityFrom` unites several documents into the `Identity` that
- * operations ask. The rules' readers are in `host-rules.ts` and `path-rules.ts`; what they share is in `rule-reader.ts`.
+ * One language covers both groups of endpoints. A document, HCL or JSON, has any number of rules: `path` rules for the secrets core, and
+ * `namespace`, `node`, `agent`, `operator` and further rules for hosts and their allocations. `parsePolicy` parses a document strictly.
+ * `identityFrom` merges several documents into the `Identity` that authorizes operations. The rules are parsed in `host-rules.ts` and
+ * `path-rules.ts`, with the reader in `rule-reader.ts`.
  *
- * How rules of hosts are united. For each subject (the node, the agent, a namespace pattern) the grants of all
- * documents are added up; if any of them denies, the subject is denied, whatever else is granted. A namespace is
- * judged by one pattern only: the one equal to its name, else the matching pattern with the most literal characters.
- * So a closer pattern replaces a wider one, in both directions, and never adds to it. Patterns that match equally well
- * are united like documents, so that no order of rules or documents changes an answer.
+ * Merging rules for hosts. For each subject (the node, the agent, a namespace pattern) the grants of all documents are united; if one
+ * denies, the subject is denied. One pattern decides about a namespace: the one equal to its name or, if there is none, the matching
+ * pattern with the most literal characters. A more specific pattern replaces a wider one and never adds to it. Equally specific patterns
+ * are merged, so the order of rules and documents does not matter.
  *
  * Promises:
- * - What is not granted is refused. An empty document grants nothing.
- * - A document with a fault is refused as a whole, with every fault and its place: a rule that was dropped
- *   silently could be the one that denies.
- * - Judging is free of side effects and its cost does not depend on the caller's input beyond the name's length
- *   times the patterns' (both are bounded).
+ * - What is not granted is denied. An empty document grants nothing.
+ * - A document with an error is rejected as a whole, with the positions of all errors: an ignored rule could be one that denies.
+ * - A decision has no side effects. Its cost is bounded by the length of the name times the length of the patterns; both are limited.
  * - `read` of a namespace includes neither logs nor files of tasks; `write` does.
  *
- * Assumes that a document's author is trusted with its own text only: messages may show the names of rules and
- * keys and a capability that is unknown, never other values. Assumes that namespace names come from a manifest and may be any string.
+ * Assumes that errors are shown to the author of a document only. They contain names of rules and keys and unknown capabilities, and no
+ * other values. Assumes that namespace names come from a manifest and can be any string.
  *
- * What can go wrong: rules that this program does not act on (`quota`, `plugin`, `host_volume`, `node_pool`, a
- * namespace's `variables`) are read and checked, so that documents written for the compatible system are taken as they
- * are, but they grant nothing here. Which `path` rule decides about a request: `acl.ts`.
+ * Limits. Rules that have no effect here (`quota`, `plugin`, `host_volume`, `node_pool`, a namespace's `variables`) are parsed and
+ * validated, so documents that were written for Nomad are accepted, but they grant nothing. `acl.ts` decides about `path` rules.
  */
 import type { Access, Identity } from '../../platform/operation.ts'
 import { HclError, parseText } from '../../config/hcl.ts'
-import type { Entry, ObjectNode } from '../../config/hcl.ts'
+import type { HclEntry, ObjectNode } from '../../config/hcl.ts'
 import { matchingGrants, readCoarseRule, readNamedRule, readNamespaceRule } from './host-rules.ts'
 import type { CoarseAccess, NamespaceRule } from './host-rules.ts'
 import { readPathRule } from './path-rules.ts'
@@ -40,12 +36,12 @@ import type { PolicyFault } from './rule-reader.ts'
 export { PolicyError }
 export type { NamespaceRule, PathRule, PolicyFault }
 
-/** The subjects that are granted as a whole. `server` stands for the right of servers towards hosts. */
+/** Subjects with one access level. `server` grants a server access to hosts. */
 const COARSE_SUBJECTS = ['node', 'agent', 'operator', 'quota', 'server'] as const
 type CoarseSubject = (typeof COARSE_SUBJECTS)[number]
 
-/** Namespaces whose grants an identity remembers: more than a caller uses at a time. */
-const NAMESPACES_MAX = 64
+/** Cached namespaces of an identity: more than a caller uses at a time. */
+const CACHED_NAMESPACES_MAX = 64
 
 const SUBJECT_NAMES = ['path', 'namespace', ...COARSE_SUBJECTS, 'plugin', 'host_volume', 'node_pool']
 
@@ -54,19 +50,16 @@ export interface CoarseRule {
   readonly access: CoarseAccess
 }
 
-/** A document as it was understood. Rules stand in the order of the text. */
+/** A parsed document, with its rules in the order of the text. */
 export interface Policy {
-  /** The name that the document gives itself, which nothing here relies on. */
+  /** The name in the document. Not used. */
   readonly name?: string
   readonly paths: readonly PathRule[]
   readonly namespaces: readonly NamespaceRule[]
   readonly coarse: readonly CoarseRule[]
 }
 
-/**
- * Reads a policy.
- * @throws PolicyError with every fault and its place in the text.
- */
+/** Throws a PolicyError with the positions of all errors. */
 export function parsePolicy(text: string): Policy {
   const reader = new RuleReader()
   const paths: PathRule[] = []
@@ -93,7 +86,7 @@ export function parsePolicy(text: string): Policy {
   return { ...(name === undefined ? {} : { name }), paths, namespaces, coarse }
 }
 
-function unknownRule(entry: Entry): string {
+function unknownRule(entry: HclEntry): string {
   return `unknown rule ${JSON.stringify(entry.key)}: expected one of ${SUBJECT_NAMES.join(', ')}`
 }
 
@@ -106,7 +99,7 @@ function parseTree(text: string): ObjectNode {
   }
 }
 
-/** What is wrong with a policy's text, with places counted from 1; empty when it is right. */
+/** The errors in the text of a policy. */
 export function checkPolicy(text: string): readonly PolicyFault[] {
   try {
     parsePolicy(text)
@@ -117,11 +110,11 @@ export function checkPolicy(text: string): readonly PolicyFault[] {
   }
 }
 
-/** The identity that some policies amount to. `accessor` is the public name of its token. */
+/** Merges policies into an identity. `accessor` is that of its token. */
 export function identityFrom(policies: readonly Policy[], accessor: string): Identity {
   const access = (subject: CoarseSubject) => {
     const levels = policies.flatMap((policy) => policy.coarse.filter((rule) => rule.subject === subject))
-    return strongest(levels.map((rule) => rule.access))
+    return strongestAccess(levels.map((rule) => rule.access))
   }
   const [node, agent, server] = [access('node'), access('agent'), access('server')]
   const rules = policies.flatMap((policy) => policy.namespaces)
@@ -129,22 +122,22 @@ export function identityFrom(policies: readonly Policy[], accessor: string): Ide
   const grantsIn = (namespace: string) => {
     const before = known.get(namespace)
     if (before) return before
-    if (known.size >= NAMESPACES_MAX) known.clear()
+    if (known.size >= CACHED_NAMESPACES_MAX) known.clear()
     const grants = matchingGrants(rules, namespace)
     known.set(namespace, grants)
     return grants
   }
   return Object.freeze<Identity>({
     accessor,
-    // A server that may read or change servers' state may read its hosts too; a denied node stays denied.
+    // Access to `server` includes read access to the node, unless the node is denied.
     allowsNode: (wanted) => covers(node, wanted) || (wanted === 'read' && node !== 'deny' && covers(server, 'read')),
     allowsAgent: (wanted) => covers(agent, wanted),
     allowsNamespace: (namespace, capability) => grantsIn(namespace).has(capability),
   })
 }
 
-/** Deny beats write, write beats read; undefined when there is no rule at all. */
-function strongest(levels: readonly CoarseAccess[]): CoarseAccess | undefined {
+/** Deny overrides write, write overrides read. Undefined without a rule. */
+function strongestAccess(levels: readonly CoarseAccess[]): CoarseAccess | undefined {
   return (['deny', 'write', 'read'] as const).find((level) => levels.includes(level))
 }
 
@@ -152,16 +145,16 @@ function covers(granted: CoarseAccess | undefined, wanted: Access): boolean {
   return granted === 'write' || (granted === 'read' && wanted === 'read')
 }
 
-/** May do everything: what the policy `root` and tokens of the type `management` stand for. */
-export const root: Identity = Object.freeze<Identity>({
+/** The identity of the policy `root` and of tokens of the type `management`: it is allowed everything. */
+export const rootIdentity: Identity = Object.freeze<Identity>({
   accessor: 'root',
   allowsNode: () => true,
   allowsAgent: () => true,
   allowsNamespace: () => true,
 })
 
-/** May do nothing: a caller without a token where no policy for such callers is configured. */
-export const nobody: Identity = Object.freeze<Identity>({
+/** The identity of callers without a token, if no anonymous policy is configured: it is allowed nothing. */
+export const anonymousIdentity: Identity = Object.freeze<Identity>({
   accessor: 'anonymous',
   allowsNode: () => false,
   allowsAgent: () => false,

@@ -1,18 +1,16 @@
-/**
- * Reads the keys of a rule and collects what is wrong with them, so that a policy's author learns of all faults at once.
- */
+/** Reads the keys of rules and collects all errors with their positions. */
 import { parseDurationMs } from '../../platform/duration.ts'
 import { labelledBlocks } from '../../config/hcl.ts'
-import type { Entry, Labelled, Node, Position } from '../../config/hcl.ts'
+import type { HclEntry, LabelledNode, HclNode, TextPosition } from '../../config/hcl.ts'
 
-/** What is wrong and where in the policy's text; both counted from 1. */
+/** An error in the text of a policy. Lines and columns count from 1. */
 export interface PolicyFault {
   readonly line: number
   readonly column: number
   readonly message: string
 }
 
-/** A policy that cannot be taken. The message has one line for each fault. */
+/** A policy with errors. The message has one line for each error. */
 export class PolicyError extends Error {
   override readonly name = 'PolicyError'
   readonly faults: readonly PolicyFault[]
@@ -26,25 +24,25 @@ export class PolicyError extends Error {
 /** One rule of a labelled kind: `namespace "default" { }`. */
 export interface NamedRule {
   readonly name: string
-  readonly at: Position
-  readonly entries: readonly Entry[]
+  readonly at: TextPosition
+  readonly entries: readonly HclEntry[]
 }
 
-/** Characters of a text that a message quotes. */
-const SHOWN_MAX = 128
+/** Characters of a value that an error repeats. */
+const SHOWN_LENGTH_MAX = 128
 
 export class RuleReader {
   readonly faults: PolicyFault[] = []
 
-  /** Always returns undefined, so that it can stand for the value that could not be read. */
-  fault({ line, column }: Position, message: string): undefined {
+  /** Adds an error. Returns undefined in place of the value that could not be read. */
+  fault({ line, column }: TextPosition, message: string): undefined {
     this.faults.push({ line, column, message })
   }
 
-  /** The entries of a rule without a label, which JSON may give as a list of objects. */
-  rule(entry: Entry): readonly (readonly Entry[])[] {
+  /** The entries of a rule without a label. JSON may have a list of objects. */
+  rule(entry: HclEntry): readonly (readonly HclEntry[])[] {
     const [label] = entry.labels
-    if (label) return this.fault(label.at, `${entry.key}: this rule takes no label`) ?? []
+    if (label) return this.fault(label.at, `${entry.key}: unexpected label`) ?? []
     const nodes = entry.value.kind === 'list' ? entry.value.items : [entry.value]
     return nodes.flatMap((node) => {
       const entries = this.#entries(node, entry.key)
@@ -52,16 +50,16 @@ export class RuleReader {
     })
   }
 
-  /** The rules of a kind with a label, whichever way they are written. */
-  named(entry: Entry): readonly NamedRule[] {
+  /** The rules of a kind with a label, in HCL or JSON. */
+  named(entry: HclEntry): readonly NamedRule[] {
     const blocks = labelledBlocks(entry)
     if (!blocks) return this.fault(entry.keyAt, `${entry.key}: expected a name and a block: "name" { }`) ?? []
     return blocks.flatMap((block) => this.#namedRule(entry.key, block))
   }
 
-  #namedRule(kind: string, { label, at, value, rest }: Labelled): readonly NamedRule[] {
-    if (rest[0]) return this.fault(rest[0].at, `${kind}: one name is enough`) ?? []
-    // Several objects under one JSON key are one rule each.
+  #namedRule(kind: string, { label, at, value, rest }: LabelledNode): readonly NamedRule[] {
+    if (rest[0]) return this.fault(rest[0].at, `${kind}: expected one name`) ?? []
+    // In JSON each object in a list is one rule.
     const nodes = value.kind === 'list' ? value.items : [value]
     return nodes.flatMap((node) => {
       const entries = this.#entries(node, kind)
@@ -69,66 +67,66 @@ export class RuleReader {
     })
   }
 
-  #entries(node: Node, kind: string): readonly Entry[] | undefined {
+  #entries(node: HclNode, kind: string): readonly HclEntry[] | undefined {
     if (node.kind !== 'object') return this.fault(node.at, `${kind}: expected a block { }`)
     const seen = new Set<string>()
     for (const { key, keyAt, labels } of node.entries) {
       if (labels.length > 0) continue
-      if (seen.has(key)) this.fault(keyAt, `${kind}: ${JSON.stringify(key)} is given twice`)
+      if (seen.has(key)) this.fault(keyAt, `${kind}: duplicate key ${JSON.stringify(key)}`)
       seen.add(key)
     }
     return node.entries
   }
 
-  unknown(entry: Entry, kind: string, known: readonly string[]): undefined {
+  unknown(entry: HclEntry, kind: string, known: readonly string[]): undefined {
     return this.fault(
       entry.keyAt,
       `${kind}: unknown key ${JSON.stringify(entry.key)}, expected one of ${known.join(', ')}`,
     )
   }
 
-  text(entry: Entry): string | undefined {
+  text(entry: HclEntry): string | undefined {
     if (entry.value.kind === 'string') return entry.value.value
-    return this.fault(entry.value.at, `${entry.key}: expected text`)
+    return this.fault(entry.value.at, `${entry.key}: expected a string`)
   }
 
-  /** One of some words. */
-  word<T extends string>(entry: Entry, kind: string, words: readonly T[]): T | undefined {
+  /** A string that is one of `words`. */
+  word<T extends string>(entry: HclEntry, kind: string, words: readonly T[]): T | undefined {
     const { value } = entry
     const found = value.kind === 'string' ? words.find((word) => word === value.value) : undefined
     return found ?? this.fault(value.at, `${kind}: ${entry.key} must be one of ${words.join(', ')}`)
   }
 
-  /** The capabilities of a rule, each one of `known`. `name` is the rule's label. */
+  /** The capabilities of a rule, all of them in `known`. `name` is the rule's label. */
   capabilities<T extends string>(
-    entry: Entry,
+    entry: HclEntry,
     { kind, name }: { readonly kind: string; readonly name: string },
     known: readonly T[],
   ): T[] {
     return this.texts(entry, kind).flatMap(({ text, at }) => {
       const found = known.find((word) => word === text)
       if (found) return [found]
-      const [rule, given] = [name, text].map((each) => JSON.stringify(each.slice(0, SHOWN_MAX)))
+      const [rule, given] = [name, text].map((each) => JSON.stringify(each.slice(0, SHOWN_LENGTH_MAX)))
       return this.fault(at, `${kind} ${rule}: unknown capability ${given}, expected some of ${known.join(', ')}`) ?? []
     })
   }
 
-  texts(entry: Entry, kind: string): { text: string; at: Position }[] {
+  texts(entry: HclEntry, kind: string): { text: string; at: TextPosition }[] {
     if (entry.value.kind !== 'list') {
-      return this.fault(entry.value.at, `${kind}: ${entry.key} must be a list of texts`) ?? []
+      return this.fault(entry.value.at, `${kind}: ${entry.key} must be a list of strings`) ?? []
     }
     return entry.value.items.flatMap((item) => {
       if (item.kind === 'string') return [{ text: item.value, at: item.at }]
-      return this.fault(item.at, `${kind}: ${entry.key} must hold texts only`) ?? []
+      return this.fault(item.at, `${kind}: ${entry.key} must contain strings only`) ?? []
     })
   }
 
   /** A Go duration string or a number of seconds, in milliseconds. */
-  durationMs(entry: Entry, kind: string): number | undefined {
+  durationMs(entry: HclEntry, kind: string): number | undefined {
     const { value } = entry
     const ms = value.kind === 'number' ? value.value * 1000 : value.kind === 'string' ? parseSeconds(value.value) : -1
     if (ms !== undefined && ms >= 0) return ms
-    return this.fault(value.at, `${kind}: ${entry.key} must be a duration such as "90s", not negative`)
+    return this.fault(value.at, `${kind}: ${entry.key} must be a non-negative duration such as "90s"`)
   }
 }
 

@@ -1,6 +1,6 @@
-/** How often one address, or one IPv6 network of 64 bits, may do what costs others something, or gets in their way, and needs no token. */
+/** Rate limit per address, or per IPv6 /64 network, for expensive operations that require no token. */
 import { LRUCache } from 'lru-cache'
-import { callerNetwork } from '../../engines/framework/client-address.ts'
+import { callerNetwork } from '../../engines/framework/addresses.ts'
 import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
 
 const WINDOW_MS = 60_000
@@ -12,14 +12,14 @@ export class AddressRate {
   readonly #what: string
   readonly #now: () => number
 
-  /** At most `max` in a minute; `what` they are is said to who has had them. */
+  /** At most `max` operations in a minute. `what` names them in the error. */
   constructor(max: number, what: string, now: () => number = () => performance.now()) {
     this.#max = max
     this.#what = what
     this.#now = now
   }
 
-  /** Counts one; throws a Rejection (429) for too many of an address. A token that has sudo is not counted. */
+  /** Counts an operation. Throws a Rejection (429) above the limit. Callers with sudo are exempt. */
   check({ caller, remote = '', sudo }: Pick<EngineCall, 'caller' | 'remote' | 'sudo'>): void {
     if (sudo && caller.accessor !== '') return
     const nowMs = this.#now()
@@ -29,6 +29,6 @@ export class AddressRate {
     window.count++
     this.#counts.set(network, window)
     if (window.count <= this.#max) return
-    throw new Rejection(429, `more than ${this.#max} ${this.#what} in a minute: try again in a minute`)
+    throw new Rejection(429, `more than ${this.#max} ${this.#what} in a minute: retry in a minute`)
   }
 }

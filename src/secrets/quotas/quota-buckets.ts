@@ -1,31 +1,31 @@
 /**
- * Token buckets, one for each quota and caller. A bucket is a few numbers that are looked at when its caller comes: there is
- * no timer. One that is full again says the same as none, so it may go at any time; new ones take such with them. (A `Map`
- * in the order of use would do, but takes time with the number of its deleted entries to find its first.)
+ * Token buckets, one for each quota and caller. A bucket is computed when its caller sends a request; there is no timer. A full bucket is
+ * equivalent to none, so it can be removed at any time: each new bucket removes a few full ones. (A `Map` in the order of use would do,
+ * but finding its first entry takes time proportional to the number of deleted ones.)
  */
 import { LRUCache } from 'lru-cache'
 
-/** Callers that are counted at a time, of all quotas together: some 20 MB. */
+/** Buckets of all quotas together: about 20 MB. */
 export const BUCKETS_MAX = 100_000
-/** Of the longest unused ones, how many are looked at to find the one that gives way. */
-const LOOKED_AT = 16
-/** Full ones that go for each one that comes, so that what a flood leaves behind goes with those who come later. */
-const SWEPT_FOR_ONE = 2
+/** Least recently used buckets that are compared to find the one to evict. */
+const EVICTION_CANDIDATES = 16
+/** Full buckets removed for each new one, so that the buckets of a flood disappear with later requests. */
+const REMOVED_PER_NEW = 2
 
-export interface Limit {
-  /** Requests at once of a caller that was silent before. */
+export interface RateLimit {
+  /** Maximum burst. */
   readonly capacity: number
   readonly tokensPerMs: number
-  /** How long a caller that has used up its requests gets none at all; 0: it gets each as soon as it is there. */
+  /** How long a caller that exceeds the limit is blocked; 0 for no block. */
   readonly blockMs: number
 }
 
-export interface Taken {
+export interface RateDecision {
   readonly isAllowed: boolean
   readonly remaining: number
-  /** Until all requests are there again. */
+  /** Time until the bucket is full. */
   readonly resetMs: number
-  /** Until the next is allowed; 0 where one is left. */
+  /** Time until the next request is allowed; 0 if one is allowed now. */
   readonly retryMs: number
 }
 
@@ -33,12 +33,12 @@ interface Bucket {
   tokens: number
   atMs: number
   blockedUntilMs: number
-  readonly limit: Limit
+  readonly limit: RateLimit
 }
 
 export class QuotaBuckets {
   readonly #bucketsMax: number
-  /** Takes memory for all from the beginning, so it is made for the first. */
+  /** Created with the first bucket, because it allocates the memory for all of them. */
   #buckets: LRUCache<string, Bucket> | undefined
 
   constructor(bucketsMax = BUCKETS_MAX) {
@@ -49,13 +49,13 @@ export class QuotaBuckets {
     return this.#buckets?.size ?? 0
   }
 
-  /** Counts one request. `nowMs` is of a clock that nobody sets. */
-  take(key: string, limit: Limit, nowMs: number): Taken {
+  /** Counts one request. `nowMs` is monotonic. */
+  take(key: string, limit: RateLimit, nowMs: number): RateDecision {
     this.#buckets ??= new LRUCache({ max: this.#bucketsMax })
     const known = this.#buckets.get(key)
     const bucket = known ?? { tokens: limit.capacity, atMs: nowMs, blockedUntilMs: 0, limit }
     if (!known) {
-      makeRoom(this.#buckets, nowMs)
+      evict(this.#buckets, nowMs)
       this.#buckets.set(key, bucket)
     }
     bucket.tokens = tokensOf(bucket, nowMs)
@@ -75,25 +75,25 @@ export class QuotaBuckets {
   }
 }
 
-/** A caller whose bucket goes begins anew: that of one who has asked little is the one to lose. */
-function makeRoom(buckets: LRUCache<string, Bucket>, nowMs: number): void {
-  const oldest: { readonly key: string; readonly fullness: number }[] = []
+/** Removes full buckets or, if there is none and the table is full, the fullest of the candidates: its caller loses the least. */
+function evict(buckets: LRUCache<string, Bucket>, nowMs: number): void {
+  const candidates: { readonly key: string; readonly fullness: number }[] = []
   for (const key of buckets.rkeys()) {
     const bucket = buckets.peek(key)
-    if (bucket) oldest.push({ key, fullness: fullnessOf(bucket, nowMs) })
-    if (oldest.length === LOOKED_AT) break
+    if (bucket) candidates.push({ key, fullness: fullnessOf(bucket, nowMs) })
+    if (candidates.length === EVICTION_CANDIDATES) break
   }
-  oldest.sort((a, b) => b.fullness - a.fullness)
-  const full = oldest.slice(0, SWEPT_FOR_ONE).filter(({ fullness }) => fullness >= 1)
-  const leaving = full.length === 0 && buckets.size >= buckets.max ? oldest.slice(0, 1) : full
-  for (const { key } of leaving) buckets.delete(key)
+  candidates.sort((a, b) => b.fullness - a.fullness)
+  const full = candidates.slice(0, REMOVED_PER_NEW).filter(({ fullness }) => fullness >= 1)
+  const evicted = full.length === 0 && buckets.size >= buckets.max ? candidates.slice(0, 1) : full
+  for (const { key } of evicted) buckets.delete(key)
 }
 
 function tokensOf({ atMs, limit, tokens }: Bucket, nowMs: number): number {
   return Math.min(limit.capacity, tokens + Math.max(0, nowMs - atMs) * limit.tokensPerMs)
 }
 
-/** From 0, also for a caller that is blocked, to 1. */
+/** From 0 to 1; 0 for a blocked caller. */
 function fullnessOf(bucket: Bucket, nowMs: number): number {
   return bucket.blockedUntilMs > nowMs ? 0 : tokensOf(bucket, nowMs) / bucket.limit.capacity
 }

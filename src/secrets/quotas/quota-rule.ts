@@ -1,10 +1,10 @@
-/** A rate-limit quota as it is kept, and the search for the one that a request counts against. */
+/** The stored rule of a rate-limit quota, and the lookup of the rule that applies to a request. */
 import * as v from 'valibot'
-import type { Limit } from './quota-buckets.ts'
+import type { RateLimit } from './quota-buckets.ts'
 
 const GROUPS = ['ip', 'none'] as const
 
-/** By what callers are told apart: their address, or not at all. */
+/** How callers are distinguished: by their address, or not at all. */
 export type GroupBy = (typeof GROUPS)[number]
 
 export function isGroupBy(text: string): text is GroupBy {
@@ -13,42 +13,41 @@ export function isGroupBy(text: string): text is GroupBy {
 
 export const ruleSchema = v.object({
   name: v.string(),
-  /** UUID of the mount that it is for, which may move; empty: of everything. */
+  /** UUID of the mount, which may move; empty for a global rule. */
   mount: v.string(),
-  /** Path below the mount, without a slash at its end; with `*` there it is a prefix. Empty: all of the mount. */
+  /** Path below the mount without a trailing slash. A trailing `*` makes it a prefix. Empty: the whole mount. */
   suffix: v.string(),
-  /** Requests in an interval. */
+  /** Requests per interval. */
   rate: v.number(),
   intervalSeconds: v.number(),
   blockSeconds: v.number(),
   groupBy: v.picklist(GROUPS),
   inheritable: v.boolean(),
-  /** Rises with each change: callers are counted anew then. */
+  /** Rises with each change, which starts new buckets. */
   revision: v.number(),
 })
 
 export type QuotaRule = v.InferOutput<typeof ruleSchema>
 
-/** A rule with what each request needs of it. */
+/** A rule with its limit. */
 export interface ActiveRule {
   readonly rule: QuotaRule
-  readonly limit: Limit
+  readonly limit: RateLimit
 }
 
 interface MountRules {
   whole: ActiveRule | undefined
   readonly exact: Map<string, ActiveRule>
-  /** The longest first. */
+  /** Longest first. */
   readonly prefixes: { readonly prefix: string; readonly active: ActiveRule }[]
 }
 
 /**
- * Finds the most specific rule of a path: the path itself, the longest prefix, the mount, everything. Upper and lower case
- * are alike below a mount, and so is a slash at the end: an engine may take both for the same thing (user names), and then
- * a quota is not passed by writing it differently.
+ * Finds the most specific rule of a path: the path itself, the longest prefix, the mount, the global rule. Case and a trailing slash
+ * are ignored below a mount: some engines ignore them too (user names), so another spelling must not evade a quota.
  */
 export class QuotaTable {
-  #everything: ActiveRule | undefined
+  #global: ActiveRule | undefined
   readonly #mounts = new Map<string, MountRules>()
 
   constructor(rules: readonly QuotaRule[]) {
@@ -59,7 +58,7 @@ export class QuotaTable {
   #add(active: ActiveRule): void {
     const { mount, suffix } = active.rule
     if (mount === '') {
-      this.#everything = active
+      this.#global = active
       return
     }
     const rules: MountRules = this.#mounts.get(mount) ?? { whole: undefined, exact: new Map(), prefixes: [] }
@@ -69,14 +68,14 @@ export class QuotaTable {
     else rules.exact.set(suffix.toLowerCase(), active)
   }
 
-  /** `mount` is the UUID of the mount that a request is for, `rest` its path below it. */
+  /** `mount` is the UUID of the request's mount, `rest` the path below it. */
   find(mount: string | undefined, rest: string): ActiveRule | undefined {
     const rules = mount === undefined ? undefined : this.#mounts.get(mount)
-    return (rules && below(rules, rest)) ?? this.#everything
+    return (rules && mostSpecific(rules, rest)) ?? this.#global
   }
 }
 
-function below({ exact, prefixes, whole }: MountRules, rest: string): ActiveRule | undefined {
+function mostSpecific({ exact, prefixes, whole }: MountRules, rest: string): ActiveRule | undefined {
   if (exact.size === 0 && prefixes.length === 0) return whole
   const path = rest.toLowerCase()
   const found = exact.get(withoutSlash(path)) ?? prefixes.find(({ prefix }) => path.startsWith(prefix))?.active
@@ -87,7 +86,7 @@ export function withoutSlash(path: string): string {
   return path.endsWith('/') ? path.slice(0, -1) : path
 }
 
-function limitOf({ blockSeconds, intervalSeconds, rate }: QuotaRule): Limit {
+function limitOf({ blockSeconds, intervalSeconds, rate }: QuotaRule): RateLimit {
   return {
     capacity: Math.max(1, Math.round(rate)),
     tokensPerMs: rate / (intervalSeconds * 1000),

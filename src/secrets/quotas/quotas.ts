@@ -1,38 +1,36 @@
 /**
- * Rate-limit quotas: how many requests of one caller the core takes in a time.
+ * Rate-limit quotas: the number of requests per interval that the core accepts from one caller.
  *
- * A rule is for everything, for a mount, or for a path or a prefix below one; a request counts against the most specific
- * alone (`quota-rule.ts`), in a bucket of its own for each address (`quota-buckets.ts`). It is looked at before the token
- * is, so that a flood of wrong tokens costs no search for them.
+ * A rule is global, for a mount, or for a path or prefix below a mount. Only the most specific rule applies to a request
+ * (`quota-rule.ts`), with one bucket for each address (`quota-buckets.ts`). Quotas are checked before the token, so a flood of invalid
+ * tokens costs no lookups.
  *
- * Promises. Without a rule a request pays for one comparison. No caller takes requests from another one's bucket, except
- * by `group_by = none`. Memory is bounded however many addresses come. Rules are durable; what was counted is not, and a
- * restart begins anew.
+ * Promises. Without rules a request pays for one comparison. Callers do not share buckets, except with `group_by = none`. Memory is
+ * bounded for any number of addresses. Rules are durable; counts are not, so a restart resets them.
  *
- * Assumes that the address is the one that a server saw itself. Where nothing is known of it, the caller shares one bucket
- * with all others of whom nothing is known.
+ * Assumes that the address is the one that a server has seen. Callers with an unknown address share one bucket.
  *
- * What can go wrong. More callers than there are buckets: the one that asked least among the longest silent begins anew. The
- * clock of the machine jumps: times are measured by one that nobody sets. A mount moves: its rules go with it; it is
- * disabled: they rest, and are removed with the next change.
+ * Failure modes. More callers than buckets: the fullest of the least recently used buckets is evicted, and its caller starts with a full
+ * one. The machine's clock jumps: times are monotonic. A mount moves: its rules move too. A mount is disabled: its rules have no effect,
+ * and the next change removes them.
  */
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
-import { callerNetwork } from '../../engines/framework/client-address.ts'
-import type { Place } from '../mounts/mounts.ts'
+import { callerNetwork } from '../../engines/framework/addresses.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
-import { QuotaBuckets, type Taken } from './quota-buckets.ts'
+import { QuotaBuckets, type RateDecision } from './quota-buckets.ts'
 import { type QuotaRule, QuotaTable, ruleSchema, withoutSlash } from './quota-rule.ts'
 
-/** All of them are one entry, and those of a mount are looked through for a request. */
+/** All rules are one entry, and a request compares the prefixes of its mount one by one. */
 export const RULES_MAX = 1000
-/** Quotas with a figure of their own. */
-const COUNTED_MAX = 100
+/** Quotas with a metric label of their own. */
+const METRIC_LABELS_MAX = 100
 const OTHER = 'other'
 
-/** What an operator must reach during a flood, and what is asked of a server that is in trouble. */
+/** Paths that operators and health checks need during a flood. */
 const EXEMPT = [
   'sys/generate-recovery-token/attempt',
   'sys/generate-recovery-token/update',
@@ -44,24 +42,25 @@ const EXEMPT = [
 ]
 
 const configSchema = v.object({
-  /** With `*` at its end a prefix. */
+  /** A trailing `*` makes a path a prefix. */
   exemptPaths: v.array(v.string()),
   auditsRefusals: v.boolean(),
+  /** Whether answers have headers with the limit. */
   tellsLimits: v.boolean(),
 })
 
 export type QuotaConfig = v.InferOutput<typeof configSchema>
 
-/** What a request is told of its quota, and whether it is over. */
-export interface Verdict {
+/** The decision of a quota about a request. */
+export interface QuotaDecision {
   readonly headers: Readonly<Record<string, string>>
   readonly refusal: Refusal | undefined
-  /** Whether the audit log is to have the refusal. */
+  /** Whether the refusal is recorded in the audit log. */
   readonly isAudited: boolean
 }
 
-interface Compiled {
-  readonly of: readonly QuotaRule[]
+interface CompiledRules {
+  readonly rules: readonly QuotaRule[]
   readonly table: QuotaTable
 }
 
@@ -69,7 +68,7 @@ export interface QuotaOptions {
   /** All of the barrier. */
   readonly storage: Storage
   readonly isMounted: (uuid: string) => boolean
-  /** Milliseconds that passed since some moment. */
+  /** Monotonic time in milliseconds. */
   readonly elapsed: () => number
 }
 
@@ -79,7 +78,7 @@ export class Quotas {
   readonly #config: StoredSetting<QuotaConfig>
   readonly #buckets = new QuotaBuckets()
   readonly #exceeded = new Map<string, number>()
-  #compiled: Compiled = { of: [], table: new QuotaTable([]) }
+  #compiled: CompiledRules = { rules: [], table: new QuotaTable([]) }
 
   constructor(options: QuotaOptions) {
     this.#options = options
@@ -96,13 +95,13 @@ export class Quotas {
     return this.#config.value
   }
 
-  /** Those whose mount is there. */
+  /** The rules whose mount is enabled. */
   get rules(): readonly QuotaRule[] {
-    return this.#alive(this.#rules.value)
+    return this.#withEnabledMount(this.#rules.value)
   }
 
-  /** Callers that are counted at this moment. */
-  get counted(): number {
+  /** Number of buckets. */
+  get bucketCount(): number {
     return this.#buckets.size
   }
 
@@ -110,26 +109,25 @@ export class Quotas {
     return this.rules.find((rule) => rule.name === name)
   }
 
-  /** Counts a request. Undefined where no quota is for it. */
-  take(path: string, place: Place | undefined, remote: string | undefined): Verdict | undefined {
-    const active = this.#table.find(place?.mount.record.uuid, place?.rest ?? '')
+  /** Counts a request. Undefined if no quota applies. */
+  take(path: string, resolved: ResolvedPath | undefined, remote: string | undefined): QuotaDecision | undefined {
+    const active = this.#table.find(resolved?.mount.record.uuid, resolved?.rest ?? '')
     if (!active || this.#isExempt(path)) return undefined
     const { limit, rule } = active
     const caller = rule.groupBy === 'none' ? '*' : remote === undefined ? '' : callerNetwork(remote)
-    const taken = this.#buckets.take(`${rule.name} ${rule.revision} ${caller}`, limit, this.#options.elapsed())
-    if (!taken.isAllowed) this.#count(rule.name)
-    const why = `request path ${JSON.stringify(path)}: rate limit quota exceeded`
+    const decision = this.#buckets.take(`${rule.name} ${rule.revision} ${caller}`, limit, this.#options.elapsed())
+    if (!decision.isAllowed) this.#count(rule.name)
+    const message = `request path ${JSON.stringify(path)}: rate limit quota exceeded`
     return {
-      headers: this.#headers(taken, limit.capacity),
-      refusal: taken.isAllowed ? undefined : new Refusal('too_many', why),
+      headers: this.#headers(decision, limit.capacity),
+      refusal: decision.isAllowed ? undefined : new Refusal('too_many', message),
       isAudited: this.#config.value.auditsRefusals,
     }
   }
 
-  #headers({ isAllowed, remaining, resetMs, retryMs }: Taken, capacity: number): Record<string, string> {
-    const told = this.#config.value.tellsLimits
+  #headers({ isAllowed, remaining, resetMs, retryMs }: RateDecision, capacity: number): Record<string, string> {
     return {
-      ...(told && {
+      ...(this.#config.value.tellsLimits && {
         'X-Ratelimit-Limit': String(capacity),
         'X-Ratelimit-Remaining': String(remaining),
         'X-Ratelimit-Reset': String(Math.ceil(resetMs / 1000)),
@@ -139,31 +137,31 @@ export class Quotas {
   }
 
   #isExempt(path: string): boolean {
-    const asked = withoutSlash(path)
+    const bare = withoutSlash(path)
     return this.#config.value.exemptPaths.some((each) =>
-      each.endsWith('*') ? path.startsWith(each.slice(0, -1)) : each === asked,
+      each.endsWith('*') ? path.startsWith(each.slice(0, -1)) : each === bare,
     )
   }
 
   get #table(): QuotaTable {
     const rules = this.#rules.value
-    if (this.#compiled.of !== rules) this.#compiled = { of: rules, table: new QuotaTable(rules) }
+    if (this.#compiled.rules !== rules) this.#compiled = { rules, table: new QuotaTable(rules) }
     return this.#compiled.table
   }
 
-  #alive(rules: readonly QuotaRule[]): QuotaRule[] {
+  #withEnabledMount(rules: readonly QuotaRule[]): QuotaRule[] {
     return rules.filter(({ mount }) => mount === '' || this.#options.isMounted(mount))
   }
 
-  /** Puts a rule in the place of that of its name. Throws a Rejection where another one is for the same requests. */
+  /** Writes a rule by its name. Throws a Rejection (400) if another rule applies to the same path. */
   async write(rule: Omit<QuotaRule, 'revision'>): Promise<void> {
     await this.#rules.change((pending) => {
-      const rules = this.#alive(pending)
-      const like = rules.find((each) => isAlike(each, rule) && each.name !== rule.name)
-      if (like) {
+      const rules = this.#withEnabledMount(pending)
+      const duplicate = rules.find((each) => hasSamePath(each, rule) && each.name !== rule.name)
+      if (duplicate) {
         throw new Rejection(
           400,
-          `quota rule with similar properties exists under the name ${JSON.stringify(like.name)}`,
+          `quota rule with similar properties exists under the name ${JSON.stringify(duplicate.name)}`,
         )
       }
       const before = rules.find(({ name }) => name === rule.name)
@@ -174,7 +172,7 @@ export class Quotas {
   }
 
   async remove(name: string): Promise<void> {
-    await this.#rules.change((pending) => this.#alive(pending).filter((each) => each.name !== name))
+    await this.#rules.change((pending) => this.#withEnabledMount(pending).filter((each) => each.name !== name))
   }
 
   async configure(change: Partial<QuotaConfig>): Promise<void> {
@@ -182,11 +180,11 @@ export class Quotas {
   }
 
   #count(name: string): void {
-    const counted = this.#exceeded.has(name) || this.#exceeded.size < COUNTED_MAX ? name : OTHER
-    this.#exceeded.set(counted, (this.#exceeded.get(counted) ?? 0) + 1)
+    const label = this.#exceeded.has(name) || this.#exceeded.size < METRIC_LABELS_MAX ? name : OTHER
+    this.#exceeded.set(label, (this.#exceeded.get(label) ?? 0) + 1)
   }
 
-  /** Requests that were refused, by the name of the quota; those of quotas that are gone are `other`. */
+  /** Refused requests by name of the quota. Removed quotas count as `other`. */
   exceeded(): { readonly name: string; readonly count: number }[] {
     const names = new Set(this.#rules.value.map(({ name }) => name))
     for (const [name, count] of this.#exceeded) {
@@ -198,6 +196,6 @@ export class Quotas {
   }
 }
 
-function isAlike(a: Pick<QuotaRule, 'mount' | 'suffix'>, b: Pick<QuotaRule, 'mount' | 'suffix'>): boolean {
+function hasSamePath(a: Pick<QuotaRule, 'mount' | 'suffix'>, b: Pick<QuotaRule, 'mount' | 'suffix'>): boolean {
   return a.mount === b.mount && a.suffix.toLowerCase() === b.suffix.toLowerCase()
 }

@@ -1,17 +1,18 @@
 /**
- * From what a handler returns, or what was thrown, to the answer's status, headers and body. The envelope's members and
- * their order are those that stock clients and their users have always seen.
+ * Makes the status, headers and body of an answer from a handler's reply or from an error, and the text of `?help=1`. The
+ * members of the envelope and their order are Vault's, because stock clients and scripts depend on them.
  */
 import { isOutOfSpace, isTooLarge, isUntimely } from '../../storage/barrier/barrier.ts'
-import { Rejection, type Reply } from '../../engines/framework/engine.ts'
+import { type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
 import { AuditFault } from '../audit/audit.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { Verb } from './request.ts'
 
-export type Answer = WholeAnswer | StreamedAnswer
+export type RequestAnswer = WholeAnswer | StreamedAnswer
 
-/** Of every answer. Secrets are not for caches, and a browser that has seen TLS should insist on it. */
+/** The headers of every answer. Caches must not store secrets, and a browser that has used TLS must keep using it. */
 export const HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Content-Type': 'application/json',
   'Cache-Control': 'no-store',
@@ -30,7 +31,7 @@ const ESCAPED: Readonly<Record<string, string>> = {
   '\u2029': '\\u2029',
 }
 
-/** JSON as the field's servers write it: what HTML or old JavaScript could take for markup is escaped. */
+/** Escapes the characters that Go's JSON encoder escapes, because HTML or old JavaScript could interpret them. */
 function escaped(json: string): string {
   return /[<>&\u2028\u2029]/.test(json) ? json.replaceAll(/[<>&\u2028\u2029]/g, (each) => ESCAPED[each] ?? '') : json
 }
@@ -47,12 +48,12 @@ export function envelope(reply: Reply, requestId: string): string {
   const lease = `"lease_id":${JSON.stringify(leased?.id ?? '')},"renewable":${leased?.renewable ?? false},"lease_duration":${leaseSeconds}`
   const head = `{"request_id":${JSON.stringify(requestId)},${lease},"data":${dataText}`
   const tail = `,"wrap_info":null,"warnings":${warningText},"auth":${auth ? JSON.stringify(auth) : 'null'}`
-  const isRepeated = reply.flattened && data && !(data instanceof JsonText)
-  return `${head}${tail}${isRepeated ? repeated(data) : ''}}\n`
+  const isFlattened = reply.flattened && data && !(data instanceof JsonText)
+  return `${head}${tail}${isFlattened ? flattenedMembers(data) : ''}}\n`
 }
 
-/** The members of `data` beside the envelope's own, which win. */
-function repeated(data: Readonly<Record<string, unknown>>): string {
+/** The members of `data` at the top level. Members of the envelope take precedence. */
+function flattenedMembers(data: Readonly<Record<string, unknown>>): string {
   const members = Object.entries(data).filter(([name, value]) => value !== undefined && !ENVELOPE.has(name))
   return members.map(([name, value]) => `,${JSON.stringify(name)}:${JSON.stringify(value)}`).join('')
 }
@@ -68,22 +69,22 @@ const ENVELOPE = new Set([
   'auth',
 ])
 
-/** The envelope of an answer that is wrapped. */
+/** The envelope of a wrapped answer. */
 function wrappedEnvelope(info: object, warnings: readonly string[]): string {
   const warningText = warnings.length > 0 ? JSON.stringify(warnings) : 'null'
   const head = '{"request_id":"","lease_id":"","renewable":false,"lease_duration":0,"data":null'
   return `${head},"wrap_info":${JSON.stringify(info)},"warnings":${warningText},"auth":null}\n`
 }
 
-/** What of a request its answer needs. */
-export interface Answered {
+/** The part of a request that its answer depends on. */
+export interface AnswerContext {
   readonly verb: Verb
   readonly requestId: string
 }
 
 export function answerOf(
   reply: Reply | undefined,
-  { requestId, verb }: Answered,
+  { requestId, verb }: AnswerContext,
   warnings: readonly string[] = [],
 ): WholeAnswer {
   const headers = reply?.headers ? { ...HEADERS, ...reply.headers } : HEADERS
@@ -101,7 +102,7 @@ export function answerOf(
   return answer(reply.status ?? 200, envelope(all.length > 0 ? { ...reply, warnings: all } : reply, requestId), headers)
 }
 
-/** A list without a name and without anything else to say is nothing that is there. */
+/** A list without keys and without warnings is answered with 404. */
 function hasNoKeys({ data, warnings }: Reply): boolean {
   if (data instanceof JsonText || warnings?.length) return false
   const keys = data?.['keys']
@@ -116,7 +117,7 @@ export function errorAnswer(status: number, errors: readonly string[], data?: Re
   return answer(status, `${JSON.stringify({ errors, ...(data && { data }) })}\n`)
 }
 
-/** The answer to a caller's mistake; undefined for what is no mistake of a caller. */
+/** The answer to an error that the caller caused or can handle; undefined for an internal fault. */
 export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (isUntimely(error)) return errorAnswer(503, [error.message])
   if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
@@ -130,9 +131,33 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   return undefined
 }
 
-/** The same answer with the public name of who asked, for the access log, and with more headers. */
-export function signed(given: Answer, accessor: string, more?: Readonly<Record<string, string>>): Answer {
-  const headers = more ? { ...given.headers, ...more } : given.headers
-  if (given instanceof StreamedAnswer) return new StreamedAnswer(headers, given.chunks, accessor)
-  return new WholeAnswer(given.status, headers, given.body, accessor)
+/** Adds the token's accessor, for the access log, and more headers. */
+export function withAccessor(
+  original: RequestAnswer,
+  accessor: string,
+  more?: Readonly<Record<string, string>>,
+): RequestAnswer {
+  const headers = more ? { ...original.headers, ...more } : original.headers
+  if (original instanceof StreamedAnswer) return new StreamedAnswer(headers, original.chunks, accessor)
+  return new WholeAnswer(original.status, headers, original.body, accessor)
+}
+
+/** Answers `?help=1` with the declaration of a path, or with those of all paths of a mount. */
+export function helpReply({ mount }: ResolvedPath, path: Path | undefined): Reply {
+  return {
+    bare: { help: path ? pathHelp(path) : mountHelp(mount.engine.description, mount.paths.paths), see_also: null },
+  }
+}
+
+function pathHelp(path: Path): string {
+  const fields = Object.entries(path.fields).map(
+    ([name, { description, kind }]) => `    ${name} (${kind})\n        ${description}`,
+  )
+  const parts = [`${path.pattern}\n    ${path.summary}`, `Operations: ${Object.keys(path.handlers).join(', ')}`]
+  return `${[...parts, ...(fields.length > 0 ? ['Parameters:', ...fields] : [])].join('\n\n')}\n`
+}
+
+function mountHelp(description: string, paths: readonly Path[]): string {
+  const lines = paths.map(({ pattern, summary }) => `    ${pattern}\n        ${summary}`)
+  return `${[description, 'Paths:', ...lines].join('\n\n')}\n`
 }

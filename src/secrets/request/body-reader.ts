@@ -1,7 +1,7 @@
 /**
- * When the body of a request is read, and how much of it: what it costs is bounded by what its caller has shown. A megabyte of JSON may
- * cost a tenth of a second, and a second where its values are recorded, so whoever has no token may send a short list of
- * fields only, and the long body of a caller whose policies have nothing for the path is not read at all.
+ * Bounds the cost of parsing request bodies by the caller's permissions. Parsing a megabyte of JSON may take 0.1 s, and 1 s
+ * when an audit device hashes its values. Therefore a caller without a token may send few fields only, and a long body is not
+ * parsed if the caller's policies grant nothing on the path.
  */
 import { denied, type EngineVerb, Rejection } from '../../engines/framework/engine.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -9,29 +9,29 @@ import type { JsonLimits } from './json.ts'
 import type { Decision } from '../policies/acl.ts'
 import { type RequestBody, requestBody, type Verb } from './request.ts'
 
-/** Most characters of a body from somebody without a token. */
-const NOBODYS_CHARACTERS_MAX = 1 << 20
-/** Far more than any path has fields that is open to everybody. */
-const NOBODYS_LIMITS: JsonLimits = { valuesMax: 2000, namesMax: 1000 }
-/** From here on reading a body costs more than asking the policies twice. */
+/** Limits for a caller without a token. */
+const ANONYMOUS_CHARACTERS_MAX = 1 << 20
+/** Far more than the fields of any open path. */
+const ANONYMOUS_LIMITS: JsonLimits = { valuesMax: 2000, namesMax: 1000 }
+/** Parsing a longer body costs more than a second check of the policies. */
 const LONG_CHARACTERS = 1 << 14
 
-/** What the policies may be asked about, of verbs that have a body. */
-const ASKED_FOR: Readonly<Partial<Record<Verb, readonly EngineVerb[]>>> = {
+/** The operations that a verb with a body can become. */
+const OPERATIONS: Readonly<Partial<Record<Verb, readonly EngineVerb[]>>> = {
   write: ['create', 'update'],
   patch: ['patch'],
   delete: ['delete'],
 }
-/** What no data of a request changes. */
-const WITHOUT_DATA: ReadonlySet<Decision['reason']> = new Set(['no rule', 'deny', 'not granted', 'template'])
+/** Reasons that do not depend on the data of a request. */
+const DATA_INDEPENDENT: ReadonlySet<Decision['reason']> = new Set(['no rule', 'deny', 'not granted', 'template'])
 
 export interface BodyReaderOptions {
-  readonly isOfDelete: boolean | undefined
-  /** The caller has no token, or none that is one. */
-  readonly isNobodys: boolean
-  /** Most characters that the path takes; undefined: no limit of its own. */
+  readonly allowsDeleteBody: boolean | undefined
+  /** The caller has no valid token. */
+  readonly isAnonymous: boolean
+  /** The path's limit in characters; undefined for no limit. */
   readonly charactersMax?: number | undefined
-  /** What the caller's policies say where there is no data; absent where they are not asked. */
+  /** Checks the caller's policies without data; absent on open paths. */
   readonly judge: ((operation: EngineVerb) => Decision) | undefined
 }
 
@@ -47,12 +47,12 @@ export class BodyReader {
     this.#options = options
   }
 
-  /** The refusal (413) of a body that is longer than this caller may send, or than the path takes; undefined for any other. */
+  /** A Rejection (413) if the body is longer than the caller or the path may have; otherwise undefined. */
   get refusal(): Rejection | undefined {
-    const { charactersMax = Number.POSITIVE_INFINITY, isNobodys } = this.#options
+    const { charactersMax = Number.POSITIVE_INFINITY, isAnonymous } = this.#options
     const { body, isBodyLeft } = this.#raw
     const length = body?.length ?? 0
-    if (isBodyLeft === true || (isNobodys && length > NOBODYS_CHARACTERS_MAX)) {
+    if (isBodyLeft === true || (isAnonymous && length > ANONYMOUS_CHARACTERS_MAX)) {
       return new Rejection(413, 'http: request body too large')
     }
     if (length <= charactersMax) return undefined
@@ -60,7 +60,7 @@ export class BodyReader {
     return new Rejection(413, text)
   }
 
-  /** Reads it once. Throws a Rejection for one that cannot be read, or need not be; the same each time. */
+  /** Parses the body once. Throws the same Rejection each time if it is malformed, too large, or denied by policy. */
   read(): RequestBody {
     this.#body ??= this.#outcome()
     if ('error' in this.#body) throw this.#body.error
@@ -68,22 +68,22 @@ export class BodyReader {
   }
 
   #outcome(): { readonly value: RequestBody } | { readonly error: unknown } {
-    const { isNobodys, isOfDelete } = this.#options
+    const { isAnonymous, allowsDeleteBody } = this.#options
     try {
       const { refusal } = this
       if (refusal) throw refusal
-      if (this.#isHopeless()) throw denied()
-      return { value: requestBody(this.#verb, this.#raw, isOfDelete, isNobodys ? NOBODYS_LIMITS : undefined) }
+      if (this.#isDenied()) throw denied()
+      return { value: requestBody(this.#verb, this.#raw, allowsDeleteBody, isAnonymous ? ANONYMOUS_LIMITS : undefined) }
     } catch (error) {
       return { error }
     }
   }
 
-  /** A long body of a caller who is refused whatever it says. */
-  #isHopeless(): boolean {
-    const { isNobodys, judge } = this.#options
-    const verbs = ASKED_FOR[this.#verb]
-    if (isNobodys || !judge || !verbs || (this.#raw.body?.length ?? 0) <= LONG_CHARACTERS) return false
-    return verbs.map(judge).every(({ allowed, reason }) => !allowed && WITHOUT_DATA.has(reason))
+  /** True for a long body of a caller that the policies refuse with any data. */
+  #isDenied(): boolean {
+    const { isAnonymous, judge } = this.#options
+    const operations = OPERATIONS[this.#verb]
+    if (isAnonymous || !judge || !operations || (this.#raw.body?.length ?? 0) <= LONG_CHARACTERS) return false
+    return operations.map(judge).every(({ allowed, reason }) => !allowed && DATA_INDEPENDENT.has(reason))
   }
 }

@@ -1,84 +1,84 @@
 /**
- * Streams as they go out: a line of JSON for each thing that is told, or server-sent events for who asks for them. Before
- * anything goes out, its caller is looked at again: it may have lost its rights since it came. Once a stream has begun
- * there is no status any more, so its last line says why it ends, where that is not because its caller left.
+ * Formats a stream as lines of JSON, or as server-sent events if the client accepts them. The caller's permissions are checked
+ * again before each chunk, because they may have been revoked. After the first chunk the status can no longer change, so the last
+ * line has the reason if the server ends the stream.
  */
-import { Rejection, type Told } from '../../engines/framework/engine.ts'
+import { Rejection, type StreamEvent } from '../../engines/framework/engine.ts'
 import { StreamedAnswer, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { HEADERS, rejectionAnswer } from './answer.ts'
 
 const EVENT_STREAM = 'text/event-stream'
-/** A browser asks again this soon. */
+/** Reconnection delay of browsers */
 const RETRY_MS = 1000
 
-interface Form {
+interface StreamFormat {
   readonly headers: Readonly<Record<string, string>>
   readonly first: string
-  told(told: Told): string
+  event(event: StreamEvent): string
   last(answer: WholeAnswer): string
 }
 
-/** Proxies that collect an answer before they hand it on are told not to. */
+/** `X-Accel-Buffering` disables response buffering in proxies. */
 const headersOf = (contentType: string) => ({ ...HEADERS, 'Content-Type': contentType, 'X-Accel-Buffering': 'no' })
 
-const LINES: Form = {
+const JSON_LINES: StreamFormat = {
   headers: headersOf('application/x-ndjson'),
   first: '',
-  told: ({ cursor, value }) => `${JSON.stringify({ ...value, cursor })}\n`,
-  last: (answer) => `${lastWord(answer)}\n`,
+  event: ({ cursor, value }) => `${JSON.stringify({ ...value, cursor })}\n`,
+  last: (answer) => `${endReason(answer)}\n`,
 }
 
-const EVENTS: Form = {
+const SERVER_SENT_EVENTS: StreamFormat = {
   headers: headersOf(EVENT_STREAM),
   first: `retry: ${RETRY_MS}\n\n`,
-  told({ cursor, kind, value }) {
+  event({ cursor, kind, value }) {
     const name = kind === undefined ? '' : `event: ${kind}\n`
-    // Without data it is no event to a browser, which keeps the ID all the same.
+    // Without data a browser dispatches no event, but it keeps the ID.
     return `id: ${cursor}\n${value ? `${name}data: ${JSON.stringify({ ...value, cursor })}\n` : ''}\n`
   },
-  last: (answer) => `event: end\ndata: ${lastWord(answer)}\n\n`,
+  last: (answer) => `event: end\ndata: ${endReason(answer)}\n\n`,
 }
 
-function lastWord({ body, status }: WholeAnswer): string {
+function endReason({ body, status }: WholeAnswer): string {
   const { errors = [] } = JSON.parse(String(body ?? '{}')) as { errors?: readonly string[] }
   return JSON.stringify({ status, errors })
 }
 
-/** What a request says of server-sent events. */
+/** Undefined if the client does not accept server-sent events. */
 export function eventStreamOf({ headers }: RawInput): { readonly lastCursor: string | undefined } | undefined {
-  const isWanted = (headers['accept'] ?? '').toLowerCase().includes(EVENT_STREAM)
-  return isWanted ? { lastCursor: headers['last_event_id'] || undefined } : undefined
+  const isAccepted = (headers['accept'] ?? '').toLowerCase().includes(EVENT_STREAM)
+  return isAccepted ? { lastCursor: headers['last_event_id'] || undefined } : undefined
 }
 
-/** `check` throws a Rejection once the caller may hear nothing any more. Throws one where the answer cannot be a stream. */
+/** `check` throws a Rejection when the caller has lost its permission. Throws a Rejection if the answer cannot be a stream. */
 export function streamedAnswer(
-  stream: AsyncIterable<readonly Told[]>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   { check, hops, raw }: { readonly check: () => void; readonly hops: number; readonly raw: RawInput },
 ): StreamedAnswer {
   if (hops > 0) {
-    const instead = 'ask without "stream", with "cursor" and "wait", or ask the server that keeps the secrets'
-    throw new Rejection(400, `a server that asks another one for secrets hands no stream on: ${instead}`)
+    const hint = 'use "cursor" and "wait" without "stream", or send the request to a server with a secrets core'
+    throw new Rejection(400, `a server without a secrets core cannot forward a stream: ${hint}`)
   }
-  const form = eventStreamOf(raw) ? EVENTS : LINES
-  return new StreamedAnswer(form.headers, chunksOf(stream, form, check))
+  const format = eventStreamOf(raw) ? SERVER_SENT_EVENTS : JSON_LINES
+  return new StreamedAnswer(format.headers, chunksOf(stream, format, check))
 }
 
 async function* chunksOf(
-  stream: AsyncIterable<readonly Told[]>,
-  form: Form,
+  stream: AsyncIterable<readonly StreamEvent[]>,
+  format: StreamFormat,
   check: () => void,
 ): AsyncGenerator<Uint8Array> {
   try {
-    let before = form.first
-    for await (const several of stream) {
+    let prefix = format.first
+    for await (const events of stream) {
       check()
-      yield Buffer.from(before + several.map((told) => form.told(told)).join(''))
-      before = ''
+      yield Buffer.from(prefix + events.map((event) => format.event(event)).join(''))
+      prefix = ''
     }
   } catch (error) {
     const answer = rejectionAnswer(error)
     if (!answer) throw error
-    yield Buffer.from(form.last(answer))
+    yield Buffer.from(format.last(answer))
   }
 }

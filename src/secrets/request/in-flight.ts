@@ -1,13 +1,13 @@
-/** The requests that are being answered: for `sys/in-flight-req`, and so that many of them leave room for others. */
+/** The requests in flight: for `sys/in-flight-req`, and to yield to other work of the process while there are many. */
 import type { Call } from '../../platform/operation.ts'
 import { PassingMap } from '../../platform/passing.ts'
 import { type SchedulerQueue, scheduler } from '../../platform/scheduler.ts'
 import type { Verb } from './request.ts'
 
-/** Requests under way that need no pace: together they take no more of the thread than others can wait for. */
-const UNPACED_MAX = 8
+/** Up to this number, requests do not pass through the scheduler: together they block the thread for a short time only. */
+const UNSCHEDULED_MAX = 8
 
-interface Entry {
+interface InFlightRequest {
   readonly id: string
   readonly atMs: number
   readonly verb: Verb
@@ -26,33 +26,33 @@ const METHODS: Readonly<Record<Verb, string>> = {
 }
 
 export class InFlight {
-  /** By a count. */
-  readonly #entries = new PassingMap<number, Entry>()
-  #count = 0
-  /** Requests that wait to begin. */
-  readonly #line: SchedulerQueue
+  /** By a sequence number. */
+  readonly #requests = new PassingMap<number, InFlightRequest>()
+  #sequence = 0
+  /** Requests that wait to start. */
+  readonly #queue: SchedulerQueue
 
-  constructor(line: SchedulerQueue = scheduler.queue()) {
-    this.#line = line
+  constructor(queue: SchedulerQueue = scheduler.queue()) {
+    this.#queue = queue
   }
 
-  /** While many are under way, what the next one has to wait for; nobody overtakes those that wait already. */
-  turn(): Promise<void> | undefined {
-    const isFree = this.#entries.size < UNPACED_MAX && !this.#line.hasWork
-    return isFree ? undefined : this.#line.enter()
+  /** While many requests are in flight, a promise that the next request must await, in arrival order. */
+  admit(): Promise<void> | undefined {
+    const isFree = this.#requests.size < UNSCHEDULED_MAX && !this.#queue.hasWork
+    return isFree ? undefined : this.#queue.enter()
   }
 
-  /** Counts a request in; what it returns counts it out. */
+  /** Adds a request; the returned function removes it. */
   enter(verb: Verb, path: string, { remote = '', requestId: id }: Call): () => void {
-    const place = ++this.#count
-    this.#entries.set(place, { id, atMs: Date.now(), verb, path, remote })
-    return () => this.#entries.delete(place)
+    const sequence = ++this.#sequence
+    this.#requests.set(sequence, { id, atMs: Date.now(), verb, path, remote })
+    return () => this.#requests.delete(sequence)
   }
 
-  /** By request ID, in the form that callers know. */
-  told(): Record<string, unknown> {
+  /** By request ID, as in the response of `sys/in-flight-req`. */
+  list(): Record<string, unknown> {
     return Object.fromEntries(
-      Array.from(this.#entries.values(), ({ atMs, id, path, remote, verb }) => [
+      Array.from(this.#requests.values(), ({ atMs, id, path, remote, verb }) => [
         id,
         {
           start_time: new Date(atMs).toISOString(),

@@ -1,34 +1,33 @@
 /**
- * Reads JSON from callers. Beyond what `JSON.parse` refuses, it refuses what would hurt later: nesting that is too deep
- * to be written again, more values or names than memory and time are good for, and numbers that no JavaScript number can hold. Its texts
- * never hold a piece of the input: that may be a secret.
+ * Parses JSON from callers. In addition to `JSON.parse`, it refuses nesting that is too deep to serialise again, more values or
+ * names than the limits, and numbers outside the range of a double. Errors never quote the input, because it may be a secret.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
 import { endOfString } from '../../engines/framework/exact-json.ts'
 
-/** Deeper than any document that a person or a program means; writing a value costs stack for each level. */
+/** Serialising a value needs stack for each level. */
 export const DEPTH_MAX = 1000
 
 const [ZERO, NINE, UPPER_E, LOWER_E] = [48, 57, 69, 101]
-/** A number with as many digits and no exponent is below 1.8e308. */
+/** A number with at most this many digits and no exponent is below 1.8e308. */
 const DIGITS_IN_RANGE = 308
 const [QUOTE, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT, COMMA, COLON] = [34, 91, 123, 93, 125, 44, 58]
 
 export interface JsonLimits {
-  /** Of all kinds, the members of lists and objects included. */
+  /** Values of all kinds, including the members of lists and objects. */
   readonly valuesMax: number
-  /** Names of members, of all objects together. */
+  /** Names of members in all objects together. */
   readonly namesMax: number
 }
 
-/** The value of a JSON text. Throws a Rejection (400) that says where it cannot be read. */
+/** Throws a Rejection (400) with the position of the error. */
 export function parseJson(text: string, limits: JsonLimits): unknown {
   const hasLongNumber = checkShape(text, limits)
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch (error) {
-    throw new Rejection(400, `failed to decode JSON input: ${placeOf(error, text)}`)
+    throw new Rejection(400, `failed to decode JSON input: ${positionOf(error, text)}`)
   }
   if (hasLongNumber && !isFinite(value)) {
     throw new Rejection(400, 'failed to decode JSON input: a number is out of range')
@@ -36,16 +35,16 @@ export function parseJson(text: string, limits: JsonLimits): unknown {
   return value
 }
 
-/** V8's message quotes the text; only the place in it is kept. */
-function placeOf(error: unknown, text: string): string {
+/** V8's message quotes the text, so only the position is kept. */
+function positionOf(error: unknown, text: string): string {
   const at = /position (\d+)/.exec(error instanceof Error ? error.message : '')?.[1]
-  if (at === undefined) return text.trim() === '' ? 'the body is empty' : 'it is no JSON, or ends early'
-  return `it is no JSON from character ${at}`
+  if (at === undefined) return text.trim() === '' ? 'the body is empty' : 'malformed or truncated JSON'
+  return `malformed JSON at character ${at}`
 }
 
 /**
- * Ends at the first thing too many: what is refused must not cost more than what is read. True where a number may be out of
- * range: it has an exponent, or hundreds of digits.
+ * Stops at the first violation, so that a refused text costs no more than an accepted one. True if a number may be out of range:
+ * it has an exponent or hundreds of digits.
  */
 function checkShape(text: string, { namesMax, valuesMax }: JsonLimits): boolean {
   let [depth, names, values, digits] = [0, 0, 1, 0]
@@ -71,8 +70,8 @@ function checkShape(text: string, { namesMax, valuesMax }: JsonLimits): boolean 
   return hasLongNumber
 }
 
-function tooComplex(why: string): Rejection {
-  return new Rejection(400, `refused JSON input due to high complexity: ${why}`)
+function tooComplex(reason: string): Rejection {
+  return new Rejection(400, `refused JSON input due to high complexity: ${reason}`)
 }
 
 function isFinite(value: unknown): boolean {

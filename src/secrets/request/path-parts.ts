@@ -1,17 +1,17 @@
 /**
- * What of a path the core or an engine declares, and what of it a caller has put in: for the access log, which shows the
- * one and hides the other.
+ * Divides a path into the words that the core or an engine declares and the names that the caller chose, for the access log,
+ * which shows the former and hides the latter.
  */
 import type { Path } from '../../engines/framework/engine.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { PathPart } from '../../platform/operation.ts'
 import type { Core } from './request-states.ts'
 
-/** The parts of a canonical path; undefined for one that no endpoint declares. */
+/** The parts of a canonical path; undefined if no endpoint declares the path. */
 export function pathParts(core: Pick<Core, 'find'>, path: string): readonly PathPart[] | undefined {
-  const place = core.find(path)
-  if (!place) return undefined
-  const { mount, rest } = place
+  const resolved = core.find(path)
+  if (!resolved) return undefined
+  const { mount, rest } = resolved
   const own: PathPart = { text: mount.record.path.replace(/\/$/, ''), isName: false }
   const match = mount.paths.find(rest)
   if (!match) return rest === '' ? [own] : undefined
@@ -23,19 +23,19 @@ export function pathParts(core: Pick<Core, 'find'>, path: string): readonly Path
   return parts
 }
 
-/** Of a path's pattern: a word that it declares, or the field whose value stands there. */
-type Segment = PathPart | string
+/** A segment of a path's pattern: a declared word, or the name of a field. */
+type PatternSegment = PathPart | string
 
-const known = new WeakMap<Path, readonly Segment[]>()
+const segmentsByPath = new WeakMap<Path, readonly PatternSegment[]>()
 
-/** The same for each request for the path: every line of the access log asks for them. */
-function segmentsOf(path: Path): readonly Segment[] {
-  let segments = known.get(path)
+/** Cached per path, because every line of the access log needs them. */
+function segmentsOf(path: Path): readonly PatternSegment[] {
+  let segments = segmentsByPath.get(path)
   if (!segments) {
-    segments = path.pattern.split('/').map((segment): Segment => {
+    segments = path.pattern.split('/').map((segment): PatternSegment => {
       return segment.startsWith(':') ? segment.replace(/^:|[*+]$/g, '') : { text: segment, isName: false }
     })
-    known.set(path, segments)
+    segmentsByPath.set(path, segments)
   }
   return segments
 }
@@ -45,26 +45,26 @@ function nameIn({ params, path }: { params: Readonly<Record<string, string>>; pa
 }
 
 /**
- * Where what no endpoint declares begins in a canonical path: behind its mount and the words that a path of the mount begins with, too.
- * Clients of old put tokens there. Undefined for a path that an endpoint declares.
+ * The index in a canonical path behind its mount and the longest prefix of declared words. The rest may be a token, because
+ * clients of old versions of Vault put tokens into paths. Undefined for a path that an endpoint declares.
  */
-export function undeclaredFrom(place: Place | undefined, path: string): number | undefined {
-  if (!place) return path === '' ? undefined : 0
-  const { mount, rest } = place
+export function undeclaredFrom(resolved: ResolvedPath | undefined, path: string): number | undefined {
+  if (!resolved) return path === '' ? undefined : 0
+  const { mount, rest } = resolved
   if (rest === '' || mount.paths.find(rest)) return undefined
   const given = rest.split('/')
-  const declared = mount.paths.paths.map(({ pattern }) => wordsInCommon(pattern.split('/'), given))
+  const declared = mount.paths.paths.map(({ pattern }) => commonPrefixLength(pattern.split('/'), given))
   const words = given.slice(0, Math.max(0, ...declared))
   return Math.min(path.length, path.length - rest.length + words.reduce((length, word) => length + word.length + 1, 0))
 }
 
-/** A parameter has no word of its own. */
-function wordsInCommon(pattern: readonly string[], given: readonly string[]): number {
+/** The number of leading words that both have. A parameter of the pattern equals no word. */
+function commonPrefixLength(pattern: readonly string[], given: readonly string[]): number {
   const other = given.findIndex((word, at) => word !== pattern[at])
   return other < 0 ? given.length : other
 }
 
-/** The same on a server that asks another one, which knows no mounts: a name as a whole, or none where a token may be in it. */
+/** The parts on a server without a core, which knows no mounts: the path is one name, or undefined if it may have a token. */
 export function relayedParts(path: string): readonly PathPart[] | undefined {
   let text = path
   for (let left = 8; left > 0 && /%[\da-f]{2}/i.test(text); left--) {

@@ -1,18 +1,17 @@
-/** A request as its engine sees it. */
 import type { Caller, EngineCall, EngineVerb } from '../../engines/framework/engine.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import { canonicalAt } from '../../engines/framework/canonical-path.ts'
-import type { Place } from '../mounts/mounts.ts'
+import { canonicalAt } from '../../engines/framework/path-table.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { RequestBody } from './request.ts'
 import type { Core, Request } from './request-states.ts'
 import type { Decision } from '../policies/acl.ts'
-import { type Grant, isForbidden } from './rights.ts'
+import { type Grant, isForbidden } from './authorization.ts'
 import { eventStreamOf } from './event-stream.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
-/** The call as the engine sees it; what few engines look at is made when it is looked at. */
+/** A request as its engine sees it. Properties that few engines use are computed on access. */
 export class RequestCall implements EngineCall {
   readonly mount: EngineCall['mount']
   readonly path: string
@@ -29,13 +28,13 @@ export class RequestCall implements EngineCall {
   sudo = false
   readonly isWrapped: boolean
   limitMax: number | undefined
-  /** MFA methods of which the request brought a right code. */
-  #coded: readonly string[] = []
+  /** MFA methods whose codes were valid. */
+  #verifiedMethods: readonly string[] = []
   readonly remote: string | undefined
   readonly token: string | undefined
   readonly #wrapTtlSeconds: number | undefined
-  readonly #admitted: Admitted
-  readonly #mount: Place['mount']
+  readonly #admitted: AdmittedCaller
+  readonly #mount: ResolvedPath['mount']
   readonly #call: Call
   readonly #raw: RawInput
   readonly #failures: () => LoginFailures
@@ -43,7 +42,7 @@ export class RequestCall implements EngineCall {
   constructor(
     core: Core,
     { admitted, call, givenRest, head, raw }: Request,
-    { mount, rest }: Place,
+    { mount, rest }: ResolvedPath,
     body: RequestBody,
   ) {
     this.mount = mount.facts
@@ -88,27 +87,27 @@ export class RequestCall implements EngineCall {
     return eventStreamOf(this.#raw)
   }
 
-  /** What is known once the caller's policies were asked. */
-  isGranted(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
+  /** Sets what the check of the caller's policies has granted. */
+  setGrant(verb: EngineVerb, { limit, mfaMethods = [], sudo }: Grant): void {
     this.verb = verb
-    this.#coded = mfaMethods
+    this.#verifiedMethods = mfaMethods
     this.sudo = sudo
     this.limitMax = limit
   }
 
-  /** A code that came with the request is good for all that it reads and changes: it is asked for once. */
+  /** A code is valid for everything that the request reads and changes. */
   readonly allows: EngineCall['allows'] = (operation, path, data = {}) => {
     const { allowed, mfaMethods, reason } = this.#judge(operation, path, data, undefined)
-    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name)))
+    return allowed || (reason === 'second factor' && mfaMethods.every((name) => this.#verifiedMethods.includes(name)))
   }
 
-  /** Here the answer is that of the request, wrapped or not. */
+  /** The answer is that of the request itself, so its wrapping counts. */
   readonly forbids: EngineCall['forbids'] = (operation, path, data = {}) =>
-    isForbidden(this.#judge(operation, path, data, this.#wrapTtlSeconds), this.#coded)
+    isForbidden(this.#judge(operation, path, data, this.#wrapTtlSeconds), this.#verifiedMethods)
 
   #judge(operation: EngineVerb, path: string, data: EngineCall['data'], wrapTtlSeconds: number | undefined): Decision {
     const canonical = canonicalAt(this.mount.path + path, { mount: this.#mount, rest: path })
-    return this.#admitted.judge({ ...canonical, operation, data, wrapTtlSeconds })
+    return this.#admitted.decide({ ...canonical, operation, data, wrapTtlSeconds })
   }
 
   readonly reaches: EngineCall['reaches'] = (folder) => this.#admitted.reaches(this.mount.path + folder)

@@ -1,12 +1,12 @@
 /**
- * How many requests the core has answered, by mount, verb and class of status. Mounts are made by callers, so their
- * number is bounded here: what is beyond the bound, or is no longer mounted, is counted as `other`.
+ * Counts the requests to the core by mount, verb and status class. Callers create mounts, so the number of labels is bounded:
+ * requests to mounts above the limit, or to mounts that no longer exist, are counted as `other`.
  */
 import type { Verb } from './request.ts'
 
-/** Mounts with figures of their own. */
+/** Mounts with a label */
 export const COUNTED_MOUNTS_MAX = 100
-/** Requests for which there is no mount. */
+/** Label of requests to paths without a mount */
 const NONE = 'none'
 const OTHER = 'other'
 
@@ -18,42 +18,42 @@ export interface RequestCount {
   readonly count: number
 }
 
-/** By verb and class of status, such as `read 2xx`. */
-type Counts = Map<string, { readonly verb: Verb; readonly status: string; count: number }>
+/** By verb and status class, such as `read 2xx`. */
+type MountCounts = Map<string, { readonly verb: Verb; readonly status: string; count: number }>
 
 export class RequestCounts {
-  readonly #mounts = new Map<string, Counts>()
+  readonly #mounts = new Map<string, MountCounts>()
 
   /** `mount` is its path; undefined where there is none. */
   add(mount: string | undefined, verb: Verb, status: number): void {
-    this.#raise(mount ?? NONE, verb, `${Math.trunc(status / 100)}xx`, 1)
+    this.#increment(mount ?? NONE, verb, `${Math.trunc(status / 100)}xx`, 1)
   }
 
-  #raise(mount: string, verb: Verb, status: string, by: number): void {
+  #increment(mount: string, verb: Verb, status: string, by: number): void {
     const counts = this.#countsOf(mount)
     const key = `${verb} ${status}`
-    const known = counts.get(key)
-    if (known) known.count += by
+    const existing = counts.get(key)
+    if (existing) existing.count += by
     else counts.set(key, { verb, status, count: by })
   }
 
-  #countsOf(mount: string): Counts {
-    const found = this.#mounts.get(mount)
-    if (found) return found
-    const isOwn = mount === NONE || mount === OTHER
-    const own = Number(this.#mounts.has(NONE)) + Number(this.#mounts.has(OTHER))
-    if (!isOwn && this.#mounts.size - own >= COUNTED_MOUNTS_MAX) return this.#countsOf(OTHER)
-    const made: Counts = new Map()
-    this.#mounts.set(mount, made)
-    return made
+  #countsOf(mount: string): MountCounts {
+    const known = this.#mounts.get(mount)
+    if (known) return known
+    const isReserved = mount === NONE || mount === OTHER
+    const reserved = Number(this.#mounts.has(NONE)) + Number(this.#mounts.has(OTHER))
+    if (!isReserved && this.#mounts.size - reserved >= COUNTED_MOUNTS_MAX) return this.#countsOf(OTHER)
+    const counts: MountCounts = new Map()
+    this.#mounts.set(mount, counts)
+    return counts
   }
 
-  /** All counts; those of mounts that `isMounted` does not know any more become `other` first. */
+  /** Adds the counts of mounts that no longer exist to `other`, then returns all counts. */
   all(isMounted: (path: string) => boolean): RequestCount[] {
     for (const [mount, counts] of this.#mounts) {
       if (mount === NONE || mount === OTHER || isMounted(mount)) continue
       this.#mounts.delete(mount)
-      for (const { verb, status, count } of counts.values()) this.#raise(OTHER, verb, status, count)
+      for (const { verb, status, count } of counts.values()) this.#increment(OTHER, verb, status, count)
     }
     return [...this.#mounts].flatMap(([mount, counts]) => [...counts.values()].map((each) => ({ mount, ...each })))
   }

@@ -1,30 +1,28 @@
-/** A request on its way through the core: what it needs of the core, and what is known of it step by step (`handle.ts`). */
+/** The states of a request in `handle.ts`, and the interface of the core that `handle.ts` uses. */
 import type { Reply } from '../../engines/framework/engine.ts'
-import type { LoginFailures } from '../../engines/framework/login-order.ts'
-import type { PathMatch } from '../../engines/framework/path-table.ts'
+import type { LoginFailures } from '../../engines/framework/login-grant.ts'
+import type { CanonicalPath, PathMatch } from '../../engines/framework/path-table.ts'
 import type { Call } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import type { BodyReader } from './body-reader.ts'
 import type { InFlight } from './in-flight.ts'
 import type { Mfa } from '../mfa/mfa.ts'
-import type { CanonicalPath } from '../../engines/framework/canonical-path.ts'
-import type { Place } from '../mounts/mounts.ts'
+import type { ResolvedPath } from '../mounts/mounts.ts'
 import type { Quotas } from '../quotas/quotas.ts'
 import type { DrFence } from '../dr/dr-replication.ts'
 import type { RequestCounts } from './request-counts.ts'
-import type { RequestHead, Verb } from './request.ts'
-import type { Settling } from './commit-reply.ts'
-import type { Admitted } from '../tokens/token-admission.ts'
+import type { CoreRequestHead, Verb } from './request.ts'
+import type { CommitServices } from './commit-reply.ts'
+import type { AdmittedCaller } from '../tokens/token-admission.ts'
 
-/** What the way through the core needs of it. */
-export interface Core extends Settling {
+export interface Core extends CommitServices {
   readonly isActive: boolean
-  /** The cluster is a secondary for disaster recovery: it serves what paths declare, and the core is closed. */
+  /** The cluster is a DR secondary: it serves only the paths that declare it, and the core is not active. */
   readonly isSecondary: boolean
-  /** For what it does not serve then. */
+  /** The error for a path that a secondary does not serve. */
   disabledOnSecondary(): Error
-  /** Why the cluster is a fenced primary: it serves what paths declare. */
+  /** Set if the cluster is a fenced primary, which serves only the paths that declare it. */
   readonly fence: DrFence | undefined
   readonly inFlight: InFlight
   readonly requestCounts: RequestCounts
@@ -32,55 +30,56 @@ export interface Core extends Settling {
   readonly mfa: Mfa
   /** Absent while the core is not active. */
   readonly audit: AuditTrail | undefined
-  /** Absent where no request is counted: there is no quota, or the core is not active. */
+  /** Absent if there is no quota, or the core is not active. */
   readonly quotas: Quotas | undefined
-  find(path: string): Place | undefined
-  /** Whether `admit` would let a token in; takes no use of it. False while the core is not active. */
+  find(path: string): ResolvedPath | undefined
+  /** Whether `admit` would accept a token; consumes no use of it. False while the core is not active. */
   knows(token: string | undefined, remote: string | undefined): boolean
-  /** Throws a Rejection (403) for a token that is none. */
-  admit(token: string | undefined, remote: string | undefined): Admitted
-  readonly nobody: Admitted
-  /** Failed logins of a mount. */
-  failuresOf(mount: Place['mount']): LoginFailures
+  /** Throws a Rejection (403) for an invalid token. */
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller
+  /** The admission of a caller without a token. */
+  readonly anonymous: AdmittedCaller
+  /** The failed logins of a mount. */
+  failuresOf(mount: ResolvedPath['mount']): LoginFailures
   now(): number
   wallMs(): number
 }
 
-/** What is known of a request, for the access log and the figures, however it ends. */
-export interface Trace {
+/** Facts for the access log, the metrics and the audit trail. They are filled step by step, also if the request fails. */
+export interface RequestTrace {
   accessor: string
-  /** Path of the mount that it is for. */
+  /** Path of the mount. */
   mount: string | undefined
   verb: Verb
-  /** What the answer says of the quota that the request counts against. */
+  /** Headers of the quota that the request counts against. */
   headers?: Readonly<Record<string, string>> | undefined
-  /** What the handler replied; absent for a request that was refused, and for a stream. */
+  /** The handler's reply; absent for a refused request and for a stream. */
   reply?: Reply | undefined
-  /** The token that the answer was wrapped below. */
+  /** The info of the wrapping token. */
   wrapped?: Readonly<object> | undefined
 }
 
-/** What a request is for. Its path is canonical in `head`, `place` and `match` alike. */
-export interface Target {
-  readonly head: RequestHead
-  /** The path of `head`, with what policies need to know of it. */
+/** The head of a request with its mount and endpoint. The path is canonical in `head`, `resolved` and `match`. */
+export interface RequestTarget {
+  readonly head: CoreRequestHead
+  /** The path of `head` as policies match it. */
   readonly canonical: CanonicalPath
   /** Path below the mount as the caller spelled it. */
   readonly givenRest: string
   readonly raw: RawInput
   readonly call: Call
-  readonly place: Place | undefined
+  readonly resolved: ResolvedPath | undefined
   readonly match: PathMatch | undefined
-  readonly trace: Trace
+  readonly trace: RequestTrace
 }
 
-/** Who is let in, and how. */
-export interface Entry {
-  readonly admitted: Admitted
-  /** No policies are asked. */
+/** A caller that was admitted. */
+export interface CallerAdmission {
+  readonly admitted: AdmittedCaller
+  /** The path is open: no policies are checked. */
   readonly isOpen: boolean
 }
 
-export interface Request extends Target, Entry {
+export interface Request extends RequestTarget, CallerAdmission {
   readonly body: BodyReader
 }

@@ -1,51 +1,50 @@
 /**
- * What a request asks for, before anybody looks at who asks: the verb, the canonical path, how the answer is to be
- * wrapped, and the body as data. Everything that can be wrong with the form of a request is refused here.
+ * Parses a request before its caller is authenticated: the verb, the canonical path, the response wrapping and the body. Malformed
+ * requests are refused here.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
 import { FieldError, isObject, type JsonObject, secondsOf, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { parseBoolean } from '../../platform/schema.ts'
-import { type Credentials, parseMfaHeader } from '../mfa/mfa-header.ts'
+import { type MfaCredentials, parseMfaHeader } from '../mfa/mfa-header.ts'
 import { type JsonLimits, parseJson } from './json.ts'
 
-/** What the verbs of HTTP mean. `write` becomes create or update once the path has been asked. */
+/** The operation that an HTTP method means. `write` becomes create or update once the engine knows whether the path exists. */
 export type Verb = 'read' | 'list' | 'scan' | 'write' | 'patch' | 'delete' | 'help'
 
-export interface Wrapping {
+export interface WrappingRequest {
   readonly ttlSeconds: number
   readonly jwt: boolean
 }
 
-export interface RequestHead {
+export interface CoreRequestHead {
   readonly verb: Verb
-  /** Without a slash in front; that of a list ends with one. */
+  /** Without a leading slash. The path of a list ends with a slash. */
   readonly path: string
-  readonly wrapping: Wrapping | undefined
+  readonly wrapping: WrappingRequest | undefined
   /** Codes of MFA methods. They are secrets. */
-  readonly mfa: Credentials | undefined
+  readonly mfa: MfaCredentials | undefined
 }
 
 export interface RequestBody {
   readonly data: JsonObject
-  /** The JSON text of `data`, where a body brought it. */
+  /** The JSON text that `data` was parsed from. */
   readonly text: string | undefined
 }
 
-const NOTHING: RequestBody = { data: Object.freeze({}), text: undefined }
+const EMPTY_BODY: RequestBody = { data: Object.freeze({}), text: undefined }
 const NAMESPACES_OF_ROOT = new Set(['', '/', 'root', 'root/', '/root', '/root/'])
-/** Monitors read it in the namespace that they are configured with. */
+/** Monitoring tools read it in any namespace. */
 const PATH_OF_ANY_NAMESPACE = 'sys/replication/dr/status'
-/** Most values in a body. A body of the permitted length could hold sixteen million, at a hundred bytes of memory each. */
+/** A body of the maximum length could have 16 million values of about 100 bytes of memory each. */
 const VALUES_MAX = 1_000_000
-
-/** Most names of members in a body: objects of many names take the parser ten times as long as lists do. */
+/** Objects with many names take the parser ten times as long as lists. */
 const NAMES_MAX = 100_000
-/** Most pairs in a form: what reads them takes time with the square of their number. */
+/** Reading a form takes time proportional to the square of the number of pairs. */
 const FORM_PAIRS_MAX = 1000
 
-/** The head of a request. Throws a Rejection for one that cannot be meant. */
-export function requestHead(method: Verb, raw: RawInput): RequestHead {
+/** Throws a Rejection for a malformed or ambiguous head. */
+export function requestHead(method: Verb, raw: RawInput): CoreRequestHead {
   const verb = verbOf(method, raw)
   const path = canonicalPath(raw.params['path'] ?? '', verb)
   const namespace = raw.headers['x_vault_namespace'] ?? ''
@@ -61,16 +60,16 @@ function verbOf(method: Verb, raw: RawInput): Verb {
   for (const [name, value] of raw.query) {
     if (name !== 'list' && name !== 'scan' && name !== 'help') continue
     if (value === '' && name !== 'help') continue
-    const asked = parseBoolean(value)
-    if (asked === undefined) throw new Rejection(400)
-    if (!asked) continue
+    const isSet = parseBoolean(value)
+    if (isSet === undefined) throw new Rejection(400)
+    if (!isSet) continue
     if (verb !== 'read' && verb !== name) throw new Rejection(400)
     verb = name
   }
   return verb
 }
 
-/** Throws a Rejection for a path that names nothing, or not clearly one thing. */
+/** Throws a Rejection for an ambiguous path. */
 function canonicalPath(path: string, verb: Verb): string {
   if (!path.isWellFormed() || UNPRINTABLE.test(path)) throw new Rejection(400)
   let canonical = path.includes('//') ? path.replaceAll(/\/{2,}/g, '/') : path
@@ -85,7 +84,7 @@ function canonicalPath(path: string, verb: Verb): string {
   return canonical
 }
 
-function wrappingOf({ headers }: RawInput): Wrapping | undefined {
+function wrappingOf({ headers }: RawInput): WrappingRequest | undefined {
   const ttl = headers['x_vault_wrap_ttl']
   if (ttl === undefined || ttl === '') return undefined
   try {
@@ -99,24 +98,24 @@ function wrappingOf({ headers }: RawInput): Wrapping | undefined {
 }
 
 /**
- * The body as data; for verbs without one, the query's pairs. Throws a Rejection for what is no JSON object. A DELETE may
- * bring either where `isBodyOfDelete`.
+ * The data of the body, or of the query for verbs without a body. Throws a Rejection if the body is not a JSON object. With
+ * `allowsDeleteBody` a DELETE may have either.
  */
 export function requestBody(
   verb: Verb,
   raw: RawInput,
-  isBodyOfDelete = false,
+  allowsDeleteBody = false,
   limits: JsonLimits = { valuesMax: VALUES_MAX, namesMax: NAMES_MAX },
 ): RequestBody {
-  const hasBody = isBodyOfDelete && verb === 'delete' && (raw.body ?? '').trim() !== ''
+  const hasBody = allowsDeleteBody && verb === 'delete' && (raw.body ?? '').trim() !== ''
   if (verb !== 'write' && verb !== 'patch' && !hasBody) return queryData(verb, raw)
   const text = raw.body ?? ''
   const type = (raw.headers['content_type'] ?? '').split(';')[0]?.trim().toLowerCase() ?? ''
   if (verb === 'patch') checkPatchType(type, raw.headers['content_type'])
-  if (!/\S/.test(text)) return NOTHING
+  if (!/\S/.test(text)) return EMPTY_BODY
   if (verb === 'write' && type === 'application/x-www-form-urlencoded' && !/^\s*[{[]/.test(text)) return formData(text)
   const parsed = parseJson(text, limits)
-  if (parsed === null) return NOTHING
+  if (parsed === null) return EMPTY_BODY
   if (!isObject(parsed)) throw new Rejection(400, 'failed to decode JSON input: the body must be a JSON object')
   return { data: parsed, text }
 }
@@ -128,14 +127,14 @@ function checkPatchType(type: string, given: string | undefined): void {
 }
 
 function queryData(verb: Verb, { query }: RawInput): RequestBody {
-  if (query.length === 0) return NOTHING
+  if (query.length === 0) return EMPTY_BODY
   const pairs = query.filter(([name]) => name !== verb && name !== 'help')
   const isListing = verb === 'list' || verb === 'scan'
-  // As many as the caller may have: to an engine that is a list without a limit of its own.
-  const meant = isListing
+  // `max` means the limit of the caller's policies: the engine receives no limit.
+  const normalised = isListing
     ? pairs.map(([name, value]) => [name, name === 'limit' && value === 'max' ? '0' : value] as const)
     : pairs
-  return { data: collected(meant), text: undefined }
+  return { data: collectPairs(normalised), text: undefined }
 }
 
 function formData(text: string): RequestBody {
@@ -143,9 +142,9 @@ function formData(text: string): RequestBody {
     throw new Rejection(400, `the form in the request body has more than ${FORM_PAIRS_MAX} fields: send JSON`)
   }
   try {
-    return { data: collected([...new URLSearchParams(text)]), text: undefined }
+    return { data: collectPairs([...new URLSearchParams(text)]), text: undefined }
   } catch {
-    throw new Rejection(400, 'the form in the request body cannot be read')
+    throw new Rejection(400, 'malformed form in the request body')
   }
 }
 
@@ -155,8 +154,8 @@ function hasAtMost(text: string, sign: string, countMax: number): boolean {
   return true
 }
 
-/** One value is a text, several are a list. A name such as `__proto__` is a name like any other. */
-function collected(pairs: readonly (readonly [string, string])[]): JsonObject {
+/** One value becomes a string, several become a list. A name such as `__proto__` is not special. */
+function collectPairs(pairs: readonly (readonly [string, string])[]): JsonObject {
   const all = new Map<string, string | string[]>()
   for (const [name, value] of pairs) {
     const before = all.get(name)

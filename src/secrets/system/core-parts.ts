@@ -1,59 +1,75 @@
 /**
- * What the endpoints of the core see of it, in parts: each list of paths names the stores and facts that it uses, and the
- * daemon gives it the whole. So a list can be tried with a store alone, and no list depends on what others need.
+ * The interfaces through which endpoints use the core. Each list of paths declares only the stores and facts that it uses, so it
+ * can be tested with these alone.
  */
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { Caller } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
 import type { Acl } from '../policies/acl.ts'
 import type { DrFence, ReplicationSide } from '../dr/dr-replication.ts'
-import type { Surroundings } from './host-info.ts'
 
-/** Stores that are there while the core is active. */
-export interface Opened<Stores> {
+/** Facts about the server process. Absent in tests of the core alone. */
+export interface ServerInfo {
+  /** URL of the API; empty while it is unknown. */
+  readonly apiAddress?: () => string
+  /** Address for other servers; empty if there is none. */
+  readonly clusterAddress?: () => string
+  readonly metrics?: {
+    /** The last complete interval. */
+    json(): object
+    /** Current values in Prometheus format; undefined if that format is disabled. */
+    text(): Promise<string> | undefined
+  }
+  /** The configuration without secrets, under Vault's names. */
+  readonly settings?: () => Record<string, unknown>
+  /** Directories whose file systems `sys/host-info` shows. */
+  readonly directories?: readonly string[]
+}
+
+/** Stores of an active core. */
+export interface OpenStores<Stores> {
   /** Throws a Refusal (503) while the core is sealed. */
   readonly open: Stores
 }
 
-/** What the core was made with. */
+/** Options of the core that endpoints use. */
 export interface CoreFacts {
   readonly seal: Seal
   readonly version: string
   readonly logger: Logger
-  readonly surroundings?: Surroundings
-  /** Rejects with a Refusal where another server of the region has a secrets core, or may have one. */
+  readonly serverInfo?: ServerInfo
+  /** Rejects with a Refusal if another server of the region has a secrets core, or may have one. */
   readonly requireNoOtherCore?: () => Promise<void>
-  /** Absent where the process does not replicate. */
+  /** Absent if DR replication is not configured. */
   readonly replication?: ReplicationSide
-  /** What callers without a token may do with key shares, as the configuration is at this moment; nothing unless given. */
+  /** Whether callers without a token may use the endpoints for key shares, by the current configuration; no by default. */
   readonly unauthed?: { readonly rekey: () => boolean; readonly generateRoot: () => boolean }
 }
 
-export interface MadeWith<Fact extends keyof CoreFacts> {
+export interface WithOptions<Fact extends keyof CoreFacts> {
   readonly options: Pick<CoreFacts, Fact>
 }
 
-export interface Timed {
-  /** Milliseconds since 1970, by the clock that lives are measured with. */
+export interface WithClock {
+  /** Milliseconds since 1970, by the clock for TTLs. */
   now(): number
 }
 
-/** What a token may do. */
-export interface Judging {
-  /** The form of a path that policies judge. */
+/** Evaluates policies. */
+export interface PolicyEvaluator {
+  /** The form of a path that policies match. */
   readonly canonical: Canonical
   aclOf(caller: Pick<Caller, 'entityId' | 'policies'>): Acl
 }
 
-/** In which state the core is. */
-export interface CoreState extends Opened<{ readonly clusterName: string; readonly clusterId: string }> {
+export interface CoreState extends OpenStores<{ readonly clusterName: string; readonly clusterId: string }> {
   readonly isInitialised: boolean
   readonly isActive: boolean
-  /** The cluster is a secondary for disaster recovery. */
+  /** The cluster is a DR secondary. */
   readonly isSecondary: boolean
-  /** Why the cluster is a fenced primary; undefined while it is not. */
+  /** Set if the cluster is a fenced primary. */
   readonly fence: DrFence | undefined
-  /** Neither open nor, on a secondary, standing by with the key of its primary. */
+  /** Neither active nor, on a DR secondary, in standby with the root key of its primary. */
   readonly isSealed: boolean
 }

@@ -1,6 +1,6 @@
 /**
- * The processors of this machine, for `sys/host-info`, in the shape that clients of the compatible server parse. What Node
- * does not report is read from /proc/cpuinfo; a field that the kernel does not state has its zero value.
+ * The processors of this machine for `sys/host-info`, in the format of Vault. Facts that Node does not provide are read from
+ * /proc/cpuinfo. Fields that the kernel does not provide have their zero values.
  */
 import { readFile } from 'node:fs/promises'
 import os from 'node:os'
@@ -18,9 +18,9 @@ export interface ProcessorFacts {
   readonly cores: number
   readonly modelName: string
   readonly mhz: number
-  /** KiB. */
+  /** KiB */
   readonly cacheSize: number
-  /** Always a list: clients iterate over it. */
+  /** Never null, because clients iterate over it. */
   readonly flags: readonly string[]
   readonly microcode: string
 }
@@ -45,7 +45,7 @@ const UNKNOWN = {
   microcode: '',
 }
 
-/** The entries of /proc/cpuinfo in their order. x86 lists `flags`, ARM `Features`. */
+/** x86 has `flags`, ARM has `Features`. */
 export function parseCpuinfo(text: string): Partial<ProcessorFacts>[] {
   const blocks = text.split('\n\n').map((block) => new Map(block.split('\n').map(keyAndValue)))
   return blocks

@@ -1,6 +1,6 @@
 /**
- * `sys/audit`: which devices record requests. `sys/audit-hash`: what a value looks like in their lines. `sys/audit-verify` and
- * `sys/audit-acknowledge`: which lines a device has written, and the end of an alarm about other ones.
+ * `sys/audit`: audit devices. `sys/audit-hash`: the HMAC of a value in a device's lines. `sys/audit-verify`: checks that a device
+ * has written given lines. `sys/audit-acknowledge`: clears the alarm about lines that it has not written.
  */
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, inPath, text, textMap } from '../../engines/framework/fields.ts'
@@ -8,7 +8,7 @@ import { type DeviceRecord } from '../audit/audit-store.ts'
 import type { AuditStore } from '../audit/audit-store.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import { DEVICE_TYPES } from '../audit/audit-options.ts'
-import { hashed } from '../audit/audit-values.ts'
+import { hmacOf } from '../audit/audit-values.ts'
 import { mountPath } from '../mounts/mount-settings.ts'
 
 interface Auditing {
@@ -16,39 +16,39 @@ interface Auditing {
   readonly devices: AuditStore
 }
 
-/** Open while the core is active. */
-interface Parts {
+interface AuditParts {
   readonly open: { readonly auditing: Auditing }
 }
 
-/** Of one request to `audit-verify`. */
+/** Lines in one request to `audit-verify` */
 const VERIFIED_LINES_MAX = 10_000
 
-const AT = { path: inPath('Where the device is or is to be') }
+const AT = { path: inPath('Path of the device') }
 
-export function auditPaths(core: Parts): Path[] {
+export function auditPaths(core: AuditParts): Path[] {
   return [
     path({
       pattern: 'audit',
       summary: 'All audit devices',
       fields: {},
       sudo: true,
-      read: () => ({ data: listed(core.open.auditing), flattened: true }),
+      read: () => ({ data: deviceMap(core.open.auditing), flattened: true }),
     }),
     path({
       pattern: 'audit/:path*',
-      summary: 'An audit device at its path',
+      summary: 'Enables or disables an audit device',
       fields: {
         ...AT,
         type: text(`One of ${DEVICE_TYPES.join(', ')}`, { fallback: '' }),
-        description: text('What it is for, for people', { fallback: '' }),
+        description: text('Description of its purpose', { fallback: '' }),
         options: textMap('Options of the device'),
-        local: boolean('Whether it is left out of replication between clusters', { fallback: false }),
+        local: boolean('Whether the device is excluded from replication', { fallback: false }),
       },
       sudo: true,
       async update({ description, local, options, path: at, type: given }) {
         const type = DEVICE_TYPES.find((each) => each === given)
-        if (!type) throw new Rejection(400, `unknown audit device type "${given}": it is ${DEVICE_TYPES.join(' or ')}`)
+        if (!type)
+          throw new Rejection(400, `unknown audit device type "${given}": must be ${DEVICE_TYPES.join(' or ')}`)
         await core.open.auditing.devices.enable({
           path: mountPath(at),
           type,
@@ -67,7 +67,7 @@ export function auditPaths(core: Parts): Path[] {
   ]
 }
 
-function chainPaths(core: Parts): Path[] {
+function chainPaths(core: AuditParts): Path[] {
   return [
     path({
       pattern: 'audit-acknowledge/:path*',
@@ -81,36 +81,37 @@ function chainPaths(core: Parts): Path[] {
     }),
     path({
       pattern: 'audit-verify/:path*',
-      summary: 'Checks that lines of audit files were written by a device',
+      summary: 'Checks that a device has written lines of an audit file',
       fields: {
         ...AT,
-        lines: text('For each line its chain ID, the SHA-256 of its text before the code and its code, one line each', {
+        lines: text('Chain ID, SHA-256 of the text before the code, and code of each audit line, one per line', {
           fallback: '',
         }),
       },
       sudo: true,
       async update({ lines, path: at }) {
         const all = lines.split('\n', VERIFIED_LINES_MAX + 1)
-        if (all.length > VERIFIED_LINES_MAX) throw new Rejection(400, `"lines": at most ${VERIFIED_LINES_MAX} at once`)
-        const wrong = await core.open.auditing.devices.verify(mountPath(at), all)
-        return { data: { valid: wrong === -1, first_invalid: wrong === -1 ? null : wrong } }
+        if (all.length > VERIFIED_LINES_MAX)
+          throw new Rejection(400, `"lines": at most ${VERIFIED_LINES_MAX} in one request`)
+        const firstInvalid = await core.open.auditing.devices.verify(mountPath(at), all)
+        return { data: { valid: firstInvalid === -1, first_invalid: firstInvalid === -1 ? null : firstInvalid } }
       },
     }),
     path({
       pattern: 'audit-hash/:path*',
-      summary: 'A value as the lines of a device show it',
+      summary: 'The HMAC of a value as in the lines of a device',
       fields: { ...AT, input: text('The value') },
       update: ({ input, path: at }) => hashReply(core.open.auditing, mountPath(at), input),
     }),
   ]
 }
 
-function listed({ devices, trail }: Auditing): Record<string, unknown> {
+function deviceMap({ devices, trail }: Auditing): Record<string, unknown> {
   const states = new Map(trail.states.map((state) => [state.path, state]))
-  return Object.fromEntries(devices.all().map((record) => [record.path, shown(record, states.get(record.path))]))
+  return Object.fromEntries(devices.all().map((record) => [record.path, deviceInfo(record, states.get(record.path))]))
 }
 
-function shown(
+function deviceInfo(
   { description, local, options, path: at, type }: DeviceRecord,
   state: AuditTrail['states'][number] | undefined,
 ) {
@@ -130,5 +131,5 @@ function hashReply({ trail }: Auditing, at: string, input: string | undefined): 
   if (input === undefined || input === '') throw new Rejection(400, 'the "input" parameter is empty')
   const device = trail.devices.find(({ path: each }) => each === at)
   if (!device) throw new Rejection(400, `unknown audit backend "${at.slice(0, -1)}"`)
-  return { data: { hash: hashed(device.shown.key, input) }, flattened: true }
+  return { data: { hash: hmacOf(device.format.key, input) }, flattened: true }
 }

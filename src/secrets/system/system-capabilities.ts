@@ -1,62 +1,62 @@
-/** `sys/capabilities*` and `sys/internal/ui/resultant-acl`: what a token may do, asked in advance. */
+/** `sys/capabilities*` and `sys/internal/ui/resultant-acl`: the permissions of a token. */
 import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
 import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
 import { aliasField, commaList, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import type { Acl, AclRule } from '../policies/acl.ts'
 import type { TokenStore } from '../tokens/token-store.ts'
-import type { Judging, Opened } from './core-parts.ts'
+import type { PolicyEvaluator, OpenStores } from './core-parts.ts'
 
-/** Each costs about a microsecond and a line of the answer. */
+/** Each path costs about a microsecond and a line of the answer. */
 const PATHS_MAX = 10_000
-/** So many paths of a hundred characters. Reading more keeps other requests waiting. */
+/** 10,000 paths of 100 characters. Parsing more would delay other requests. */
 const BODY_CHARACTERS_MAX = 1 << 20
 
 const PATHS = {
-  paths: commaList('Paths, without the slash in front'),
-  path: aliasField(commaList('Old name of `paths`'), 'paths'),
+  paths: commaList('Paths without a leading slash'),
+  path: aliasField(commaList('Deprecated name of `paths`'), 'paths'),
 }
 
-export function capabilityPaths(core: Judging & Opened<{ tokens: TokenStore }>): Path[] {
+export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: TokenStore }>): Path[] {
   return [
     path({
       pattern: 'capabilities-self',
       bodyCharactersMax: BODY_CHARACTERS_MAX,
-      summary: 'What the calling token may do at paths',
-      fields: { ...PATHS, token: text('Not looked at: the calling token is meant') },
-      update: (input, call) => told(core, core.aclOf(call.caller), pathsOf(input), call),
+      summary: 'The capabilities of the calling token on paths',
+      fields: { ...PATHS, token: text('Ignored: the calling token is used') },
+      update: (input, call) => capabilitiesReply(core, core.aclOf(call.caller), pathsOf(input), call),
     }),
     path({
       pattern: 'capabilities',
       bodyCharactersMax: BODY_CHARACTERS_MAX,
-      summary: 'What a token may do at paths',
+      summary: 'The capabilities of a token on paths',
       fields: { ...PATHS, token: text('The token') },
       update(input, call) {
         const { nowMs } = call
         const paths = pathsOf(input)
         const entry = input.token === undefined ? undefined : core.open.tokens.find(input.token, nowMs)
         if (!entry) throw new Rejection(400, oneError('invalid token'))
-        return told(core, core.aclOf(entry), paths, call)
+        return capabilitiesReply(core, core.aclOf(entry), paths, call)
       },
     }),
     path({
       pattern: 'capabilities-accessor',
       bodyCharactersMax: BODY_CHARACTERS_MAX,
-      summary: 'What a token may do at paths, by its accessor',
+      summary: 'The capabilities of a token on paths, by its accessor',
       fields: { ...PATHS, accessor: text('Accessor of the token') },
       update(input, call) {
         const { nowMs } = call
         const paths = pathsOf(input)
         const entry = input.accessor === undefined ? undefined : core.open.tokens.findByAccessor(input.accessor, nowMs)
         if (!entry) throw new Rejection(400, oneError('invalid accessor'))
-        return told(core, core.aclOf(entry), paths, call)
+        return capabilitiesReply(core, core.aclOf(entry), paths, call)
       },
     }),
     path({
       pattern: 'internal/ui/resultant-acl',
-      summary: 'All path rules that decide about the calling token, united',
+      summary: 'All policy rules that apply to the calling token, merged',
       fields: {},
-      read: (_input, { caller }) => ({ data: resultant(core.aclOf(caller)) }),
+      read: (_input, { caller }) => ({ data: resultantAcl(core.aclOf(caller)) }),
     }),
   ]
 }
@@ -70,49 +70,54 @@ function pathsOf({
 }) {
   const all = paths?.length ? paths : (older ?? [])
   if (all.length === 0) throw new Rejection(400, 'paths must be supplied')
-  if (all.length > PATHS_MAX) throw new Rejection(400, `more than ${PATHS_MAX} paths: ask in several requests`)
+  if (all.length > PATHS_MAX) throw new Rejection(400, `more than ${PATHS_MAX} paths: send several requests`)
   return all
 }
 
-/** Deciding about a path, in units of `engines/framework/time-slices.ts`. */
+/** The cost of a decision in units of `platform/sliced-work.ts` */
 const DECISION_COST = 4
 
-async function told(core: Judging, acl: Acl, paths: readonly string[], call: EngineCall): Promise<Reply> {
-  const capabilities = await inTurns(decisions(core, acl, paths), call)
+async function capabilitiesReply(
+  core: PolicyEvaluator,
+  acl: Acl,
+  paths: readonly string[],
+  call: EngineCall,
+): Promise<Reply> {
+  const capabilities = await runSliced(decisions(core, acl, paths), call)
   const [only] = capabilities
   const single = capabilities.length === 1 && only ? [['capabilities', only[1]] as const] : []
   return { data: Object.fromEntries([...single, ...capabilities]), flattened: true }
 }
 
-/** By the paths as they were asked about. What is decided about is their canonical form. */
+/** By the paths as they were requested. The decisions are about their canonical forms. */
 function* decisions(
-  core: Judging,
+  core: PolicyEvaluator,
   acl: Acl,
   paths: readonly string[],
-): Steps<(readonly [string, readonly string[]])[]> {
-  const found: (readonly [string, readonly string[]])[] = []
+): SlicedWork<(readonly [string, readonly string[]])[]> {
+  const results: (readonly [string, readonly string[]])[] = []
   for (const given of paths) {
     const { folds, path: canonical } = core.canonical(given.replace(/^\/+/, ''))
-    found.push([given, acl.capabilities(canonical, folds)])
+    results.push([given, acl.capabilities(canonical, folds)])
     yield DECISION_COST
   }
-  return found
+  return results
 }
 
-/** Every rule as a page of a browser reads it: exact paths, and beginnings of paths without the `*` at their end. */
-function resultant(acl: Acl): Record<string, unknown> {
+/** Every rule in the format of Vault's UI: exact paths, and prefixes without the trailing `*`. */
+function resultantAcl(acl: Acl): Record<string, unknown> {
   if (acl.root) return { root: true }
   const exact: [string, object][] = []
   const glob: [string, object][] = []
   for (const rule of [...acl.rules, ...acl.barriers]) {
     const { kind, body, text: whole } = rule.pattern
-    if (kind === 'exact') exact.push([body, said(rule)])
-    else glob.push([kind === 'prefix' ? body : whole, said(rule)])
+    if (kind === 'exact') exact.push([body, ruleInfo(rule)])
+    else glob.push([kind === 'prefix' ? body : whole, ruleInfo(rule)])
   }
   return { root: false, exact_paths: Object.fromEntries(exact), glob_paths: Object.fromEntries(glob) }
 }
 
-function said({ capabilities, maxWrapSeconds, minWrapSeconds, parameters }: AclRule): object {
+function ruleInfo({ capabilities, maxWrapSeconds, minWrapSeconds, parameters }: AclRule): object {
   const { allowed, denied, required } = parameters
   return {
     capabilities: capabilities.size > 0 ? [...capabilities].sort() : ['deny'],

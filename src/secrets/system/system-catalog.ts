@@ -1,7 +1,7 @@
-/** `sys/plugins/catalog`: which engines can be enabled. All are built in; none can be added or taken away. */
+/** `sys/plugins/catalog`: the engines that can be enabled. All are built in; plugins cannot be registered. */
 import { type Engine, path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { inPath, text } from '../../engines/framework/fields.ts'
-import type { MadeWith } from './core-parts.ts'
+import type { WithOptions } from './core-parts.ts'
 import { builtinVersion } from '../mounts/mount-info.ts'
 
 const TYPES = ['auth', 'database', 'secret'] as const
@@ -9,7 +9,7 @@ type CatalogType = (typeof TYPES)[number]
 
 const TYPE = { type: inPath('`auth`, `database` or `secret`') }
 
-export interface CatalogParts extends MadeWith<'version'> {
+export interface CatalogParts extends WithOptions<'version'> {
   readonly engines: readonly Engine[]
 }
 
@@ -36,12 +36,12 @@ export function catalogPaths(core: CatalogParts): Path[] {
       pattern: 'plugins/catalog/:type/:name',
       summary: 'An engine that can be enabled',
       sudo: true,
-      fields: { ...TYPE, name: inPath('Its type as a mount'), version: text('Only the one that is built in') },
+      fields: { ...TYPE, name: inPath('Type of the engine'), version: text('Must be the built-in version') },
       read({ name, type, version = '' }) {
         const known = typeOf(type)
-        const told = detail(core, known)(name)
-        if (!namesOf(core, known).includes(name) || (version !== '' && version !== told.version)) return undefined
-        return { data: { ...told, args: null, command: '', sha256: '' } }
+        const info = detail(core, known)(name)
+        if (!namesOf(core, known).includes(name) || (version !== '' && version !== info.version)) return undefined
+        return { data: { ...info, args: null, command: '', sha256: '' } }
       },
     }),
   ]

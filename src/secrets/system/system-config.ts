@@ -1,27 +1,27 @@
-/** `sys/config`: settings that are kept with the core, and the process's own, to be looked at. */
+/** `sys/config`: settings that are stored in the core, and the sanitized configuration of the process. */
 import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { boolean, commaList, inPath, textList } from '../../engines/framework/fields.ts'
-import type { MadeWith, Opened } from './core-parts.ts'
+import type { WithOptions, OpenStores } from './core-parts.ts'
 import type { SystemSettings } from './system-settings.ts'
 import { CORS_HEADERS } from './system-settings.ts'
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/
-/** No client sends them, and what reads the settings leaves them out. */
-const UNKEPT = new Set(['__proto__', 'constructor', 'prototype'])
-/** Each is looked at with each request that is logged or answered. */
+/** Keys that would modify an object's prototype. */
+const RESERVED_NAMES = new Set(['__proto__', 'constructor', 'prototype'])
+/** Each is checked for each request that is audited or answered. */
 const HEADERS_MAX = 256
-/** Origins and header names of a list; each origin is compared with each request of a browser. */
+/** Limit of origins and of header names. Each origin is compared with each request of a browser. */
 const CORS_LIST_MAX = 1000
 
-type Settings = Opened<{ readonly settings: SystemSettings }>
+type SettingsCore = OpenStores<{ readonly settings: SystemSettings }>
 
-export function configPaths(core: Settings & MadeWith<'surroundings'>): Path[] {
+export function configPaths(core: SettingsCore & WithOptions<'serverInfo'>): Path[] {
   return [
     path({
       pattern: 'config/state/sanitized',
-      summary: 'The configuration of this process, without anything secret',
+      summary: 'The configuration of this process without secrets',
       fields: {},
-      read: () => ({ data: core.options.surroundings?.settings?.() ?? {} }),
+      read: () => ({ data: core.options.serverInfo?.settings?.() ?? {} }),
     }),
     corsPath(core),
     ...auditedHeaderPaths(core),
@@ -29,17 +29,17 @@ export function configPaths(core: Settings & MadeWith<'surroundings'>): Path[] {
   ]
 }
 
-function corsPath(core: Settings): Path {
+function corsPath(core: SettingsCore): Path {
   const setting = () => core.open.settings.cors
   return path({
     pattern: 'config/cors',
-    summary: 'Which pages of other origins may ask the core',
+    summary: 'CORS: the origins whose pages may call the core',
     sudo: true,
     fields: {
-      enable: boolean('Not looked at: writing it switches it on'),
+      enable: boolean('Ignored: a write enables CORS'),
       allowed_origins: commaList('Origins such as https://ui.example.com, or `*` alone for any'),
-      allowed_headers: commaList('Headers that such pages may send besides those that clients need'),
-      allow_credentials: boolean('Whether such pages may send cookies and the like', { fallback: false }),
+      allowed_headers: commaList('Headers that such pages may send in addition to the default ones'),
+      allow_credentials: boolean('Whether such pages may send credentials such as cookies', { fallback: false }),
     },
     read() {
       const { allowCredentials, allowedHeaders, allowedOrigins, enabled } = setting().value
@@ -57,7 +57,7 @@ function corsPath(core: Settings): Path {
       if (allowCredentials && origins.includes('*')) {
         throw new Rejection(
           400,
-          'allow_credentials needs origins that are named: not every page may act for its visitor',
+          'allow_credentials requires explicit origins: with "*" any page could act for its visitor',
         )
       }
       if (headers.length > CORS_LIST_MAX) throw new Rejection(400, `allowed_headers: at most ${CORS_LIST_MAX}`)
@@ -89,7 +89,7 @@ function checkOrigins(origins: readonly string[]): void {
     if (each !== '*' && !isOrigin(each)) {
       throw new Rejection(
         400,
-        'allowed_origins: each is a scheme, a host and where needed a port, such as https://a.example:8200',
+        'allowed_origins: each must be a scheme, a host and an optional port, such as https://a.example:8200',
       )
     }
   }
@@ -99,29 +99,29 @@ function isOrigin(text: string): boolean {
   return URL.canParse(text) && /^[a-z][a-z0-9+.-]*:\/\/[^/?#@\s]+$/i.test(text)
 }
 
-function auditedHeaderPaths(core: Settings): Path[] {
+function auditedHeaderPaths(core: SettingsCore): Path[] {
   const setting = () => core.open.settings.auditedHeaders
   return [
     path({
       pattern: 'config/auditing/request-headers',
-      summary: 'Headers of requests that the audit log shows',
+      summary: 'Request headers that audit devices record',
       sudo: true,
       fields: {},
       read: () => ({ data: { headers: setting().value }, flattened: true }),
     }),
     path({
       pattern: 'config/auditing/request-headers/:header',
-      summary: 'Whether the audit log shows a header of requests',
+      summary: 'Whether audit devices record a request header',
       sudo: true,
       fields: {
         header: inPath('Name of the header', { fold: 'case' }),
-        hmac: boolean('Whether only a hash of its value is shown', { fallback: false }),
+        hmac: boolean('Whether only the HMAC of its value is recorded', { fallback: false }),
       },
       read({ header }, { givenPath }) {
-        const kept = ownValue(setting().value, header)
-        if (!kept) throw new Rejection(400, 'Could not find header in config')
-        // Stock clients look for the name as they wrote it.
-        return { data: { [lastSegment(givenPath)]: kept }, flattened: true }
+        const audited = ownValue(setting().value, header)
+        if (!audited) throw new Rejection(400, 'Could not find header in config')
+        // Stock clients expect the name as they sent it.
+        return { data: { [lastSegment(givenPath)]: audited }, flattened: true }
       },
       async update({ header, hmac }) {
         checkHeaderName(header)
@@ -136,24 +136,24 @@ function auditedHeaderPaths(core: Settings): Path[] {
   ]
 }
 
-function uiHeaderPaths(core: Settings): Path[] {
+function uiHeaderPaths(core: SettingsCore): Path[] {
   const setting = () => core.open.settings.uiHeaders
   return [
     path({
       pattern: 'config/ui/headers',
-      summary: 'Headers of the answers of the web page',
+      summary: 'Response headers of the web UI',
       sudo: true,
       fields: {},
       list: () => ({ data: { keys: Object.keys(setting().value).sort() } }),
     }),
     path({
       pattern: 'config/ui/headers/:header',
-      summary: 'A header of the answers of the web page',
+      summary: 'A response header of the web UI',
       sudo: true,
       fields: {
         header: inPath('Name of the header', { fold: 'case' }),
-        values: textList('Its values'),
-        multivalue: boolean('Whether a reading tells all values', { fallback: false }),
+        values: textList('Values of the header'),
+        multivalue: boolean('Whether a read returns all values', { fallback: false }),
       },
       read({ header, multivalue }) {
         const values = ownValue(setting().value, header)
@@ -163,12 +163,12 @@ function uiHeaderPaths(core: Settings): Path[] {
         checkHeaderName(header)
         if (/^x-vault-/i.test(header)) throw new Rejection(400, 'X-Vault headers cannot be set')
         if (values.length === 0) throw new Rejection(400, 'headers must have at least one value')
-        // oxlint-disable-next-line no-control-regex -- control characters are what it looks for
+        // oxlint-disable-next-line no-control-regex -- matches control characters
         if (values.some((each) => each.length > 8192 || /[\u0000-\u001f\u007f]/.test(each))) {
           throw new Rejection(400, 'the value of a header is one line of at most 8192 characters')
         }
         await setting().change((before) => withHeader(before, header, [...values]))
-        return { warnings: ['The header is kept. There is no web page so far that would send it.'] }
+        return { warnings: ['The header is stored but not used, because this server has no web UI.'] }
       },
       async delete({ header }) {
         await setting().change((before) => withoutHeader(before, header))
@@ -183,11 +183,10 @@ function lastSegment(at: string): string {
 }
 
 function checkHeaderName(name: string): void {
-  if (!HEADER_NAME.test(name) || UNKEPT.has(name.toLowerCase()))
-    throw new Rejection(400, 'this is not the name of a header')
+  if (!HEADER_NAME.test(name) || RESERVED_NAMES.has(name.toLowerCase())) throw new Rejection(400, 'invalid header name')
 }
 
-/** Every object has a `constructor`, and no setting of that name. */
+/** Ignores inherited properties such as `constructor`. */
 function ownValue<T>(settings: Readonly<Record<string, T>>, name: string): T | undefined {
   return Object.hasOwn(settings, name) ? settings[name] : undefined
 }

@@ -1,48 +1,45 @@
-/** What has been here: `sys/version-history` and `sys/internal/counters`. */
+/** `sys/version-history` and `sys/internal/counters`. */
 import { nextTurn } from '../../platform/scheduler.ts'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { path, type Path } from '../../engines/framework/engine.ts'
-import type { Opened } from './core-parts.ts'
+import type { OpenStores } from './core-parts.ts'
 import { TOKENS_PREFIX } from '../tokens/token-entry.ts'
-import { keptVersions } from './version-note.ts'
+import { storedVersions } from './version-history.ts'
 
-/** Entries that are counted before others have their turn: a few milliseconds. */
+/** Entries per time slice of a few milliseconds */
 const COUNTED_AT_ONCE = 5000
 
-export function counterPaths(core: Opened<{ readonly storage: Storage }>): Path[] {
+export function counterPaths(core: OpenStores<{ readonly storage: Storage }>): Path[] {
   return [
     path({
       pattern: 'version-history',
       summary: 'The versions of this program that have served this core',
       fields: {},
       list() {
-        const all = keptVersions(core.open.storage)
-        const told = all.map(({ installedAt, version }, at): [string, object] => {
+        const all = storedVersions(core.open.storage)
+        const entries = all.map(({ installedAt, version }, at): [string, object] => {
           return [
             version,
             { build_date: '', previous_version: all[at - 1]?.version ?? null, timestamp_installed: installedAt },
           ]
         })
-        return { data: { keys: all.map(({ version }) => version), key_info: Object.fromEntries(told) } }
+        return { data: { keys: all.map(({ version }) => version), key_info: Object.fromEntries(entries) } }
       },
     }),
     path({
       pattern: 'internal/counters/tokens',
-      summary: 'How many tokens are kept',
+      summary: 'The number of service tokens',
       fields: {},
       async read() {
-        return { data: { counters: { service_tokens: { total: await countedTokens(core.open.storage) } } } }
+        return { data: { counters: { service_tokens: { total: await countTokens(core.open.storage) } } } }
       },
     }),
   ]
 }
 
-/** How many service tokens are kept; those that have expired and were not removed yet among them. Throws while it is sealed. */
-export function countedTokens(storage: Storage): Promise<number> {
-  return counted(storage, `${TOKENS_PREFIX}id/`)
-}
-
-async function counted(storage: Storage, prefix: string): Promise<number> {
+/** Includes expired tokens that were not removed yet. Throws while the core is sealed. */
+export async function countTokens(storage: Storage): Promise<number> {
+  const prefix = `${TOKENS_PREFIX}id/`
   let [total, after] = [0, '']
   for (;;) {
     const page = storage.paths(prefix, { after, limit: COUNTED_AT_ONCE })

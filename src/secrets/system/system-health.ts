@@ -1,32 +1,32 @@
 /**
- * How the core is, and what it is to others: what load balancers and clients ask before anything else. Most of it answers
- * in every state. Fields that have no meaning here are there because some client cannot do without them.
+ * `sys/health`, `sys/leader` and `sys/ha-status`: the state of the core for load balancers and clients. Most of it is served in
+ * every state. Fields without a meaning here exist because some clients require them.
  */
 import type { Barrier } from '../../storage/barrier/barrier.ts'
 import { hostname } from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { boolean, integer } from '../../engines/framework/fields.ts'
-import type { CoreState, MadeWith, Timed } from './core-parts.ts'
-import { versionFacts } from './api-version.ts'
+import type { CoreState, WithOptions, WithClock } from './core-parts.ts'
+import { versionFacts } from './version-history.ts'
 
 const NOT_INITIALISED = 501
 const SEALED = 503
 const ACTIVE = 200
-/** These never have a body. */
+/** Statuses without a body */
 const BODILESS = new Set([204, 205, 304])
 
-export interface HealthParts extends CoreState, Timed, MadeWith<'version' | 'surroundings' | 'replication'> {
+export interface HealthParts extends CoreState, WithClock, WithOptions<'version' | 'serverInfo' | 'replication'> {
   readonly barrier: Pick<Barrier, 'integrity'>
 }
 
 export function healthPaths(core: HealthParts): Path[] {
-  return [healthPath(core), ...standingPaths(core)]
+  return [healthPath(core), ...activeServerPaths(core)]
 }
 
 function healthPath(core: HealthParts): Path {
   return path({
     pattern: 'health',
-    summary: 'The state of this server, as a status code and in words',
+    summary: 'The state of this server as a status code and as JSON',
     unauthenticated: true,
     whileSealed: true,
     onSecondary: true,
@@ -34,14 +34,14 @@ function healthPath(core: HealthParts): Path {
     fields: {
       activecode: integer('Status code of an active server', { fallback: ACTIVE }),
       sealedcode: integer('Status code of a sealed server', { fallback: SEALED }),
-      uninitcode: integer('Status code of a server that was not initialised', { fallback: NOT_INITIALISED }),
-      standbycode: integer('Status code of a standby: there is none so far', { fallback: 429 }),
+      uninitcode: integer('Status code of an uninitialised server', { fallback: NOT_INITIALISED }),
+      standbycode: integer('Status code of a standby: not used', { fallback: 429 }),
       standbyok: boolean('Whether a standby counts as active', { fallback: false }),
-      drsecondarycode: integer('Status code of a secondary for disaster recovery', { fallback: 472 }),
-      performancestandbycode: integer('Status code of a standby that answers reads: there is none', { fallback: 473 }),
-      perfstandbyok: boolean('Whether such a standby counts as active', { fallback: false }),
+      drsecondarycode: integer('Status code of a DR secondary', { fallback: 472 }),
+      performancestandbycode: integer('Status code of a performance standby: not used', { fallback: 473 }),
+      perfstandbyok: boolean('Whether a performance standby counts as active', { fallback: false }),
       removedcode: integer('Status code of a server that was removed from its cluster', { fallback: 530 }),
-      haunhealthycode: integer('Status code of a fenced primary, and of a standby that has lost the active server', {
+      haunhealthycode: integer('Status code of a fenced primary', {
         fallback: 474,
       }),
     },
@@ -53,24 +53,23 @@ function healthPath(core: HealthParts): Path {
   })
 }
 
-interface Codes {
+interface StatusCodes {
   readonly activecode: number
   readonly drsecondarycode: number
-  /** Also of a fenced primary. */
   readonly haunhealthycode: number
   readonly sealedcode: number
   readonly uninitcode: number
 }
 
-function codeOf(core: HealthParts, dr: string, codes: Codes): number {
+function codeOf(core: HealthParts, dr: string, codes: StatusCodes): number {
   const code = stateCode(core, dr, codes)
-  // Lower ones announce another answer, higher ones do not exist.
-  if (code < 200 || code > 599) throw new Rejection(400, 'a status code is a number from 200 to 599')
+  // A code below 200 announces a further response.
+  if (code < 200 || code > 599) throw new Rejection(400, 'a status code must be from 200 to 599')
   return code
 }
 
-function stateCode(core: HealthParts, dr: string, codes: Codes): number {
-  // What it has of the primary so far need not be enough to be opened.
+function stateCode(core: HealthParts, dr: string, codes: StatusCodes): number {
+  // The entries received from the primary so far may not suffice to unseal.
   if (dr === 'bootstrapping') return codes.drsecondarycode
   if (!core.isInitialised) return codes.uninitcode
   if (core.isSealed) return codes.sealedcode
@@ -78,7 +77,7 @@ function stateCode(core: HealthParts, dr: string, codes: Codes): number {
   return core.fence ? codes.haunhealthycode : codes.activecode
 }
 
-/** The role of this cluster; unknown while the core is sealed and no role is known that it had before. */
+/** The DR role of this cluster; `unknown` while the core is sealed and replication is disabled. */
 function drState(core: HealthParts): DrState {
   const { dr } = core.options.replication ?? {}
   if (!dr || dr.mode === 'disabled') return { mode: core.isActive ? 'disabled' : 'unknown', sync: 'off' }
@@ -111,12 +110,12 @@ function health(core: HealthParts, dr: DrState): Record<string, unknown> {
   }
 }
 
-/** One server, which is therefore the active one. */
-function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
+/** The core runs on one server, which is therefore the active one. */
+function activeServerPaths(core: WithOptions<'version' | 'serverInfo'>): Path[] {
   return [
     path({
       pattern: 'leader',
-      summary: 'Which server is the active one: this one, as there is no other',
+      summary: 'The active server, which is always this one',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
@@ -138,11 +137,11 @@ function standingPaths(core: MadeWith<'version' | 'surroundings'>): Path[] {
       summary: 'The servers of this cluster',
       fields: {},
       read() {
-        const { surroundings, version } = core.options
+        const { serverInfo, version } = core.options
         const node = {
           hostname: hostname(),
-          api_address: surroundings?.apiAddress?.() ?? '',
-          cluster_address: surroundings?.clusterAddress?.() ?? '',
+          api_address: serverInfo?.apiAddress?.() ?? '',
+          cluster_address: serverInfo?.clusterAddress?.() ?? '',
           active_node: true,
           last_echo: null,
           version,

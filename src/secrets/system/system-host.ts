@@ -1,17 +1,17 @@
-/** What this machine and this process are doing: `sys/host-info`, `sys/metrics`, `sys/in-flight-req`. */
+/** `sys/host-info`, `sys/metrics` and `sys/in-flight-req`. */
 import { statfs } from 'node:fs/promises'
 import os from 'node:os'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { MadeWith, Timed } from './core-parts.ts'
+import type { WithOptions, WithClock } from './core-parts.ts'
 import { processorFacts } from './processor-facts.ts'
 
-export interface HostParts extends Timed, MadeWith<'surroundings'> {
-  readonly inFlight: { told(): Record<string, unknown> }
+export interface SystemHostParts extends WithClock, WithOptions<'serverInfo'> {
+  readonly inFlight: { list(): Record<string, unknown> }
 }
 
-export function hostPaths(core: HostParts): Path[] {
+export function hostPaths(core: SystemHostParts): Path[] {
   return [
     path({
       pattern: 'host-info',
@@ -21,33 +21,33 @@ export function hostPaths(core: HostParts): Path[] {
     }),
     path({
       pattern: 'metrics',
-      summary: 'Figures of this process',
-      fields: { format: text('`prometheus` for its text form; JSON otherwise', { fallback: '' }) },
+      summary: 'Metrics of this process',
+      fields: { format: text('`prometheus` for the text format, otherwise JSON', { fallback: '' }) },
       read: ({ format }) => metrics(core, format),
     }),
     path({
       pattern: 'in-flight-req',
-      summary: 'The requests that are being answered',
+      summary: 'The requests in flight',
       fields: {},
-      read: () => ({ bare: core.inFlight.told() }),
+      read: () => ({ bare: core.inFlight.list() }),
     }),
   ]
 }
 
-async function metrics({ options: { surroundings } }: HostParts, format: string): Promise<Reply> {
+async function metrics({ options: { serverInfo } }: SystemHostParts, format: string): Promise<Reply> {
   if (format !== '' && format !== 'json' && format !== 'prometheus') {
     throw new Rejection(400, `metric response format "${format.slice(0, 64)}" unknown`)
   }
-  if (!surroundings?.metrics) throw new Rejection(400, 'this process keeps no figures')
-  if (format !== 'prometheus') return { bare: surroundings.metrics.json() }
-  const body = await surroundings.metrics.text()
+  if (!serverInfo?.metrics) throw new Rejection(400, 'this process has no metrics')
+  if (format !== 'prometheus') return { bare: serverInfo.metrics.json() }
+  const body = await serverInfo.metrics.text()
   if (body === undefined) throw new Rejection(400, 'prometheus is not enabled')
   return { text: { body, contentType: 'text/plain; version=0.0.4; charset=utf-8' } }
 }
 
-async function hostInfo(core: HostParts): Promise<Reply> {
+async function hostInfo(core: SystemHostParts): Promise<Reply> {
   const [{ disk, warnings }, processors] = await Promise.all([
-    disks(core.options.surroundings?.directories ?? ['/']),
+    disks(core.options.serverInfo?.directories ?? ['/']),
     processorFacts(),
   ])
   const data = {
@@ -61,7 +61,7 @@ async function hostInfo(core: HostParts): Promise<Reply> {
   return { data, ...(warnings.length > 0 ? { warnings } : {}) }
 }
 
-/** In seconds. */
+/** In seconds */
 function coreTimes({ idle, irq, nice, sys, user }: os.CpuInfo['times'], at: number): Record<string, unknown> {
   const rest = { iowait: 0, softirq: 0, steal: 0, guest: 0, guestNice: 0 }
   const [perUser, perSystem] = [user / 1000, sys / 1000]
@@ -101,7 +101,7 @@ function memoryFacts(): Record<string, unknown> {
   return { total, available, used, usedPercent: (used / total) * 100, free: available }
 }
 
-/** A file system that cannot be asked is a warning, and no reason to keep the rest to oneself. */
+/** A file system that cannot be read becomes a warning. */
 async function disks(directories: readonly string[]): Promise<{ disk: object[]; warnings: string[] }> {
   const disk: object[] = []
   const warnings: string[] = []

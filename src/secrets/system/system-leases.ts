@@ -9,38 +9,37 @@ import {
 } from '../../engines/framework/engine.ts'
 import { shapeBelow } from '../../engines/framework/name-fold.ts'
 import { boolean, duration, inPath, text } from '../../engines/framework/fields.ts'
-import { inTurns, type Steps } from '../../engines/framework/time-slices.ts'
+import { runSliced, type SlicedWork } from '../../platform/sliced-work.ts'
 import { isIrrevocable, type Lease } from '../leases/lease-entry.ts'
 import type { Leases } from '../leases/leases.ts'
 import { type TokenLeases, tokenLeaseId } from '../leases/token-leases.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { TokenEntry } from '../tokens/token-entry.ts'
 
-/** Open while the core is active. */
 interface LeaseParts {
   readonly open: { readonly leases: Leases; readonly tokenLeases: TokenLeases; readonly mounts: MountTable }
   now(): number
 }
 
-/** Irrevocable leases that one answer lists. */
+/** Irrevocable leases in one answer */
 const LISTED_MAX = 10_000
 const TIDY_STARTED =
   "Tidy operation successfully started. Any information from the operation will be printed to the server's logs."
-const LEASE = { lease_id: text('ID of the lease, as the answer brought it', { fallback: '' }) }
+const LEASE = { lease_id: text('ID of the lease', { fallback: '' }) }
 const SYNC = {
-  sync: boolean('Answer 400 if a lease could not be revoked; the answer always waits for the revocation', {
+  sync: boolean('Answer 400 if a revocation fails; the answer always waits for the revocations', {
     fallback: false,
   }),
 }
-const PREFIX = { prefix: inPath('What the IDs of the leases begin with, as whole names', { isSecret: true }) }
+const PREFIX = { prefix: inPath('Prefix of lease IDs in whole path segments', { isSecret: true }) }
 
 export function leasePaths(core: LeaseParts): Path[] {
   return [...singlePaths(core), ...prefixPaths(core), ...countPaths(core), tidyPath(core)]
 }
 
 /**
- * A lease and its index entries are one commit, so no lease is left without an owner as in the compatible server. What is left
- * to do is to attempt due revocations now instead of at their next turn.
+ * A lease and its index entries are one commit, so unlike in Vault no lease can lose its index entry. The only task left is to
+ * attempt due revocations now instead of at the next interval.
  */
 function tidyPath(core: LeaseParts): Path {
   return path({
@@ -48,22 +47,22 @@ function tidyPath(core: LeaseParts): Path {
     summary: 'Attempt the revocation of all expired leases',
     fields: {},
     update(): Reply {
-      void core.open.leases.sweeper.tick()
+      void core.open.leases.expiry.tick()
       return { status: 202, warnings: [TIDY_STARTED] }
     },
   })
 }
 
 function singlePaths(core: LeaseParts): Path[] {
-  const renewal = { ...LEASE, increment: duration('How long it is to last from now on', { fallback: 0 }) }
+  const renewal = { ...LEASE, increment: duration('Requested TTL from now', { fallback: 0 }) }
   const urlId = { url_lease_id: inPath('ID of the lease', { isSecret: true, sameAs: 'lease_id' }) }
   return [
     path({
       pattern: 'leases/lookup',
-      summary: 'What is known of a lease',
+      summary: 'Details of a lease',
       fields: LEASE,
-      update: ({ lease_id: id }) => ({ data: lookedUp(core, given(id)) }),
-      list: (_input, call) => names(core, '', call),
+      update: ({ lease_id: id }) => ({ data: lookup(core, requireId(id)) }),
+      list: (_input, call) => listNames(core, '', call),
     }),
     path({
       pattern: 'leases/lookup/:prefix*',
@@ -71,31 +70,31 @@ function singlePaths(core: LeaseParts): Path[] {
       fields: PREFIX,
       sudo: true,
       reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/lookup', prefix),
-      list: ({ prefix }, call) => names(core, prefix, call),
+      list: ({ prefix }, call) => listNames(core, prefix, call),
     }),
     path({
       pattern: 'leases/renew',
-      summary: 'Let a lease last longer',
+      summary: 'Renew a lease',
       fields: renewal,
-      update: ({ increment, lease_id: id }) => renewed(core, given(id), increment),
+      update: ({ increment, lease_id: id }) => renew(core, requireId(id), increment),
     }),
     path({
       pattern: 'leases/renew/:url_lease_id+',
-      summary: 'Let a lease last longer',
+      summary: 'Renew a lease',
       fields: { ...renewal, ...urlId },
-      update: ({ increment, lease_id: id }) => renewed(core, id, increment),
+      update: ({ increment, lease_id: id }) => renew(core, id, increment),
     }),
     path({
       pattern: 'leases/revoke',
-      summary: 'Take back what a lease stands for',
+      summary: 'Revoke a lease',
       fields: { ...LEASE, ...SYNC },
-      update: ({ lease_id: id }) => revoked(core, given(id)),
+      update: ({ lease_id: id }) => revoke(core, requireId(id)),
     }),
     path({
       pattern: 'leases/revoke/:url_lease_id+',
-      summary: 'Take back what a lease stands for',
+      summary: 'Revoke a lease',
       fields: { ...LEASE, ...SYNC, ...urlId },
-      update: ({ lease_id: id }) => revoked(core, id),
+      update: ({ lease_id: id }) => revoke(core, id),
     }),
   ]
 }
@@ -104,26 +103,26 @@ function prefixPaths(core: LeaseParts): Path[] {
   return [
     path({
       pattern: 'leases/revoke-prefix/:prefix+',
-      summary: 'Take back everything below a prefix',
+      summary: 'Revoke all leases below a prefix',
       fields: { ...PREFIX, ...SYNC },
       sudo: true,
       reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/revoke-prefix', prefix),
       async update({ prefix, sync: isSync }) {
-        const failed = await prefixRevoked(core, prefix, { isForced: false, isSync })
+        const failed = await revokePrefix(core, prefix, { isForced: false, isSync })
         if (failed === 0) return undefined
-        const why = `${failed} leases could not be revoked; the server retries them (see sys/leases/lookup for the reasons)`
-        if (isSync) throw new Rejection(400, why)
-        return { data: null, warnings: [why] }
+        const warning = `${failed} leases could not be revoked; the server retries them (see sys/leases/lookup for the reasons)`
+        if (isSync) throw new Rejection(400, warning)
+        return { data: null, warnings: [warning] }
       },
     }),
     path({
       pattern: 'leases/revoke-force/:prefix+',
-      summary: 'Forget everything below a prefix, also where its engine cannot take it back',
+      summary: 'Remove all leases below a prefix even if their revocation fails',
       fields: PREFIX,
       sudo: true,
       reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/revoke-force', prefix),
       async update({ prefix }) {
-        await prefixRevoked(core, prefix, { isForced: true, isSync: false })
+        await revokePrefix(core, prefix, { isForced: true, isSync: false })
         return undefined
       },
     }),
@@ -131,15 +130,15 @@ function prefixPaths(core: LeaseParts): Path[] {
 }
 
 function countPaths(core: LeaseParts): Path[] {
-  const type = text('`irrevocable`: only those are counted and listed', { fallback: '' })
+  const type = text('Must be `irrevocable`', { fallback: '' })
   const irrevocable = () => core.open.leases.store.irrevocable(LISTED_MAX)
   return [
     path({
       pattern: 'leases/count',
-      summary: 'How many leases cannot be taken back, by mount',
+      summary: 'Number of irrevocable leases by mount',
       fields: { type },
-      read({ type: asked }) {
-        if (asked !== 'irrevocable') return undefined
+      read({ type: requested }) {
+        if (requested !== 'irrevocable') return undefined
         const counts: Record<string, number> = {}
         const all = irrevocable()
         for (const lease of all) counts[mountPathOf(lease)] = (counts[mountPathOf(lease)] ?? 0) + 1
@@ -148,11 +147,11 @@ function countPaths(core: LeaseParts): Path[] {
     }),
     path({
       pattern: 'leases',
-      summary: 'The leases that cannot be taken back, and why',
+      summary: 'Irrevocable leases and their errors',
       fields: { type },
       sudo: true,
-      read({ type: asked }) {
-        if (asked !== 'irrevocable') return undefined
+      read({ type: requested }) {
+        if (requested !== 'irrevocable') return undefined
         const leases = irrevocable().map((lease) => ({
           lease_id: lease.id,
           mount_id: lease.mount,
@@ -165,7 +164,7 @@ function countPaths(core: LeaseParts): Path[] {
   ]
 }
 
-function given(id: string): string {
+function requireId(id: string): string {
   if (id === '') throw new Rejection(400, 'lease_id must be specified')
   return id
 }
@@ -174,7 +173,7 @@ function mountPathOf({ path: at, rest }: Lease): string {
   return at.slice(0, at.length - rest.length)
 }
 
-function shown(lease: Lease, nowMs: number): Record<string, unknown> {
+function leaseInfo(lease: Lease, nowMs: number): Record<string, unknown> {
   const { expiresAtMs, id, issuedAtMs, path: at, renewable, renewedAtMs, revocation } = lease
   return {
     id,
@@ -188,13 +187,13 @@ function shown(lease: Lease, nowMs: number): Record<string, unknown> {
   }
 }
 
-/** A token's lease, with the fields that the lease of an engine has. Throws a Rejection (400) for an ID of no lease. */
-function lookedUp(core: LeaseParts, id: string): Record<string, unknown> {
+/** The lease of an engine or of a token. Throws a Rejection (400) for an unknown ID. */
+function lookup(core: LeaseParts, id: string): Record<string, unknown> {
   const token = core.open.tokenLeases.find(id)
-  return token ? shownToken(token, core.now()) : shown(core.open.leases.find(id), core.now())
+  return token ? tokenLeaseInfo(token, core.now()) : leaseInfo(core.open.leases.find(id), core.now())
 }
 
-function shownToken(entry: TokenEntry, nowMs: number): Record<string, unknown> {
+function tokenLeaseInfo(entry: TokenEntry, nowMs: number): Record<string, unknown> {
   const { createdAtMs, expiresAtMs, path: at, renewable, renewedAtMs } = entry
   return {
     id: tokenLeaseId(entry),
@@ -207,20 +206,20 @@ function shownToken(entry: TokenEntry, nowMs: number): Record<string, unknown> {
   }
 }
 
-async function names(core: LeaseParts, prefix: string, call: Parameters<typeof inTurns>[1]): Promise<Reply> {
+async function listNames(core: LeaseParts, prefix: string, call: Parameters<typeof runSliced>[1]): Promise<Reply> {
   const folder = prefix === '' || prefix.endsWith('/') ? prefix : `${prefix}/`
   await core.open.tokenLeases.ready()
-  return { data: { keys: await inTurns(allNames(core.open, folder), call) } }
+  return { data: { keys: await runSliced(allNames(core.open, folder), call) } }
 }
 
-function* allNames({ leases, mounts, tokenLeases }: LeaseParts['open'], folder: string): Steps<string[]> {
+function* allNames({ leases, mounts, tokenLeases }: LeaseParts['open'], folder: string): SlicedWork<string[]> {
   const ofTokens = new Set<string>()
-  for (const each of formsOf(mounts, folder)) for (const name of yield* tokenLeases.names(each)) ofTokens.add(name)
+  for (const each of spellingsOf(mounts, folder)) for (const name of yield* tokenLeases.names(each)) ofTokens.add(name)
   const ofEngines = yield* leases.store.names(folder)
   return ofTokens.size === 0 ? ofEngines : [...ofEngines, ...ofTokens].sort()
 }
 
-async function renewed(core: LeaseParts, id: string, increment: number): Promise<Reply> {
+async function renew(core: LeaseParts, id: string, increment: number): Promise<Reply> {
   const token = core.open.tokenLeases.find(id)
   if (token) {
     throw new Rejection(
@@ -232,42 +231,42 @@ async function renewed(core: LeaseParts, id: string, increment: number): Promise
   return { data: null, leased: { id: lease.id, renewable: lease.renewable, seconds } }
 }
 
-async function revoked({ open: { leases, tokenLeases } }: LeaseParts, id: string): Promise<Reply | undefined> {
+async function revoke({ open: { leases, tokenLeases } }: LeaseParts, id: string): Promise<Reply | undefined> {
   if (tokenLeases.isTokenLease(id)) {
     await tokenLeases.revoke(id)
     return undefined
   }
   const fault = await leases.revoke(id)
   if (fault === undefined) return undefined
-  throw new Rejection(400, `failed to revoke the lease, it is tried again: ${fault}`)
+  throw new Rejection(400, `failed to revoke the lease, will retry: ${fault}`)
 }
 
 /**
- * A prefix of lease IDs, and its canonical form where it is the path of a login whose auth method folds names: a login as
+ * A prefix of lease IDs, and its canonical form if it is a login path of an auth method that folds the case of names: a login as
  * `Alice` issues tokens at the path of `alice`.
  */
-function formsOf(mounts: MountTable, prefix: string): string[] {
-  const place = mounts.find(prefix)
-  const match = place?.mount.paths.find(place.rest)
-  if (!place || !match) return [prefix]
-  return [...new Set([prefix, place.mount.record.path + match.rest])]
+function spellingsOf(mounts: MountTable, prefix: string): string[] {
+  const resolved = mounts.find(prefix)
+  const match = resolved?.mount.paths.find(resolved.rest)
+  if (!resolved || !match) return [prefix]
+  return [...new Set([prefix, resolved.mount.record.path + match.rest])]
 }
 
 /**
- * The request's path with its prefix in the canonical form, where that is the path of a login: what a rule denies there, in
- * any case of letters, is denied for every spelling.
+ * The request's path with the canonical form of its prefix, if that is a login path. A rule that denies the path in any case of
+ * letters then denies it for every spelling.
  */
 function canonicalForms({ open }: LeaseParts, operation: EngineVerb, at: string, prefix: string): ImpliedRead[] {
-  const place = open.mounts.find(prefix)
-  const match = place?.mount.paths.find(place.rest)
-  if (!place || !match?.folds) return []
-  const front = `${at}/${place.mount.record.path}`
+  const resolved = open.mounts.find(prefix)
+  const match = resolved?.mount.paths.find(resolved.rest)
+  if (!resolved || !match?.folds) return []
+  const front = `${at}/${resolved.mount.record.path}`
   const folds = shapeBelow(match.folds, front.split('/').length - 1)
   return folds ? [{ operation, path: front + match.rest, folds }] : []
 }
 
-/** Revokes a lease, or all below a prefix of whole names. Resolves with how many could not be revoked: none of a token. */
-async function prefixRevoked(
+/** Revokes a lease or all leases below a prefix. Resolves with the number of failed revocations, which excludes tokens. */
+async function revokePrefix(
   { open: { leases, mounts, tokenLeases } }: LeaseParts,
   prefix: string,
   { isForced, isSync }: { readonly isForced: boolean; readonly isSync: boolean },
@@ -277,6 +276,6 @@ async function prefixRevoked(
     return 0
   }
   const folder = prefix.endsWith('/') ? prefix : `${prefix}/`
-  for (const each of formsOf(mounts, folder)) await tokenLeases.revokePrefix(each, isSync)
+  for (const each of spellingsOf(mounts, folder)) await tokenLeases.revokePrefix(each, isSync)
   return leases.revokePrefix(prefix, isForced)
 }

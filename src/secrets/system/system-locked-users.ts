@@ -1,22 +1,22 @@
-/** `sys/locked-users`: user names and role IDs that are locked for a while because of failed logins. */
+/** `sys/locked-users`: user names and role IDs that are temporarily locked after failed logins. */
 import { path, type Path } from '../../engines/framework/engine.ts'
 import { inPath, text } from '../../engines/framework/fields.ts'
 import type { LockedUsers } from '../logins/login-failures.ts'
 import { isAuthPath } from '../mounts/mount-record.ts'
 import type { MountTable } from '../mounts/mounts.ts'
-import type { Opened } from './core-parts.ts'
+import type { OpenStores } from './core-parts.ts'
 
-type LockedParts = Opened<{ readonly mounts: MountTable }> & { readonly lockedUsers: LockedUsers }
+type LockedParts = OpenStores<{ readonly mounts: MountTable }> & { readonly lockedUsers: LockedUsers }
 
 export function lockedUserPaths(core: LockedParts): Path[] {
   return [
     path({
       pattern: 'locked-users',
-      summary: 'Names that are locked out, by auth method',
-      fields: { mount_accessor: text('Only those of this auth method', { fallback: '' }) },
-      read({ mount_accessor: wanted }) {
+      summary: 'Locked names by auth method',
+      fields: { mount_accessor: text('Only names of this auth method', { fallback: '' }) },
+      read({ mount_accessor: requested }) {
         const mounts = core.open.mounts.all().filter(({ record }) => {
-          return isAuthPath(record.path) && (wanted === '' || record.accessor === wanted)
+          return isAuthPath(record.path) && (requested === '' || record.accessor === requested)
         })
         const counts = mounts.flatMap((mount) => {
           const names = core.lockedUsers.locked(mount)

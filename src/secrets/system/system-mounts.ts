@@ -1,23 +1,24 @@
-/** `sys/mounts`, `sys/auth` and `sys/remount`: what is enabled where. */
+/** `sys/mounts`, `sys/auth` and `sys/remount`: enables, disables, tunes and moves engines and auth methods. */
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { inPath, type InputOf, text } from '../../engines/framework/fields.ts'
+import { inPath, type EngineInput, text } from '../../engines/framework/fields.ts'
 import type { MountChanges } from '../mounts/mount-changes.ts'
-import type { MadeWith, Opened } from './core-parts.ts'
+import type { WithOptions, OpenStores } from './core-parts.ts'
 import { mountInfo, tuneInfo } from '../mounts/mount-info.ts'
 import { AUTH_PREFIX, isAuthPath } from '../mounts/mount-record.ts'
 import {
   ENABLE_FIELDS,
-  enabledRecord,
+  newEnabledRecord,
   isReserved,
   mountPath,
   TUNE_FIELDS,
-  tunedRecord,
+  applyTuning,
 } from '../mounts/mount-settings.ts'
 import type { Mount, MountTable } from '../mounts/mounts.ts'
 
-const AT = { path: inPath('Where it is or is to be') }
+const AT = { path: inPath('Path of the mount') }
 
-type MountParts = MadeWith<'version'> & Opened<{ readonly mounts: MountTable; readonly mountChanges: MountChanges }>
+type MountParts = WithOptions<'version'> &
+  OpenStores<{ readonly mounts: MountTable; readonly mountChanges: MountChanges }>
 
 export function mountPaths(core: MountParts): Path[] {
   return [...secretMountPaths(core), ...authMountPaths(core), ...remountPaths(core)]
@@ -27,37 +28,37 @@ function secretMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'mounts',
-      summary: 'All secret engines that are enabled',
+      summary: 'All enabled secret engines',
       fields: {},
-      read: () => ({ data: listed(core, false), flattened: true }),
+      read: () => ({ data: mountMap(core, false), flattened: true }),
     }),
     path({
       pattern: 'mounts/:path*/tune',
-      summary: 'Settings of a mount, of an auth method too when its path begins with auth/',
+      summary: 'Settings of a mount, also of an auth method below auth/',
       fields: { ...AT, ...TUNE_FIELDS },
       read: ({ path: at }) => tuning(core, mountPath(at)),
       update: (input) => tune(core, mountPath(input.path), input),
     }),
     path({
       pattern: 'mounts/:path*',
-      summary: 'A mount at its path; an auth method below auth/ can be read only',
+      summary: 'A mount; an auth method below auth/ can only be read',
       fields: { ...AT, ...ENABLE_FIELDS },
       read({ path: at }) {
-        const wanted = mountPath(at)
-        // Also of an auth method: clients read it here, where no sudo is needed.
-        const mount = core.open.mounts.get(wanted)
-        if (!mount) throw new Rejection(400, `No secret engine mount at ${wanted}`)
+        const mountedAt = mountPath(at)
+        // Also serves auth methods, because clients read them here, where sudo is not required.
+        const mount = core.open.mounts.get(mountedAt)
+        if (!mount) throw new Rejection(400, `No secret engine mount at ${mountedAt}`)
         return { data: mountInfo(mount, core.options.version), flattened: true }
       },
       update(input) {
-        const wanted = mountPath(input.path)
-        if (isReserved(wanted)) throw new Rejection(400, `cannot mount "${wanted}"`)
-        return enable(core, wanted, input)
+        const mountedAt = mountPath(input.path)
+        if (isReserved(mountedAt)) throw new Rejection(400, `cannot mount "${mountedAt}"`)
+        return enable(core, mountedAt, input)
       },
       async delete({ path: at }) {
-        const wanted = mountPath(at)
-        if (isReserved(wanted)) throw new Rejection(400, `cannot unmount "${wanted}"`)
-        await core.open.mountChanges.disable(wanted)
+        const mountedAt = mountPath(at)
+        if (isReserved(mountedAt)) throw new Rejection(400, `cannot unmount "${mountedAt}"`)
+        await core.open.mountChanges.disable(mountedAt)
         return undefined
       },
     }),
@@ -68,9 +69,9 @@ function authMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'auth',
-      summary: 'All auth methods that are enabled',
+      summary: 'All enabled auth methods',
       fields: {},
-      read: () => ({ data: listed(core, true), flattened: true }),
+      read: () => ({ data: mountMap(core, true), flattened: true }),
     }),
     path({
       pattern: 'auth/:path*/tune',
@@ -82,20 +83,20 @@ function authMountPaths(core: MountParts): Path[] {
     }),
     path({
       pattern: 'auth/:path*',
-      summary: 'An auth method at its path',
+      summary: 'An auth method',
       fields: { ...AT, ...ENABLE_FIELDS },
       sudo: true,
       read({ path: at }) {
-        const wanted = mountPath(at)
-        const mount = core.open.mounts.get(AUTH_PREFIX + wanted)
-        if (!mount) throw new Rejection(400, `No auth engine at ${wanted}`)
+        const mountedAt = mountPath(at)
+        const mount = core.open.mounts.get(AUTH_PREFIX + mountedAt)
+        if (!mount) throw new Rejection(400, `No auth engine at ${mountedAt}`)
         return { data: mountInfo(mount, core.options.version), flattened: true }
       },
       update: (input) => enable(core, AUTH_PREFIX + mountPath(input.path), input),
       async delete({ path: at }) {
-        const wanted = mountPath(at)
-        if (wanted === 'token/') throw new Rejection(400, 'token credential backend cannot be disabled')
-        await core.open.mountChanges.disable(AUTH_PREFIX + wanted)
+        const mountedAt = mountPath(at)
+        if (mountedAt === 'token/') throw new Rejection(400, 'token credential backend cannot be disabled')
+        await core.open.mountChanges.disable(AUTH_PREFIX + mountedAt)
         return undefined
       },
     }),
@@ -106,15 +107,15 @@ function remountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'remount',
-      summary: 'Moves a mount, with everything in it, to another path',
-      fields: { from: text('Path that it has'), to: text('Path that it is to have') },
+      summary: 'Moves a mount with its data to another path',
+      fields: { from: text('Current path'), to: text('New path') },
       sudo: true,
       update: ({ from = '', to = '' }) => remount(core, from, to),
     }),
     path({
       pattern: 'remount/status/:migration_id',
-      summary: 'How a move of a mount stands',
-      fields: { migration_id: inPath('As the move was answered') },
+      summary: 'State of a move',
+      fields: { migration_id: inPath('ID from the answer of the move') },
       read({ migration_id: id }) {
         const migration = core.open.mountChanges.migration(id)
         if (!migration) return undefined
@@ -126,7 +127,7 @@ function remountPaths(core: MountParts): Path[] {
   ]
 }
 
-function listed(core: MountParts, areAuth: boolean): Record<string, unknown> {
+function mountMap(core: MountParts, areAuth: boolean): Record<string, unknown> {
   const mounts = core.open.mounts.all().filter(({ record }) => isAuthPath(record.path) === areAuth)
   return Object.fromEntries(
     mounts.map((mount) => {
@@ -136,27 +137,31 @@ function listed(core: MountParts, areAuth: boolean): Record<string, unknown> {
   )
 }
 
-function tuning(core: MountParts, wanted: string): Reply {
-  const mount = core.open.mounts.get(wanted)
-  if (!mount) throw new Rejection(400, `cannot fetch sysview for path "${wanted}"`)
+function tuning(core: MountParts, mountedAt: string): Reply {
+  const mount = core.open.mounts.get(mountedAt)
+  if (!mount) throw new Rejection(400, `cannot fetch sysview for path "${mountedAt}"`)
   return { data: tuneInfo(mount), flattened: true }
 }
 
-async function tune(core: MountParts, wanted: string, input: InputOf<typeof TUNE_FIELDS>): Promise<Reply | undefined> {
+async function tune(
+  core: MountParts,
+  mountedAt: string,
+  input: EngineInput<typeof TUNE_FIELDS>,
+): Promise<Reply | undefined> {
   const warnings: string[] = []
-  await core.open.mountChanges.tune(wanted, (record, mount: Mount) => {
-    return tunedRecord(record, mount, input, (warning) => warnings.push(warning))
+  await core.open.mountChanges.tune(mountedAt, (record, mount: Mount) => {
+    return applyTuning(record, mount, input, (warning) => warnings.push(warning))
   })
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }
 
 async function enable(
   core: MountParts,
-  wanted: string,
-  input: InputOf<typeof ENABLE_FIELDS>,
+  mountedAt: string,
+  input: EngineInput<typeof ENABLE_FIELDS>,
 ): Promise<Reply | undefined> {
   const { mountChanges, mounts } = core.open
-  const { record, warnings } = enabledRecord(wanted, input, mounts)
+  const { record, warnings } = newEnabledRecord(mountedAt, input, mounts)
   await mountChanges.enable(record)
   return warnings.length > 0 ? { data: null, warnings } : undefined
 }

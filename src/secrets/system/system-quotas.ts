@@ -1,17 +1,17 @@
-/** `sys/quotas`: how many requests of one caller the core takes in a time. */
+/** `sys/quotas`: rate limits for requests to the core. */
 import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { boolean, commaList, duration, inPath, number, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import { isGroupBy, type QuotaRule, withoutSlash } from '../quotas/quota-rule.ts'
 import type { QuotaConfig, Quotas } from '../quotas/quotas.ts'
-import type { Opened } from './core-parts.ts'
+import type { OpenStores } from './core-parts.ts'
 
-type QuotaParts = Opened<{ readonly quotas: Quotas; readonly mounts: MountTable }>
+type QuotaParts = OpenStores<{ readonly quotas: Quotas; readonly mounts: MountTable }>
 
 const NAME = /^\w(?:[\w.-]{0,126}\w)?$/
 const EXEMPT_MAX = 1000
 const PATH_CHARACTERS_MAX = 4096
-/** More than any machine answers. */
+/** More requests per interval than any machine can answer */
 const RATE_MAX = 1e9
 
 export function quotaPaths(core: QuotaParts): Path[] {
@@ -21,11 +21,11 @@ export function quotaPaths(core: QuotaParts): Path[] {
 function configPath(core: QuotaParts): Path {
   return path({
     pattern: 'quotas/config',
-    summary: 'What holds for all quotas',
+    summary: 'Settings of all quotas',
     fields: {
-      rate_limit_exempt_paths: commaList('Paths that no quota is for; with `*` at its end a prefix'),
-      enable_rate_limit_audit_logging: boolean('Whether the audit log has the requests that a quota refuses'),
-      enable_rate_limit_response_headers: boolean('Whether answers tell how many requests are left'),
+      rate_limit_exempt_paths: commaList('Paths without quotas; a trailing `*` matches a prefix'),
+      enable_rate_limit_audit_logging: boolean('Whether audit devices record requests that a quota refuses'),
+      enable_rate_limit_response_headers: boolean('Whether answers have headers with the remaining requests'),
     },
     read() {
       const { auditsRefusals, exemptPaths, tellsLimits } = core.open.quotas.config
@@ -45,7 +45,7 @@ function configPath(core: QuotaParts): Path {
       const change: Partial<QuotaConfig> = {
         ...(auditsRefusals !== undefined && { auditsRefusals }),
         ...(tellsLimits !== undefined && { tellsLimits }),
-        ...(exempt && { exemptPaths: checkedExempt(exempt) }),
+        ...(exempt && { exemptPaths: parseExemptPaths(exempt) }),
       }
       await core.open.quotas.configure(change)
       return undefined
@@ -58,7 +58,7 @@ function rulePaths(core: QuotaParts): Path[] {
   return [
     path({
       pattern: 'quotas/rate-limit',
-      summary: 'The names of the rate-limit quotas',
+      summary: 'Names of the rate limit quotas',
       fields: {},
       list: () => ({
         data: {
@@ -70,34 +70,34 @@ function rulePaths(core: QuotaParts): Path[] {
     }),
     path({
       pattern: 'quotas/rate-limit/:name',
-      summary: 'How many requests a caller has in a time: everywhere, at a mount, or at a path',
+      summary: 'A rate limit for all paths, a mount or a path',
       fields: {
         name: inPath('Name of the quota'),
-        type: text('Not looked at: there is `rate-limit`'),
-        path: text('Path of a mount, or a path below one, with `*` at its end a prefix; empty for everything', {
+        type: text('Ignored: always `rate-limit`'),
+        path: text('Path of a mount or below one; a trailing `*` matches a prefix; empty for all paths', {
           fallback: '',
         }),
-        rate: number('Requests in an interval, more than 0', { fallback: 0 }),
-        interval: duration('The interval', { fallback: 0 }),
-        block_interval: duration('How long a caller that has used up its requests gets none at all', { fallback: 0 }),
-        role: text('Not offered: a quota for the logins of a role', { fallback: '' }),
-        group_by: text('`ip`: each address has its own requests; `none`: all callers share them', { fallback: 'ip' }),
-        inheritable: boolean('Kept for clients that set it: there are no other namespaces'),
+        rate: number('Requests per interval, greater than 0', { fallback: 0 }),
+        interval: duration('Length of the interval', { fallback: 0 }),
+        block_interval: duration('How long a caller above the rate is blocked', { fallback: 0 }),
+        role: text('Not supported: a quota for logins of a role', { fallback: '' }),
+        group_by: text('`ip` for a limit per address, `none` for one limit for all callers', { fallback: 'ip' }),
+        inheritable: boolean('Stored but without effect, because there is one namespace'),
       },
       read({ name }) {
         const rule = quotas().find(name)
-        return rule && { data: shown(rule, core.open.mounts) }
+        return rule && { data: ruleInfo(rule, core.open.mounts) }
       },
       async update({ block_interval: blockSeconds, name, ...given }) {
-        if (!NAME.test(name)) throw new Rejection(400, 'the name of a quota is letters, digits, "_", "-" and "."')
+        if (!NAME.test(name)) throw new Rejection(400, 'the name of a quota may have letters, digits, "_", "-" and "."')
         const { group_by: groupBy, inheritable, interval, rate } = given
         if (!(rate > 0 && rate <= RATE_MAX)) throw new Rejection(400, "'rate' is invalid")
-        if (!isGroupBy(groupBy)) throw new Rejection(400, "'group_by' is invalid: it is ip or none")
-        const at = placeOf(core.open.mounts, given.path)
-        if (given.role !== '') throw roleRefused(given.path)
+        if (!isGroupBy(groupBy)) throw new Rejection(400, "'group_by' is invalid: must be ip or none")
+        const target = targetOf(core.open.mounts, given.path)
+        if (given.role !== '') throw unsupportedRole(given.path)
         const intervalSeconds = interval === 0 ? 1 : interval
-        const rest = { rate, intervalSeconds, blockSeconds, groupBy, inheritable: inheritable ?? at.mount === '' }
-        await quotas().write({ name, ...at, ...rest })
+        const rest = { rate, intervalSeconds, blockSeconds, groupBy, inheritable: inheritable ?? target.mount === '' }
+        await quotas().write({ name, ...target, ...rest })
         return undefined
       },
       async delete({ name }) {
@@ -108,7 +108,7 @@ function rulePaths(core: QuotaParts): Path[] {
   ]
 }
 
-function shown(rule: QuotaRule, mounts: MountTable): Record<string, unknown> {
+function ruleInfo(rule: QuotaRule, mounts: MountTable): Record<string, unknown> {
   const mountPath = mounts.byUuid(rule.mount)?.record.path ?? ''
   return {
     type: 'rate-limit',
@@ -123,28 +123,28 @@ function shown(rule: QuotaRule, mounts: MountTable): Record<string, unknown> {
   }
 }
 
-/** The mount that a path belongs to, and the rest of it. Throws a Rejection where there is no such mount. */
-function placeOf(mounts: MountTable, given: string): Pick<QuotaRule, 'mount' | 'suffix'> {
+/** Throws a Rejection if the path belongs to no mount. */
+function targetOf(mounts: MountTable, given: string): Pick<QuotaRule, 'mount' | 'suffix'> {
   const canonical = canonicalPath(given)
   if (canonical === '') return { mount: '', suffix: '' }
-  const place = mounts.find(canonical)
-  if (!place) throw new Rejection(400, `invalid mount path ${JSON.stringify(canonical)}`)
-  return { mount: place.mount.record.uuid, suffix: withoutSlash(place.rest) }
+  const resolved = mounts.find(canonical)
+  if (!resolved) throw new Rejection(400, `invalid mount path ${JSON.stringify(canonical)}`)
+  return { mount: resolved.mount.record.uuid, suffix: withoutSlash(resolved.rest) }
 }
 
-/** As the path of a request is read, so that the two can be compared. */
+/** The canonical form of request paths, so that both can be compared. */
 function canonicalPath(given: string): string {
-  if (given.length > PATH_CHARACTERS_MAX || UNPRINTABLE.test(given)) throw new Rejection(400, 'this is no path')
+  if (given.length > PATH_CHARACTERS_MAX || UNPRINTABLE.test(given)) throw new Rejection(400, 'invalid path')
   const canonical = given.replaceAll(/\/{2,}/g, '/').replace(/^\//, '')
   if (/(?:^|\/)\.\.?(?:\/|$)/.test(canonical)) throw new Rejection(400, 'relative paths not supported')
   return canonical
 }
 
-function checkedExempt(given: readonly string[]): string[] {
+function parseExemptPaths(given: readonly string[]): string[] {
   if (given.length > EXEMPT_MAX) throw new Rejection(400, `rate_limit_exempt_paths: at most ${EXEMPT_MAX}`)
   return [...new Set(given.map((each) => withoutSlash(canonicalPath(each))))]
 }
 
-function roleRefused(given: string): Rejection {
+function unsupportedRole(given: string): Rejection {
   return new Rejection(400, `Mount path ${JSON.stringify(given)} does not support use with role-based quotas`)
 }

@@ -1,9 +1,9 @@
-/** The settings below `sys/config` that are kept with the core, and their values. */
+/** The settings below `sys/config` that are stored in the core. */
 import * as v from 'valibot'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 
-/** What clients in browsers send and read. */
+/** Headers that clients in browsers send and read. */
 export const CORS_HEADERS: readonly string[] = [
   'Content-Type',
   'X-Requested-With',
@@ -19,14 +19,13 @@ export const CORS_HEADERS: readonly string[] = [
 
 const corsSchema = v.object({
   enabled: v.boolean(),
-  /** `*` alone is any. */
+  /** A single `*` matches any origin. */
   allowedOrigins: v.array(v.string()),
-  /** Besides those that clients need. */
+  /** In addition to `CORS_HEADERS`. */
   allowedHeaders: v.array(v.string()),
   allowCredentials: v.boolean(),
 })
 
-/** Which pages of other origins may ask the core. */
 export type CorsSetting = v.InferOutput<typeof corsSchema>
 
 export const NO_CORS: CorsSetting = Object.freeze({
@@ -41,9 +40,9 @@ const uiHeadersSchema = v.record(v.string(), v.array(v.string()))
 
 export class SystemSettings {
   readonly cors: StoredSetting<CorsSetting>
-  /** Headers of requests that the audit log shows, by their name in lower case. */
+  /** Request headers that audit devices record, by name in lower case. */
   readonly auditedHeaders: StoredSetting<v.InferOutput<typeof auditedSchema>>
-  /** Headers of the answers of the web page, by name. */
+  /** Response headers of the web UI, by name. */
   readonly uiHeaders: StoredSetting<v.InferOutput<typeof uiHeadersSchema>>
 
   constructor(storage: Storage) {

@@ -1,4 +1,4 @@
-/** `sys/tools`: hashes of what a caller sends, and random bytes. */
+/** `sys/tools`: hashes and random bytes. */
 import { createHash, randomBytes } from 'node:crypto'
 import { path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { inPath, integer, text } from '../../engines/framework/fields.ts'
@@ -13,59 +13,64 @@ const ALGORITHMS: Readonly<Record<string, string>> = {
   'sha3-384': 'sha3-384',
   'sha3-512': 'sha3-512',
 }
-/** More at once is for nobody's keys, and would keep others waiting. */
+/** Bounds the time that a request blocks the thread. No key needs more. */
 const RANDOM_BYTES_MAX = 128 << 10
-/** Where random bytes can come from; all are the same here. */
+/** Vault's sources of random bytes. All use the operating system's generator here. */
 const SOURCES = new Set(['platform', 'seal', 'all'])
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
 const HASH = {
-  input: text('What is to be hashed, in base64'),
+  input: text('Input in base64'),
   algorithm: text(`One of ${Object.keys(ALGORITHMS).join(', ')}`, { fallback: 'sha2-256' }),
   format: text('`hex` or `base64`', { fallback: 'hex' }),
 }
 const RANDOM = {
-  bytes: integer('How many bytes', { fallback: 32 }),
+  bytes: integer('Number of bytes', { fallback: 32 }),
   format: text('`hex` or `base64`', { fallback: 'base64' }),
-  source: text('`platform`, `seal` or `all`: the same here', { fallback: 'platform' }),
+  source: text('`platform`, `seal` or `all`, which are equivalent', { fallback: 'platform' }),
 }
 
 export function toolPaths(): Path[] {
-  const urlalgorithm = inPath('The algorithm')
-  const urlbytes = inPath('How many bytes, or where from')
+  const urlalgorithm = inPath('Hash algorithm')
+  const urlbytes = inPath('Number of bytes or source')
   return [
-    path({ pattern: 'tools/hash', summary: 'The hash of an input', fields: HASH, update: (input) => hash(input) }),
+    path({ pattern: 'tools/hash', summary: 'Hashes an input', fields: HASH, update: (input) => hash(input) }),
     path({
       pattern: 'tools/hash/:urlalgorithm',
-      summary: 'The hash of an input by an algorithm',
+      summary: 'Hashes an input with an algorithm',
       fields: { ...HASH, urlalgorithm },
       update: (input) => hash({ ...input, algorithm: input.urlalgorithm }),
     }),
-    path({ pattern: 'tools/random', summary: 'Random bytes', fields: RANDOM, update: (input) => random(input) }),
+    path({
+      pattern: 'tools/random',
+      summary: 'Generates random bytes',
+      fields: RANDOM,
+      update: (input) => random(input),
+    }),
     path({
       pattern: 'tools/random/:urlbytes',
-      summary: 'So many random bytes',
+      summary: 'Generates a number of random bytes',
       fields: { ...RANDOM, urlbytes },
       update: (input) =>
         SOURCES.has(input.urlbytes)
           ? random({ ...input, source: input.urlbytes })
-          : random({ ...input, bytes: counted(input.urlbytes) }),
+          : random({ ...input, bytes: parseCount(input.urlbytes) }),
     }),
     path({
       pattern: 'tools/random/:source/:urlbytes',
-      summary: 'So many random bytes from a source',
+      summary: 'Generates a number of random bytes from a source',
       fields: { ...RANDOM, source: inPath('`platform`, `seal` or `all`'), urlbytes },
-      update: (input) => random({ ...input, bytes: counted(input.urlbytes) }),
+      update: (input) => random({ ...input, bytes: parseCount(input.urlbytes) }),
     }),
   ]
 }
 
-function counted(given: string): number {
-  if (!/^\d{1,9}$/.test(given)) throw new Rejection(400, 'error parsing url-set byte count: it is a whole number')
+function parseCount(given: string): number {
+  if (!/^\d{1,9}$/.test(given)) throw new Rejection(400, 'error parsing url-set byte count: must be an integer')
   return Number(given)
 }
 
-function formatted(bytes: Buffer, format: string): string {
+function encode(bytes: Buffer, format: string): string {
   if (format === 'hex' || format === 'base64') return bytes.toString(format)
   throw new Rejection(400, `unsupported encoding format "${format.slice(0, 64)}"; must be "hex" or "base64"`)
 }
@@ -83,10 +88,10 @@ function hash({
   if (name === undefined) throw new Rejection(400, `unsupported algorithm "${algorithm.slice(0, 64)}"`)
   if (!isBase64(input)) throw new Rejection(400, 'unable to decode input as base64')
   const sum = createHash(name).update(Buffer.from(input, 'base64')).digest()
-  return { data: { sum: formatted(sum, format) } }
+  return { data: { sum: encode(sum, format) } }
 }
 
-/** Only its end goes through `BASE64`: a text of megabytes would overflow the stack of the regular expression. */
+/** Only the last group is matched by `BASE64`, because megabytes would overflow the stack of the regular expression. */
 function isBase64(input: string): boolean {
   const end = input.slice(-4)
   return input.length % 4 === 0 && !/[^A-Za-z0-9+/]/.test(input.slice(0, -4)) && BASE64.test(end)
@@ -96,5 +101,5 @@ function random({ bytes, format, source }: { bytes: number; format: string; sour
   if (!SOURCES.has(source)) throw new Rejection(400, `unsupported entropy source "${source.slice(0, 64)}"`)
   if (bytes < 1) throw new Rejection(400, '"bytes" cannot be less than 1')
   if (bytes > RANDOM_BYTES_MAX) throw new Rejection(400, `"bytes" should be less than or equal to ${RANDOM_BYTES_MAX}`)
-  return { data: { random_bytes: formatted(randomBytes(bytes), format) } }
+  return { data: { random_bytes: encode(randomBytes(bytes), format) } }
 }

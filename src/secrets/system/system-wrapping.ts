@@ -1,22 +1,21 @@
-/** `sys/wrapping`: answers that are kept below a token of their own. */
+/** `sys/wrapping`: response wrapping. */
 import { path, type Path, Rejection } from '../../engines/framework/engine.ts'
 import { text } from '../../engines/framework/fields.ts'
 import { JsonText } from '../../platform/operation.ts'
-import type { Wrapping } from '../wrapping/wrapping.ts'
+import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
-/** Open while the core is active. */
 interface WrappingParts {
-  readonly open: { readonly wrapping: Wrapping }
+  readonly open: { readonly wrapping: ResponseWrapping }
 }
 
-const TOKEN = { token: text('The wrapping token; the one that the request brings unless given', { fallback: '' }) }
+const TOKEN = { token: text('The wrapping token; the calling token by default', { fallback: '' }) }
 
 export function wrappingPaths(core: WrappingParts): Path[] {
   const wrapping = () => core.open.wrapping
   return [
     path({
       pattern: 'wrapping/wrap',
-      summary: 'Wrap what is sent, for the time of X-Vault-Wrap-TTL',
+      summary: 'Wraps the request data for the TTL in X-Vault-Wrap-TTL',
       fields: {},
       anyFields: true,
       update(_input, call) {
@@ -26,13 +25,13 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/unwrap',
-      summary: 'The answer below a wrapping token, once',
-      // Who knows the token may have the answer.
+      summary: 'Returns the wrapped response once and revokes the wrapping token',
+      // The wrapping token itself is the credential.
       unauthenticated: true,
       fields: TOKEN,
       async update({ token }, call) {
-        // Before the token is used up.
-        if (call.isWrapped) throw new Rejection(400, 'an unwrapped answer cannot be wrapped: use sys/wrapping/rewrap')
+        // Checked before the token is consumed.
+        if (call.isWrapped) throw new Rejection(400, 'the answer of unwrap cannot be wrapped: use sys/wrapping/rewrap')
         const given = token === '' ? (call.token ?? '') : token
         if (given === '' && call.token === undefined) {
           throw new Rejection(403, 'error validating wrapping token: token is empty')
@@ -42,7 +41,7 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/lookup',
-      summary: 'When, for how long and by which request a wrapping token was made',
+      summary: 'Creation time, TTL and creation path of a wrapping token',
       unauthenticated: true,
       fields: TOKEN,
       read: (_input, call) => ({ data: { ...wrapping().lookup(call.token ?? '') } }),
@@ -50,7 +49,7 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/rewrap',
-      summary: 'A fresh token, of the same time, for the answer below a wrapping token',
+      summary: 'Replaces a wrapping token by a new one with the same TTL',
       fields: TOKEN,
       update: async ({ token }, call) => ({
         wrapped: await wrapping().rewrap(token === '' ? (call.token ?? '') : token),
@@ -58,9 +57,9 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/pubkey',
-      summary: 'The public key of wrapping tokens that are JSON Web Tokens',
+      summary: 'The public key of wrapping tokens in JWT format',
       unauthenticated: true,
-      // The first one makes the key.
+      // The first read generates the key.
       readChanges: true,
       fields: {},
       async read() {

@@ -1,4 +1,4 @@
-/** The engine behind `sys/`: the core's own endpoints, a list from each of the files that know about them. */
+/** The engine at `sys/`: combines the lists of paths of the other files. */
 import type { Engine } from '../../engines/framework/engine.ts'
 import { auditPaths } from './system-audit.ts'
 import { wrappingPaths } from './system-wrapping.ts'
@@ -19,14 +19,13 @@ import { toolPaths } from './system-tools.ts'
 import { mountPaths } from './system-mounts.ts'
 import { uiMountPaths } from './system-ui.ts'
 import { sealPaths } from './seal/system-seal.ts'
-import { sealLog } from './seal/seal-log.ts'
 import { rekeyPaths } from './seal/system-seal-rekey.ts'
-import { PgpRate } from './seal/pgp-rate.ts'
+import { PgpRateLimit, sealLog } from './seal/seal-access.ts'
 import { replicationPaths, secondaryAccess } from '../dr/dr-paths.ts'
 import { generateRootPaths } from './seal/system-seal-root.ts'
 import { rotatePaths } from './seal/system-seal-rotate.ts'
 
-/** Everything that one of the lists uses. */
+/** The union of what the lists use. */
 export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof mountPaths>[0] &
   Parameters<typeof uiMountPaths>[0] &
@@ -51,7 +50,7 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof validatePaths>[0]
 
 export function systemEngine(core: SystemParts): Engine {
-  const pgpRate = new PgpRate()
+  const pgpRate = new PgpRateLimit()
   const access = secondaryAccess(core)
   return {
     type: 'system',
@@ -71,7 +70,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...rekeyPaths(core, pgpRate),
       ...generateRootPaths(core, pgpRate),
       ...rotatePaths(core),
-      ...replicationPaths(core, access, { tell: sealLog(core), pgpRate }),
+      ...replicationPaths(core, access, { logEvent: sealLog(core), pgpRate }),
       ...policyPaths(core),
       ...capabilityPaths(core),
       ...auditPaths(core),

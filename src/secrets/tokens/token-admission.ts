@@ -1,45 +1,43 @@
 /**
- * From the token that came with a request to a caller with its rights: for the secrets core, and for the rest of the
- * process, which asks the same tokens and policies about hosts.
+ * Resolves the token of a request to a caller with its permissions: for the secrets core, and for the rest of the process, which
+ * authorizes requests about hosts with the same tokens and policies.
  *
- * A token with a limited number of uses pays with each of them, also with one that is refused afterwards: what is left
- * is written down before the caller is answered. Two that come at the same time are counted one after the other.
+ * Each request counts as one use of a token whose number of uses is limited, even if it is refused later. The new count is
+ * durable before the answer. Concurrent uses are counted one after the other.
  */
-import type { Canonical } from '../../engines/framework/canonical-path.ts'
+import type { Canonical } from '../../engines/framework/path-table.ts'
 import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { unknownToken } from '../../platform/errors.ts'
 import type { Grants, Identity } from '../../platform/operation.ts'
 import type { AccessRequest, Acl, Decision } from '../policies/acl.ts'
 import type { TokenEntry } from './token-entry.ts'
 import type { PolicyStore } from '../policies/policy-store.ts'
-import type { TokenRevocation } from './token-revocation.ts'
-import type { KnownToken, TokenStore } from './token-store.ts'
+import type { TokenRevocation, TokenUse } from './token-revocation.ts'
+import type { CachedToken, TokenStore } from './token-store.ts'
 
-/** A caller with its policies, and what its token costs with this use. */
-export interface Admitted {
+/** A caller with its permissions, and the use of its token that this request took. */
+export interface AdmittedCaller {
   readonly caller: Caller
   /**
-   * What ends the caller's leases when it is revoked or disabled: the hash of its own token or, of a batch token, that of its
-   * parent or the UUID of the auth method of its login. Empty for none of these.
+   * Owner of the caller's leases, with which they are revoked: the hash of its own token or, for a batch token, the hash of its
+   * parent or the UUID of the auth method of its login. Empty if there is none.
    */
   readonly leaseOwner: string
-  /** When the token ends; absent for one without an end. */
+  /** Absent for a token that does not expire. */
   readonly expiresAtMs?: number | undefined
-  judge(request: AccessRequest): Decision
-  /** Whether there may be anything for the caller below a path, which ends with a slash. */
+  decide(request: AccessRequest): Decision
+  /** Whether some rule may grant access below a path, which ends with a slash. */
   reaches(path: string): boolean
-  /** Whether the token is still one: for answers that go on. */
-  lasts(): boolean
-  /** Resolves once the use is written down; absent for a token that may be used as often as one likes. */
-  readonly used?: Promise<unknown>
-  /** To be called after the last use that the token had. */
-  readonly spent?: () => Promise<void>
+  /** Whether the token is still valid: for answers that take long. */
+  isValid(): boolean
+  /** Absent for a token with an unlimited number of uses. */
+  readonly use?: TokenUse
 }
 
-/** Resolves when the use of a token that a request has taken is written down, and the token of a last use is revoked. */
-export async function finishUse({ spent, used }: Pick<Admitted, 'used' | 'spent'>): Promise<void> {
-  await used
-  await spent?.()
+/** Resolves when the use of a token is durable and, after its last use, the token is revoked. */
+export async function finishUse({ use }: Pick<AdmittedCaller, 'use'>): Promise<void> {
+  await use?.written
+  await use?.revokeSpent?.()
 }
 
 function leaseOwnerOf({ hash, login, parent, type }: TokenEntry): string {
@@ -48,97 +46,100 @@ function leaseOwnerOf({ hash, login, parent, type }: TokenEntry): string {
   return parent === '' ? (login?.mount ?? '') : parent
 }
 
-/** What admission needs of the core. */
-export interface Admitting {
+export interface TokenAdmissionOptions {
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
   readonly policies: PolicyStore
   readonly now: () => number
   readonly aclOf: (entry: TokenEntry) => Acl
   readonly canonical: Canonical
-  /** Names of the policies of a token and its entity; undefined where the entity is disabled or gone. */
+  /** Names of the policies of a token and its entity; undefined if the entity is disabled or was deleted. */
   readonly policiesOf: (entry: TokenEntry) => readonly string[] | undefined
-  /** Told of a token that is bound to addresses and was refused because no address of its caller was seen. */
-  readonly onUnseenAddress: (accessor: string) => void
+  /** Called when a token with bound addresses is refused because the address of its caller is unknown. */
+  readonly onUnknownAddress: (accessor: string) => void
 }
 
-interface Presented {
+interface PresentedToken {
   readonly token: string
+  /** Address of the caller; undefined if no server has seen it. */
   readonly remote: string | undefined
-  readonly again: boolean
+  /** True to check again for an answer under way, which takes no further use. */
+  readonly isRecheck: boolean
 }
 
-export class Admission {
-  readonly #core: Admitting
-  /** One for each token whose entry is kept; it goes when the entry does. */
-  readonly #admitted = new WeakMap<KnownToken, Admitted>()
+export class TokenAdmission {
+  readonly #options: TokenAdmissionOptions
+  /** One per cached entry of a token. */
+  readonly #admitted = new WeakMap<CachedToken, AdmittedCaller>()
 
-  constructor(core: Admitting) {
-    this.#core = core
+  constructor(options: TokenAdmissionOptions) {
+    this.#options = options
   }
 
-  /** Throws a Rejection (403) for what is no token, and for one that may not come from there. */
-  admit(token: string | undefined, remote: string | undefined): Admitted {
-    const known = this.#knownFrom(token, remote)
-    if (!known) throw new Rejection(403, 'permission denied')
-    if (known.entry.usesLeft !== 0) return { ...this.#fresh(known), ...this.#use(known.entry.hash) }
-    let admitted = this.#admitted.get(known)
-    if (!admitted) this.#admitted.set(known, (admitted = this.#fresh(known)))
+  /** Throws a Rejection (403) for an invalid token, and for an address to which the token is not bound. */
+  admit(token: string | undefined, remote: string | undefined): AdmittedCaller {
+    const cached = this.#lookup(token, remote)
+    if (!cached) throw new Rejection(403, 'permission denied')
+    if (cached.entry.usesLeft !== 0) return { ...this.#callerOf(cached), use: this.#takeUse(cached.entry.hash) }
+    let admitted = this.#admitted.get(cached)
+    if (!admitted) this.#admitted.set(cached, (admitted = this.#callerOf(cached)))
     return admitted
   }
 
-  /** Whether `admit` would let it in; takes no use of it. */
+  /** Whether `admit` would accept the token; takes no use. */
   knows(token: string | undefined, remote: string | undefined): boolean {
-    return this.#knownFrom(token, remote) !== undefined
+    return this.#lookup(token, remote) !== undefined
   }
 
-  #knownFrom(token: string | undefined, remote: string | undefined): KnownToken | undefined {
-    const known = token === undefined ? undefined : this.#core.tokens.known(token, this.#core.now())
-    return known?.mayComeFrom(remote) && this.#core.policiesOf(known.entry) ? known : undefined
+  #lookup(token: string | undefined, remote: string | undefined): CachedToken | undefined {
+    const { now, policiesOf, tokens } = this.#options
+    const cached = token === undefined ? undefined : tokens.lookup(token, now())
+    return cached?.isAllowedFrom(remote) && policiesOf(cached.entry) ? cached : undefined
   }
 
-  #fresh(known: KnownToken): Admitted {
-    const { caller, entry } = known
-    const acl = () => this.#core.aclOf(entry)
+  #callerOf(cached: CachedToken): AdmittedCaller {
+    const { aclOf, canonical, now, policiesOf, tokens } = this.#options
+    const { caller, entry } = cached
     return {
       caller,
       leaseOwner: leaseOwnerOf(entry),
       expiresAtMs: entry.expiresAtMs,
-      judge: (request) => acl().decide(request, this.#core.canonical),
-      reaches: (path) => acl().allowsAnythingUnder(path),
-      lasts: () => this.#core.tokens.isStill(known, this.#core.now()) && this.#core.policiesOf(entry) !== undefined,
+      decide: (request) => aclOf(entry).decide(request, canonical),
+      reaches: (path) => aclOf(entry).allowsAnythingUnder(path),
+      isValid: () => tokens.isStillValid(cached, now()) && policiesOf(entry) !== undefined,
     }
   }
 
-  /** Takes one use; throws a Rejection (403) where none is left. */
-  #use(hash: string): Pick<Admitted, 'used' | 'spent'> {
-    const { revocation, tokens } = this.#core
+  /** Throws a Rejection (403) if no use is left. */
+  #takeUse(hash: string): TokenUse {
+    const { revocation, tokens } = this.#options
     const entry = tokens.pending(hash)
     if (!entry || entry.usesLeft < 0 || entry.isLeaving) throw new Rejection(403, 'permission denied')
     const use =
       entry.usesLeft === 1
-        ? revocation.lastUse(entry)
-        : { used: tokens.change(entry, { ...entry, usesLeft: entry.usesLeft - 1 }) }
-    // It is awaited later, behind the first line of the audit trail, and may fail before: that must not end the process.
-    use.used.catch(() => undefined)
+        ? revocation.takeLastUse(entry)
+        : { written: tokens.change(entry, { ...entry, usesLeft: entry.usesLeft - 1 }) }
+    // Awaited later, after the audit line of the request. A failure before that must not be an unhandled rejection.
+    use.written.catch(() => undefined)
     return use
   }
 
   /**
-   * Who a token is to the rest of the process. Throws a Refusal for what is no token. A token with a limited number of
-   * uses pays with one, unless `again` says that its caller has paid and that the answer still lasts.
+   * The identity of a token for requests about hosts. Throws a Refusal for an invalid token. Takes one use of a token whose
+   * number of uses is limited, unless `isRecheck`.
    */
-  identityOf(token: string, remote: string | undefined, again: boolean): Identity | Promise<Identity> {
-    return this.#told({ token, remote, again }, ({ accessor }, policies) =>
-      this.#core.policies.identity(policies, this.#core.now(), accessor),
+  identityOf(token: string, remote: string | undefined, isRecheck: boolean): Identity | Promise<Identity> {
+    const { now, policies: store } = this.#options
+    return this.#resolve({ token, remote, isRecheck }, ({ accessor }, policies) =>
+      store.identity(policies, now(), accessor),
     )
   }
 
-  /** What to tell another process about a token; refuses and counts as `identityOf`. */
-  grantsOf(token: string, remote: string | undefined, again: boolean): Grants | Promise<Grants> {
-    return this.#told({ token, remote, again }, ({ accessor, expiresAtMs, usesLeft }, policies) => {
-      const nowMs = this.#core.now()
-      const records = policies.flatMap((name) => this.#core.policies.find(name, nowMs) ?? [])
+  /** The permissions of a token for another process. Throws and counts as `identityOf`. */
+  grantsOf(token: string, remote: string | undefined, isRecheck: boolean): Grants | Promise<Grants> {
+    return this.#resolve({ token, remote, isRecheck }, ({ accessor, expiresAtMs, usesLeft }, policies) => {
+      const nowMs = this.#options.now()
+      const records = policies.flatMap((name) => this.#options.policies.find(name, nowMs) ?? [])
       const ends = [expiresAtMs, ...records.map((record) => record.expiresAtMs)].filter((ms) => ms !== undefined)
       return {
         accessor,
@@ -150,27 +151,28 @@ export class Admission {
     })
   }
 
-  #told<T>({ token, remote, again }: Presented, tell: Tell<T>): T | Promise<T> {
-    const known = this.#core.tokens.known(token, this.#core.now())
-    const policies = known && this.#core.policiesOf(known.entry)
-    if (!policies || !known.mayComeFrom(remote)) {
-      if (policies && remote === undefined) this.#core.onUnseenAddress(known.entry.accessor)
+  #resolve<T>({ isRecheck, remote, token }: PresentedToken, describe: DescribeToken<T>): T | Promise<T> {
+    const { now, onUnknownAddress, policiesOf, tokens } = this.#options
+    const cached = tokens.lookup(token, now())
+    const policies = cached && policiesOf(cached.entry)
+    if (!policies || !cached.isAllowedFrom(remote)) {
+      if (policies && remote === undefined) onUnknownAddress(cached.entry.accessor)
       throw unknownToken()
     }
-    if (known.entry.usesLeft === 0 || again) return tell(known.entry, policies)
-    return this.#paid(known.entry, tell)
+    if (cached.entry.usesLeft === 0 || isRecheck) return describe(cached.entry, policies)
+    return this.#resolveWithUse(cached.entry, describe)
   }
 
-  async #paid<T>(entry: TokenEntry, tell: Tell<T>): Promise<T> {
-    const { spent, used } = this.#use(entry.hash)
-    await used
-    const policies = this.#core.policiesOf(entry)
+  async #resolveWithUse<T>(entry: TokenEntry, describe: DescribeToken<T>): Promise<T> {
+    const use = this.#takeUse(entry.hash)
+    await use.written
+    const policies = this.#options.policiesOf(entry)
     if (!policies) throw unknownToken()
-    const told = tell(entry, policies)
-    await spent?.()
-    return told
+    const description = describe(entry, policies)
+    await use.revokeSpent?.()
+    return description
   }
 }
 
 /** `policies` are those of the token and of its entity. */
-type Tell<T> = (entry: TokenEntry, policies: readonly string[]) => T
+type DescribeToken<T> = (entry: TokenEntry, policies: readonly string[]) => T

@@ -1,18 +1,19 @@
 /**
- * Batch tokens: the entry itself, sealed, is the token. Nothing of it is kept, so it cannot be renewed or revoked, and it
- * costs no write. The key is an entry below the barrier: another cluster's tokens do not open.
+ * Batch tokens: the encrypted entry is the token. It is not stored, so it costs no write and cannot be renewed or revoked. The key
+ * is an encrypted entry of this cluster, so tokens of other clusters are invalid.
  */
 import * as v from 'valibot'
 import { decrypt, encrypt } from '../../storage/barrier/cipher.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
+import { parsedRecord } from '../../platform/stored-record.ts'
 import { loginSchema, type TokenEntry } from './token-entry.ts'
 
 export const BATCH_KEY_BYTES = 32
 const PREFIX = 'b.'
-/** What headers have room for, with all the others. */
+/** A request header must hold the token, with the other headers. */
 const TOKEN_LENGTH_MAX = 8192
-/** Stands where an entry has its path, so that neither is ever taken for the other. */
+/** Associated data. An entry has its path there, so no ciphertext of an entry is a token, and no token an entry. */
 const CONTEXT = 'batch token'
 const TERM = 1
 
@@ -35,11 +36,11 @@ export function isBatch(token: string): boolean {
   return token.startsWith(PREFIX)
 }
 
-/** Throws a Rejection (400) where it would be longer than a header may be. */
+/** Throws a Rejection (400) for a token that is too long for a header. */
 export function sealBatch(entry: TokenEntry, key: Buffer): string {
   const { boundCidrs, createdAtMs, depth, displayName, entityId, login, meta } = entry
   const { parent, path, policies, role, ttlSeconds } = entry
-  const facts = {
+  const payload = {
     boundCidrs,
     createdAtMs,
     depth,
@@ -53,13 +54,16 @@ export function sealBatch(entry: TokenEntry, key: Buffer): string {
     ttlSeconds,
     login,
   }
-  const sealed = encrypt(CONTEXT, Buffer.from(JSON.stringify(facts)), { term: TERM, key })
+  const sealed = encrypt(CONTEXT, Buffer.from(JSON.stringify(payload)), { term: TERM, key })
   const token = PREFIX + sealed.toString('base64url')
   if (token.length <= TOKEN_LENGTH_MAX) return token
-  throw new Rejection(400, 'this batch token would be too long for a header: give it fewer policies and less metadata')
+  throw new Rejection(
+    400,
+    `the batch token exceeds ${TOKEN_LENGTH_MAX} characters, the limit of a header: use fewer policies and less metadata`,
+  )
 }
 
-/** The entry that a batch token is; undefined for anything else. `hash` is what it goes by here. */
+/** The entry in a batch token; undefined for any other text. `hash` is the token's keyed hash. */
 export function openBatch(token: string, hash: string, key: Buffer): TokenEntry | undefined {
   if (token.length > TOKEN_LENGTH_MAX || !/^[\w-]+$/.test(token.slice(PREFIX.length))) return undefined
   let text: string
@@ -69,20 +73,20 @@ export function openBatch(token: string, hash: string, key: Buffer): TokenEntry 
   } catch {
     return undefined
   }
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), payloadSchema), text)
-  if (!parsed.success) return undefined
-  const { login, ...facts } = parsed.output
+  const parsed = parsedRecord(payloadSchema, text)
+  if (!parsed) return undefined
+  const { login, ...payload } = parsed
   return {
-    ...facts,
+    ...payload,
     ...(login && { login }),
     hash,
     accessor: '',
     type: 'batch',
     usesLeft: 0,
-    leaseSeconds: facts.ttlSeconds,
+    leaseSeconds: payload.ttlSeconds,
     explicitMaxTtlSeconds: 0,
     periodSeconds: 0,
     renewable: false,
-    expiresAtMs: facts.createdAtMs + facts.ttlSeconds * 1000,
+    expiresAtMs: payload.createdAtMs + payload.ttlSeconds * 1000,
   }
 }

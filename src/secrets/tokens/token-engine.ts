@@ -1,15 +1,15 @@
-/** The engine behind `auth/token/`. */
+/** The engine of `auth/token/`. */
 import type { Engine, EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
 import { oneError, path, Rejection } from '../../engines/framework/engine.ts'
 import { duration, inPath, integer, text } from '../../engines/framework/fields.ts'
-import type { TokenParts } from './token-parts.ts'
+import type { TokenServices } from './token-services.ts'
 import { CREATE_FIELDS, createToken } from './token-create.ts'
 import type { TokenEntry } from './token-entry.ts'
-import { listAccessors, lookedUp } from './token-lookup.ts'
+import { listAccessors, tokenData } from './token-lookup.ts'
 import { renewToken } from './token-renew.ts'
 import { findRole, rolePaths } from './token-role.ts'
 
-export function tokenEngine(core: TokenParts): Engine {
+export function tokenEngine(core: TokenServices): Engine {
   return {
     type: 'token',
     description: 'token based credentials',
@@ -26,27 +26,27 @@ export function tokenEngine(core: TokenParts): Engine {
   }
 }
 
-const TOKEN = { token: text('The token', { fallback: '' }) }
-const ACCESSOR = { accessor: text('Its accessor', { fallback: '' }) }
-const INCREMENT = { increment: duration('How long it shall live from now on; not promised', { fallback: 0 }) }
+const TOKEN = { token: text('Token', { fallback: '' }) }
+const ACCESSOR = { accessor: text('Accessor of the token', { fallback: '' }) }
+const INCREMENT = { increment: duration('Requested TTL from now; the granted TTL may be shorter', { fallback: 0 }) }
 
-function createPaths(core: TokenParts): Path[] {
+function createPaths(core: TokenServices): Path[] {
   return [
     path({
       pattern: 'create',
-      summary: 'Make a token',
+      summary: 'Create a token',
       fields: CREATE_FIELDS,
       update: (input, call) => createToken(core, input, call, { orphan: false }),
     }),
     path({
       pattern: 'create-orphan',
-      summary: 'Make a token without a parent',
+      summary: 'Create a token without a parent',
       fields: CREATE_FIELDS,
       update: (input, call) => createToken(core, input, call, { orphan: true }),
     }),
     path({
       pattern: 'create/:role_name',
-      summary: 'Make a token of a role',
+      summary: 'Create a token from a role',
       fields: { ...CREATE_FIELDS, role_name: inPath('Name of the role') },
       update(input, call) {
         const role = findRole(core, input.role_name)
@@ -57,124 +57,126 @@ function createPaths(core: TokenParts): Path[] {
   ]
 }
 
-/** The calling token, as it is after this use of it. */
-function own(core: TokenParts, { caller, token = '' }: EngineCall): TokenEntry {
+/** The calling token, with this use already counted. */
+function callingToken(core: TokenServices, { caller, token = '' }: EngineCall): TokenEntry {
   const entry = core.open.tokens.entryOf(caller) ?? core.open.tokens.find(token, core.now())
   if (!entry) throw new Rejection(403, 'permission denied')
   return entry
 }
 
-/** The token of an accessor. Throws a Rejection (400). */
-function ofAccessor(core: TokenParts, accessor: string): TokenEntry {
+/** Throws a Rejection (400) if no token has the accessor. */
+function tokenByAccessor(core: TokenServices, accessor: string): TokenEntry {
   if (accessor === '') throw new Rejection(400, oneError('missing accessor'))
   const entry = core.open.tokens.findByAccessor(accessor, core.now())
   if (!entry) throw new Rejection(400, oneError('invalid accessor'))
   return entry
 }
 
-function lookupPaths(core: TokenParts): Path[] {
-  const self = (call: EngineCall): Reply => ({ data: lookedUp(core, own(core, call), call.token ?? '', call.nowMs) })
+function lookupPaths(core: TokenServices): Path[] {
+  const self = (call: EngineCall): Reply => ({
+    data: tokenData(core, callingToken(core, call), call.token ?? '', call.nowMs),
+  })
   const other = ({ token }: { token: string }, call: EngineCall): Reply => {
     if (token === '' || token === call.token) return self(call)
     const entry = core.open.tokens.find(token, call.nowMs)
     if (!entry) throw new Rejection(403, 'bad token')
-    return { data: lookedUp(core, entry, token, call.nowMs) }
+    return { data: tokenData(core, entry, token, call.nowMs) }
   }
   return [
     path({
       pattern: 'lookup-self',
-      summary: 'What the calling token is and may do',
-      fields: { token: text('Not looked at: the calling token is meant') },
+      summary: 'Read the properties of the calling token',
+      fields: { token: text('Ignored: the calling token is used') },
       read: (_input, call) => self(call),
       update: (_input, call) => self(call),
     }),
     path({
       pattern: 'lookup',
-      summary: 'What a token is and may do; the calling one unless one is given',
+      summary: 'Read the properties of a token, by default of the calling one',
       fields: TOKEN,
       read: other,
       update: other,
     }),
     path({
       pattern: 'lookup-accessor',
-      summary: 'What the token of an accessor is and may do',
+      summary: 'Read the properties of a token by its accessor',
       fields: ACCESSOR,
-      update: ({ accessor }, { nowMs }) => ({ data: lookedUp(core, ofAccessor(core, accessor), '', nowMs) }),
+      update: ({ accessor }, { nowMs }) => ({ data: tokenData(core, tokenByAccessor(core, accessor), '', nowMs) }),
     }),
     path({
       pattern: 'accessors',
-      summary: 'Accessors of all tokens',
+      summary: 'List the accessors of all tokens',
       sudo: true,
       fields: {
-        after: text('Only those behind this one', { fallback: '' }),
-        limit: integer('Only so many', { fallback: 0 }),
+        after: text('List only accessors after this one', { fallback: '' }),
+        limit: integer('Maximum number of accessors; 0 for all', { fallback: 0 }),
       },
       list: ({ after, limit }, { limitMax }) => listAccessors(core, after, limitMax ?? Math.max(0, limit)),
     }),
   ]
 }
 
-function renewPaths(core: TokenParts): Path[] {
+function renewPaths(core: TokenServices): Path[] {
   return [
     path({
       pattern: 'renew-self',
-      summary: 'Give the calling token more time',
-      fields: { ...INCREMENT, token: text('Not looked at: the calling token is meant') },
+      summary: 'Renew the calling token',
+      fields: { ...INCREMENT, token: text('Ignored: the calling token is used') },
       update: ({ increment }, call) =>
-        renewToken(core, own(core, call), { token: call.token ?? '', wishSeconds: increment }),
+        renewToken(core, callingToken(core, call), { token: call.token ?? '', requestedTtlSeconds: increment }),
     }),
     path({
       pattern: 'renew',
-      summary: 'Give a token more time',
+      summary: 'Renew a token',
       fields: { ...TOKEN, ...INCREMENT },
       update({ increment, token }) {
-        const entry = named(core, token)
+        const entry = findToken(core, token)
         if (!entry) throw new Rejection(400, 'token not found')
-        return renewToken(core, entry, { token, wishSeconds: increment })
+        return renewToken(core, entry, { token, requestedTtlSeconds: increment })
       },
     }),
     path({
       pattern: 'renew-accessor',
-      summary: 'Give the token of an accessor more time',
+      summary: 'Renew a token by its accessor',
       fields: { ...ACCESSOR, ...INCREMENT },
       update: ({ accessor, increment }) =>
-        renewToken(core, ofAccessor(core, accessor), { token: '', wishSeconds: increment }),
+        renewToken(core, tokenByAccessor(core, accessor), { token: '', requestedTtlSeconds: increment }),
     }),
   ]
 }
 
-/** Undefined for what is no token. Throws a Rejection (400) where none was named. */
-function named(core: TokenParts, token: string): TokenEntry | undefined {
+/** Undefined if there is no such token. Throws a Rejection (400) for an empty text. */
+function findToken(core: TokenServices, token: string): TokenEntry | undefined {
   if (token === '') throw new Rejection(400, 'missing token ID')
   return core.open.tokens.find(token, core.now())
 }
 
-async function revoke(core: TokenParts, { hash, type }: TokenEntry): Promise<undefined> {
+async function revoke(core: TokenServices, { hash, type }: TokenEntry): Promise<undefined> {
   if (type === 'batch') throw new Rejection(400, 'batch tokens cannot be revoked')
   await core.open.revocation.revoke(hash)
   return undefined
 }
 
-function revokePaths(core: TokenParts): Path[] {
+function revokePaths(core: TokenServices): Path[] {
   return [
     path({
       pattern: 'revoke-self',
-      summary: 'End the calling token and all that descend from it',
-      fields: { token: text('Not looked at: the calling token is meant') },
-      update: (_input, call) => revoke(core, own(core, call)),
+      summary: 'Revoke the calling token and its descendants',
+      fields: { token: text('Ignored: the calling token is used') },
+      update: (_input, call) => revoke(core, callingToken(core, call)),
     }),
     path({
       pattern: 'revoke',
-      summary: 'End a token and all that descend from it',
+      summary: 'Revoke a token and its descendants',
       fields: TOKEN,
       update({ token }) {
-        const entry = named(core, token)
+        const entry = findToken(core, token)
         return entry && revoke(core, entry)
       },
     }),
     path({
       pattern: 'revoke-accessor',
-      summary: 'End the token of an accessor and all that descend from it',
+      summary: 'Revoke a token and its descendants by its accessor',
       fields: ACCESSOR,
       update({ accessor }) {
         if (accessor === '') throw new Rejection(400, oneError('missing accessor'))
@@ -184,10 +186,10 @@ function revokePaths(core: TokenParts): Path[] {
     }),
     path({
       pattern: 'revoke-orphan',
-      summary: 'End a token and leave those that descend from it',
+      summary: 'Revoke a token and make its children orphans',
       fields: TOKEN,
       async update({ token }, { sudo }) {
-        const entry = named(core, token)
+        const entry = findToken(core, token)
         if (!sudo) throw new Rejection(400, 'root or sudo privileges required to revoke and orphan')
         if (!entry) throw new Rejection(400, 'token to revoke not found')
         if (entry.type === 'batch') throw new Rejection(400, 'batch tokens cannot be revoked')
@@ -198,10 +200,10 @@ function revokePaths(core: TokenParts): Path[] {
   ]
 }
 
-function tidyPath(core: TokenParts): Path {
+function tidyPath(core: TokenServices): Path {
   return path({
     pattern: 'tidy',
-    summary: 'Remove what belongs to no token any more',
+    summary: 'Remove data that belongs to no token',
     fields: {},
     update(): Reply {
       const hasBegun = core.open.tidy.begin()

@@ -1,25 +1,25 @@
-/** What is kept of a token, where, and how it is written. */
+/** The stored entry of a token: schema, paths and index entries. */
 import { randomFillSync } from 'node:crypto'
 import * as v from 'valibot'
 import type { Put } from '../../storage/barrier/storage.ts'
 import type { Caller } from '../../engines/framework/engine.ts'
-import { Fault } from '../../platform/errors.ts'
-import { textRecord } from '../../engines/framework/text-record.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
+import { textRecord } from '../../engines/framework/records.ts'
 
 export const TOKENS_PREFIX = 'sys/token/'
 /** Path of the root tokens that the core creates itself. */
 export const ROOT_PATH = 'auth/token/root'
 const WRAPPING_POLICY = 'response-wrapping'
-/** Stands for the mount of a token that no login issued. */
-const CREATED = 'created'
-/** Hexadecimal digits of a path's hash: 128 bits. */
-const PATH_HASH_LENGTH = 32
+/** Takes the place of the mount's UUID in the lease index for a token that no login issued. */
+const CREATED_MOUNT = 'created'
+/** 128 bits of a path's hash, in hexadecimal digits. */
+const PATH_HASH_DIGITS = 32
 
-/** How a login got its token. */
+/** The login that issued a token. */
 export const loginSchema = v.object({
   /** UUID of the auth method's mount. */
   mount: v.string(),
-  /** By which that finds what it gave the token for. */
+  /** Identifies the user or role to the auth method. */
   subject: v.string(),
   maxTtlSeconds: v.number(),
 })
@@ -33,29 +33,29 @@ const entrySchema = v.object({
   displayName: v.string(),
   path: v.string(),
   meta: v.nullable(textRecord),
-  /** Hash of the token that it was made with; empty for an orphan. */
+  /** Hash of the token that created it; empty for an orphan. */
   parent: v.string(),
-  /** How many ancestors it had when it was made. */
+  /** Number of ancestors at creation. */
   depth: v.number(),
   entityId: v.string(),
   role: v.string(),
-  /** 0: as often as one likes; -1: its last use is under way, or over. */
+  /** 0: unlimited; -1: the last use has begun. */
   usesLeft: v.number(),
   createdAtMs: v.number(),
-  /** That it was made with; 0 for one without an end. */
+  /** TTL at creation; 0 for a token that does not expire. */
   ttlSeconds: v.number(),
-  /** That it was last given: what a renewal without a wish gives again. */
+  /** TTL granted last; a renewal without an increment grants it again. */
   leaseSeconds: v.number(),
   explicitMaxTtlSeconds: v.number(),
   periodSeconds: v.number(),
   renewable: v.boolean(),
   renewedAtMs: v.optional(v.number()),
-  /** Absent: it does not expire. */
+  /** Absent for a token that does not expire. */
   expiresAtMs: v.optional(v.number()),
   boundCidrs: v.array(v.string()),
-  /** Set while it goes and leaves its children behind as orphans: it is no token any more, and they have no parent. */
+  /** Set while the token is revoked without its children: it is invalid, and its children count as orphans. */
   isLeaving: v.optional(v.boolean()),
-  /** Of a token that a login gave. */
+  /** Present for a token that a login issued. */
   login: v.optional(loginSchema),
 })
 
@@ -66,9 +66,7 @@ export function encodeEntry(entry: TokenEntry): Buffer {
 }
 
 export function parseEntry(bytes: Buffer): TokenEntry {
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), entrySchema), bytes.toString('utf8'))
-  if (!parsed.success) throw new Fault('the entry of a token is damaged')
-  return parsed.output
+  return parseRecord(entrySchema, bytes, 'a token')
 }
 
 export function hasExpired({ expiresAtMs }: TokenEntry, nowMs: number): boolean {
@@ -87,31 +85,31 @@ export function callerOf(entry: TokenEntry): Caller {
   }
 }
 
-const LETTERS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
-/** Bytes from here on would make some letters likelier than others. */
-const FAIR_BELOW = 256 - (256 % LETTERS.length)
-/** Random bytes are asked for in advance, as each time costs more than the bytes do. What was used is overwritten. */
-const pool = Buffer.alloc(1024)
-let poolAt = pool.length
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+/** Rejection sampling: larger bytes would favour some characters. */
+const FAIR_BELOW = 256 - (256 % ALPHABET.length)
+/** Random bytes drawn in advance, because a call costs more than its bytes. Used bytes are overwritten. */
+const randomPool = Buffer.alloc(1024)
+let poolAt = randomPool.length
 
-/** Random letters and digits: 24 of them are 142 bits. */
+/** Random letters and digits; 24 of them have 142 bits. */
 export function randomName(length: number): string {
   const letters = Buffer.alloc(length)
   for (let at = 0; at < length; ) {
-    if (poolAt === pool.length) {
-      randomFillSync(pool)
+    if (poolAt === randomPool.length) {
+      randomFillSync(randomPool)
       poolAt = 0
     }
-    const byte = pool[poolAt] ?? 0
-    pool[poolAt++] = 0
-    if (byte < FAIR_BELOW) letters[at++] = LETTERS.charCodeAt(byte % LETTERS.length)
+    const byte = randomPool[poolAt] ?? 0
+    randomPool[poolAt++] = 0
+    if (byte < FAIR_BELOW) letters[at++] = ALPHABET.charCodeAt(byte % ALPHABET.length)
   }
   const name = letters.toString('latin1')
   letters.fill(0)
   return name
 }
 
-/** Entries by their paths. The names in them are hashes and times: what is found by its path alone has no value. */
+/** Paths of entries. They contain hashes and times only. Index entries have empty values. */
 export const tokenPaths = {
   id: (hash: string) => `${TOKENS_PREFIX}id/${hash}`,
   accessors: `${TOKENS_PREFIX}accessor/`,
@@ -119,38 +117,35 @@ export const tokenPaths = {
   parents: `${TOKENS_PREFIX}parent/`,
   childrenOf: (hash: string) => `${TOKENS_PREFIX}parent/${hash}/`,
   expiries: `${TOKENS_PREFIX}expiry/`,
-  /** In the order of time as long as there are not more than fifteen digits: 29,000 years. */
+  /** Sorted by time: fifteen digits are enough for 29,000 years. */
   expiry: (expiresAtMs: number, hash: string) =>
     `${TOKENS_PREFIX}expiry/${String(expiresAtMs).padStart(15, '0')}/${hash}`,
-  /** Tokens as leases: by the mount of the login or `created`, and by the path at which they were issued. */
+  /** Lease index: by the mount of the login or `created`, then by the hash of the issuing path. */
   leases: `${TOKENS_PREFIX}lease/`,
   leasesOf: (mount: string) => `${TOKENS_PREFIX}lease/${mount}/`,
-  /** Logins of an auth method, in databases of older versions. */
+  /** Index of logins, in databases of older versions. */
   oldLogins: `${TOKENS_PREFIX}login/`,
   oldLoginsOf: (mount: string) => `${TOKENS_PREFIX}login/${mount}/`,
-  /** Of a token that was revoked, until everything that belonged to it is gone. */
+  /** Mark of a revoked token, until everything that belongs to it is removed. */
   revoking: (hash: string) => `${TOKENS_PREFIX}revoking/${hash}`,
   revokings: `${TOKENS_PREFIX}revoking/`,
   role: (name: string) => `${TOKENS_PREFIX}role/${encodeURIComponent(name)}`,
   roles: `${TOKENS_PREFIX}role/`,
 } as const
 
-const NOTHING = Buffer.alloc(0)
+const EMPTY = Buffer.alloc(0)
 
-/**
- * Whether a token is a lease of its auth path (`sys/leases`). Batch tokens, root tokens of the core itself and wrapping tokens
- * are none.
- */
+/** Whether a token counts as a lease (`sys/leases`). Batch tokens, root tokens of the core itself and wrapping tokens do not. */
 export function isLease({ path, policies, type }: TokenEntry): boolean {
   return type === 'service' && path.startsWith('auth/') && path !== ROOT_PATH && !policies.includes(WRAPPING_POLICY)
 }
 
-/** Folder of the index entries of all tokens with the same mount and path. */
+/** Folder of the lease index for all tokens with the same mount and issuing path. */
 export function leaseFolderOf({ login, path }: TokenEntry, hashOf: (text: string) => string): string {
-  return `${tokenPaths.leasesOf(login?.mount ?? CREATED)}${hashOf(path).slice(0, PATH_HASH_LENGTH)}/`
+  return `${tokenPaths.leasesOf(login?.mount ?? CREATED_MOUNT)}${hashOf(path).slice(0, PATH_HASH_DIGITS)}/`
 }
 
-/** By what else a token is found: all of it in paths. `hashOf`: the keyed hash of tokens. */
+/** Index entries of a token. `hashOf` is the keyed hash of tokens. */
 export function indexPaths(entry: TokenEntry, hashOf: (text: string) => string): string[] {
   const { accessor, expiresAtMs, hash, parent } = entry
   const paths = [tokenPaths.accessorOf(hashOf(accessor)) + hash]
@@ -160,6 +155,7 @@ export function indexPaths(entry: TokenEntry, hashOf: (text: string) => string):
   return paths
 }
 
+/** An index entry: its path says it all. */
 export function emptyPut(path: string): Put {
-  return { path, value: NOTHING }
+  return { path, value: EMPTY }
 }

@@ -1,7 +1,6 @@
 /**
- * Builds the index of tokens as leases in a database that an older version wrote: that had an index of logins only. Reads
- * every token once, page by page, one page per turn of the event loop. A process that is killed starts over at its next
- * start; what is indexed already stays as it is.
+ * Builds the lease index of tokens in a database of an older version, which had an index of logins only. Reads every token once,
+ * one page per turn of the event loop. After a kill the next process starts over; entries that exist are written again.
  *
  * Tokens are created, changed and removed meanwhile. A page is read and its index entries are queued in one step, so a
  * later removal of a token also removes its index entry.
@@ -13,8 +12,8 @@ import { emptyPut, isLease, tokenPaths } from './token-entry.ts'
 import { withoutHashes } from './token-revocation.ts'
 import type { TokenStore } from './token-store.ts'
 
-/** Tokens read and decrypted in one turn. */
-const PAGE = 32
+/** Tokens read and decrypted in one turn of the event loop. */
+const PAGE_TOKENS = 32
 
 export class TokenLeaseIndex {
   readonly #tokens: TokenStore
@@ -27,7 +26,7 @@ export class TokenLeaseIndex {
     this.#logger = logger
   }
 
-  /** Starts the build where the index is not complete. Never throws: a failure is logged, and `ready` tries again. */
+  /** Starts the build if the index is not complete. Never throws: a failure is logged, and `ready` retries. */
   begin(): void {
     this.ready().catch((error: unknown) => {
       if (!this.#isClosed)
@@ -35,7 +34,7 @@ export class TokenLeaseIndex {
     })
   }
 
-  /** Resolves when every token is in the index. Rejects where that cannot be written, and once the core is sealed. */
+  /** Resolves when the index is complete. Rejects if a write fails, and once the core is sealed. */
   async ready(): Promise<void> {
     if (this.#tokens.areLeasesIndexed) return
     this.#building ??= this.#build().finally(() => (this.#building = undefined))
@@ -50,7 +49,7 @@ export class TokenLeaseIndex {
     const { storage } = this.#tokens
     let indexed = 0
     for (let after = ''; ; await nextTurn()) {
-      const page = storage.paths(tokenPaths.accessors, { after, limit: PAGE })
+      const page = storage.paths(tokenPaths.accessors, { after, limit: PAGE_TOKENS })
       const raw = page.flatMap((path) => this.#indexEntryOf(path.slice(path.lastIndexOf('/') + 1)))
       if (raw.length > 0) await storage.commit({ puts: [], deletes: [] }, raw)
       indexed += raw.length
@@ -59,7 +58,7 @@ export class TokenLeaseIndex {
       after = last
     }
     await storage.removeAll(tokenPaths.oldLogins)
-    await this.#tokens.noteLeasesIndexed()
+    await this.#tokens.setLeasesIndexed()
     this.#logger.info('token lease index complete', { tokens: indexed })
   }
 
@@ -69,7 +68,7 @@ export class TokenLeaseIndex {
       return entry && isLease(entry) ? [emptyPut(this.#tokens.leaseFolderOf(entry) + hash)] : []
     } catch (error) {
       if (!(error instanceof Fault)) throw error
-      // No one can use a token whose entry is damaged, and the others must not wait for it.
+      // A damaged token is unusable and must not block the others.
       this.#logger.warn('token not indexed as a lease', { error: withoutHashes(messageOf(error)) })
       return []
     }

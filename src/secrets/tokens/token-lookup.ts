@@ -1,17 +1,17 @@
-/** What a token's holder, and whoever may ask, is told about it; and the list of all of them. */
+/** The answer to a token lookup, and the list of accessors. */
 import { nextTurn } from '../../platform/scheduler.ts'
 import type { Reply } from '../../engines/framework/engine.ts'
-import type { TokenParts } from './token-parts.ts'
+import type { TokenServices } from './token-services.ts'
 import { ROOT_PATH, type TokenEntry, tokenPaths } from './token-entry.ts'
 
-/** Read, and so decrypted, in one turn of the event loop. */
-const PAGE = 32
+/** Entries read and decrypted in one turn of the event loop. */
+const PAGE_ENTRIES = 32
 
-/** `id` is the token, empty where it must not be shown. The parent is not told: its name would say too much. */
-export function lookedUp(core: TokenParts, entry: TokenEntry, id: string, nowMs: number): Record<string, unknown> {
-  const byEntity = core.open.identity.rights(entry.entityId)?.policies ?? []
+/** `id` is the token, or empty where it must not be shown. The parent is left out: its hash would link tokens to each other. */
+export function tokenData(core: TokenServices, entry: TokenEntry, id: string, nowMs: number): Record<string, unknown> {
+  const identityPolicies = core.open.identity.rights(entry.entityId)?.policies ?? []
   const { boundCidrs, createdAtMs, expiresAtMs, periodSeconds, renewedAtMs, role } = entry
-  // The first root token has no lease, and so nothing that is known of leases.
+  // A root token of the core itself has no lease, so the fields of leases are left out.
   const hasLease = entry.path !== ROOT_PATH
   return {
     accessor: entry.accessor,
@@ -23,7 +23,7 @@ export function lookedUp(core: TokenParts, entry: TokenEntry, id: string, nowMs:
     expire_time: expiresAtMs === undefined ? null : timeText(expiresAtMs),
     explicit_max_ttl: entry.explicitMaxTtlSeconds,
     id,
-    ...(byEntity.length > 0 && { identity_policies: byEntity }),
+    ...(identityPolicies.length > 0 && { identity_policies: identityPolicies }),
     ...(hasLease && { issue_time: timeText(createdAtMs) }),
     ...(renewedAtMs !== undefined && {
       last_renewal: timeText(renewedAtMs),
@@ -46,16 +46,16 @@ function timeText(ms: number): string {
   return new Date(ms).toISOString()
 }
 
-/** Accessors of all tokens, in the order of their hashes; those behind `after`, at most `limit` (0 for all). */
-export async function listAccessors(core: TokenParts, after: string, limit: number): Promise<Reply> {
+/** Accessors of all tokens in the order of their hashes: those after `after`, at most `limit` (0 for all). */
+export async function listAccessors(core: TokenServices, after: string, limit: number): Promise<Reply> {
   const { tokens } = core.open
   const keys: string[] = []
-  // Behind every token of that accessor: `0` sorts behind the slash.
+  // `0` sorts after the slash, so this is after every token of that accessor.
   let from = after === '' ? '' : `${tokenPaths.accessorOf(tokens.hashOf(after)).slice(0, -1)}0`
   for (;;) {
-    const paths = tokens.storage.paths(tokenPaths.accessors, { after: from, limit: PAGE })
+    const paths = tokens.storage.paths(tokenPaths.accessors, { after: from, limit: PAGE_ENTRIES })
     for (const path of paths) {
-      const entry = tokens.glance(path.slice(path.lastIndexOf('/') + 1))
+      const entry = tokens.peek(path.slice(path.lastIndexOf('/') + 1))
       if (entry && entry.usesLeft >= 0 && !entry.isLeaving) keys.push(entry.accessor)
       if (limit > 0 && keys.length >= limit) return { data: { keys } }
     }

@@ -1,91 +1,96 @@
-/** Giving a token more time. */
+/** Renewal of tokens. A renewal checks again what the role or the auth method says today. */
 import type { Reply } from '../../engines/framework/engine.ts'
-import type { LoginStanding } from '../../engines/framework/login-order.ts'
+import type { LoginRenewal } from '../../engines/framework/login-grant.ts'
 import type { Mount } from '../mounts/mounts.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
-import { leaseTerms } from '../mounts/mount-ttl.ts'
+import { ttlLimitsOf } from '../mounts/mount-ttl.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import type { TokenParts } from './token-parts.ts'
 import { authBlock } from './token-create.ts'
 import type { TokenEntry } from './token-entry.ts'
-import { tokenMountRules } from './token-mount.ts'
 import { findRole } from './token-role.ts'
-import { lifeOf, type LifeRules, mostSeconds } from './token-ttl.ts'
+import { tokenMountTtlLimits, type TokenServices } from './token-services.ts'
+import { grantTtl, loginMaxTtlSeconds, smallerLimit, type TtlRequest } from './token-ttl.ts'
 
-/** `token` is shown to the caller again; empty where it must not be. Rejects with what the caller got wrong. */
+/** `token` is repeated in the answer; empty where it must not be shown. Rejects with a Rejection (400) if the token cannot be renewed. */
 export async function renewToken(
-  core: TokenParts,
+  core: TokenServices,
   { hash, type }: TokenEntry,
-  { token, wishSeconds }: { readonly token: string; readonly wishSeconds: number },
+  { requestedTtlSeconds, token }: { readonly requestedTtlSeconds: number; readonly token: string },
 ): Promise<Reply> {
   if (type === 'batch') throw new Rejection(400, 'batch tokens cannot be renewed')
   const { tokens } = core.open
-  const before = tokens.isThere(hash) ? tokens.pending(hash) : undefined
+  const before = tokens.exists(hash) ? tokens.pending(hash) : undefined
   if (!before) throw new Rejection(400, 'token not found')
   if (!before.renewable || before.expiresAtMs === undefined) throw new Rejection(400, 'lease is not renewable')
   const nowMs = core.now()
-  const wish = wishSeconds > 0 ? wishSeconds : before.leaseSeconds
-  const login = before.login && loginStanding(core, before.login)
+  const login = before.login && currentLogin(core, before.login)
   if (login) checkAlias(core, before, login)
-  const rules = login ? loginRules(before, login) : rulesOf(core, before)
-  const { seconds, warnings } = lifeOf({ ...rules, wishSeconds: wish, createdAtMs: before.createdAtMs }, nowMs)
-  const entry = { ...before, leaseSeconds: seconds, renewedAtMs: nowMs, expiresAtMs: nowMs + seconds * 1000 }
-  const reported = login && reportedGroups(core, before, login)
+  const limits = login ? loginLimits(before, login) : roleLimits(core, before)
+  const { ttlSeconds, warnings } = grantTtl(
+    {
+      ...limits,
+      requestedTtlSeconds: requestedTtlSeconds > 0 ? requestedTtlSeconds : before.leaseSeconds,
+      createdAtMs: before.createdAtMs,
+    },
+    nowMs,
+  )
+  const entry = { ...before, leaseSeconds: ttlSeconds, renewedAtMs: nowMs, expiresAtMs: nowMs + ttlSeconds * 1000 }
+  const groupChange = login && changedGroups(core, before, login)
   try {
-    await tokens.change(before, entry, reported ? [reported.part] : [])
+    await tokens.change(before, entry, groupChange ? [groupChange.part] : [])
   } finally {
-    reported?.landed()
+    groupChange?.landed()
   }
   return { auth: authBlock(entry, token, core.open.identity.rights(entry.entityId)?.policies), warnings }
 }
 
-type Rules = Pick<LifeRules, 'defaultSeconds' | 'maxSeconds' | 'periodSeconds' | 'explicitMaxSeconds'>
+type RenewalLimits = Omit<TtlRequest, 'requestedTtlSeconds' | 'createdAtMs'>
 
-/** Of a token with a role, what the role says today, within what the token was made with. */
-function rulesOf(core: TokenParts, entry: TokenEntry): Rules {
-  const { explicitMaxTtlSeconds: explicit, periodSeconds: period, role: name } = entry
-  const mount = tokenMountRules(core)
-  if (name === '') return { ...mount, periodSeconds: period, explicitMaxSeconds: explicit }
+/** For a token with a role: the role's current limits, within those at creation. */
+function roleLimits(core: TokenServices, entry: TokenEntry): RenewalLimits {
+  const { explicitMaxTtlSeconds, periodSeconds, role: name } = entry
+  const mount = tokenMountTtlLimits(core)
+  if (name === '') return { ...mount, periodSeconds, explicitMaxTtlSeconds }
   const role = findRole(core, name)
   if (!role) {
     throw new Rejection(400, `original token role ${JSON.stringify(name)} could not be found, not renewing`)
   }
   return {
     ...mount,
-    periodSeconds: role.periodSeconds === 0 ? 0 : least(period, role.periodSeconds),
-    explicitMaxSeconds: least(explicit, role.explicitMaxTtlSeconds),
+    periodSeconds: role.periodSeconds === 0 ? 0 : smallerLimit(periodSeconds, role.periodSeconds),
+    explicitMaxTtlSeconds: smallerLimit(explicitMaxTtlSeconds, role.explicitMaxTtlSeconds),
   }
 }
 
-/** The auth method of a login, and what it says of the login today. */
-interface Standing {
+/** The auth method of a login, and the terms it would grant today. */
+interface CurrentLogin {
   readonly mount: Mount
-  /** Absent where the method has nothing to say. */
-  readonly standing: LoginStanding | undefined
+  /** Absent if the auth method does not check renewals. */
+  readonly standing: LoginRenewal | undefined
 }
 
-/** Throws a Rejection (400) where the auth method would not let it in any more. */
-function loginStanding(core: TokenParts, { mount: uuid, subject }: NonNullable<TokenEntry['login']>): Standing {
+/** Throws a Rejection (400) if the auth method would refuse the login today. */
+function currentLogin(core: TokenServices, { mount: uuid, subject }: NonNullable<TokenEntry['login']>): CurrentLogin {
   const mount = core.open.mounts.byUuid(uuid)
-  if (!mount) throw new Rejection(400, 'the auth method of this token is gone, not renewing')
+  if (!mount) throw new Rejection(400, 'the auth method of this token was disabled, not renewing')
   return { mount, standing: mount.engine.renewLogin?.(subject, mount) }
 }
 
 /**
- * Throws a Rejection (400) where the entity of the token has no alias of this name any more: an alias ends with its user or
- * role, so the one that has the name now is another one.
+ * Throws a Rejection (400) if the entity of the token no longer has the alias. An alias is removed with its user or role, so a
+ * user or role that has the name now is a different one.
  */
-function checkAlias(core: TokenParts, { entityId }: TokenEntry, { mount, standing }: Standing): void {
-  const entity = core.open.identity.current(entityId)
+function checkAlias(core: TokenServices, { entityId }: TokenEntry, { mount, standing }: CurrentLogin): void {
+  const entity = core.open.identity.resolveEntity(entityId)
   if (!entity || !standing) return
   const { accessor } = mount.record
   if (entity.aliases.some(({ mountAccessor, name }) => mountAccessor === accessor && name === standing.alias)) return
   throw new Rejection(400, 'the user or role of this token was replaced, not renewing')
 }
 
-/** Throws a Rejection (400) for a token whose policies are no longer those of its user or role. */
-function loginRules(entry: TokenEntry, { mount, standing }: Standing): Rules {
-  const { defaultSeconds, maxSeconds } = leaseTerms(mount.record.config)
+/** Throws a Rejection (400) if the policies of the user or role differ from those of the token. */
+function loginLimits(entry: TokenEntry, { mount, standing }: CurrentLogin): RenewalLimits {
+  const mountLimits = ttlLimitsOf(mount.record.config)
   const terms = standing?.terms
   const names = terms && canonicalNames(terms.noDefaultPolicy ? terms.policies : [...terms.policies, 'default'])
   if (names && names.join('\n') !== entry.policies.join('\n')) {
@@ -93,24 +98,19 @@ function loginRules(entry: TokenEntry, { mount, standing }: Standing): Rules {
   }
   const { maxTtlSeconds = entry.login?.maxTtlSeconds ?? 0, periodSeconds = entry.periodSeconds } = terms ?? {}
   return {
-    defaultSeconds,
-    maxSeconds: mostSeconds({ maxTtlSeconds, periodSeconds }, maxSeconds),
+    defaultTtlSeconds: mountLimits.defaultTtlSeconds,
+    maxTtlSeconds: loginMaxTtlSeconds({ maxTtlSeconds, periodSeconds }, mountLimits.maxTtlSeconds),
     periodSeconds,
-    explicitMaxSeconds: entry.explicitMaxTtlSeconds,
+    explicitMaxTtlSeconds: entry.explicitMaxTtlSeconds,
   }
 }
 
-/** What is to be committed where the groups of a login are others today. */
-function reportedGroups(core: TokenParts, { entityId }: TokenEntry, { mount, standing }: Standing) {
+/** The identity change to commit if the auth method reports other groups than before; undefined if not. */
+function changedGroups(core: TokenServices, { entityId }: TokenEntry, { mount, standing }: CurrentLogin) {
   const { identity } = core.open
-  const current = identity.current(entityId)
+  const current = identity.resolveEntity(entityId)
   if (!standing || !current) return undefined
   const draft = identity.draft(core.now())
-  draft.reportGroups(current.id, { mountAccessor: mount.record.accessor, name: standing.alias }, standing.groups)
-  return draft.touched.size > 0 ? identity.part(draft) : undefined
-}
-
-/** Of two bounds, of which 0 is none. */
-function least(a: number, b: number): number {
-  return a === 0 || b === 0 ? a + b : Math.min(a, b)
+  draft.setReportedGroups(current.id, { mountAccessor: mount.record.accessor, name: standing.alias }, standing.groups)
+  return draft.changedEntities.size > 0 ? identity.part(draft) : undefined
 }

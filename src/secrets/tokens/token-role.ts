@@ -1,6 +1,6 @@
-/** Token roles: what tokens that are created by their name may and must be. */
+/** Token roles: `auth/token/roles`. A role limits the tokens that are created from it. */
 import * as v from 'valibot'
-import type { EngineCall, Path, Reply } from '../../engines/framework/engine.ts'
+import type { Path, Reply } from '../../engines/framework/engine.ts'
 import { path, Rejection } from '../../engines/framework/engine.ts'
 import {
   aliasField,
@@ -12,16 +12,16 @@ import {
   integer,
   text,
 } from '../../engines/framework/fields.ts'
-import { Fault } from '../../platform/errors.ts'
-import type { TokenParts } from './token-parts.ts'
+import { parseRecord } from '../../platform/stored-record.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
 import { tokenPaths } from './token-entry.ts'
-import { tokenMountRules } from './token-mount.ts'
+import { tokenMountTtlLimits, type TokenServices } from './token-services.ts'
 
 const TOKEN_TYPES = ['service', 'batch', 'default-service', 'default-batch'] as const
 const NAME_LENGTH_MAX = 256
-const SUFFIX = /^\w(?:[\w.-]*\w)?$/
+const ROLE_BYTES_MAX = 256 << 10
+const PATH_SUFFIX = /^\w(?:[\w.-]*\w)?$/
 
 const roleSchema = v.object({
   name: v.string(),
@@ -37,7 +37,7 @@ const roleSchema = v.object({
   explicitMaxTtlSeconds: v.number(),
   noDefaultPolicy: v.boolean(),
   boundCidrs: v.array(v.string()),
-  /** 0: as often as one likes. */
+  /** 0 for unlimited. */
   numUses: v.number(),
   tokenType: v.picklist(TOKEN_TYPES),
 })
@@ -47,42 +47,39 @@ export type TokenRole = v.InferOutput<typeof roleSchema>
 const FIELDS = {
   role_name: inPath('Name of the role'),
   allowed_policies: foldedField(
-    commaList('Policies that tokens may have, instead of a part of their maker’s'),
+    commaList('Policies that tokens may have, instead of those of the calling token'),
     'case and spaces',
   ),
-  disallowed_policies: foldedField(commaList('Policies that tokens must not have'), 'case and spaces'),
-  allowed_policies_glob: foldedField(commaList('As allowed_policies, with `*` for anything'), 'case and spaces'),
-  disallowed_policies_glob: foldedField(commaList('As disallowed_policies, with `*` for anything'), 'case and spaces'),
+  disallowed_policies: foldedField(commaList('Policies that tokens cannot have'), 'case and spaces'),
+  allowed_policies_glob: foldedField(commaList('As allowed_policies, with `*` as wildcard'), 'case and spaces'),
+  disallowed_policies_glob: foldedField(commaList('As disallowed_policies, with `*` as wildcard'), 'case and spaces'),
   allowed_entity_aliases: foldedField(
-    commaList('Names of entity aliases that tokens may be made for, with `*` for anything'),
+    commaList('Entity aliases that tokens can be created with, with `*` as wildcard'),
     'case and spaces',
   ),
   orphan: boolean('Whether tokens have no parent'),
-  renewable: boolean('Whether tokens can be renewed; true unless given'),
-  path_suffix: text('What is appended to the path that tokens say they were made at'),
-  token_period: duration('Tokens have no last day, but must be renewed this often'),
+  renewable: boolean('Whether tokens can be renewed. Default: true'),
+  path_suffix: text('Suffix of the creation path of tokens'),
+  token_period: duration('Period of periodic tokens: no maximum TTL, but they must be renewed within each period'),
   period: aliasField(duration('Old name of token_period'), 'token_period'),
-  token_explicit_max_ttl: duration('The longest that tokens live, whatever is renewed'),
+  token_explicit_max_ttl: duration('Maximum TTL of tokens, renewals included'),
   explicit_max_ttl: aliasField(duration('Old name of token_explicit_max_ttl'), 'token_explicit_max_ttl'),
-  token_no_default_policy: boolean('Whether tokens do not get the policy `default` by themselves'),
-  token_bound_cidrs: commaList('Addresses and ranges that tokens may be used from'),
+  token_no_default_policy: boolean('Whether tokens omit the policy `default`'),
+  token_bound_cidrs: commaList('Addresses and CIDR ranges from which tokens can be used'),
   bound_cidrs: aliasField(commaList('Old name of token_bound_cidrs'), 'token_bound_cidrs'),
-  token_num_uses: integer('How often tokens may be used; 0 for as often as one likes'),
-  token_type: text('service, batch, default-service or default-batch'),
+  token_num_uses: integer('Maximum number of uses of tokens; 0 for unlimited'),
+  token_type: text('`service`, `batch`, `default-service` or `default-batch`'),
 }
 
-export function findRole(core: TokenParts, name: string): TokenRole | undefined {
+export function findRole(core: TokenServices, name: string): TokenRole | undefined {
   return parseRole(core.open.storage.get(tokenPaths.role(name)))
 }
 
 function parseRole(bytes: Buffer | undefined): TokenRole | undefined {
-  if (!bytes) return undefined
-  const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), roleSchema), bytes.toString('utf8'))
-  if (!parsed.success) throw new Fault('the entry of a token role is damaged')
-  return parsed.output
+  return bytes && parseRecord(roleSchema, bytes, 'a token role')
 }
 
-const FRESH: Omit<TokenRole, 'name'> = {
+const DEFAULT_ROLE: Omit<TokenRole, 'name'> = {
   allowedPolicies: [],
   disallowedPolicies: [],
   allowedPoliciesGlob: [],
@@ -101,24 +98,24 @@ const FRESH: Omit<TokenRole, 'name'> = {
 
 type RoleInput = Parameters<NonNullable<Parameters<typeof path<typeof FIELDS>>[0]['update']>>[0]
 
-export function rolePaths(core: TokenParts): Path[] {
+export function rolePaths(core: TokenServices): Path[] {
   return [
     path({
       pattern: 'roles',
-      summary: 'Names of the token roles',
+      summary: 'List the token roles',
       fields: {},
       list: () => ({ data: { keys: core.open.storage.list(tokenPaths.roles).map(decodeURIComponent) } }),
     }),
     path({
       pattern: 'roles/:role_name',
-      summary: 'A role that tokens are made by',
+      summary: 'Read, write or delete a token role',
       fields: FIELDS,
       exists: ({ role_name: name }) => core.open.storage.pending(tokenPaths.role(name)) !== undefined,
       read({ role_name: name }) {
         const role = findRole(core, name)
-        return role && { data: shown(role) }
+        return role && { data: roleData(role) }
       },
-      update: (input, call) => write(core, input, call),
+      update: (input) => writeRole(core, input),
       async delete({ role_name: name }) {
         if (name.length > NAME_LENGTH_MAX) return undefined
         await core.open.storage.commit({ puts: [], deletes: [tokenPaths.role(name)] })
@@ -128,25 +125,25 @@ export function rolePaths(core: TokenParts): Path[] {
   ]
 }
 
-async function write(core: TokenParts, input: RoleInput, _call: EngineCall): Promise<Reply | undefined> {
+async function writeRole(core: TokenServices, input: RoleInput): Promise<Reply | undefined> {
   const name = input.role_name
-  if (name.length > NAME_LENGTH_MAX) throw new Rejection(400, `a role's name has at most ${NAME_LENGTH_MAX} characters`)
-  const before = parseRole(core.open.storage.pending(tokenPaths.role(name))) ?? { ...FRESH, name }
-  const role = changed(before, input)
-  check(role)
-  const { maxSeconds } = tokenMountRules(core)
+  if (name.length > NAME_LENGTH_MAX)
+    throw new Rejection(400, `the name of a role can have at most ${NAME_LENGTH_MAX} characters`)
+  const before = parseRole(core.open.storage.pending(tokenPaths.role(name))) ?? { ...DEFAULT_ROLE, name }
+  const role = changedRole(before, input)
+  checkRole(role)
+  const { maxTtlSeconds } = tokenMountTtlLimits(core)
   const value = Buffer.from(JSON.stringify(role))
-  if (value.length > ROLE_BYTES_MAX) throw new Rejection(400, 'the role would be too large: name fewer policies')
+  if (value.length > ROLE_BYTES_MAX)
+    throw new Rejection(400, `the role is larger than ${ROLE_BYTES_MAX} bytes: name fewer policies`)
   await core.open.storage.commit({ puts: [{ path: tokenPaths.role(name), value }], deletes: [] })
-  if (role.explicitMaxTtlSeconds <= maxSeconds) return undefined
-  const warning = `Given explicit max TTL of ${role.explicitMaxTtlSeconds} is greater than system/mount allowed value of ${maxSeconds} seconds; tokens of this role live no longer than that`
+  if (role.explicitMaxTtlSeconds <= maxTtlSeconds) return undefined
+  const warning = `Given explicit max TTL of ${role.explicitMaxTtlSeconds} is greater than system/mount allowed value of ${maxTtlSeconds} seconds; it caps the tokens of this role`
   return { warnings: [warning] }
 }
 
-const ROLE_BYTES_MAX = 256 << 10
-
-/** What is not given stays. */
-function changed(before: TokenRole, input: RoleInput): TokenRole {
+/** EngineFields that were not given keep their values. */
+function changedRole(before: TokenRole, input: RoleInput): TokenRole {
   const type = input.token_type
   return {
     name: before.name,
@@ -172,30 +169,31 @@ function names(given: readonly string[] | undefined): string[] | undefined {
 }
 
 function typeNamed(given: string): TokenRole['tokenType'] {
-  const known = TOKEN_TYPES.find((type) => type === (given === '' ? FRESH.tokenType : given))
+  const known = TOKEN_TYPES.find((type) => type === (given === '' ? DEFAULT_ROLE.tokenType : given))
   if (!known) throw new Rejection(400, `invalid 'token_type' value ${JSON.stringify(given.slice(0, 64))}`)
   return known
 }
 
-function check(role: TokenRole): void {
+function checkRole(role: TokenRole): void {
   if (role.numUses < 0) throw new Rejection(400, 'token_num_uses cannot be negative')
-  if (role.pathSuffix !== '' && (!SUFFIX.test(role.pathSuffix) || role.pathSuffix.includes('..'))) {
-    throw new Rejection(400, `given role path suffix contains invalid characters; must match ${SUFFIX.source}`)
+  if (role.pathSuffix !== '' && (!PATH_SUFFIX.test(role.pathSuffix) || role.pathSuffix.includes('..'))) {
+    throw new Rejection(400, `given role path suffix contains invalid characters; must match ${PATH_SUFFIX.source}`)
   }
-  // Throws for a range that is none.
+  // Throws a Rejection for a malformed range.
   void new AddressRanges(role.boundCidrs)
   if (role.tokenType !== 'batch') return
-  const unfit = [
+  const unsupported = [
     [!role.orphan, 'non-orphan tokens'],
     [role.periodSeconds !== 0, 'periodic tokens'],
     [role.renewable, 'renewable tokens'],
     [role.explicitMaxTtlSeconds !== 0, 'tokens with an explicit max TTL'],
     [role.numUses !== 0, 'tokens with limited use count'],
-  ].find(([isSo]) => isSo)
-  if (unfit) throw new Rejection(400, `'token_type' cannot be 'batch' when role is set to generate ${String(unfit[1])}`)
+  ].find(([isSet]) => isSet)
+  if (unsupported)
+    throw new Rejection(400, `'token_type' cannot be 'batch' when role is set to generate ${String(unsupported[1])}`)
 }
 
-function shown(role: TokenRole): Record<string, unknown> {
+function roleData(role: TokenRole): Record<string, unknown> {
   const { allowedEntityAliases: aliases, boundCidrs, explicitMaxTtlSeconds, numUses, periodSeconds } = role
   return {
     allowed_entity_aliases: aliases.length > 0 ? aliases : null,

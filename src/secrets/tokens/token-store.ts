@@ -1,24 +1,23 @@
 /**
- * Tokens, as they are kept. A token is found by its HMAC under a salt that is an entry itself, so neither the database
- * nor a dump of its names gives anybody a token; and it is nowhere in memory longer than its request.
+ * Stores tokens. A token is found by its HMAC. The key of the HMAC (the salt) is an encrypted entry, so neither the database nor
+ * a list of its paths reveals a token. The token itself is in memory for the duration of a request only.
  *
- * What serves a caller is durable. A token is valid while it has not expired, the auth method of its login is mounted and
- * all of its ancestors are valid: so one entry that is removed ends a whole tree at once, and what is left of the tree is
- * only in the way (`token-revocation.ts` removes it). Ancestors are asked in memory; a token has a bounded number of them.
+ * Only durable entries are valid. A token is valid while it has not expired, the auth method of its login is mounted and all of its
+ * ancestors are valid. So the removal of one entry invalidates a whole tree at once, and the rest of the tree is garbage
+ * (`token-revocation.ts` removes it). The number of ancestors is limited, and they are looked up in the cache.
  *
- * Entries are kept decrypted for a while, never before they are durable, and forgotten when a change of them is. Those
- * of tokens with a limited number of uses are not: each use changes them.
+ * Decrypted entries are cached when they are durable, and dropped when a change of them is durable. Entries of tokens with a
+ * limited number of uses are not cached, because each use changes them.
  */
 import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { type Batch, type Part, type Put, Storage } from '../../storage/barrier/storage.ts'
-import type { Caller } from '../../engines/framework/engine.ts'
-import { Rejection } from '../../engines/framework/engine.ts'
+import { type Batch, type CommitPart, type Put, Storage } from '../../storage/barrier/storage.ts'
+import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
-import { AddressRanges } from '../../engines/framework/address-ranges.ts'
-import { hasServingRecord } from '../mounts/mount-record.ts'
+import { AddressRanges } from '../../engines/framework/addresses.ts'
+import { isEnabledByRecord } from '../mounts/mount-record.ts'
 import {
   callerOf,
   emptyPut,
@@ -36,43 +35,44 @@ import {
 
 const SALT_PATH = `${TOKENS_PREFIX}salt`
 const BATCH_KEY_PATH = `${TOKENS_PREFIX}batch-key`
-/** Present once every token has its entry in the index of leases (`token-lease-index.ts`). */
+/** Exists when the lease index is complete (`token-lease-index.ts`). */
 const LEASES_INDEXED_PATH = 'core/token-leases-indexed'
 const LEASES_INDEXED = Buffer.from('1')
 const SALT_BYTES = 32
-/** Characters of entries that are kept decrypted: of some twenty thousand tokens. */
-const CACHED_CHARACTERS_MAX = 16 << 20
-/** Of one entry. Nobody's policies and metadata need more; a hundred thousand such tokens are what a disk takes. */
+/** Size of the cache of decrypted entries, in characters: about twenty thousand tokens. */
+const CACHE_CHARACTERS_MAX = 16 << 20
+/** Maximum size of an entry. */
 const ENTRY_BYTES_MAX = 64 << 10
-/** Each use of a token asks for all of its ancestors. */
+/** Maximum number of ancestors: each use of a token looks up all of them. */
 const DEPTH_MAX = 100
-/** No token is longer. */
+/** Longer texts are not hashed. */
 const TOKEN_LENGTH_MAX = 16_384
 
-/** Characters of a root token, all of them ASCII: one-time passwords for it have as many. */
+/** ASCII characters of a root token. A one-time password that encodes it has the same length. */
 export const ROOT_TOKEN_LENGTH = 26
 
-export interface NewToken {
-  /** The only time that it is seen. */
+export interface RootToken {
+  /** The token itself, which is not stored. */
   readonly token: string
   readonly entry: TokenEntry
   readonly puts: readonly Put[]
 }
 
-/** A token that was looked up, with what is made of its entry once. */
-export class KnownToken {
+/** A decrypted entry, with values derived from it once. */
+export class CachedToken {
   readonly entry: TokenEntry
   readonly caller: Caller
-  readonly #bound: AddressRanges | undefined
+  /** Undefined for a token that is not bound to addresses. */
+  readonly #boundRanges: AddressRanges | undefined
 
   constructor(entry: TokenEntry) {
     this.entry = entry
     this.caller = callerOf(entry)
-    this.#bound = entry.boundCidrs.length > 0 ? new AddressRanges(entry.boundCidrs) : undefined
+    this.#boundRanges = entry.boundCidrs.length > 0 ? new AddressRanges(entry.boundCidrs) : undefined
   }
 
-  mayComeFrom(remote: string | undefined): boolean {
-    return this.#bound === undefined || this.#bound.includes(remote)
+  isAllowedFrom(remote: string | undefined): boolean {
+    return this.#boundRanges === undefined || this.#boundRanges.includes(remote)
   }
 }
 
@@ -81,41 +81,41 @@ export class TokenStore {
   readonly #hash: KeyedHash
   readonly #batchKey: Buffer
   readonly #isMounted: (uuid: string) => boolean
-  readonly #cache = new LRUCache<string, KnownToken>({ maxSize: CACHED_CHARACTERS_MAX })
+  readonly #cache = new LRUCache<string, CachedToken>({ maxSize: CACHE_CHARACTERS_MAX })
   #areLeasesIndexed: boolean
-  /** Tokens whose end is queued and not durable yet. */
+  /** Hashes of tokens whose revocation is queued and not durable yet. */
   readonly #ending = new Set<string>()
 
   /**
-   * `isMounted`: whether the auth method with a UUID is enabled; by the mount's record in `storage` unless given. Throws a
-   * Fault where there is no salt.
+   * `isMounted`: whether the auth method with a UUID is enabled. Default: by the mount's record in `storage`. Throws a Fault if
+   * the salt or the key of batch tokens is missing.
    */
-  constructor(storage: Storage, isMounted = (uuid: string) => hasServingRecord(storage, uuid)) {
+  constructor(storage: Storage, isMounted = (uuid: string) => isEnabledByRecord(storage, uuid)) {
     this.storage = storage
     this.#isMounted = isMounted
     const [salt, batchKey] = [storage.get(SALT_PATH), storage.get(BATCH_KEY_PATH)]
-    if (!salt || !batchKey) throw new Fault('the salt of the tokens, or the key of the batch tokens, is missing')
+    if (!salt || !batchKey) throw new Fault('the salt of tokens or the key of batch tokens is missing')
     this.#hash = new KeyedHash(salt)
     this.#areLeasesIndexed = storage.get(LEASES_INDEXED_PATH) !== undefined
-    // Overwritten at the end, and what a storage gives is shared.
+    // A copy, because `close` overwrites it and the storage shares its buffers.
     this.#batchKey = Buffer.from(batchKey)
   }
 
-  /** What a fresh core has of tokens: a salt, a key, and the root token. */
-  static initial(nowMs: number, token = newTokenText()): NewToken {
+  /** The first entries of a new core: salt, key of batch tokens, root token. */
+  static initial(nowMs: number, token = newTokenText()): RootToken {
     const salt = randomBytes(SALT_BYTES)
-    const made = rootToken(token, new KeyedHash(salt), nowMs)
+    const root = newRootToken(token, new KeyedHash(salt), nowMs)
     const keys = [
       { path: SALT_PATH, value: salt },
       { path: BATCH_KEY_PATH, value: randomBytes(BATCH_KEY_BYTES) },
       { path: LEASES_INDEXED_PATH, value: LEASES_INDEXED },
     ]
-    return { ...made, puts: [...keys, ...made.puts] }
+    return { ...root, puts: [...keys, ...root.puts] }
   }
 
-  /** Another root token, valid once its puts are committed. */
-  newRoot(nowMs: number): NewToken {
-    return rootToken(newTokenText(), this.#hash, nowMs)
+  /** A new root token, valid when its puts are committed. */
+  newRoot(nowMs: number): RootToken {
+    return newRootToken(newTokenText(), this.#hash, nowMs)
   }
 
   hashOf(token: string): string {
@@ -124,83 +124,83 @@ export class TokenStore {
 
   readonly #digest = (text: string) => this.#hash.digest(text, 'hex')
 
-  /** Undefined for what is no token (any more). */
-  known(token: string, nowMs: number): KnownToken | undefined {
+  /** Undefined for a text that is not a valid token. */
+  lookup(token: string, nowMs: number): CachedToken | undefined {
     if (token === '' || token.length > TOKEN_LENGTH_MAX) return undefined
     const hash = this.#hash.digest(token, 'hex')
-    const known = this.#cache.get(hash) ?? (isBatch(token) ? this.#open(token, hash) : this.#read(hash))
-    return known && this.#isOne(known.entry, nowMs) ? known : undefined
+    const known = this.#cache.get(hash) ?? (isBatch(token) ? this.#openBatch(token, hash) : this.#read(hash))
+    return known && this.#isValid(known.entry, nowMs) ? known : undefined
   }
 
-  /** Whether a token that was looked up is still one. */
-  isStill({ entry }: KnownToken, nowMs: number): boolean {
-    // A batch token is in no entry; it ends with its time, or with its parent.
-    const current = entry.type === 'batch' ? entry : this.#knownByHash(entry.hash)?.entry
-    return current !== undefined && this.#isOne(current, nowMs)
+  /** Whether a token that was looked up before is still valid. */
+  isStillValid({ entry }: CachedToken, nowMs: number): boolean {
+    // A batch token has no stored entry; its expiry and its parent decide.
+    const current = entry.type === 'batch' ? entry : this.#cachedByHash(entry.hash)?.entry
+    return current !== undefined && this.#isValid(current, nowMs)
   }
 
   find(token: string, nowMs: number): TokenEntry | undefined {
-    return this.known(token, nowMs)?.entry
+    return this.lookup(token, nowMs)?.entry
   }
 
   findByHash(hash: string, nowMs: number): TokenEntry | undefined {
-    const entry = this.#knownByHash(hash)?.entry
-    return entry && this.#isOne(entry, nowMs) ? entry : undefined
+    const entry = this.#cachedByHash(hash)?.entry
+    return entry && this.#isValid(entry, nowMs) ? entry : undefined
   }
 
   findByAccessor(accessor: string, nowMs: number): TokenEntry | undefined {
     if (accessor === '' || accessor.length > TOKEN_LENGTH_MAX) return undefined
     const [hash] = this.storage.list(tokenPaths.accessorOf(this.hashOf(accessor)), { limit: 1 })
     const entry = hash === undefined ? undefined : this.findByHash(hash, nowMs)
-    // The index is a path, which anybody who can write the database could have made.
+    // The path of an index entry can be forged by an attacker who writes to the database.
     return entry?.accessor === accessor ? entry : undefined
   }
 
-  /** The entry of the token that a request came with, as it is after this use of it. */
+  /** The entry of a request's token, with this use already counted. */
   entryOf({ tokenHash }: Caller): TokenEntry | undefined {
     return this.#cache.get(tokenHash)?.entry ?? this.pending(tokenHash)
   }
 
-  /** An entry of a list, read in passing, whatever has become of the token. */
-  glance(hash: string): TokenEntry | undefined {
+  /** The durable entry, of an invalid token too. Does not change the cache. */
+  peek(hash: string): TokenEntry | undefined {
     const known = this.#cache.peek(hash)
     if (known) return known.entry
     const bytes = this.storage.get(tokenPaths.id(hash))
     return bytes && parseEntry(bytes)
   }
 
-  /** The entry as the next change of it will find it, also of a token that is none any more. */
+  /** The entry with all queued changes, of an invalid token too. A change must start from it. */
   pending(hash: string): TokenEntry | undefined {
     const bytes = this.storage.pending(tokenPaths.id(hash))
     return bytes && parseEntry(bytes)
   }
 
-  #knownByHash(hash: string): KnownToken | undefined {
+  #cachedByHash(hash: string): CachedToken | undefined {
     return this.#cache.get(hash) ?? this.#read(hash)
   }
 
-  #read(hash: string): KnownToken | undefined {
+  #read(hash: string): CachedToken | undefined {
     const bytes = this.storage.get(tokenPaths.id(hash))
     if (!bytes) return undefined
-    const known = new KnownToken(parseEntry(bytes))
-    if (known.entry.usesLeft === 0) this.#cache.set(hash, known, { size: bytes.length })
-    return known
+    const token = new CachedToken(parseEntry(bytes))
+    if (token.entry.usesLeft === 0) this.#cache.set(hash, token, { size: bytes.length })
+    return token
   }
 
-  #open(token: string, hash: string): KnownToken | undefined {
+  #openBatch(token: string, hash: string): CachedToken | undefined {
     const entry = openBatch(token, hash, this.#batchKey)
-    const known = entry && new KnownToken(entry)
-    if (known) this.#cache.set(hash, known, { size: token.length })
-    return known
+    const cached = entry && new CachedToken(entry)
+    if (cached) this.#cache.set(hash, cached, { size: token.length })
+    return cached
   }
 
-  #isOne(entry: TokenEntry, nowMs: number): boolean {
+  #isValid(entry: TokenEntry, nowMs: number): boolean {
     if (entry.isLeaving || entry.usesLeft < 0 || hasExpired(entry, nowMs)) return false
     if (!this.#isLoginValid(entry)) return false
     for (let { parent } = entry; parent !== ''; ) {
-      const ancestor = this.#knownByHash(parent)?.entry
+      const ancestor = this.#cachedByHash(parent)?.entry
       if (!ancestor) return false
-      // It leaves its children behind, and whatever comes to it concerns them no more.
+      // Its children are orphans already.
       if (ancestor.isLeaving) return true
       if (hasExpired(ancestor, nowMs) || !this.#isLoginValid(ancestor)) return false
       parent = ancestor.parent
@@ -208,73 +208,73 @@ export class TokenStore {
     return true
   }
 
-  /** Nothing removes the batch tokens of an auth method that is disabled, so every use of a token checks the method. */
+  /** Batch tokens of a disabled auth method cannot be removed, so each use of a token checks that the method is mounted. */
   #isLoginValid({ login, parent, path, type }: TokenEntry): boolean {
     if (login) return this.#isMounted(login.mount)
-    // A batch token of a login without the method's UUID was issued by an older version.
+    // Older versions issued batch tokens of logins without the method's UUID: they are invalid.
     return type !== 'batch' || parent !== '' || path.startsWith('auth/token/')
   }
 
-  /**
-   * Writes a new token down; resolves when it is durable. Throws a Rejection (400) for one whose maker is gone or has too
-   * many ancestors, for one that is too large, and for one whose name was chosen and is taken.
-   */
-  async add(entry: TokenEntry, how: { readonly isChosen: boolean }): Promise<void> {
-    await Storage.commitAll([this.part(entry, how)])
+  /** Commits a new token. Throws as `newPart`. */
+  async add(entry: TokenEntry, options: { readonly isChosen: boolean }): Promise<void> {
+    await Storage.commitAll([this.newPart(entry, options)])
   }
 
-  /** What is to be committed for a new token. Throws as `add`. */
-  part(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): Part {
+  /**
+   * The part of a commit that stores a new token. Throws a Rejection for a token whose parent was revoked (403), that has too many
+   * ancestors, is too large, or whose ID was chosen by the caller and exists (400).
+   */
+  newPart(entry: TokenEntry, { isChosen }: { readonly isChosen: boolean }): CommitPart {
     const { hash, parent } = entry
     if (entry.depth > DEPTH_MAX) throw new Rejection(400, `a token can have at most ${DEPTH_MAX} ancestors`)
-    if (parent !== '' && !this.isThere(parent)) throw new Rejection(403, 'permission denied')
+    if (parent !== '' && !this.exists(parent)) throw new Rejection(403, 'permission denied')
     if (isChosen && (this.pending(hash) ?? this.storage.pending(tokenPaths.revoking(hash)))) {
       throw new Rejection(400, 'cannot create a token with a duplicate ID')
     }
     const value = encodeEntry(entry)
     if (value.length > ENTRY_BYTES_MAX) {
-      throw new Rejection(400, 'the token would be too large: give it fewer policies and less metadata')
+      throw new Rejection(400, `the token entry exceeds ${ENTRY_BYTES_MAX} bytes: use fewer policies and less metadata`)
     }
     const puts = [{ path: tokenPaths.id(hash), value }]
     return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
   }
 
-  /** Hashes of tokens that logins with an auth method issued, at most `limit`. */
+  /** Hashes of tokens that an auth method's logins issued, at most `limit`. */
   ofMount(uuid: string, limit: number): string[] {
-    const found = this.storage.paths(tokenPaths.leasesOf(uuid), { limit })
-    if (!this.#areLeasesIndexed && found.length === 0) return this.storage.list(tokenPaths.oldLoginsOf(uuid), { limit })
-    return found.map((path) => path.slice(path.lastIndexOf('/') + 1))
+    const paths = this.storage.paths(tokenPaths.leasesOf(uuid), { limit })
+    if (!this.#areLeasesIndexed && paths.length === 0) return this.storage.list(tokenPaths.oldLoginsOf(uuid), { limit })
+    return paths.map((path) => path.slice(path.lastIndexOf('/') + 1))
   }
 
-  /** Whether every token that is a lease has its entry in the index of leases. */
+  /** Whether the lease index is complete. */
   get areLeasesIndexed(): boolean {
     return this.#areLeasesIndexed
   }
 
-  /** Notes that the index of leases is complete. Resolves when that is durable. */
-  async noteLeasesIndexed(): Promise<void> {
+  /** Stores that the lease index is complete. Resolves when that is durable. */
+  async setLeasesIndexed(): Promise<void> {
     await this.storage.commit({ puts: [{ path: LEASES_INDEXED_PATH, value: LEASES_INDEXED }], deletes: [] })
     this.#areLeasesIndexed = true
   }
 
-  /** Folder of the index entries of the tokens with the mount and the path of this one. */
+  /** Folder of the lease index for the tokens with the same mount and issuing path. */
   leaseFolderOf(entry: TokenEntry): string {
     return leaseFolderOf(entry, this.#digest)
   }
 
-  /** What writes a new token down that has no parent and a name of its own, to be committed with what it is for. */
-  partOf(entry: TokenEntry): Part {
+  /** The part of a commit that stores a token without a parent whose ID the server generated. */
+  orphanPart(entry: TokenEntry): CommitPart {
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     return { storage: this.storage, batch: { puts, deletes: [] }, raw: this.#indexOf(entry).map(emptyPut) }
   }
 
-  /** Whether something may be decided upon a token: it is there, and nothing is queued that ends it. */
-  isThere(hash: string): boolean {
-    return !this.#ending.has(hash) && this.#knownByHash(hash) !== undefined
+  /** Whether an entry is stored and its revocation is not queued. A decision about the token may start from it. */
+  exists(hash: string): boolean {
+    return !this.#ending.has(hash) && this.#cachedByHash(hash) !== undefined
   }
 
-  /** Commits what ends tokens. From now on nothing is decided upon them. */
-  async end(hashes: readonly string[], batch: Batch): Promise<void> {
+  /** Commits a batch that revokes tokens. From the call on `exists` is false for them. */
+  async commitRevocation(hashes: readonly string[], batch: Batch): Promise<void> {
     for (const hash of hashes) this.#ending.add(hash)
     try {
       await this.storage.commit(batch)
@@ -286,17 +286,17 @@ export class TokenStore {
     }
   }
 
-  /** Writes a changed entry down, with `beside`; resolves when it is durable. `before` must be what is pending. */
-  async change(before: TokenEntry, entry: TokenEntry, beside: readonly Part[] = []): Promise<void> {
+  /** Commits a changed entry together with `more`. `before` must be the pending entry. */
+  async change(before: TokenEntry, entry: TokenEntry, more: readonly CommitPart[] = []): Promise<void> {
     const [old, index] = [this.#indexOf(before), this.#indexOf(entry)]
     const puts = [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }]
     const deletes = old.filter((path) => !index.includes(path))
     const raw = index.filter((path) => !old.includes(path)).map(emptyPut)
-    await Storage.commitAll([{ storage: this.storage, batch: { puts, deletes }, raw }, ...beside])
+    await Storage.commitAll([{ storage: this.storage, batch: { puts, deletes }, raw }, ...more])
     this.forget(entry.hash)
   }
 
-  /** Everything by which a token is found, itself included: what goes when it goes. */
+  /** Paths of a token's entry and of all its index entries. */
   pathsOf(entry: TokenEntry): string[] {
     const paths = [tokenPaths.id(entry.hash), ...this.#indexOf(entry)]
     const { hash, login } = entry
@@ -307,7 +307,7 @@ export class TokenStore {
     return indexPaths(entry, this.#digest)
   }
 
-  /** To be called when a change of an entry is durable. */
+  /** Drops an entry from the cache. To be called when a change of the entry is durable. */
   forget(hash: string): void {
     this.#cache.delete(hash)
   }
@@ -327,10 +327,9 @@ export function newTokenText(): string {
   return `s.${randomName(24)}`
 }
 
-/** A token that may do everything, made for an operator. */
-function rootToken(token: string, salted: KeyedHash, nowMs: number): NewToken {
+function newRootToken(token: string, keyedHash: KeyedHash, nowMs: number): RootToken {
   const entry: TokenEntry = {
-    hash: salted.digest(token, 'hex'),
+    hash: keyedHash.digest(token, 'hex'),
     accessor: randomName(24),
     type: 'service',
     policies: ['root'],
@@ -350,6 +349,6 @@ function rootToken(token: string, salted: KeyedHash, nowMs: number): NewToken {
     renewable: false,
     boundCidrs: [],
   }
-  const index = indexPaths(entry, (text) => salted.digest(text, 'hex')).map(emptyPut)
+  const index = indexPaths(entry, (text) => keyedHash.digest(text, 'hex')).map(emptyPut)
   return { token, entry, puts: [{ path: tokenPaths.id(entry.hash), value: encodeEntry(entry) }, ...index] }
 }

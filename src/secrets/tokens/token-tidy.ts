@@ -1,7 +1,6 @@
 /**
- * Goes through everything that belongs to tokens and removes what belongs to none. Nothing of this should ever be there:
- * it is for a database that an older program wrote, or that somebody mended by hand, and for the write of a request that
- * its token did not live to see the end of.
+ * Removes orphaned data of tokens: links, index entries and cubbyholes of tokens that no longer exist. There should be none. It is
+ * for databases of older versions or repaired by hand, and for writes of a request whose token was revoked meanwhile.
  */
 import { nextTurn } from '../../platform/scheduler.ts'
 import type { Storage } from '../../storage/barrier/storage.ts'
@@ -11,9 +10,9 @@ import { tokenPaths } from './token-entry.ts'
 import { type TokenRevocation, withoutHashes } from './token-revocation.ts'
 import type { TokenStore } from './token-store.ts'
 
-const PAGE = 32
+const PAGE_ENTRIES = 32
 
-export interface TidyOptions {
+export interface TokenTidyOptions {
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
   /** All cubbyholes: a folder for each token's hash. */
@@ -22,23 +21,23 @@ export interface TidyOptions {
 }
 
 export class TokenTidy {
-  readonly #options: TidyOptions
+  readonly #options: TokenTidyOptions
   #underWay: Promise<void> | undefined
   #isClosed = false
 
-  constructor(options: TidyOptions) {
+  constructor(options: TokenTidyOptions) {
     this.#options = options
   }
 
-  /** False when one is under way already. */
+  /** False if a tidy is running already. */
   begin(): boolean {
     if (this.#underWay) return false
     this.#underWay = this.#run().finally(() => (this.#underWay = undefined))
     return true
   }
 
-  /** Resolves when none is under way. */
-  async ended(): Promise<void> {
+  /** Resolves when no tidy is running. */
+  async idle(): Promise<void> {
     await this.#underWay
   }
 
@@ -53,9 +52,9 @@ export class TokenTidy {
       const links = await this.#tidyLinks()
       const indexes = await this.#tidyIndexes()
       const cubbyholes = await this.#tidyCubbyholes()
-      logger.info('tidied what belongs to tokens', { tokens: links, indexes, cubbyholes })
+      logger.info('token tidy complete', { tokens: links, indexes, cubbyholes })
     } catch (error) {
-      if (!this.#isClosed) logger.warn('tidying failed', { error: withoutHashes(messageOf(error)) })
+      if (!this.#isClosed) logger.warn('token tidy failed', { error: withoutHashes(messageOf(error)) })
     }
   }
 
@@ -63,7 +62,7 @@ export class TokenTidy {
   async *#pages(prefix: string): AsyncGenerator<string[]> {
     let after = ''
     while (!this.#isClosed) {
-      const page = this.#options.tokens.storage.paths(prefix, { after, limit: PAGE })
+      const page = this.#options.tokens.storage.paths(prefix, { after, limit: PAGE_ENTRIES })
       const last = page.at(-1)
       if (last === undefined) return
       yield page
@@ -72,7 +71,7 @@ export class TokenTidy {
     }
   }
 
-  /** Tokens whose parent is gone are revoked; returns how many. */
+  /** Revokes tokens whose parent no longer exists; returns their number. */
   async #tidyLinks(): Promise<number> {
     const { revocation, tokens } = this.#options
     let revoked = 0
@@ -89,13 +88,13 @@ export class TokenTidy {
     return revoked
   }
 
-  /** Paths that lead to no token, or to one that does not say so; returns how many. */
+  /** Removes index entries that no token has; returns their number. */
   async #tidyIndexes(): Promise<number> {
     const { storage } = this.#options.tokens
     let removed = 0
     for (const prefix of [tokenPaths.parents, tokenPaths.accessors, tokenPaths.expiries, tokenPaths.leases]) {
       for await (const page of this.#pages(prefix)) {
-        const deletes = page.filter((path) => !this.#leadsToToken(path))
+        const deletes = page.filter((path) => !this.#isOfToken(path))
         if (deletes.length > 0) await storage.commit({ puts: [], deletes })
         removed += deletes.length
       }
@@ -103,7 +102,7 @@ export class TokenTidy {
     return removed
   }
 
-  #leadsToToken(path: string): boolean {
+  #isOfToken(path: string): boolean {
     const { tokens } = this.#options
     const entry = tokens.pending(path.slice(path.lastIndexOf('/') + 1))
     return entry !== undefined && tokens.pathsOf(entry).includes(path)
@@ -113,7 +112,7 @@ export class TokenTidy {
     const { cubbyholes, tokens } = this.#options
     let [removed, after] = [0, '']
     while (!this.#isClosed) {
-      const page = cubbyholes.list('', { after, limit: PAGE })
+      const page = cubbyholes.list('', { after, limit: PAGE_ENTRIES })
       const last = page.at(-1)
       if (last === undefined) break
       for (const folder of page) {

@@ -1,56 +1,73 @@
-/** How long a token may live: what was asked for, within what the mount, the token and its role allow. */
+/** The TTL of a token: what was requested, within the limits of the mount, the token and its role. */
 import { shortDuration } from '../../platform/duration.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 
-export interface LifeRules {
-  /** What it was asked for; 0 for no wish. */
-  readonly wishSeconds: number
-  /** Of a periodic token, else 0. */
+export interface TtlRequest {
+  /** 0 if the caller requested none. */
+  readonly requestedTtlSeconds: number
+  /** 0 for a token that is not periodic. */
   readonly periodSeconds: number
-  /** From its making; 0 for none of its own. */
-  readonly explicitMaxSeconds: number
-  readonly defaultSeconds: number
-  /** Of the mount, from the token's making. */
-  readonly maxSeconds: number
+  /** Limit of the token itself, from its creation; 0 for none. */
+  readonly explicitMaxTtlSeconds: number
+  /** Default of the mount. */
+  readonly defaultTtlSeconds: number
+  /** Limit of the mount, from the token's creation. */
+  readonly maxTtlSeconds: number
   readonly createdAtMs: number
 }
 
-export interface Life {
-  readonly seconds: number
+export interface GrantedTtl {
+  /** From now. */
+  readonly ttlSeconds: number
   readonly warnings: readonly string[]
 }
 
-/** Seconds from now. Throws a Rejection (400) where there is no time left to give. */
-export function lifeOf(rules: LifeRules, nowMs: number): Life {
-  const { createdAtMs, defaultSeconds, explicitMaxSeconds, maxSeconds, periodSeconds, wishSeconds } = rules
-  const most = explicitMaxSeconds > 0 ? Math.min(explicitMaxSeconds, maxSeconds) : maxSeconds
-  const oldSeconds = Math.max(0, (nowMs - createdAtMs) / 1000)
+/** Throws a Rejection (400) for a token that has reached its maximum TTL. */
+export function grantTtl(request: TtlRequest, nowMs: number): GrantedTtl {
+  const { createdAtMs, defaultTtlSeconds, explicitMaxTtlSeconds, maxTtlSeconds, periodSeconds } = request
+  const { requestedTtlSeconds } = request
+  const limitSeconds = smallerLimit(explicitMaxTtlSeconds, maxTtlSeconds)
+  const ageSeconds = Math.max(0, (nowMs - createdAtMs) / 1000)
   if (periodSeconds > 0) {
-    // A period begins again with each renewal; only an explicit maximum ends it.
-    const period = Math.min(periodSeconds, maxSeconds)
-    const warnings = period < periodSeconds ? [exceeded('Period', periodSeconds, maxSeconds)] : []
-    if (explicitMaxSeconds === 0) return { seconds: period, warnings }
-    return capped('Period', period, explicitMaxSeconds, oldSeconds, warnings)
+    // Each renewal starts a new period; only an explicit maximum ends the token.
+    const period = Math.min(periodSeconds, maxTtlSeconds)
+    const warnings = period < periodSeconds ? [cappedWarning('Period', periodSeconds, maxTtlSeconds)] : []
+    if (explicitMaxTtlSeconds === 0) return { ttlSeconds: period, warnings }
+    return capTtl('Period', period, explicitMaxTtlSeconds - ageSeconds, {
+      limitSeconds: explicitMaxTtlSeconds,
+      warnings,
+    })
   }
-  return capped('TTL', wishSeconds > 0 ? wishSeconds : Math.min(defaultSeconds, most), most, oldSeconds, [])
+  const ttlSeconds = requestedTtlSeconds > 0 ? requestedTtlSeconds : Math.min(defaultTtlSeconds, limitSeconds)
+  return capTtl('TTL', ttlSeconds, limitSeconds - ageSeconds, { limitSeconds, warnings: [] })
 }
 
-function capped(name: string, wanted: number, most: number, oldSeconds: number, warnings: readonly string[]): Life {
-  const left = Math.floor(most - oldSeconds)
-  if (left <= 0) throw new Rejection(400, 'past the max TTL, cannot renew')
-  if (wanted <= left) return { seconds: wanted, warnings }
-  return { seconds: left, warnings: [...warnings, exceeded(name, wanted, most)] }
+function capTtl(
+  name: string,
+  ttlSeconds: number,
+  remainingSeconds: number,
+  { limitSeconds, warnings }: { readonly limitSeconds: number; readonly warnings: readonly string[] },
+): GrantedTtl {
+  const remaining = Math.floor(remainingSeconds)
+  if (remaining <= 0) throw new Rejection(400, 'past the max TTL, cannot renew')
+  if (ttlSeconds <= remaining) return { ttlSeconds, warnings }
+  return { ttlSeconds: remaining, warnings: [...warnings, cappedWarning(name, ttlSeconds, limitSeconds)] }
 }
 
-function exceeded(name: string, wanted: number, most: number): string {
-  const [given, limit] = [wanted, most].map((seconds) => shortDuration(seconds * 1000))
+function cappedWarning(name: string, ttlSeconds: number, limitSeconds: number): string {
+  const [given, limit] = [ttlSeconds, limitSeconds].map((seconds) => shortDuration(seconds * 1000))
   return `${name} of "${given}" exceeded the effective max_ttl of "${limit}"; ${name} value is capped accordingly`
 }
 
-/** What renewals reach: the mount's, or less. A periodic token has no such end. */
-export function mostSeconds(
+/** The maximum TTL of a login's token: that of the user or role within that of the mount. A periodic token has the mount's only. */
+export function loginMaxTtlSeconds(
   { maxTtlSeconds, periodSeconds }: { readonly maxTtlSeconds: number; readonly periodSeconds: number },
-  mountSeconds: number,
+  mountMaxTtlSeconds: number,
 ): number {
-  return periodSeconds > 0 || maxTtlSeconds === 0 ? mountSeconds : Math.min(maxTtlSeconds, mountSeconds)
+  return periodSeconds > 0 ? mountMaxTtlSeconds : smallerLimit(maxTtlSeconds, mountMaxTtlSeconds)
+}
+
+/** The smaller of two limits, of which 0 means none. */
+export function smallerLimit(a: number, b: number): number {
+  return a === 0 || b === 0 ? a + b : Math.min(a, b)
 }

@@ -1,22 +1,22 @@
 /**
- * Wrapping tokens as JSON Web Tokens (RFC 7519), signed with ES512 (RFC 7518): for clients that read from the token itself
- * which server to take it to. The key is made when it is first needed.
+ * Wrapping tokens as JSON Web Tokens (RFC 7519), signed with ES512 (RFC 7518), for clients that read the server's address from the token.
+ * The key is created when it is first needed.
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign, verify } from 'node:crypto'
-import type { Part, Storage } from '../../storage/barrier/storage.ts'
+import type { CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { isObject } from '../../engines/framework/fields.ts'
 
 const KEY_PATH = 'core/wrapping/jwt-key'
 const CURVE = 'P-521'
-const HEADER = encoded({ alg: 'ES512', typ: 'JWT' })
-/** Clocks of two servers differ. */
+const HEADER = encodeSegment({ alg: 'ES512', typ: 'JWT' })
+/** Tolerated clock skew. */
 const SKEW_SECONDS = 5
 const TOKEN_LENGTH_MAX = 4096
 
 export class WrappingKey {
   readonly #storage: Storage
   #key: KeyObject | undefined
-  /** The key is in no commit that is durable yet. */
+  /** The key may not be durable yet. */
   #isNew = false
 
   /** `storage` is all of the barrier. */
@@ -24,15 +24,15 @@ export class WrappingKey {
     this.#storage = storage
   }
 
-  /** What is to be committed before the key may be used; undefined where it is there already. */
-  ready(): Part | undefined {
-    const key = this.#open() ?? this.#make()
+  /** The part to commit before the key is used; undefined if the key is durable. */
+  unsavedPart(): CommitPart | undefined {
+    const key = this.#open() ?? this.#generate()
     if (!this.#isNew || this.#storage.get(KEY_PATH)) return undefined
     const value = key.export({ type: 'pkcs8', format: 'der' })
     return { storage: this.#storage, batch: { puts: [{ path: KEY_PATH, value }], deletes: [] } }
   }
 
-  /** The token of a token; `ready` must have been called. */
+  /** Wraps a token in a signed one. `unsavedPart` must have been called. */
   sign(token: string, address: string, nowMs: number, ttlSeconds: number): string {
     const issued = Math.floor(nowMs / 1000)
     const claims = {
@@ -44,12 +44,12 @@ export class WrappingKey {
       nbf: issued - SKEW_SECONDS,
       type: 'wrapping',
     }
-    const text = `${HEADER}.${encoded(claims)}`
-    const key = { key: this.#open() ?? this.#make(), dsaEncoding: 'ieee-p1363' as const }
+    const text = `${HEADER}.${encodeSegment(claims)}`
+    const key = { key: this.#open() ?? this.#generate(), dsaEncoding: 'ieee-p1363' as const }
     return `${text}.${sign('sha512', Buffer.from(text), key).toString('base64url')}`
   }
 
-  /** The token in a token of this server; undefined for any other text. */
+  /** The token in a signed token of this server; undefined for any other text. */
   tokenIn(given: string, nowMs: number): string | undefined {
     const [head, claims, signature, ...more] = given.split('.')
     const isShaped = head === HEADER && claims !== undefined && signature !== undefined && more.length === 0
@@ -63,10 +63,10 @@ export class WrappingKey {
     return read['exp'] * 1000 > nowMs ? read['jti'] : undefined
   }
 
-  /** Of the public key, as decimal numbers. */
+  /** Coordinates of the public key, as decimalText numbers. */
   coordinates(): { readonly x: string; readonly y: string; readonly curve: string } {
-    const { x = '', y = '' } = createPublicKey(this.#open() ?? this.#make()).export({ format: 'jwk' })
-    return { x: decimal(x), y: decimal(y), curve: CURVE }
+    const { x = '', y = '' } = createPublicKey(this.#open() ?? this.#generate()).export({ format: 'jwk' })
+    return { x: decimalText(x), y: decimalText(y), curve: CURVE }
   }
 
   close(): void {
@@ -75,22 +75,22 @@ export class WrappingKey {
 
   #open(): KeyObject | undefined {
     if (this.#key) return this.#key
-    const kept = this.#storage.pending(KEY_PATH)
-    if (kept) this.#key = createPrivateKey({ key: kept, type: 'pkcs8', format: 'der' })
+    const stored = this.#storage.pending(KEY_PATH)
+    if (stored) this.#key = createPrivateKey({ key: stored, type: 'pkcs8', format: 'der' })
     return this.#key
   }
 
-  #make(): KeyObject {
+  #generate(): KeyObject {
     this.#isNew = true
     this.#key = generateKeyPairSync('ec', { namedCurve: CURVE }).privateKey
     return this.#key
   }
 }
 
-function encoded(value: object): string {
+function encodeSegment(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url')
 }
 
-function decimal(coordinate: string): string {
+function decimalText(coordinate: string): string {
   return BigInt(`0x${Buffer.from(coordinate, 'base64url').toString('hex')}`).toString()
 }

@@ -1,41 +1,38 @@
 /**
- * Response wrapping: an answer is kept below a token of its own, and its caller gets that token instead. Who has the token
- * gets the answer, once.
+ * Response wrapping: an answer is stored in the cubbyhole of a new token, and the caller receives that token instead. The holder of the
+ * token can read the answer once.
  *
- * Promises. An answer that was wrapped, the token, and whatever the request wrote or gave out are durable in one commit, or
- * none of it is. A wrapping token is good for one use: of fifty callers at once one gets the answer. The use is durable
- * before the answer leaves, so a process that is killed in between loses the answer and never gives it twice. Every use is
- * the last one, also one that is refused.
+ * Promises. The wrapped answer, its token, and everything that the request wrote or issued are durable in one commit, or nothing is. A
+ * wrapping token has one use: of any number of concurrent callers, one gets the answer. The use is durable before the answer is sent, so
+ * after a kill in between the answer is lost and never sent twice. A refused request is a use, too.
  *
- * Assumes that who knows the token may have the answer: looking at it and unwrapping need no other token.
+ * Assumes that the holder of the token may read the answer: lookup and unwrap require no other token.
  *
- * What can go wrong. The token expires: the answer is removed with it. What the answer gave out (a lease, a token) belongs to
- * the caller who asked for it and lives on by its own terms.
+ * Failure modes. The token expires: the answer is removed with it. A lease or token in the answer belongs to the caller of the wrapped
+ * request and expires by its own TTL.
  */
-import { type Part, Storage } from '../../storage/barrier/storage.ts'
+import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { cubbyholePrefix } from '../../engines/cubbyhole/cubbyhole.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { isObject } from '../../engines/framework/fields.ts'
 import { Fault } from '../../platform/errors.ts'
 import { hasExpired, randomName, type TokenEntry } from '../tokens/token-entry.ts'
+import { SYSTEM_MAX_TTL_SECONDS } from '../mounts/mount-ttl.ts'
 import type { TokenRevocation } from '../tokens/token-revocation.ts'
 import { newTokenText, type TokenStore } from '../tokens/token-store.ts'
 import { WrappingKey } from './wrapping-key.ts'
 
 const POLICY = 'response-wrapping'
-/** Of the token's cubbyhole, where old clients look for the answer. */
+/** Entries of the token's cubbyhole. Old clients read `response` there. */
 const RESPONSE = 'response'
-const FACTS = 'wrapinfo'
-/** 32 days, as of anything that ends. */
-const TTL_SECONDS_MAX = 768 * 3600
+const INFO = 'wrapinfo'
 
-/** How an answer is to be wrapped. */
-export interface WrapOrder {
+export interface WrapRequest {
   readonly ttlSeconds: number
   readonly isJwt: boolean
-  /** Path of the request that is answered. */
+  /** Path of the wrapped request. */
   readonly creationPath: string
-  /** Of the token that the answer brings, where it does. */
+  /** Accessor of the token in the answer, if there is one. */
   readonly wrappedAccessor: string | undefined
 }
 
@@ -49,8 +46,8 @@ export interface WrapInfo {
   readonly wrapped_accessor?: string
 }
 
-/** What lookup tells. */
-export interface WrapFacts {
+/** The answer of a lookup. */
+export interface WrapLookup {
   readonly creation_path: string
   readonly creation_time: string
   readonly creation_ttl: number
@@ -61,14 +58,14 @@ export interface WrappingOptions {
   readonly revocation: TokenRevocation
   /** All of the barrier. */
   readonly storage: Storage
-  /** Of all tokens. */
+  /** The cubbyholes of all tokens. */
   readonly cubbyholes: Storage
   readonly now: () => number
-  /** Where this server is reached, for tokens that name it. */
+  /** Address of this server, for tokens that contain it. */
   readonly apiAddress: () => string
 }
 
-export class Wrapping {
+export class ResponseWrapping {
   readonly #options: WrappingOptions
   readonly #key: WrappingKey
 
@@ -77,73 +74,71 @@ export class Wrapping {
     this.#key = new WrappingKey(options.storage)
   }
 
-  /** Throws a Rejection (400) for a time that no token can have. */
+  /** Throws a Rejection (400) for a TTL above the limit. */
   static check(ttlSeconds: number): void {
-    if (ttlSeconds <= TTL_SECONDS_MAX) return
-    throw new Rejection(400, `requested wrap ttl is longer than ${TTL_SECONDS_MAX} seconds`)
+    if (ttlSeconds <= SYSTEM_MAX_TTL_SECONDS) return
+    throw new Rejection(400, `requested wrap ttl is longer than ${SYSTEM_MAX_TTL_SECONDS} seconds`)
   }
 
-  /** A token for an answer, `envelope`, and what is to be committed for it. Nobody has either before that is durable. */
-  wrap(envelope: string, order: WrapOrder): { readonly info: WrapInfo; readonly parts: Part[] } {
+  /** Creates the token of an answer, `envelope`. The parts must be durable before the token is sent. */
+  wrap(envelope: string, request: WrapRequest): { readonly info: WrapInfo; readonly parts: CommitPart[] } {
     const { cubbyholes, now, tokens } = this.#options
     const nowMs = now()
     const token = newTokenText()
-    const entry = wrappingEntry(tokens.hashOf(token), order, nowMs)
-    const facts: WrapFacts = {
-      creation_path: order.creationPath,
+    const entry = wrappingEntry(tokens.hashOf(token), request, nowMs)
+    const lookup: WrapLookup = {
+      creation_path: request.creationPath,
       creation_time: new Date(nowMs).toISOString(),
-      creation_ttl: order.ttlSeconds,
+      creation_ttl: request.ttlSeconds,
     }
-    const place = cubbyholePrefix(entry.hash)
+    const prefix = cubbyholePrefix(entry.hash)
     const puts = [
-      { path: place + RESPONSE, value: Buffer.from(JSON.stringify({ response: envelope.trimEnd() })) },
-      { path: place + FACTS, value: Buffer.from(JSON.stringify(facts)) },
+      { path: prefix + RESPONSE, value: Buffer.from(JSON.stringify({ response: envelope.trimEnd() })) },
+      { path: prefix + INFO, value: Buffer.from(JSON.stringify(lookup)) },
     ]
-    const parts = [tokens.partOf(entry), { storage: cubbyholes, batch: { puts, deletes: [] } }]
-    const keyPart = order.isJwt ? this.#key.ready() : undefined
+    const parts = [tokens.orphanPart(entry), { storage: cubbyholes, batch: { puts, deletes: [] } }]
+    const keyPart = request.isJwt ? this.#key.unsavedPart() : undefined
     if (keyPart) parts.push(keyPart)
-    const shown = order.isJwt ? this.#key.sign(token, this.#options.apiAddress(), nowMs, order.ttlSeconds) : token
+    const shownToken = request.isJwt
+      ? this.#key.sign(token, this.#options.apiAddress(), nowMs, request.ttlSeconds)
+      : token
     const info = {
-      token: shown,
+      token: shownToken,
       accessor: entry.accessor,
-      ttl: order.ttlSeconds,
-      creation_time: facts.creation_time,
-      creation_path: facts.creation_path,
-      ...(order.wrappedAccessor !== undefined && { wrapped_accessor: order.wrappedAccessor }),
+      ttl: request.ttlSeconds,
+      creation_time: lookup.creation_time,
+      creation_path: lookup.creation_path,
+      ...(request.wrappedAccessor !== undefined && { wrapped_accessor: request.wrappedAccessor }),
     }
     return { info, parts }
   }
 
-  /** When and for what a token was made. Throws a Rejection (400) for what is no wrapping token. */
-  lookup(given: string): WrapFacts {
-    return this.#factsOf(this.#entryOf(given))
+  /** Throws a Rejection (400) for an invalid wrapping token. */
+  lookup(given: string): WrapLookup {
+    return this.#lookupOf(this.#entryOf(given))
   }
 
-  /** The answer, as the text of its envelope; the token is spent. Rejects with a Rejection (400) for what is no wrapping token. */
+  /** Resolves to the answer's envelope and revokes the token. Rejects with a Rejection (400) for an invalid wrapping token. */
   async unwrap(given: string): Promise<string> {
     const entry = this.#entryOf(given)
     const envelope = this.#envelopeOf(entry)
-    const { spent, used } = this.#options.revocation.lastUse(entry)
-    await used
-    await spent()
+    await this.#useUp(entry)
     return envelope
   }
 
-  /** The same answer below a token with the same terms; the first is spent in the same commit. Rejects as `unwrap`. */
+  /** Moves the answer to a new token with the same TTL; the old token is used up in the same commit. Rejects as `unwrap`. */
   async rewrap(given: string): Promise<WrapInfo> {
     const entry = this.#entryOf(given)
-    const { creation_path: creationPath, creation_ttl: ttlSeconds } = this.#factsOf(entry)
-    const order = { ttlSeconds, isJwt: false, creationPath, wrappedAccessor: undefined }
-    const { info, parts } = this.wrap(this.#envelopeOf(entry), order)
-    const { spent, used } = this.#options.revocation.lastUse(entry, parts)
-    await used
-    await spent()
+    const { creation_path: creationPath, creation_ttl: ttlSeconds } = this.#lookupOf(entry)
+    const request = { ttlSeconds, isJwt: false, creationPath, wrappedAccessor: undefined }
+    const { info, parts } = this.wrap(this.#envelopeOf(entry), request)
+    await this.#useUp(entry, parts)
     return info
   }
 
-  /** The public key of tokens that are JSON Web Tokens. */
+  /** The public key that verifies JSON Web Tokens of this server. */
   async publicKey(): Promise<{ readonly x: string; readonly y: string; readonly curve: string }> {
-    const part = this.#key.ready()
+    const part = this.#key.unsavedPart()
     if (part) await Storage.commitAll([part])
     return this.#key.coordinates()
   }
@@ -152,35 +147,41 @@ export class Wrapping {
     this.#key.close()
   }
 
+  /** Resolves when the token's only use and `more` are durable, in one commit, and the token is revoked. */
+  async #useUp(entry: TokenEntry, more: readonly CommitPart[] = []): Promise<void> {
+    const use = this.#options.revocation.takeLastUse(entry, more)
+    await use.written
+    await use.revokeSpent()
+  }
+
   #entryOf(given: string): TokenEntry {
     const { now, tokens } = this.#options
     const token = this.#key.tokenIn(given, now()) ?? given
     const entry = token === '' ? undefined : tokens.pending(tokens.hashOf(token))
-    const isOne = entry?.policies.length === 1 && entry.policies[0] === POLICY
-    if (!entry || !isOne || entry.usesLeft !== 1 || entry.isLeaving || hasExpired(entry, now())) throw invalid()
+    const isWrapping = entry?.policies.length === 1 && entry.policies[0] === POLICY
+    if (!entry || !isWrapping || entry.usesLeft !== 1 || entry.isLeaving || hasExpired(entry, now())) throw invalid()
     return entry
   }
 
   #envelopeOf({ hash }: TokenEntry): string {
-    const envelope = this.#kept(hash, RESPONSE)['response']
-    if (typeof envelope !== 'string') throw new Fault('the answer below a wrapping token is damaged')
+    const envelope = this.#read(hash, RESPONSE)['response']
+    if (typeof envelope !== 'string') throw new Fault('the answer of a wrapping token is damaged')
     return envelope
   }
 
-  #factsOf({ hash }: TokenEntry): WrapFacts {
-    const facts = this.#kept(hash, FACTS)
-    const { creation_path: path, creation_time: time, creation_ttl: ttl } = facts
+  #lookupOf({ hash }: TokenEntry): WrapLookup {
+    const { creation_path: path, creation_time: time, creation_ttl: ttl } = this.#read(hash, INFO)
     if (typeof path !== 'string' || typeof time !== 'string' || typeof ttl !== 'number') {
-      throw new Fault('the facts below a wrapping token are damaged')
+      throw new Fault('the creation info of a wrapping token is damaged')
     }
     return { creation_path: path, creation_time: time, creation_ttl: ttl }
   }
 
-  #kept(hash: string, name: string): Readonly<Record<string, unknown>> {
+  #read(hash: string, name: string): Readonly<Record<string, unknown>> {
     const bytes = this.#options.cubbyholes.pending(cubbyholePrefix(hash) + name)
     if (!bytes) throw invalid()
     const value: unknown = JSON.parse(bytes.toString('utf8'))
-    if (!isObject(value)) throw new Fault('what is below a wrapping token is damaged')
+    if (!isObject(value)) throw new Fault('the cubbyhole of a wrapping token is damaged')
     return value
   }
 }
@@ -189,7 +190,7 @@ function invalid(): Rejection {
   return new Rejection(400, 'wrapping token is not valid or does not exist')
 }
 
-function wrappingEntry(hash: string, { creationPath, ttlSeconds }: WrapOrder, nowMs: number): TokenEntry {
+function wrappingEntry(hash: string, { creationPath, ttlSeconds }: WrapRequest, nowMs: number): TokenEntry {
   return {
     hash,
     accessor: randomName(24),

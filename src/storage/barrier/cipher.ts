@@ -1,6 +1,6 @@
 /**
- * One entry's ciphertext: AES-256-GCM with a random nonce, the entry's path as associated data, so that a ciphertext that
- * was moved to another path does not open there.
+ * The ciphertext of an entry: AES-256-GCM with a random nonce and the path of the entry as associated data, so that a ciphertext that was
+ * moved to another path cannot be decrypted there.
  *
  *     1 byte format · 4 bytes term · 12 bytes nonce · ciphertext · 16 bytes tag
  */
@@ -13,7 +13,7 @@ const NONCE_BYTES = 12
 const TAG_BYTES = 16
 const OVERHEAD_BYTES = HEAD_BYTES + NONCE_BYTES + TAG_BYTES
 
-/** A KeyObject for what is done often; a Buffer can be overwritten at once. */
+/** A KeyObject is faster; a Buffer can be overwritten at once. */
 export type CipherKey = KeyObject | Buffer
 
 export interface TermKey {
@@ -21,10 +21,7 @@ export interface TermKey {
   readonly key: CipherKey
 }
 
-/**
- * Node finds out whether a key is a KeyObject by an error that it throws and catches where it is none; taking that error's
- * stack costs more than all the rest.
- */
+/** For a key that is not a KeyObject, Node throws and catches an error; capturing its stack trace costs more than the encryption. */
 function withoutStacks<T>(key: CipherKey, make: () => T): T {
   if (!Buffer.isBuffer(key)) return make()
   const limit = Error.stackTraceLimit
@@ -37,7 +34,7 @@ function withoutStacks<T>(key: CipherKey, make: () => T): T {
 }
 
 export function encrypt(path: string, plaintext: Uint8Array, { term, key }: TermKey): Buffer<ArrayBuffer> {
-  // Of its own: a piece of a shared one would keep all of that in memory. Each byte is written below.
+  // Not from the pool: a cached value would keep a whole slab of the pool in memory. Every byte is written below.
   const out = Buffer.allocUnsafeSlow(OVERHEAD_BYTES + plaintext.length)
   out[0] = FORMAT
   out.writeUInt32BE(term, 1)
@@ -51,7 +48,7 @@ export function encrypt(path: string, plaintext: Uint8Array, { term, key }: Term
   return out
 }
 
-/** Drawn in bulk: a call for each would cost as much as the encryption. They are no secret, each is used once. */
+/** Generated in bulk: a call per nonce would cost as much as the encryption. Nonces are not secret; each is used once. */
 const nonces = Buffer.alloc(NONCE_BYTES * 256)
 let used = nonces.length
 
@@ -64,7 +61,7 @@ export function freshNonce(): Buffer {
   return nonces.subarray(used - NONCE_BYTES, used)
 }
 
-/** The plaintext. Throws a Fault for a ciphertext that was changed, moved, or made with another key; it says no more. */
+/** Throws a Fault for a ciphertext that was changed, moved or encrypted with another key, without details. */
 export function decrypt(path: string, ciphertext: Uint8Array, keyOf: (term: number) => CipherKey | undefined): Buffer {
   const bytes = Buffer.from(ciphertext.buffer, ciphertext.byteOffset, ciphertext.length)
   if (bytes.length < OVERHEAD_BYTES || bytes[0] !== FORMAT) throw damaged(path)

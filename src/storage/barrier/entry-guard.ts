@@ -1,32 +1,32 @@
 /**
- * Between the barrier and the store: binds every batch into the entry set (`entry-set.ts`) and compares what is read with it.
- * It holds the set while the barrier is open, looks over all entries in the background (`entry-pass.ts`), and keeps what the next
- * start needs (`entry-set-shards.ts`).
+ * Between the barrier and the store: adds every batch to the entry set (`entry-set.ts`) and compares all reads with it. It holds the set
+ * while the barrier is open, scans all entries in the background (`entry-scan.ts`), and stores the shards for the next start
+ * (`entry-set-shards.ts`).
  *
- * What is found is never answered: a read of the entry fails, and once entries are known to be missing each listing fails, as
- * any could lack one. Everything else goes on.
+ * A changed entry is never returned: its reads fail. Once entries are known to be missing, all listings fail, because any of them could be
+ * incomplete. Everything else continues to work.
  */
 import { messageOf } from '../../platform/errors.ts'
 import { type Batch, HEAD_PATH, isLocal } from '../sqlite/batch.ts'
 import type { Store } from '../store/store.ts'
 import { decrypt, type TermKey } from './cipher.ts'
-import { EntryPass, type Found } from './entry-pass.ts'
-import { fromEntries, loadEntrySet } from './entry-set-load.ts'
+import { EntryScan, type EntryScanResult } from './entry-scan.ts'
+import { setFromEntries, loadEntrySet } from './entry-set-load.ts'
 import { ShardWriter } from './entry-set-shards.ts'
-import { EntriesChanged, EntrySet, RolledBack, WHAT_TO_DO } from './entry-set.ts'
+import { EntrySetMismatch, EntrySet, RollbackError, WHAT_TO_DO } from './entry-set.ts'
 import type { Keyring } from './keyring.ts'
 
-/** Between two looks at all entries. */
-const PASS_MS = 3_600_000
+/** Pause between two scans of all entries. */
+const SCAN_INTERVAL_MS = 3_600_000
 
-/** What was found since the barrier was opened. */
-export interface Integrity {
-  /** Reads that failed, and what the background has found. */
+/** Findings since the barrier was opened. */
+export interface EntryIntegrity {
+  /** Failed reads and findings of the scan. */
   readonly changed: number
   readonly missing: number
-  /** All entries were looked at once. */
+  /** True after the first complete scan. */
   readonly isChecked: boolean
-  /** In words for an operator; empty while nothing was found. */
+  /** For the operator; empty without findings. */
   readonly warnings: readonly string[]
 }
 
@@ -34,36 +34,38 @@ export class EntryGuard {
   readonly #store: Store
   readonly #shards: ShardWriter
   #set: EntrySet | undefined
-  #pass: EntryPass | undefined
-  #nextPass: NodeJS.Timeout | undefined
+  #scan: EntryScan | undefined
+  #nextScan: NodeJS.Timeout | undefined
   #changed = 0
   #missing = 0
-  #suspected = 0
+  #suspectedMissing = 0
   #isChecked = false
   #refusal = ''
-  /** Told of each entry that is found. Must not throw. */
-  onFound: (error: RolledBack | EntriesChanged) => void = () => undefined
+  /** Called with each finding. Must not throw. */
+  onFound: (error: RollbackError | EntrySetMismatch) => void = () => undefined
 
   constructor(store: Store, now: () => number) {
     this.#store = store
     this.#shards = new ShardWriter(store, now)
   }
 
-  get integrity(): Integrity {
+  get integrity(): EntryIntegrity {
     const [changed, missing] = [this.#changed, this.#missing]
     const warnings = [
       ...(this.#refusal === '' ? [] : [this.#refusal]),
       ...(changed === 0
         ? []
         : [`the database was changed by another program: ${changed} reads of entries were refused. ${WHAT_TO_DO}`]),
-      ...(missing === 0 ? [] : [`entries are missing from the database: ${missing}; nothing is listed. ${WHAT_TO_DO}`]),
+      ...(missing === 0
+        ? []
+        : [`${missing} entries are missing from the database; listings are refused. ${WHAT_TO_DO}`]),
     ]
     return { changed, missing, isChecked: this.#isChecked, warnings }
   }
 
-  /** The first batch of a barrier, with its head. */
+  /** Adds the head to the first batch of a barrier. */
   first(batch: Batch, ring: Keyring): Batch {
-    const set = fromEntries(this.#store, setKeyOf(ring))
+    const set = setFromEntries(this.#store, setKeyOf(ring))
     set.bind(batch)
     const bound = withHead(batch, set)
     set.close()
@@ -71,8 +73,8 @@ export class EntryGuard {
   }
 
   /**
-   * Makes the set, of entries that must fit their head; with `isNew` there is none yet, and the entries are taken as they are.
-   * Throws EntriesChanged.
+   * Loads the set. Throws EntrySetMismatch when the entries do not match their head. With `isNew` there is no head yet, and the current
+   * entries are trusted.
    */
   open(ring: Keyring, isNew: boolean): void {
     let set: EntrySet
@@ -87,11 +89,11 @@ export class EntryGuard {
     this.#refusal = ''
   }
 
-  /** Begins to look at all entries in the background, now and again every hour. */
-  look(): void {
-    this.#pass?.stop()
-    clearTimeout(this.#nextPass)
-    this.#beginPass()
+  /** Starts a scan of all entries in the background, and again every hour. */
+  startScan(): void {
+    this.#scan?.stop()
+    clearTimeout(this.#nextScan)
+    this.#runScan()
   }
 
   #load(ring: Keyring, isNew: boolean): EntrySet {
@@ -99,106 +101,106 @@ export class EntryGuard {
     const open = (path: string, value: Uint8Array) => decrypt(path, value, (term) => ring.key(term))
     const head = this.#store.pending(HEAD_PATH)?.value
     if (isNew) {
-      if (head) throw new EntriesChanged()
-      this.#shards.lost()
-      return fromEntries(this.#store, key)
+      if (head) throw new EntrySetMismatch()
+      this.#shards.invalidate()
+      return setFromEntries(this.#store, key)
     }
     const { isQuick, set } = loadEntrySet(this.#store, key, head, open)
-    if (!isQuick) this.#shards.lost()
+    if (!isQuick) this.#shards.invalidate()
     return set
   }
 
-  /** Something queued failed, or other entries have taken the place of all: what the disk says holds. Throws EntriesChanged. */
+  /** Returns to the durable entries after a failed commit or a restore. Throws EntrySetMismatch. */
   fallBack(ring: Keyring, isNew: boolean): void {
     const set = this.#set
     const value = this.#store.get(HEAD_PATH)?.value
     const head = !isNew && value && set?.isOf(setKeyOf(ring)) ? set.openHead(value) : undefined
     if (head && set?.fallBack(head)) return
-    const isLooking = this.#pass !== undefined
+    const isScanning = this.#scan !== undefined
     this.open(ring, isNew)
-    if (isLooking) this.look()
+    if (isScanning) this.startScan()
   }
 
-  /** Queues the batch before it returns. */
+  /** Queues the batch with its head synchronously. */
   commit(batch: Batch, key: TermKey): Promise<number> {
     const set = this.#set
     if (!set) throw new Error('the entry set is closed')
-    // The set holds replicated entries only, and its head cannot be in one batch with local ones.
+    // The set has replicated entries only, and a batch cannot mix its head with local entries.
     if (isLocal(batch)) return this.#store.commit(batch)
-    const flight = set.bind(batch)
+    const pending = set.bind(batch)
     let done: Promise<number>
     try {
       done = this.#store.commit(withHead(batch, set))
     } catch (error) {
-      set.withdraw(flight)
+      set.withdraw(pending)
       throw error
     }
-    this.#shards.changed(flight.changes.length, set, key)
+    this.#shards.countChanges(pending.changes.length, set, key)
     return done.then((sequence) => {
-      set.settle(flight)
+      set.confirm(pending)
       return sequence
     })
   }
 
-  /** Throws RolledBack unless the database gave what was last written there. */
+  /** Throws RollbackError unless `value` is the last written state of the path. */
   check(path: string, value: Uint8Array | undefined): void {
     try {
       this.#set?.check(path, value)
     } catch (error) {
-      if (error instanceof RolledBack) this.#note(error)
+      if (error instanceof RollbackError) this.#report(error)
       throw error
     }
   }
 
-  /** Throws once it is known that a listing may lack something. */
+  /** Throws EntrySetMismatch once entries are known to be missing. */
   checkListing(): void {
-    if (this.#missing > 0) throw new EntriesChanged()
+    if (this.#missing > 0) throw new EntrySetMismatch()
   }
 
-  #note(error: RolledBack): void {
+  #report(error: RollbackError): void {
     this.#changed++
     this.onFound(error)
   }
 
-  /** The barrier is sealed, as it should be: the next start finds what it needs. */
+  /** Stores the shards for the next start and drops the set. For an orderly seal. */
   close(key: TermKey): void {
-    if (this.#set) this.#shards.all(this.#set, key)
+    if (this.#set) this.#shards.writeAll(this.#set, key)
     this.drop()
   }
 
-  /** Forgets the set. */
+  /** Drops the set without storing it. */
   drop(): void {
-    this.#pass?.stop()
-    this.#pass = undefined
-    clearTimeout(this.#nextPass)
+    this.#scan?.stop()
+    this.#scan = undefined
+    clearTimeout(this.#nextScan)
     this.#set?.close()
     this.#set = undefined
-    this.#changed = this.#missing = this.#suspected = 0
+    this.#changed = this.#missing = this.#suspectedMissing = 0
     this.#isChecked = false
   }
 
-  #beginPass(): void {
-    if (this.#set) this.#pass = new EntryPass(this.#store, this.#set, (found) => this.#found(found))
+  #runScan(): void {
+    if (this.#set) this.#scan = new EntryScan(this.#store, this.#set, (result) => this.#finishScan(result))
   }
 
-  #found({ changed, missing }: Found): void {
-    for (const error of changed) this.#note(error)
-    // Listings fail from then on: only when a second look says the same.
-    if (missing > 0 && this.#suspected === 0) {
-      this.#suspected = missing
-      return this.#beginPass()
+  #finishScan({ changed, missing }: EntryScanResult): void {
+    for (const error of changed) this.#report(error)
+    // Listings will fail: requires the same result of a second scan.
+    if (missing > 0 && this.#suspectedMissing === 0) {
+      this.#suspectedMissing = missing
+      return this.#runScan()
     }
-    this.#suspected = 0
+    this.#suspectedMissing = 0
     this.#missing = missing
     this.#isChecked = true
-    if (missing > 0) this.onFound(new EntriesChanged())
-    this.#nextPass = setTimeout(() => this.#beginPass(), PASS_MS)
-    this.#nextPass.unref()
+    if (missing > 0) this.onFound(new EntrySetMismatch())
+    this.#nextScan = setTimeout(() => this.#runScan(), SCAN_INTERVAL_MS)
+    this.#nextScan.unref()
   }
 }
 
 function setKeyOf({ setKey }: Keyring): Buffer {
-  if (!setKey) throw new Error('the ring has no key for the entry set')
+  if (!setKey) throw new Error('the keyring has no key for the entry set')
   return setKey
 }
 

@@ -1,7 +1,7 @@
 /**
- * Keeps copies of the entry set in the database, so that the next start need not look at every entry: `entry-set-load.ts` says
- * how they are used and why nothing depends on them. One shard after another is written as entries change, and all of
- * them when the barrier is sealed; what is lost with a process that is killed is in the log.
+ * Stores copies of the parts of the entry set, so that the next start does not read every entry (`entry-set-load.ts`). They are an
+ * optimisation and not trusted. One shard after another is written as entries change, and all shards when the barrier is sealed. Changes
+ * since the last write are in the log.
  */
 import type { Put } from '../sqlite/batch.ts'
 import type { Store } from '../store/store.ts'
@@ -9,14 +9,14 @@ import { encrypt, type TermKey } from './cipher.ts'
 import { shardPath } from './entry-set-load.ts'
 import { type EntrySet, SHARDS } from './entry-set.ts'
 
-/** A shard is written after as many changes, or after one of as many as there are entries to a change if that is more. */
+/** A shard is written after CHANGES_MIN changes or one change per ENTRIES_PER_CHANGE entries, whichever is more. */
 const CHANGES_MIN = 256
-const ENTRIES_A_CHANGE = 512
-/** The log forgets what is older than a day: before that, all are written. */
-const ALL_MS = 3_600_000
-/** After one could not be written: on a full disk it would take others with it. */
+const ENTRIES_PER_CHANGE = 512
+/** Interval for writing all shards, well below the age limit of the log. */
+const WRITE_ALL_MS = 3_600_000
+/** Pause after a failed write: on a full disk another failure would fail commits with it. */
 const PAUSE_MS = 60_000
-/** Of several in one commit. */
+/** Limit of several shards in one commit. */
 const COMMIT_BYTES = 2 << 20
 
 export class ShardWriter {
@@ -24,31 +24,31 @@ export class ShardWriter {
   readonly #now: () => number
   #changes = 0
   #next = 0
-  /** Something has changed since all of them were written. */
+  /** Entries have changed since all shards were written. */
   #isDirty = false
-  #allAtMs: number
+  #allWrittenAtMs: number
   #pausedUntilMs = 0
 
   constructor(store: Store, now: () => number) {
     this.#store = store
     this.#now = now
-    this.#allAtMs = now()
+    this.#allWrittenAtMs = now()
   }
 
-  /** There are none, or none of use. */
-  lost(): void {
+  /** The stored shards are missing or invalid. */
+  invalidate(): void {
     this.#isDirty = true
-    this.#allAtMs = Number.NEGATIVE_INFINITY
+    this.#allWrittenAtMs = Number.NEGATIVE_INFINITY
   }
 
-  /** So many entries have changed, in a batch that was queued. */
-  changed(count: number, set: EntrySet, key: TermKey): void {
+  /** Counts the changed entries of a queued batch, and queues the shards that are due. */
+  countChanges(count: number, set: EntrySet, key: TermKey): void {
     this.#isDirty = true
     this.#changes += count
     const nowMs = this.#now()
     if (nowMs < this.#pausedUntilMs) return
-    if (nowMs - this.#allAtMs > ALL_MS) return this.all(set, key)
-    const due = Math.max(CHANGES_MIN, set.size / ENTRIES_A_CHANGE)
+    if (nowMs - this.#allWrittenAtMs > WRITE_ALL_MS) return this.writeAll(set, key)
+    const due = Math.max(CHANGES_MIN, set.size / ENTRIES_PER_CHANGE)
     const many = Math.min(SHARDS, Math.floor(this.#changes / due))
     if (many === 0) return
     this.#changes = 0
@@ -57,11 +57,11 @@ export class ShardWriter {
     this.#write(shards, set, key)
   }
 
-  /** Queues all of them, where anything has changed. */
-  all(set: EntrySet, key: TermKey): void {
+  /** Queues all shards when entries have changed. */
+  writeAll(set: EntrySet, key: TermKey): void {
     if (!this.#isDirty || this.#now() < this.#pausedUntilMs) return
     this.#isDirty = false
-    this.#allAtMs = this.#now()
+    this.#allWrittenAtMs = this.#now()
     this.#write(Array.from({ length: SHARDS }).keys(), set, key)
   }
 

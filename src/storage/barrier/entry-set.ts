@@ -1,26 +1,25 @@
 /**
- * Which entries there are, and which state of each is the newest: what tells an old ciphertext from the current one, and an
- * entry that was removed or put back below the barrier from one that the program removed or wrote.
+ * The entry set: the newest state of every entry. It distinguishes a current ciphertext from an older one, and entries that another
+ * program removed or restored below the barrier from those that this program deleted or wrote.
  *
- * Promises. Each entry has a *mark*: 8 bytes of its ciphertext's tag, which nobody can choose without the key. The set keeps
- * the mark of every entry in memory, 16 bytes each under an ID that is a keyed hash of the path. Whatever the database gives
- * for a path is compared with it: `check` throws RolledBack. Every batch carries the *head* of the set, an entry that is
- * encrypted like any other: how many batches there were, and a sum over all pairs of path and mark (a keyed
- * multiset hash: pseudo-random terms, added in a group of 2^256 elements, so a change of one entry costs two terms). The head is
- * in the same transaction as what it stands for, so it is right after a crash, in a snapshot and on a secondary.
+ * Promises. Each entry has a *mark*: 8 bytes of the tag of its ciphertext, which cannot be chosen without the key. The set has the mark of
+ * every entry in memory, 16 bytes per entry, under an ID that is a keyed hash of the path. `check` compares what the database returns
+ * for a path and throws RollbackError. Every batch contains the *head* of the set: the number of batches and a sum over all pairs of path
+ * and mark, encrypted and authenticated. The sum is a keyed multiset hash: pseudo-random terms, added in a group of 2^256 elements, so a
+ * change of one entry takes two terms. The head is in the same transaction as the entries, so it matches them after a crash, in a
+ * snapshot and on a secondary.
  *
- * Assumes that the sum stays secret: the terms are known to nobody without the key, so a state of entries that fits a head
- * of another state is found by guessing alone (see docs/decisions/033).
+ * Assumes that the sum stays secret. The terms cannot be computed without the key, so a different state that matches a head can only be
+ * guessed (docs/decisions/033).
  *
- * What can go wrong. A database as a whole may be that of another day: each of its states fits its own head. That is a
- * restore; nothing in the file tells it from a rollback. Not in the set: the head itself, what belongs to the machine
- * (`local/`), and what the seal writes while the barrier is closed.
+ * What can go wrong. The database as a whole may be an earlier one, which matches its own head. That is indistinguishable from a
+ * restore. Not in the set: the head itself, local entries (`local/`), and entries that the seal writes while the barrier is sealed.
  */
 import { hash, timingSafeEqual } from 'node:crypto'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import { PassingMap } from '../../platform/passing.ts'
 import { type Batch, HEAD_PATH, LOCAL_PREFIX } from '../sqlite/batch.ts'
-import { type Mark, MarkTable } from './mark-table.ts'
+import { type EntryMark, MarkTable } from './mark-table.ts'
 import { freshNonce } from './cipher.ts'
 import { SEAL_PATHS } from './seal-entries.ts'
 
@@ -39,47 +38,44 @@ const COUNTER_AT = NONCE_AT + NONCE_BYTES
 const SUM_AT = COUNTER_AT + COUNTER_BYTES
 const MAC_AT = SUM_AT + SUM_BYTES
 const HEAD_BYTES = MAC_AT + MAC_BYTES
-/** Behind the key, in front of what is hashed: inputs of one use all have one length, and are of no other use. */
+/** Domain separation: the byte between the key and the hashed input. */
 const OF_PATH = 1
 const OF_TERM = 2
 const OF_PAD = 3
 const OF_MAC = 4
-/** Of the key and the byte behind it. */
+/** The key and the byte after it. */
 const PREFIX_BYTES = SET_KEY_BYTES + 1
 const PATH_BYTES = 4096
-/** In UTF-8. */
-const BYTES_OF_CHARACTER_MAX = 3
-/** IDs that are remembered; past that, all are forgotten. */
+/** Bytes of UTF-8 per UTF-16 code unit. */
+const BYTES_PER_CODE_UNIT_MAX = 3
+/** Cached IDs; the cache is cleared when it is full. */
 const IDS_MAX = 128
 
 export const WHAT_TO_DO = 'Move the database away and restore a snapshot'
 
-export type Rollback = 'replaced' | 'removed' | 'put back'
+export type EntryRollback = 'replaced' | 'removed' | 'put back'
 
-const SAID: Readonly<Record<Rollback, string>> = {
-  replaced: 'is not in its newest state: an older one was put in its place',
+const DESCRIPTIONS: Readonly<Record<EntryRollback, string>> = {
+  replaced: 'is not in its newest state: another program replaced it by an older one',
   removed: 'is missing: another program removed it',
-  'put back': 'should not be there: another program put it back',
+  'put back': 'was deleted before: another program put it back',
 }
 
-/**
- * What the database gives for a path is not what was last written there. A Refusal, as it tells whoever asks what to do;
- * the path is for the log.
- */
-export class RolledBack extends Refusal {
-  readonly kind: Rollback
+/** The state of an entry in the database is not the last written one. A Refusal, because clients get the instructions; the path is for the log. */
+export class RollbackError extends Refusal {
+  readonly kind: EntryRollback
   readonly path: string
 
-  constructor(path: string, kind: Rollback) {
-    super('host_error', `the database was changed: an entry that is needed here ${SAID[kind]}. ${WHAT_TO_DO}`)
+  constructor(path: string, kind: EntryRollback) {
+    super('host_error', `the database was changed: a required entry ${DESCRIPTIONS[kind]}. ${WHAT_TO_DO}`)
     this.kind = kind
     this.path = path
   }
 }
 
-/** The entries as a whole do not fit their head. */
-export class EntriesChanged extends Refusal {
-  /** `next`: what the operator does about it. */
+/** The entries do not match their head. */
+export class EntrySetMismatch extends Refusal {
+  /** `next`: instructions for the operator. */
   constructor(next = WHAT_TO_DO) {
     super(
       'host_error',
@@ -88,26 +84,26 @@ export class EntriesChanged extends Refusal {
   }
 }
 
-/** What the head says. */
-export interface Head {
-  /** Batches since the set began. */
+/** The content of a head. */
+export interface EntrySetHead {
+  /** Number of batches since the set was created. */
   readonly counter: number
   readonly sum: Int32Array
 }
 
-interface Change {
+interface EntryChange {
   readonly path: string
-  readonly id: Mark
-  readonly before: Mark | undefined
-  readonly after: Mark | undefined
-  /** That of `after`, where there is one: what the next change of the entry takes out of the sum. */
+  readonly id: EntryMark
+  readonly before: EntryMark | undefined
+  readonly after: EntryMark | undefined
+  /** The term of `after`, which the next change of the entry subtracts from the sum. */
   readonly term: string | undefined
 }
 
-/** A batch that is queued. */
-export interface Flight {
+/** A queued batch. */
+export interface PendingBatch {
   readonly counter: number
-  readonly changes: readonly Change[]
+  readonly changes: readonly EntryChange[]
 }
 
 interface Shard {
@@ -115,9 +111,9 @@ interface Shard {
   readonly sum: Int32Array
 }
 
-/** What rows of the log, taken in order, say of entries: the newest word on each is the one that counts. */
+/** The newest state of each entry in a range of log rows. */
 export class LoggedEntries {
-  readonly newest = new Map<string, { readonly mark: Mark | undefined; readonly sequence: number }>()
+  readonly newest = new Map<string, { readonly mark: EntryMark | undefined; readonly sequence: number }>()
 
   add({ puts, deletes }: Batch, sequence: number): void {
     for (const { path, value } of puts) if (isBound(path)) this.newest.set(path, { mark: markOf(value), sequence })
@@ -125,33 +121,33 @@ export class LoggedEntries {
   }
 }
 
-/** Told when an entry comes or goes, see `entry-pass.ts`. */
-export type Watcher = (path: string, step: 1 | -1) => void
+/** Called when an entry is added or deleted, see `entry-scan.ts`. */
+export type EntrySetWatcher = (path: string, step: 1 | -1) => void
 
 export class EntrySet {
   readonly #pathInput = Buffer.alloc(PREFIX_BYTES + PATH_BYTES)
-  /** Beginnings of `#pathInput`, by their length. */
+  /** Prefixes of `#pathInput`, by length. */
   readonly #pathViews: (Buffer | undefined)[] = []
   readonly #termInput = Buffer.alloc(PREFIX_BYTES + 16)
   readonly #headInput = Buffer.alloc(PREFIX_BYTES + MAC_AT)
-  /** Of the same bytes, those in front of the sum. */
+  /** The part of `#headInput` before the sum. */
   readonly #padInput = this.#headInput.subarray(0, PREFIX_BYTES + SUM_AT)
   readonly #shards: Shard[] = Array.from({ length: SHARDS }, () => ({
     table: new MarkTable(),
     sum: new Int32Array(SUM_WORDS),
   }))
   readonly #sum = new Int32Array(SUM_WORDS)
-  /** Of paths that were asked for lately. */
-  readonly #ids = new Map<string, Mark>()
+  /** Cached IDs by path. */
+  readonly #ids = new Map<string, EntryMark>()
   #counter = 0
-  #flights: Flight[] = []
-  /** What is queued for a path, in order: the database may have any of it, or still what was before. */
-  readonly #inFlight = new PassingMap<string, Change[]>()
-  watcher: Watcher | undefined
+  #pendingBatches: PendingBatch[] = []
+  /** Queued changes by path, in order: the database may have the state before or after any of them. */
+  readonly #queuedChanges = new PassingMap<string, EntryChange[]>()
+  watcher: EntrySetWatcher | undefined
 
   /** `key` is copied; `close` overwrites the copy. */
   constructor(key: Buffer) {
-    if (key.length !== SET_KEY_BYTES) throw new Fault('the key of the entry set has 32 bytes')
+    if (key.length !== SET_KEY_BYTES) throw new Fault('the key of the entry set must have 32 bytes')
     for (const input of [this.#pathInput, this.#termInput, this.#headInput]) key.copy(input)
     this.#pathInput[SET_KEY_BYTES] = OF_PATH
     this.#termInput[SET_KEY_BYTES] = OF_TERM
@@ -176,33 +172,33 @@ export class EntrySet {
     return this.#counter
   }
 
-  /** The set as it is once the batch is durable. The caller queues the batch, with `head` in it, right after. */
-  bind({ puts, deletes }: Batch): Flight {
-    const changes: Change[] = []
+  /** Applies a batch to the set. The caller must then queue the batch with the result of `sealHead`. */
+  bind({ puts, deletes }: Batch): PendingBatch {
+    const changes: EntryChange[] = []
     for (const { path, value } of puts) if (isBound(path)) changes.push(this.#queue(path, markOf(value)))
     for (const path of deletes) if (isBound(path)) changes.push(this.#queue(path, undefined))
-    const flight = { counter: ++this.#counter, changes }
-    this.#flights.push(flight)
-    return flight
+    const pending = { counter: ++this.#counter, changes }
+    this.#pendingBatches.push(pending)
+    return pending
   }
 
-  /** Where a change of the entry is queued already, its ID and what it stands for in the sum are known. */
-  #queue(path: string, after: Mark | undefined): Change {
-    const queued = this.#inFlight.get(path)
+  /** Reuses the ID and the term of an earlier queued change of the same entry. */
+  #queue(path: string, after: EntryMark | undefined): EntryChange {
+    const queued = this.#queuedChanges.get(path)
     const newest = queued?.at(-1)
     const change = this.#change(path, after, newest?.id, newest?.term)
     if (queued) queued.push(change)
-    else this.#inFlight.set(path, [change])
+    else this.#queuedChanges.set(path, [change])
     return change
   }
 
-  /** Most paths that are written are new, and are asked for no more: their IDs are not remembered. */
+  /** IDs of written paths are not cached: most of them are new and are not read soon. */
   #change(
     path: string,
-    after: Mark | undefined,
+    after: EntryMark | undefined,
     id = this.#ids.get(path) ?? this.#hashOf(path),
     termBefore?: string,
-  ): Change {
+  ): EntryChange {
     const shard = this.#shardOf(id)
     const before = shard.table.get(id)
     const term = this.#move(shard, id, { mark: before, term: termBefore }, after)
@@ -210,12 +206,12 @@ export class EntrySet {
     return { path, id, before, after, term }
   }
 
-  /** Returns the term of what is there then. */
+  /** Returns the term of `after`. */
   #move(
     shard: Shard,
-    id: Mark,
-    before: { readonly mark: Mark | undefined; readonly term?: string | undefined },
-    after: Mark | undefined,
+    id: EntryMark,
+    before: { readonly mark: EntryMark | undefined; readonly term?: string | undefined },
+    after: EntryMark | undefined,
   ): string | undefined {
     if (before.mark) this.#add(shard, before.term ?? this.#termOf(id, before.mark), -1)
     if (!after) {
@@ -228,13 +224,13 @@ export class EntrySet {
     return term
   }
 
-  #termOf(id: Mark, { hi, lo }: Mark): string {
+  #termOf(id: EntryMark, { hi, lo }: EntryMark): string {
     const input = this.#termInput
     input.writeUInt32LE(id.hi, PREFIX_BYTES)
     input.writeUInt32LE(id.lo, PREFIX_BYTES + 4)
     input.writeUInt32LE(hi, PREFIX_BYTES + 8)
     input.writeUInt32LE(lo, PREFIX_BYTES + 12)
-    // As text of one byte a character: a Buffer would cost three times the hash.
+    // A binary string: creating a Buffer would cost three times the hash.
     return hash('sha256', input, 'binary')
   }
 
@@ -248,68 +244,68 @@ export class EntrySet {
     }
   }
 
-  /** Everything up to this batch is durable. */
-  settle({ counter }: Flight): void {
-    let settled = 0
-    for (const flight of this.#flights) {
-      if (flight.counter > counter) break
-      settled++
-      for (const { path } of flight.changes) {
-        const queued = this.#inFlight.get(path)
+  /** All batches up to this one are durable. */
+  confirm({ counter }: PendingBatch): void {
+    let count = 0
+    for (const pending of this.#pendingBatches) {
+      if (pending.counter > counter) break
+      count++
+      for (const { path } of pending.changes) {
+        const queued = this.#queuedChanges.get(path)
         if (queued && queued.length > 1) queued.shift()
-        else this.#inFlight.delete(path)
+        else this.#queuedChanges.delete(path)
       }
     }
-    if (settled === this.#flights.length) this.#flights = []
-    else if (settled > 0) this.#flights.splice(0, settled)
+    if (count === this.#pendingBatches.length) this.#pendingBatches = []
+    else if (count > 0) this.#pendingBatches.splice(0, count)
   }
 
-  /** The newest batch was not queued, or did not become durable. */
-  #undo({ changes, counter }: Flight): void {
+  /** Reverts the newest batch. */
+  #undo({ changes, counter }: PendingBatch): void {
     for (const { path, id, before } of changes.toReversed()) this.#change(path, before, id)
     this.#counter = counter - 1
   }
 
-  /** The batch that was bound last was not queued. */
-  withdraw(flight: Flight): void {
-    if (this.#flights.at(-1) !== flight) throw new Fault('a batch is withdrawn that is not the newest')
-    this.#flights.pop()
-    for (const { path } of flight.changes) {
-      const queued = this.#inFlight.get(path)
+  /** Reverts the last bound batch, which could not be queued. */
+  withdraw(pending: PendingBatch): void {
+    if (this.#pendingBatches.at(-1) !== pending) throw new Fault('only the newest batch can be withdrawn')
+    this.#pendingBatches.pop()
+    for (const { path } of pending.changes) {
+      const queued = this.#queuedChanges.get(path)
       queued?.pop()
-      if (queued?.length === 0) this.#inFlight.delete(path)
+      if (queued?.length === 0) this.#queuedChanges.delete(path)
     }
-    this.#undo(flight)
+    this.#undo(pending)
   }
 
-  /** What was queued behind the durable head did not come to be. False when the set does not fit that head then. */
-  fallBack(head: Head): boolean {
-    const flights = this.#flights
-    this.#flights = []
-    this.#inFlight.clear()
-    for (const flight of flights.toReversed()) if (flight.counter > head.counter) this.#undo(flight)
+  /** Reverts all batches after the durable head. False when the set does not match that head. */
+  fallBack(head: EntrySetHead): boolean {
+    const reverted = this.#pendingBatches
+    this.#pendingBatches = []
+    this.#queuedChanges.clear()
+    for (const pending of reverted.toReversed()) if (pending.counter > head.counter) this.#undo(pending)
     return this.fits(head)
   }
 
-  fits({ counter, sum }: Head): boolean {
+  fits({ counter, sum }: EntrySetHead): boolean {
     return counter === this.#counter && sum.every((word, at) => word === this.#sum[at])
   }
 
-  /** Throws RolledBack unless this is what was last written there, or is being written. */
+  /** Throws RollbackError unless `value` is the last written state of the path, or a queued one. */
   check(path: string, value: Uint8Array | undefined): void {
     if (!isBound(path)) return
     const found = value && markOf(value)
     const id = this.#idOf(path)
     const known = this.#shardOf(id).table.get(id)
     if (isSame(found, known)) return
-    const isQueued = ({ before, after }: Change) => isSame(found, before) || isSame(found, after)
-    if (this.#inFlight.get(path)?.some(isQueued)) return
-    throw new RolledBack(path, !found ? 'removed' : known ? 'replaced' : 'put back')
+    const isQueued = ({ before, after }: EntryChange) => isSame(found, before) || isSame(found, after)
+    if (this.#queuedChanges.get(path)?.some(isQueued)) return
+    throw new RollbackError(path, !found ? 'removed' : known ? 'replaced' : 'put back')
   }
 
-  /** Paths that something is queued for. */
+  /** Paths with queued changes. */
   get queuedPaths(): Iterable<string> {
-    return this.#inFlight.keys()
+    return this.#queuedChanges.keys()
   }
 
   has(path: string): boolean {
@@ -317,12 +313,12 @@ export class EntrySet {
     return this.#shardOf(id).table.get(id) !== undefined
   }
 
-  /** An entry as the database has it, where the set is made anew. */
-  take(path: string, tail: Uint8Array): void {
+  /** Adds an entry of the database while the set is built. */
+  add(path: string, tail: Uint8Array): void {
     if (isBound(path)) this.#change(path, markOf(tail), this.#hashOf(path))
   }
 
-  /** What rows of the log made of entries, for the shards that are older than the newest row of an entry. */
+  /** Applies log rows to the shards that are older than the row. */
   replay(rows: LoggedEntries, isOlder: (shard: number, sequence: number) => boolean): void {
     for (const [path, { mark, sequence }] of rows.newest) {
       const id = this.#hashOf(path)
@@ -332,8 +328,8 @@ export class EntrySet {
     }
   }
 
-  /** The set goes on from what a head says, whose sum it has. */
-  goOn(counter: number): void {
+  /** Sets the counter of a set that was built from entries. */
+  setCounter(counter: number): void {
     this.#counter = counter
   }
 
@@ -342,7 +338,7 @@ export class EntrySet {
     return Buffer.concat([encodeSum(sum), table.encode()])
   }
 
-  /** Into a set that is empty. False for what is no shard. */
+  /** Loads a shard into an empty set. False for malformed bytes. */
   decodeShard(at: number, bytes: Buffer): boolean {
     const shard = this.#shards[at]
     const table = bytes.length >= SUM_BYTES ? MarkTable.decode(bytes.subarray(SUM_BYTES)) : undefined
@@ -353,9 +349,9 @@ export class EntrySet {
     return true
   }
 
-  /** As of the batch that was bound last: format, nonce, counter, the sum under a pad that is used once, and a MAC. */
+  /** The head after the last bound batch: format, nonce, counter, the sum encrypted with a one-time pad, and a MAC. */
   sealHead(): Buffer {
-    // It is made where it is hashed, behind the key.
+    // Built in the hash input, after the key.
     const input = this.#headInput
     input[PREFIX_BYTES] = HEAD_FORMAT
     input.set(freshNonce(), PREFIX_BYTES + NONCE_AT)
@@ -367,15 +363,15 @@ export class EntrySet {
     }
     input[SET_KEY_BYTES] = OF_MAC
     const mac = hash('sha256', input, 'binary')
-    // A piece of a shared one: each head is gone with the next batch. Each byte is written here.
+    // From the pool: each head is replaced by the next batch. Every byte is written below.
     const head = Buffer.allocUnsafe(HEAD_BYTES)
     input.copy(head, 0, PREFIX_BYTES)
     head.write(mac, MAC_AT, MAC_BYTES, 'latin1')
     return head
   }
 
-  /** What a head says; undefined for one that was not made with this key. */
-  openHead(head: Uint8Array): Head | undefined {
+  /** Undefined for a head that was not made with this key. */
+  openHead(head: Uint8Array): EntrySetHead | undefined {
     if (head.length !== HEAD_BYTES || head[0] !== HEAD_FORMAT) return undefined
     const bytes = Buffer.from(head)
     const mac = Buffer.from(this.#headDigest(OF_MAC, bytes.subarray(0, MAC_AT)), 'binary')
@@ -392,14 +388,14 @@ export class EntrySet {
     return hash('sha256', input.subarray(0, PREFIX_BYTES + bytes.length), 'binary')
   }
 
-  #shardOf({ hi }: Mark): Shard {
+  #shardOf({ hi }: EntryMark): Shard {
     const shard = this.#shards[hi >>> SHARD_SHIFT]
-    if (!shard) throw new Fault('there is no such shard')
+    if (!shard) throw new Fault('invalid shard number')
     return shard
   }
 
-  /** A few paths are asked for with each write: of an engine's settings, of folders. */
-  #idOf(path: string): Mark {
+  /** Cached: some paths are read with each write, such as settings and folders of an engine. */
+  #idOf(path: string): EntryMark {
     let id = this.#ids.get(path)
     if (id) return id
     id = this.#hashOf(path)
@@ -408,16 +404,16 @@ export class EntrySet {
     return id
   }
 
-  #hashOf(path: string): Mark {
+  #hashOf(path: string): EntryMark {
     const digest = hash('sha256', this.#pathInputOf(path), 'binary')
-    // 0 is a slot that is free.
+    // 0 marks a free slot of the table.
     return { hi: wordOf(digest, 0) || 1, lo: wordOf(digest, 1) }
   }
 
-  /** What is hashed of a path: most have one of a few lengths, and to make a view costs a sixth of the hash. */
+  /** Views are cached by length: most paths have one of a few lengths, and creating a view costs a sixth of the hash. */
   #pathInputOf(path: string): Buffer {
     const input = this.#pathInput
-    if (path.length * BYTES_OF_CHARACTER_MAX > PATH_BYTES) {
+    if (path.length * BYTES_PER_CODE_UNIT_MAX > PATH_BYTES) {
       return Buffer.concat([input.subarray(0, PREFIX_BYTES), Buffer.from(path)])
     }
     const length = PREFIX_BYTES + input.write(path, PREFIX_BYTES)
@@ -435,18 +431,18 @@ function decodeSum(bytes: Buffer): Int32Array {
   return Int32Array.from({ length: SUM_WORDS }, (_, word) => bytes.readInt32LE(word * 4))
 }
 
-/** Whether the set holds it. */
+/** Whether the set covers a path. */
 export function isBound(path: string): boolean {
   return path !== HEAD_PATH && !path.startsWith(LOCAL_PREFIX) && !SEAL_PATHS.has(path)
 }
 
-/** Of entries whose path says everything. */
-const MARK_OF_NOTHING: Mark = { hi: 0, lo: 0 }
+/** The mark of entries without content. */
+const EMPTY_MARK: EntryMark = { hi: 0, lo: 0 }
 
-/** Of a ciphertext: a part of its tag. */
-function markOf(value: Uint8Array): Mark {
-  // To look for what lies in front of the first byte costs more than a hash.
-  if (value.length === 0) return MARK_OF_NOTHING
+/** The first 8 bytes of the tag of a ciphertext. */
+function markOf(value: Uint8Array): EntryMark {
+  // An out-of-bounds read before the first byte costs more than a hash.
+  if (value.length === 0) return EMPTY_MARK
   const at = value.length - TAG_BYTES
   return { hi: wordAt(value, at), lo: wordAt(value, at + 4) }
 }
@@ -456,11 +452,11 @@ function wordAt(value: Uint8Array, at: number): number {
   return (high | ((value[at + 2] ?? 0) << 8) | (value[at + 3] ?? 0)) >>> 0
 }
 
-function isSame(a: Mark | undefined, b: Mark | undefined): boolean {
+function isSame(a: EntryMark | undefined, b: EntryMark | undefined): boolean {
   return a === undefined || b === undefined ? a === b : a.hi === b.hi && a.lo === b.lo
 }
 
-/** 32 bits of a digest that is written as one byte a character. */
+/** 32 bits of a digest in a binary string. */
 function wordOf(digest: string, word: number): number {
   const at = word * 4
   const high = (digest.charCodeAt(at) << 24) | (digest.charCodeAt(at + 1) << 16)

@@ -1,37 +1,37 @@
 /**
- * Memory of keys that is Node's own (`KeyObject`, the schedules of ciphers) is overwritten when it is freed, and it is
- * freed when the garbage is collected: so at a seal that must not wait until somebody needs the room.
+ * OpenSSL overwrites the memory of keys (`KeyObject`, key schedules of ciphers) when it is freed, which happens when the garbage is
+ * collected. After a seal, a collection is forced instead of waiting for memory pressure.
  */
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
-/** Work under way may hold a cipher for so long. A process that ends meanwhile gives its memory back as a whole. */
-const AFTER_MS = 50
+/** Delay until running operations have released their ciphers. */
+const DELAY_MS = 50
 
 let collect: (() => void) | undefined
 let pending: NodeJS.Timeout | undefined
-let isAskedAgain = false
+let isRequestedAgain = false
 
 /**
- * Collects all garbage when the work under way has let go of what it holds: this holds the process up for some tens of
- * milliseconds. Seals that follow each other share a timer, and one more for those that came while it was pending.
+ * Schedules a full garbage collection, which blocks the process for some tens of milliseconds. Calls while one is scheduled share one
+ * further collection.
  */
 export function freeMemory(): void {
-  if (pending) isAskedAgain = true
-  else pending = setTimeout(collectNow, AFTER_MS).unref()
+  if (pending) isRequestedAgain = true
+  else pending = setTimeout(collectNow, DELAY_MS).unref()
 }
 
 function collectNow(): void {
   pending = undefined
   collect ??= collector()
   collect()
-  if (!isAskedAgain) return
-  isAskedAgain = false
+  if (!isRequestedAgain) return
+  isRequestedAgain = false
   freeMemory()
 }
 
 function collector(): () => void {
-  // Node gives the function to contexts that are made while the flag is set.
+  // Node adds the function `gc` to contexts that are created while the flag is set.
   setFlagsFromString('--expose-gc')
   const found: unknown = runInNewContext('gc')
   setFlagsFromString('--no-expose-gc')

@@ -1,50 +1,47 @@
 /**
- * The root key of a server that *stands by*: it takes over the entries of another one as they are, and may have to serve
- * them at once. People, or the machine's key, have proven the root key; it is kept in memory, and the barrier stays
- * closed. So a secondary for disaster recovery can be promoted without its key holders, and has opened no entry before.
+ * The root key of a *standby* server, such as a DR secondary, which replicates the entries of another server and may have to serve them at
+ * once. The key shares or the machine's key have proven the root key; it is held in memory while the barrier stays sealed. So a
+ * secondary can be promoted without its key holders, and decrypts no entry before.
  *
- * No right is granted by an entry before all entries were verified (`verified`): each could be an older state that another
- * program put back. `entries` is for finding out that there is no right.
+ * No entry grants a right before all entries were verified (`verified`): each could be rolled back. `entries` may be used only to deny a
+ * right.
  *
- * The other server may change its root key (a rekey). Then the one that is held opens nothing any more: `fits` finds that,
- * and forgets it.
+ * After a rekey of the other server the held key is obsolete: `fits` detects that and drops it.
  */
 import { sleep } from '../../platform/clock.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
 import type { History, PageOptions, Store } from '../store/store.ts'
 import { decrypt } from './cipher.ts'
-import { EntriesChanged, type EntrySet, RolledBack } from './entry-set.ts'
 import { ShardWriter } from './entry-set-shards.ts'
-import { verifiedSet } from './verify-entries.ts'
-import type { Keyring } from './keyring.ts'
-import { derivedKey, PurposeCodes } from './purpose-codes.ts'
-import { KEYRING_PATH, openRing, WrongKey } from './ring-entry.ts'
+import { EntrySetMismatch, type EntrySet, RollbackError } from './entry-set.ts'
+import { derivedKey, type Keyring, KEYRING_PATH, openRing, PurposeCodes, WrongKey } from './keyring.ts'
+import { verifiedSet } from './entry-set-load.ts'
 
 const NO_SET_KEY =
-  'the keyring of the primary has no key for its set of entries yet: it was written by an older version; unseal the primary with this one'
+  'the keyring of the primary has no key for its entry set: it was written by an older version; unseal the primary with this version'
 
-/** What to do about entries of a secondary that another program changed. */
+/** Instructions for changed entries on a secondary. */
 const ON_SECONDARY =
-  'Nothing was done. The secondary takes these entries from its primary while that is reachable: try again in a minute, or after ' +
+  'Nothing was done. The secondary repairs these entries from its primary while that is reachable: retry in a minute, or after ' +
   'sys/replication/dr/secondary/reindex. Without a primary, move the database away and restore a snapshot. "force" does not override this'
-/** Entries that were repaired, or copied, during the first attempt do not fit. */
+/** A repair or a copy during the first attempt makes it fail. */
 const ATTEMPTS = 2
 const RETRY_MS = 50
-/** Each verification reads all entries: callers wait for one another, and more are refused. */
+/** Each verification reads all entries: they run one after another, and calls above this limit are refused. */
 const VERIFICATIONS_MAX = 16
 
-/** Entries that can be read, as `Storage` takes them. */
+/** Read access to the entries, for `Storage`. */
 export type HeldEntries = ReturnType<HeldKey['entries']>
 
 export class HeldKey {
   readonly #store: Store
   #key: Buffer | undefined
-  /** The keyring that the key was last seen to open. */
-  #opens: Uint8Array | undefined
+  /** The keyring entry that the key opened last. */
+  #openedKeyring: Uint8Array | undefined
   #verifications = 0
-  #turn: Promise<unknown> = Promise.resolve()
-  /** Called with what a verification has found. Must not throw. */
-  onFound: (error: RolledBack | EntriesChanged) => void = () => undefined
+  #queue: Promise<unknown> = Promise.resolve()
+  /** Called with the finding of a failed verification. Must not throw. */
+  onFound: (error: RollbackError | EntrySetMismatch) => void = () => undefined
   readonly #codes = new PurposeCodes()
 
   constructor(store: Store) {
@@ -55,7 +52,7 @@ export class HeldKey {
     return this.#key !== undefined
   }
 
-  /** Keeps a copy of the key. Throws WrongKey for one that does not open the keyring. */
+  /** Holds a copy of the key. Throws WrongKey for a key that does not open the keyring. */
   hold(rootKey: Buffer): void {
     const value = this.#store.get(KEYRING_PATH)?.value
     const ring = value && openRing(value, rootKey)
@@ -63,30 +60,30 @@ export class HeldKey {
     ring.close()
     this.forget()
     this.#key = Buffer.from(rootKey)
-    this.#opens = value
+    this.#openedKeyring = value
   }
 
-  /** Whether it opens the keyring that is there now; one that does not is forgotten. True where none is held. */
+  /** Whether the key opens the current keyring; a key that does not is dropped. True without a key. */
   fits(): boolean {
     const value = this.#store.get(KEYRING_PATH)?.value
-    if (!this.#key || value === this.#opens) return true
+    if (!this.#key || value === this.#openedKeyring) return true
     const ring = value && openRing(value, this.#key)
     if (!ring) {
       this.forget()
       return false
     }
     ring.close()
-    this.#opens = value
+    this.#openedKeyring = value
     return true
   }
 
-  /** For the caller to overwrite. Throws a Refusal (503) where none is held. */
+  /** The caller overwrites the copy. Throws a Refusal (503) without a key. */
   copy(): Buffer {
     if (!this.#key) throw sealed()
     return Buffer.from(this.#key)
   }
 
-  /** One entry of the barrier, opened. Throws a Refusal (503) where no key is held that opens it. */
+  /** Decrypts one entry. Throws a Refusal (503) without a valid key. */
   read(path: string): Buffer | undefined {
     return this.#with((ring) => {
       const value = this.#store.get(path)?.value
@@ -94,30 +91,26 @@ export class HeldKey {
     })
   }
 
-  /**
-   * A code of `text` that cannot be made without the keys of this barrier, also not by a writer of the database. Throws a
-   * Refusal (503) where no key is held that opens it.
-   */
+  /** A MAC of `text` that requires the keys of this barrier: write access to the database is not enough. Throws a Refusal (503) without a valid key. */
   codeOf(purpose: string, text: string): Buffer {
     const keyring = this.#store.get(KEYRING_PATH)?.value
     if (!this.#key || !keyring) throw sealed()
-    // A code under a key that is known to all would be none.
+    // Never with a missing set key: the MAC would have no secret key.
     const derive = () => this.#with((ring) => derivedKey(setKeyOf(ring), purpose))
     return this.#codes.codeOf(keyring, derive, purpose, text)
   }
 
   /**
-   * Verifies all entries, then calls `use` with them. `isKept`: the set is written beside the entries, so that the barrier opens
-   * without reading them all again. Rejects with EntriesChanged, with a Refusal (503) where no key is held, and with what `use`
-   * throws. Costs a read of all entries.
+   * Verifies all entries, which reads each of them, then calls `use` with them. `isStored`: stores the shards of the set, so that the barrier opens
+   * without reading all entries again. Rejects with EntrySetMismatch, with a Refusal (503) without a valid key, and with errors of `use`.
    */
-  async verified<T>(use: (entries: HeldEntries) => T, isKept = false): Promise<T> {
+  async verified<T>(use: (entries: HeldEntries) => T, isStored = false): Promise<T> {
     if (this.#verifications >= VERIFICATIONS_MAX) {
       throw new Refusal('unavailable', `too many concurrent verifications of all entries (limit ${VERIFICATIONS_MAX})`)
     }
     this.#verifications++
-    const verification = this.#turn.then(() => this.#verify(use, isKept))
-    this.#turn = verification.catch(() => undefined)
+    const verification = this.#queue.then(() => this.#verify(use, isStored))
+    this.#queue = verification.catch(() => undefined)
     try {
       return await verification
     } finally {
@@ -125,22 +118,22 @@ export class HeldKey {
     }
   }
 
-  async #verify<T>(use: (entries: HeldEntries) => T, isKept: boolean): Promise<T> {
+  async #verify<T>(use: (entries: HeldEntries) => T, isStored: boolean): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#verifyOnce(use, isKept)
+        return await this.#verifyOnce(use, isStored)
       } catch (error) {
-        if (!(error instanceof EntriesChanged || error instanceof RolledBack)) throw error
+        if (!(error instanceof EntrySetMismatch || error instanceof RollbackError)) throw error
         if (attempt === ATTEMPTS) {
           this.onFound(error)
-          throw new EntriesChanged(ON_SECONDARY)
+          throw new EntrySetMismatch(ON_SECONDARY)
         }
       }
       await sleep(RETRY_MS)
     }
   }
 
-  async #verifyOnce<T>(use: (entries: HeldEntries) => T, isKept: boolean): Promise<T> {
+  async #verifyOnce<T>(use: (entries: HeldEntries) => T, isStored: boolean): Promise<T> {
     const setKey = this.#with((ring) => Buffer.from(setKeyOf(ring)))
     let set: EntrySet
     try {
@@ -149,20 +142,20 @@ export class HeldKey {
       setKey.fill(0)
     }
     try {
-      if (isKept) this.#keep(set)
+      if (isStored) this.#storeShards(set)
       return use(this.entries(set))
     } finally {
       set.close()
     }
   }
 
-  #keep(set: EntrySet): void {
+  #storeShards(set: EntrySet): void {
     const shards = new ShardWriter(this.#store, Date.now)
-    shards.lost()
-    this.#with((ring) => shards.all(set, ring.activeKey))
+    shards.invalidate()
+    this.#with((ring) => shards.writeAll(set, ring.activeKey))
   }
 
-  /** The entries, each opened as it is read, and compared with `set` where that is given; nothing can be committed through them. */
+  /** Read-only access to the entries, which are compared with `set` if it is given. */
   entries(set?: EntrySet) {
     const read = (path: string) => {
       const value = this.read(path)
@@ -170,8 +163,8 @@ export class HeldKey {
       return value
     }
     return {
-      shown: read,
-      pendingShown: read,
+      getShared: read,
+      pendingShared: read,
       list: (prefix?: string, options?: PageOptions) => this.#store.list(prefix ?? '', options),
       paths: (prefix: string, options?: PageOptions) => this.#store.paths(prefix, options),
       history: (): History => ({ epoch: 0, oldest: 0, newest: 0, rows: [] }),
@@ -182,7 +175,7 @@ export class HeldKey {
   forget(): void {
     this.#key?.fill(0)
     this.#key = undefined
-    this.#opens = undefined
+    this.#openedKeyring = undefined
     this.#codes.clear()
   }
 

@@ -1,10 +1,12 @@
 /**
- * The keys that entries are encrypted with. There is one active key, of the highest *term*; older ones only decrypt, so a
- * rotation touches no entry. The ring itself is kept encrypted with the root key.
+ * The keyring: the keys that encrypt entries, its entry in the store, and keys derived from it. The active key has the highest *term*;
+ * older keys only decrypt, so a rotation does not rewrite entries. The ring is stored encrypted with the root key.
  */
-import { createSecretKey, type KeyObject, randomBytes } from 'node:crypto'
+import { createHmac, createSecretKey, hkdfSync, type KeyObject, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import { Fault } from '../../platform/errors.ts'
+import type { Put } from '../sqlite/batch.ts'
+import { decrypt, encrypt } from './cipher.ts'
 
 export const KEY_BYTES = 32
 
@@ -20,7 +22,7 @@ const ringSchema = v.object({
     ),
     v.minLength(1),
   ),
-  /** Of the entry set (`entry-set.ts`); absent in rings of before there was one. */
+  /** Key of the entry set (`entry-set.ts`); absent in rings of older versions. */
   setKey: v.optional(v.pipe(v.string(), v.base64())),
 })
 
@@ -31,22 +33,21 @@ export interface RingKey {
   readonly installedAtMs: number
 }
 
-/** A key in the form that encrypts quickest. Its memory is overwritten when it is freed, see `freed-memory.ts`. */
+/** A KeyObject is the fastest form. Its memory is overwritten when it is freed, see `freed-memory.ts`. */
 export interface ReadyKey {
   readonly term: number
   readonly key: KeyObject
 }
 
-function readied({ key, term }: RingKey): ReadyKey {
+function readyKeyOf({ key, term }: RingKey): ReadyKey {
   return { term, key: createSecretKey(key) }
 }
 
 export class Keyring {
   readonly #keys: ReadonlyMap<number, RingKey>
-  /** Those that were asked for. */
   readonly #ready = new Map<number, ReadyKey>()
   readonly active: RingKey
-  /** Of the entry set; it stays when the active key is rotated. Filled with zeros when the ring is closed. */
+  /** Key of the entry set, unchanged by a rotation. Filled with zeros when the ring is closed. */
   readonly setKey: Buffer | undefined
   #isClosed = false
 
@@ -57,28 +58,28 @@ export class Keyring {
     this.setKey = setKey
   }
 
-  /** A ring with one fresh key. */
+  /** A ring with one new key. */
   static fresh(nowMs: number): Keyring {
     return new Keyring([{ term: 1, key: randomBytes(KEY_BYTES), installedAtMs: nowMs }], randomBytes(KEY_BYTES))
   }
 
-  /** The same ring with a key for an entry set, which it lacks. */
+  /** The same keys with a new key for the entry set. */
   withSetKey(): Keyring {
     return new Keyring([...this.#keys.values()], randomBytes(KEY_BYTES))
   }
 
-  /** The same ring with a fresh key of the next term, which is the active one. */
+  /** The same keys and a new active key of the next term. */
   rotated(nowMs: number): Keyring {
     const next = { term: this.active.term + 1, key: randomBytes(KEY_BYTES), installedAtMs: nowMs }
     return new Keyring([...this.#keys.values(), next], this.setKey)
   }
 
-  /** The key of a term, to decrypt with. */
+  /** The decryption key of a term. */
   key(term: number): KeyObject | undefined {
     return this.#readyKey(this.#keys.get(term))?.key
   }
 
-  /** What to encrypt with. Throws once the ring is closed. */
+  /** The encryption key. Throws once the ring is closed. */
   get activeKey(): ReadyKey {
     const key = this.#readyKey(this.active)
     if (!key) throw new Fault('the keyring is closed')
@@ -88,11 +89,11 @@ export class Keyring {
   #readyKey(key: RingKey | undefined): ReadyKey | undefined {
     if (!key || this.#isClosed) return undefined
     let ready = this.#ready.get(key.term)
-    if (!ready) this.#ready.set(key.term, (ready = readied(key)))
+    if (!ready) this.#ready.set(key.term, (ready = readyKeyOf(key)))
     return ready
   }
 
-  /** Plaintext: to be encrypted at once, and zeroed by the caller. */
+  /** Plaintext, which the caller encrypts and overwrites. */
   encode(): Buffer {
     const keys = [...this.#keys.values()].map(({ term, key, installedAtMs }) => ({
       term,
@@ -104,7 +105,7 @@ export class Keyring {
 
   static decode(plaintext: Buffer): Keyring {
     const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), ringSchema), plaintext.toString('utf8'))
-    // What is wrong with it would be a piece of it.
+    // The details of a parse error would contain a part of the ring.
     if (!parsed.success) throw new Fault('the keyring is damaged')
     const keys = parsed.output.keys.map(({ term, key, installedAtMs }) => {
       return { term, key: Buffer.from(key, 'base64'), installedAtMs }
@@ -123,5 +124,62 @@ export class Keyring {
     this.#ready.clear()
     for (const { key } of this.#keys.values()) key.fill(0)
     this.setKey?.fill(0)
+  }
+}
+
+export const KEYRING_PATH = 'core/keyring'
+/** Term of the root key in the ciphertext of the ring; ring keys start at 1. */
+const ROOT_TERM = 0
+
+/** The key does not open this barrier. Has no details. */
+export class WrongKey extends Fault {}
+
+/** Decrypts a ring; undefined for the wrong key. Throws a Fault for a ring that is damaged inside. */
+export function openRing(value: Uint8Array, rootKey: Buffer): Keyring | undefined {
+  if (rootKey.length !== KEY_BYTES) return undefined
+  let plaintext: Buffer
+  try {
+    plaintext = decrypt(KEYRING_PATH, value, (term) => (term === ROOT_TERM ? rootKey : undefined))
+  } catch {
+    return undefined
+  }
+  const ring = Keyring.decode(plaintext)
+  plaintext.fill(0)
+  return ring
+}
+
+export function ringEntry(ring: Keyring, rootKey: Buffer): Put {
+  if (rootKey.length !== KEY_BYTES) throw new Fault('a root key has 32 bytes')
+  const plaintext = ring.encode()
+  const value = encrypt(KEYRING_PATH, plaintext, { term: ROOT_TERM, key: rootKey })
+  plaintext.fill(0)
+  return { path: KEYRING_PATH, value }
+}
+
+/** HKDF-SHA-256 of the set key. The caller overwrites it. */
+export function derivedKey(setKey: Buffer, purpose: string): Buffer {
+  return Buffer.from(hkdfSync('sha256', setKey, '', purpose, KEY_BYTES))
+}
+
+/** MACs under keys that are derived from the set key, one for each purpose. The derived keys are cached: derivation costs more than a MAC. */
+export class PurposeCodes {
+  readonly #keys = new Map<string, Buffer>()
+  /** Identity of the set key: another object means another set key. */
+  #source: object | undefined
+
+  /** HMAC-SHA-256, 32 bytes. `source` identifies the set key; `derive` is called for an uncached key. */
+  codeOf(source: object, derive: () => Buffer, purpose: string, text: string): Buffer {
+    if (this.#source !== source) this.clear()
+    this.#source = source
+    let key = this.#keys.get(purpose)
+    if (!key) this.#keys.set(purpose, (key = derive()))
+    return createHmac('sha256', key).update(text).digest()
+  }
+
+  /** Overwrites the keys. */
+  clear(): void {
+    for (const key of this.#keys.values()) key.fill(0)
+    this.#keys.clear()
+    this.#source = undefined
   }
 }

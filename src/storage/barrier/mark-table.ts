@@ -1,22 +1,22 @@
 /**
- * A table of marks under IDs, both of 64 random bits, in 16 bytes each and a third of room: what a Map of texts would take
- * some ten times of. Open addressing with linear probing; what is deleted leaves no tombstone.
+ * A hash table from IDs to marks, both of 64 random bits, with 16 bytes per slot and a load factor of at most 0.75: about a tenth of the
+ * memory of a Map with string keys. Open addressing with linear probing and deletion without tombstones.
  */
 
-/** 64 bits, as two unsigned numbers of 32. */
-export interface Mark {
+/** 64 bits as two unsigned 32-bit numbers. */
+export interface EntryMark {
   readonly hi: number
   readonly lo: number
 }
 
 const WORDS = 4
 const SLOTS_MIN = 8
-/** Of the slots in use, at most. */
+/** Maximum load factor. */
 const LOAD_MAX = 0.75
 export const MARK_BYTES = WORDS * 4
 
 export class MarkTable {
-  /** ID and mark, four words; the first is 0 in a slot that is free. */
+  /** ID and mark, four words per slot; the first word of a free slot is 0. */
   #words: Uint32Array<ArrayBuffer>
   #mask: number
   size = 0
@@ -28,14 +28,14 @@ export class MarkTable {
     this.#mask = slots - 1
   }
 
-  get({ hi, lo }: Mark): Mark | undefined {
+  get({ hi, lo }: EntryMark): EntryMark | undefined {
     const at = this.#find(hi, lo)
     const words = this.#words
     return words[at] === 0 ? undefined : { hi: words[at + 2] ?? 0, lo: words[at + 3] ?? 0 }
   }
 
-  /** `id.hi` is not 0. */
-  set(id: Mark, mark: Mark): void {
+  /** `id.hi` must not be 0. */
+  set(id: EntryMark, mark: EntryMark): void {
     let at = this.#find(id.hi, id.lo)
     if (this.#words[at] === 0) {
       if (++this.size > (this.#mask + 1) * LOAD_MAX) {
@@ -49,12 +49,12 @@ export class MarkTable {
     this.#words[at + 3] = mark.lo
   }
 
-  delete({ hi, lo }: Mark): void {
+  delete({ hi, lo }: EntryMark): void {
     const words = this.#words
     let free = this.#find(hi, lo)
     if (words[free] === 0) return
     this.size--
-    // What was put behind it because the slot was taken moves up.
+    // Backward shift: moves later entries of the same probe sequence up.
     for (let at = this.#next(free); words[at] !== 0; at = this.#next(at)) {
       const home = this.#home(words[at + 1] ?? 0)
       const isBehind = free <= at ? home <= free || home > at : home <= free && home > at
@@ -65,20 +65,20 @@ export class MarkTable {
     words.fill(0, free, free + WORDS)
   }
 
-  /** All of it, as little-endian words in no order. */
+  /** All entries as little-endian words, unordered. */
   encode(): Uint8Array {
     const words = this.#words
     const out = new Uint32Array(this.size * WORDS)
     let length = 0
     for (let at = 0; at < words.length; at += WORDS) {
       if (words[at] === 0) continue
-      // Word by word: a view for each slot costs more than all the rest.
+      // Word by word: creating a view per slot costs more than the copy.
       for (let word = 0; word < WORDS; word++) out[length++] = words[at + word] ?? 0
     }
     return new Uint8Array(out.buffer)
   }
 
-  /** Undefined for what no table has encoded. */
+  /** Undefined for malformed bytes. */
   static decode(bytes: Uint8Array): MarkTable | undefined {
     if (bytes.length % MARK_BYTES !== 0) return undefined
     const words = new Uint32Array(Uint8Array.from(bytes).buffer)
@@ -90,7 +90,7 @@ export class MarkTable {
     return table.size * MARK_BYTES === bytes.length ? table : undefined
   }
 
-  /** The slot of an ID, or the free one where it would be. */
+  /** The slot of an ID, or the free slot for it. */
   #find(hi: number, lo: number): number {
     const words = this.#words
     let at = this.#home(lo)

@@ -1,11 +1,11 @@
 /**
- * What a seal keeps in the store, beside the keyring:
+ * Entries of the seal, beside the keyring:
  *
- *     core/seal-config          readable while sealed: the kind of seal and how its key is divided
+ *     core/seal-config          readable while sealed: the type of seal and the numbers of shares
  *     core/root-key             the root key, encrypted with the unseal key
- *     core/root-key-before      the same, encrypted with the unseal key before a rekey whose end nobody has seen yet
- *     core/recovery-key         a digest of the recovery key, an entry of the barrier; and `-before` as above
- *     core/unseal-keys-backup, core/recovery-keys-backup   shares as PGP messages, entries of the barrier
+ *     core/root-key-before      the root key, encrypted with the previous unseal key, during a rekey that is not confirmed
+ *     core/recovery-key         a digest of the recovery key, encrypted by the barrier; and `-before` as above
+ *     core/unseal-keys-backup, core/recovery-keys-backup   shares as PGP messages, encrypted by the barrier
  */
 import { createHash } from 'node:crypto'
 import * as v from 'valibot'
@@ -23,7 +23,7 @@ export const RECOVERY_BEFORE_PATH = 'core/recovery-key-before'
 
 export const BACKUP_PATHS = { unseal: 'core/unseal-keys-backup', recovery: 'core/recovery-keys-backup' }
 
-/** What changes also while the barrier is closed, so that the entry set (`entry-set.ts`) cannot hold it. */
+/** Entries that change while the barrier is sealed, so the entry set (`entry-set.ts`) does not cover them. */
 export const SEAL_PATHS: ReadonlySet<string> = new Set([
   CONFIG_PATH,
   ROOT_KEY_PATH,
@@ -39,18 +39,18 @@ const NO_TERM = 0
 const split = { shares: v.pipe(v.number(), v.integer()), threshold: v.pipe(v.number(), v.integer()) }
 const configSchema = v.object({
   format: v.literal(1),
-  /** `shamir`: shares of the unseal key open it. `static`: a key of the machine does, and the shares are recovery ones. */
+  /** `shamir`: shares of the unseal key unseal it. `static`: the machine's key unseals it, and the shares are of a recovery key. */
   type: v.picklist(['shamir', 'static']),
   ...split,
-  /** Names the static key that the root key is encrypted with. */
+  /** ID of the static key that encrypts the root key. */
   keyId: v.optional(v.string()),
-  /** How the key before was divided, until it is known that the new shares have arrived. */
+  /** Numbers of the previous shares, until the new shares are confirmed. */
   before: v.optional(v.object(split)),
 })
 
 export type SealConfig = v.InferOutput<typeof configSchema>
 
-/** The configuration, or undefined where there is none. Throws a Fault for a damaged one. */
+/** Undefined before initialisation. Throws a Fault for a damaged entry. */
 export function readConfig(store: Store): SealConfig | undefined {
   const entry = store.get(CONFIG_PATH)
   if (!entry) return undefined
@@ -68,7 +68,7 @@ export function rootKeyEntry(rootKey: Buffer, unsealKey: Buffer, path = ROOT_KEY
   return { path, value: encrypt(path, rootKey, { term: NO_TERM, key: unsealKey }) }
 }
 
-/** The root key for the right unseal key, else undefined. The caller overwrites it. */
+/** The root key, or undefined for a wrong unseal key. The caller overwrites it. */
 export function openRootKey(store: Store, unsealKey: Buffer, path = ROOT_KEY_PATH): Buffer | undefined {
   const entry = store.get(path)
   if (!entry || unsealKey.length !== KEY_BYTES) return undefined
@@ -79,7 +79,7 @@ export function openRootKey(store: Store, unsealKey: Buffer, path = ROOT_KEY_PAT
   }
 }
 
-/** What is kept of a recovery key: enough to know it again. It is random, so the digest tells nothing. */
+/** Digest to recognise a recovery key. The key is random, so the digest reveals nothing. */
 export function recoveryDigest(recoveryKey: Buffer): Buffer {
   return createHash('sha256').update('recovery key\0').update(recoveryKey).digest()
 }

@@ -1,11 +1,10 @@
 /**
- * What an engine, a store of the core or any other part above the barrier has of its entries: those below its own prefix,
- * for as long as its *tenure* lasts.
+ * Revocable views of the barrier. An engine or a store of the core accesses the entries below its prefix through a `Storage`, which belongs
+ * to a `ViewScope`.
  *
- * A tenure ends when the core is sealed, steps down or has other entries below it (a snapshot was restored), and that of
- * a mount also when the mount is disabled. After that nobody reads or queues anything through a storage that belongs to it:
- * a part that still works on what it remembers would write that into entries which it never saw. What was queued before
- * goes its way.
+ * A scope is revoked when the core is sealed or steps down, or when a snapshot was restored; the scope of a mount also when the mount is
+ * disabled. After that, reads and commits through its views throw: code that still runs with cached state would write it over entries
+ * that it has not seen. Batches that were queued before are not affected.
  */
 import { Fault } from '../../platform/errors.ts'
 import type { Batch, Put } from '../sqlite/batch.ts'
@@ -14,203 +13,196 @@ import type { Barrier } from './barrier.ts'
 
 export type { Batch, History, PageOptions, Put }
 
-/** What a storage needs of the barrier. */
-export type Entries = Pick<Barrier, 'shown' | 'pendingShown' | 'list' | 'paths' | 'history' | 'commit'>
+/** The part of the barrier that a storage uses. */
+export type EntryAccess = Pick<Barrier, 'getShared' | 'pendingShared' | 'list' | 'paths' | 'history' | 'commit'>
 
-/** Entries of one commit: a few milliseconds of the writer's time. */
-const REMOVED_AT_ONCE = 500
+/** Entries that one commit of `removeAll` deletes: a few milliseconds of the writer's time. */
+const REMOVED_PER_COMMIT = 500
 
-/** How long a storage may be used, for the part that ends it. */
-export class Tenure {
-  /** With which this one ends, too. */
-  readonly #within: Tenure | undefined
-  #end: (() => Error) | undefined
-  #retirement: (() => Error) | undefined
+/** The validity of views, for the code that revokes them. */
+export class ViewScope {
+  /** Revoking the parent revokes this scope, too. */
+  readonly #parent: ViewScope | undefined
+  #revocation: (() => Error) | undefined
+  #feedEnd: (() => Error) | undefined
   #commits = 0
   readonly #idle = new Set<() => void>()
   readonly #listeners = new Set<() => void>()
 
-  constructor(within?: Tenure) {
-    this.#within = within
+  constructor(parent?: ViewScope) {
+    this.#parent = parent
   }
 
-  /** Throws once it has ended. */
+  /** Throws once it is revoked. */
   check(): void {
-    if (this.#end) throw this.#end()
-    this.#within?.check()
+    if (this.#revocation) throw this.#revocation()
+    this.#parent?.check()
   }
 
-  /** Throws once nothing is told any more of what happens. */
-  checkFollowing(): void {
+  /** Throws once the change feed has ended. */
+  checkFeed(): void {
     this.check()
-    if (this.#retirement) throw this.#retirement()
+    if (this.#feedEnd) throw this.#feedEnd()
   }
 
-  /** Callers that wait for something to happen are woken, and are told of nothing any more but `why`. */
-  retire(why: () => Error): void {
-    this.#retirement = why
-    this.#tell()
+  /** Ends the change feed with the error `why`, and wakes the callers that wait for changes. */
+  endFeed(why: () => Error): void {
+    this.#feedEnd = why
+    this.#notify()
   }
 
-  /** Nothing can be read or queued from now on, but `why` is thrown; resolves when what was queued is durable or has failed. */
-  async end(why: () => Error): Promise<void> {
-    this.#end = why
+  /** Reads and commits throw `why` from now on. Resolves once all queued batches are durable or have failed. */
+  async revoke(why: () => Error): Promise<void> {
+    this.#revocation = why
     if (this.#commits > 0) await new Promise<void>((resolve) => this.#idle.add(resolve))
   }
 
-  /** Counts a commit in; throws once it has ended. */
-  enter(): void {
+  /** Counts a pending commit. Throws once the scope is revoked. */
+  beginCommit(): void {
     this.check()
     this.#commits++
   }
 
-  /** Counts a commit out: it is durable or has failed. */
-  leave(): void {
+  /** The commit is durable or has failed. */
+  endCommit(): void {
     this.#commits--
-    this.#tell()
+    this.#notify()
     if (this.#commits === 0) for (const resolve of this.#idle) resolve()
   }
 
-  /** Calls back when something was committed, or nothing will be told any more; returns what ends it. */
+  /** Calls the listener after each commit and when the feed ends. Returns a function that removes it. */
   onCommit(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
-  #tell(): void {
+  #notify(): void {
     for (const listener of this.#listeners) listener()
   }
 }
 
-/** What one storage has in a commit of several. */
-export interface Part {
+/** The batch of one storage in a commit of several. */
+export interface CommitPart {
   readonly storage: Storage
   readonly batch: Batch
-  /** As of `Storage.commit`. */
+  /** As in `Storage.commit`. */
   readonly raw?: readonly Put[]
 }
 
 export class Storage {
-  readonly #entries: Entries
-  readonly #tenure: Tenure
+  readonly #entries: EntryAccess
+  readonly #scope: ViewScope
   readonly #prefix: string
 
-  /** `prefix` is empty for all of the barrier, or ends with a slash. */
-  constructor(entries: Entries, tenure: Tenure = new Tenure(), prefix = '') {
-    if (prefix !== '' && !prefix.endsWith('/')) throw new Fault('the prefix of a storage ends with a slash')
+  /** `prefix` is empty for the whole barrier, or ends with a slash. */
+  constructor(entries: EntryAccess, scope: ViewScope = new ViewScope(), prefix = '') {
+    if (prefix !== '' && !prefix.endsWith('/')) throw new Fault('the prefix of a storage must end with a slash')
     this.#entries = entries
-    this.#tenure = tenure
+    this.#scope = scope
     this.#prefix = prefix
   }
 
-  /** A part of this one, which ends with it. */
+  /** A storage below this one, in the same scope. */
   below(prefix: string): Storage {
-    return new Storage(this.#entries, this.#tenure, this.#prefix + prefix)
+    return new Storage(this.#entries, this.#scope, this.#prefix + prefix)
   }
 
-  /** A part of this one with a tenure of its own, which ends with that or with this one. */
-  lend(prefix = ''): { readonly storage: Storage; readonly tenure: Tenure } {
-    const tenure = new Tenure(this.#tenure)
-    return { storage: new Storage(this.#entries, tenure, this.#prefix + prefix), tenure }
+  /** A storage below this one in a new scope, whose parent is the scope of this one. */
+  createView(prefix = ''): { readonly storage: Storage; readonly viewScope: ViewScope } {
+    const viewScope = new ViewScope(this.#scope)
+    return { storage: new Storage(this.#entries, viewScope, this.#prefix + prefix), viewScope }
   }
 
-  /** What is durable. The buffer is shared with others who read the same entry, so it is never written to. */
+  /** The durable entry. The buffer is shared with other readers: callers must not modify it. */
   get(path: string): Buffer | undefined {
-    this.#tenure.check()
-    return this.#entries.shown(this.#prefix + path)
+    this.#scope.check()
+    return this.#entries.getShared(this.#prefix + path)
   }
 
-  /** As `get`, once all that is queued is durable: what a decision about a write is made upon, see `Store.pending`. */
+  /** The entry after all queued batches: the basis of decisions about writes, see `Store.pending`. */
   pending(path: string): Buffer | undefined {
-    this.#tenure.check()
-    return this.#entries.pendingShown(this.#prefix + path)
+    this.#scope.check()
+    return this.#entries.pendingShared(this.#prefix + path)
   }
 
   /** Names directly below a prefix (empty, or ending with a slash), in order, folders with a trailing slash. */
   list(prefix = '', options: PageOptions = {}): string[] {
-    this.#tenure.check()
+    this.#scope.check()
     return this.#entries.list(this.#prefix + prefix, options)
   }
 
-  /** Paths anywhere below a prefix, those behind the path `after`, at most `limit`. */
+  /** Paths at any depth below a prefix. At most `limit` paths after `after`. */
   paths(prefix = '', { after = '', limit }: PageOptions = {}): string[] {
-    this.#tenure.check()
+    this.#scope.check()
     const options = { ...(after !== '' && { after: this.#prefix + after }), ...(limit !== undefined && { limit }) }
     return this.#entries.paths(this.#prefix + prefix, options).map((path) => path.slice(this.#prefix.length))
   }
 
-  /**
-   * What was committed behind a sequence, from at most `limit` commits of all of the core: as `Barrier.history`, of what
-   * lies below the prefix.
-   */
+  /** Commits after a sequence, as `Barrier.history`, below the prefix. Reads at most `limit` commits of the whole core. */
   history(after: number, limit: number, isWanted: (path: string) => boolean): History {
-    this.#tenure.checkFollowing()
+    this.#scope.checkFeed()
     return this.#entries.history(this.#prefix, after, limit, isWanted)
   }
 
-  /** Calls back when something was committed in this tenure; returns what ends it. */
+  /** See `ViewScope.onCommit`. */
   onCommit(listener: () => void): () => void {
-    return this.#tenure.onCommit(listener)
+    return this.#scope.onCommit(listener)
   }
 
   /**
-   * Queues the batch before it returns, and resolves with its sequence once it is durable. Its values are read as they are
-   * from now on: nobody may change them. `raw` goes with it and is not encrypted: for entries whose path says everything.
+   * Queues the batch synchronously, and resolves to its sequence once it is durable. Later reads return the same buffers, so the caller
+   * must not modify its values. `raw` is stored without encryption: for entries without content.
    */
   async commit(batch: Batch, raw: readonly Put[] = []): Promise<number> {
-    this.#tenure.enter()
+    this.#scope.beginCommit()
     try {
       const isWhole = this.#prefix === ''
-      const own = isWhole ? batch : { puts: this.#placed(batch.puts), deletes: this.#whole(batch.deletes) }
-      return await this.#entries.commit(own, isWhole ? raw : this.#placed(raw), true)
+      const prefixed = isWhole ? batch : { puts: this.#withPrefix(batch.puts), deletes: this.#fullPaths(batch.deletes) }
+      return await this.#entries.commit(prefixed, isWhole ? raw : this.#withPrefix(raw), true)
     } finally {
-      this.#tenure.leave()
+      this.#scope.endCommit()
     }
   }
 
-  /**
-   * Queues what several storages of one barrier are to commit, as one: all of it becomes durable, or none. Otherwise as
-   * `commit`.
-   */
-  static async commitAll(parts: readonly Part[]): Promise<number> {
+  /** Commits the batches of several storages of one barrier atomically. Otherwise as `commit`. */
+  static async commitAll(parts: readonly CommitPart[]): Promise<number> {
     const [first] = parts
-    if (!first) throw new Fault('nothing is to be committed')
+    if (!first) throw new Fault('a commit needs at least one part')
     if (parts.length === 1) return first.storage.commit(first.batch, first.raw)
-    const entered: Tenure[] = []
+    const scopes: ViewScope[] = []
     try {
       for (const { storage } of parts) {
-        storage.#tenure.enter()
-        entered.push(storage.#tenure)
+        storage.#scope.beginCommit()
+        scopes.push(storage.#scope)
       }
-      const puts = parts.flatMap(({ batch, storage }) => storage.#placed(batch.puts))
-      const deletes = parts.flatMap(({ batch, storage }) => storage.#whole(batch.deletes))
-      const raw = parts.flatMap(({ raw: each = [], storage }) => storage.#placed(each))
+      const puts = parts.flatMap(({ batch, storage }) => storage.#withPrefix(batch.puts))
+      const deletes = parts.flatMap(({ batch, storage }) => storage.#fullPaths(batch.deletes))
+      const raw = parts.flatMap(({ raw: each = [], storage }) => storage.#withPrefix(each))
       return await first.storage.#entries.commit({ puts, deletes }, raw, true)
     } finally {
-      for (const tenure of entered) tenure.leave()
+      for (const scope of scopes) scope.endCommit()
     }
   }
 
   /**
-   * Removes everything below a prefix, in commits of a bounded size, and resolves with how many entries that were. It is
-   * for what nobody writes to any more (a mount that was disabled, durably): what is queued while it runs may survive.
-   * One that was interrupted goes on when it is called again.
+   * Deletes everything below a prefix, in commits of a bounded size, and resolves to the number of entries. Entries that are written
+   * meanwhile may survive, so it is for prefixes without writers (a disabled mount). After an interruption it can be called again.
    */
   async removeAll(prefix = ''): Promise<number> {
     let removed = 0
     for (;;) {
-      const deletes = this.paths(prefix, { limit: REMOVED_AT_ONCE })
+      const deletes = this.paths(prefix, { limit: REMOVED_PER_COMMIT })
       if (deletes.length === 0) return removed
       await this.commit({ puts: [], deletes })
       removed += deletes.length
     }
   }
 
-  #placed(puts: readonly Put[]): Put[] {
+  #withPrefix(puts: readonly Put[]): Put[] {
     return puts.map(({ path, value }) => ({ path: this.#prefix + path, value }))
   }
 
-  #whole(paths: readonly string[]): string[] {
+  #fullPaths(paths: readonly string[]): string[] {
     return paths.map((path) => this.#prefix + path)
   }
 }

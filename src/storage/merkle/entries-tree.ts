@@ -1,17 +1,14 @@
-/**
- * Makes the tree of all entries of one moment (`tree-keeper.ts` says why), in a thread (`store-thread.ts`). It looks at each
- * entry's checksum on the way.
- */
+/** Builds the Merkle tree of all entries of one point in time for `tree-keeper.ts`, in a worker (`store-worker.ts`), and verifies their checksums. */
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../../platform/errors.ts'
 import { LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
-import { entryCrc } from '../sqlite/entry-crc.ts'
+import { entryCrc } from '../sqlite/rows.ts'
 import { HASH_BYTES, leafOf, subpageOf, tailOf, TREE_BYTES, xorLeaf } from './tree.ts'
 
 export interface TreeTask {
   readonly task: 'tree'
-  /** Of the database. */
+  /** Path of the database. */
   readonly path: string
 }
 
@@ -21,22 +18,22 @@ export type TreeThreadReport =
   | { readonly kind: 'failure'; readonly message: string }
 
 export interface EntriesTree {
-  /** Number of the newest note in it. */
+  /** Number of the newest note at that time. */
   readonly change: number
   readonly hashes: Uint8Array<ArrayBuffer>
   readonly entries: number
-  /** Paths of entries whose checksum is wrong, the first of them. */
+  /** Paths of the first entries with a wrong checksum. */
   readonly damagedPaths: readonly string[]
   readonly damagedCount: number
-  /** Subpages in which such entries are. */
+  /** Subpages of the damaged entries. */
   readonly damagedSubpages: readonly number[]
 }
 
 const DAMAGED_PATHS_MAX = 100
 const PROGRESS_ENTRIES = 4096
 
-function make(database: DatabaseSync, tell: (report: TreeThreadReport) => void): EntriesTree {
-  // All that follows is of one moment.
+function buildTree(database: DatabaseSync, report: (message: TreeThreadReport) => void): EntriesTree {
+  // One read transaction: all entries are of one point in time.
   database.exec('BEGIN')
   const one = (sql: string) => Number(database.prepare(sql).get()?.['one'] ?? 0)
   const change = Math.max(
@@ -49,7 +46,7 @@ function make(database: DatabaseSync, tell: (report: TreeThreadReport) => void):
   const damagedSubpages = new Set<number>()
   let [entries, damagedCount, done] = [0, 0, 0]
   for (const row of database.prepare('SELECT path, sequence, crc, value FROM entries ORDER BY id').iterate()) {
-    if (++done % PROGRESS_ENTRIES === 0) tell({ kind: 'progress', done, total: Math.max(total, done) })
+    if (++done % PROGRESS_ENTRIES === 0) report({ kind: 'progress', done, total: Math.max(total, done) })
     const path = String(row['path'])
     if (path.startsWith(LOCAL_PREFIX)) continue
     entries++
@@ -66,16 +63,16 @@ function make(database: DatabaseSync, tell: (report: TreeThreadReport) => void):
   return { change, hashes, entries, damagedPaths, damagedCount, damagedSubpages: [...damagedSubpages] }
 }
 
-/** The last report is the tree, or why there is none. */
-export function tellEntriesTree({ path }: TreeTask, tell: (report: TreeThreadReport) => void): void {
+/** The last report is the tree or the failure. */
+export function reportEntriesTree({ path }: TreeTask, report: (message: TreeThreadReport) => void): void {
   try {
     const database = openForReading(path)
     try {
-      tell({ kind: 'tree', ...make(database, tell) })
+      report({ kind: 'tree', ...buildTree(database, report) })
     } finally {
       database.close()
     }
   } catch (error) {
-    tell({ kind: 'failure', message: messageOf(error) })
+    report({ kind: 'failure', message: messageOf(error) })
   }
 }

@@ -1,20 +1,19 @@
 /**
- * Keeps the tree of hashes (`tree.ts`) in the thread that writes, with each transaction.
+ * Maintains the Merkle tree (`tree.ts`) in the writer's thread, with each transaction.
  *
- * The subpages lie in memory. A transaction notes what it changes of them, as pairs of subpage and XOR, and that note is
- * written in the transaction itself, as one row (`tree_changes`): 22 bytes for each entry, where writing subpages in
- * their places would change a page of the file for each. Once the notes are long, the pages that they have changed are written
- * (`tree_pages`) and the notes go. So what lies on the disk is the tree of exactly the entries that lie there, at every
- * moment, and a start reads 1.3 MB and the notes since.
+ * The subpages are in memory. Each transaction records its changes of subpages as pairs of subpage and XOR, and writes them as one row
+ * (`tree_changes`), a *note*: 22 bytes per entry, where an update in place would change a page of the file per entry. When the notes
+ * are long, the changed pages are written (`tree_pages`) and the notes are deleted. So the tree on the disk always matches the entries on
+ * the disk, and a start reads 1.3 MB and the notes.
  *
- * To look at everything another thread makes the tree of all entries of one moment, which is named by the number of the
- * newest note in it. Here the notes since then are taken back out of a copy of the tree that is kept, and what is left
- * must be the same. What is not is one XOR, which can be put right now as well as then: commits go on all the while.
+ * For a full check, another thread builds the tree of all entries of one point in time, which is identified by the number of the newest
+ * note at that time. Here the later notes are undone in a copy of the maintained tree, and the two must be equal. A difference is an XOR,
+ * which can be applied at any later time, so commits continue during the check.
  */
 import { crc32 } from 'node:zlib'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { LOCAL_PREFIX } from '../sqlite/batch.ts'
-import { factIn, writeFact } from '../sqlite/facts.ts'
+import { factIn, writeFact } from '../sqlite/rows.ts'
 import {
   HASH_BYTES,
   type LeafHash,
@@ -32,17 +31,17 @@ import {
 } from './tree.ts'
 
 const NOTE_BYTES = 2 + HASH_BYTES
-/** Of all notes together: then the pages are written. About 48,000 changes. */
+/** Size of all notes at which the pages are written: about 48,000 changes. */
 const NOTES_BYTES_MAX = 1 << 20
-/** Leaves of entries that were written lately: those that are written again and again, such as the head, need not be read. */
+/** Cached leaves of recently written entries, so that the old leaf of a frequently written entry, such as the head, need not be read. */
 const LEAVES_MAX = 8192
 
-/** `made`: it is that of the entries. `making`: what is kept lacks the entries that were there before. */
+/** `made`: complete. `making`: the tree lacks entries that existed before it was enabled. */
 export type TreeState = 'off' | 'making' | 'made'
 
-/** In the database, for `made`: of leaves as `tree.ts` makes them now. */
+/** Fact for `made` with the current format of leaves. */
 const MADE = 'made 2'
-/** Likewise of other leaves, by an older version: what is wrong with such a tree is found as in one that is being made. */
+/** Fact for `made` with the leaves of an older version. Such a tree is handled as `making`. */
 const MADE_BEFORE = 'made'
 
 export function treeStateIn(database: DatabaseSync): TreeState {
@@ -51,44 +50,44 @@ export function treeStateIn(database: DatabaseSync): TreeState {
   return state === 'making' || state === MADE_BEFORE ? 'making' : 'off'
 }
 
-/** Of everything that is wrong with the tree. */
-export interface Comparison {
-  /** Subpages that are not what the entries say. */
+/** Result of a full check. */
+export interface TreeComparison {
+  /** Subpages that do not match the entries. */
   readonly wrong: readonly number[]
-  /** Pages whose row in the database cannot be read. */
+  /** Pages with a damaged or missing row in the database. */
   readonly damagedPages: readonly number[]
 }
 
 export class TreeKeeper {
   readonly #database: DatabaseSync
-  readonly #old: StatementSync
-  readonly #note: StatementSync
-  readonly #save: StatementSync
+  readonly #selectLeaf: StatementSync
+  readonly #insertNote: StatementSync
+  readonly #insertPage: StatementSync
   readonly #tree = Buffer.alloc(TREE_BYTES)
   readonly #pageHashes: (Buffer | undefined)[] = Array.from({ length: PAGES }, () => undefined)
   readonly #unsaved = new Set<number>()
-  readonly #known = new Map<string, LeafHash>()
-  /** Of the transaction that is open. */
+  readonly #leaves = new Map<string, LeafHash>()
+  /** Notes of the open transaction. */
   #notes: Buffer = Buffer.alloc(64 * NOTE_BYTES)
   #notesEnd = 0
   /** Number of the newest note. */
   #change = 0
   #notesBytes = 0
-  /** A look at everything is under way and needs the notes since it began. */
-  #isLookedAt = false
-  /** Notes cannot be read: what is kept has to be made anew. */
+  /** A full check is in progress, so the notes must be kept. */
+  #isChecking = false
+  /** Notes are damaged: the tree must be checked. */
   #isSuspect = false
-  /** The open transaction has written more than notes. */
+  /** The open transaction has written pages. */
   #isRewritten = false
 
-  /** Reads what there is, or begins to keep a tree that has yet to be made. Within a transaction in the second case. */
+  /** Loads the tree, or starts one in the state `making`, which must be within a transaction. */
   constructor(database: DatabaseSync) {
     this.#database = database
-    this.#old = database.prepare(
+    this.#selectLeaf = database.prepare(
       `SELECT sequence, crc, substr(value, -${TAIL_BYTES}) AS tail FROM entries WHERE path = ?`,
     )
-    this.#note = database.prepare('INSERT INTO tree_changes VALUES (?, ?, ?)')
-    this.#save = database.prepare('INSERT OR REPLACE INTO tree_pages VALUES (?, ?, ?, ?)')
+    this.#insertNote = database.prepare('INSERT INTO tree_changes VALUES (?, ?, ?)')
+    this.#insertPage = database.prepare('INSERT OR REPLACE INTO tree_pages VALUES (?, ?, ?, ?)')
     if (treeStateIn(database) === 'off') this.reset('making')
     else this.#load()
   }
@@ -97,40 +96,40 @@ export class TreeKeeper {
     return treeStateIn(this.#database) === 'made' && !this.#isSuspect
   }
 
-  /** Whether it costs nothing to say what is at a path: an entry was written there lately. */
-  knows(path: string): boolean {
-    return this.#known.has(path)
+  /** Whether the leaf of this path is cached. */
+  hasLeaf(path: string): boolean {
+    return this.#leaves.has(path)
   }
 
-  /** An entry is about to be written; within the transaction, before. `isNew`: there was none. */
+  /** Must be called within the transaction before an entry is updated, or after it was inserted (`isNew`). */
   put(path: string, entry: { sequence: number; crc: number; value: Uint8Array }, isNew: boolean): void {
     if (path.startsWith(LOCAL_PREFIX)) return
     const { sequence, crc, value } = entry
     const before = isNew ? undefined : this.#before(path)
     const leaf = leafOf(path, { sequence, crc, tail: tailOf(value) })
-    // What is new may be the only one of its name for ever; what was there before is likely to be written again.
-    if (before !== undefined) this.#remember(path, leaf)
+    // An entry that was written before is likely to be written again; a new one is not.
+    if (before !== undefined) this.#cacheLeaf(path, leaf)
     this.#add(path, before, leaf)
   }
 
-  /** An entry is about to be removed; likewise. */
+  /** Must be called within the transaction before an entry is deleted. */
   remove(path: string): void {
     if (path.startsWith(LOCAL_PREFIX)) return
     const before = this.#before(path)
-    this.#known.delete(path)
+    this.#leaves.delete(path)
     if (before !== undefined) this.#add(path, before, undefined)
   }
 
   #before(path: string): LeafHash | undefined {
-    const known = this.#known.get(path)
-    if (known !== undefined) return known
-    const row = this.#old.get(path)
+    const cached = this.#leaves.get(path)
+    if (cached !== undefined) return cached
+    const row = this.#selectLeaf.get(path)
     return row && leafOf(path, sourceOf(row))
   }
 
-  #remember(path: string, leaf: LeafHash): void {
-    if (this.#known.size >= LEAVES_MAX) this.#known.clear()
-    this.#known.set(path, leaf)
+  #cacheLeaf(path: string, leaf: LeafHash): void {
+    if (this.#leaves.size >= LEAVES_MAX) this.#leaves.clear()
+    this.#leaves.set(path, leaf)
   }
 
   #add(path: string, before: LeafHash | undefined, now: LeafHash | undefined): void {
@@ -139,7 +138,7 @@ export class TreeKeeper {
     if (now !== undefined) xorLeaf(this.#notes, at, now)
   }
 
-  /** Returns where its XOR is. */
+  /** Returns the offset of its XOR. */
   #newNote(subpage: number): number {
     if (this.#notesEnd + NOTE_BYTES > this.#notes.length) {
       this.#notes = Buffer.concat([this.#notes, Buffer.alloc(this.#notes.length)])
@@ -151,11 +150,11 @@ export class TreeKeeper {
     return at + 2
   }
 
-  /** The last that is done in the transaction. */
+  /** Must be called at the end of the transaction. */
   beforeCommit(): void {
     if (this.#notesEnd === 0) return
     const notes = this.#notes.subarray(0, this.#notesEnd)
-    this.#note.run(this.#change + 1, crc32(notes), notes)
+    this.#insertNote.run(this.#change + 1, crc32(notes), notes)
   }
 
   afterCommit(): void {
@@ -163,29 +162,29 @@ export class TreeKeeper {
     if (this.#notesEnd === 0) return
     this.#change++
     this.#notesBytes += this.#notesEnd
-    for (const page of applyNotes(this.#tree, this.#notes.subarray(0, this.#notesEnd))) this.#changed(page)
+    for (const page of applyNotes(this.#tree, this.#notes.subarray(0, this.#notesEnd))) this.#markChanged(page)
     this.#notesEnd = 0
   }
 
   afterRollback(): void {
     this.#notesEnd = 0
-    this.#known.clear()
+    this.#leaves.clear()
     if (!this.#isRewritten) return
     this.#isRewritten = false
-    this.#isLookedAt = false
+    this.#isChecking = false
     this.#load()
   }
 
-  #changed(page: number): void {
+  #markChanged(page: number): void {
     this.#unsaved.add(page)
     this.#pageHashes[page] = undefined
   }
 
   get isSaveDue(): boolean {
-    return this.#notesBytes > NOTES_BYTES_MAX && !this.#isLookedAt
+    return this.#notesBytes > NOTES_BYTES_MAX && !this.#isChecking
   }
 
-  /** Writes the pages that have changed; within a transaction. */
+  /** Writes the changed pages. Runs in the caller's transaction. */
   save(): void {
     this.#isRewritten = true
     for (const page of this.#unsaved) this.#savePage(page)
@@ -196,57 +195,57 @@ export class TreeKeeper {
 
   #savePage(page: number): void {
     const hashes = this.#pageOf(page)
-    this.#save.run(page, this.#change, crc32(hashes), hashes)
+    this.#insertPage.run(page, this.#change, crc32(hashes), hashes)
   }
 
   #pageOf(page: number): Buffer {
     return this.#tree.subarray(page * PAGE_HASHES_BYTES, (page + 1) * PAGE_HASHES_BYTES)
   }
 
-  /** Of no entries, or of none that were there before; within a transaction. */
+  /** Empties the tree. Runs in the caller's transaction. */
   reset(state: TreeState): void {
     this.#isRewritten = true
-    this.#isLookedAt = false
+    this.#isChecking = false
     this.#isSuspect = false
     this.#tree.fill(0)
-    this.#known.clear()
-    for (let page = 0; page < PAGES; page++) this.#changed(page)
+    this.#leaves.clear()
+    for (let page = 0; page < PAGES; page++) this.#markChanged(page)
     this.save()
     writeFact(this.#database, 'tree', state === 'made' ? MADE : state)
   }
 
-  /** Nothing is kept from now on; within a transaction. */
+  /** Deletes the tree. Runs in the caller's transaction. */
   drop(): void {
     this.#database.exec('DELETE FROM tree_changes; DELETE FROM tree_pages')
     writeFact(this.#database, 'tree', 'off')
   }
 
-  /** 256 hashes, one behind the other. */
+  /** 256 hashes, concatenated. */
   pages(): Uint8Array {
     const all = Array.from({ length: PAGES }, (_, page) => (this.#pageHashes[page] ??= pageHash(this.#tree, page)))
     return Uint8Array.from(Buffer.concat(all))
   }
 
-  /** The subpages of these pages, one behind the other. */
+  /** The subpages of these pages, concatenated. */
   subpages(pages: readonly number[]): Uint8Array {
     return Uint8Array.from(Buffer.concat(pages.map((page) => this.#pageOf(page))))
   }
 
-  /** From now on to `endLook` notes stay. */
-  beginLook(): void {
-    this.#isLookedAt = true
+  /** Keeps the notes until `endScan`. */
+  beginScan(): void {
+    this.#isChecking = true
   }
 
-  endLook(): void {
-    this.#isLookedAt = false
+  endScan(): void {
+    this.#isChecking = false
   }
 
-  /** `entries`: the tree of all entries when the note `change` was the newest, within a look. Differences are of what is wrong. */
-  compare(change: number, entries: Uint8Array): Comparison & { readonly difference: Uint8Array } {
-    if (!this.#isLookedAt) throw new Error('all entries were replaced meanwhile')
+  /** `entries`: the tree of all entries when the note `change` was the newest. `difference` has the XOR of each wrong subpage. */
+  compare(change: number, entries: Uint8Array): TreeComparison & { readonly difference: Uint8Array } {
+    if (!this.#isChecking) throw new Error('all entries were replaced during the check')
     const difference = Buffer.from(this.#tree)
-    for (const notes of this.#notesBehind(change)) {
-      if (!notes) throw new Error('the notes of the tree are damaged')
+    for (const notes of this.#notesAfter(change)) {
+      if (!notes) throw new Error('the notes of the Merkle tree are damaged')
       applyNotes(difference, notes)
     }
     const wrong: number[] = []
@@ -263,8 +262,8 @@ export class TreeKeeper {
     return { wrong, damagedPages: this.#damagedPages(), difference }
   }
 
-  /** Puts right what `compare` found, by notes like any other; within a transaction. `pages`: are to be written with the next `save`. */
-  mend({ wrong }: Comparison, difference: Uint8Array, pages: readonly number[]): void {
+  /** Corrects the subpages by notes. The next `save` also writes `pages`. Runs in the caller's transaction. */
+  repair({ wrong }: TreeComparison, difference: Uint8Array, pages: readonly number[]): void {
     for (const subpage of wrong) {
       const at = this.#newNote(subpage)
       xorBytes(this.#notes, at, difference, subpage * HASH_BYTES)
@@ -274,8 +273,8 @@ export class TreeKeeper {
     this.#isSuspect = false
   }
 
-  /** Undefined for one that is damaged. */
-  #notesBehind(change: number): (Buffer | undefined)[] {
+  /** Undefined for damaged notes. */
+  #notesAfter(change: number): (Buffer | undefined)[] {
     const rows = this.#database.prepare('SELECT crc, deltas FROM tree_changes WHERE change > ? ORDER BY change')
     return rows.all(change).map(({ crc, deltas }) => {
       if (!(deltas instanceof Uint8Array) || crc32(deltas) !== crc) return undefined
@@ -299,12 +298,12 @@ export class TreeKeeper {
     this.#notesBytes = 0
     for (const { page, change, hashes } of savedPages(this.#database)) {
       this.#change = Math.max(this.#change, change)
-      // A damaged one is taken as it is: a look at everything names it.
+      // A damaged page is loaded unchanged: a full check reports it.
       if (hashes.length === PAGE_HASHES_BYTES) this.#tree.set(hashes, page * PAGE_HASHES_BYTES)
     }
     const newest = this.#database.prepare('SELECT max(change) AS newest FROM tree_changes').get()
     this.#change = Math.max(this.#change, Number(newest?.['newest'] ?? 0))
-    for (const notes of this.#notesBehind(0)) {
+    for (const notes of this.#notesAfter(0)) {
       if (!notes) {
         this.#isSuspect = true
         continue
@@ -342,7 +341,7 @@ function sourceOf(row: Record<string, unknown>): { sequence: number; crc: number
   }
 }
 
-/** Returns the pages that they have changed. */
+/** Returns the changed pages. */
 function applyNotes(tree: Uint8Array, notes: Buffer): Set<number> {
   const pages = new Set<number>()
   for (let at = 0; at + NOTE_BYTES <= notes.length; at += NOTE_BYTES) {

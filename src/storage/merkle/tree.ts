@@ -1,13 +1,14 @@
 /**
- * The tree of hashes over all entries that are replicated, as numbers and bytes (`replica.ts` says what it is for).
+ * The Merkle tree over all replicated entries, as hashes and bytes (`replica.ts` describes its use).
  *
- * An entry has a *leaf*: 20 bytes that are made of the CRC of its path, its sequence, its checksum and the last bytes of its value, which
- * are the tag of its ciphertext. Its place is by the CRC of its path. A *subpage* is the XOR of its leaves, so a change costs its old and its new leaf,
- * in any order, and what is wrong with a subpage can be put right at any later time by one more XOR. A *page* is the SHA-256 of its
- * subpages, the *root* that of the pages. XOR can be forged by intent, whatever a leaf is; it is there for accidents.
+ * A *leaf* has 20 bytes, computed from the CRC of the entry's path, its sequence, its checksum and the last bytes of its value, which are
+ * the authentication tag of the ciphertext. The CRC of the path selects the subpage. A *subpage* is the XOR of its leaves, so a change
+ * takes the old and the new leaf, in any order, and a wrong subpage can be corrected later by another XOR. A *page* is the SHA-256 of
+ * its subpages, the *root* that of the pages. An XOR can be forged deliberately; the tree detects accidents only.
  *
- * So a leaf is no cryptographic hash: each commit makes some, and one of SHA-256 took a tenth of all that a durable write takes. It is five
- * hashes of 32 bits, of nine words each, in the manner of MurmurHash3 with its constants: one word that differs changes all five.
+ * For the same reason a leaf is not a cryptographic hash: each commit computes several, and SHA-256 took a tenth of the time of a durable
+ * write. It is five 32-bit hashes of nine words by the algorithm of MurmurHash3 with its constants: a difference in one word changes
+ * all five.
  */
 import { hash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
@@ -17,23 +18,23 @@ export const SUBPAGES = 256
 export const HASH_BYTES = 20
 export const PAGE_HASHES_BYTES = SUBPAGES * HASH_BYTES
 export const TREE_BYTES = PAGES * PAGE_HASHES_BYTES
-/** Of a value: the tag of AES-GCM. */
+/** Length of the tag of AES-GCM at the end of a value. */
 export const TAIL_BYTES = 16
 
-/** 20 bytes. */
-function cutHash(bytes: Uint8Array): Buffer {
+/** The first 20 bytes of SHA-256. */
+function shortHash(bytes: Uint8Array): Buffer {
   return hash('sha256', bytes, 'buffer').subarray(0, HASH_BYTES)
 }
 
-/** What a leaf is made of, beside the path. */
+/** Input of a leaf, beside the path. */
 export interface LeafSource {
   readonly sequence: number
   readonly crc: number
-  /** The last bytes of the value; all of a shorter one. */
+  /** The last bytes of the value; the whole of a shorter one. */
   readonly tail: Uint8Array
 }
 
-/** Of a path: page × 256 + subpage. */
+/** Index of the subpage of a path: page × 256 + subpage. */
 export function subpageOf(path: string): number {
   return crc32(path) >>> 16
 }
@@ -42,7 +43,7 @@ export function subpageOf(path: string): number {
 export type LeafHash = Int32Array
 
 const LEAF_WORDS = HASH_BYTES / 4
-/** A seed for each word of a leaf: the first digits of pi behind the point, as in other hashes. */
+/** A seed for each word of a leaf: the first fractional digits of pi in hex. */
 const SEEDS = [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822] as const
 const words = new Int32Array(9)
 
@@ -58,7 +59,7 @@ export function leafOf(path: string, { sequence, crc, tail }: LeafSource): LeafH
   return leaf
 }
 
-/** Little endian; what is behind the end counts as zeros. */
+/** Little endian; bytes after the end count as zeros. */
 function wordIn(bytes: Uint8Array, at: number): number {
   return (bytes[at] ?? 0) | ((bytes[at + 1] ?? 0) << 8) | ((bytes[at + 2] ?? 0) << 16) | ((bytes[at + 3] ?? 0) << 24)
 }
@@ -90,21 +91,21 @@ export function tailOf(value: Uint8Array): Uint8Array {
   return value.subarray(Math.max(0, value.length - TAIL_BYTES))
 }
 
-/** `into` from `at` on ^= the leaf. */
+/** XORs the leaf into `into` at `at`. */
 export function xorLeaf(into: Uint8Array, at: number, leaf: LeafHash): void {
   for (let byte = 0; byte < HASH_BYTES; byte++) {
     into[at + byte] = (into[at + byte] ?? 0) ^ ((leaf[byte >> 2] ?? 0) >>> ((byte & 3) << 3))
   }
 }
 
-/** `into` from `at` on ^= 20 bytes of `from`, from `fromAt` on. */
+/** XORs 20 bytes of `from` at `fromAt` into `into` at `at`. */
 export function xorBytes(into: Uint8Array, at: number, from: Uint8Array, fromAt: number): void {
   for (let byte = 0; byte < HASH_BYTES; byte++) into[at + byte] = (into[at + byte] ?? 0) ^ (from[fromAt + byte] ?? 0)
 }
 
-/** Of one page, from its subpages. */
+/** The hash of one page. */
 export function pageHash(tree: Uint8Array, page: number): Buffer {
-  return cutHash(tree.subarray(page * PAGE_HASHES_BYTES, (page + 1) * PAGE_HASHES_BYTES))
+  return shortHash(tree.subarray(page * PAGE_HASHES_BYTES, (page + 1) * PAGE_HASHES_BYTES))
 }
 
 export function pageHashes(tree: Uint8Array): Buffer[] {
@@ -112,15 +113,15 @@ export function pageHashes(tree: Uint8Array): Buffer[] {
 }
 
 export function rootOf(pages: readonly Uint8Array[]): Buffer {
-  return cutHash(Buffer.concat(pages))
+  return shortHash(Buffer.concat(pages))
 }
 
-/** Of a tree without entries: that of what is local to a machine, as all of that stays out of replication. */
+/** The root of a tree without entries: that of the local tree, because local entries are not replicated. */
 export const EMPTY_ROOT: Buffer = rootOf(pageHashes(new Uint8Array(TREE_BYTES)))
 
-/** Of both trees. */
+/** The root over the replicated and the local tree. */
 export function compositeRoot(replicated: Uint8Array): Buffer {
-  return cutHash(Buffer.concat([replicated, EMPTY_ROOT]))
+  return shortHash(Buffer.concat([replicated, EMPTY_ROOT]))
 }
 
 /** The 256 hashes of a page. */

@@ -1,43 +1,43 @@
 /**
- * The keys of a seal where they lie: which entries there are, which key opens them, and each change of them as one batch.
- * When a change may be made is for `seal.ts`; callers come one after another.
+ * The stored keys of a seal: their entries, the keys that decrypt them, and each change of them as one batch. `seal.ts` decides when a
+ * change is allowed and serialises the calls.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import { Refusal } from '../../platform/errors.ts'
-import type { Put } from '../sqlite/batch.ts'
-import type { Store } from '../store/store.ts'
 import type { Barrier } from '../barrier/barrier.ts'
 import { KEY_BYTES } from '../barrier/keyring.ts'
 import * as entries from '../barrier/seal-entries.ts'
 import type { SealConfig } from '../barrier/seal-entries.ts'
-import { readStaticKey, type SealSettings, type StaticKey, StaticKeyFault } from './seal-static.ts'
-import type { Proof, Proven, Split } from './shares.ts'
+import type { Put } from '../sqlite/batch.ts'
+import type { Store } from '../store/store.ts'
+import { readStaticKey, type SealSettings, type StaticKey, StaticKeyFault } from './static-key.ts'
+import type { KeyVerifier, VerifiedKey, ShareSplit } from './shares.ts'
 
-/** Which of two keys: the one of the configuration, or the one before a rekey whose end was not seen. */
-export interface KeyProof extends Proof {
+/** `current`: the configured key. `before`: the previous key during a rekey that is not confirmed. */
+export interface SealKeyVerifier extends KeyVerifier {
   readonly which: 'current' | 'before'
 }
 
-export type Target = 'unseal' | 'recovery'
-export type Migration = 'to static' | 'to shamir'
+export type RekeyTarget = 'unseal' | 'recovery'
+export type SealMigration = 'to static' | 'to shamir'
 
 export interface NewKey {
-  readonly target: Target
-  /** 32 bytes; empty when the unseal key is the machine's own and only the root key changes. */
+  readonly target: RekeyTarget
+  /** 32 bytes; empty for a static seal, where only the root key changes. */
   readonly key: Buffer
-  readonly split: Split
-  /** The key before, to stay good until the answer has arrived; undefined when the new shares were verified. */
+  readonly split: ShareSplit
+  /** The previous key, which stays valid until the response has arrived; undefined after a verification. */
   readonly before: Buffer | undefined
-  /** Shares as PGP messages, to be kept. */
+  /** Shares as PGP messages to be stored. */
   readonly backup: Buffer | undefined
 }
 
-interface Changes {
+interface EntryChangeSet {
   readonly puts: readonly Put[]
   readonly deletes: readonly string[]
 }
 
-type Digests = Readonly<Record<'current' | 'before', Buffer | undefined>>
+type RecoveryDigests = Readonly<Record<'current' | 'before', Buffer | undefined>>
 
 const ROOT_PATHS = { current: entries.ROOT_KEY_PATH, before: entries.ROOT_KEY_BEFORE_PATH }
 
@@ -54,63 +54,66 @@ export class SealKeys {
     this.#environment = environment
   }
 
-  /** What people hold; undefined before there is anything. */
+  /** Undefined before initialisation. */
   get stored(): SealConfig | undefined {
     return entries.readConfig(this.#store)
   }
 
-  /** The same. Throws a Refusal where there is nothing. */
+  /** Throws a Refusal before initialisation. */
   get config(): SealConfig {
     const config = this.stored
     if (!config) throw new Refusal('invalid_request', 'Vault is not initialized')
     return config
   }
 
-  /** What the settings ask for and is not so yet. */
-  get migration(): Migration | undefined {
+  /** The pending migration between the stored type of seal and the configured one. */
+  get migration(): SealMigration | undefined {
     const [type, { settings }] = [this.stored?.type, this]
     if (settings.type !== 'static' || type === undefined) return undefined
     if (type === 'shamir') return settings.disabled ? undefined : 'to static'
     return settings.disabled ? 'to shamir' : undefined
   }
 
-  /** Of the unseal key that is in shares. */
-  rootProofs(withBefore: boolean): KeyProof[] {
-    return this.#candidates(withBefore, (key, which) => {
+  /** Verifiers of the unseal key. */
+  unsealKeyVerifiers(withBefore: boolean): SealKeyVerifier[] {
+    return this.#verifiers(withBefore, (key, which) => {
       const rootKey = this.openRootKey(key, which)
       rootKey?.fill(0)
       return rootKey !== undefined
     })
   }
 
-  /** Of the recovery key. While the barrier is sealed, it is opened by the machine's key for this, and nobody sees it. */
-  recoveryProofs(withBefore: boolean): KeyProof[] {
-    const digests = this.#digestsNow()
-    return this.#candidates(withBefore, (key, which) => {
+  /** Verifiers of the recovery key. A sealed barrier is briefly opened with the machine's key to read the digests. */
+  recoveryKeyVerifiers(withBefore: boolean): SealKeyVerifier[] {
+    const digests = this.#readDigests()
+    return this.#verifiers(withBefore, (key, which) => {
       const digest = digests[which]
       return digest !== undefined && timingSafeEqual(digest, entries.recoveryDigest(key))
     })
   }
 
-  #candidates(withBefore: boolean, matches: (key: Buffer, which: KeyProof['which']) => boolean): KeyProof[] {
+  #verifiers(
+    withBefore: boolean,
+    matches: (key: Buffer, which: SealKeyVerifier['which']) => boolean,
+  ): SealKeyVerifier[] {
     const { config } = this
     const current = { which: 'current' as const, split: config, matches: (key: Buffer) => matches(key, 'current') }
     if (!config.before || !withBefore) return [current]
     return [current, { which: 'before', split: config.before, matches: (key) => matches(key, 'before') }]
   }
 
-  #digestsNow(): Digests {
+  #readDigests(): RecoveryDigests {
     const { isSealed, standby } = this.#barrier
     if (standby.isHeld) return this.#digests((path) => standby.read(path))
     return isSealed ? this.#digestsSealed() : this.#digests((path) => this.#barrier.get(path))
   }
 
-  #digests(read: (path: string) => Buffer | undefined): Digests {
+  #digests(read: (path: string) => Buffer | undefined): RecoveryDigests {
     return { current: read(entries.RECOVERY_PATH), before: read(entries.RECOVERY_BEFORE_PATH) }
   }
 
-  #digestsSealed(): Digests {
-    const { rootKey, key } = this.openByMachine()
+  #digestsSealed(): RecoveryDigests {
+    const { rootKey, key } = this.openWithStaticKey()
     try {
       this.#barrier.unseal(rootKey)
       return this.#digests((path) => this.#barrier.get(path))
@@ -120,13 +123,13 @@ export class SealKeys {
     }
   }
 
-  /** The root key for the right unseal key. The caller overwrites both. */
-  openRootKey(unsealKey: Buffer, which: KeyProof['which']): Buffer | undefined {
+  /** The root key, or undefined for a wrong unseal key. The caller overwrites both. */
+  openRootKey(unsealKey: Buffer, which: SealKeyVerifier['which']): Buffer | undefined {
     return entries.openRootKey(this.#store, unsealKey, ROOT_PATHS[which])
   }
 
-  /** The root key by the machine's own key. Throws a Fault for the operator. The caller overwrites both. */
-  openByMachine(): { rootKey: Buffer; key: StaticKey; isCurrent: boolean } {
+  /** The root key, decrypted with the machine's key. Throws a Fault for the operator. The caller overwrites both. */
+  openWithStaticKey(): { rootKey: Buffer; key: StaticKey; isCurrent: boolean } {
     const { config } = this
     const keys = this.staticKeys()
     for (const [at, key] of keys.entries()) {
@@ -137,11 +140,11 @@ export class SealKeys {
     }
     const tried = keys.map(({ id }) => `"${id}"`).join(' and ')
     throw new StaticKeyFault(
-      `the root key is encrypted with the static key "${config.keyId}"; ${tried} does not open it`,
+      `the root key is encrypted with the static key "${config.keyId}"; ${tried} cannot decrypt it`,
     )
   }
 
-  /** The current key first; read anew each time, and the caller's to overwrite. Throws a Fault for the operator. */
+  /** Reads the keys on each call, the current one first. The caller overwrites them. Throws a Fault for the operator. */
   staticKeys(): StaticKey[] {
     if (this.settings.type !== 'static') throw new StaticKeyFault(this.#noStaticSeal)
     const { current, previous } = this.settings
@@ -157,31 +160,31 @@ export class SealKeys {
 
   get #noStaticSeal(): string {
     const id = this.stored?.keyId
-    const wanted =
+    const hint =
       id === undefined
         ? ''
         : `, but the root key is encrypted with the static key "${id}": add server.seal "static" with it`
-    return `the configuration names no static seal${wanted}`
+    return `the configuration has no static seal${hint}`
   }
 
-  /** The first batch of a barrier. `secret` is the key that people get shares of. */
-  async initialise(secret: Buffer, { shares, threshold }: Split, puts: readonly Put[]): Promise<void> {
+  /** Writes the first batch of a barrier. `secret`: the key that is split into shares. */
+  async initialise(secret: Buffer, { shares, threshold }: ShareSplit, puts: readonly Put[]): Promise<void> {
     const { type } = this.settings
-    const own = type === 'static' ? this.#currentKey() : undefined
+    const staticKey = type === 'static' ? this.#currentKey() : undefined
     const rootKey = randomBytes(KEY_BYTES)
     try {
-      const config: SealConfig = { format: 1, type, shares, threshold, ...(own ? { keyId: own.id } : {}) }
+      const config: SealConfig = { format: 1, type, shares, threshold, ...(staticKey ? { keyId: staticKey.id } : {}) }
       const digest = { path: entries.RECOVERY_PATH, value: entries.recoveryDigest(secret) }
       await this.#barrier.initialise(rootKey, {
-        raw: [entries.configEntry(config), entries.rootKeyEntry(rootKey, own?.key ?? secret)],
-        puts: own ? [...puts, digest] : puts,
+        raw: [entries.configEntry(config), entries.rootKeyEntry(rootKey, staticKey?.key ?? secret)],
+        puts: staticKey ? [...puts, digest] : puts,
       })
     } finally {
-      for (const key of [rootKey, own?.key]) key?.fill(0)
+      for (const key of [rootKey, staticKey?.key]) key?.fill(0)
     }
   }
 
-  /** The machine has a new key: the root key is encrypted with that one. */
+  /** Encrypts the root key with a new key of the machine. */
   async reencrypt(rootKey: Buffer): Promise<void> {
     const current = this.#currentKey()
     try {
@@ -192,30 +195,30 @@ export class SealKeys {
     }
   }
 
-  /** The shares stay as they are: they were of the unseal key, they are now of the recovery key. The barrier is open. */
-  async toStatic({ key, proof }: Proven<KeyProof>, rootKey: Buffer): Promise<void> {
-    const own = this.#currentKey()
+  /** Migrates to the static seal. The shares stay valid: the unseal key becomes the recovery key. The barrier must be open. */
+  async toStatic({ key, verifier }: VerifiedKey<SealKeyVerifier>, rootKey: Buffer): Promise<void> {
+    const staticKey = this.#currentKey()
     try {
-      const next: SealConfig = { ...splitOf(proof), format: 1, type: 'static', keyId: own.id }
+      const next: SealConfig = { ...splitOf(verifier), format: 1, type: 'static', keyId: staticKey.id }
       const digest = { path: entries.RECOVERY_PATH, value: entries.recoveryDigest(key) }
-      const raw = [entries.configEntry(next), entries.rootKeyEntry(rootKey, own.key)]
+      const raw = [entries.configEntry(next), entries.rootKeyEntry(rootKey, staticKey.key)]
       await this.#barrier.commit({ puts: [digest], deletes: [entries.ROOT_KEY_BEFORE_PATH] }, raw)
     } finally {
-      own.key.fill(0)
+      staticKey.key.fill(0)
     }
   }
 
-  /** The other way: what was the recovery key is the unseal key. The barrier may be sealed. */
-  async toShamir({ key, proof }: Proven<KeyProof>, rootKey: Buffer): Promise<void> {
-    const next: SealConfig = { ...splitOf(proof), format: 1, type: 'shamir' }
+  /** Migrates to the shamir seal: the recovery key becomes the unseal key. The barrier may be sealed. */
+  async toShamir({ key, verifier }: VerifiedKey<SealKeyVerifier>, rootKey: Buffer): Promise<void> {
+    const next: SealConfig = { ...splitOf(verifier), format: 1, type: 'shamir' }
     const puts = [entries.configEntry(next), entries.rootKeyEntry(rootKey, key)]
     await this.#store.commit({ puts, deletes: [entries.RECOVERY_PATH, entries.RECOVERY_BEFORE_PATH] })
   }
 
-  /** Another key. True when the shares before it are good for a while yet, and `finish` is to be called. */
+  /** Replaces a key. True when the previous shares stay valid until `finish` is called. */
   async replace({ target, key, split, before, backup }: NewKey): Promise<boolean> {
     const { before: _, ...config } = this.config
-    // Only people's shares can be lost on their way; what the machine holds is there.
+    // Only shares can be lost with the response.
     const isShared = target === 'recovery' || config.type === 'shamir'
     const kept = isShared && before ? { before: { shares: config.shares, threshold: config.threshold } } : {}
     const next: SealConfig = isShared
@@ -230,32 +233,37 @@ export class SealKeys {
     return next.before !== undefined
   }
 
-  async #replaceRecovery(next: SealConfig, key: Buffer, before: Buffer | undefined, beside: Changes): Promise<void> {
+  async #replaceRecovery(
+    next: SealConfig,
+    key: Buffer,
+    before: Buffer | undefined,
+    beside: EntryChangeSet,
+  ): Promise<void> {
     const puts = [{ path: entries.RECOVERY_PATH, value: entries.recoveryDigest(key) }]
     if (before) puts.push({ path: entries.RECOVERY_BEFORE_PATH, value: entries.recoveryDigest(before) })
     const deletes = [...beside.deletes, ...(before ? [] : [entries.RECOVERY_BEFORE_PATH])]
     await this.#barrier.commit({ puts: [...puts, ...beside.puts], deletes }, [entries.configEntry(next)])
   }
 
-  async #replaceRoot(next: SealConfig, key: Buffer, before: Buffer | undefined, beside: Changes): Promise<void> {
+  async #replaceRoot(next: SealConfig, key: Buffer, before: Buffer | undefined, beside: EntryChangeSet): Promise<void> {
     const rootKey = randomBytes(KEY_BYTES)
-    const own = next.type === 'static' ? this.#currentKey() : undefined
-    const kept = own ? undefined : before
+    const staticKey = next.type === 'static' ? this.#currentKey() : undefined
+    const kept = staticKey ? undefined : before
     try {
-      const raw = [entries.configEntry(next), entries.rootKeyEntry(rootKey, own?.key ?? key)]
+      const raw = [entries.configEntry(next), entries.rootKeyEntry(rootKey, staticKey?.key ?? key)]
       if (kept) raw.push(entries.rootKeyEntry(rootKey, kept, entries.ROOT_KEY_BEFORE_PATH))
       const deletes = [...beside.deletes, ...(kept ? [] : [entries.ROOT_KEY_BEFORE_PATH])]
       await this.#barrier.rekey(rootKey, { raw, puts: beside.puts, deletes })
     } finally {
-      for (const secret of [rootKey, own?.key]) secret?.fill(0)
+      for (const secret of [rootKey, staticKey?.key]) secret?.fill(0)
     }
   }
 
-  /** Of the shares before a rekey and those after it, these are in use: they stay, the others go. */
-  async settle({ key, proof }: Proven<KeyProof>): Promise<void> {
+  /** After an unconfirmed rekey: keeps the shares that were used, previous or new, and removes the others. */
+  async confirm({ key, verifier }: VerifiedKey<SealKeyVerifier>): Promise<void> {
     const { before, ...config } = this.config
     if (!before) return
-    if (proof.which === 'current') return this.finish()
+    if (verifier.which === 'current') return this.finish()
     const next = entries.configEntry({ ...config, ...before })
     if (config.type === 'static') {
       const digest = { path: entries.RECOVERY_PATH, value: entries.recoveryDigest(key) }
@@ -273,7 +281,7 @@ export class SealKeys {
     })
   }
 
-  /** Ends the shares before the last rekey. */
+  /** Removes the shares from before the last rekey. */
   async finish(): Promise<void> {
     const { before, ...config } = this.config
     if (!before) return
@@ -282,6 +290,6 @@ export class SealKeys {
   }
 }
 
-function splitOf({ split: { shares, threshold } }: Proof): Split {
+function splitOf({ split: { shares, threshold } }: KeyVerifier): ShareSplit {
   return { shares, threshold }
 }

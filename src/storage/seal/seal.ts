@@ -1,21 +1,19 @@
 /**
- * The seal: how the root key is kept, and who can bring it back.
+ * The seal: how the root key is stored and recovered.
  *
- * An *unseal key* encrypts the root key, which opens the keyring, which opens everything else. With the `shamir` seal the
- * unseal key is in nobody's hands: people hold shares of it. With the `static` seal it is a key of the machine, the barrier
- * opens without anybody, and people hold shares of a *recovery key* instead, which opens nothing and only proves who they
- * are. Everything that changes this is one batch: after a crash it is as before or as after.
+ * An *unseal key* encrypts the root key, which decrypts the keyring, which decrypts everything else. With the `shamir` seal the unseal key
+ * is split into key shares. With the `static` seal it belongs to the machine: the server unseals without an operator, and the shares are
+ * of a *recovery key*, which decrypts nothing and only authorises operations. Each change of the keys is one batch, so it is atomic.
  *
- * A rekey ends in an answer that nobody may have received: whoever killed the process killed the only copy of the new
- * shares with it. So the shares before stay good, for `answeredMs` after the answer, or, when the process ends within that
- * time, until one of the two is used: that one stays, the other one goes. Where the new shares were verified, the old ones
- * end with the batch.
+ * The response of a rekey has the only copy of the new shares, and it may be lost when the process is killed. So the previous shares stay
+ * valid for `responseMs` after the response. If the process ends within that time, both sets are valid until one of them is used; the
+ * other one is then removed. If the new shares were verified, the previous ones become invalid with the batch.
  *
- * Shares lie in memory only while an attempt runs, and an attempt ends by itself when nobody adds to it (`idleMs`). Keys
- * and shares are overwritten when they have served; texts in a request cannot be, they stay until memory is used again.
+ * Shares are in memory only during an attempt, which ends after `idleMs` without a new share. Keys and shares are overwritten after use.
+ * The strings of a request cannot be overwritten; they stay until the memory is reused.
  *
- * What can go wrong. Wrong shares: refused when there are enough of them, without a hint which one it was. A static key
- * that is gone or another one: the barrier stays sealed, the fault says which key it wants. Nothing replaces a lost key.
+ * What can go wrong. Wrong shares: refused once the threshold is reached, without saying which one is wrong. A missing or wrong static
+ * key: the barrier stays sealed, and the error names the required key. A lost key cannot be replaced.
  */
 import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../../platform/errors.ts'
@@ -24,93 +22,93 @@ import type { Store } from '../store/store.ts'
 import { type Barrier, KEYRING_PATH } from '../barrier/barrier.ts'
 import { KEY_BYTES } from '../barrier/keyring.ts'
 import { readPgpKey, readPgpKeys } from './pgp.ts'
-import { checkInit, type InitialKeys, type InitRequest, sharesFor } from './seal-init.ts'
+import { checkInit, type InitialKeys, type InitRequest, sharesFor } from './initial-shares.ts'
 import { CONFIG_PATH, ROOT_KEY_PATH } from '../barrier/seal-entries.ts'
-import { type KeyProof, type Migration, type NewKey, SealKeys } from './seal-keys.ts'
-import { OriginNote } from './seal-origin.ts'
-import type { SealSettings } from './seal-static.ts'
-import { Gathering, type Proven, refuseShare, type Split, WRONG_SHARES } from './shares.ts'
+import { type SealKeyVerifier, type SealMigration, type NewKey, SealKeys } from './seal-keys.ts'
+import { RestoreOriginNote } from './restore-origin.ts'
+import type { SealSettings } from './static-key.ts'
+import { ShareCollector, type VerifiedKey, refuseShare, type ShareSplit, WRONG_SHARES } from './shares.ts'
 
-export interface SealStatus extends Split {
+export interface SealStatus extends ShareSplit {
   readonly type: 'shamir' | 'static'
   readonly initialised: boolean
   readonly sealed: boolean
-  /** Shares given to open it, and the attempt's name; 0 and empty when there is no attempt. */
+  /** Number of shares of the unseal attempt, and its nonce; 0 and empty without an attempt. */
   readonly progress: number
   readonly nonce: string
-  /** True while the configuration asks for another kind of seal than there is. */
+  /** True while a migration to the configured type of seal is pending. */
   readonly migration: boolean
-  /** True when the shares are of a recovery key. */
+  /** True if the shares are of a recovery key. */
   readonly recoverySeal: boolean
   readonly warnings: readonly string[]
 }
 
 export interface SealOptions {
-  /** After which an attempt that nobody adds to ends. */
+  /** An attempt ends after this time without a new share. */
   readonly idleMs?: number
-  /** For the answer with new shares to arrive. */
-  readonly answeredMs?: number
+  /** Time for the response with new shares to arrive. */
+  readonly responseMs?: number
   readonly environment?: NodeJS.ProcessEnv
-  /** What an operator is to know about the database, shown with the status. */
+  /** A warning about the database, which is part of the status. */
   readonly warning?: string
-  /** Whether this server stands by for another one, whose entries it has: its root key is proven, and held. */
+  /** Whether this is a standby server (a DR secondary): unsealing verifies and holds the root key. */
   readonly isSecondary?: () => boolean
-  /** Why the server must not be initialised, in words for the operator; undefined when it may. */
+  /** Why the server must not be initialised; undefined when it may. */
   readonly refusal?: () => string | undefined
 }
 
-/** Without these entries nothing opens what is stored. */
+/** Entries that unsealing requires. */
 export const KEY_PATHS: readonly string[] = [CONFIG_PATH, KEYRING_PATH, ROOT_KEY_PATH]
 
-/** People meet for it, and mostly not in one room. */
+/** Key holders enter their shares from different places, so an attempt may take long. */
 const IDLE_MS = 3_600_000
-const ANSWERED_MS = 10_000
+const RESPONSE_MS = 10_000
 const INTERRUPTED =
-  'a rekey was interrupted before its answer was known to have arrived: the shares before it and the new ones both work; ' +
-  'those that are used first stay'
-/** Of a static seal: what an operator does to open it. */
-const GIVE_KEY =
-  'give the server the static key of its machine (server.seal "static" current_key: a file, or LoadCredential= in its unit ' +
-  'and a restart); its log says what is wrong with the key'
-const SEALED_ON_PURPOSE =
-  'restart the server: it was sealed by an operator, and opens with the static key of its machine when it starts'
+  'a rekey was interrupted before its response was confirmed: the previous and the new shares are both valid; ' +
+  'the shares that are used first stay valid'
+/** Instructions for a sealed server with a static seal. */
+const PROVIDE_KEY =
+  'provide the static key of the server (server.seal "static" current_key: a file, or LoadCredential= in its unit ' +
+  'and a restart); the server log has the error of the key'
+const SEALED_BY_OPERATOR =
+  'restart the server: it was sealed by an operator, and unseals with its static key at the start'
 
 export class Seal {
-  /** How the entries came here, where that is still to be recorded. */
-  readonly origin: OriginNote
+  /** Note of a restore that is still to be recorded. */
+  readonly origin: RestoreOriginNote
   readonly #barrier: Barrier
   readonly #keys: SealKeys
-  readonly #answeredMs: number
+  readonly #responseMs: number
   readonly #warning: string | undefined
   readonly #refusal: () => string | undefined
   readonly #isSecondary: () => boolean
   readonly idleMs: number
   readonly #attempts = new Set<{ end(): void }>()
-  #unsealing: Gathering | undefined
-  #turns: Promise<unknown> = Promise.resolve()
-  /** While it runs, the shares before the last rekey are kept for a crash only. */
-  #answering: NodeJS.Timeout | undefined
-  /** Somebody has sealed it: the machine does not open it again before the next start. */
-  #isSealedOnPurpose = false
+  #unsealing: ShareCollector | undefined
+  #queue: Promise<unknown> = Promise.resolve()
+  /** While it runs, the previous shares of a rekey are valid only after a crash. */
+  #responseTimer: NodeJS.Timeout | undefined
+  /** Prevents auto-unseal until the next start. */
+  #isSealedByOperator = false
 
   constructor(store: Store, barrier: Barrier, settings: SealSettings, options: SealOptions = {}) {
-    this.origin = new OriginNote(store)
+    this.origin = new RestoreOriginNote(store)
     this.#barrier = barrier
     this.#keys = new SealKeys(store, barrier, settings, options.environment ?? process.env)
     this.idleMs = options.idleMs ?? IDLE_MS
     this.#warning = options.warning
     this.#refusal = options.refusal ?? (() => undefined)
     this.#isSecondary = options.isSecondary ?? (() => false)
-    this.#answeredMs = options.answeredMs ?? ANSWERED_MS
+    this.#responseMs = options.responseMs ?? RESPONSE_MS
   }
 
-  /** The barrier is open, or its root key is held for when it is to be. */
-  get #isProven(): boolean {
+  /** The barrier is open, or its root key is held. */
+  get #isUnsealed(): boolean {
     return !this.#barrier.isSealed || this.#barrier.standby.isHeld
   }
 
-  /** What the settings ask for and is not so yet. A secondary changes nothing: its entries are another server's. */
-  get #migration(): Migration | undefined {
+  /** The pending migration. None on a secondary, which must not change replicated entries. */
+  get #migration(): SealMigration | undefined {
     return this.#isSecondary() ? undefined : this.#keys.migration
   }
 
@@ -121,7 +119,7 @@ export class Seal {
     return {
       type,
       initialised: config !== undefined,
-      sealed: !this.#isProven,
+      sealed: !this.#isUnsealed,
       threshold: config?.threshold ?? 0,
       shares: config?.shares ?? 0,
       progress,
@@ -132,7 +130,7 @@ export class Seal {
     }
   }
 
-  /** What an operator does to open it, by the kind of seal. */
+  /** Instructions to unseal, by the type of seal. */
   get nextStep(): string {
     const { stored } = this.#keys
     const migration = this.#migration
@@ -140,7 +138,7 @@ export class Seal {
       return `outpost operator unseal -migrate, with the ${migration === 'to static' ? 'key shares' : 'recovery shares'}`
     }
     if (stored?.type !== 'static') return 'outpost operator unseal'
-    return this.#isSealedOnPurpose ? SEALED_ON_PURPOSE : GIVE_KEY
+    return this.#isSealedByOperator ? SEALED_BY_OPERATOR : PROVIDE_KEY
   }
 
   #warnings(): string[] {
@@ -151,45 +149,37 @@ export class Seal {
     return [
       ...(this.#warning === undefined ? [] : [this.#warning]),
       ...this.#barrier.integrity.warnings,
-      ...(stored?.before && !this.#answering ? [INTERRUPTED] : []),
+      ...(stored?.before && !this.#responseTimer ? [INTERRUPTED] : []),
       ...(isOld
         ? [`the root key is still encrypted with the static key "${keyId}": leave it in the configuration`]
         : []),
     ]
   }
 
-  /** True where there was a database before that this one is not: nothing begins on it. */
+  /** True if this database replaces a lost one and must not be initialised. */
   get isLost(): boolean {
     return this.#refusal() !== undefined
   }
 
-  /** Throws a Refusal where nothing may begin on this database. */
+  /** Throws a Refusal if the database must not be initialised. */
   refuseLost(): void {
     const why = this.#refusal()
     if (why !== undefined) throw new Refusal('conflict', `nothing was changed: ${why}`)
   }
 
-  /** The type of seal and how its shares are divided. Throws a Refusal where there is none yet. */
-  get config(): Split & { readonly type: 'shamir' | 'static' } {
+  /** The type of seal and its numbers of shares. Throws a Refusal before initialisation. */
+  get config(): ShareSplit & { readonly type: 'shamir' | 'static' } {
     return this.#keys.config
   }
 
   /**
-   * Makes the keys and the barrier, with `puts` as its first entries, in one batch. It is sealed afterwards. Throws a
-   * Refusal for what cannot be, before anything has changed. `secret` is what people get shares of; it is overwritten.
+   * Creates the keys and the barrier, with `puts` as its first entries, in one batch. The barrier stays sealed. Throws a Refusal for an
+   * invalid request, before anything has changed. `secret`: the key that is split into shares; it is overwritten.
    */
-  initialise(
+  async initialise(
     request: InitRequest,
     first: { readonly rootToken: string; readonly puts: readonly Put[] },
     secret: Buffer = randomBytes(KEY_BYTES),
-  ): Promise<InitialKeys> {
-    return this.#initialise(request, first, secret)
-  }
-
-  async #initialise(
-    request: InitRequest,
-    first: { readonly rootToken: string; readonly puts: readonly Put[] },
-    secret: Buffer,
   ): Promise<InitialKeys> {
     const { type } = this.#keys.settings
     const check = () => {
@@ -198,12 +188,12 @@ export class Seal {
     }
     check()
     const split = checkInit(type, request)
-    // Not in the turn: it lasts as long as the sender of the keys likes.
+    // Outside the lock: the sender of the keys controls how long it takes.
     const [holders, owner] = await Promise.all([
       readPgpKeys(split.pgpKeys),
       request.rootTokenPgpKey === '' ? undefined : readPgpKey(request.rootTokenPgpKey),
     ])
-    return await this.inTurn(async () => {
+    return await this.withLock(async () => {
       check()
       const rootToken = owner ? (await owner.encrypt(first.rootToken)).toString('base64') : first.rootToken
       try {
@@ -218,49 +208,50 @@ export class Seal {
   }
 
   /**
-   * Takes one share (and owns it from here) to open the barrier; true when it has opened with it. Throws a Refusal for
-   * shares that are enough and open nothing. `migrate` is the operator's consent to change over to the kind of seal that
-   * the configuration names.
+   * Takes ownership of a share. Returns true when the barrier was unsealed with it. Throws a Refusal when the threshold is reached with
+   * wrong shares. `migrate`: the operator's consent to a pending migration of the seal.
    */
   unseal(share: Buffer, migrate = false): Promise<boolean> {
-    return this.inTurn(async () => {
+    return this.withLock(async () => {
       const { type } = this.config
-      if (this.#isProven) return false
+      if (this.#isUnsealed) return false
       const migration = this.#migration
-      const unattended = `this server opens with the static key of its machine, key shares do not open it: ${this.nextStep}`
+      const unattended = `this server unseals with its static key, not with key shares: ${this.nextStep}`
       const refusal = migrationRefusal(migration, migrate) ?? (type === 'static' && !migration ? unattended : undefined)
       if (refusal !== undefined) refuseShare(share, refusal)
-      this.#unsealing ??= new Gathering(this.idleMs, () => this.resetUnseal())
-      const outcome = await this.#unsealing.offer(share, this.proofs())
-      if (outcome === 'more' || outcome === 'repeated') return false
+      this.#unsealing ??= new ShareCollector(this.idleMs, () => this.resetUnseal())
+      const result = await this.#unsealing.offer(share, this.verifiers())
+      if (result === 'more' || result === 'repeated') return false
       this.resetUnseal()
-      if (outcome === 'wrong') throw new Refusal('invalid_request', `unseal failed, invalid key: ${WRONG_SHARES}`)
+      if (result === 'wrong') throw new Refusal('invalid_request', `unseal failed, invalid key: ${WRONG_SHARES}`)
       try {
-        await this.#openWith(outcome, migration)
+        await this.#openWith(result, migration)
       } finally {
-        outcome.key.fill(0)
+        result.key.fill(0)
       }
-      return this.#isProven
+      return this.#isUnsealed
     })
   }
 
-  /** Forgets the shares that were given to open it. */
+  /** Ends the unseal attempt. */
   resetUnseal(): void {
     this.#unsealing?.end()
     this.#unsealing = undefined
   }
 
-  async #openWith(proven: Proven<KeyProof>, migration: Migration | undefined): Promise<void> {
+  async #openWith(verified: VerifiedKey<SealKeyVerifier>, migration: SealMigration | undefined): Promise<void> {
     const rootKey =
-      migration === 'to shamir' ? this.#openByMachine().rootKey : this.#keys.openRootKey(proven.key, proven.proof.which)
-    if (!rootKey) throw new Fault('the root key has changed while it was used')
+      migration === 'to shamir'
+        ? this.#openWithStaticKey().rootKey
+        : this.#keys.openRootKey(verified.key, verified.verifier.which)
+    if (!rootKey) throw new Fault('the root key was changed concurrently')
     try {
       if (this.#isSecondary()) return this.#barrier.standby.hold(rootKey)
-      if (migration === 'to shamir') await this.#keys.toShamir(proven, rootKey)
+      if (migration === 'to shamir') await this.#keys.toShamir(verified, rootKey)
       this.#barrier.unseal(rootKey)
-      if (migration === 'to static') await this.#keys.toStatic(proven, rootKey)
-      // Not worth to stay sealed for: what cannot be written now is tidied up the next time.
-      else if (migration === undefined) await this.#keys.settle(proven).catch(() => undefined)
+      if (migration === 'to static') await this.#keys.toStatic(verified, rootKey)
+      // A failed write must not prevent unsealing: the next use of shares retries it.
+      else if (migration === undefined) await this.#keys.confirm(verified).catch(() => undefined)
     } catch (error) {
       this.#barrier.seal()
       throw error
@@ -269,20 +260,20 @@ export class Seal {
     }
   }
 
-  /** Opens with the machine's own key. False when that is not for it to do; throws a Fault when it should and cannot. */
-  openUnattended(): Promise<boolean> {
-    return this.inTurn(async () => {
+  /** Unseals with the machine's key. False if auto-unseal does not apply. Rejects with a Fault when it fails. */
+  autoUnseal(): Promise<boolean> {
+    return this.withLock(async () => {
       const keys = this.#keys
-      if (this.#isSealedOnPurpose || this.#isProven) return false
+      if (this.#isSealedByOperator || this.#isUnsealed) return false
       if (keys.stored?.type !== 'static' || this.#migration) return false
-      const { rootKey, isCurrent } = this.#openByMachine()
+      const { rootKey, isCurrent } = this.#openWithStaticKey()
       try {
         if (this.#isSecondary()) {
           this.#barrier.standby.hold(rootKey)
           return true
         }
         this.#barrier.unseal(rootKey)
-        // Not worth to stay sealed for: a warning in the status says that the key before is still needed.
+        // A failed write must not prevent unsealing: a warning in the status says that the previous key is still needed.
         if (!isCurrent) await keys.reencrypt(rootKey).catch(() => undefined)
         return !this.#barrier.isSealed
       } finally {
@@ -291,82 +282,84 @@ export class Seal {
     })
   }
 
-  #openByMachine(): { rootKey: Buffer; isCurrent: boolean } {
-    const { rootKey, key, isCurrent } = this.#keys.openByMachine()
+  #openWithStaticKey(): { rootKey: Buffer; isCurrent: boolean } {
+    const { rootKey, key, isCurrent } = this.#keys.openWithStaticKey()
     key.key.fill(0)
     return { rootKey, isCurrent }
   }
 
-  /** What proves that shares are of this server. */
-  proofs(): readonly KeyProof[] {
-    const withBefore = this.#answering === undefined
-    return this.config.type === 'shamir' ? this.#keys.rootProofs(withBefore) : this.#keys.recoveryProofs(withBefore)
+  /** Verifiers of the keys that shares of this server recover. */
+  verifiers(): readonly SealKeyVerifier[] {
+    const withBefore = this.#responseTimer === undefined
+    return this.config.type === 'shamir'
+      ? this.#keys.unsealKeyVerifiers(withBefore)
+      : this.#keys.recoveryKeyVerifiers(withBefore)
   }
 
-  /** Shares were given that prove something else than that they open it: those before a rekey go, or come back. */
-  async accept(proven: Proven<KeyProof>): Promise<void> {
-    if (!this.#answering && !this.#isSecondary()) await this.#keys.settle(proven)
+  /** Must be called when shares authorised an operation: after an unconfirmed rekey these shares stay valid, the others do not. */
+  async accept(verified: VerifiedKey<SealKeyVerifier>): Promise<void> {
+    if (!this.#responseTimer && !this.#isSecondary()) await this.#keys.confirm(verified)
   }
 
-  /** Another key from now on, in one batch. In a turn of the caller's. */
+  /** Replaces a key. To be called within `withLock`. */
   async replace(key: NewKey): Promise<void> {
-    const isAnswering = await this.#keys.replace(key)
-    clearTimeout(this.#answering)
-    this.#answering = undefined
-    if (isAnswering) this.#answer()
+    const isUnconfirmed = await this.#keys.replace(key)
+    clearTimeout(this.#responseTimer)
+    this.#responseTimer = undefined
+    if (isUnconfirmed) this.#startResponseTimer()
   }
 
-  #answer(): void {
-    this.#answering = setTimeout(() => void this.#finish(), this.#answeredMs)
-    this.#answering.unref()
+  #startResponseTimer(): void {
+    this.#responseTimer = setTimeout(() => void this.#finish(), this.#responseMs)
+    this.#responseTimer.unref()
   }
 
-  /** Ends the shares before a rekey, or tries it again later: they do not work meanwhile, but they would after a crash. */
+  /** Removes the previous shares of a rekey, or retries later. They are not accepted meanwhile, but would be after a crash. */
   #finish(): Promise<void> {
-    clearTimeout(this.#answering)
-    return this.inTurn(async () => {
-      if (!this.#answering) return
+    clearTimeout(this.#responseTimer)
+    return this.withLock(async () => {
+      if (!this.#responseTimer) return
       try {
         await this.#keys.finish()
-        this.#answering = undefined
+        this.#responseTimer = undefined
       } catch {
-        this.#answer()
+        this.#startResponseTimer()
       }
     })
   }
 
-  /** An attempt that holds something in memory is ended when the barrier is sealed. */
+  /** Registers an attempt that must end when the barrier is sealed. */
   register(attempt: { end(): void }): void {
     this.#attempts.add(attempt)
   }
 
-  /** Seals at once and ends every attempt; resolves when what is left to write is written. */
+  /** Seals at once and ends every attempt. Resolves when pending changes are written. */
   async seal(): Promise<void> {
-    this.#isSealedOnPurpose = true
+    this.#isSealedByOperator = true
     this.#barrier.seal()
     this.resetUnseal()
     for (const attempt of this.#attempts) attempt.end()
-    // A rekey of this process has been answered, or its caller has gone.
-    if (this.#answering) await this.#finish()
+    // The response of the last rekey was sent, or its client has disconnected.
+    if (this.#responseTimer) await this.#finish()
   }
 
-  /** The server stands by from now on: its barrier closes, and its root key is held. Every attempt ends. */
+  /** Changes to standby: seals the barrier, holds its root key, and ends every attempt. */
   async standDown(): Promise<void> {
     this.resetUnseal()
     for (const attempt of this.#attempts) attempt.end()
-    if (this.#answering) await this.#finish()
+    if (this.#responseTimer) await this.#finish()
     if (!this.#barrier.isSealed) this.#barrier.standDown()
   }
 
-  /** One change after another. What it throws is the caller's. */
-  inTurn<T>(change: () => Promise<T>): Promise<T> {
-    const done = this.#turns.then(change)
-    this.#turns = done.catch(() => undefined)
+  /** Runs changes one after another. Rejects with the error of `change`. */
+  withLock<T>(change: () => Promise<T>): Promise<T> {
+    const done = this.#queue.then(change)
+    this.#queue = done.catch(() => undefined)
     return done
   }
 }
 
-function migrationRefusal(pending: Migration | undefined, consent: boolean): string | undefined {
+function migrationRefusal(pending: SealMigration | undefined, consent: boolean): string | undefined {
   if (consent && !pending) return "can't perform a seal migration, no migration seal found"
   if (consent || !pending) return undefined
   const how = 'repeat with migrate set to true (operator unseal -migrate)'

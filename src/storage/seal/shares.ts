@@ -1,53 +1,52 @@
 /**
- * Key shares: a key of `KEY_BYTES` bytes that any *threshold* of its *shares* make again, and fewer tell nothing about
- * (Shamir's scheme over GF(2^8); a share is one byte for each byte of the key and then its x). One share of one is the
- * key itself.
+ * Key shares by Shamir's secret sharing over GF(2^8): any *threshold* of the *shares* recover a key of `KEY_BYTES` bytes, and fewer reveal
+ * nothing. A share has one byte per byte of the key, followed by its x coordinate. A single share is the key itself.
  *
- * Wrong shares give a wrong key without a word: whether it is the right one is for a `Proof` to say. Nothing here says
- * which share was wrong, because that would help whoever guesses.
+ * Wrong shares recover a wrong key without an error, so a `KeyVerifier` checks the result. No error says which share was wrong, because
+ * that would help an attacker who guesses.
  */
 import { randomUUID, timingSafeEqual } from 'node:crypto'
 import { combine, split } from 'shamir-secret-sharing'
 import { Refusal } from '../../platform/errors.ts'
 import { KEY_BYTES } from '../barrier/keyring.ts'
 
-/** How a key is, or will be, divided. */
-export interface Split {
+/** Numbers of shares of a key. */
+export interface ShareSplit {
   readonly shares: number
   readonly threshold: number
 }
 
-/** What a key must be, that was made of shares. */
-export interface Proof {
-  readonly split: Split
-  /** True for the right key; keeps nothing of it. */
+/** Checks a recovered key. */
+export interface KeyVerifier {
+  readonly split: ShareSplit
+  /** True for the right key. Must not keep the key. */
   matches(key: Buffer): boolean
 }
 
-export interface Proven<P extends Proof> {
-  /** The caller's, to be overwritten when it is no longer needed. */
+export interface VerifiedKey<P extends KeyVerifier> {
+  /** The caller overwrites it. */
   readonly key: Buffer
-  readonly proof: P
+  readonly verifier: P
 }
 
 const SHARE_BYTES_MIN = 16
 const SHARE_BYTES_MAX = KEY_BYTES + 1
-/** Above the longest text of a share in any form, with room for white space. */
+/** Above the longest text of a share in any encoding, with space for whitespace. */
 const SHARE_TEXT_MAX = 1024
 const HEX = /^(?:[0-9a-f]{2})+$/i
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
-/** What is said when shares do not make the key, whatever the reason. */
+/** The error when shares do not recover the key, for any reason. */
 export const WRONG_SHARES =
-  'the key shares that were given do not make the key of this server; none of them is kept, start again with the first'
+  'the key shares do not recover the key of this server; all of them were discarded, start again with the first share'
 
-/** Throws a Refusal for numbers that no key can be divided by; `what` names whose they are. */
-export function checkSplit({ shares, threshold }: Split, what: string): void {
-  const wrong = wrongNumbers(shares, threshold)
-  if (wrong) throw new Refusal('invalid_request', `invalid ${what}: ${wrong}`)
+/** Throws a Refusal for invalid numbers of shares. `what` names their setting. */
+export function checkSplit({ shares, threshold }: ShareSplit, what: string): void {
+  const problem = splitProblem(shares, threshold)
+  if (problem) throw new Refusal('invalid_request', `invalid ${what}: ${problem}`)
 }
 
-function wrongNumbers(shares: number, threshold: number): string | undefined {
+function splitProblem(shares: number, threshold: number): string | undefined {
   if (shares < 1) return 'shares must be at least one'
   if (threshold < 1) return 'threshold must be at least one'
   if (shares > 255) return 'shares must be less than 256'
@@ -56,14 +55,14 @@ function wrongNumbers(shares: number, threshold: number): string | undefined {
   return undefined
 }
 
-/** The shares of a key; they are the caller's to overwrite. */
-export async function splitKey(key: Buffer, { shares, threshold }: Split): Promise<Buffer[]> {
+/** Splits a key. The caller overwrites the shares. */
+export async function splitKey(key: Buffer, { shares, threshold }: ShareSplit): Promise<Buffer[]> {
   if (shares === 1) return [Buffer.from(key)]
-  const parts = await split(new Uint8Array(key.buffer, key.byteOffset, key.length), shares, threshold)
-  return parts.map((part) => Buffer.from(part.buffer, part.byteOffset, part.length))
+  const shareBuffers = await split(new Uint8Array(key.buffer, key.byteOffset, key.length), shares, threshold)
+  return shareBuffers.map((share) => Buffer.from(share.buffer, share.byteOffset, share.length))
 }
 
-/** Bytes of a share in hex or base64, as people type it. Throws a Refusal for what cannot be a share of any key. */
+/** Decodes a share in hex or base64. Throws a Refusal for a malformed share. */
 export function decodeShare(text: string): Buffer {
   const trimmed = text.trim()
   if (trimmed === '') throw new Refusal('invalid_request', "'key' must be specified in request body as JSON")
@@ -87,101 +86,102 @@ function invalidKey(why: string): Refusal {
   return new Refusal('invalid_request', `invalid key: ${why}`)
 }
 
-/** Overwrites a share that is not wanted, and refuses it. */
+/** Overwrites a share and throws a Refusal. */
 export function refuseShare(share: Buffer, why: string): never {
   share.fill(0)
   throw new Refusal('invalid_request', why)
 }
 
-function shareBytes({ shares }: Split): number {
+function shareBytes({ shares }: ShareSplit): number {
   return shares === 1 ? KEY_BYTES : KEY_BYTES + 1
 }
 
-/** The keys that parts make when they are shares of such a split; none when they are too few. */
-async function keysOf(parts: readonly Buffer[], wanted: Split): Promise<Buffer[]> {
-  const fitting = parts.filter((part) => part.length === shareBytes(wanted))
-  if (wanted.shares === 1) return fitting.map((part) => Buffer.from(part))
-  if (fitting.length < wanted.threshold) return []
+/** The keys that these shares recover for a split; empty for too few shares. */
+async function recoveredKeys(shareBuffers: readonly Buffer[], scheme: ShareSplit): Promise<Buffer[]> {
+  const fitting = shareBuffers.filter((share) => share.length === shareBytes(scheme))
+  if (scheme.shares === 1) return fitting.map((share) => Buffer.from(share))
+  if (fitting.length < scheme.threshold) return []
   try {
-    const key = await combine(fitting.map((part) => new Uint8Array(part.buffer, part.byteOffset, part.length)))
+    const key = await combine(fitting.map((share) => new Uint8Array(share.buffer, share.byteOffset, share.length)))
     return [Buffer.from(key.buffer, key.byteOffset, key.length)]
   } catch {
-    // Two of them have one x, or one has none: they are wrong together, as any others.
+    // Invalid x coordinates: wrong shares, like any others.
     return []
   }
 }
 
-/**
- * Shares that were given so far, in memory until there are enough or nobody gives any more for `idleMs`; then they are
- * overwritten and `onIdle` is called.
- */
-export class Gathering {
+/** Collects shares in memory until the threshold is reached. After `idleMs` without a new share it overwrites them and calls `onIdle`. */
+export class ShareCollector {
   readonly #idleMs: number
   readonly #onIdle: () => void
-  #parts: Buffer[] = []
+  #shares: Buffer[] = []
   #timer: NodeJS.Timeout | undefined
-  /** Of this attempt: new each time that it begins anew. */
+  /** Identifies the attempt. */
   nonce = randomUUID()
 
   constructor(idleMs: number, onIdle: () => void = () => undefined) {
     this.#idleMs = idleMs
     this.#onIdle = onIdle
-    this.#wait()
+    this.#restartTimer()
   }
 
   get progress(): number {
-    return this.#parts.length
+    return this.#shares.length
   }
 
   /**
-   * Takes one share (and owns it from here). `more`: others are needed; `repeated`: it is there already; `wrong`: they
-   * are enough for every proof and make no key; else the key. After the last two nothing of them is left.
-   * Callers come one after another.
+   * Takes ownership of a share. Returns `more` below the threshold, `repeated` for a known share, `wrong` when enough shares recover no
+   * valid key, and else the key. After the last two the shares are overwritten. Calls must not overlap.
    */
-  async offer<P extends Proof>(part: Buffer, proofs: readonly P[]): Promise<'more' | 'repeated' | 'wrong' | Proven<P>> {
-    const lengths = proofs.map(({ split: wanted }) => shareBytes(wanted))
-    if (!lengths.includes(part.length)) {
-      refuseShare(part, `invalid key: a key share of this server has ${lengths[0] ?? SHARE_BYTES_MAX} bytes`)
+  async offer<P extends KeyVerifier>(
+    share: Buffer,
+    verifiers: readonly P[],
+  ): Promise<'more' | 'repeated' | 'wrong' | VerifiedKey<P>> {
+    const lengths = verifiers.map(({ split: scheme }) => shareBytes(scheme))
+    if (!lengths.includes(share.length)) {
+      refuseShare(share, `invalid key: a key share of this server has ${lengths[0] ?? SHARE_BYTES_MAX} bytes`)
     }
-    // Every one is compared, so that how long it takes says nothing about which one it is.
-    const isKnown = this.#parts.filter((known) => known.length === part.length && timingSafeEqual(known, part)).length
-    if (isKnown > 0) {
-      part.fill(0)
+    // Compares with every share, so that the time does not depend on the position of a match.
+    const knownCount = this.#shares.filter(
+      (known) => known.length === share.length && timingSafeEqual(known, share),
+    ).length
+    if (knownCount > 0) {
+      share.fill(0)
       return 'repeated'
     }
-    this.#parts.push(part)
-    this.#wait()
-    const proven = await this.#prove(proofs)
-    const enough = Math.max(...proofs.map(({ split: wanted }) => wanted.threshold))
-    if (!proven && this.#parts.length < enough) return 'more'
-    this.forget()
-    return proven ?? 'wrong'
+    this.#shares.push(share)
+    this.#restartTimer()
+    const verified = await this.#recover(verifiers)
+    const enough = Math.max(...verifiers.map(({ split: scheme }) => scheme.threshold))
+    if (!verified && this.#shares.length < enough) return 'more'
+    this.clear()
+    return verified ?? 'wrong'
   }
 
-  async #prove<P extends Proof>(proofs: readonly P[]): Promise<Proven<P> | undefined> {
-    let found: Proven<P> | undefined
-    for (const proof of proofs) {
-      for (const key of await keysOf(this.#parts, proof.split)) {
-        if (!found && proof.matches(key)) found = { key, proof }
+  async #recover<P extends KeyVerifier>(verifiers: readonly P[]): Promise<VerifiedKey<P> | undefined> {
+    let verified: VerifiedKey<P> | undefined
+    for (const verifier of verifiers) {
+      for (const key of await recoveredKeys(this.#shares, verifier.split)) {
+        if (!verified && verifier.matches(key)) verified = { key, verifier }
         else key.fill(0)
       }
     }
-    return found
+    return verified
   }
 
-  /** Overwrites what was given; the attempt goes on with none. */
-  forget(): void {
-    for (const part of this.#parts) part.fill(0)
-    this.#parts = []
+  /** Overwrites the shares; the attempt continues without any. */
+  clear(): void {
+    for (const share of this.#shares) share.fill(0)
+    this.#shares = []
   }
 
-  /** Overwrites what was given and stops waiting. */
+  /** Overwrites the shares and stops the timer. */
   end(): void {
-    this.forget()
+    this.clear()
     clearTimeout(this.#timer)
   }
 
-  #wait(): void {
+  #restartTimer(): void {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => {
       this.end()

@@ -1,27 +1,25 @@
-/** The thread that copies the entries of one moment into another database, see `database-copy.ts`. It ends with the copy. */
+/** The worker thread of `database-copy.ts`. It ends after the copy. */
 import type { DatabaseSync } from 'node:sqlite'
 import { parentPort, workerData } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { LOCAL_PREFIX } from '../sqlite/batch.ts'
-import type { CopiedDatabase, CopyOutcome } from './database-copy.ts'
 import { openForReading, openForWriting } from '../sqlite/database.ts'
-import { entryCrc } from '../sqlite/entry-crc.ts'
-import { factIn, writeFact } from '../sqlite/facts.ts'
-import { epochIn, positionIn, writeBase } from '../sqlite/log-row.ts'
-import { isWholeIn, roleIn } from '../store/replica-facts.ts'
+import { entryCrc, epochIn, factIn, positionIn, writeBase, writeFact } from '../sqlite/rows.ts'
+import { isWholeIn, roleIn } from '../store/replica.ts'
+import type { DatabaseCopy, DatabaseCopyReport } from './database-copy.ts'
 
-interface CopyOrder {
+interface DatabaseCopyTask {
   readonly from: string
   readonly to: string
 }
 
-function outcome({ from, to }: CopyOrder): CopyOutcome {
+function outcome({ from, to }: DatabaseCopyTask): DatabaseCopyReport {
   try {
     const original = openForReading(from)
     try {
       const copy = openForWriting(to)
       try {
-        return { copied: copied(original, copy) }
+        return { copied: copyEntriesTo(original, copy) }
       } finally {
         copy.close()
       }
@@ -33,13 +31,13 @@ function outcome({ from, to }: CopyOrder): CopyOutcome {
   }
 }
 
-function copied(original: DatabaseSync, copy: DatabaseSync): CopiedDatabase {
+function copyEntriesTo(original: DatabaseSync, copy: DatabaseSync): DatabaseCopy {
   original.exec('BEGIN')
   if (roleIn(original) !== 'replica') throw new Fault('it is not the database of a DR secondary')
-  if (!isWholeIn(original)) throw new Fault('the first copy of the primary is not whole yet')
+  if (!isWholeIn(original)) throw new Fault('the initial sync from the primary is not complete')
   const { sequence, checksum, epoch: before } = positionIn(original)
   const epoch = epochIn(original) + 1
-  // It is made anew after a crash: nothing is synced, and what would bring back an older state is not kept.
+  // No journal and no sync: after a crash the copy is made again.
   copy.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN')
   const put = copy.prepare('INSERT INTO entries (path, sequence, crc, value) VALUES (?, ?, ?, ?)')
   let [entries, bytes] = [0, 0]
@@ -61,5 +59,5 @@ function copied(original: DatabaseSync, copy: DatabaseSync): CopiedDatabase {
 }
 
 const port = parentPort
-if (!port) throw new Error('this file is a thread, see database-copy.ts')
-port.postMessage(outcome(workerData as CopyOrder))
+if (!port) throw new Error('this file runs in a worker thread, see database-copy.ts')
+port.postMessage(outcome(workerData as DatabaseCopyTask))

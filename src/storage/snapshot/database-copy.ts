@@ -1,41 +1,41 @@
 /**
- * A copy of a replica's database for a server that is thrown away (`operator dr drill`): the entries of one moment, without
- * what belongs to this machine, in a database of its own that takes commits, one epoch later. The original is opened for
- * reading only, while its server goes on; as long as it is read, its write-ahead log grows with what is written.
+ * Copies a replica's database for a temporary server (`operator dr drill`): the entries of one point in time without local ones, in a new
+ * database that accepts commits, in the next epoch. The original is opened read-only while its server continues; during the copy its
+ * write-ahead log cannot be truncated.
  */
 import { statfsSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { lockDatabase } from '../sqlite/database-lock.ts'
+import { lockDatabase } from '../sqlite/database-files.ts'
 import { openForReading, PAGE_BYTES } from '../sqlite/database.ts'
-import { baseIn, totalIn } from '../sqlite/log-row.ts'
+import { baseIn, totalIn } from '../sqlite/rows.ts'
 
-/** Beside the entries: a reserve, a write-ahead log, tables. */
-const BESIDE_BYTES = 32 << 20
-/** Of a disk, what a copy leaves free for the server that is on it; of a small one a part. */
+/** Space beside the entries: a reserve, a write-ahead log, tables. */
+const OVERHEAD_BYTES = 32 << 20
+/** Space that a copy leaves free for the server on the disk; a fraction of a small disk. */
 const LEFT_FREE_BYTES = 128 << 20
-const LEFT_FREE_PART = 1 / 16
+const LEFT_FREE_FRACTION = 1 / 16
 
-export interface CopyNeed {
-  /** Of the copy, at most. */
+export interface CopySpace {
+  /** Upper bound of the size of the copy. */
   readonly neededBytes: number
-  /** What must be free beyond that. */
+  /** Space that must stay free. */
   readonly leftFreeBytes: number
   readonly freeBytes: number
 }
 
-export interface CopiedDatabase {
+export interface DatabaseCopy {
   readonly entries: number
-  /** Of their values. */
+  /** Bytes of their values. */
   readonly bytes: number
-  /** Where the original stood. */
+  /** Sequence of the original. */
   readonly sequence: number
-  /** In which the copy commits. */
+  /** Epoch of the copy. */
   readonly epoch: number
 }
 
-/** What a copy of the database at `path` takes in `directory`. Throws a Fault for what is no database. */
-export function copyNeed(path: string, directory: string): CopyNeed {
+/** The space that a copy of the database at `path` takes in `directory`. Throws a Fault for an invalid database. */
+export function copyNeed(path: string, directory: string): CopySpace {
   const database = openForReading(path)
   try {
     const count = (name: string) => Number(database.prepare(`PRAGMA ${name}`).get()?.[name] ?? 0)
@@ -43,8 +43,8 @@ export function copyNeed(path: string, directory: string): CopyNeed {
     const logBytes = totalIn(database) - baseIn(database).total
     const { bavail, blocks, bsize } = statfsSync(directory)
     return {
-      neededBytes: Math.max(0, usedBytes - logBytes) + BESIDE_BYTES,
-      leftFreeBytes: Math.floor(Math.min(LEFT_FREE_BYTES, blocks * bsize * LEFT_FREE_PART)),
+      neededBytes: Math.max(0, usedBytes - logBytes) + OVERHEAD_BYTES,
+      leftFreeBytes: Math.floor(Math.min(LEFT_FREE_BYTES, blocks * bsize * LEFT_FREE_FRACTION)),
       freeBytes: bavail * bsize,
     }
   } finally {
@@ -53,10 +53,10 @@ export function copyNeed(path: string, directory: string): CopyNeed {
 }
 
 /**
- * Makes the copy at `to`, where nothing is. Rejects with a Fault: for a database that is no replica, for one whose first copy
- * is not whole, and for a damaged entry, which it names. What is at `to` then is of no use.
+ * Copies to `to`, which must not exist. Rejects with a Fault for a database that is not a replica, for one whose initial sync is not
+ * complete, and for a damaged entry, whose path it names. The file at `to` is then unusable.
  */
-export async function copyDatabase(from: string, to: string, signal: AbortSignal): Promise<CopiedDatabase> {
+export async function copyDatabase(from: string, to: string, signal: AbortSignal): Promise<DatabaseCopy> {
   signal.throwIfAborted()
   const worker = new Worker(new URL('./database-copy-thread.ts', import.meta.url), { workerData: { from, to } })
   const stop = () => void worker.terminate()
@@ -64,23 +64,23 @@ export async function copyDatabase(from: string, to: string, signal: AbortSignal
   try {
     return await new Promise((resolve, reject) => {
       const fail = (reason: string) => reject(new Fault(`the database was not copied: ${reason}`))
-      worker.once('message', (report: CopyOutcome) => {
+      worker.once('message', (report: DatabaseCopyReport) => {
         if ('copied' in report) resolve(report.copied)
         else fail(report.failure)
       })
       worker.once('error', (error) => fail(messageOf(error)))
-      worker.once('exit', () => fail('the copy was ended'))
+      worker.once('exit', () => fail('the worker exited'))
     })
   } finally {
     signal.removeEventListener('abort', stop)
-    // Until it has ended it may have files open.
+    // It may have files open until it has ended.
     await worker.terminate()
   }
 }
 
-export type CopyOutcome = { readonly copied: CopiedDatabase } | { readonly failure: string }
+export type DatabaseCopyReport = { readonly copied: DatabaseCopy } | { readonly failure: string }
 
-/** For one process at a time; closing what is returned gives it back. Undefined where another one has it. */
+/** Acquires a lock; closing the result releases it. Undefined when another process holds it. */
 export function lockForCopy(path: string): { close(): void } | undefined {
   try {
     return lockDatabase(path)

@@ -1,11 +1,11 @@
 /**
- * Snapshots: everything that a store holds at one moment, but for what belongs to its machine alone, as one stream of
- * bytes. It is ciphertext as it lies in the database: whoever restores it needs the same key shares.
+ * Snapshots: all entries of a store at one point in time, except local ones, as one stream of bytes. The entries are ciphertext, so
+ * unsealing a restored server takes the same key shares.
  *
- * Saving copies the entries of one moment into a file that has no name, as fast as the disk can, and sends that: a slow
- * receiver keeps nobody waiting and no old state alive. Restoring receives into such a file, looks at all of it, and puts
- * it in the place of what there was in one transaction, so that a process that is killed at any moment has the one state
- * or the other. Both use bounded memory and the disk space of one more copy.
+ * Saving copies the entries into an unlinked file at the speed of the disk and sends that file, so a slow receiver neither blocks
+ * writers nor keeps an old state of the database alive. Restoring receives into such a file, verifies all of it, and replaces the content
+ * of the database in one transaction, so a process that is killed at any time has either state completely. Both use bounded memory and
+ * the disk space of one copy.
  */
 import { createHash, randomUUID } from 'node:crypto'
 import { close, open, read, unlink, write } from 'node:fs'
@@ -21,7 +21,7 @@ import {
   decodeMeta,
   encodeMeta,
   MEMBERS,
-  type Member,
+  type ArchiveMember,
   paddingOf,
   readTarHeader,
   SMALL_MEMBER_BYTES_MAX,
@@ -30,31 +30,31 @@ import {
   tarHeader,
 } from './format/snapshot-archive.ts'
 import { noSpace, StoreError } from '../sqlite/store-error.ts'
-import type { Copied } from './format/snapshot-records.ts'
-import type { CopyReport, CopyTask } from '../store/snapshot-copy.ts'
-import { returnStoreThread, takeStoreThread } from '../store/store-threads.ts'
+import type { SnapshotCopy } from './format/snapshot-records.ts'
+import type { SnapshotCopyReport, SnapshotCopyTask } from '../store/snapshot-entries.ts'
+import { releaseStoreWorker, acquireStoreWorker } from '../store/store-worker-cache.ts'
 import type { SqliteStore } from '../store/store.ts'
 
 export type { SnapshotMeta } from './format/snapshot-archive.ts'
 
-/** Bytes of entries that have been sent or received, of how many. */
-export type Progress = (doneBytes: number, totalBytes: number) => void
+/** Bytes of entries that were sent or received, and their total. */
+export type SnapshotProgress = (doneBytes: number, totalBytes: number) => void
 
 export interface SnapshotOptions {
-  readonly onProgress?: Progress
-  /** Ends it: nothing has changed then. */
+  readonly onProgress?: SnapshotProgress
+  /** Aborts it; then nothing has changed. */
   readonly signal?: AbortSignal
 }
 
-export interface RestoreOptions extends SnapshotOptions {
-  /** Also the snapshot of another cluster. */
+export interface SnapshotRestoreOptions extends SnapshotOptions {
+  /** Accepts the snapshot of another cluster. */
   readonly force?: boolean
-  /** Called at the moment from which on the other entries are there: what was remembered of those before holds no more. */
+  /** Called once the restored entries are visible: cached state of the earlier entries is then obsolete. */
   readonly onReplaced?: () => void
-  /** Paths without which it is refused. */
+  /** Paths that the snapshot must have. */
   readonly requires?: readonly string[]
-  /** Called with what puts the snapshot in place, once all of it has arrived: to do so in a turn of the caller's, or not. */
-  readonly inTurn?: (replace: () => Promise<void>) => Promise<void>
+  /** Called once the whole snapshot has arrived, with the function that replaces the entries: runs it under the caller's lock. */
+  readonly withLock?: (replace: () => Promise<void>) => Promise<void>
 }
 
 const CHUNK_BYTES = 512 << 10
@@ -65,8 +65,8 @@ const readFile = promisify(read)
 const writeFile = promisify(write)
 
 /**
- * Writes a snapshot and ends the stream. Rejects, before the first byte, with a Fault when there is no space for the copy
- * or an entry is damaged. Resolves with what the snapshot says of itself.
+ * Writes a snapshot and ends the stream. Rejects before the first byte with a Fault when there is no space for the copy, or an entry
+ * is damaged. Resolves to the metadata of the snapshot.
  */
 export async function saveSnapshot(
   store: SqliteStore,
@@ -75,7 +75,7 @@ export async function saveSnapshot(
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
   if (!store.isWhole)
-    throw new Refusal('unavailable', 'this store is being copied from its primary: take the snapshot there')
+    throw new Refusal('unavailable', 'the initial sync of this store is not complete: take the snapshot on its primary')
   return withCopy(store.path, async (fd, copied) => {
     const gzip = createGzip({ level: constants.Z_NO_COMPRESSION, chunkSize: CHUNK_BYTES })
     await pipeline(archiveOf(copied, fd, onProgress), gzip, out, { ...(signal && { signal }) })
@@ -84,11 +84,11 @@ export async function saveSnapshot(
 }
 
 /**
- * Puts a snapshot in the place of everything there is. Rejects with a Refusal, and nothing has changed, for what is no
- * whole snapshot, for a newer one, and for one of another cluster unless `force` is set or the store is empty; with a
- * StoreError when the disk refuses. While it is put in place commits are refused (`busy`); afterwards the store is in a
- * new epoch and its listeners were called (`Store.onFailure`): the barrier goes on if its root key opens the keyring that
- * came, and is sealed otherwise. Whoever holds more in memory (mounts, policies, tokens) begins anew.
+ * Replaces all entries by those of a snapshot. Rejects with a Refusal, and then nothing has changed, for an incomplete or damaged
+ * snapshot, for one of a newer version, and for one of another cluster unless `force` is set or the store is empty; with a StoreError
+ * for an error of the disk. Commits are refused (`busy`) during the transaction. Afterwards the store is in a new epoch, and its failure
+ * listeners were called (`Store.onFailure`): the barrier stays open if its root key opens the restored keyring, and is sealed otherwise.
+ * The caller must reload other cached state (mounts, policies, tokens).
  */
 export async function restoreSnapshot(
   store: SqliteStore,
@@ -99,54 +99,57 @@ export async function restoreSnapshot(
     signal,
     requires = [],
     force = false,
-    inTurn = (replace) => replace(),
-  }: RestoreOptions = {},
+    withLock = (replace) => replace(),
+  }: SnapshotRestoreOptions = {},
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
-  return withSpaceSaid(store.path, async (fd) => {
-    const receiver = new Receiver(fd, onProgress, (meta) => {
+  return withSpoolRefusal(store.path, async (fd) => {
+    const receiver = new ArchiveReceiver(fd, onProgress, (meta) => {
       if (force || meta.clusterId === store.clusterId || store.isEmpty) return
-      throw new Refusal('invalid_request', 'the snapshot is of another cluster: restore it with force if that is meant')
+      throw new Refusal(
+        'invalid_request',
+        'the snapshot is of another cluster: restore it with force if that is intended',
+      )
     })
     try {
       const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
       const received = pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
-      // A source that stands still is not waited for: it would hold the file, and whoever waits for its turn, for ever.
+      // An aborted restore must not wait for a stalled source, which would keep the file open.
       await (signal ? Promise.race([received, aborted(signal)]) : received)
     } catch (error) {
       await receiver.stop()
       const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-      throw code.startsWith('Z_') ? damagedSnapshot('it is cut, or no archive at all') : error
+      throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
     }
     const { meta, sha256 } = receiver.end()
-    await inTurn(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
+    await withLock(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
     return meta
   })
 }
 
-/** The copy is made by another connection, which would open what has the name now. */
+/** The copy uses another connection, which would open a file that replaced the database. */
 function refuseDisplaced({ fault }: SqliteStore): void {
   if (fault) throw new Refusal('unavailable', fault.text)
 }
 
 function aborted(signal: AbortSignal): Promise<never> {
   return new Promise((_resolve, reject) => {
-    const fail = () => reject(new Fault('the caller of the restore has left'))
+    const fail = () => reject(new Fault('the client of the restore disconnected'))
     if (signal.aborted) fail()
     else signal.addEventListener('abort', fail, { once: true })
   })
 }
 
-/** The disk of the database may be full; on a Linux host the last one is memory. */
-const SPOOLS = [dirname, tmpdir, () => '/dev/shm']
+/** Directories for the copy, in this order: the disk of the database may be full. The last one is memory on Linux. */
+const SPOOL_DIRECTORIES = [dirname, tmpdir, () => '/dev/shm']
 
-/** The copy lies beside the database, or where there is space: it is ciphertext, in a file without a name. */
-async function withCopy<T>(path: string, work: (fd: number, copied: Copied) => Promise<T>): Promise<T> {
-  for (const directoryOf of SPOOLS) {
+/** Copies into the first directory with enough space. The copy is ciphertext in an unlinked file. */
+async function withCopy<T>(path: string, work: (fd: number, copied: SnapshotCopy) => Promise<T>): Promise<T> {
+  for (const directoryOf of SPOOL_DIRECTORIES) {
     let isCopied = false
     try {
       return await withSpool(join(directoryOf(path), basename(path)), async (fd) => {
-        const copied = await copyApart(path, fd)
+        const copied = await copyInWorker(path, fd)
         isCopied = true
         return await work(fd, copied)
       })
@@ -157,8 +160,8 @@ async function withCopy<T>(path: string, work: (fd: number, copied: Copied) => P
   throw new Refusal('insufficient_storage', noSpace(dirname(path)))
 }
 
-/** As `withSpool`; a disk that is full is a Refusal. */
-async function withSpaceSaid<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
+/** As `withSpool`, with a Refusal for a full disk. */
+async function withSpoolRefusal<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
   try {
     return await withSpool(path, work)
   } catch (error) {
@@ -171,7 +174,7 @@ function isFull(error: unknown): boolean {
   return isErrno(error, 'ENOSPC', 'EDQUOT') || (error instanceof Fault && /ENOSPC|EDQUOT/.test(error.message))
 }
 
-/** A file beside the database that has no name: it is gone with the process. */
+/** An unlinked file beside `path`: the kernel frees it when the process ends. */
 async function withSpool<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
   const name = `${path}.snapshot-${randomUUID()}`
   const fd = await openFile(name, 'wx+', 0o600)
@@ -183,26 +186,30 @@ async function withSpool<T>(path: string, work: (fd: number) => Promise<T>): Pro
   }
 }
 
-function copyApart(path: string, fd: number): Promise<Copied> {
+function copyInWorker(path: string, fd: number): Promise<SnapshotCopy> {
   return new Promise((resolve, reject) => {
-    const worker = takeStoreThread()
-    const task: CopyTask = { task: 'copy', path, fd }
-    const fail = (reason: string) => reject(new Fault(`no snapshot was taken: ${reason}`))
-    worker.once('message', (report: CopyReport) => {
-      void ('copied' in report ? returnStoreThread(worker) : worker.terminate())
+    const worker = acquireStoreWorker()
+    const task: SnapshotCopyTask = { task: 'copy', path, fd }
+    const fail = (reason: string) => reject(new Fault(`taking the snapshot failed: ${reason}`))
+    worker.once('message', (report: SnapshotCopyReport) => {
+      void ('copied' in report ? releaseStoreWorker(worker) : worker.terminate())
       if ('copied' in report) resolve(report.copied)
       else fail(report.failure)
     })
     worker.once('error', (error) => fail(messageOf(error)))
-    worker.once('exit', () => fail('the copy ended'))
+    worker.once('exit', () => fail('the worker exited'))
     worker.postMessage(task, [])
   })
 }
 
-async function* archiveOf({ meta, sha256 }: Copied, fd: number, onProgress?: Progress): AsyncGenerator<Buffer> {
+async function* archiveOf(
+  { meta, sha256 }: SnapshotCopy,
+  fd: number,
+  onProgress?: SnapshotProgress,
+): AsyncGenerator<Buffer> {
   const described = encodeMeta(meta)
   const sums = Buffer.from(`${sha256Of(described)}  meta.json\n${sha256}  state.bin\n`)
-  const member = (name: Member, content: Buffer) => {
+  const member = (name: ArchiveMember, content: Buffer) => {
     const padding = Buffer.alloc(paddingOf(content.length))
     return Buffer.concat([tarHeader(name, content.length, meta.takenAtMs), content, padding])
   }
@@ -222,7 +229,7 @@ async function* archiveOf({ meta, sha256 }: Copied, fd: number, onProgress?: Pro
 
 async function readAt(fd: number, at: number, bytes: number): Promise<Buffer> {
   const { bytesRead, buffer } = await readFile(fd, Buffer.alloc(bytes), 0, bytes, at)
-  if (bytesRead === 0) throw new Fault('the copy of the entries is cut')
+  if (bytesRead === 0) throw new Fault('the copy of the entries is truncated')
   return buffer.subarray(0, bytesRead)
 }
 
@@ -230,23 +237,23 @@ function sha256Of(bytes: Buffer): string {
   return createHash('sha256').update(bytes).digest('hex')
 }
 
-/** Takes an archive apart as it comes: small members into memory, the entries into the file. */
-class Receiver {
+/** Parses an archive while it arrives: small members into memory, the entries into the file. */
+class ArchiveReceiver {
   readonly #fd: number
-  readonly #onProgress: Progress | undefined
+  readonly #onProgress: SnapshotProgress | undefined
   readonly #accept: (meta: SnapshotMeta) => void
-  readonly #small = new Map<Member, Buffer>()
+  readonly #small = new Map<ArchiveMember, Buffer>()
   #meta: SnapshotMeta | undefined
-  #rest: Buffer = Buffer.alloc(0)
-  /** What is being received, and how much of it is missing; none between members. */
-  #current: { readonly name: Member; left: number; padding: number; at: number } | undefined
-  /** Members that have begun. */
-  #begun = 0
+  #buffered: Buffer = Buffer.alloc(0)
+  /** The member that is being received and its missing bytes; undefined between members. */
+  #current: { readonly name: ArchiveMember; left: number; padding: number; at: number } | undefined
+  /** Number of members that were started. */
+  #membersStarted = 0
   #isOver = false
   #isStopped = false
   #writing: Promise<unknown> | undefined
 
-  constructor(fd: number, onProgress: Progress | undefined, accept: (meta: SnapshotMeta) => void) {
+  constructor(fd: number, onProgress: SnapshotProgress | undefined, accept: (meta: SnapshotMeta) => void) {
     this.#fd = fd
     this.#onProgress = onProgress
     this.#accept = accept
@@ -254,50 +261,50 @@ class Receiver {
 
   async receive(chunks: AsyncIterable<Buffer>): Promise<void> {
     for await (const chunk of chunks) {
-      this.#rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk])
+      this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk])
       while (await this.#step());
     }
   }
 
-  /** Resolves once the file is written to no more. */
+  /** Resolves once no write to the file is pending. */
   async stop(): Promise<void> {
     this.#isStopped = true
     await this.#writing?.catch(() => undefined)
   }
 
-  /** What came, when all of it has come. */
+  /** Verifies that the archive is complete. */
   end(): { meta: SnapshotMeta; sha256: string } {
     const sums = this.#small.get('SHA256SUMS')
     const seal = this.#small.get('SHA256SUMS.sealed')
     const described = this.#small.get('meta.json')
-    if (!this.#meta || !described || !sums || !seal || !this.#isOver) throw damagedSnapshot('it is cut')
+    if (!this.#meta || !described || !sums || !seal || !this.#isOver) throw damagedSnapshot('it is truncated')
     const [, ofMeta, ofState] =
       /^([0-9a-f]{64}) {2}meta\.json\n([0-9a-f]{64}) {2}state\.bin\n$/.exec(sums.toString()) ?? []
     if (ofMeta !== sha256Of(described) || !ofState || seal.toString().trim() !== sha256Of(sums)) {
-      throw damagedSnapshot('its checksums do not fit')
+      throw damagedSnapshot('its checksums do not match')
     }
     return { meta: this.#meta, sha256: ofState }
   }
 
-  /** Takes one piece off what has come; false when more must come first. */
+  /** Consumes a part of the buffered bytes. False when it needs more of them. */
   async #step(): Promise<boolean> {
     const current = this.#current
     if (this.#isOver) {
-      if (this.#rest.some((byte) => byte !== 0)) throw damagedSnapshot('something follows it')
-      this.#rest = Buffer.alloc(0)
+      if (this.#buffered.some((byte) => byte !== 0)) throw damagedSnapshot('it has trailing data')
+      this.#buffered = Buffer.alloc(0)
       return false
     }
-    if (!current) return this.#begin()
-    const piece = this.#rest.subarray(0, current.left)
+    if (!current) return this.#startMember()
+    const piece = this.#buffered.subarray(0, current.left)
     if (piece.length > 0) {
-      await this.#keep(current.name, piece, current.at)
+      await this.#store(current.name, piece, current.at)
       current.left -= piece.length
       current.at += piece.length
-      this.#rest = this.#rest.subarray(piece.length)
+      this.#buffered = this.#buffered.subarray(piece.length)
       return true
     }
-    if (current.left > 0 || this.#rest.length < current.padding) return false
-    this.#rest = this.#rest.subarray(current.padding)
+    if (current.left > 0 || this.#buffered.length < current.padding) return false
+    this.#buffered = this.#buffered.subarray(current.padding)
     this.#current = undefined
     if (current.name === 'meta.json') {
       this.#meta = decodeMeta(this.#small.get('meta.json') ?? Buffer.alloc(0))
@@ -306,33 +313,33 @@ class Receiver {
     return true
   }
 
-  #begin(): boolean {
-    if (this.#rest.length < TAR_BLOCK_BYTES) return false
-    const header = readTarHeader(this.#rest.subarray(0, TAR_BLOCK_BYTES))
-    this.#rest = this.#rest.subarray(TAR_BLOCK_BYTES)
-    const expected = MEMBERS[this.#begun]
+  #startMember(): boolean {
+    if (this.#buffered.length < TAR_BLOCK_BYTES) return false
+    const header = readTarHeader(this.#buffered.subarray(0, TAR_BLOCK_BYTES))
+    this.#buffered = this.#buffered.subarray(TAR_BLOCK_BYTES)
+    const expected = MEMBERS[this.#membersStarted]
     if (!header) {
       this.#isOver = true
       return true
     }
     const { name, size } = header
-    if (name !== expected) throw damagedSnapshot('its parts are others than those of a snapshot')
+    if (name !== expected) throw damagedSnapshot('it has unexpected members')
     if (expected === 'state.bin') {
-      if (size !== this.#meta?.bytes) throw damagedSnapshot('its entries are not as many as it says')
+      if (size !== this.#meta?.bytes) throw damagedSnapshot('the size of its entries does not match its metadata')
     } else if (size > SMALL_MEMBER_BYTES_MAX) throw damagedSnapshot(`${expected} is too large`)
     else this.#small.set(expected, Buffer.alloc(0))
-    this.#begun++
+    this.#membersStarted++
     this.#current = { name: expected, left: size, padding: paddingOf(size), at: 0 }
     return true
   }
 
-  async #keep(name: Member, piece: Buffer, at: number): Promise<void> {
+  async #store(name: ArchiveMember, piece: Buffer, at: number): Promise<void> {
     if (name !== 'state.bin') {
       this.#small.set(name, Buffer.concat([this.#small.get(name) ?? Buffer.alloc(0), piece]))
       return
     }
     for (let done = 0; done < piece.length; ) {
-      if (this.#isStopped) throw new Fault('the restore has ended')
+      if (this.#isStopped) throw new Fault('the restore was aborted')
       const writing = writeFile(this.#fd, piece, done, piece.length - done, at + done)
       this.#writing = writing
       done += (await writing).bytesWritten

@@ -1,11 +1,11 @@
 /**
- * A batch: what one commit changes, all of it or nothing. Its bytes are what the replication log holds, so they are the
- * same on every machine: puts in their order, then deletes, lengths as sums of seven bits.
+ * A batch is the set of changes of one commit, applied atomically. Its encoding is what the replication log stores, so it is the same
+ * on every machine: format, puts in order, then deletes; lengths are varints of seven bits per byte, low bits first.
  */
 
 export interface Put {
   readonly path: string
-  /** Ciphertext: this room never sees anything else. */
+  /** Ciphertext: the store never handles plaintext. */
   readonly value: Uint8Array
 }
 
@@ -15,38 +15,38 @@ export interface Batch {
 }
 
 const FORMAT = 1
-/** Paths that belong to this machine: they are in the database and not in the log. */
+/** Prefix of paths that belong to this machine: they are in the database and not in the log. */
 export const LOCAL_PREFIX = 'local/'
 /**
- * What stands for all entries together, see `storage/barrier/entry-set.ts`. Every batch replaces it, so of the batches of one transaction
- * only the last one's is written; the log has each.
+ * The head of the entry set (`storage/barrier/entry-set.ts`). Every batch replaces it, so a transaction of several batches writes only
+ * the last head to the entries; the log has all of them.
  */
 export const HEAD_PATH = 'core/head'
-/** Of one path in UTF-8 bytes. */
+/** Limit of one path, in bytes of UTF-8. */
 export const PATH_BYTES_MAX = 4096
-/** Of one batch: above what any request body may hold, with room for what encryption adds. */
+/** Limit of one batch: above the limit of a request body, with space for the overhead of encryption. */
 export const BATCH_BYTES_MAX = 64 << 20
 
-/** A path that is no path, or a batch that is none. A fault of ours, or a damaged log. */
+/** A malformed path or batch: a bug, or a damaged log. */
 export class MalformedBatch extends Error {
   override readonly name: string = 'MalformedBatch'
 }
 
-/** A batch that is larger than one may be: its author can divide it. */
+/** The batch exceeds BATCH_BYTES_MAX; the caller can split it. */
 export class BatchTooLarge extends MalformedBatch {
   override readonly name = 'BatchTooLarge'
 }
 
-/** Throws MalformedBatch for a path that could not be found again: empty, with an empty part, or not well-formed. */
+/** Throws MalformedBatch for an empty path, an empty path segment, a path that is too long, and ill-formed Unicode. */
 export function checkPath(path: string): void {
-  const isFine = path !== '' && !path.startsWith('/') && !path.endsWith('/') && !path.includes('//')
-  // A character has at most three bytes of UTF-8.
+  const hasSegments = path !== '' && !path.startsWith('/') && !path.endsWith('/') && !path.includes('//')
+  // A UTF-16 code unit takes at most three bytes of UTF-8.
   const isShort = path.length * 3 <= PATH_BYTES_MAX || Buffer.byteLength(path) <= PATH_BYTES_MAX
-  if (isFine && isShort && path.isWellFormed() && !path.includes('\0')) return
+  if (hasSegments && isShort && path.isWellFormed() && !path.includes('\0')) return
   throw new MalformedBatch('a storage path is malformed or too long')
 }
 
-/** True for a batch of this machine's own. Throws MalformedBatch for one that mixes: it could not be replicated in part. */
+/** True for a batch of local paths. Throws MalformedBatch for a mixed one: it cannot be replicated in part. */
 export function isLocal({ puts, deletes }: Batch): boolean {
   let local = 0
   for (const { path } of puts) if (path.startsWith(LOCAL_PREFIX)) local++
@@ -57,11 +57,11 @@ export function isLocal({ puts, deletes }: Batch): boolean {
   return local > 0
 }
 
-/** The most bytes that it takes. Throws MalformedBatch for a batch that is none: paths, one path twice, mixed; BatchTooLarge. */
+/** Returns an upper bound of the encoded length. Throws MalformedBatch and BatchTooLarge. */
 export function checkBatch(batch: Batch): number {
   const { puts, deletes } = batch
   isLocal(batch)
-  checkTwice(batch)
+  refuseRepeatedPaths(batch)
   let size = 1 + 2 * VARINT_BYTES_MAX
   for (const { path, value } of puts) {
     checkPath(path)
@@ -71,32 +71,31 @@ export function checkBatch(batch: Batch): number {
     checkPath(path)
     size += VARINT_BYTES_MAX + path.length * 3
   }
-  if (size > BATCH_BYTES_MAX) throw new BatchTooLarge(`a batch is too large: it has more than ${BATCH_BYTES_MAX} bytes`)
+  if (size > BATCH_BYTES_MAX) throw new BatchTooLarge(`the batch is larger than ${BATCH_BYTES_MAX} bytes`)
   return size
 }
 
-/** Paths that are compared one by one: of more, a set costs less. */
+/** Up to this many paths, pairwise comparison is faster than a Set. */
 const COMPARED_MAX = 8
 
-/** Throws MalformedBatch for a batch that names one path twice. Most name a few. */
-function checkTwice({ puts, deletes }: Batch): void {
+function refuseRepeatedPaths({ puts, deletes }: Batch): void {
   const paths = [...puts.map(({ path }) => path), ...deletes]
-  const isTwice =
+  const isRepeated =
     paths.length > COMPARED_MAX
       ? new Set(paths).size < paths.length
       : paths.some((path, at) => paths.indexOf(path, at + 1) >= 0)
-  if (isTwice) throw new MalformedBatch('a batch changes one path twice')
+  if (isRepeated) throw new MalformedBatch('a batch changes one path twice')
 }
 
-/** The batch as bytes. Throws as `checkBatch` does. */
+/** Throws as `checkBatch` does. */
 export function encodeBatch(batch: Batch): Buffer<ArrayBuffer> {
   const out = Buffer.from(new ArrayBuffer(checkBatch(batch)))
   return out.subarray(0, writeBatch(batch, out, 0))
 }
 
-/** Writes a batch that was checked into `out`, where there is room for it from `at` on. Returns where it ends. */
+/** Writes a checked batch into `out` at `at`. The caller provides the space. Returns the end offset. */
 export function writeBatch({ puts, deletes }: Batch, out: Buffer, at: number): number {
-  const writer = new Writer(out, at)
+  const writer = new BatchEncoder(out, at)
   writer.byte(FORMAT)
   writer.number(puts.length)
   for (const { path, value } of puts) {
@@ -108,10 +107,10 @@ export function writeBatch({ puts, deletes }: Batch, out: Buffer, at: number): n
   return writer.at
 }
 
-/** The batch that the bytes hold; values lie in them. Throws MalformedBatch. */
+/** The values are views of `bytes`. Throws MalformedBatch. */
 export function decodeBatch(bytes: Uint8Array): Batch {
-  const reader = new Reader(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length))
-  if (reader.byte() !== FORMAT) throw new MalformedBatch('a batch is of another format')
+  const reader = new BatchDecoder(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length))
+  if (reader.byte() !== FORMAT) throw new MalformedBatch('unknown format of a batch')
   const puts: Put[] = []
   for (let left = reader.number(); left > 0; left--) puts.push({ path: reader.text(), value: reader.bytes() })
   const deletes: string[] = []
@@ -121,10 +120,10 @@ export function decodeBatch(bytes: Uint8Array): Batch {
 }
 
 const VARINT_BYTES_MAX = 5
-/** Lengths below this one are one byte. */
-const SHORT = 128
+/** Lengths below this take one byte. */
+const SHORT_LENGTH_MAX = 128
 
-class Writer {
+class BatchEncoder {
   readonly #out: Buffer
   at: number
 
@@ -150,22 +149,22 @@ class Writer {
   }
 
   text(value: string): void {
-    if (value.length < SHORT && this.#shortText(value)) return
+    if (value.length < SHORT_LENGTH_MAX && this.#shortText(value)) return
     this.number(Buffer.byteLength(value))
     this.at += this.#out.write(value, this.at)
   }
 
-  /** Most texts are ASCII: their length is one byte, and is known once they are written. False for another one. */
+  /** Writes the text first and then its one-byte length, so the text is encoded once. False when the length needs more bytes. */
   #shortText(value: string): boolean {
     const length = this.#out.write(value, this.at + 1)
-    if (length >= SHORT) return false
+    if (length >= SHORT_LENGTH_MAX) return false
     this.byte(length)
     this.at += length
     return true
   }
 }
 
-class Reader {
+class BatchDecoder {
   readonly #in: Buffer
   #at = 0
 
@@ -175,7 +174,7 @@ class Reader {
 
   byte(): number {
     const value = this.#in[this.#at++]
-    if (value === undefined) throw new MalformedBatch('a batch is cut')
+    if (value === undefined) throw new MalformedBatch('a batch is truncated')
     return value
   }
 
@@ -185,14 +184,14 @@ class Reader {
       const byte = this.byte()
       value += (byte & 127) * factor
       if (byte < 128) return value
-      if (factor > 128 ** VARINT_BYTES_MAX) throw new MalformedBatch('a batch holds an impossible length')
+      if (factor > 128 ** VARINT_BYTES_MAX) throw new MalformedBatch('a batch has an impossible length')
     }
   }
 
   bytes(): Buffer {
     const length = this.number()
     const end = this.#at + length
-    if (end > this.#in.length) throw new MalformedBatch('a batch is cut')
+    if (end > this.#in.length) throw new MalformedBatch('a batch is truncated')
     const value = this.#in.subarray(this.#at, end)
     this.#at = end
     return value
@@ -203,6 +202,29 @@ class Reader {
   }
 
   end(): void {
-    if (this.#at !== this.#in.length) throw new MalformedBatch('a batch is followed by something')
+    if (this.#at !== this.#in.length) throw new MalformedBatch('a batch has trailing bytes')
   }
+}
+
+/** Growth of a rewritten entry that still counts as a rewrite: a deletion marker, a number with one more digit. */
+const GROWTH_BYTES = 128
+/** Size of a new entry that is allowed beside deletes and rewrites: an encrypted marker without content. */
+const MARK_BYTES = 64
+
+/**
+ * Whether a batch may use the reserve of a full disk (`platform/disk-reserve.ts`): it deletes entries or rewrites entries with hardly
+ * any growth. All other batches are refused meanwhile, so the reserve serves revocations and deletes (docs/decisions/031).
+ */
+export function mayUseReserve({ deletes, puts }: Batch, sizeOf: (path: string) => number | undefined): boolean {
+  let isAlone = deletes.length === 0
+  let marks = 0
+  for (const { path, value } of puts) {
+    // Every batch rewrites the head, so it does not make a batch a rewrite.
+    if (path === HEAD_PATH) continue
+    const before = sizeOf(path)
+    if (before === undefined ? value.length > MARK_BYTES : value.length > before + GROWTH_BYTES) return false
+    if (before === undefined) marks++
+    else isAlone = false
+  }
+  return marks === 0 || !isAlone
 }

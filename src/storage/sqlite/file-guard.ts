@@ -1,15 +1,15 @@
 /**
- * Whether the files of an open database are still where the next start looks for them, and as long as they were written.
- * SQLite keeps them open and does not ask: commits into a file that was moved, replaced or cut succeed, and are missing
- * after the next start. So the writer asks before each transaction, and five times a second (docs/decisions/037).
+ * Checks that the files of an open database still have their names and lengths. SQLite keeps them open and does not check: commits into a
+ * file that was moved, replaced or truncated succeed, and are missing after the next start. So the writer checks before each
+ * transaction and five times a second (docs/decisions/037).
  *
- * Two kinds of fault. *Moved*: a name leads to no file or to another one. The open files hold everything; what lies in the
- * write-ahead log is put into the database, so that one file has all of it, and the fault ends when the same file
- * has its name again. *Cut*: bytes are missing. Nothing brings them back, so this one stays until the process ends, and
- * the log is not put in its place any more: pages would be missing between those that are there.
+ * Two kinds of fault. *Displaced*: a name leads to no file or to another one. The open files are complete; the write-ahead log is
+ * checkpointed, so that the database file alone has everything, and the fault ends when the same file has its name again.
+ * *Truncated*: bytes are missing for good, so this fault stays until the process ends, and there are no more checkpoints: they would
+ * write an incomplete set of pages.
  *
- * The database is looked at by its name alone: closing a second descriptor of it would give back the locks that this
- * process has on it. SQLite takes no locks on the write-ahead log.
+ * The database is checked by its name only: closing a second descriptor would release the POSIX locks that this process holds on it.
+ * SQLite has no locks on the write-ahead log.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, realpathSync, statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
@@ -18,15 +18,15 @@ import { emptyWal, PAGE_BYTES } from './database.ts'
 import { DISPLACED } from './store-error.ts'
 
 export interface FileFault {
-  /** With the path, what was seen and what to do: for callers who may write, and the log. */
+  /** With the path and what to do: for callers with write access, and the log. */
   readonly text: string
-  /** Without paths, for everybody. */
+  /** Without paths: for all callers. */
   readonly summary: string
-  readonly isCut: boolean
+  readonly isTruncated: boolean
 }
 
-/** A transaction that was refused, or whose answer can not be given, for such a fault. */
-export class Displaced extends Error {
+/** The transaction was refused, or its result is unknown, because of a file fault. */
+export class DisplacedFilesError extends Error {
   readonly errcode = DISPLACED
 }
 
@@ -34,21 +34,21 @@ const WAL_HEADER_BYTES = 32
 const FRAME_HEADER_BYTES = 24
 const FRAME_BYTES = FRAME_HEADER_BYTES + PAGE_BYTES
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW
-const RESTART = 'stop the server, put that file back or restore a snapshot, start it'
-const BACK = `move the same file back, and commits go on; or ${RESTART}`
-const WAL_BACK =
-  'what it held was put into the database; move the same file back, and commits go on; or stop the server, move away ' +
-  'what has its name, start it'
-const CUT = 'what was written last may be lost: stop the server, restore the newest snapshot'
+const RESTART = 'stop the server, put that file back or restore a snapshot, start the server'
+const MOVE_BACK = `move the same file back to resume commits; or ${RESTART}`
+const WAL_MOVE_BACK =
+  'its content was written to the database; move the same file back to resume commits; or stop the server, move away ' +
+  'the file that has its name, start the server'
+const RESTORE = 'the latest commits may be lost: stop the server, restore the newest snapshot'
 
-/** A name, and the file that it led to when the database was opened. */
+/** A path and the file that it led to when the database was opened. */
 class NamedFile {
   readonly path: string
   readonly #device: bigint
   readonly #inode: bigint
   #size: number
 
-  /** Throws where there is none. */
+  /** Throws the error of stat(2). */
   constructor(path: string) {
     const { dev, ino, size } = statSync(path, { bigint: true })
     this.path = path
@@ -57,21 +57,21 @@ class NamedFile {
     this.#size = Number(size)
   }
 
-  /** What is wrong with the name, in words; undefined when nothing is. `isSized`: whether its length counts, too. */
-  look(isSized: boolean): { readonly what: string; readonly isCut: boolean } | undefined {
+  /** Returns what is wrong; undefined when nothing is. `isSized`: checks the length, too. */
+  inspect(isSized: boolean): { readonly what: string; readonly isTruncated: boolean } | undefined {
     let now: ReturnType<typeof statBig>
     try {
       now = statBig(this.path)
     } catch (error) {
-      return { what: `cannot be looked at (${errnoOf(error) ?? 'unknown error'})`, isCut: false }
+      return { what: `cannot be checked (${errnoOf(error) ?? 'unknown error'})`, isTruncated: false }
     }
-    if (!now) return { what: 'was moved or removed', isCut: false }
+    if (!now) return { what: 'was moved or removed', isTruncated: false }
     if (now.ino !== this.#inode || now.dev !== this.#device) {
-      return { what: 'is another file than the one that this server has open', isCut: false }
+      return { what: 'is not the file that this server has open', isTruncated: false }
     }
     const size = Number(now.size)
     if (!isSized) return undefined
-    if (size < this.#size) return { what: cutTo(size, this.#size), isCut: true }
+    if (size < this.#size) return { what: truncatedTo(size, this.#size), isTruncated: true }
     this.#size = size
     return undefined
   }
@@ -81,13 +81,13 @@ function statBig(path: string) {
   return statSync(path, { bigint: true, throwIfNoEntry: false })
 }
 
-function cutTo(size: number, written: number): string {
-  return `was cut: ${size} bytes are left of ${written}`
+function truncatedTo(size: number, written: number): string {
+  return `was truncated to ${size} of ${written} bytes`
 }
 
 /**
- * Bytes of the write-ahead log as the thread that writes knows it, for those that read meanwhile: one who reads where the log was cut
- * may do so before that thread has looked. -1 while it is being emptied, and where there is none.
+ * Length of the write-ahead log as the writer's thread knows it, in memory shared with the reading thread: a read of a truncated log
+ * can fail before the writer has checked. -1 during a checkpoint, and without a log.
  */
 export class WalLength {
   readonly #shared: Float64Array
@@ -104,102 +104,103 @@ export class WalLength {
     this.#shared[0] = bytes
   }
 
-  /** What is wrong with the log of this database when bytes of it are missing; undefined where none are. */
-  lookForCut(path: string): FileFault | undefined {
+  /** Returns the fault when bytes of the log are missing. */
+  findTruncation(path: string): FileFault | undefined {
     const written = this.#shared[0] ?? -1
     try {
       const walPath = `${realpathSync(path)}-wal`
       const { size } = statSync(walPath)
-      return size < written ? walFault(walPath, cutTo(size, written)) : undefined
+      return size < written ? walFault(walPath, truncatedTo(size, written)) : undefined
     } catch {
-      // It has another name, or none: that is not why bytes are missing in the open file.
+      // Displaced, which does not explain missing bytes in the open file.
       return undefined
     }
   }
 }
 
 function walFault(path: string, what: string): FileFault {
-  return faultOf(path, 'the write-ahead log of the database', { what, isCut: true }, CUT)
+  return faultOf(path, 'the write-ahead log of the database', { what, isTruncated: true }, RESTORE)
 }
 
-/** For the thread that writes. */
+/** Used by the writer's thread. */
 export class FileGuard {
   readonly #path: string
   readonly #database: DatabaseSync
   readonly #file: NamedFile
-  /** Undefined on a file system on which SQLite keeps no write-ahead log. */
+  /** Undefined on a file system without support for write-ahead logs. */
   readonly #wal: { readonly named: NamedFile; readonly fd: number } | undefined
-  /** Of the log, which only this thread makes shorter. */
+  /** Length of the log; only this thread truncates it. */
   #walBytes = 0
-  #cut: FileFault | undefined
+  #truncation: FileFault | undefined
   readonly #header = Buffer.alloc(FRAME_HEADER_BYTES)
-  readonly #shown: WalLength
+  readonly #walLength: WalLength
 
-  /** Right after the database was opened and read. `shown`: says how long the log is. */
-  constructor(path: string, database: DatabaseSync, shown = new WalLength()) {
+  /** Must be called right after the database was opened and read. */
+  constructor(path: string, database: DatabaseSync, walLength = new WalLength()) {
     this.#path = path
     this.#database = database
-    this.#shown = shown
+    this.#walLength = walLength
     this.#file = new NamedFile(path)
-    // Where the name of the database is a link, SQLite keeps the log beside the file.
+    // If the path is a symlink, SQLite creates the log beside its target.
     const walPath = `${realpathSync(path)}-wal`
     if (statSync(walPath, { throwIfNoEntry: false })) {
       this.#wal = { named: new NamedFile(walPath), fd: openSync(walPath, OPEN_FLAGS) }
     }
-    this.#written(this.#walSize())
+    this.#setWalBytes(this.#walSize())
   }
 
-  #written(bytes: number): void {
+  #setWalBytes(bytes: number): void {
     this.#walBytes = bytes
-    this.#shown.bytes = bytes
+    this.#walLength.bytes = bytes
   }
 
-  /** What is wrong now; undefined when nothing is. Looks at names and lengths. */
-  look(): FileFault | undefined {
-    this.#lookForCut()
-    if (this.#cut) return this.#cut
-    const found = this.#file.look(true)
-    const fault = found && faultOf(this.#path, 'the database', found, BACK)
-    if (fault?.isCut) this.#cut = fault
+  /** Returns the current fault. Checks names and lengths. */
+  inspect(): FileFault | undefined {
+    this.#findTruncation()
+    if (this.#truncation) return this.#truncation
+    const found = this.#file.inspect(true)
+    const fault = found && faultOf(this.#path, 'the database', found, MOVE_BACK)
+    if (fault?.isTruncated) this.#truncation = fault
     if (fault) return fault
     const named = this.#wal?.named
-    const lost = named?.look(false)
-    return named && lost && faultOf(named.path, 'the write-ahead log of the database', lost, WAL_BACK)
+    const lost = named?.inspect(false)
+    return named && lost && faultOf(named.path, 'the write-ahead log of the database', lost, WAL_MOVE_BACK)
   }
 
-  /** Throws what is wrong, before anything is written. */
+  /** Throws a DisplacedFilesError for the current fault. */
   beforeCommit(): void {
-    const fault = this.look()
-    if (fault) throw new Displaced(fault.text)
+    const fault = this.inspect()
+    if (fault) throw new DisplacedFilesError(fault.text)
   }
 
   /**
-   * Throws when the log was cut while the transaction was written: what it wrote lies behind a hole, and would not be
-   * found. Names count before a transaction only: one that was moved after that look was as well moved after the answer.
+   * Throws when the log was truncated during the transaction: its frames are after a hole, and recovery would not find them. Names
+   * are checked before a transaction only: a move after that check is the same as a move after the commit.
    */
   afterCommit(): void {
     const before = this.#walBytes
-    const bytes = this.#lookForCut()
-    if (!this.#cut && this.#hasHole(before)) this.#cut = this.#cutFault('was cut while it was written')
-    if (this.#cut) throw new Displaced(this.#cut.text)
-    this.#written(bytes)
+    const bytes = this.#findTruncation()
+    if (!this.#truncation && this.#hasHole(before))
+      this.#truncation = this.#truncationFault('was truncated while it was written')
+    if (this.#truncation) throw new DisplacedFilesError(this.#truncation.text)
+    this.#setWalBytes(bytes)
   }
 
-  /** Puts what is in the log in its place and empties it. False when a reader stood in the way, or something is cut. */
+  /** Checkpoints and truncates the log. False when a reader blocked it, or a file is truncated. */
   empty(): boolean {
-    this.#lookForCut()
-    if (this.#cut) return false
-    this.#shown.bytes = -1
+    this.#findTruncation()
+    if (this.#truncation) return false
+    this.#walLength.bytes = -1
     const isEmpty = emptyWal(this.#database)
-    this.#written(isEmpty ? this.#walSize() : this.#walBytes)
+    this.#setWalBytes(isEmpty ? this.#walSize() : this.#walBytes)
     return isEmpty
   }
 
-  /** Looks, and makes one whole file of the open ones where they were moved. */
-  lookAndSave(): FileFault | undefined {
-    const fault = this.look()
-    // A database that was taken away must not need a log that the next one would find in its place.
-    if (fault && !fault.isCut && this.#walBytes > 0) this.empty()
+  /** Returns the current fault. Checkpoints displaced files. */
+  inspectAndSave(): FileFault | undefined {
+    const fault = this.inspect()
+    // A displaced database must be complete without its log: the next database would find the log under its name.
+    if (fault && !fault.isTruncated && this.#walBytes > 0) this.empty()
     return fault
   }
 
@@ -211,18 +212,18 @@ export class FileGuard {
     return this.#wal ? fstatSync(this.#wal.fd).size : 0
   }
 
-  /** Returns how long the log is. */
-  #lookForCut(): number {
+  /** Returns the length of the log. */
+  #findTruncation(): number {
     const bytes = this.#walSize()
-    if (bytes < this.#walBytes) this.#cut ??= this.#cutFault(cutTo(bytes, this.#walBytes))
+    if (bytes < this.#walBytes) this.#truncation ??= this.#truncationFault(truncatedTo(bytes, this.#walBytes))
     return bytes
   }
 
-  #cutFault(what: string): FileFault {
+  #truncationFault(what: string): FileFault {
     return walFault(this.#wal?.named.path ?? this.#path, what)
   }
 
-  /** Whether zeros are where the log began, or where its last frame was when it had so many bytes. */
+  /** Whether the start of the log, or its last frame at the length `bytes`, is zeros. */
   #hasHole(bytes: number): boolean {
     const frames = Math.floor((bytes - WAL_HEADER_BYTES) / FRAME_BYTES)
     if (frames < 1) return false
@@ -239,12 +240,12 @@ export class FileGuard {
 function faultOf(
   path: string,
   name: string,
-  { what, isCut }: { readonly what: string; readonly isCut: boolean },
+  { what, isTruncated }: { readonly what: string; readonly isTruncated: boolean },
   next: string,
 ): FileFault {
   return {
     text: `commits are refused: ${name} ${path} ${what} while the server runs; ${next}`,
-    summary: `commits are refused: ${name} ${what}; its log says what to do`,
-    isCut,
+    summary: `commits are refused: ${name} ${what}; the server log has the instructions`,
+    isTruncated,
   }
 }

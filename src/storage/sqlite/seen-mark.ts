@@ -1,33 +1,33 @@
 /**
- * How far the database has come, in a small file beside it that is written after each transaction, before it is answered
- * (`seen-position.ts` reads it at the start). It is written in place and not synced, which costs two microseconds: the kernel keeps it
- * when the process is killed. After a power cut it may tell less than the database has, and never more, as each
- * transaction is synced before.
+ * The file `.seen` beside the database has the position of its newest commit. It is written after each transaction and before the
+ * result is delivered, and read at the start (`seen-position.ts`). It is written in place without a sync, which takes 2 µs: the
+ * kernel keeps it when the process is killed. After a power failure it may be behind the database and never ahead of it, as each
+ * transaction is synced first.
  *
- * It also holds the *generation* of the operation token: a random name that changes whenever the token is replaced or removed. The
- * token's entry is `local/`, so neither the log nor the entry set tells an old one that was put back; the generation does. A
- * change of the generation is synced. `hasRoleCode` is in the file once the state of replication has a code: a state without one is
- * then refused (`dr/state/role-code.ts`).
+ * It also has the *generation* of the DR operation token: a random name that changes when the token is replaced or removed. The
+ * token is a local entry, so neither the log nor the entry set detects a rollback of it; the generation does. A change of the
+ * generation is synced. `hasRoleCode` is set once the state of replication has a code: a state without one is then refused
+ * (`dr/state/role-code.ts`).
  */
 import { closeSync, constants, fstatSync, fsyncSync, lstatSync, rmSync, writeSync } from 'node:fs'
 import { openIfThere, replaceFile, textIfThere } from '../../platform/own-file.ts'
 
-export interface Seen {
+export interface SeenState {
   readonly cluster: string
   readonly epoch: number
   readonly sequence: number
 }
 
-interface Kept {
+interface SeenFlags {
   readonly generation: string | undefined
   readonly hasRoleCode: boolean
 }
 
-/** Length of the text, always the same: writing in place leaves nothing of the text before. */
+/** Constant length, so that a write in place replaces the whole content. */
 const TEXT_BYTES = 192
 
-/** The content of the file; undefined where there is none, or where it is malformed. */
-export function readSeen(file: string): (Seen & Kept) | undefined {
+/** Undefined for a missing or malformed file. */
+export function readSeen(file: string): (SeenState & SeenFlags) | undefined {
   try {
     const { cluster, epoch, generation, hasRoleCode, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<
       string,
@@ -35,11 +35,11 @@ export function readSeen(file: string): (Seen & Kept) | undefined {
     >
     const isSeen = typeof cluster === 'string' && typeof epoch === 'number' && typeof sequence === 'number'
     if (!isSeen) return undefined
-    const kept = {
+    const flags = {
       generation: typeof generation === 'string' ? generation : undefined,
       hasRoleCode: hasRoleCode === true,
     }
-    return { cluster, epoch, sequence, ...kept }
+    return { cluster, epoch, sequence, ...flags }
   } catch {
     return undefined
   }
@@ -48,10 +48,10 @@ export function readSeen(file: string): (Seen & Kept) | undefined {
 export class SeenMark {
   readonly #file: string
   #fd: number | undefined
-  #written: Seen | undefined
+  #written: SeenState | undefined
   #generation: string | undefined
   #hasRoleCode: boolean
-  /** The file could not be made: not tried again before the next look. */
+  /** Creating the file failed; `reopenIfReplaced` allows the next attempt. */
   #isOff = false
 
   constructor(path: string) {
@@ -62,68 +62,68 @@ export class SeenMark {
   }
 
   /**
-   * Another operation token counts from now on, or, for undefined, none. It is on the disk then. Throws where the
-   * file cannot be written, and for a database that is empty.
+   * Sets the generation of the operation token, undefined for none, and syncs the file. Throws when the file cannot be written, and for
+   * an empty database.
    */
-  setGeneration(generation: string | undefined, seen: Seen): void {
+  setGeneration(generation: string | undefined, seen: SeenState): void {
     this.#generation = generation
     this.#written = undefined
-    this.look()
+    this.reopenIfReplaced()
     if (seen.sequence === 0) {
       if (generation === undefined) return
-      throw new Error('the database is empty: no operation token can be kept')
+      throw new Error('cannot store the generation of an operation token: the database is empty')
     }
     this.#put(seen)
     if (this.#fd !== undefined) fsyncSync(this.#fd)
   }
 
-  /** The state of replication has a code from now on. Does nothing for a database that is empty. Throws where the file cannot be written. */
-  setRoleCode(seen: Seen): void {
+  /** Records that the state of replication has a code. No effect on an empty database. Throws when the file cannot be written. */
+  setRoleCode(seen: SeenState): void {
     if (seen.sequence === 0) return
     this.#hasRoleCode = true
     this.#written = undefined
-    this.look()
+    this.reopenIfReplaced()
     this.#put(seen)
     if (this.#fd !== undefined) fsyncSync(this.#fd)
   }
 
-  /** What cannot be written is not worth an error. */
-  write(seen: Seen): void {
-    // An empty database says nothing, and what was seen before must go on telling that it is empty.
-    if (seen.sequence === 0 || this.#isOff || this.#says(seen)) return
+  /** Best effort. */
+  write(seen: SeenState): void {
+    // The position of an earlier database must stay in the file while this one is empty: it shows that the database was lost.
+    if (seen.sequence === 0 || this.#isOff || this.#isWritten(seen)) return
     try {
       this.#put(seen)
     } catch {
-      // A full disk, or a directory in its place.
+      // A full disk, or a directory with this name.
       this.close()
       this.#isOff = true
     }
   }
 
-  #put(seen: Seen): void {
+  #put(seen: SeenState): void {
     const generation = this.#generation
-    const kept = { ...(generation !== undefined && { generation }), ...(this.#hasRoleCode && { hasRoleCode: true }) }
-    const text = `${JSON.stringify({ ...seen, ...kept }).padEnd(TEXT_BYTES)}\n`
-    if (this.#fd === undefined) this.#fd = this.#make(text)
+    const flags = { ...(generation !== undefined && { generation }), ...(this.#hasRoleCode && { hasRoleCode: true }) }
+    const text = `${JSON.stringify({ ...seen, ...flags }).padEnd(TEXT_BYTES)}\n`
+    if (this.#fd === undefined) this.#fd = this.#create(text)
     else writeSync(this.#fd, text, 0)
     this.#written = seen
   }
 
-  /** Whether the file is still the one that is written to; the next one is made anew otherwise. */
-  look(): void {
+  /** Closes a descriptor whose file was replaced or removed, so that the next write creates the file again. */
+  reopenIfReplaced(): void {
     this.#isOff = false
     if (this.#fd === undefined) return
     try {
       const [named, open] = [lstatSync(this.#file), fstatSync(this.#fd)]
       if (named.ino === open.ino && named.dev === open.dev) return
     } catch {
-      // It was removed.
+      // Removed.
     }
     this.close()
   }
 
-  /** Everything is removed, and that is meant: the next start must not miss it. */
-  forget(): void {
+  /** Removes the file after the entries were removed on purpose, so that the next start does not report a loss. */
+  remove(): void {
     this.close()
     this.#generation = undefined
     this.#hasRoleCode = false
@@ -136,16 +136,16 @@ export class SeenMark {
     this.#written = undefined
   }
 
-  #says({ cluster, epoch, sequence }: Seen): boolean {
-    const known = this.#written
-    return known?.sequence === sequence && known.epoch === epoch && known.cluster === cluster
+  #isWritten({ cluster, epoch, sequence }: SeenState): boolean {
+    const written = this.#written
+    return written?.sequence === sequence && written.epoch === epoch && written.cluster === cluster
   }
 
   /**
-   * In place of the old one when it is whole. Another process may have put something else there by the time it is opened: a
-   * pipe is an error and must not hold up the thread. A file that is gone again is made anew by the next write.
+   * Replaces the file by rename. Another process may replace it before it is opened: a FIFO is an error and must not block the
+   * thread. The next write creates a file that is missing again.
    */
-  #make(text: string): number | undefined {
+  #create(text: string): number | undefined {
     replaceFile(this.#file, text, { durable: false })
     return openIfThere(this.#file, constants.O_WRONLY | constants.O_NOFOLLOW)
   }

@@ -1,16 +1,18 @@
-/** How a commit can fail. */
+/** Errors of commits. */
 import { Fault } from '../../platform/errors.ts'
 
 /**
- * `full` no space · `failed` the disk or the writer · `fenced` this cluster is no primary any more, or must not know · `busy` too much is queued
- * already · `closed` · `replica` this store takes changes from its primary only · `displaced` the files of the database were moved, replaced or cut (`file-guard.ts`). A commit that was queued behind one that failed has the kind of that one.
+ * `full`: no space on the disk. `failed`: an error of the disk or the writer. `fenced`: this cluster is not the primary, or cannot know
+ * whether it is. `replica`: the store accepts changes from its primary only. `busy`: too many bytes are queued. `closed`: the
+ * store is closed. `displaced`: the database files were moved, replaced or truncated (`file-guard.ts`). A commit that was queued after a
+ * failed one fails with the kind of that one.
  */
 export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'replica' | 'busy' | 'closed' | 'displaced'
 
-/** In the place of a code of SQLite, which are not negative: the kind `displaced`. */
+/** Code of the kind `displaced`; the codes of SQLite are not negative. */
 export const DISPLACED = -1
 
-/** A commit that did not happen. */
+/** A commit that failed. */
 export class StoreError extends Fault {
   readonly kind: StoreErrorKind
 
@@ -27,7 +29,7 @@ export function fencedError(epoch: number): StoreError {
   )
 }
 
-/** Of a commit that is durable here and that no secondary has acknowledged: the history that goes on may lack it. */
+/** The commit is durable here, but no secondary acknowledged it: after a failover it may be missing. */
 export function notAcknowledged(): StoreError {
   return new StoreError(
     'fenced',
@@ -36,13 +38,12 @@ export function notAcknowledged(): StoreError {
 }
 
 export function replicaError(): StoreError {
-  return new StoreError('replica', 'this store is a replica: it takes changes from its primary only')
+  return new StoreError('replica', 'this store is a replica: it accepts changes from its primary only')
 }
 
-/** For the caller and the operator. */
 export function noSpace(directory: string): string {
   return (
-    `no space left on the disk of ${directory}: free some there, then write again; reads, deletes and revocations go on, ` +
-    'and so does a snapshot that is saved elsewhere'
+    `no space left on the disk of ${directory}: free space there, then write again; reads, deletes and revocations still work, ` +
+    'and so does saving a snapshot to another disk'
   )
 }

@@ -1,23 +1,20 @@
 /**
- * Whether a database is whole: its pages, every entry's checksum, its log's chain, and that the log and the entries agree. It
- * reads everything, so it is for an operator's question and for tests, not for every start.
+ * Checks a whole database: its pages, the checksum of every entry, the chain of the log, and that the log and the entries agree. It
+ * reads everything, so it is for operators and tests, not for the start of a server.
  */
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../../platform/errors.ts'
 import { decodeBatch } from '../sqlite/batch.ts'
-import { isCut, openForReading } from '../sqlite/database.ts'
-import { entryCrc } from '../sqlite/entry-crc.ts'
-import { factIn } from '../sqlite/facts.ts'
-import { ROW_BYTES } from '../sqlite/log-limits.ts'
-import { baseIn, checksumOf } from '../sqlite/log-row.ts'
-import { isWholeIn, roleIn } from './replica-facts.ts'
+import { isTruncated, openForReading } from '../sqlite/database.ts'
+import { baseIn, checksumOf, entryCrc, factIn, ROW_BYTES } from '../sqlite/rows.ts'
+import { isWholeIn, roleIn } from './replica.ts'
 
 const FINDINGS_MAX = 20
-/** Of an entry that the log removed. */
-const GONE = -1
+/** Sequence of an entry that the log has deleted. */
+const DELETED = -1
 
-/** What is wrong with the database, in words for an operator; empty when it is whole. */
+/** Returns the findings for an operator; empty for an undamaged database. */
 export function checkDatabase(path: string): string[] {
   let database: DatabaseSync
   try {
@@ -26,8 +23,8 @@ export function checkDatabase(path: string): string[] {
     return [messageOf(error)]
   }
   try {
-    const looks = [pageFindings, factFindings, entryFindings, logFindings]
-    const findings = looks.flatMap((look) => look(database))
+    const checks = [pageFindings, factFindings, entryFindings, logFindings]
+    const findings = checks.flatMap((check) => check(database))
     return [...lengthFindings(database, path), ...findings].slice(0, FINDINGS_MAX)
   } catch (error) {
     return [messageOf(error)]
@@ -36,15 +33,15 @@ export function checkDatabase(path: string): string[] {
   }
 }
 
-/** What SQLite does not look at: where the last page is cut in its empty part, it takes zeros for what is missing. */
+/** SQLite does not detect a last page that is truncated in its unused part: it reads zeros. */
 function lengthFindings(database: DatabaseSync, path: string): string[] {
-  const isAllInPlace = (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0
-  return isAllInPlace && isCut(database, path) ? ['the file is shorter than it says'] : []
+  const isWalEmpty = (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0
+  return isWalEmpty && isTruncated(database, path) ? ['the file is shorter than its header says'] : []
 }
 
 function pageFindings(database: DatabaseSync): string[] {
   const rows = database.prepare('PRAGMA integrity_check(20)').all()
-  return rows.map((row) => String(row['integrity_check'])).filter((said) => said !== 'ok')
+  return rows.map((row) => String(row['integrity_check'])).filter((result) => result !== 'ok')
 }
 
 function entryFindings(database: DatabaseSync): string[] {
@@ -74,22 +71,24 @@ function logFindings(database: DatabaseSync): string[] {
     }
     if (sequence !== before.sequence + 1)
       findings.push(`log rows between ${before.sequence} and ${sequence} are missing`)
-    const wanted = { sequence, epoch: Number(row['epoch']), atMs: Number(row['at']), batch }
-    if (!checksumOf(wanted, before.checksum).equals(checksum)) {
-      findings.push(`log row ${sequence} does not fit the row before it`)
+    const expected = { sequence, epoch: Number(row['epoch']), atMs: Number(row['at']), batch }
+    if (!checksumOf(expected, before.checksum).equals(checksum)) {
+      findings.push(`the checksum of log row ${sequence} does not match the row before it`)
     }
-    if (total !== before.total + batch.length + ROW_BYTES) findings.push(`log row ${sequence} is miscounted`)
+    if (total !== before.total + batch.length + ROW_BYTES) findings.push(`log row ${sequence} has a wrong total`)
     before = { sequence, checksum, total }
     const { puts, deletes } = decodeBatch(batch)
     for (const { path } of puts) newest.set(path, sequence)
-    for (const path of deletes) newest.set(path, GONE)
+    for (const path of deletes) newest.set(path, DELETED)
   }
-  // Within a copy, entries may be newer than the log (`replica.ts`).
+  // During a copy, entries may be newer than the log (`replica.ts`).
   if (!isWholeIn(database)) return findings
   for (const [path, sequence] of newest) {
-    const found = Number(entry.get(path)?.['sequence'] ?? GONE)
+    const found = Number(entry.get(path)?.['sequence'] ?? DELETED)
     if (found === sequence) continue
-    findings.push(`the entry ${JSON.stringify(path)} is ${found === GONE ? 'missing' : 'not what the log says'}`)
+    findings.push(
+      `the entry ${JSON.stringify(path)} is ${found === DELETED ? 'missing' : 'not in the state of the log'}`,
+    )
   }
   return findings
 }

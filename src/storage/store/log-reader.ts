@@ -1,15 +1,23 @@
-/** Reads the log of a database that another connection writes. */
+/** Reads the replication log through a connection beside the writer's. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { Fault } from '../../platform/errors.ts'
 import { type Batch, decodeBatch } from '../sqlite/batch.ts'
-import { type Base, baseIn, type LogRow, NEWEST_ROW, type Position, positionOf, totalIn } from '../sqlite/log-row.ts'
+import {
+  type LogBase,
+  baseIn,
+  type LogRow,
+  NEWEST_ROW,
+  type CommitPosition,
+  positionOf,
+  totalIn,
+} from '../sqlite/rows.ts'
 import type { RowLimits } from './replica.ts'
 
-/** A piece of what was committed. */
+/** A range of commits. */
 export interface History {
-  /** A sequence means a commit of this epoch: what it meant before another state took the place of that one is gone. */
+  /** The sequences are of this epoch. A restore starts another epoch, in which a sequence is another commit. */
   readonly epoch: number
-  /** A reader that has seen everything up to here, and not beyond, can be told all of the rest. */
+  /** A reader that has seen everything up to this sequence can get all later commits. */
   readonly oldest: number
   /** Sequence of the newest commit. */
   readonly newest: number
@@ -29,21 +37,21 @@ export class LogReader {
     this.#rows = database.prepare(
       'SELECT sequence, epoch, at, checksum, batch FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?',
     )
-    // Each row is read once for each secondary: arrays take a quarter of the CPU less than objects.
+    // Each row is read once per secondary, and arrays take a quarter less CPU than objects.
     this.#rows.setReturnArrays(true)
     this.#row = database.prepare('SELECT checksum FROM log WHERE sequence = ?')
     this.#batches = database.prepare('SELECT sequence, batch FROM log WHERE sequence > ? ORDER BY sequence LIMIT ?')
   }
 
-  position(): Position {
+  position(): CommitPosition {
     return positionOf(this.#newest.get() ?? this.base())
   }
 
-  base(): Base {
+  base(): LogBase {
     return baseIn(this.#database)
   }
 
-  /** Of the log that is left, about. */
+  /** Approximate size of the retained log. */
   get bytes(): number {
     return totalIn(this.#database) - this.base().total
   }
@@ -54,7 +62,7 @@ export class LogReader {
     let bytes = 0
     for (const row of this.#rows.iterate(sequence, limits.rows)) {
       const columns: unknown = row
-      if (!Array.isArray(columns)) throw new Fault('the log is not read as it was asked for')
+      if (!Array.isArray(columns)) throw new Fault('the rows of the log are not arrays')
       const [at, epoch, atMs, checksum, batch]: unknown[] = columns
       if (!(batch instanceof Uint8Array) || !(checksum instanceof Uint8Array)) throw new Fault('the log is damaged')
       bytes += batch.length
@@ -65,7 +73,7 @@ export class LogReader {
   }
 
   /** See `ReplicaStore.holds`. */
-  holds({ sequence, checksum }: Position): boolean {
+  holds({ sequence, checksum }: CommitPosition): boolean {
     const base = this.base()
     const found = sequence === base.sequence ? base.checksum : this.#row.get(sequence)?.['checksum']
     return found instanceof Uint8Array && Buffer.compare(found, checksum) === 0

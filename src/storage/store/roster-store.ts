@@ -1,17 +1,17 @@
 /**
- * The roster's database: which nodes and allocations a server has heard of, and which key owns an allocation, so that it shows after a restart what it knew
- * before. It promises less than the store of secrets (`store.ts`), whose words elsewhere (commit, durable) do not hold here.
+ * The roster's database: the nodes and allocations that a server knows, and the key that owns each allocation, so that the roster is
+ * available after a restart. Its guarantees are weaker than those of the secrets store (`store.ts`).
  *
- * Promises. What was handed over is written at once when nothing was for half a second, and else within a second or so, in
- * transactions, each record whole; the caller never waits. Work is cut into small transactions with turns of the event loop between, so a flood of changes delays nobody.
- * A database of a newer version is refused and left as it is; an older one is taken forward.
+ * Promises. A record is written at once if the last write was more than half a second ago, and otherwise within about a second, in a
+ * transaction. The caller never waits. A flood of changes is written in small transactions with turns of the event loop between
+ * them. A database of a newer version is refused and left unchanged; an older one is migrated.
  *
- * Assumes that records are plain JSON and that whoever hands them over can do without the last second of them: every
- * node says everything again. So the database is not synced on every write (WAL, `synchronous=NORMAL`): it survives a
- * killed process whole and a power cut without its last moments.
+ * Assumes that records are plain JSON, and that losing the last second of them is acceptable: every node announces its state again. So
+ * the database is not synced on every write (WAL, `synchronous=NORMAL`): it survives a killed process completely, and a power failure
+ * without its last moments.
  *
- * What can go wrong. A full disk or a damaged file: writing is given up until it works again, said once, and the roster
- * goes on in memory. A damaged database at the start is moved aside, since nothing in it is the only copy.
+ * What can go wrong. A full disk or a damaged file: writes fail until the problem is fixed, which is logged once, and the roster
+ * continues in memory. A damaged database is moved aside at the start: none of its content is the only copy.
  */
 import { closeSync, constants, mkdirSync, renameSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -19,41 +19,41 @@ import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { accessFault, openIfThere } from '../../platform/own-file.ts'
-import { keepPrivate } from '../sqlite/private-file.ts'
+import { keepPrivate } from '../sqlite/database-files.ts'
 
 const VERSION = 1
-/** Between two rounds of writing; the first change after such a time is written in the next turn of the event loop. */
+/** Minimum interval between two writes. A change after that time is written in the next turn of the event loop. */
 const FLUSH_MS = 500
-/** Until writing is tried again after it failed. */
+/** Delay before a failed write is retried. */
 const RETRY_MS = 5000
-/** Rows of one transaction: a few milliseconds. */
+/** Rows of one transaction, which takes a few milliseconds. */
 const ROWS_MAX = 500
 
 const TABLES = ['node', 'allocation', 'claim'] as const
-type Table = (typeof TABLES)[number]
+type RosterTable = (typeof TABLES)[number]
 
 export interface StoredRow {
   readonly id: string
   readonly value: unknown
 }
 
-/** Rows by table and ID, written late. */
+/** Rows by table and ID, with deferred writes. */
 export class RosterDatabase {
   readonly #database: DatabaseSync
   readonly #logger: Logger
-  readonly #put: Readonly<Record<Table, StatementSync>>
-  readonly #remove: Readonly<Record<Table, StatementSync>>
-  /** The newest word on each row; undefined removes it. */
-  readonly #pending = new Map<string, { table: Table; id: string; value: unknown }>()
-  /** Takes back the next round of writing; undefined while none is due. */
-  #cancelRound: (() => void) | undefined
-  #lastRoundMs = Number.NEGATIVE_INFINITY
+  readonly #put: Readonly<Record<RosterTable, StatementSync>>
+  readonly #remove: Readonly<Record<RosterTable, StatementSync>>
+  /** The newest value of each changed row; undefined deletes the row. */
+  readonly #pending = new Map<string, { table: RosterTable; id: string; value: unknown }>()
+  /** Cancels the next write; undefined while none is scheduled. */
+  #cancelFlush: (() => void) | undefined
+  #lastFlushMs = Number.NEGATIVE_INFINITY
   #isFailing = false
 
   /** Opens or creates it. Throws a Fault for one of a newer version. */
   static open(path: string, logger: Logger): RosterDatabase {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-    // The system says why it cannot be opened; SQLite does not.
+    // open(2) reports why the file cannot be opened; SQLite does not.
     const fd = openIfThere(path, constants.O_RDWR)
     if (fd !== undefined) closeSync(fd)
     try {
@@ -61,13 +61,15 @@ export class RosterDatabase {
     } catch (error) {
       if (error instanceof Fault) throw error
       if (isErrno(error, 'EACCES', 'EPERM')) throw accessFault(path, error)
-      if (NO_ROOM.includes(resultCode(error)) || isErrno(error, 'ENOSPC', 'EDQUOT')) {
-        logger.error('no space left on the disk for the roster, it is kept in memory until the next start', { path })
+      if (NO_SPACE_CODES.includes(resultCode(error)) || isErrno(error, 'ENOSPC', 'EDQUOT')) {
+        logger.error('no space left on the disk for the roster database, keeping it in memory until the next start', {
+          path,
+        })
         return new RosterDatabase(':memory:', logger)
       }
       if (!isDamaged(error)) throw openFault(path, error)
       const aside = `${path}.damaged`
-      logger.error('the roster database is damaged, it is moved aside', { path, aside, error: messageOf(error) })
+      logger.error('roster database damaged, moved aside', { path, aside, error: messageOf(error) })
       for (const suffix of ['', '-wal', '-shm']) moveAside(`${path}${suffix}`, `${aside}${suffix}`)
       return new RosterDatabase(path, logger)
     }
@@ -88,9 +90,9 @@ export class RosterDatabase {
         `CREATE TABLE IF NOT EXISTS ${table} (id TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID`,
       )
     }
-    // Each write, and be it of what is there already, needs space.
+    // Even a write of the same value needs space on the disk.
     if (version < VERSION) this.#database.exec(`PRAGMA user_version = ${VERSION}`)
-    const each = (sql: (table: Table) => string) => ({
+    const each = (sql: (table: RosterTable) => string) => ({
       node: this.#database.prepare(sql('node')),
       allocation: this.#database.prepare(sql('allocation')),
       claim: this.#database.prepare(sql('claim')),
@@ -101,55 +103,54 @@ export class RosterDatabase {
     this.#remove = each((table) => `DELETE FROM ${table} WHERE id = ?`)
   }
 
-  /** All rows of a table; one that cannot be read is passed over. */
-  *rows(table: Table): Generator<StoredRow> {
+  /** All readable rows of a table. */
+  *rows(table: RosterTable): Generator<StoredRow> {
     for (const row of this.#database.prepare(`SELECT id, value FROM ${table}`).iterate()) {
       const { id, value } = row
       if (typeof id !== 'string' || typeof value !== 'string') continue
       try {
         yield { id, value: JSON.parse(value) }
       } catch {
-        this.tellUnreadable(table, id)
+        this.logUnreadable(table, id)
       }
     }
   }
 
-  /** Logs that a row was passed over. */
-  tellUnreadable(table: string, id: string): void {
-    this.#logger.warn('a row of the roster database cannot be read', { table, id })
+  logUnreadable(table: string, id: string): void {
+    this.#logger.warn('unreadable row in the roster database, skipped', { table, id })
   }
 
-  put(table: Table, id: string, value: unknown): void {
-    this.#later(table, id, value)
+  put(table: RosterTable, id: string, value: unknown): void {
+    this.#schedule(table, id, value)
   }
 
-  remove(table: Table, id: string): void {
-    this.#later(table, id, undefined)
+  remove(table: RosterTable, id: string): void {
+    this.#schedule(table, id, undefined)
   }
 
-  #later(table: Table, id: string, value: unknown): void {
+  #schedule(table: RosterTable, id: string, value: unknown): void {
     this.#pending.set(`${table} ${id}`, { table, id, value })
-    if (!this.#cancelRound) this.#flushIn(this.#lastRoundMs + FLUSH_MS - performance.now())
+    if (!this.#cancelFlush) this.#flushIn(this.#lastFlushMs + FLUSH_MS - performance.now())
   }
 
   #flushIn(delayMs: number): void {
     if (delayMs <= 0) {
       const next = setImmediate(() => this.#flushSome())
-      this.#cancelRound = () => clearImmediate(next)
+      this.#cancelFlush = () => clearImmediate(next)
     } else {
       const timer = setTimeout(() => this.#flushSome(), delayMs).unref()
-      this.#cancelRound = () => clearTimeout(timer)
+      this.#cancelFlush = () => clearTimeout(timer)
     }
   }
 
   #flushSome(): void {
-    this.#cancelRound = undefined
-    this.#lastRoundMs = performance.now()
+    this.#cancelFlush = undefined
+    this.#lastFlushMs = performance.now()
     const isWritten = this.#flush(ROWS_MAX)
     if (this.#pending.size > 0) this.#flushIn(isWritten ? 0 : RETRY_MS)
   }
 
-  /** Writes so many rows in one transaction; false when that failed, and then they stay pending. */
+  /** Writes at most `rowsMax` rows in one transaction. False when it failed; the rows stay pending. */
   #flush(rowsMax: number): boolean {
     const rows = [...this.#pending.entries().take(rowsMax)]
     try {
@@ -161,7 +162,7 @@ export class RosterDatabase {
       this.#database.exec('COMMIT')
     } catch (error) {
       this.#rollBack()
-      if (!this.#isFailing) this.#logger.error('the roster cannot be written', { error: messageOf(error) })
+      if (!this.#isFailing) this.#logger.error('roster database write failed', { error: messageOf(error) })
       this.#isFailing = true
       return false
     }
@@ -174,30 +175,30 @@ export class RosterDatabase {
     try {
       this.#database.exec('ROLLBACK')
     } catch {
-      // There was nothing to roll back: it had not begun.
+      // The transaction had not begun.
     }
   }
 
-  /** Writes what is pending, and closes. */
+  /** Writes the pending rows and closes the database. */
   close(): void {
-    this.#cancelRound?.()
+    this.#cancelFlush?.()
     this.#flush(Number.MAX_SAFE_INTEGER)
     this.#database.close()
   }
 }
 
-/** Result codes of SQLite: what the file holds is no database, or one that is broken. */
+/** Result codes of SQLite. */
 const CORRUPT = 11
 const NOT_A_DATABASE = 26
 const FULL = 13
 const READ_ONLY = 8
 const IO_ERROR = 10
-/** Where there is no room for the memory that connections share SQLite says that the disk failed. */
-const NO_ROOM: readonly number[] = [FULL, IO_ERROR]
+/** SQLite reports an I/O error when it cannot allocate the shared-memory file. */
+const NO_SPACE_CODES: readonly number[] = [FULL, IO_ERROR]
 
 function resultCode(error: unknown): number {
   if (!(error instanceof Error) || !('errcode' in error)) return 0
-  // The low byte is the kind; the rest says more about it.
+  // The low byte is the primary result code.
   return typeof error.errcode === 'number' ? error.errcode & 0xff : 0
 }
 
@@ -218,6 +219,6 @@ function moveAside(from: string, to: string): void {
   try {
     renameSync(from, to)
   } catch {
-    // Not every database has all of its side files.
+    // A side file may not exist.
   }
 }

@@ -1,15 +1,14 @@
 /**
- * How far the database had come when it was last written (`seen-mark.ts`): a database that stands before that is a copy of an earlier
- * day, or has lost the end of its write-ahead log. The file is no protection, as whoever can put a copy in place can remove it: it tells a
- * restore that the operator may not know of.
+ * Compares the database with the position in the file `.seen` (`seen-mark.ts`): a database that is behind it is an earlier copy, or lost
+ * the end of its write-ahead log. The file does not protect against an attacker, who can remove it. It detects an accidental rollback.
  */
-import { readSeen, type Seen } from '../sqlite/seen-mark.ts'
+import { readSeen, type SeenState } from '../sqlite/seen-mark.ts'
 import type { SqliteStore } from './store.ts'
 
 export class SeenPosition {
   readonly #file: string
   readonly #store: SqliteStore
-  /** For an operator, where the database is older than what was seen. */
+  /** For the operator, when the database is behind the file. */
   readonly warning: string | undefined
 
   constructor(store: SqliteStore) {
@@ -20,25 +19,25 @@ export class SeenPosition {
   }
 
   /**
-   * Why nothing may begin on this database: it is empty, and this server had written one. Undefined when it may. The file is
-   * looked at anew: an operator who moves it away says that it is meant.
+   * Why this database must not be initialised or restored into: it is empty, and this server had written one. The file is read on each
+   * call, because an operator who moves it away confirms that the loss is intended.
    */
   get refusal(): string | undefined {
     const [seen, now] = [readSeen(this.#file), this.#now()]
     return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined
   }
 
-  #now(): Seen {
+  #now(): SeenState {
     return { cluster: this.#store.clusterId, epoch: this.#store.epoch, sequence: this.#store.position().sequence }
   }
 
-  /** Has the file there, and true, where nothing was committed yet. */
-  note(): Promise<void> {
+  /** Writes the file without a commit. */
+  write(): Promise<void> {
     return this.#store.markSeen()
   }
 }
 
-function warningOf(path: string, seen: Seen, now: Seen): string | undefined {
+function warningOf(path: string, seen: SeenState, now: SeenState): string | undefined {
   if (now.sequence === 0 && seen.sequence > 0) {
     return emptyText(path, seen)
   }
@@ -49,14 +48,14 @@ function warningOf(path: string, seen: Seen, now: Seen): string | undefined {
 
 function olderText(path: string, what: string): string {
   return (
-    `the database ${path} is older than what this server wrote: ${what} are missing. It was put back ` +
-    'from a copy, or its write-ahead log was damaged or removed: what was changed, revoked or deleted since is as it was'
+    `the database ${path} is older than what this server wrote: ${what} are missing. It was restored ` +
+    'from a copy, or its write-ahead log was damaged or removed: later changes, revocations and deletions are undone'
   )
 }
 
-function emptyText(path: string, { sequence }: Seen): string {
+function emptyText(path: string, { sequence }: SeenState): string {
   return (
     `the database ${path} is empty, and this server had written ${sequence} changes: it was removed or cut. Stop the server and put ` +
-    `the database back. To restore a snapshot with -new, or to begin anew, move ${path}.seen away first`
+    `the database back. To restore a snapshot with -new, or to start with an empty database, move ${path}.seen away first`
   )
 }

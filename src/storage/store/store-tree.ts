@@ -1,11 +1,11 @@
-/** The tree of hashes, for those who ask in the main thread. What is asked goes to the thread that keeps it (`tree-keeper.ts`). */
+/** The Merkle tree as the main thread sees it. Requests go to the thread that maintains the tree (`tree-keeper.ts`). */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Worker } from 'node:worker_threads'
+import { sleep } from '../../platform/clock.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
-import { LOCAL_PREFIX } from '../sqlite/batch.ts'
-import { entryCrc } from '../sqlite/entry-crc.ts'
-import type { Leaf, MerkleTree, RebuildOptions, SubtreeReport, TreeProgress, TreeReport } from './replica.ts'
+import type { EntriesTree, TreeTask, TreeThreadReport } from '../merkle/entries-tree.ts'
+import { treeStateIn } from '../merkle/tree-keeper.ts'
 import {
   compositeRoot,
   EMPTY_ROOT,
@@ -15,29 +15,29 @@ import {
   PAGE_HASHES_BYTES,
   PAGES,
   rootOf,
-  SUBPAGES,
   subpageHashes,
   subpageOf,
+  SUBPAGES,
   tailOf,
 } from '../merkle/tree.ts'
-import { KnownRoot } from '../sqlite/known-root.ts'
-import { treeStateIn } from '../merkle/tree-keeper.ts'
-import type { EntriesTree, TreeTask, TreeThreadReport } from '../merkle/entries-tree.ts'
-import { returnStoreThread, takeStoreThread } from './store-threads.ts'
-import type { Mending, TreeAnswer, TreeOrder } from './tree-writer.ts'
+import { LOCAL_PREFIX } from '../sqlite/batch.ts'
+import { entryCrc } from '../sqlite/rows.ts'
+import type { Leaf, MerkleTree, RebuildOptions, SubtreeReport, TreeProgress, TreeReport } from './replica.ts'
+import { releaseStoreWorker, acquireStoreWorker } from './store-worker-cache.ts'
+import type { TreeRepair, TreeAnswer, TreeOrder } from './tree-writer.ts'
 
-/** What is kept lacks entries, or is of another kind of leaves. */
-const MAKING: Mending = { kind: 'diff', isLater: false }
-/** Paths that are looked at for leaves before others may go on. */
-const PATHS_AT_ONCE = 64
+/** For a tree that lacks entries, or has leaves of an older version. */
+const BUILD: TreeRepair = { kind: 'diff', isLater: false }
+/** Paths that are read for leaves before the event loop continues. */
+const PATHS_PER_STEP = 64
 
 interface TreeParts {
   readonly path: string
   readonly reader: DatabaseSync
-  /** Reads as all others do. */
+  /** Runs a read in the store's read transaction. */
   readonly read: <T>(read: () => T) => T
-  readonly ask: (order: TreeOrder) => Promise<TreeAnswer>
-  /** Of the newest commit that this thread was told of. */
+  readonly request: (order: TreeOrder) => Promise<TreeAnswer>
+  /** Sequence of the newest commit that this thread knows. */
   readonly newest: () => number
 }
 
@@ -46,11 +46,11 @@ export class StoreTree implements MerkleTree {
   readonly #paths: StatementSync
   readonly #entry: StatementSync
   #isEnabled: boolean
-  readonly #root: KnownRoot
-  /** Changes of the tree that are no commit of this store. */
+  readonly #root: RootCache
+  /** Counts changes of the tree other than commits. */
   #changes = 0
-  /** Looks at everything come one after the other. */
-  #looking: Promise<unknown> = Promise.resolve()
+  /** Scans run one after the other. */
+  #scanning: Promise<unknown> = Promise.resolve()
   #worker: Worker | undefined
   #isClosed = false
 
@@ -59,7 +59,7 @@ export class StoreTree implements MerkleTree {
     this.#paths = parts.reader.prepare('SELECT path FROM entries WHERE path > ? ORDER BY path LIMIT ?')
     this.#entry = parts.reader.prepare('SELECT sequence, crc, value FROM entries WHERE path = ?')
     this.#isEnabled = treeStateIn(parts.reader) !== 'off'
-    this.#root = new KnownRoot(
+    this.#root = new RootCache(
       async () => compositeRoot(rootOf(await this.pages())),
       () => `${this.#changes} ${parts.newest()}`,
     )
@@ -70,26 +70,26 @@ export class StoreTree implements MerkleTree {
   }
 
   async enable(): Promise<void> {
-    if (!(await this.#keep())) await this.#look(MAKING)
+    if (!(await this.#maintain())) await this.#scan(BUILD)
   }
 
   async resume(onFailure: (error: unknown) => void): Promise<void> {
-    if (await this.#keep()) return
-    this.#look(MAKING).catch((error: unknown) => {
+    if (await this.#maintain()) return
+    this.#scan(BUILD).catch((error: unknown) => {
       if (this.#isEnabled && !this.#isClosed) onFailure(error)
     })
   }
 
-  /** Whether it is made. */
-  async #keep(): Promise<boolean> {
-    const { isMade } = await this.#parts.ask({ do: 'keep' })
+  /** Resolves to true for a complete tree. */
+  async #maintain(): Promise<boolean> {
+    const { isMade } = await this.#parts.request({ do: 'keep' })
     this.changed()
     this.#isEnabled = true
     return isMade
   }
 
   async disable(): Promise<void> {
-    await this.#parts.ask({ do: 'drop' })
+    await this.#parts.request({ do: 'drop' })
     this.changed()
     this.#isEnabled = false
   }
@@ -98,25 +98,25 @@ export class StoreTree implements MerkleTree {
     return this.#root.get()
   }
 
-  /** Entries have changed without a commit. */
+  /** Must be called when entries have changed without a commit. */
   changed(): void {
     this.#changes++
   }
 
   async pages(): Promise<readonly Buffer[]> {
-    return pieces(await this.#hashes({ do: 'pages' }), HASH_BYTES)
+    return sliced(await this.#hashes({ do: 'pages' }), HASH_BYTES)
   }
 
   async subpages(pages: readonly number[]): Promise<ReadonlyMap<number, readonly Buffer[]>> {
     if (pages.some((page) => !Number.isInteger(page) || page < 0 || page >= PAGES))
-      throw new Fault('there is no such page')
-    const found = pieces(await this.#hashes({ do: 'subpages', pages }), PAGE_HASHES_BYTES)
+      throw new Fault('invalid page number')
+    const found = sliced(await this.#hashes({ do: 'subpages', pages }), PAGE_HASHES_BYTES)
     return new Map(pages.map((page, at) => [page, subpageHashes(found[at] ?? Buffer.alloc(PAGE_HASHES_BYTES), 0)]))
   }
 
   async #hashes(order: TreeOrder): Promise<Uint8Array> {
-    const { isMade, hashes } = await this.#parts.ask(order)
-    if (!isMade || !hashes) throw new Fault('the tree of hashes is being made')
+    const { isMade, hashes } = await this.#parts.request(order)
+    if (!isMade || !hashes) throw new Fault('the Merkle tree is being built')
     return hashes
   }
 
@@ -129,7 +129,7 @@ export class StoreTree implements MerkleTree {
     let last = after
     while (leaves.length < limit) {
       await yieldIfDue()
-      const most = Math.min(PATHS_AT_ONCE, limit - leaves.length)
+      const most = Math.min(PATHS_PER_STEP, limit - leaves.length)
       const paths = this.#parts.read(() => this.#paths.all(last, most)).map(({ path }) => String(path))
       for (const path of paths) {
         last = path
@@ -144,8 +144,8 @@ export class StoreTree implements MerkleTree {
   }
 
   async check(onProgress?: TreeProgress): Promise<TreeReport> {
-    const { tree, found } = await this.#look({ kind: 'none' }, onProgress)
-    const pages = pieces(found.hashes ?? new Uint8Array(), HASH_BYTES)
+    const { tree, found } = await this.#scan({ kind: 'none' }, onProgress)
+    const pages = sliced(found.hashes ?? new Uint8Array(), HASH_BYTES)
     const corrupted = pagesOf(found.damagedPages ?? [], [...(found.wrong ?? []), ...tree.damagedSubpages])
     const root = rootOf(pages)
     const isWrong = (found.wrong?.length ?? 0) > 0 || (found.damagedPages?.length ?? 0) > 0
@@ -164,58 +164,61 @@ export class StoreTree implements MerkleTree {
   }
 
   async rebuild({ diff, skipFlush }: RebuildOptions, onProgress?: TreeProgress): Promise<void> {
-    await this.#look({ kind: diff ? 'diff' : 'all', isLater: skipFlush }, onProgress)
+    await this.#scan({ kind: diff ? 'diff' : 'all', isLater: skipFlush }, onProgress)
   }
 
-  /** Ends what is under way. */
+  /** Ends a running scan. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#worker?.terminate()
-    await this.#looking.catch(() => undefined)
+    await this.#scanning.catch(() => undefined)
   }
 
-  /** Makes the tree of all entries and has it compared. */
-  #look(mend: Mending, onProgress?: TreeProgress): Promise<{ readonly tree: EntriesTree; readonly found: TreeAnswer }> {
-    const look = async () => {
+  /** Builds the tree of all entries in a worker and compares it with the maintained one. */
+  #scan(
+    repair: TreeRepair,
+    onProgress?: TreeProgress,
+  ): Promise<{ readonly tree: EntriesTree; readonly found: TreeAnswer }> {
+    const scan = async () => {
       if (this.#isClosed) throw new Fault('the store is closed')
-      await this.#parts.ask({ do: 'begin look' })
+      await this.#parts.request({ do: 'begin scan' })
       try {
-        // A thread that begins now would be ended by nothing.
+        // `close` would not end a worker that starts now.
         if (this.#isClosed) throw new Fault('the store is closed')
-        const tree = await this.#makeTree(onProgress)
+        const tree = await this.#buildTree(onProgress)
         const { change, hashes } = tree
-        const found = await this.#parts.ask({ do: 'compare', change, hashes, mend })
+        const found = await this.#parts.request({ do: 'compare', change, hashes, repair })
         this.changed()
         return { tree, found }
       } catch (error) {
-        await this.#parts.ask({ do: 'end look' }).catch(() => undefined)
+        await this.#parts.request({ do: 'end scan' }).catch(() => undefined)
         throw error
       }
     }
-    const looking = this.#looking.then(look, look)
-    this.#looking = looking.catch(() => undefined)
-    return looking
+    const scanning = this.#scanning.then(scan, scan)
+    this.#scanning = scanning.catch(() => undefined)
+    return scanning
   }
 
-  #makeTree(onProgress?: TreeProgress): Promise<EntriesTree> {
-    const worker = takeStoreThread()
+  #buildTree(onProgress?: TreeProgress): Promise<EntriesTree> {
+    const worker = acquireStoreWorker()
     const task: TreeTask = { task: 'tree', path: this.#parts.path }
     this.#worker = worker
     return new Promise((resolve, reject) => {
-      const fail = (reason: string) => reject(new Fault(`the entries could not be looked at: ${reason}`))
+      const fail = (reason: string) => reject(new Fault(`the entries could not be scanned: ${reason}`))
       worker.on('message', (report: TreeThreadReport) => {
         if (report.kind === 'progress') {
           onProgress?.(report.done, report.total)
           return
         }
-        // From now on it may do something for another store.
+        // Released below: it may serve another store.
         this.#worker = undefined
-        void (report.kind === 'tree' ? returnStoreThread(worker) : worker.terminate())
+        void (report.kind === 'tree' ? releaseStoreWorker(worker) : worker.terminate())
         if (report.kind === 'tree') resolve(report)
         else fail(report.message)
       })
       worker.once('error', (error) => fail(messageOf(error)))
-      worker.once('exit', () => fail('the thread ended'))
+      worker.once('exit', () => fail('the worker exited'))
       worker.postMessage(task, [])
     })
   }
@@ -224,16 +227,18 @@ export class StoreTree implements MerkleTree {
 function leafAt(path: string, row: Record<string, unknown>): Buffer {
   const sequence = Number(row['sequence'])
   const value = row['value'] instanceof Uint8Array ? row['value'] : new Uint8Array()
-  const said = Number(row['crc'])
-  const found = entryCrc(path, sequence, value)
-  const leaf = leafOf(path, { sequence, crc: said, tail: tailOf(value) })
-  // Of a damaged one, a leaf that no other store has.
+  const storedCrc = Number(row['crc'])
+  const actualCrc = entryCrc(path, sequence, value)
+  const leaf = leafOf(path, { sequence, crc: storedCrc, tail: tailOf(value) })
+  // A damaged entry gets a leaf that no other store has.
   return leafBytes(
-    found === said ? leaf : leafOf(`damaged ${said} ${path}`, { sequence, crc: found, tail: tailOf(value) }),
+    actualCrc === storedCrc
+      ? leaf
+      : leafOf(`damaged ${storedCrc} ${path}`, { sequence, crc: actualCrc, tail: tailOf(value) }),
   )
 }
 
-function pieces(bytes: Uint8Array, length: number): Buffer[] {
+function sliced(bytes: Uint8Array, length: number): Buffer[] {
   const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
   return Array.from({ length: bytes.length / length }, (_, at) => all.subarray(at * length, (at + 1) * length))
 }
@@ -249,4 +254,51 @@ function pagesOf(damagedPages: readonly number[], wrong: readonly number[]): Sub
   for (const subpage of [...new Set(wrong)].sort((a, b) => a - b))
     pageOf(subpage >> 8).subpages.push(subpage % SUBPAGES)
   return pages
+}
+
+/** Minimum pause between two requests to the writer's thread. */
+const PAUSE_MS = 50
+
+/**
+ * Caches the root of the Merkle tree. The writer's thread gets a request only when the tree has changed since its last response, one at a
+ * time, with a minimum pause. A caller gets a root that is not older than its call.
+ */
+export class RootCache {
+  readonly #request: () => Promise<Buffer>
+  readonly #version: () => string
+  #known: { readonly version: string; readonly root: Buffer } | undefined
+  /** Shared by the callers whose request has not been sent yet. */
+  #next: Promise<Buffer> | undefined
+  #requested: Promise<unknown> = Promise.resolve()
+  #respondedAtMs = Number.NEGATIVE_INFINITY
+
+  /** `version` changes with each change of the tree that this thread knows. */
+  constructor(request: () => Promise<Buffer>, version: () => string) {
+    this.#request = request
+    this.#version = version
+  }
+
+  /** Rejects with the error of the request. */
+  get(): Promise<Buffer> {
+    if (this.#known?.version === this.#version()) return Promise.resolve(this.#known.root)
+    return (this.#next ??= this.#fetch())
+  }
+
+  async #fetch(): Promise<Buffer> {
+    await this.#requested
+    const waitMs = this.#respondedAtMs + PAUSE_MS - performance.now()
+    if (waitMs > 0) await sleep(waitMs)
+    this.#next = undefined
+    const version = this.#version()
+    const requested = this.#request()
+    this.#requested = requested.catch(() => undefined)
+    try {
+      const root = await requested
+      // After a concurrent change the root may be of either state.
+      if (version === this.#version()) this.#known = { version, root }
+      return root
+    } finally {
+      this.#respondedAtMs = performance.now()
+    }
+  }
 }

@@ -1,91 +1,91 @@
 /**
- * The store room: SQLite databases of this process, and the only code that opens them. There are two, which know nothing of
- * each other: the roster's (`roster-store.ts`), which may lose its last second, and this one, which may not.
+ * The module `storage`: the SQLite databases of this process, snapshots, the barrier and the seal. Only this module opens SQLite. There are
+ * two databases: the roster's (`roster-store.ts`), which may lose its last second, and the secrets store, which may not.
  *
- * The store of secrets: entries of bytes under paths, and the log of every change to them, in one SQLite database.
+ * The secrets store has entries (bytes under a path) and the log of all changes to them, in one SQLite database.
  *
- * Promises. A commit that was answered is on the disk, whole, together with its row of the log; one that was refused or
- * failed has changed nothing. Commits are ordered; a read that begins after a commit was answered sees it. Reads never
- * wait for writes, and nobody in this thread waits for the disk: a writer in a thread of its own (`writer.ts`) takes
- * whatever has arrived into one transaction with one sync. Each row of the log carries a checksum chained to the row
- * before (`log-row.ts`). A commit of another epoch than the store's is refused: a primary that was deposed writes nothing.
+ * Promises. An acknowledged commit is durable and atomic, together with its row of the log. A refused or failed commit has changed
+ * nothing. Commits are ordered, and a read that begins after an acknowledgement sees the commit. Reads never wait for writes, and the
+ * main thread never waits for the disk: a writer in a worker thread (`writer.ts`) puts all waiting batches into one transaction with one
+ * sync. Each row of the log has a checksum that is chained to the row before (`rows.ts`). A commit of another epoch than the store's is
+ * refused, so a demoted primary writes nothing.
  *
- * For replication the store has a role, which says who writes to it, and takes rows of another's log and copies
- * (`replica.ts`): what is said above holds for those, too. The tree of hashes that tells what differs is kept where it is wanted
- * (`tree-keeper.ts`), in the transactions of the entries. Where a primary waits for secondaries, a commit is answered once it is
- * durable here and they have it (`acknowledgement`).
+ * For replication the store has a role, and applies rows and copies of another store's log (`replica.ts`) with the same guarantees.
+ * While replication is enabled, the transactions of the entries also maintain a Merkle tree (`tree-keeper.ts`). On a primary with
+ * synchronous replication, a commit is acknowledged once it is durable here and the secondaries have it (`acknowledgement`).
  *
- * Assumes that values are ciphertext (it cannot tell), that the disk does what `fsync` says, and that nobody else
- * writes to the file: a second process that tries to open it is refused (`database-lock.ts`).
+ * Assumes that values are ciphertext (the store cannot check it), that the disk honours `fsync`, and that no other process writes to the
+ * file: a second process that opens it is refused (`database-files.ts`).
  *
- * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it those that were queued behind
- * it, as they were decided upon what it would have written (`writer-queue.ts`); what frees space or writes entries anew
- * goes on upon a reserve (`reserve.ts`), and all commits work again when there is space. Files that are moved, replaced or
- * cut while they are open: all commits are refused (`displaced`, see `file-guard.ts`). A disk that fails: `failed`, the same. A database that is damaged is found by `check.ts` and named,
- * never served as if it were whole. A killed process: what was not answered may or may not be there, never in part.
+ * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it the commits queued after it, which depend on
+ * it (`writer-queue.ts`). Commits that free space or rewrite entries use a reserve (`batch.ts`). All commits work again once there is
+ * space. Files that are moved, replaced or truncated while open: all commits are refused (`displaced`, `file-guard.ts`). An error of the
+ * disk: `failed`, likewise. A damaged entry is never returned; `check.ts` finds all damage. A killed process: an unacknowledged commit
+ * is either complete or absent.
  */
 import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import { type Batch, isLocal, LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { openForReading } from '../sqlite/database.ts'
-import { type Entry, EntryCache } from '../sqlite/entry-cache.ts'
-import { EntryReader, type PageOptions } from '../sqlite/entry-reader.ts'
+import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
-import { factIn } from '../sqlite/facts.ts'
-import type { LogLimits } from '../sqlite/log-limits.ts'
-import { type History, LogReader } from './log-reader.ts'
-import { epochIn, type LogRow, type Position } from '../sqlite/log-row.ts'
-import type { Received } from './snapshot-apply.ts'
-import { ReadSnapshot } from '../sqlite/read-snapshot.ts'
-import { isWholeIn, type ReplicaState, roleIn } from './replica-facts.ts'
-import type { ReplicaOrder } from './replica-writer.ts'
-import type { CopiedEntry, EntriesAt, ReplicaStore, RowLimits, StoreRole } from './replica.ts'
+import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeen } from '../sqlite/seen-mark.ts'
 import { StoreError } from '../sqlite/store-error.ts'
+import { type History, LogReader } from './log-reader.ts'
+import type { ReplicaOrder } from './replica-writer.ts'
+import {
+  type ReplicaEntry,
+  type EntriesAt,
+  isWholeIn,
+  type ReplicaState,
+  type ReplicaStore,
+  roleIn,
+  type RowLimits,
+  type StoreRole,
+} from './replica.ts'
+import type { ReceivedSnapshot } from './snapshot-entries.ts'
 import { StoreTree } from './store-tree.ts'
 import { WriterQueue } from './writer-queue.ts'
 
-export type { Entry } from '../sqlite/entry-cache.ts'
+export type { StoredEntry } from '../sqlite/entry-reader.ts'
 export type { PageOptions } from '../sqlite/entry-reader.ts'
 export type { FileFault } from '../sqlite/file-guard.ts'
 export type { History } from './log-reader.ts'
 export { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
 
-/** What everything above needs of a store. */
+/** A store of secrets, as the barrier uses it. */
 export interface Store {
-  /** The durable entry: what may be told to a caller. */
-  get(path: string): Entry | undefined
+  /** The durable entry. Only durable state may be returned to clients. */
+  get(path: string): StoredEntry | undefined
   /**
-   * The value once everything that is queued has become durable: what a decision about a write is made upon. Should
-   * something queued fail, the batches behind it fail too, so nothing is ever built upon what did not come to be.
+   * The value after all queued batches: the basis of decisions about writes. If a queued batch fails, all batches after it fail, so no
+   * durable state depends on a failed batch.
    */
-  pending(path: string): Pick<Entry, 'value'> | undefined
+  pending(path: string): Pick<StoredEntry, 'value'> | undefined
   /**
-   * Names directly below `prefix` (which ends in `/`, or is empty for the root), in byte order, folders with a trailing
-   * `/`; those behind `after`, at most `limit`.
+   * Names directly below `prefix` (which ends in `/`, or is empty for the root), in byte order, folders with a trailing `/`. At most
+   * `limit` names after `after`.
    */
   list(prefix: string, options?: PageOptions): string[]
-  /** Whole paths anywhere below `prefix`, in byte order; those behind the path `after`, at most `limit`. */
+  /** Full paths at any depth below `prefix`, in byte order. At most `limit` paths after `after`. */
   paths(prefix: string, options?: PageOptions): string[]
-  /**
-   * Of the entries behind the path `after`, in byte order of their paths, at most `limit`: the last bytes of each value,
-   * 16 where it has so many. Nothing of it is remembered.
-   */
+  /** The last 16 bytes of the values (all of a shorter one), in byte order of their paths. At most `limit` entries after `after`. */
   tails?(after: string, limit: number): { readonly path: string; readonly tail: Uint8Array }[]
   /**
-   * Queues the batch before it returns, behind all others; resolves with its sequence once it is durable. Rejects with a
-   * StoreError; then nothing has changed, and nothing that was queued behind it will. Throws at once what can not be
-   * queued (MalformedBatch, BatchTooLarge, StoreError `busy` and `closed`): then nothing else is touched by it.
+   * Queues the batch synchronously, after all others. Resolves to its sequence once it is durable. Rejects with a StoreError: then
+   * nothing has changed, and the batches queued after it fail too. Throws for a batch that cannot be queued (MalformedBatch,
+   * BatchTooLarge, StoreError `busy` or `closed`), without effect on other batches.
    */
   commit(batch: Batch): Promise<number>
-  /** Batches that are queued, in order; the first ones may be durable, when their authors were not told yet. */
+  /** Queued batches, in order. The first ones may be durable already. */
   queued?(): readonly Batch[]
-  /** What was committed behind a sequence, in order, from at most `limit` rows of the log; absent where there is no log. */
+  /** Commits after a sequence, in order, from at most `limit` rows of the log. Absent for a store without a log. */
   history?(after: number, limit: number): History
   /**
-   * Calls back whenever commits have failed and what was pending is gone: before any of them is told, so that memory
-   * which ran ahead of the disk can be dropped in time. Must not throw. Returns what ends it.
+   * Calls the listener when queued commits have failed, before their promises reject, so that state derived from them can be dropped in
+   * time. The listener must not throw. Returns a function that removes it.
    */
   onFailure(listener: () => void): () => void
 }
@@ -112,14 +112,14 @@ export class SqliteStore implements Store, ReplicaStore {
   #hasRoleCode: boolean
   #closed = false
 
-  /** Opens the database, or makes it. Rejects with a Fault for the operator. */
+  /** Opens or creates the database. Rejects with a Fault for the operator. */
   static async open(path: string, { log }: StoreOptions = {}): Promise<SqliteStore> {
     const walLength = new WalLength()
     const queue = await WriterQueue.start({ path, ...(log && { log }), walLength: walLength.shared })
     try {
       return new SqliteStore(path, queue, walLength)
     } catch (error) {
-      // Its thread would keep the process from ending.
+      // Its thread would keep the process running.
       await queue.close(() => undefined)
       throw error
     }
@@ -133,12 +133,12 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#snapshot = new ReadSnapshot(this.#reader)
     this.#entries = new EntryReader(this.#reader)
     this.#log = new LogReader(this.#reader)
-    const ask = queue.askTree.bind(queue)
+    const request = queue.requestTree.bind(queue)
     this.tree = new StoreTree({
       path,
       reader: this.#reader,
       read: (read) => this.#read(read),
-      ask,
+      request,
       newest: () => queue.newest,
     })
     this.#epoch = epochIn(this.#reader)
@@ -151,29 +151,29 @@ export class SqliteStore implements Store, ReplicaStore {
     queue.onAppended = (newest) => {
       for (const listener of this.#appended) listener(newest)
     }
-    // Whoever is told reads what was told.
+    // A caller that gets a result must read the new state.
     queue.onReport = () => this.#snapshot.end()
-    queue.onWritten = (batch, sequence) => this.#cache.written(batch, sequence)
-    queue.onFailure(() => this.#cache.forget())
+    queue.onWritten = (batch, sequence) => this.#cache.applyBatch(batch, sequence)
+    queue.onFailure(() => this.#cache.clear())
     queue.sizeOf = (name) => this.pending(name)?.value.length
   }
 
-  get(path: string): Entry | undefined {
-    // What is queued for it may be in the database already, and nobody was told: then others that go with it are, too.
-    if (this.#queue.queued(path)) return this.#cache.known(path, this.#entry(path))
+  get(path: string): StoredEntry | undefined {
+    // A queued value may be durable already, together with the rest of its batch: read the database, not the cache.
+    if (this.#queue.queued(path)) return this.#cache.canonical(path, this.#entry(path))
     return this.#cache.get(path, () => this.#entry(path))
   }
 
-  #entry(path: string): Entry | undefined {
+  #entry(path: string): StoredEntry | undefined {
     const found = this.#read(() => this.#entries.get(path))
     if (found === 'damaged') {
-      this.#refuseWhenCut()
+      this.#refuseWhenTruncated()
       throw new Fault(`the entry ${path} is damaged in ${this.path}`)
     }
     return found
   }
 
-  pending(path: string): Pick<Entry, 'value'> | undefined {
+  pending(path: string): Pick<StoredEntry, 'value'> | undefined {
     const queued = this.#queue.queued(path)
     if (!queued) return this.get(path)
     return queued.value && { value: queued.value }
@@ -194,7 +194,7 @@ export class SqliteStore implements Store, ReplicaStore {
   commit(batch: Batch): Promise<number> {
     return this.#queue.write(batch, this.#epoch).then((outcome) => {
       if ('sequence' in outcome) return this.#acknowledged(batch, outcome.sequence)
-      throw new StoreError('failed', 'the writer gave no result')
+      throw new StoreError('failed', 'the writer returned no result')
     })
   }
 
@@ -220,13 +220,13 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#epoch
   }
 
-  /** Goes over to a higher epoch; commits that were under way in the old one are refused. */
+  /** Raises the epoch. Commits that were queued in the old one are refused. */
   async raiseEpoch(epoch: number): Promise<void> {
     await this.#queue.order({ kind: 'raise epoch', epoch })
     this.#epoch = Math.max(this.#epoch, epoch)
   }
 
-  position(): Position {
+  position(): CommitPosition {
     return this.#log.position()
   }
 
@@ -234,20 +234,19 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#read(() => this.#log.rowsAfter(sequence, limits))
   }
 
-  holds(position: Position): boolean {
+  holds(position: CommitPosition): boolean {
     return this.#read(() => this.#log.holds(position))
   }
 
   history(after: number, limit: number): History {
-    // One read transaction: a trim between two of these reads would look like a history without gaps.
+    // One read transaction: a trim between these reads would hide a gap.
     return this.#read(() => {
       const [oldest, newest] = [this.#log.base().sequence, this.#log.position().sequence]
       return { epoch: this.#epoch, oldest, newest, rows: this.#log.batchesAfter(after, limit) }
     })
   }
 
-  /** What the oldest row of the log that is left follows upon: whoever stands there can be served from it. */
-  base(): Position {
+  base(): CommitPosition {
     return this.#log.base()
   }
 
@@ -266,7 +265,7 @@ export class SqliteStore implements Store, ReplicaStore {
 
   async setRole(role: StoreRole, epoch?: number): Promise<void> {
     const before = this.#queue.role
-    // From this moment on, and what was queued before is written: nothing is refused that was taken already.
+    // New commits are refused at once; queued ones are still written.
     if (role !== 'own') this.#queue.role = role
     try {
       const now = await this.#replicate({ do: 'set role', role, epoch })
@@ -277,19 +276,19 @@ export class SqliteStore implements Store, ReplicaStore {
     }
   }
 
-  async applyRows(rows: readonly LogRow[]): Promise<Position> {
+  async applyRows(rows: readonly LogRow[]): Promise<CommitPosition> {
     return (await this.#replicate({ do: 'apply', rows })).position
   }
 
-  async beginCopy(from: Position, clusterId?: string): Promise<void> {
+  async beginCopy(from: CommitPosition, clusterId?: string): Promise<void> {
     await this.#replicate({ do: 'begin copy', from, clusterId })
   }
 
-  async copyEntries(puts: readonly CopiedEntry[], deletes: readonly string[]): Promise<void> {
+  async copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void> {
     await this.#replicate({ do: 'copy', puts, deletes })
   }
 
-  async repairEntries(puts: readonly CopiedEntry[], deletes: readonly string[], asOf: number): Promise<void> {
+  async repairEntries(puts: readonly ReplicaEntry[], deletes: readonly string[], asOf: number): Promise<void> {
     await this.#replicate({ do: 'repair', puts, deletes, asOf })
   }
 
@@ -310,17 +309,17 @@ export class SqliteStore implements Store, ReplicaStore {
         this.#seenGeneration = undefined
         this.#hasRoleCode = false
       }
-      // Entries have changed that no commit of this process has named.
-      if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.forget()
+      // Entries have changed without a commit of this process.
+      if (order.do !== 'set role' && order.do !== 'finish copy') this.#cache.clear()
     })
   }
 
   entriesAt(paths: readonly string[]): EntriesAt {
-    const entries: CopiedEntry[] = []
+    const entries: ReplicaEntry[] = []
     const [missing, damaged]: [string[], string[]] = [[], []]
     const { sequence } = this.#read(() => this.#log.position())
     for (const path of paths) {
-      // What belongs to this machine is copied to no other.
+      // Local entries are never replicated.
       const found = path.startsWith(LOCAL_PREFIX) ? undefined : this.#read(() => this.#entries.get(path))
       if (found === undefined) missing.push(path)
       else if (found === 'damaged') damaged.push(path)
@@ -329,57 +328,57 @@ export class SqliteStore implements Store, ReplicaStore {
     return { sequence, entries, missing, damaged }
   }
 
-  /** Commits since the start: those that became durable, and those that failed for whatever reason. */
+  /** Commits since the start. `failed` includes refused ones. */
   get commitCounts(): { readonly done: number; readonly failed: number } {
     return this.#queue.counts
   }
 
-  /** What is wrong with the files of the database, as it was seen last; commits are refused meanwhile. */
+  /** The current fault of the database files; commits are refused while there is one. */
   get fault(): FileFault | undefined {
     return this.#queue.fault
   }
 
-  /** Calls back when something else is wrong with the files than before, or nothing any more. */
   /** Called when the disk of the database becomes full, and when it has space again. */
-  set onSpace(call: (isFull: boolean) => void) {
-    this.#queue.onSpace = call
+  set onSpace(listener: (isFull: boolean) => void) {
+    this.#queue.onSpace = listener
   }
 
-  set onFault(tell: (fault: FileFault | undefined) => void) {
-    this.#queue.onFault = tell
+  /** Called when the fault of the database files has changed; undefined when it has ended. */
+  set onFault(listener: (fault: FileFault | undefined) => void) {
+    this.#queue.onFault = listener
   }
 
-  /** Calls back after each transaction that was attempted, with what it took in milliseconds, its sync included. */
-  set onTransaction(tell: (ms: number) => void) {
-    this.#queue.onTransaction = tell
+  /** Called after each transaction with its duration, sync included, in milliseconds. */
+  set onTransaction(listener: (ms: number) => void) {
+    this.#queue.onTransaction = listener
   }
 
-  /** Bytes of the database's files: the database and its write-ahead log. Throws what stat(2) says. */
+  /** Size of the database and its write-ahead log. Throws the error of stat(2). */
   get fileBytes(): number {
     const walBytes = statSync(`${this.path}-wal`, { throwIfNoEntry: false })?.size ?? 0
     return statSync(this.path).size + walBytes
   }
 
-  /** Of the log that is left, about. */
+  /** Approximate size of the retained log. */
   get logBytes(): number {
     return this.#log.bytes
   }
 
-  /** Has the file `.seen` say how far the database has come, as each commit does (`seen-mark.ts`). */
+  /** Writes the position of the database to the file `.seen`, as each commit does (`seen-mark.ts`). */
   async markSeen(): Promise<void> {
     try {
       await this.#queue.order({ kind: 'seen' })
     } catch {
-      // The store is closed, or its disk fails: whoever commits is told.
+      // The store is closed, or its disk fails: commits report the error.
     }
   }
 
-  /** The generation that the file `.seen` held at the start, or was given since (`seen-mark.ts`). */
+  /** The generation in the file `.seen` (`seen-mark.ts`). */
   get seenGeneration(): string | undefined {
     return this.#seenGeneration
   }
 
-  /** Resolves once it is on the disk. Rejects with a StoreError; then none counts in this process. */
+  /** Resolves once it is durable. Rejects with a StoreError; then no generation is valid in this process. */
   async setSeenGeneration(generation: string | undefined): Promise<void> {
     this.#seenGeneration = undefined
     await this.#queue.order({ kind: 'generation', generation })
@@ -395,12 +394,11 @@ export class SqliteStore implements Store, ReplicaStore {
     this.#hasRoleCode = true
   }
 
-  /** How far the slowest secondary has come: what it lacks stays in the log, up to the cap. Undefined without secondaries. */
   async keepLogBehind(acknowledged: number | undefined): Promise<void> {
     await this.#queue.order({ kind: 'acknowledged', sequence: acknowledged })
   }
 
-  /** Of the cluster that the entries belong to: made with the database, taken over by a restore. */
+  /** ID of the cluster of these entries: created with the database, replaced by a restore. */
   get clusterId(): string {
     return String(factIn(this.#reader, 'cluster'))
   }
@@ -410,14 +408,11 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.position().sequence === 0 && this.paths('', { limit: 1 }).length === 0
   }
 
-  /**
-   * What `restoreSnapshot` ends with: the entries in the file take the place of all there is. `onReplaced` is called with
-   * the first moment in which they are there.
-   */
-  async restore(fd: number, received: Received, onReplaced?: () => void): Promise<void> {
+  /** The last step of `restoreSnapshot`: replaces all content by the entries in the file. Calls `onReplaced` once they are visible. */
+  async restore(fd: number, received: ReceivedSnapshot, onReplaced?: () => void): Promise<void> {
     if (this.role !== 'own')
-      throw new Refusal('invalid_request', 'this store is no primary: restore the snapshot there')
-    const outcome = await this.#queue.orderAlone({ kind: 'restore', fd, ...received }, () => {
+      throw new Refusal('invalid_request', 'this store is not a primary: restore the snapshot on the primary')
+    const outcome = await this.#queue.orderRestore({ kind: 'restore', fd, ...received }, () => {
       this.#epoch = epochIn(this.#reader)
       this.#isWhole = true
       this.#queue.newest = this.position().sequence
@@ -428,7 +423,7 @@ export class SqliteStore implements Store, ReplicaStore {
     if (this.tree.isEnabled) void this.tree.enable().catch(() => undefined)
   }
 
-  /** Waits for what is under way, then closes. */
+  /** Waits for queued orders, then closes. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
@@ -439,19 +434,19 @@ export class SqliteStore implements Store, ReplicaStore {
     })
   }
 
-  /** Throws a StoreError for what cannot be read where the write-ahead log was cut, also before the writer has seen that. */
-  #refuseWhenCut(): void {
-    const fault = this.#queue.fault?.isCut ? this.#queue.fault : this.#walLength.lookForCut(this.path)
+  /** Throws a StoreError when the write-ahead log is truncated, even before the writer has detected it. */
+  #refuseWhenTruncated(): void {
+    const fault = this.#queue.fault?.isTruncated ? this.#queue.fault : this.#walLength.findTruncation(this.path)
     if (fault) throw new StoreError('displaced', fault.text)
   }
 
-  /** SQLite does not say of which file it speaks. */
+  /** Adds the path of the database to errors of SQLite. */
   #read<T>(read: () => T): T {
     try {
       this.#snapshot.begin()
       return read()
     } catch (error) {
-      this.#refuseWhenCut()
+      this.#refuseWhenTruncated()
       throw new Fault(`the database ${this.path} cannot be read: ${messageOf(error)}`, { cause: error })
     }
   }

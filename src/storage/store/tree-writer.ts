@@ -1,21 +1,21 @@
-/** What the writer is asked about the tree of hashes (`tree-keeper.ts`), and does for it beside commits. */
+/** The writer's side of the Merkle tree (`tree-keeper.ts`): requests of the main thread, and writes of pages between commits. */
 import type { DatabaseSync } from 'node:sqlite'
 import { PAGES } from '../merkle/tree.ts'
-import { type Comparison, TreeKeeper, treeStateIn } from '../merkle/tree-keeper.ts'
+import { type TreeComparison, TreeKeeper, treeStateIn } from '../merkle/tree-keeper.ts'
 import type { Writer } from './writer.ts'
 
 export type TreeOrder =
-  | { readonly do: 'keep' | 'drop' | 'pages' | 'begin look' | 'end look' }
+  | { readonly do: 'keep' | 'drop' | 'pages' | 'begin scan' | 'end scan' }
   | { readonly do: 'subpages'; readonly pages: readonly number[] }
-  | { readonly do: 'compare'; readonly change: number; readonly hashes: Uint8Array; readonly mend: Mending }
+  | { readonly do: 'compare'; readonly change: number; readonly hashes: Uint8Array; readonly repair: TreeRepair }
 
-/** `diff`: what is wrong. `all`: every page is written, too. `isLater`: pages need not be on the disk for it. */
-export type Mending = { readonly kind: 'none' } | { readonly kind: 'diff' | 'all'; readonly isLater: boolean }
+/** `diff` corrects wrong subpages. `all` also writes every page. `isLater`: the pages are written later. */
+export type TreeRepair = { readonly kind: 'none' } | { readonly kind: 'diff' | 'all'; readonly isLater: boolean }
 
-export interface TreeAnswer extends Partial<Comparison> {
-  /** It is that of the entries. */
+export interface TreeAnswer extends Partial<TreeComparison> {
+  /** The tree is complete. */
   readonly isMade: boolean
-  /** What was asked for, one behind the other. */
+  /** The requested hashes, concatenated. */
   readonly hashes?: Uint8Array
 }
 
@@ -29,27 +29,27 @@ export class TreeWriter {
     if (treeStateIn(database) !== 'off') writer.keeper = new TreeKeeper(database)
   }
 
-  take(order: TreeOrder): TreeAnswer {
+  execute(order: TreeOrder): TreeAnswer {
     const { keeper } = this.#writer
     if (order.do === 'keep') return this.#keep()
     if (order.do === 'drop') return this.#drop()
-    if (!keeper) throw new Error('no tree of hashes is kept')
-    if (order.do === 'compare') return this.#compare(keeper, order.change, order.hashes, order.mend)
-    if (order.do === 'begin look') keeper.beginLook()
-    if (order.do === 'end look') keeper.endLook()
+    if (!keeper) throw new Error('the Merkle tree is disabled')
+    if (order.do === 'compare') return this.#compare(keeper, order.change, order.hashes, order.repair)
+    if (order.do === 'begin scan') keeper.beginScan()
+    if (order.do === 'end scan') keeper.endScan()
     const { isMade } = keeper
     if (order.do === 'pages') return { isMade, hashes: keeper.pages() }
     return order.do === 'subpages' ? { isMade, hashes: keeper.subpages(order.pages) } : { isMade }
   }
 
-  /** After a transaction was answered. */
-  tidy(): void {
+  /** Writes the pages when the notes are long. To be called after the result of a transaction was delivered. */
+  saveIfDue(): void {
     const { keeper } = this.#writer
     if (!keeper?.isSaveDue) return
     try {
       this.#save(keeper)
     } catch {
-      // A full or failing disk: notes go on, and the next transaction tries again.
+      // A full or failing disk: notes continue, and the next transaction retries.
     }
   }
 
@@ -67,13 +67,13 @@ export class TreeWriter {
     return { isMade: false }
   }
 
-  #compare(keeper: TreeKeeper, change: number, hashes: Uint8Array, mend: Mending): TreeAnswer {
+  #compare(keeper: TreeKeeper, change: number, hashes: Uint8Array, repair: TreeRepair): TreeAnswer {
     const { difference, ...found } = keeper.compare(change, hashes)
-    keeper.endLook()
-    if (mend.kind !== 'none') {
-      const pages = mend.kind === 'all' ? Array.from({ length: PAGES }, (_, page) => page) : found.damagedPages
-      this.#writer.transact(0, () => keeper.mend(found, difference, pages))
-      if (!mend.isLater || pages.length > 0) this.#save(keeper)
+    keeper.endScan()
+    if (repair.kind !== 'none') {
+      const pages = repair.kind === 'all' ? Array.from({ length: PAGES }, (_, page) => page) : found.damagedPages
+      this.#writer.transact(0, () => keeper.repair(found, difference, pages))
+      if (!repair.isLater || pages.length > 0) this.#save(keeper)
     }
     return { isMade: keeper.isMade, ...found, hashes: keeper.pages() }
   }

@@ -1,18 +1,15 @@
-/**
- * Batches that were made while the writer was busy: they go to it as one message, in one piece of memory, because a
- * message costs more than a small batch does.
- */
+/** Batches that were queued while the writer was busy. They are sent as one message in one buffer: a message costs more than a small batch. */
 import { type Batch, writeBatch } from '../sqlite/batch.ts'
 
-/** What the writer gets: the batches one behind the other, and how long each of them is. */
+/** The message to the writer: concatenated batches and their lengths. */
 export interface EncodedGroup {
-  /** ID of the first; the others follow upon it. */
+  /** ID of the first batch; the others have consecutive IDs. */
   readonly id: number
   readonly bytes: ArrayBuffer
   readonly lengths: readonly number[]
-  /** The epoch that their authors believe in; another one than the store's is refused. */
+  /** Epoch in which they were queued. The writer refuses any other epoch than the store's. */
   readonly epoch: number
-  /** In which they were made, see `writer-queue.ts`. */
+  /** Generation in which they were queued, see `writer-queue.ts`. */
   readonly generation: number
 }
 
@@ -29,7 +26,7 @@ export class WriteGroup {
     this.generation = generation
   }
 
-  /** `bytesMax`: what `checkBatch` says of it. */
+  /** `bytesMax`: the result of `checkBatch`. */
   add(batch: Batch, bytesMax: number): void {
     this.#batches.push(batch)
     this.#bytes += bytesMax
@@ -58,7 +55,7 @@ export class WriteGroup {
   }
 }
 
-/** The batches of a group, in it. */
+/** The batches of a group, as views of its buffer. */
 export function* batchesIn({ bytes, lengths }: EncodedGroup): Generator<Uint8Array> {
   let at = 0
   for (const length of lengths) {

@@ -1,45 +1,42 @@
 /**
- * This thread's side of the writer: what has been ordered and not been answered yet.
+ * The main thread's side of the writer: orders that were sent and have no result yet.
  *
- * What is to be written while the writer is busy waits here and goes to it as one *group* (`write-group.ts`), so that one
- * commit and one message serve all of it. A group also waits, for a few turns of the event loop at most, as long as each
- * turn adds to it.
+ * Batches that are queued while the writer is busy form one *group* (`write-group.ts`), which takes one message and one commit. A group
+ * also waits for a few turns of the event loop, as long as each turn adds a batch.
  *
- * A batch that is queued is not durable, and whoever decides about the next one must know it all the same: the *overlay*
- * holds the newest queued word on each path. Should a batch fail, everything queued behind it was decided upon a state
- * that did not come to be. So each order carries the *generation* in which it was made. The writer that fails one refuses
- * all others of its generation; when this thread hears of it, it drops the overlay, begins the next generation and tells
- * the listeners, all in one go and before anybody who waits is told, so that nobody can mix the two.
+ * A queued batch is not durable, but a decision about the next batch must take it into account: the *overlay* has the newest queued
+ * value of each path. When a batch fails, all batches queued after it were based on a state that does not exist. So each order has the
+ * *generation* in which it was queued. The writer fails all batches of a generation after the first failure. When this thread receives
+ * the failure, it clears the overlay, starts the next generation and calls the listeners, synchronously and before any pending promise
+ * settles, so that no caller can combine the two states.
  */
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { PassingMap } from '../../platform/passing.ts'
-import { type Batch, checkBatch, isLocal } from '../sqlite/batch.ts'
-import type { Order, Outcome, Report, WriterSettings } from './database-writer.ts'
-import type { ReplicaState } from './replica-facts.ts'
-import type { ReplicaOrder } from './replica-writer.ts'
-import { NotChained, type StoreRole } from './replica.ts'
-import { isSparing } from '../sqlite/reserve.ts'
+import { type Batch, checkBatch, isLocal, mayUseReserve } from '../sqlite/batch.ts'
 import type { FileFault } from '../sqlite/file-guard.ts'
 import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from '../sqlite/store-error.ts'
+import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from './database-writer.ts'
+import type { ReplicaOrder } from './replica-writer.ts'
+import { NotChained, type ReplicaState, type StoreRole } from './replica.ts'
+import { releaseStoreWorker, acquireStoreWorker } from './store-worker-cache.ts'
 import type { TreeAnswer, TreeOrder } from './tree-writer.ts'
 import { WriteGroup } from './write-group.ts'
-import { returnStoreThread, takeStoreThread } from './store-threads.ts'
 
-/** What is queued for a path: its value, or that it is removed. */
-export interface Queued {
+/** The queued value of a path; undefined for a deletion. */
+export interface QueuedValue {
   readonly value: Uint8Array | undefined
 }
 
-type OrderBody = Order extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
+type OrderBody = WriterOrder extends infer O ? (O extends { readonly id: number } ? Omit<O, 'id'> : never) : never
 
-interface Waiting {
-  readonly resolve: (outcome: Settled) => void
+interface PendingOrder {
+  readonly resolve: (outcome: OrderResult) => void
   readonly reject: (error: Error) => void
   readonly write?: QueuedWrite
-  /** Called when it has been done, before any read can see what was before. */
-  readonly changed?: ((outcome: Settled) => void) | undefined
+  /** Called on success, before any read can return the earlier state. */
+  readonly changed?: ((outcome: OrderResult) => void) | undefined
 }
 
 interface QueuedWrite {
@@ -48,76 +45,79 @@ interface QueuedWrite {
   readonly batch: Batch
 }
 
+/** SQLITE_FULL. */
 const FULL = 13
-/** Of batches that are queued: a disk that stands still must not cost all memory. One alone may be larger. */
+/** Limit of all queued batches, so that a blocked disk does not exhaust the memory. A single batch may be larger. */
 const QUEUED_BYTES_MAX = 256 << 20
 
-/** Of one group; a single batch may be larger. */
+/** Limits of one group; a single batch may be larger. */
 const GROUP_MAX = 256
 const GROUP_BYTES_MAX = 4 << 20
-/** Turns that a group waits for others while it grows. */
+/** Turns of the event loop that a growing group waits for more batches. */
 const GROWING_TURNS_MAX = 4
 
-/** Answers of one turn of the event loop: about half a millisecond of what those who are answered do next. */
-const ANSWERED_AT_ONCE = 16
+/** Results that are delivered in one turn of the event loop: the callers' continuations take about half a millisecond. */
+const RESULTS_PER_TURN = 16
 
-/** What became of one order. */
-type Settled = Exclude<Outcome, { readonly sequences: unknown }> | { readonly id: number; readonly sequence: number }
+/** The result of one order. */
+type OrderResult =
+  | Exclude<OrderOutcome, { readonly sequences: unknown }>
+  | { readonly id: number; readonly sequence: number }
 
 export class WriterQueue {
   readonly #worker: Worker
-  readonly #waiting = new PassingMap<number, Waiting>()
-  readonly #overlay = new PassingMap<string, Queued & { readonly id: number }>()
+  readonly #pending = new PassingMap<number, PendingOrder>()
+  readonly #overlay = new PassingMap<string, QueuedValue & { readonly id: number }>()
   readonly #listeners = new Set<() => void>()
-  /** Told of each batch that has become durable, before its author is. */
+  /** Called with each durable batch, before its promise settles. */
   onWritten: (batch: Batch, sequence: number) => void = () => undefined
-  /** Told of each transaction that was attempted, and what it took with its sync, in milliseconds. */
+  /** Called after each transaction with its duration, sync included, in milliseconds. */
   onTransaction: (ms: number) => void = () => undefined
-  /** Commits since the start: those that became durable, and those that were refused or lost for whatever reason. */
+  /** Commits since the start. `failed` includes refused ones. */
   readonly counts = { done: 0, failed: 0 }
-  /** Called before anybody is told of anything. */
+  /** Called before any result is delivered. */
   onReport: () => void = () => undefined
-  /** Told of the newest row of the log when there is a newer one, and it is durable. */
+  /** Called with the newest durable sequence when it has changed. */
   onAppended: (newest: number) => void = () => undefined
-  /** What may be queued: batches of this machine's own only, but for `own`. */
+  /** In any other role than `own`, only local batches may be queued. */
   role: StoreRole = 'own'
-  /** Bytes of what will be at a path once all that is queued is durable. */
+  /** Size of the value at a path after all queued batches. */
   sizeOf: (path: string) => number | undefined = () => undefined
   readonly #directory: string
-  /** What is wrong with the files of the database. */
+  /** The current fault of the database files. */
   #fault: FileFault | undefined
-  /** Told when something else is wrong with them than before, or nothing any more. */
+  /** Called when the fault has changed; undefined when it has ended. */
   onFault: (fault: FileFault | undefined) => void = () => undefined
-  /** There is hardly any space left on the disk: what needs some is refused before it is queued. */
+  /** The disk is almost full: batches that need space are refused. */
   #isFull = false
   /** Called when the disk becomes full, and when it has space again. */
   onSpace: (isFull: boolean) => void = () => undefined
-  /** Of the log, durable. */
+  /** Sequence of the newest durable row. */
   newest = 0
   #count = 0
-  /** What the writer has said and nobody was told yet. */
-  readonly #outcomes: Settled[] = []
-  /** What has not gone to the writer yet. */
+  /** Results that were received and not delivered yet. */
+  readonly #outcomes: OrderResult[] = []
+  /** The group that was not sent to the writer yet. */
   #group: WriteGroup | undefined
-  /** Groups that the writer has and has not answered. */
+  /** Groups that were sent and have no result yet. */
   #groupsOut = 0
   #isFlushDue = false
   #generation = 0
   #queuedBytes = 0
-  /** What ended the newest generation that failed. */
+  /** The failure that ended the last generation. */
   #cause: StoreError | undefined
   #broken: StoreError | undefined
   #closed = false
-  /** Something is under way that nothing may be queued behind. */
-  #isAlone = false
+  /** A restore is in progress; nothing else may be queued. */
+  #isRestoring = false
 
-  /** The writer's thread opens the database. Rejects with a Fault for the operator. */
+  /** Starts a writer, which opens the database. Rejects with a Fault for the operator. */
   static async start(settings: WriterSettings): Promise<WriterQueue> {
-    const worker = takeStoreThread()
+    const worker = acquireStoreWorker()
     await new Promise<void>((resolve, reject) => {
       worker.once('message', () => resolve())
       worker.once('error', (error) => reject(new Fault(messageOf(error), { cause: error })))
-      worker.once('exit', () => reject(new Fault(`the thread that writes ${settings.path} has ended`)))
+      worker.once('exit', () => reject(new Fault(`the writer of ${settings.path} exited`)))
       worker.postMessage(settings, [])
     })
     return new WriterQueue(worker, settings.path)
@@ -126,53 +126,55 @@ export class WriterQueue {
   private constructor(worker: Worker, path: string) {
     this.#worker = worker
     this.#directory = dirname(path)
-    worker.on('message', (report: Report) => this.#take(report))
-    worker.on('error', (error) => this.#break(new StoreError('failed', `the writer ended: ${messageOf(error)}`)))
+    worker.on('message', (report: WriterReport) => this.#receive(report))
+    worker.on('error', (error) =>
+      this.#break(new StoreError('failed', `the writer of the database failed: ${messageOf(error)}`)),
+    )
     worker.on('exit', () => this.#break(new StoreError('closed', 'the store is closed')))
   }
 
-  /** The newest queued word on a path; undefined when nothing is queued for it. */
-  queued(path: string): Queued | undefined {
+  /** The newest queued value of a path; undefined when nothing is queued for it. */
+  queued(path: string): QueuedValue | undefined {
     return this.#overlay.get(path)
   }
 
-  /** Batches that are queued, or durable and not answered yet, in order. */
+  /** Batches whose result was not delivered yet, in order. Some may be durable already. */
   get queuedBatches(): Batch[] {
-    const writes = Array.from(this.#waiting.values(), ({ write }) => write)
+    const writes = Array.from(this.#pending.values(), ({ write }) => write)
     return writes.flatMap((write) => (write?.generation === this.#generation ? [write.batch] : []))
   }
 
-  /** What is wrong with the files of the database, as it was seen last. */
+  /** The current fault of the database files. */
   get fault(): FileFault | undefined {
     return this.#fault
   }
 
-  /** Calls back whenever something failed, see `Store.onFailure`. Returns what ends that. */
+  /** See `Store.onFailure`. Returns a function that removes the listener. */
   onFailure(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
-  /** Queues a batch before it returns. Throws what is wrong with the batch, or that nothing can be queued now. */
-  write(batch: Batch, epoch: number): Promise<Settled> {
+  /** Queues a batch synchronously. Throws for an invalid batch, and when it cannot be queued. */
+  write(batch: Batch, epoch: number): Promise<OrderResult> {
     const bytes = checkBatch(batch)
     this.#refuseWhenDown()
     if (this.role !== 'own' && !isLocal(batch)) throw this.role === 'replica' ? replicaError() : fencedError(epoch)
     if (this.#fault) throw new StoreError('displaced', this.#fault.text)
     if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
-      throw new StoreError('busy', 'too much is waiting for the disk')
+      throw new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
     }
-    if (this.#isFull && !isSparing(batch, this.sizeOf)) throw this.#full()
-    const id = this.#enter(batch, bytes, epoch)
+    if (this.#isFull && !mayUseReserve(batch, this.sizeOf)) throw this.#fullError()
+    const id = this.#addToGroup(batch, bytes, epoch)
     this.#queuedBytes += bytes
     for (const { path, value } of batch.puts) this.#overlay.set(path, { value, id })
     for (const path of batch.deletes) this.#overlay.set(path, { value: undefined, id })
     const write = { generation: this.#generation, bytes, batch }
-    return new Promise((resolve, reject) => this.#waiting.set(id, { resolve, reject, write }))
+    return new Promise((resolve, reject) => this.#pending.set(id, { resolve, reject, write }))
   }
 
-  /** Adds it to the group that waits, and sees to it that the group goes. Returns its ID. */
-  #enter(batch: Batch, bytes: number, epoch: number): number {
+  /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
+  #addToGroup(batch: Batch, bytes: number, epoch: number): number {
     const { epoch: before, generation } = this.#group ?? { epoch, generation: this.#generation }
     if (before !== epoch || generation !== this.#generation) this.#flush()
     const id = ++this.#count
@@ -183,7 +185,7 @@ export class WriterQueue {
     return id
   }
 
-  /** Once the writer is free, and the turns pass without anything new. */
+  /** Sends the group once the writer is idle and the group has stopped growing. */
   #flushSoon(): void {
     if (this.#isFlushDue || this.#groupsOut > 0 || !this.#group) return
     this.#isFlushDue = true
@@ -205,24 +207,24 @@ export class WriterQueue {
     this.#group = undefined
     this.#groupsOut++
     const encoded = group.encode()
-    const order: Order = { kind: 'write', ...encoded }
+    const order: WriterOrder = { kind: 'write', ...encoded }
     this.#worker.postMessage(order, [encoded.bytes])
   }
 
-  /** Queues anything else. */
-  async order(order: OrderBody): Promise<Settled> {
+  /** Queues any other order. */
+  async order(order: OrderBody): Promise<OrderResult> {
     this.#refuseWhenDown()
     return this.#post(order)
   }
 
-  /** Asks about the tree of hashes, or changes it. */
-  async askTree(order: TreeOrder): Promise<TreeAnswer> {
+  /** Sends a request about the Merkle tree. */
+  async requestTree(order: TreeOrder): Promise<TreeAnswer> {
     const outcome = await this.order({ kind: 'tree', order })
     if ('tree' in outcome) return outcome.tree
-    throw new StoreError('failed', 'the writer gave no result')
+    throw new StoreError('failed', 'the writer returned no result')
   }
 
-  /** Queues what replication does. `changed`: see `Waiting`. */
+  /** Queues an order of replication. `changed`: see `PendingOrder`. */
   async replicate(order: ReplicaOrder, changed: (state: ReplicaState) => void): Promise<ReplicaState> {
     this.#refuseWhenDown()
     const outcome = await this.#post({ kind: 'replica', order }, (done) => {
@@ -230,66 +232,66 @@ export class WriterQueue {
     })
     if ('state' in outcome) return outcome.state
     if ('notChained' in outcome) throw new NotChained(outcome.notChained)
-    throw new StoreError('failed', 'the writer gave no result')
+    throw new StoreError('failed', 'the writer returned no result')
   }
 
   /**
-   * Queues what changes everything: commits are refused until it is answered. When it has been done the listeners are
-   * called, as what they remember is of another state; before that, `changed`.
+   * Queues a restore. Commits are refused until it has a result. On success calls `changed` and then the listeners, whose cached state
+   * is obsolete.
    */
-  async orderAlone(order: OrderBody, changed: () => void): Promise<Settled> {
+  async orderRestore(order: OrderBody, changed: () => void): Promise<OrderResult> {
     this.#refuseWhenDown()
-    this.#isAlone = true
+    this.#isRestoring = true
     try {
       const outcome = await this.#post(order)
       if ('done' in outcome) {
         changed()
-        this.#beginGeneration(new StoreError('failed', 'another state has taken the place of this one'))
+        this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))
       }
       return outcome
     } finally {
-      this.#isAlone = false
+      this.#isRestoring = false
     }
   }
 
   /**
-   * Waits for what is queued, then ends the thread. Other connections are closed by `before`: whoever is the last one to
-   * leave puts the write-ahead log in its place, and it should be the one who may write. A log that was cut must not be put
-   * in its place: then the writer leaves first, and the others cannot.
+   * Waits for queued orders, then releases the worker. `closeReaders` closes the other connections: the last connection checkpoints the
+   * write-ahead log, and that must be the writer's. A truncated log must not be checkpointed: then the writer closes first, because
+   * read-only connections do not checkpoint.
    */
-  async close(before: () => void): Promise<void> {
+  async close(closeReaders: () => void): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     if (!this.#broken) await this.#post({ kind: 'nothing' }).catch(() => undefined)
-    const isCut = this.#fault?.isCut ?? false
-    if (!isCut) before()
+    const isTruncated = this.#fault?.isTruncated ?? false
+    if (!isTruncated) closeReaders()
     const isClosed = !this.#broken && (await this.#post({ kind: 'close' }).then(isDone, () => false))
-    if (isCut) before()
+    if (isTruncated) closeReaders()
     if (!isClosed) await this.#worker.terminate()
-    else await returnStoreThread(this.#worker)
+    else await releaseStoreWorker(this.#worker)
   }
 
   #refuseWhenDown(): void {
     if (this.#broken) throw this.#broken
     if (this.#closed) throw new StoreError('closed', 'the store is closed')
-    if (this.#isAlone) throw new StoreError('busy', 'a snapshot is being restored')
+    if (this.#isRestoring) throw new StoreError('busy', 'a snapshot is being restored')
   }
 
-  /** Behind all that is queued. */
-  #post(order: OrderBody, changed?: Waiting['changed']): Promise<Settled> {
+  /** Sends an order after all queued batches. */
+  #post(order: OrderBody, changed?: PendingOrder['changed']): Promise<OrderResult> {
     this.#flush()
     const id = ++this.#count
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject, changed })
+      this.#pending.set(id, { resolve, reject, changed })
       this.#worker.postMessage({ ...order, id }, [])
     })
   }
 
-  #full(): StoreError {
+  #fullError(): StoreError {
     return new StoreError('full', noSpace(this.#directory))
   }
 
-  #take(report: Report): void {
+  #receive(report: WriterReport): void {
     if (report.kind === 'space' && report.isFull !== this.#isFull) {
       this.#isFull = report.isFull
       this.onSpace(report.isFull)
@@ -307,12 +309,12 @@ export class WriterQueue {
       if (!('sequences' in outcome)) this.#outcomes.push(outcome)
       else this.#outcomes.push(...outcome.sequences.map((sequence, at) => ({ id: outcome.id + at, sequence })))
     }
-    this.#tellAppended(report.results)
-    if (isFirst) this.#answer(ANSWERED_AT_ONCE)
+    this.#notifyAppended(report.results)
+    if (isFirst) this.#deliver(RESULTS_PER_TURN)
   }
 
-  /** Before those who wait for it are answered: who ships the log need not wait for them. */
-  #tellAppended(results: readonly Outcome[]): void {
+  /** Called before results are delivered, so that log shipping does not wait for the callers. */
+  #notifyAppended(results: readonly OrderOutcome[]): void {
     const before = this.newest
     for (const result of results) {
       if ('sequences' in result) this.newest = Math.max(this.newest, result.sequences.at(-1) ?? 0)
@@ -323,67 +325,71 @@ export class WriterQueue {
     this.onAppended(this.newest)
   }
 
-  /** Answers in order, some at once: whoever is answered goes on at once, and others want to be served in between. */
-  #answer(most: number): void {
+  /** Delivers results in order, a few per turn: each caller continues at once, and other events must be served in between. */
+  #deliver(countMax: number): void {
     this.onReport()
-    for (const outcome of this.#outcomes.splice(0, most)) {
-      const waiting = this.#waiting.get(outcome.id)
-      if (!waiting) continue
-      this.#waiting.delete(outcome.id)
+    for (const outcome of this.#outcomes.splice(0, countMax)) {
+      const pending = this.#pending.get(outcome.id)
+      if (!pending) continue
+      this.#pending.delete(outcome.id)
       const failure = failureOf(outcome, this.#directory)
-      if (waiting.write && 'sequence' in outcome) this.onWritten(waiting.write.batch, outcome.sequence)
-      if (waiting.write) this.#settle(outcome.id, waiting.write, failure)
-      if (failure === undefined) waiting.changed?.(outcome)
-      if (failure === undefined) waiting.resolve(outcome)
-      else waiting.reject(failure === 'dropped' ? this.#dropped() : failure)
+      if (pending.write && 'sequence' in outcome) this.onWritten(pending.write.batch, outcome.sequence)
+      if (pending.write) this.#finishWrite(outcome.id, pending.write, failure)
+      if (failure === undefined) pending.changed?.(outcome)
+      if (failure === undefined) pending.resolve(outcome)
+      else pending.reject(failure === 'dropped' ? this.#droppedError() : failure)
     }
-    if (this.#outcomes.length > 0) setImmediate(() => this.#answer(ANSWERED_AT_ONCE))
+    if (this.#outcomes.length > 0) setImmediate(() => this.#deliver(RESULTS_PER_TURN))
   }
 
-  #settle(id: number, { generation, bytes, batch }: QueuedWrite, failure: StoreError | 'dropped' | undefined): void {
+  #finishWrite(
+    id: number,
+    { generation, bytes, batch }: QueuedWrite,
+    failure: StoreError | 'dropped' | undefined,
+  ): void {
     this.#queuedBytes -= bytes
     this.counts[failure === undefined ? 'done' : 'failed']++
     if (generation !== this.#generation) return
-    if (failure !== undefined) return this.#beginGeneration(failure === 'dropped' ? this.#dropped() : failure)
-    for (const { path } of batch.puts) this.#uncover(path, id)
-    for (const path of batch.deletes) this.#uncover(path, id)
+    if (failure !== undefined) return this.#startGeneration(failure === 'dropped' ? this.#droppedError() : failure)
+    for (const { path } of batch.puts) this.#removeFromOverlay(path, id)
+    for (const path of batch.deletes) this.#removeFromOverlay(path, id)
   }
 
-  #uncover(path: string, id: number): void {
+  #removeFromOverlay(path: string, id: number): void {
     if (this.#overlay.get(path)?.id === id) this.#overlay.delete(path)
   }
 
-  #beginGeneration(cause: StoreError): void {
+  #startGeneration(cause: StoreError): void {
     this.#cause = cause
     this.#generation++
     this.#overlay.clear()
     for (const listener of this.#listeners) listener()
   }
 
-  #dropped(): StoreError {
+  #droppedError(): StoreError {
     const { kind, message } = this.#cause ?? { kind: 'failed' as const, message: 'unknown' }
     return new StoreError(kind, `a commit before this one failed: ${message}`)
   }
 
   #break(error: StoreError): void {
     if (this.#broken) return
-    // What the writer said before it ended holds.
-    this.#answer(Number.MAX_SAFE_INTEGER)
+    // Results that the writer sent before it ended are valid.
+    this.#deliver(Number.MAX_SAFE_INTEGER)
     this.#broken = error
-    const lost = [...this.#waiting.values()]
+    const lost = [...this.#pending.values()]
     this.counts.failed += lost.filter(({ write }) => write).length
-    this.#waiting.clear()
+    this.#pending.clear()
     this.#queuedBytes = 0
-    if (lost.some(({ write }) => write)) this.#beginGeneration(error)
+    if (lost.some(({ write }) => write)) this.#startGeneration(error)
     for (const { reject } of lost) reject(error)
   }
 }
 
-function isDone(outcome: Settled): boolean {
+function isDone(outcome: OrderResult): boolean {
   return 'done' in outcome
 }
 
-function failureOf(outcome: Settled, directory: string): StoreError | 'dropped' | undefined {
+function failureOf(outcome: OrderResult, directory: string): StoreError | 'dropped' | undefined {
   if ('failure' in outcome) {
     const { message, code } = outcome.failure
     if (code === DISPLACED) return new StoreError('displaced', message)

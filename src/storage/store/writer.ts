@@ -1,33 +1,34 @@
 /**
- * The one who writes. It takes all batches that wait, puts them into one transaction, each with its own row of the log,
- * and commits once: one sync of the disk for all of them. It runs in a thread of its own (`store-thread.ts`), so that
- * nobody else ever waits for the disk.
+ * Writes batches to the database: all batches that wait go into one transaction, each with its own row of the log, with one commit and one
+ * sync of the disk. It runs in a worker thread (`store-worker.ts`), so no other thread waits for the disk.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put } from '../sqlite/batch.ts'
-import { entryCrc } from '../sqlite/entry-crc.ts'
-import { writeFact } from '../sqlite/facts.ts'
-import { isPast, LOG_LIMITS, type LogLimits, ROW_BYTES } from '../sqlite/log-limits.ts'
-import { roleIn } from './replica-facts.ts'
 import type { TreeKeeper } from '../merkle/tree-keeper.ts'
-import type { StoreRole } from './replica.ts'
+import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put } from '../sqlite/batch.ts'
 import {
-  type Base,
+  type LogBase,
   baseIn,
   checksumOf,
+  entryCrc,
   epochIn,
+  isTrimmable,
+  LOG_LIMITS,
+  type LogLimits,
   type LogRow,
-  type Position,
+  type CommitPosition,
   positionIn,
+  ROW_BYTES,
   totalIn,
   writeBase,
-} from '../sqlite/log-row.ts'
+  writeFact,
+} from '../sqlite/rows.ts'
+import { roleIn, type StoreRole } from './replica.ts'
 
 export interface WriteRequest {
   readonly batch: Uint8Array
-  /** The epoch that its author believes in; another one than the store's is refused. */
+  /** Epoch in which it was queued. Any other epoch than the store's is refused. */
   readonly epoch: number
-  /** In which it was made, see `writer-queue.ts`. */
+  /** Generation in which it was queued, see `writer-queue.ts`. */
   readonly generation: number
 }
 
@@ -35,27 +36,27 @@ export type WriteResult =
   | { readonly kind: 'written'; readonly sequence: number }
   | { readonly kind: 'fenced'; readonly epoch: number }
   | { readonly kind: 'replica' }
-  /** Made in a generation of which a batch before this one failed. */
+  /** An earlier batch of the same generation failed. */
   | { readonly kind: 'dropped' }
 
-/** Asked around each transaction; what it throws is thrown. */
-export interface Watch {
-  /** Throws when nothing may be written. */
+/** Called around each transaction. Its errors are passed on. */
+export interface CommitGuard {
+  /** Throws when writes are not allowed. */
   beforeCommit(): void
-  /** Throws when what was written must not be answered with success. */
+  /** Throws when the commit must not be reported as successful. */
   afterCommit(): void
 }
 
-const NO_WATCH: Watch = { beforeCommit: () => undefined, afterCommit: () => undefined }
+const NO_GUARD: CommitGuard = { beforeCommit: () => undefined, afterCommit: () => undefined }
 
-/** Of the log, that one transaction removes when all of it goes. */
-const EMPTIED_ROWS = 16_384
-const EMPTIED_BYTES = 16 << 20
-/** Rows that one commit removes from the log beyond as many as it adds. */
-const TRIMMED_BESIDE = 8
-/** Rows and bytes that one step of trimming removes: what holds up the next commit. */
-const TRIMMED_AT_ONCE = 256
-const TRIMMED_BYTES = 2 << 20
+/** Limits of one transaction of `dropLog`. */
+const DROPPED_ROWS_MAX = 16_384
+const DROPPED_BYTES_MAX = 16 << 20
+/** Rows that a commit trims beyond the number that it adds. */
+const TRIMMED_EXTRA_ROWS = 8
+/** Limits of one `trim`, which delays the next commit. */
+const TRIMMED_ROWS_MAX = 256
+const TRIMMED_BYTES_MAX = 2 << 20
 
 export class Writer {
   readonly #database: DatabaseSync
@@ -69,31 +70,31 @@ export class Writer {
   readonly #trim: StatementSync
   readonly #limits: LogLimits
   readonly #now: () => number
-  readonly #watch: Watch
-  #position: Position
-  /** Bytes of all rows of the log ever. */
+  readonly #guard: CommitGuard
+  #position: CommitPosition
+  /** Bytes of all rows since the log began. */
   #total: number
-  #base: Base
+  #base: LogBase
   #acknowledged: number | undefined
   #epoch: number
   #role: StoreRole
-  /** The newest generation in which something failed. */
-  #ended = -1
-  /** The newest head of the transaction: those before it need not be written. */
+  /** The newest generation with a failed batch. */
+  #failedGeneration = -1
+  /** The newest head in the transaction; earlier heads are not written. */
   #head: (Put & { readonly sequence: number }) | undefined
-  /** Of the tree of hashes, where one is kept. */
+  /** Maintains the Merkle tree; undefined while it is disabled. */
   keeper: TreeKeeper | undefined
 
   constructor(
     database: DatabaseSync,
     limits: LogLimits = LOG_LIMITS,
     now: () => number = Date.now,
-    watch: Watch = NO_WATCH,
+    guard: CommitGuard = NO_GUARD,
   ) {
     this.#database = database
     this.#limits = limits
     this.#now = now
-    this.#watch = watch
+    this.#guard = guard
     this.#begin = database.prepare('BEGIN IMMEDIATE')
     this.#commit = database.prepare('COMMIT')
     this.#put = database.prepare(
@@ -112,7 +113,7 @@ export class Writer {
     this.#role = roleIn(database)
   }
 
-  get position(): Position {
+  get position(): CommitPosition {
     return this.#position
   }
 
@@ -120,7 +121,7 @@ export class Writer {
     return this.#epoch
   }
 
-  get base(): Base {
+  get base(): LogBase {
     return this.#base
   }
 
@@ -129,41 +130,40 @@ export class Writer {
   }
 
   /**
-   * Writes all of them or, when it throws, none; those that are fenced or dropped aside. It is tried again as long as
-   * `isWorthAnother` says so of what went wrong.
+   * Writes all requests except fenced and dropped ones, or none when it throws. Retries while `shouldRetry` returns true for the error.
    */
-  write(requests: readonly WriteRequest[], isWorthAnother: (error: unknown) => boolean = () => false): WriteResult[] {
+  write(requests: readonly WriteRequest[], shouldRetry: (error: unknown) => boolean = () => false): WriteResult[] {
     try {
       return this.transact(requests.length, () => requests.map((request) => this.#apply(request)))
     } catch (error) {
-      if (isWorthAnother(error)) return this.write(requests, isWorthAnother)
-      for (const { generation } of requests) this.#ended = Math.max(this.#ended, generation)
+      if (shouldRetry(error)) return this.write(requests, shouldRetry)
+      for (const { generation } of requests) this.#failedGeneration = Math.max(this.#failedGeneration, generation)
       throw error
     }
   }
 
-  /** One transaction of changes: all of what `work` does, or nothing. `rows`: about how many it adds to the log. */
+  /** Runs `work` in a transaction. `rows`: the approximate number of log rows that it adds. */
   transact<T>(rows: number, work: () => T): T {
     return this.#inTransaction(() => {
       this.#head = undefined
       const result = work()
       this.#writeHead()
       this.keeper?.beforeCommit()
-      // In the same transaction: the pages that become free are taken by the next rows, and it costs no sync.
-      if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(rows + TRIMMED_BESIDE)
+      // In the same transaction: the next rows reuse the freed pages, and it takes no further sync.
+      if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(rows + TRIMMED_EXTRA_ROWS)
       return result
     })
   }
 
   #apply({ batch, epoch, generation }: WriteRequest): WriteResult {
-    if (generation <= this.#ended) return { kind: 'dropped' }
+    if (generation <= this.#failedGeneration) return { kind: 'dropped' }
     const changes = decodeBatch(batch)
     if (isLocal(changes)) {
       this.change(changes, this.#position.sequence)
       return { kind: 'written', sequence: this.#position.sequence }
     }
     if (epoch !== this.#epoch || this.#role !== 'own') {
-      this.#ended = generation
+      this.#failedGeneration = generation
       return this.#role === 'replica' ? { kind: 'replica' } : { kind: 'fenced', epoch: this.#epoch }
     }
     const sequence = this.#position.sequence + 1
@@ -173,7 +173,7 @@ export class Writer {
     return { kind: 'written', sequence }
   }
 
-  /** What a batch does to the entries; within `transact`. */
+  /** Applies a batch to the entries. To be called within `transact`. */
   change({ puts, deletes }: Batch, sequence: number): void {
     for (const put of puts) {
       if (put.path === HEAD_PATH) this.#head = { ...put, sequence }
@@ -189,17 +189,17 @@ export class Writer {
     if (this.#head) this.put(this.#head, this.#head.sequence)
   }
 
-  /** One entry; within `transact`. */
+  /** To be called within `transact`. */
   put({ path, value }: Put, sequence: number): void {
     const crc = entryCrc(path, sequence, value)
-    if (this.keeper && this.#putKept(this.keeper, path, { sequence, crc, value })) return
+    if (this.keeper && this.#putWithTree(this.keeper, path, { sequence, crc, value })) return
     this.#put.run(path, sequence, crc, value)
   }
 
-  /** True where there was none: most entries that are written are new, and need no look at what they replace. */
-  #putKept(keeper: TreeKeeper, path: string, entry: { sequence: number; crc: number; value: Uint8Array }): boolean {
+  /** Returns true after it inserted a new entry: most are new, so the old leaf need not be read. */
+  #putWithTree(keeper: TreeKeeper, path: string, entry: { sequence: number; crc: number; value: Uint8Array }): boolean {
     const { sequence, crc, value } = entry
-    const isNew = !keeper.knows(path) && this.#insert.run(path, sequence, crc, value).changes === 1
+    const isNew = !keeper.hasLeaf(path) && this.#insert.run(path, sequence, crc, value).changes === 1
     keeper.put(path, entry, isNew)
     return isNew
   }
@@ -209,7 +209,7 @@ export class Writer {
     this.#remove.run(path)
   }
 
-  /** A row of the log, which must be chained to the one before; within `transact`. */
+  /** Appends a row, which must be chained to the newest one. To be called within `transact`. */
   append(row: LogRow): void {
     this.#total += row.batch.length + ROW_BYTES
     this.#append.run(row.sequence, row.epoch, row.atMs, this.#total, row.checksum, row.batch)
@@ -217,8 +217,8 @@ export class Writer {
     this.#epoch = Math.max(this.#epoch, row.epoch)
   }
 
-  /** Empties the log, which goes on behind this position, in that epoch; within `transact`, `dropLog` before it. */
-  standAt({ sequence, epoch, checksum }: Position, storeEpoch: number): void {
+  /** Empties the log and sets its base. To be called within `transact`, after `dropLog`. */
+  standAt({ sequence, epoch, checksum }: CommitPosition, storeEpoch: number): void {
     this.#trim.run(this.#position.sequence)
     this.#position = { sequence, epoch, checksum }
     this.#total = 0
@@ -228,7 +228,7 @@ export class Writer {
     this.#epoch = storeEpoch
   }
 
-  /** Within `transact`. */
+  /** To be called within `transact`. */
   setRole(role: StoreRole, epoch: number): void {
     writeFact(this.#database, 'role', role)
     writeFact(this.#database, 'epoch', epoch)
@@ -236,24 +236,24 @@ export class Writer {
     this.#epoch = epoch
   }
 
-  /** Removes all rows but the newest, in transactions that are not too large: the log of a primary may be long. */
+  /** Removes all rows but the newest, in transactions of a bounded size. */
   dropLog(): void {
     for (let isMore = true; isMore; ) isMore = this.#inTransaction(() => this.#dropRows())
   }
 
   #dropRows(): boolean {
-    let last: Base | undefined
-    for (const row of this.#oldest.iterate(EMPTIED_ROWS)) {
+    let last: LogBase | undefined
+    for (const row of this.#oldest.iterate(DROPPED_ROWS_MAX)) {
       const base = baseOf(row)
       if (base.sequence >= this.#position.sequence) break
       last = base
-      if (base.total - this.#base.total > EMPTIED_BYTES) break
+      if (base.total - this.#base.total > DROPPED_BYTES_MAX) break
     }
     if (last) this.#trimTo(last)
     return last !== undefined
   }
 
-  /** From now on only commits of this epoch count; it never falls. */
+  /** Accepts only commits of this epoch from now on. The epoch never decreases. */
   raiseEpoch(epoch: number): void {
     if (epoch <= this.#epoch) return
     this.#inTransaction(() => {
@@ -262,48 +262,48 @@ export class Writer {
     })
   }
 
-  /** What the slowest secondary has acknowledged; undefined when there is none. */
+  /** Sequence that the slowest secondary has acknowledged; undefined without secondaries. */
   set acknowledged(sequence: number | undefined) {
     this.#acknowledged = sequence
   }
 
-  /** Removes rows of the log that nobody needs any more, a bounded number. True when there may be more. */
+  /** Removes a bounded number of rows outside the retention limits. True when there may be more. */
   trim(): boolean {
-    // Most often there is nothing to do, which must not cost a sync.
-    if (!this.#past(1).newest) return false
-    return this.#inTransaction(() => this.#trimRows(TRIMMED_AT_ONCE))
+    // Usually there is nothing to trim, which must not take a sync.
+    if (!this.#trimmable(1).newest) return false
+    return this.#inTransaction(() => this.#trimRows(TRIMMED_ROWS_MAX))
   }
 
   #trimRows(limit: number): boolean {
-    const { newest, isMore } = this.#past(limit)
+    const { newest, isMore } = this.#trimmable(limit)
     if (!newest) return false
     this.#trimTo(newest)
     return isMore
   }
 
-  #trimTo(newest: Base): void {
+  #trimTo(newest: LogBase): void {
     this.#trim.run(newest.sequence)
     writeBase(this.#database, newest)
     this.#base = newest
   }
 
-  /** The newest of the oldest rows that are past, at most `limit` of them, and whether there may be more. */
-  #past(limit: number): { newest: Base | undefined; isMore: boolean } {
+  /** The newest of the trimmable rows, at most `limit` of them, and whether there may be more. */
+  #trimmable(limit: number): { newest: LogBase | undefined; isMore: boolean } {
     const end = { sequence: this.#position.sequence, total: this.#total, acknowledged: this.#acknowledged }
     const nowMs = this.#now()
-    let newest: Base | undefined
+    let newest: LogBase | undefined
     for (const row of this.#oldest.iterate(limit)) {
       const base = baseOf(row)
-      const isNeeded = !isPast({ ...base, atMs: Number(row['at']) }, end, this.#limits, nowMs)
+      const isNeeded = !isTrimmable({ ...base, atMs: Number(row['at']) }, end, this.#limits, nowMs)
       if (isNeeded) return { newest, isMore: false }
-      if (newest && base.total - this.#base.total > TRIMMED_BYTES) break
+      if (newest && base.total - this.#base.total > TRIMMED_BYTES_MAX) break
       newest = base
     }
     return { newest, isMore: newest !== undefined }
   }
 
   #inTransaction<T>(work: () => T): T {
-    this.#watch.beforeCommit()
+    this.#guard.beforeCommit()
     const before = {
       position: this.#position,
       total: this.#total,
@@ -322,19 +322,19 @@ export class Writer {
       this.#base = before.base
       this.#epoch = before.epoch
       this.#role = before.role
-      // A failed commit may have ended the transaction by itself.
+      // SQLite may have rolled back after a failed commit.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       this.keeper?.afterRollback()
       throw error
     }
     this.keeper?.afterCommit()
-    this.#watch.afterCommit()
+    this.#guard.afterCommit()
     return result
   }
 }
 
-/** What follows upon a row that was removed. */
-function baseOf(row: Record<string, unknown>): Base {
+/** The base of the log once this row was trimmed. */
+function baseOf(row: Record<string, unknown>): LogBase {
   const { checksum } = row
   if (!(checksum instanceof Uint8Array)) throw new Error('the log is damaged')
   return { sequence: Number(row['sequence']), epoch: Number(row['epoch']), checksum, total: Number(row['total']) }

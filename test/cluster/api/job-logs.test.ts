@@ -183,6 +183,17 @@ test('all allocations are read, and the failure of one log is reported and does 
   ])
 })
 
+test('a log that ends in the middle of a frame is reported as incomplete', async (t) => {
+  const { logs } = nodes(async function* () {
+    yield { status: 200, frames: true }
+    yield Buffer.concat([frame('whole'), frame('cut').subarray(0, 20)])
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const body = await (await fetch(`${server.url}/v1/job/web/logs`)).text()
+  assert.deepEqual(said(framesOf(body)), ['01 whole', '01 log failed: incomplete frame'])
+})
+
 test('invalid parameters are refused before the head is sent', async (t) => {
   const { logs, asked } = nodes(async function* () {
     yield { status: 200 }

@@ -218,3 +218,36 @@ test('the event stream sends changes of the selected topics and keys from an ind
   assert.equal((await server.get('event/stream?topic=Planet')).status, 400)
   assert.equal((await server.get('event/stream?index=x')).status, 400)
 })
+
+test('events of allocations in namespaces that the caller may not see are left out', async (t) => {
+  const server = await startFleetServer(t)
+  server.actAs(identity('default:read-job', 'node:read'))
+  const events = await listen(t, server, 'namespace=*')
+  await eventually(() => events.lines.length > 0)
+  fill(server)
+  server.leave(OTHER)
+  await eventually(() => events.keys().includes(`Node NodeEvent ${OTHER}`), 'what comes behind the others')
+  const allocations = events.keys().filter((key) => key.startsWith('Allocation'))
+  assert.deepEqual(
+    allocations,
+    [ONE, TWO].map((id) => `Allocation AllocationUpdated ${id}`),
+  )
+})
+
+test('a caller that is more than 10,000 events behind is cut, after those that wait for it', async (t) => {
+  const server = await startFleetServer(t)
+  const answer = await fetch(`${server.url}/v1/event/stream?namespace=*`)
+  assert.equal(answer.status, 200)
+  await eventually(() => server.api.queries.waiterCount === 1)
+  const many = Array.from({ length: 10_001 }, (_, serial) => allocationOf(idOf('0a000000', serial)))
+  server.say(nodeOf(NODE, { name: 'n1' }), many)
+  let text = ''
+  await assert.rejects(async () => {
+    for await (const bytes of answer.body ?? []) {
+      text += Buffer.from(bytes).toString()
+      // A heartbeat behind the events: the stream goes on, with a gap.
+      if (text.endsWith('}\n{}\n')) break
+    }
+  })
+  assert.equal(text.match(/"Topic":/g)?.length, 10_000)
+})

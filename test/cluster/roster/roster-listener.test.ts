@@ -38,10 +38,10 @@ function speaker(nodeId: string, key = newNodeKey()) {
   }
 }
 
-function listening() {
+function listening(options: { readonly now?: () => number } = {}) {
   const bus = new MemoryBroker().connect()
   const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
-  const listener = new RosterListener({ bus, subjects, roster, ownNodeId: undefined })
+  const listener = new RosterListener({ bus, subjects, roster, ownNodeId: undefined, ...options })
   listener.start()
   const publish = ({ subject, payload }: { subject: string; payload: Uint8Array }) => bus.publish(subject, payload)
   return { roster, listener, publish }
@@ -70,6 +70,43 @@ test('ten thousand new allocations are applied in slices, and messages of anothe
   assert.equal(before.length, 1)
   assert.ok((before[0] ?? Number.NaN) < ALLOCATIONS_MAX, 'the other node does not wait for them')
   await eventually(() => roster.node(LARGE)?.status === 'down', 'what the node said next comes behind them')
+})
+
+const sum = ({ malformed = 0, refused = 0 }: Readonly<Record<string, number>>) => malformed + refused
+
+test('a node sends so many messages and bytes of states at once and in a second, and another one is not counted', async (t) => {
+  let nowMs = 0
+  const { listener, publish } = listening({ now: () => nowMs })
+  t.after(() => listener.stop())
+  const { counts } = listener
+  const refusedOf = async (send: () => void, count: number) => {
+    const before = { ...counts }
+    for (let at = 0; at < count; at++) send()
+    await eventually(() => sum(counts) - sum(before) === count, 'all are counted')
+    return (counts['refused'] ?? 0) - (before['refused'] ?? 0)
+  }
+  const beat = (nodeId: string) => () =>
+    publish({ subject: subjects.roster(nodeId, 'beat'), payload: Buffer.from('no message') })
+  assert.equal(await refusedOf(beat(LARGE), 70), 10)
+  assert.equal(await refusedOf(beat(OTHER), 60), 0)
+  nowMs += 1000
+  assert.equal(await refusedOf(beat(LARGE), 7), 2)
+  nowMs += 60_000
+  const state = Buffer.alloc(8 << 20)
+  assert.equal(await refusedOf(() => publish({ subject: subjects.roster(LARGE, 'state'), payload: state }), 6), 2)
+})
+
+test('long states that were taken leave space for those of other nodes', async (t) => {
+  const { listener, publish } = listening()
+  t.after(() => listener.stop())
+  const { counts } = listener
+  const payload = Buffer.alloc(8 << 20)
+  for (let node = 0; node < 12; node++) {
+    publish({ subject: subjects.roster(idOf('1a46e000', node), 'state'), payload })
+    await eventually(() => (counts['malformed'] ?? 0) + (counts['refused'] ?? 0) > node, 'it is counted')
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  assert.deepEqual([counts['malformed'], counts['refused']], [12, 0])
 })
 
 test('of the states that arrive meanwhile the newest is applied, and removed allocations are deleted in slices', async (t) => {
@@ -108,4 +145,15 @@ test('a state with too many tasks in an allocation is rejected', () => {
   const tasks = Array.from({ length: TASKS_MAX + 1 }, () => ({ name: 't', state: 'running' as const, failed: false }))
   const { payload, subject } = speaker(LARGE)('state', [allocationOf(idOf('a110c000'), { tasks })])
   assert.equal(runSlices(verifyInSlices(payload, subject)), 'malformed')
+})
+
+test('of the short messages of a node no more than its allowance are taken, and another node is heard', async (t) => {
+  const { listener, publish, roster } = listening({ now: () => 0 })
+  t.after(() => listener.stop())
+  const say = speaker(LARGE)
+  for (let count = 0; count < 100; count++) publish(say('leave'))
+  publish(speaker(OTHER)('state'))
+  await eventually(() => roster.node(OTHER) !== undefined, 'the other node')
+  const { old = 0, refused = 0 } = listener.counts
+  assert.deepEqual([old, refused], [60, 40])
 })

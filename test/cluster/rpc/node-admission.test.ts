@@ -27,11 +27,11 @@ function callMessage(over: Partial<CallMessage> = {}): CallMessage {
 }
 
 /** A server with a clock of its own, and the admission of a node that knows its key. */
-async function serverAndNode() {
+async function serverAndNode(isServer?: () => Promise<boolean>) {
   const clocks = { serverMs: 1_800_000_000_000, nodeMs: 1_800_000_000_000 }
   const key = newKey()
   const logger = keepingLogger()
-  const keys = knownKeys(new Set([key.publicKey]))
+  const keys = { ...knownKeys(new Set([key.publicKey])), ...(isServer && { isServer }) }
   const node = new NodeAdmission({ nodeId: NODE, keys, isOpen: () => false, logger, now: () => clocks.nodeMs })
   const issuer = new AssertionIssuer({ key: () => key, now: () => clocks.serverMs })
   const make = () => {
@@ -79,6 +79,38 @@ test('an authenticated assertion with too long a validity is rejected within its
   )
   await node.identityOf(good)
   await assert.rejects(node.identityOf(good), /was used before/)
+})
+
+test('a key that is asked about is admitted only if it is found to be that of a server', async () => {
+  for (const isServer of [true, false]) {
+    const { make, node } = await serverAndNode(async () => isServer)
+    const admitted = node.identityOf(make())
+    if (isServer) await admitted
+    else await assert.rejects(admitted, /signed with a key that is not a server’s/)
+  }
+})
+
+test('a server that has got another key proves its calls with that one', async () => {
+  const [before, after] = [newKey(), newKey()]
+  const servers = new Set([before.publicKey])
+  const options = { nodeId: NODE, keys: knownKeys(servers), isOpen: () => false, logger: keepingLogger() }
+  const node = new NodeAdmission(options)
+  let key = before
+  const issuer = new AssertionIssuer({ key: () => key })
+  const call = () => {
+    const received = decodeCall(issuer.message({ nodeId: NODE, identity: READER }, callMessage()))
+    assert.ok(typeof received !== 'string')
+    return node.identityOf(received)
+  }
+  const other = await call().catch((error: unknown) => error)
+  assert.ok(other instanceof StaleRunError)
+  issuer.setRun(NODE, other.run)
+  await call()
+  servers.clear()
+  servers.add(after.publicKey)
+  await assert.rejects(call(), /signed with a key that is not a server’s/)
+  key = after
+  await call()
 })
 
 test('a number at the end of the replay window is accepted once, and an older one is rejected', () => {

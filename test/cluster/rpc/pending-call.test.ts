@@ -45,6 +45,45 @@ test('a node that exceeds its credit breaks its call, and at most the credit and
   assert.match(String(error), /more than it was granted/)
 })
 
+test('a chunk without an end breaks its call before it is kept whole', async () => {
+  const { call, flow, say } = startCall()
+  const message = Buffer.alloc(DATA_BYTES_MAX, 'a')
+  const ended = drained(call)
+  let sent = 0
+  const isOver = { now: false }
+  void ended.then(() => (isOver.now = true))
+  for (let round = 0; !isOver.now && round < 100_000; round++) {
+    if (sent + message.length <= flow.allowed) {
+      say(message, false)
+      sent += message.length
+    } else await new Promise((resolve) => setImmediate(resolve))
+  }
+  const { bytes, error } = await ended
+  assert.match(String(error), /an unfinished chunk above/)
+  assert.equal(bytes, 0)
+  assert.ok(sent <= 9 << 20, `${sent} bytes were taken`)
+})
+
+test('a call that is closed gives its unfinished chunk back to the other calls of its node', async () => {
+  const chunks = new UnfinishedChunks()
+  const message = Buffer.alloc(DATA_BYTES_MAX, 'a')
+  for (let calls = 0; calls < 50; calls++) {
+    const { call, flow, say } = startCall(chunks)
+    await call.next()
+    const waiting = call.next()
+    for (let sent = 0, turns = 0; sent < 1 << 20 && turns < 10_000; turns++) {
+      if (sent + message.length <= flow.allowed) {
+        say(message, false)
+        sent += message.length
+      } else await new Promise((resolve) => setImmediate(resolve))
+    }
+    call.close()
+    call.fail(new Error('closed'))
+    void waiting.catch(() => undefined)
+  }
+  assert.equal(chunks.reserve('node', 32 << 20, 0), (32 << 20) - (256 << 10))
+})
+
 test('messages of one byte are coalesced, in order', async () => {
   const { call, say } = startCall()
   const text = Array.from({ length: 50_000 }, (_, at) => String(at % 10)).join('')

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
   CurveKey,
+  encodeRefusal,
   openMessage,
   openRequest,
   requestHead,
@@ -11,9 +12,16 @@ import {
 } from '../../../src/cluster/trust/envelope.ts'
 import { MemoryBroker, type BusMessage } from '../../../src/cluster/nats/message-bus.ts'
 import { SealedCallReceiver } from '../../../src/cluster/rpc/sealed-call-receiver.ts'
+import { SealedCallSender } from '../../../src/cluster/rpc/sealed-call-sender.ts'
+import { ServerKeys } from '../../../src/cluster/trust/server-trust.ts'
+import { Subjects } from '../../../src/cluster/nats/subjects.ts'
+import { Refusal } from '../../../src/platform/errors.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 
 const TO = { subject: 'outpost.global.server.s1.call.me', reply: 'outpost.global.node.me.reply.any.c1' }
 const PAYLOAD = Buffer.from('a call')
+const SELF = { nodeId: '6f1c0b9e-2f0a-4a51-9d0c-000000000001' }
 
 function worldOf() {
   const server = new CurveKey()
@@ -93,6 +101,64 @@ test('the number of sessions of a caller is limited, and calls of other callers 
   assert.equal(resultOf(send(first, 2)), 'a call')
   const to = { subject: 'outpost.global.server.s1.call.other', reply: 'outpost.global.node.other.reply.any.c1' }
   assert.equal(resultOf(send(new CurveKey(), 1, { to })), 'a call')
+})
+
+/** A call under way: the ends of its caller and of its server, and what the server has sent. */
+function callUnderWay() {
+  const [caller, server] = [new CurveKey(), new CurveKey()]
+  const bus = new MemoryBroker().connect()
+  const answers: Buffer[] = []
+  bus.subscribe(TO.reply, ({ payload }) => void answers.push(Buffer.from(payload)))
+  const trusted = {}
+  const own = { readOwnKey: undefined, about: undefined }
+  const options = { bus, subjects: new Subjects('global'), self: SELF, trusted, logger: keepingLogger(), ...own }
+  const keys = new ServerKeys(options)
+  const sealing = new SealedCallSender({ keys, curve: caller, logger: keepingLogger() })
+  const nowMs = performance.now()
+  const known = { key: 'k', serverId: 's1', hasCore: true, sequence: 1, clockMs: nowMs, announcedAtMs: nowMs }
+  const call = sealing.seal({ ...known, curveKey: server.publicKey }, TO, PAYLOAD)
+  const opened = new SealedCallReceiver({ bus, curve: server }).open({
+    ...TO,
+    payload: call.request,
+    isNoResponders: false,
+  })
+  assert.ok(typeof opened !== 'string')
+  return { answers, call, channel: opened.channel }
+}
+
+test('an answer is taken once and in order; what is sent again is dropped, and a gap is a loss', async () => {
+  const { answers, call, channel } = callUnderWay()
+  for (const text of ['one', 'two', 'three', 'four']) channel.send(Buffer.from(text))
+  await eventually(() => answers.length === 4)
+  const [one, two, , four] = answers
+  assert.ok(one && two && four)
+  const textOf = (answer: ReturnType<typeof call.open>) =>
+    answer instanceof Uint8Array ? Buffer.from(answer).toString() : answer
+  assert.equal(textOf(call.open(one)), 'one')
+  assert.equal(textOf(call.open(one)), undefined, 'sent again')
+  assert.equal(textOf(call.open(two)), 'two')
+  assert.equal(textOf(call.open(one)), undefined, 'an earlier one')
+  assert.equal(textOf(call.open(four)), 'lost')
+})
+
+test('a refusal that anybody could have made counts only before an answer of the server', async () => {
+  const { answers, call, channel } = callUnderWay()
+  channel.send(PAYLOAD)
+  await eventually(() => answers.length === 1)
+  assert.ok(call.open(answers[0] ?? PAYLOAD) instanceof Uint8Array)
+  assert.equal(call.open(encodeRefusal('wrong key')), undefined)
+  const other = callUnderWay()
+  assert.ok(other.call.open(encodeRefusal('wrong key')) instanceof Refusal)
+})
+
+test('what a caller says of its call is taken once and not in reverse', () => {
+  const { call, channel } = callUnderWay()
+  const [first, second, third] = ['a', 'b', 'c'].map((text) => call.sealControl(Buffer.from(text)))
+  assert.ok(first && second && third)
+  assert.equal(channel.openControl(first)?.toString(), 'a')
+  assert.equal(channel.openControl(first), undefined)
+  assert.equal(channel.openControl(third)?.toString(), 'c')
+  assert.equal(channel.openControl(second), undefined)
 })
 
 test('a key without a valid shared secret is refused', () => {

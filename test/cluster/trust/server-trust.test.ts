@@ -115,6 +115,27 @@ test('an announcement of an older version is accepted, and one with an invalid c
   )
 })
 
+test('an announcement that is sent again does not make its server heard again', async (t) => {
+  const { broker, keysFor } = worldOf(t)
+  const agent = keysFor(undefined)
+  const key = signingKeyOf(newSeed())
+  const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, clockMs: 0 }
+  const signed = (sequence: number) => signAnnouncement({ ...about, sequence }, subjects.serverKey, key)
+  const announcedAtMs = () => agent.keys.servers(false)[0]?.announcedAtMs ?? 0
+  const client = broker.connect()
+  const publish = async (bytes: Uint8Array) => {
+    client.publish(subjects.serverKey, bytes)
+    for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  await publish(signed(2))
+  await eventually(() => announcedAtMs() > 0)
+  const before = announcedAtMs()
+  for (const sequence of [2, 1]) await publish(signed(sequence))
+  assert.equal(announcedAtMs(), before)
+  await publish(signed(3))
+  assert.ok(announcedAtMs() > before)
+})
+
 test('with configured keys an announced key is not trusted', async (t) => {
   const { keysFor, logger } = worldOf(t)
   const [first, second] = [keysFor('s1'), keysFor('s2')]

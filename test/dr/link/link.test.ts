@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { type CuttingProxy, cuttingProxy } from '../../helpers/cutting-proxy.ts'
 import { freePort } from '../../helpers/document.ts'
-import { Applier } from '../../../src/dr/secondary/applier.ts'
+import { RowApplier } from '../../../src/dr/secondary/row-applier.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { Random } from '../../helpers/frames.ts'
@@ -46,7 +46,7 @@ async function isCut(proxy: CuttingProxy, before: number, primary: Site): Promis
   return proxy.count > before
 }
 
-test('a secondary that was away for longer than the log reaches copies what differs, and only that', async (t) => {
+test('a secondary that was away for longer than the log reaches copies only what differs', async (t) => {
   const log = { bytesMax: 40_000, ageMaxMs: 3_600_000, behindBytesMax: 40_000 }
   const [primary, secondary] = [await Site.start(t, 'primary', { log }), await Site.start(t, 'secondary')]
   await primary.putMany('kept', 200, 1000)
@@ -60,12 +60,12 @@ test('a secondary that was away for longer than the log reaches copies what diff
   await secondary.restart()
   await untilSame(primary, secondary)
   assert.equal(secondary.text('kept/3'), 'changed')
-  assert.ok(secondary.said(/the log of the primary does not go on here, trees are compared/))
-  const copied = secondary.said(/what differed/)
+  assert.ok(secondary.said(/log gap, starting Merkle comparison/))
+  const copied = secondary.said(/Merkle sync complete/)
   assert.equal(copied?.fields['entries'], 62, '60 new, one changed, one removed')
 })
 
-test('a copy that was cut goes on with what it has', async (t) => {
+test('an interrupted initial sync resumes with the entries that it has', async (t) => {
   const [primary, secondary] = [
     await Site.start(t, 'primary', { settings: { bandwidthBytes: 4_000_000 } }),
     await Site.start(t, 'secondary'),
@@ -78,11 +78,11 @@ test('a copy that was cut goes on with what it has', async (t) => {
   secondary.lines.length = 0
   await secondary.restart()
   await untilSame(primary, secondary)
-  const copied = Number(secondary.said(/what differed/)?.fields['entries'])
+  const copied = Number(secondary.said(/Merkle sync complete/)?.fields['entries'])
   assert.ok(copied <= 3000 - begun, `${copied} were copied after ${begun} were there`)
 })
 
-test('values that are larger than a message come in parts', async (t) => {
+test('values larger than a message are sent in chunks', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('large/copied', Buffer.alloc(5 << 20, 1))
   await activate(primary, secondary)
@@ -92,7 +92,7 @@ test('values that are larger than a message come in parts', async (t) => {
   assert.equal(secondary.store.get('large/shipped')?.value.length, 9_000_001)
 })
 
-test('what arrives faster than it is applied stops the stream, and lets it go on once half of it is applied', async (t) => {
+test('rows that arrive faster than they are applied pause the stream until half of them are applied', async (t) => {
   const primary = await Site.start(t, 'primary')
   await primary.putMany('many', 40, 1000)
   const store = await SqliteStore.open(`${temporaryDirectory(t)}/secrets.db`)
@@ -102,23 +102,23 @@ test('what arrives faster than it is applied stops the stream, and lets it go on
   const { promise: applied, resolve } = Promise.withResolvers<number>()
   const flow = { pause: () => told.push('pause'), resume: () => told.push('resume') }
   const rows = primary.store.rowsAfter(0, { rows: 40, bytes: 1 << 20 })
-  const applier = new Applier(store, flow, 20_000, {
+  const applier = new RowApplier(store, flow, 20_000, {
     onApplied: async ({ sequence }) => {
       if (sequence === rows.length) resolve(sequence)
     },
     onFailure: (error) => assert.fail(String(error)),
   })
-  for (const row of rows) applier.take([row])
+  for (const row of rows) applier.enqueue([row])
   assert.equal(applier.waiting > 0 && told.at(-1), 'pause')
   await applied
   await applier.drain()
   assert.equal(told.at(-1), 'resume')
   assert.equal(store.position().sequence, rows.length)
-  applier.take(rows)
+  applier.enqueue(rows)
   assert.equal(applier.waiting, 0, 'nothing is taken behind a drain')
 })
 
-test('a slow secondary costs the primary a window and no more', async (t) => {
+test('a slow secondary costs the primary at most one window', async (t) => {
   const settings = { bufferBytes: 1 << 20 }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
@@ -134,7 +134,7 @@ test('a slow secondary costs the primary a window and no more', async (t) => {
   let most = 0
   for (let round = 0; round < 20; round++) {
     await primary.putMany(`round/${round}`, 50, 10_000)
-    most = Math.max(most, primary.replication.figures.primary?.secondaries[0]?.flyingBytes ?? 0)
+    most = Math.max(most, primary.replication.metrics.primary?.secondaries[0]?.inFlightBytes ?? 0)
   }
   assert.ok(most <= 3 << 20, `${most} bytes were on their way`)
   assert.ok(Number(await primary.field('lag_entries')) > 900)
@@ -169,7 +169,7 @@ interface Row {
   readonly last_acknowledged_wal: number
 }
 
-test('heartbeats measure the other clock, and both sides tell it', async (t) => {
+test('heartbeats measure the clock skew, and both sides report it', async (t) => {
   const primary = await Site.start(t, 'primary')
   const secondary = await Site.start(t, 'secondary', { now: () => Date.now() + 90_000 })
   await activate(primary, secondary)
@@ -181,7 +181,7 @@ test('heartbeats measure the other clock, and both sides tell it', async (t) => 
     const [first] = (await secondary.field('primaries')) as { clock_skew_ms: string }[]
     return near(first?.clock_skew_ms, -90_000)
   }, 'the secondary tells it')
-  assert.equal(primary.said(/^clock of the DR secondary or of this primary is wrong/)?.level, 'warn')
+  assert.equal(primary.said(/^clocks of the DR secondary and of this primary differ$/)?.level, 'warn')
 })
 
 /** A busy machine answers a heartbeat late. */

@@ -5,8 +5,8 @@ import { test, type TestContext } from 'node:test'
 import type { Bundle } from '../../../src/dr/link/bundle.ts'
 import { type FollowStream, LinkClient, linkErrorOf } from '../../../src/dr/link/link.ts'
 import { PROTOCOL, type ResponseOf } from '../../../src/dr/link/messages.ts'
-import { Proofs, type Session, statements } from '../../../src/dr/link/proofs.ts'
-import { ReplicationState } from '../../../src/dr/state/state.ts'
+import { Proofs, type ProofSession, statements } from '../../../src/dr/link/proofs.ts'
+import { ReplicationState } from '../../../src/dr/state/replication-state.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { attach, bundleFor, MEMBERSHIP_KEY, Site, type SiteOptions, untilSame } from '../../helpers/replication-site.ts'
@@ -39,17 +39,17 @@ async function thiefOf(t: TestContext, bundle: Bundle, primary: Site) {
   const link = await LinkClient.connect({ setId, authority, certificate, key }, primary.clusterAddress, WAIT_MS)
   t.after(() => link.close())
   const ping = async () => link.call('Ping', {}, WAIT_MS)
-  const session: Session = { id: bundle.id, nonce: (await ping()).nonce ?? Buffer.alloc(16) }
+  const session: ProofSession = { id: bundle.id, nonce: (await ping()).nonce ?? Buffer.alloc(16) }
   const said = { api: 'http://thief', addresses: ['thief:1'] }
   const fence = async (epoch: number, proof?: Uint8Array) => {
     const { position } = await ping()
     const nonce = Buffer.alloc(16)
     return link.call('Fence', { ...said, epoch, fork: position, nonce, proof }, WAIT_MS)
   }
-  const join = async (epoch = 0) => {
+  const join = async (epoch = 0, proof?: Uint8Array) => {
     const { position } = await ping()
     const about = { protocol: PROTOCOL, version: '1.0.0', isTrial: false, nonce: bundle.nonce, atMs: 0 }
-    return link.call('Join', { ...about, api: '', cluster: '', position, epoch }, WAIT_MS)
+    return link.call('Join', { ...about, api: '', cluster: '', position, epoch, proof }, WAIT_MS)
   }
   /** Follows from the head of the log. `proof`: of membership. */
   const follow = async (proof?: Uint8Array) => {
@@ -101,6 +101,8 @@ test('the certificate alone fences no primary: a notice or a higher epoch needs 
   const replayed = proofs.of(statements.fence(other.session, { ...thief.said, epoch: 1 }))
   await assert.rejects(thief.fence(1, replayed), refused, 'of another connection')
   await assert.rejects(thief.join(1), refused, 'a higher epoch')
+  const joining = proofs.of(statements.join(other.session, 1))
+  await assert.rejects(thief.join(1, joining), refused, 'a higher epoch with the proof of another connection')
   assert.equal(primary.store.role, 'own')
   await primary.put('goes/on')
   assert.ok(Number((await row())?.rejected_proofs) >= 4)
@@ -108,12 +110,25 @@ test('the certificate alone fences no primary: a notice or a higher epoch needs 
   // The member itself is believed, for what it says and nothing else.
   const proof = proofs.of(statements.fence(thief.session, { ...thief.said, epoch: 1 }))
   await assert.rejects(thief.fence(2, proof), refused, 'another epoch')
+  const elsewhere = proofs.of(statements.fence(thief.session, { ...thief.said, addresses: ['member:1'], epoch: 1 }))
+  await assert.rejects(thief.fence(1, elsewhere), refused, 'other addresses')
   await thief.fence(1, proof)
   assert.equal(primary.store.role, 'fenced')
   assert.deepEqual([await primary.field('fence_reason'), await primary.field('fenced_by')], ['replaced', 'secondary'])
 })
 
-test('sync: what a thief of the certificate acknowledges answers no commit', async (t) => {
+test('a certificate that was replaced or revoked is not that of another secondary', async (t) => {
+  const { primary } = await robbed(t)
+  const replaced = await bundleFor(primary, 'other')
+  const newest = await bundleFor(primary, 'other')
+  await assert.rejects(thiefOf(t, replaced, primary), { reason: 'unknown' })
+  const other = await thiefOf(t, newest, primary)
+  await primary.replication.revokeSecondary('other')
+  await assert.rejects(thiefOf(t, newest, primary), { reason: 'revoked' })
+  await assert.rejects(other.link.call('Pages', {}, WAIT_MS))
+})
+
+test('sync: an acknowledgement by a thief of the certificate answers no commit', async (t) => {
   const { bundle, primary, row, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 60_000 } })
   await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
   assert.equal((await row())?.authenticated, true)
@@ -129,7 +144,7 @@ test('sync: what a thief of the certificate acknowledges answers no commit', asy
     return isDurable && Number((await row())?.last_acknowledged_wal) === primary.store.position().sequence
   }, 'the thief has acknowledged it')
   assert.equal((await row())?.authenticated, false)
-  assert.equal(primary.replication.figures.primary?.waiting, 1)
+  assert.equal(primary.replication.metrics.primary?.waiting, 1)
   assert.equal(isAnswered, false)
   // The member takes the place of the thief, whose connection is alive.
   await secondary.open()
@@ -162,7 +177,7 @@ test('sync: a member that acknowledges a row of another history, with a proof, a
     const now = await row()
     return now?.authenticated === true && now.last_acknowledged_wal === primary.store.position().sequence
   }, 'it has acknowledged the number of the row')
-  assert.deepEqual([isAnswered, primary.replication.figures.primary?.waiting], [false, 1])
+  assert.deepEqual([isAnswered, primary.replication.metrics.primary?.waiting], [false, 1])
   await primary.close()
   await waiting
 })
@@ -179,7 +194,7 @@ test('sync: commits do not wait for a sealed secondary, and do again once it is 
   await eventually(async () => (await primary.field('sync')) === 'on', 'it is unsealed')
 })
 
-test('fence_after: a thief of the certificate does not stand for a secondary that is not heard', async (t) => {
+test('fence_after: messages of a thief of the certificate do not end silence', async (t) => {
   const { bundle, primary, secondary } = await robbed(t, { settings: { fenceAfterMs: 1000 } })
   const isKnown = () => primary.text('local/replication/state')?.includes('"wasWhole":true')
   await eventually(isKnown, 'it has proven that it is whole')
@@ -193,7 +208,7 @@ test('fence_after: a thief of the certificate does not stand for a secondary tha
 
 test('a second connection with the same certificate does not displace a live one, and raises an alarm', async (t) => {
   const { bundle, primary, row, secondary } = await robbed(t)
-  const connections = () => secondary.replication.figures.secondary?.connections
+  const connections = () => secondary.replication.metrics.secondary?.connections
   for (const key of [MEMBERSHIP_KEY, undefined]) {
     // A sealed secondary is alive as well.
     secondary.membershipKey = key
@@ -202,7 +217,7 @@ test('a second connection with the same certificate does not displace a live one
     const thief = await thiefOf(t, bundle, primary)
     await assert.rejects(thief.join(), { reason: 'busy' })
     const { ended } = await thief.follow()
-    assert.match(await ended, /another connection with this certificate follows/)
+    assert.match(await ended, /already connected with the same certificate/)
     // More of them than a certificate may have: the live one stays.
     const many = await Promise.all(Array.from({ length: 9 }, () => thiefOf(t, bundle, primary)))
     for (const { link } of many) link.close()
@@ -238,7 +253,7 @@ test('a sealed primary verifies a notice when it is unsealed, before it takes a 
   await secondary.replication.promote(UNFORCED)
   primary.membershipKey = undefined
   await primary.restart({ port })
-  const refused = /could not be told of it/
+  const refused = /sending the promotion notice .* failed/
   const isSealed = () =>
     secondary.lines.some(({ fields, message }) => refused.test(message) && /sealed/.test(String(fields['error'])))
   await eventually(isSealed, 'the notice is refused for now')
@@ -246,7 +261,7 @@ test('a sealed primary verifies a notice when it is unsealed, before it takes a 
   primary.membershipKey = MEMBERSHIP_KEY
   await primary.replication.unsealed()
   assert.equal(primary.store.role, 'fenced', 'nothing was served before')
-  await eventually(() => secondary.replication.owes === undefined, 'then it is acknowledged')
+  await eventually(() => secondary.replication.pendingNotice === undefined, 'then it is acknowledged')
 })
 
 test('a thief of the certificate neither erases a notice that a sealed primary keeps, nor blocks it with its calls', async (t) => {
@@ -264,7 +279,7 @@ test('a thief of the certificate neither erases a notice that a sealed primary k
   }
   for (let at = 0; at < 20; at++) hold()
   t.after(() => (isOver = true))
-  const isSealed = () => secondary.lines.some(({ fields }) => /unsealed/.test(String(fields['error'])))
+  const isSealed = () => secondary.lines.some(({ fields }) => /this primary is sealed/.test(String(fields['error'])))
   await eventually(isSealed, 'the notice arrives, and is refused for now')
   await secondary.close()
   const other = await thiefOf(t, bundle, primary)
@@ -274,7 +289,7 @@ test('a thief of the certificate neither erases a notice that a sealed primary k
   assert.equal(primary.store.role, 'fenced', 'nothing was served before')
 })
 
-test('a primary that was told of a promotion without a proof waits for the member before it takes a write', async (t) => {
+test('a primary with an unproven claim of a promotion waits for the member before it accepts a write', async (t) => {
   const { bundle, primary, secondary } = await robbed(t)
   const { port } = primary.replication.listening ?? { port: 0 }
   await primary.close()
@@ -292,13 +307,16 @@ test('a primary that was told of a promotion without a proof waits for the membe
   assert.equal(primary.store.role, 'fenced')
 })
 
-test('revoke-secondary ends the fence that the proof of this secondary has made', async (t) => {
+test('revoke-secondary lifts the fence that the proof of this secondary caused', async (t) => {
   const { primary, secondary } = await robbed(t, { settings: { sync: true, syncTimeoutMs: 60_000 } })
   const third = await Site.start(t, 'third')
   await attach(primary, third)
   await untilSame(primary, third)
   await secondary.replication.promote(UNFORCED)
-  await eventually(() => primary.store.role === 'fenced' && secondary.replication.owes === undefined, 'it is fenced')
+  await eventually(
+    () => primary.store.role === 'fenced' && secondary.replication.pendingNotice === undefined,
+    'it is fenced',
+  )
   await assert.rejects(async () => primary.put('refused'), /fenced|primary/)
   await primary.replication.revokeSecondary('third')
   assert.equal(primary.store.role, 'fenced', 'another secondary is not the reason')
@@ -315,7 +333,7 @@ test('revoke-secondary ends the fence that the proof of this secondary has made'
   assert.equal(primary.store.role, 'own', 'also after a restart')
 })
 
-test('a primary that was killed while the end of its fence was written takes writes at its next start', async (t) => {
+test('a primary that was killed while its fence was lifted accepts writes after the next start', async (t) => {
   const { primary } = await robbed(t)
   await primary.close()
   const store = await SqliteStore.open(primary.store.path)

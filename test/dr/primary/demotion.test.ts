@@ -1,11 +1,11 @@
 /** A demotion in favour of a secondary loses nothing, or does not happen. Addresses that secondaries cannot reach are named. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { clusterAddressWarnings } from '../../../src/dr/state/cluster-address.ts'
+import { clusterAddressWarnings } from '../../../src/dr/status.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
 
-test('a demotion in favour of a secondary that lacks commits is refused, and the primary goes on', async (t) => {
+test('a demotion in favour of a secondary that lacks commits is refused and the primary continues', async (t) => {
   const timings = { handoverMs: 50 }
   const [primary, secondary] = [await Site.start(t, 'primary', { timings }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
@@ -24,7 +24,7 @@ test('a demotion in favour of a secondary that lacks commits is refused, and the
   // It is sealed at the moment of the demotion, so its last acknowledgement carries no proof.
   secondary.membershipKey = undefined
   const last = primary.put('last')
-  const refused = { status: 503, message: /lacks \d+ commits after 0.05 s: this cluster is the primary still/ }
+  const refused = { status: 503, message: /lacks \d+ commits after 0.05 s: this cluster is still the primary/ }
   await Promise.all([last, assert.rejects(() => primary.replication.demote({ secondaryId: 'secondary' }), refused)])
   assert.deepEqual(primary.transitions, ['toSecondary', 'toPrimary'])
   assert.deepEqual([primary.replication.mode, primary.store.role], ['primary', 'own'])
@@ -32,7 +32,7 @@ test('a demotion in favour of a secondary that lacks commits is refused, and the
   await untilSame(primary, secondary)
 })
 
-test('the secondary in whose favour a primary was demoted has all that was acknowledged', async (t) => {
+test('the secondary of a demotion has every acknowledged commit', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
   const acknowledged: string[] = []
@@ -55,13 +55,13 @@ test('the secondary in whose favour a primary was demoted has all that was ackno
   assert.equal(secondary.replication.mode, 'primary')
 })
 
-test('cluster addresses that a secondary on another host cannot reach', () => {
+test('warns about cluster addresses that a secondary on another host cannot reach', () => {
   for (const address of ['127.0.0.1:4647', 'localhost:4647', '[::1]:4647', 'https://127.1.2.3:1']) {
     assert.match(warnings(address), /is on loopback, .*: set addresses\.cluster \(or bind_addr\)/, address)
   }
   for (const address of ['0.0.0.0:4647', '[::]:4647'])
     assert.match(warnings(address), /set advertise\.cluster/, address)
-  assert.match(warnings('localhost:1', '10.0.0.1', 'localhost:1'), /it was given as primary_cluster_addr: enable/)
+  assert.match(warnings('localhost:1', '10.0.0.1', 'localhost:1'), /it was set with primary_cluster_addr: enable/)
   assert.match(warnings('a.example:4647', '127.0.0.1'), /listens on 127\.0\.0\.1 only, .* through a proxy/)
   for (const address of ['10.0.0.1:4647', 'a.example:4647', '[2001:db8::1]:4647']) assert.equal(warnings(address), '')
 })

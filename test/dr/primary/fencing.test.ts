@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { Fencing } from '../../../src/dr/primary/fencing.ts'
-import { TIMINGS } from '../../../src/dr/state/parts.ts'
-import { ReplicationState } from '../../../src/dr/state/state.ts'
+import { TIMINGS } from '../../../src/dr/state/replication-context.ts'
+import { ReplicationState } from '../../../src/dr/state/replication-state.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { keepingLogger } from '../../helpers/kept-log.ts'
@@ -78,6 +78,18 @@ async function fencedPrimary(t: TestContext) {
   return { store, state, fencing, heard, roles, silent, hold, looked }
 }
 
+test('a fence is written after the proof of its epoch: a primary that is killed in between stays consistent', async (t) => {
+  const { fencing, state, store } = await fencedPrimary(t)
+  const proven: (number | undefined)[] = []
+  const setRole = store.setRole.bind(store)
+  store.setRole = async (role, epoch) => {
+    if (role === 'fenced') proven.push(state.now.provenEpoch)
+    await setRole(role, epoch)
+  }
+  await fencing.depose({ epoch: 3, addresses: ['heir:1'], api: 'http://heir' })
+  assert.deepEqual([proven, store.epoch], [[3], 3])
+})
+
 test('the end of silence does not lift the fence of a primary that is being deposed', async (t) => {
   const { fencing, heard, hold, looked, roles, silent, state, store } = await fencedPrimary(t)
   await silent()
@@ -97,7 +109,7 @@ test('the end of silence does not lift the fence of a primary that is being depo
 test('an acknowledged notice does not lift the fence of a primary that is being deposed, nor that of silence', async (t) => {
   const { fencing, heard, hold, roles, silent, state, store } = await fencedPrimary(t)
   await silent()
-  await fencing.riseAbove(4)
+  await fencing.raiseEpochAbove(4)
   assert.equal(store.epoch, 5)
   assert.equal(store.role, 'fenced', 'no secondary was heard')
   assert.equal(state.now.forks.at(-1)?.epoch, 5)
@@ -106,7 +118,7 @@ test('an acknowledged notice does not lift the fence of a primary that is being 
   roles.length = 0
   const { release } = hold()
   const deposing = fencing.depose({ epoch: 6, addresses: ['heir:1'], api: 'http://heir' })
-  const rising = fencing.riseAbove(6)
+  const rising = fencing.raiseEpochAbove(6)
   release()
   await Promise.all([deposing, rising])
   assert.ok(!roles.includes('own'), `its roles were ${roles.join(', ')}`)
@@ -114,7 +126,7 @@ test('an acknowledged notice does not lift the fence of a primary that is being 
   assert.equal(store.epoch, 6)
 })
 
-test('a primary that becomes a secondary is not fenced by what was decided before', async (t) => {
+test('a primary that becomes a secondary is not fenced by an earlier decision', async (t) => {
   const { fencing, heard, hold, state, store } = await fencedPrimary(t)
   const { asked, release } = hold()
   heard.silenceMs = 2 * FENCE_AFTER_MS
@@ -131,28 +143,28 @@ test('a primary that becomes a secondary is not fenced by what was decided befor
   assert.equal(store.role, 'replica')
 })
 
-test('what is to be decided while a primary stops is refused, so that those who ask for it ask again', async (t) => {
+test('a decision during the stop of a primary is refused, so that the caller retries', async (t) => {
   const { fencing, hold, state, store } = await fencedPrimary(t)
   const rival = { epoch: 1, addresses: ['heir:1'], api: 'http://heir' }
   const { asked, release } = hold()
-  const rising = fencing.riseAbove(3)
+  const rising = fencing.raiseEpochAbove(3)
   await asked
   // These wait for their turn when the stop comes, the others come behind it.
-  const waiting = [fencing.depose({ ...rival, epoch: 5 }), fencing.yieldIfDue(rival), fencing.riseAbove(5)]
+  const waiting = [fencing.depose({ ...rival, epoch: 5 }), fencing.yieldToRival(rival), fencing.raiseEpochAbove(5)]
   const refused = Promise.all(waiting.map((decision) => assert.rejects(decision, BUSY)))
   const stopped = fencing.stop()
   release()
   await Promise.all([rising, stopped, refused])
   for (const decide of [
     () => fencing.depose({ ...rival, epoch: 5 }),
-    () => fencing.yieldIfDue(rival),
-    () => fencing.riseAbove(5),
+    () => fencing.yieldToRival(rival),
+    () => fencing.raiseEpochAbove(5),
   ])
     await assert.rejects(decide, BUSY)
   assert.deepEqual([store.role, store.epoch, state.now.deposed], ['own', 4, undefined])
 })
 
-test('a primary that is being demoted acknowledges no notice: where the demotion fails it goes on', async (t) => {
+test('a primary that is being demoted acknowledges no notice', async (t) => {
   const { fencing, state, store } = await fencedPrimary(t)
   const heir = { epoch: 1, addresses: ['heir:1'], api: 'http://heir' }
   await state.change(() => ({ mode: 'secondary' }))

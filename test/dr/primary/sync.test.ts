@@ -1,13 +1,18 @@
 /** Synchronous replication, and a primary that stops because it hears from no secondary. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { join } from 'node:path'
+import { SyncReplication } from '../../../src/dr/primary/sync-replication.ts'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { keepingLogger } from '../../helpers/kept-log.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
+import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 /** Far above what a busy machine holds a heartbeat back. */
 const FENCE_AFTER_MS = 4000
 
-test('sync: a commit is answered when the secondary has it; degraded says when not', async (t) => {
+test('sync: a commit is answered when the secondary has it, or the state is degraded', async (t) => {
   const settings = { sync: true, syncTimeoutMs: 60_000 }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -17,18 +22,18 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
   await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
   await eventually(async () => (await secondary.field('sync')) === 'on', 'the secondary says so too')
 
-  await t.test('an answer means that it is there', async () => {
+  await t.test('an answered commit is on the secondary', async () => {
     for (let at = 0; at < 20; at++) {
       await primary.put(`sync/${at}`)
       assert.equal(secondary.text(`sync/${at}`), `sync/${at}`)
     }
   })
 
-  await t.test('a commit waits while the secondary is away', async () => {
+  await t.test('a commit waits while the secondary is disconnected', async () => {
     await secondary.close()
     let isAnswered = false
     const waiting = primary.put('waits').then(() => (isAnswered = true))
-    await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+    await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
     assert.equal(isAnswered, false)
     assert.equal(primary.text('waits'), 'waits', 'it is durable here')
     await secondary.restart()
@@ -37,14 +42,14 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
     await untilSame(primary, secondary)
   })
 
-  await t.test('after sync_timeout commits go on without, until it has caught up', async () => {
+  await t.test('after sync_timeout commits do not wait until the secondary has caught up', async () => {
     await primary.restart({ settings: { sync: true, syncTimeoutMs: 100 } })
     await secondary.replication.updatePrimary({ addresses: [address(primary)] })
     await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up')
     await secondary.close()
     await primary.put('without')
     assert.equal(await primary.field('sync'), 'degraded')
-    assert.ok(primary.said(/do not wait for secondaries/))
+    assert.ok(primary.said(/synchronous replication degraded/))
     await primary.put('at/once')
     await secondary.restart()
     await eventually(async () => (await primary.field('sync')) === 'on', 'it has caught up again')
@@ -52,7 +57,25 @@ test('sync: a commit is answered when the secondary has it; degraded says when n
   })
 })
 
-test('a commit that still waits when its primary is replaced, stopped or demoted is not answered as done', async (t) => {
+test('a commit waits for its own acknowledgement and for no later one', async (t) => {
+  const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
+  t.after(() => store.close())
+  let acknowledged = store.position().sequence + 1
+  const sync = new SyncReplication(store, keepingLogger([]), 5000, () => ({ acknowledged, isCaughtUp: true }))
+  sync.start()
+  const commit = (name: string) => store.commit({ puts: [{ path: name, value: Buffer.from('x') }], deletes: [] })
+  await commit('first')
+  assert.equal(sync.state, 'on', 'it did not wait until that was given up')
+  const second = commit('second')
+  await eventually(() => sync.waiting === 1, 'it waits')
+  acknowledged++
+  sync.update()
+  await second
+  assert.equal(sync.state, 'on')
+  sync.stop()
+})
+
+test('a commit that waits when its primary is replaced, stopped or demoted fails', async (t) => {
   const options = { settings: { sync: true, syncTimeoutMs: 60_000 } }
   const [old, heir] = [await Site.start(t, 'old', options), await Site.start(t, 'heir', options)]
   const third = await Site.start(t, 'third')
@@ -102,7 +125,7 @@ test('sync is on again as soon as a secondary has caught up under load, without 
   await untilSame(primary, secondary)
 })
 
-test('fence_after: a primary that hears from no secondary takes no writes until it does', async (t) => {
+test('fence_after: a primary without messages from a secondary accepts no writes', async (t) => {
   const settings = { fenceAfterMs: FENCE_AFTER_MS }
   const [primary, secondary] = [await Site.start(t, 'primary', { settings }), await Site.start(t, 'secondary')]
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -113,7 +136,7 @@ test('fence_after: a primary that hears from no secondary takes no writes until 
   assert.equal(primary.store.role, 'own', 'heartbeats are answered')
   await secondary.close()
   await eventually(() => primary.store.role === 'fenced', 'it stops')
-  await eventually(() => primary.said(/no secondary was heard for fence_after/), 'the log says why')
+  await eventually(() => primary.said(/no secondary heard for fence_after/), 'the log says why')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
   assert.equal(primary.text('a'), 'a', 'reads go on')
   assert.deepEqual(primary.transitions, [], 'nobody was promoted')
@@ -137,7 +160,7 @@ test('a primary that was fenced for silence serves after a restart without fence
 
 async function waits(primary: Site, path: string) {
   const refused = assert.rejects(primary.put(path), /before a secondary acknowledged/, path)
-  await eventually(() => primary.replication.figures.primary?.waiting === 1, 'it waits')
+  await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
   assert.equal(primary.text(path), path, 'it is durable here')
   return { refused }
 }

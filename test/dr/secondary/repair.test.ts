@@ -5,8 +5,8 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { PassThrough, Readable } from 'node:stream'
 import { eventually } from '../../helpers/eventually.ts'
-import { returnStoreThread, takeStoreThread } from '../../../src/storage/store/store-threads.ts'
-import { writeFact } from '../../../src/storage/sqlite/facts.ts'
+import { releaseStoreWorker, acquireStoreWorker } from '../../../src/storage/store/store-worker-cache.ts'
+import { writeFact } from '../../../src/storage/sqlite/rows.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { activate, attach, Site, untilSame } from '../../helpers/replication-site.ts'
 
@@ -31,7 +31,7 @@ test('entries that were changed, removed and added beneath a secondary are repai
   assert.equal((await secondary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
 })
 
-test('an old row that was put back on a secondary is repaired from its primary after a reindex, which makes the tree fit it', async (t) => {
+test('an old row that was put back on a secondary is repaired from its primary after a reindex', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('kept/one', 'old')
   await activate(primary, secondary)
@@ -49,7 +49,7 @@ test('an old row that was put back on a secondary is repaired from its primary a
   assert.equal(secondary.text('kept/one'), 'new')
 })
 
-test('entries that were damaged beneath a primary are mended by a planned change to its secondary and back', async (t) => {
+test('entries that were damaged beneath a primary are repaired by a planned change to its secondary and back', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.putMany('many', 300)
   await activate(primary, secondary)
@@ -78,7 +78,7 @@ test('entries that were damaged beneath a primary are mended by a planned change
   assert.equal((await primary.replication.merkleCheck()).merkle_corruption_report.damaged_entries, 0)
 })
 
-test('while the tree is made anew, behind a restore, the status tells everything but its root', async (t) => {
+test('while the tree is rebuilt after a restore, the status has everything but its root', async (t) => {
   const primary = await Site.start(t, 'primary')
   await primary.putMany('many', 300)
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -99,7 +99,7 @@ test('while the tree is made anew, behind a restore, the status tells everything
 
 /** The thread that makes the next tree is asked for it when `until` has resolved. */
 async function withholdNextTree(until: Promise<void>): Promise<void> {
-  const worker = takeStoreThread()
+  const worker = acquireStoreWorker()
   const post = worker.postMessage.bind(worker)
   worker.postMessage = (message: unknown, transfer = []) => {
     if (!isTreeTask(message)) {
@@ -108,7 +108,7 @@ async function withholdNextTree(until: Promise<void>): Promise<void> {
     }
     void until.then(() => post(message, transfer))
   }
-  await returnStoreThread(worker)
+  await releaseStoreWorker(worker)
 }
 
 function isTreeTask(message: unknown): boolean {
@@ -134,7 +134,7 @@ function damagePageOf(file: string, path: string): void {
   writeFileSync(file, all)
 }
 
-test('a start waits for no tree that has to be made anew, and an entry that cannot be read keeps nothing from starting', async (t) => {
+test('a start does not wait for a rebuild of the tree and does not fail at an unreadable entry', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.putMany('many', 300)
   await activate(primary, secondary)
@@ -148,7 +148,7 @@ test('a start waits for no tree that has to be made anew, and an entry that cann
   database.close()
   primary.options = { port }
   await primary.open()
-  await eventually(() => primary.said(/the tree of hashes could not be made/), 'the log says so')
+  await eventually(() => primary.said(/Merkle tree rebuild failed/), 'the log says so')
   assert.equal(await primary.field('merkle_root'), '')
   await primary.put('goes/on')
   await eventually(() => secondary.text('goes/on') === 'goes/on', 'the log is shipped all the same')
@@ -174,7 +174,7 @@ test('entries that were damaged beneath a secondary while it was away are repair
   for (let at = 0; at < 100; at++) await primary.put(`later/${at}`, Buffer.alloc(1000))
   await secondary.open()
   await untilSame(primary, secondary)
-  assert.ok(secondary.said(/trees are compared/), 'the log did not reach')
+  assert.ok(secondary.said(/starting Merkle comparison/), 'the log did not reach')
   // The comparison goes by the tree that was kept, and the tree by what the log has left.
   const { damaged_entries: damaged } = (await secondary.replication.merkleCheck()).merkle_corruption_report
   assert.equal(damaged, 2)

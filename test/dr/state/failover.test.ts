@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync, statSync } from 'node:fs'
 import { test } from 'node:test'
-import { ReplicationState, type State } from '../../../src/dr/state/state.ts'
+import { ReplicationState, type ReplicationRecord } from '../../../src/dr/state/replication-state.ts'
 import { decodeBatch } from '../../../src/storage/sqlite/batch.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { activate, attach, bundleFor, Site, untilSame } from '../../helpers/replication-site.ts'
@@ -14,7 +14,7 @@ test('failover, return of the old primary with a conflict report, and failback',
   await activate(old, heir)
   const setId = await old.field('cluster_id')
 
-  await t.test('without its primary a secondary is promoted, and goes on in a higher epoch', async () => {
+  await t.test('a secondary is promoted without its primary and continues in a higher epoch', async () => {
     await heir.replication.close()
     await old.put('lost/one', 'never shipped')
     await old.put('lost/two', 'never shipped either')
@@ -30,7 +30,7 @@ test('failover, return of the old primary with a conflict report, and failback',
     await assert.rejects(() => heir.replication.promote({ primaryClusterAddr: '', force: false }), { status: 400 })
   })
 
-  await t.test('the old primary is told when it comes back, before it has taken a write', async () => {
+  await t.test('the old primary is fenced when it returns, before it accepts a write', async () => {
     assert.equal(await heir.field('fence_notice'), 'owed')
     // Where it stood before: its cluster port is the same then.
     const { port } = previousPort(heir)
@@ -57,7 +57,7 @@ test('failover, return of the old primary with a conflict report, and failback',
       assert.deepEqual([now.authority, now.deposed, now.secondaries], [undefined, undefined, []])
       await assert.rejects(() => old.replication.updatePrimary({ addresses: [heir.clusterAddress] }), {
         status: 400,
-        message: /give a token/,
+        message: /use a token/,
       })
       await attach(heir, old)
       await untilSame(heir, old)
@@ -75,7 +75,7 @@ test('failover, return of the old primary with a conflict report, and failback',
       )
       const [first] = decodeBatch(Buffer.from(lines[0]?.batch ?? '', 'base64')).puts
       assert.equal(Buffer.from(first?.value ?? []).toString(), 'never shipped')
-      const copied = old.said(/what differed/)
+      const copied = old.said(/Merkle sync complete/)
       assert.ok(Number(copied?.fields['entries']) <= 5, 'only what differs was copied')
     },
   )
@@ -94,7 +94,7 @@ test('failover, return of the old primary with a conflict report, and failback',
     assert.equal(bundle.cluster_addr, 'old.example:4647')
     await heir.replication.updatePrimary({ bundle: { ...bundle, cluster_addr: address(old) } })
     await untilSame(old, heir)
-    assert.equal(heir.said(/what differed/), undefined, 'its history went on')
+    assert.equal(heir.said(/Merkle sync complete/), undefined, 'its history went on')
     assert.equal(await heir.field('conflict_report'), '')
     assert.equal(await old.field('epoch'), 2)
   })
@@ -111,7 +111,7 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
   await eventually(async () =>
     /replaced as primary in epoch 1 by http:\/\/heir/.test(String(await third.field('trouble'))),
   )
-  await eventually(() => heir.said(/takes no more writes/), 'the heir knows that it was told')
+  await eventually(() => heir.said(/replaced primary acknowledged the promotion/), 'the heir knows that it was told')
   const refused = { status: 400, message: /another cluster may be the primary already.*by http:\/\/heir.*"force"/ }
   await assert.rejects(third.replication.promote(UNFORCED), refused)
   await third.replication.updatePrimary({ bundle: await bundleFor(heir, 'third') })
@@ -122,7 +122,7 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
   await eventually(() => heir.store.role === 'fenced', 'the first heir is fenced in turn')
 })
 
-test('two secondaries are promoted at once: the one whose notice comes first is the primary, the other gives way', async (t) => {
+test('two secondaries are promoted at once: the one whose notice comes first is the primary, the other yields', async (t) => {
   const [old, first, second] = [await Site.start(t, 'old'), await Site.start(t, 'first'), await Site.start(t, 'second')]
   await activate(old, first)
   await activate(old, second)
@@ -135,7 +135,10 @@ test('two secondaries are promoted at once: the one whose notice comes first is 
   await second.put('of/second')
   await old.restart({ port })
   await eventually(() => [first, second].some(({ store }) => store.role === 'fenced'), 'one gives way')
-  await eventually(() => [first, second].every(({ replication }) => replication.owes === undefined), 'both were told')
+  await eventually(
+    () => [first, second].every(({ replication }) => replication.pendingNotice === undefined),
+    'both were told',
+  )
   const [winner, loser] = first.store.role === 'own' ? [first, second] : [second, first]
   assert.deepEqual([winner.store.role, loser.store.role, old.store.role], ['own', 'fenced', 'fenced'])
   assert.equal(await loser.field('replaced_by'), `http://${winner.name}`)
@@ -171,14 +174,14 @@ test('of two heirs the one that was promoted later in the common history reports
   await early.open()
   await early.replication.promote(UNFORCED)
   await old.restart({ port })
-  await eventually(() => early.replication.owes === undefined, 'the old primary was told')
+  await eventually(() => early.replication.pendingNotice === undefined, 'the old primary was told')
   await old.close()
   await late.open()
   await late.replication.promote(UNFORCED)
   await late.put('of/late')
   assert.deepEqual([early.store.epoch, late.store.epoch], [1, 1])
   await old.restart({ port })
-  await eventually(() => late.replication.owes === undefined, 'the other one was told')
+  await eventually(() => late.replication.pendingNotice === undefined, 'the other one was told')
   assert.equal(late.store.role, 'fenced')
   await late.replication.demote()
   await attach(early, late)
@@ -208,14 +211,14 @@ test('of two heirs the one that was promoted earlier in the common history repor
   await late.open()
   await late.replication.promote(UNFORCED)
   await old.restart({ port })
-  await eventually(() => late.replication.owes === undefined, 'the old primary was told')
+  await eventually(() => late.replication.pendingNotice === undefined, 'the old primary was told')
   await old.close()
   await early.open()
   await early.replication.promote(UNFORCED)
   await early.put('of/early')
   assert.ok(early.store.position().sequence <= late.store.position().sequence)
   await old.restart({ port })
-  await eventually(() => early.replication.owes === undefined, 'the other one was told')
+  await eventually(() => early.replication.pendingNotice === undefined, 'the other one was told')
   assert.equal(early.store.role, 'fenced')
   await early.replication.demote()
   await attach(late, early)
@@ -230,7 +233,7 @@ test('of two heirs the one that was promoted earlier in the common history repor
   )
 })
 
-test('a notice is owed until what its answer asks for is done, and a core that cannot be told keeps no primary from being fenced', async (t) => {
+test('a notice stays pending until its effect is done, and an error of the core does not prevent the fence', async (t) => {
   const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
   await activate(old, heir)
   const { port } = old.replication.listening ?? { port: 0 }
@@ -251,14 +254,14 @@ test('a notice is owed until what its answer asks for is done, and a core that c
   await old.restart({ port })
   await eventually(() => failures > 0, 'the heir is to rise above the epoch of the old primary')
   assert.equal(await heir.field('fence_notice'), 'owed')
-  await eventually(() => heir.replication.owes === undefined, 'it is sent again until that is done')
+  await eventually(() => heir.replication.pendingNotice === undefined, 'it is sent again until that is done')
   assert.deepEqual([failures, heir.store.epoch, heir.store.role], [3, 4, 'own'])
   assert.equal(old.store.role, 'fenced')
-  assert.equal(old.said(/the core could not be told that it is fenced/)?.level, 'error')
+  assert.equal(old.said(/closing the secrets core after a fence failed/)?.level, 'error')
   await heir.put('goes/on')
 })
 
-test('a primary that is killed between the two commits of fencing takes no writes after its start', async (t) => {
+test('a primary that is killed between the two commits of fencing is fenced after its start', async (t) => {
   const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
   await activate(old, heir)
   const { port } = old.replication.listening ?? { port: 0 }
@@ -282,12 +285,12 @@ test('a primary that is killed between the two commits of fencing takes no write
   assert.equal(old.store.role, 'fenced')
   await assert.rejects(async () => old.put('too/late'), /fenced|primary/)
   await heir.open()
-  await eventually(() => heir.replication.owes === undefined, 'the notice was still owed, and is acknowledged')
+  await eventually(() => heir.replication.pendingNotice === undefined, 'the notice was still owed, and is acknowledged')
   assert.equal(await old.field('replaced_by'), 'http://heir')
   assert.equal(old.store.role, 'fenced')
 })
 
-test('promote is refused without force while the copy is not whole', async (t) => {
+test('promote is refused without force before the initial sync is complete', async (t) => {
   const primary = await Site.start(t, 'primary', { settings: { bandwidthBytes: 2_000_000 } })
   await primary.putMany('many', 1500, 5000)
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })
@@ -308,10 +311,10 @@ test('promote is refused without force while the copy is not whole', async (t) =
   await heir.replication.promote({ primaryClusterAddr: '', force: true })
   assert.equal(heir.replication.mode, 'primary')
   assert.ok(heir.store.isWhole)
-  assert.ok(heir.said(/promoted by force/))
+  assert.ok(heir.said(/promotion forced/))
 })
 
-test('a promotion that is refused for its entries leaves a secondary that follows, also with force', async (t) => {
+test('a promotion that is refused for its entries leaves a connected secondary, also with force', async (t) => {
   const [primary, heir] = [await Site.start(t, 'primary'), await Site.start(t, 'heir')]
   await activate(primary, heir)
   heir.refusal = new Error('not what the primary wrote')
@@ -328,7 +331,7 @@ test('a promotion that is refused for its entries leaves a secondary that follow
   assert.equal(heir.replication.mode, 'primary')
 })
 
-test('disable: a secondary keeps its data and takes writes; a primary lets nobody in any more', async (t) => {
+test('disable: a secondary keeps its data and accepts writes; a primary accepts no secondaries', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('a')
   await activate(primary, secondary)
@@ -346,13 +349,13 @@ test('disable: a secondary keeps its data and takes writes; a primary lets nobod
   assert.notEqual(await primary.field('cluster_id'), set)
 })
 
-test('update_primary_addrs: addresses are pinged one at a time, the first that answers is taken', async (t) => {
+test('update_primary_addrs: the first address that answers is used', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
   const good = address(primary)
   await assert.rejects(() => secondary.replication.updatePrimary({ addresses: ['127.0.0.1:1', 'x'] }), {
     status: 400,
-    message: /none of the addresses.*127\.0\.0\.1:1.*"x" is no address/,
+    message: /does not answer at any of the addresses.*127\.0\.0\.1:1.*malformed address "x"/,
   })
   await secondary.replication.updatePrimary({ addresses: ['127.0.0.1:1', `https://${good}`] })
   assert.equal(await secondary.field('primary_cluster_addr'), `https://${good}`)
@@ -376,7 +379,7 @@ const UNFORCED = { primaryClusterAddr: '', force: false }
 const CUT_DEMOTION = { mode: 'secondary', needsToken: true, upstream: undefined } as const
 
 /** The state of a cluster that does not run meanwhile; then it runs again. */
-async function withState(site: Site, use: (state: ReplicationState) => Promise<void>): Promise<State> {
+async function withState(site: Site, use: (state: ReplicationState) => Promise<void>): Promise<ReplicationRecord> {
   await site.close()
   const store = await SqliteStore.open(site.store.path)
   const state = new ReplicationState(store)
@@ -392,6 +395,6 @@ function address(site: Site): string {
 }
 
 function previousPort(heir: Site): { port: number } {
-  const notice = heir.replication.owes
+  const notice = heir.replication.pendingNotice
   return { port: Number(notice?.split(':').at(-1)) }
 }

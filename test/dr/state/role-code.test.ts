@@ -71,7 +71,7 @@ test('a secondary does not fence its primary by an epoch that the primary has ne
   await activate(primary, secondary)
   await secondary.store.setRole('replica', 9)
   await secondary.replication.updatePrimary({ addresses: [primary.clusterAddress] })
-  const hasSeen = async () => /in epoch 0, this cluster has seen 9/.test(String(await secondary.field('trouble')))
+  const hasSeen = async () => /in epoch 0, this cluster has seen epoch 9/.test(String(await secondary.field('trouble')))
   await eventually(hasSeen, 'the status of the secondary says so')
   assert.equal(primary.replication.fence, undefined)
   await primary.put('goes/on')

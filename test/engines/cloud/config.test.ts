@@ -36,8 +36,8 @@ const REFUSED: readonly (readonly [title: string, body: object, text: string | R
     { ...KEYS, identity_token_audience: 'a', role_arn: 'arn:aws:iam::1:role/r' },
     "only one of 'access_key' or 'identity_token_audience' can be set",
   ],
-  ['secret_key without access_key', { secret_key: 'x' }, "'secret_key' needs 'access_key' beside it"],
-  ['access_key without secret_key', { access_key: 'x' }, "'access_key' needs 'secret_key' beside it"],
+  ['secret_key without access_key', { secret_key: 'x' }, "'secret_key' requires 'access_key'"],
+  ['access_key without secret_key', { access_key: 'x' }, "'access_key' requires 'secret_key'"],
   [
     'role_arn missing with identity_token_audience',
     { identity_token_audience: 'a' },
@@ -79,7 +79,7 @@ const REFUSED: readonly (readonly [title: string, body: object, text: string | R
     /^failed to parse provided rotation_schedule: expected exactly 5 fields/,
   ],
   ['rotation_schedule on day 7', { rotation_schedule: '0 0 * * 7' }, /above maximum \(6\)/],
-  ['rotation_schedule on 31 February', { rotation_schedule: '0 0 31 2 *' }, /there is no such date/],
+  ['rotation_schedule on 31 February', { rotation_schedule: '0 0 31 2 *' }, /no such date/],
   [
     'rotation_schedule that is no expression',
     { rotation_schedule: 'a b c d e' },
@@ -93,12 +93,12 @@ const REFUSED: readonly (readonly [title: string, body: object, text: string | R
   [
     'an endpoint that is no URL',
     { iam_endpoint: 'ftp://x' },
-    "'iam_endpoint' is no URL: give it as https://host[:port]",
+    "'iam_endpoint' is not a URL: expected https://host[:port]",
   ],
   [
     'an endpoint with a password',
     { sts_endpoint: 'https://a:b@x' },
-    "'sts_endpoint' is no URL: give it as https://host[:port]",
+    "'sts_endpoint' is not a URL: expected https://host[:port]",
   ],
   [
     'a template that is none',
@@ -127,13 +127,13 @@ test('config/root', async (t) => {
     })
   }
 
-  await t.test('1. a read has exactly the 17 keys and no secret', async () => {
+  await t.test('a read has exactly the 17 keys and no secret', async () => {
     assert.equal((await write(KEYS)).status, 204)
     assert.deepEqual(await read(), SHOWN)
     assert.ok(!(await world.ask('GET', 'cloud/config/root')).text.includes('planted'))
   })
 
-  await t.test('2, 13. an update keeps what is not given; max_retries 0 is 0', async () => {
+  await t.test('an update keeps fields that are not given, and max_retries 0 is 0', async () => {
     await write({ max_retries: 0, region: 'eu-west-1', nothing: 1 })
     assert.deepEqual(await read(), { ...SHOWN, max_retries: 0, region: 'eu-west-1' })
   })
@@ -141,10 +141,10 @@ test('config/root', async (t) => {
   await t.test('one half of a key is not combined with the stored half', async () => {
     const before = await read()
     for (const [body, text] of [
-      [{ access_key: 'AKIAOTHER' }, "'access_key' needs 'secret_key' beside it"],
-      [{ access_key: 'AKIAEXAMPLE', region: 'eu-west-2' }, "'access_key' needs 'secret_key' beside it"],
-      [{ secret_key: 'planted-other' }, "'secret_key' needs 'access_key' beside it"],
-      [{ access_key: '', secret_key: 'planted-other' }, "'secret_key' needs 'access_key' beside it"],
+      [{ access_key: 'AKIAOTHER' }, "'access_key' requires 'secret_key'"],
+      [{ access_key: 'AKIAEXAMPLE', region: 'eu-west-2' }, "'access_key' requires 'secret_key'"],
+      [{ secret_key: 'planted-other' }, "'secret_key' requires 'access_key'"],
+      [{ access_key: '', secret_key: 'planted-other' }, "'secret_key' requires 'access_key'"],
     ] as const) {
       const answer = await write(body)
       assert.deepEqual([answer.status, answer.body.errors], [400, [text]])
@@ -152,7 +152,7 @@ test('config/root', async (t) => {
     }
   })
 
-  await t.test('3. fallback lists as lists and as texts', async () => {
+  await t.test('fallback lists as lists and as texts', async () => {
     for (const [endpoints, regions] of [
       [
         ['a.example', 'b.example'],
@@ -172,14 +172,14 @@ test('config/root', async (t) => {
     }
   })
 
-  await t.test('12. an empty template is the default, another is kept as it is', async () => {
+  await t.test('an empty template is the default and another one is stored as given', async () => {
     await write({ username_template: '{{ .PolicyName }}' })
     assert.equal((await read())['username_template'], '{{ .PolicyName }}')
     await write({ username_template: '' })
     assert.equal((await read())['username_template'], DEFAULT_TEMPLATE)
   })
 
-  await t.test('rotation terms, one after the other', async () => {
+  await t.test('validates rotation terms', async () => {
     await write({ rotation_schedule: '*/5 * * * SAT', rotation_window: '1h' })
     assert.equal((await write({ rotation_period: 60 })).status, 400)
     await write({ rotation_period: '90s', rotation_schedule: '', rotation_window: 0 })
@@ -187,13 +187,13 @@ test('config/root', async (t) => {
     assert.deepEqual([period, schedule, span], [90, '', 0])
   })
 
-  await t.test('methods that are none', async () => {
+  await t.test('refuses unsupported methods', async () => {
     assert.equal((await world.ask('DELETE', 'cloud/config/root')).status, 405)
     assert.equal((await world.ask('GET', 'cloud/nothing')).status, 404)
   })
 })
 
-test('config/lease: durations, what is missing, what is none', async (t) => {
+test('config/lease validates durations', async (t) => {
   const world = await CoreWorld.open(t, { engines: [cloud] })
   await world.ask('POST', 'sys/mounts/cloud', { type: 'cloud' })
   assert.equal((await world.ask('GET', 'cloud/config/lease')).status, 404)
@@ -211,7 +211,7 @@ function at(config: Partial<typeof NO_ROOT>, env = {}) {
   return [iamTarget(whole, env), ...stsTargets(whole, env)]
 }
 
-test('5 to 9. where IAM and STS are called', () => {
+test('selects the endpoints of IAM and STS', () => {
   const east = { region: 'us-east-1' }
   assert.deepEqual(at({}), [east, east])
   assert.deepEqual(at({}, { AWS_DEFAULT_REGION: 'eu-west-1' })[0], { region: 'eu-west-1' })
@@ -233,7 +233,7 @@ test('5 to 9. where IAM and STS are called', () => {
   ])
 })
 
-test('the order of credentials, and how often a request is sent', () => {
+test('selects credentials in order, and the number of attempts', () => {
   const env = { AWS_ACCESS_KEY: 'a', AWS_SECRET_KEY: 'b' }
   const own = { ...NO_ROOT, accessKey: 'k', secretKey: 's' }
   assert.deepEqual(staticCredentials(own, env), { accessKeyId: 'k', secretAccessKey: 's' })
@@ -245,7 +245,7 @@ test('the order of credentials, and how often a request is sent', () => {
   assert.equal(attemptsOf({ maxRetries: -1 }, { AWS_MAX_ATTEMPTS: '5' }), 5)
 })
 
-test('when a rotation is due', () => {
+test('computes when a rotation is due', () => {
   const terms = { rotationSchedule: '', rotationWindowSeconds: 0, rotationPeriodSeconds: 60 }
   assert.equal(nextRotationMs(terms, 1000), 61_000)
   assert.equal(nextRotationMs({ ...terms, rotationPeriodSeconds: 0 }, 1000), undefined)

@@ -33,7 +33,7 @@ const codeOf = (promise: Promise<unknown>) =>
     (error: { Code?: string; name: string }) => error.Code ?? error.name,
   )
 
-test('signatures are verified: key, secret, service, clock and session token', async (t) => {
+test('the test endpoint verifies signatures', async (t) => {
   const endpoint = await AwsEndpoint.open(t)
   const { key } = endpoint.root()
   const good = { accessKeyId: key.id, secretAccessKey: key.secret }
@@ -62,7 +62,7 @@ test('signatures are verified: key, secret, service, clock and session token', a
   assert.equal(await codeOf(whole.send(new GetFederationTokenCommand({ Name: 'app' }))), 'AccessDenied')
 })
 
-test('users, keys, conflicts, pages and scripted faults are as those of AWS', async (t) => {
+test('the test endpoint behaves like AWS', async (t) => {
   const endpoint = await AwsEndpoint.open(t)
   const { key } = endpoint.root()
   const { iam, sts } = clients(endpoint, { accessKeyId: key.id, secretAccessKey: key.secret })

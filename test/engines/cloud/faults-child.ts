@@ -13,7 +13,7 @@ process.on('message', (message) => {
   // Only the test's own process has the channel.
   const { body, id, method, nowMs: now, path } = message as ChildRequest
   world.nowMs = now
-  const asked = method === 'WORK' ? world.core.open.mountWork.tick() : world.ask(method, path, body)
+  const asked = method === 'WORK' ? world.core.open.periodicWork.tick() : world.ask(method, path, body)
   void asked.then(
     (answer) => process.send?.({ id, ...(answer ?? { status: 204, text: '' }) } satisfies ChildAnswer),
     () => process.send?.({ id, status: 500, text: '' } satisfies ChildAnswer),

@@ -8,7 +8,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { rootOf } from '../../../src/engines/cloud/aws/root-record.ts'
-import { at } from '../../../src/engines/cloud/aws/entries.ts'
+import { ENTRY_PATHS } from '../../../src/engines/cloud/aws/entries.ts'
 import { type EndpointFault, throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError, type Form, noSuchEntity } from '../../helpers/aws/wire.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
@@ -144,7 +144,7 @@ class Chaos {
 
 function leasesOf(world: CloudWorld) {
   const { store } = world.world.core.leases
-  return [...store.under('cloud/')].flatMap((hash) => store.pendingByHash(hash) ?? [])
+  return [...store.hashesUnder('cloud/')].flatMap((hash) => store.pendingByHash(hash) ?? [])
 }
 
 function storageOf(world: CloudWorld) {
@@ -160,12 +160,13 @@ async function quiet(world: CloudWorld): Promise<void> {
     world.pass(16)
     await world.work()
     await world.sweep()
-    const left = storageOf(world).list(at.intents).length + storageOf(world).list(at.keyIntents).length
+    const left =
+      storageOf(world).list(ENTRY_PATHS.intents).length + storageOf(world).list(ENTRY_PATHS.keyIntents).length
     const failing = leasesOf(world).filter(({ revocation }) => revocation).length
     if (left + failing === 0 && round > 2) return
   }
   const storage = storageOf(world)
-  const intents = [...storage.paths(at.intents), ...storage.paths(at.keyIntents)].map((path) =>
+  const intents = [...storage.paths(ENTRY_PATHS.intents), ...storage.paths(ENTRY_PATHS.keyIntents)].map((path) =>
     storage.get(path)?.toString('utf8'),
   )
   const leases = leasesOf(world).flatMap(({ revocation }) => (revocation ? [revocation] : []))
@@ -218,7 +219,7 @@ async function checkStatic(world: CloudWorld, name: string): Promise<void> {
   )
 }
 
-test('the state of AWS is that of the leases, after random faults and kills', async (t) => {
+test('leaves only leased users in AWS after random faults and kills', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const world = await prepared(t)
   const chaos = new Chaos(world, world, { killOf: 5, killsMax: Number.POSITIVE_INFINITY })
@@ -229,7 +230,7 @@ test('the state of AWS is that of the leases, after random faults and kills', as
   await checkEqual(world)
 })
 
-test('the state of AWS is that of the leases, after kills of the process by SIGKILL', async (t) => {
+test('leaves only leased users in AWS after SIGKILL', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const world = await prepared(t)
   const victim = await ProcessVictim.start(world)

@@ -49,7 +49,7 @@ function tokens(own: CloudWorld): string[] {
   return exchanges.map(({ form }) => form.required('WebIdentityToken'))
 }
 
-test('55. federation gives users and sessions, with one exchange and no key of AWS', async (t) => {
+test('issues users and sessions by federation with one exchange and no access key', async (t) => {
   const { accessor, own, subject } = await federated(t)
   process.env['AWS_ACCESS_KEY_ID'] = 'AKIAOFTHEMACHINE'
   process.env['AWS_SECRET_ACCESS_KEY'] = 'planted-secret'
@@ -89,7 +89,7 @@ test('55. federation gives users and sessions, with one exchange and no key of A
   assert.deepEqual(own.users(), [])
 })
 
-test('a session that ends soon is replaced with a new token, and each change of the root begins anew', async (t) => {
+test('replaces an expiring federated session, and starts again after a change of the root configuration', async (t) => {
   const { own } = await federated(t, { identity_token_ttl: '10m' })
   const role = own.aws.account.roles.get(ROLE)
   assert.ok(role)
@@ -111,7 +111,7 @@ test('a session that ends soon is replaced with a new token, and each change of 
   assert.equal(tokens(own).length, before + 2)
 })
 
-test('what AWS refuses is told with what to do', async (t) => {
+test('adds a hint to refusals of AWS', async (t) => {
   const { own } = await federated(t)
   const { aws } = own
   const errorOf = async () => {
@@ -158,7 +158,7 @@ test('what AWS refuses is told with what to do', async (t) => {
   assert.deepEqual(own.users(), [])
 })
 
-test('an endpoint of STS that does not answer is passed over', async (t) => {
+test('skips an STS endpoint that does not respond', async (t) => {
   const fallback = { sts_endpoint: 'http://127.0.0.1:9', sts_fallback_regions: ['us-east-1'] }
   const { own } = await federated(t)
   await own.good('POST', 'cloud/config/root', { ...fallback, sts_fallback_endpoints: [own.aws.url] })
@@ -166,7 +166,7 @@ test('an endpoint of STS that does not answer is passed over', async (t) => {
   assert.equal(tokens(own).length, 1)
 })
 
-test('config/root: what cannot be federated changes nothing', async (t) => {
+test('an invalid federation configuration changes nothing', async (t) => {
   const own = await CloudWorld.open(t)
   const before = (await own.good('GET', 'cloud/config/root')).body.data
   const refused = async (body: object) => {
@@ -178,11 +178,11 @@ test('config/root: what cannot be federated changes nothing', async (t) => {
   await own.good('POST', 'identity/oidc/config', { issuer: 'http://127.0.0.1:8200' })
   assert.match(
     await refused({ ...FEDERATED, role_arn: 'arn:aws:iam::1:user/u' }),
-    /^400 'role_arn' is no ARN of a role/,
+    /^400 'role_arn' is not the ARN of a role/,
   )
   assert.match(
     await refused({ ...FEDERATED, identity_token_ttl: '25h' }),
-    /^400 an identity token is good for at most 24h/,
+    /^400 the TTL of an identity token can be at most 24h/,
   )
   const warned = await own.good('POST', 'cloud/config/root', FEDERATED)
   assert.match(
@@ -195,7 +195,7 @@ test('config/root: what cannot be federated changes nothing', async (t) => {
   assert.equal(rotation.status, 400)
 })
 
-test('keys of the issuer: made once, the next one told ahead, old ones for a day; sealed they are gone', async (t) => {
+test('creates issuer keys once, publishes the next one early and old ones for a day', async (t) => {
   const { own } = await federated(t)
   const { world } = own
   const shown = async () => {
@@ -245,13 +245,13 @@ test('keys of the issuer: made once, the next one told ahead, old ones for a day
     assert.equal(sealed.status, 503)
   }
   await assert.rejects(oidc.keys.signing(), /sealed/i)
-  assert.throws(() => oidc.keys.shown(), /sealed/i)
+  assert.throws(() => oidc.keys.publicKeys(), /sealed/i)
   world.unseal()
   assert.deepEqual(await shown(), kept)
   await issued()
 })
 
-test('identity/oidc: documents for everybody, settings by policy', async (t) => {
+test('serves OIDC documents without a token and settings by policy', async (t) => {
   const own = await CloudWorld.open(t)
   const ask = (path: string) => own.world.ask('GET', `identity/oidc/${path}`, undefined, { token: null })
   assert.equal((await ask('plugins/.well-known/openid-configuration')).status, 400)
@@ -288,14 +288,14 @@ test('identity/oidc: documents for everybody, settings by policy', async (t) => 
   assert.equal((await own.ask('POST', 'identity/oidc/config', { issuer: '' })).status, 204)
 })
 
-test('many first tokens at once make one pair of keys', async (t) => {
+test('many concurrent first tokens create one key pair', async (t) => {
   const own = await CloudWorld.open(t)
   const { keys } = own.world.core.open.oidc
   const ids = await Promise.all(Array.from({ length: 8 }, async () => (await keys.signing()).id))
   assert.equal(new Set(ids).size, 1)
   const [a, b] = await Promise.all([keys.rotate(3600), keys.rotate(3600)])
   assert.deepEqual([a, b], [undefined, undefined])
-  const shown = keys.shown().map(({ kid }) => kid)
+  const shown = keys.publicKeys().map(({ kid }) => kid)
   assert.equal(new Set(shown).size, shown.length)
   assert.equal(shown.length, 4)
 })

@@ -1,14 +1,14 @@
 /** Policies of groups, and how documents become one. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { merged, PolicyFault } from '../../../src/engines/cloud/aws/policy-document.ts'
+import { mergedPolicies, PolicyMergeError } from '../../../src/engines/cloud/aws/policy-document.ts'
 import { CloudWorld } from '../../helpers/cloud-world.ts'
 
 const statement = (action: string) => ({ Effect: 'Allow', Action: action, Resource: '*' })
 const document = (...actions: string[]) =>
   JSON.stringify({ Id: 'x', Version: '2008-10-17', Statement: actions.map(statement) })
 
-test('59. groups of managed policies, of inline ones, of both, and of none', async (t) => {
+test('reads groups with managed, inline, both or no policies', async (t) => {
   const world = await CloudWorld.open(t)
   const { account } = world.aws
   const arn = account.addRole('r')
@@ -43,14 +43,19 @@ test('59. groups of managed policies, of inline ones, of both, and of none', asy
   }
 })
 
-test("60. documents become one: their statements, in order, of today's version", () => {
+test("documents become one: their statements, in order, of today's version", () => {
   const one = { Version: '2012-10-17', Statement: [statement('s3:*')] }
-  assert.equal(merged([document('s3:*')]), JSON.stringify(one))
-  assert.equal(merged([document('s3:*'), ' ', '']), JSON.stringify(one), 'empty ones are left out')
+  assert.equal(mergedPolicies([document('s3:*')]), JSON.stringify(one))
+  assert.equal(mergedPolicies([document('s3:*'), ' ', '']), JSON.stringify(one), 'empty ones are left out')
   const two = { ...one, Statement: [statement('a:*'), statement('b:*')] }
-  assert.equal(merged([document('a:*'), document('b:*')]), JSON.stringify(two))
-  assert.equal(merged([JSON.stringify({ Statement: statement('s3:*') })]), JSON.stringify(one), 'one that is no list')
+  assert.equal(mergedPolicies([document('a:*'), document('b:*')]), JSON.stringify(two))
+  assert.equal(
+    mergedPolicies([JSON.stringify({ Statement: statement('s3:*') })]),
+    JSON.stringify(one),
+    'one that is no list',
+  )
   const not = { Effect: 'Deny', NotAction: 'iam:*', Resource: '*' }
-  assert.equal(merged([JSON.stringify({ Statement: [not] })]), JSON.stringify({ ...one, Statement: [not] }))
-  for (const wrong of ['{', '5', '{}', '{"Statement":5}']) assert.throws(() => merged([wrong]), PolicyFault, wrong)
+  assert.equal(mergedPolicies([JSON.stringify({ Statement: [not] })]), JSON.stringify({ ...one, Statement: [not] }))
+  for (const wrong of ['{', '5', '{}', '{"Statement":5}'])
+    assert.throws(() => mergedPolicies([wrong]), PolicyMergeError, wrong)
 })

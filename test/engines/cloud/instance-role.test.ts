@@ -7,7 +7,7 @@ import { CloudWorld } from '../../helpers/cloud-world.ts'
 
 const ROLE_PATH = '/latest/meta-data/iam/security-credentials/'
 
-test('14, 15. without keys the role of the instance is used, and asked for once', async (t) => {
+test('uses the role of the instance without keys, with one request', async (t) => {
   const world = await CloudWorld.open(t)
   const arn = world.aws.account.addRole('r')
   const session = world.aws.account.addSession({

@@ -19,7 +19,7 @@ const codeOf = (promise: Promise<unknown>) =>
     (error: { Code?: string; name: string }) => error.Code ?? error.name,
   )
 
-test('36, 38, 39. a user as its role says, whose key works; revoked it is gone', async (t) => {
+test('creates a user by its role with a working key and removes it on revocation', async (t) => {
   const own = await PortableWorld.open(t)
   const { iam, run } = own
   const [group, policy] = [`ops-${run}`, `read-${run}`]
@@ -56,7 +56,7 @@ test('36, 38, 39. a user as its role says, whose key works; revoked it is gone',
     [group],
   )
   assert.deepEqual(await own.keys(UserName), [made.body.data['access_key']])
-  await t.test('37. its boundary', { skip: lacks('boundary') }, () => {
+  await t.test('its boundary', { skip: lacks('boundary') }, () => {
     assert.equal(User?.PermissionsBoundary?.PermissionsBoundaryArn, arn)
   })
   await own.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(made) })
@@ -66,7 +66,7 @@ test('36, 38, 39. a user as its role says, whose key works; revoked it is gone',
   })
 })
 
-test('a user that people have given a password and a key for SSH is removed; one that is gone counts as removed', async (t) => {
+test('removes a user with a password and an SSH key; a missing one counts as removed', async (t) => {
   const own = await PortableWorld.open(t)
   const { iam } = own
   await own.good('POST', 'cloud/roles/app', { credential_type: 'iam_user', policy_document: POLICY })
@@ -91,7 +91,7 @@ test('a user that people have given a password and a key for SSH is removed; one
   await own.good('POST', 'sys/leases/revoke', { lease_id: leaseOf(second) })
 })
 
-test('a step that AWS refuses leaves no user behind', async (t) => {
+test('leaves no user behind after a refused step', async (t) => {
   const own = await PortableWorld.open(t)
   const roles: readonly (readonly [object, RegExp])[] = [
     [{ iam_groups: ['none'] }, /^Error adding user to group: NoSuchEntity: /],
@@ -104,11 +104,11 @@ test('a step that AWS refuses leaves no user behind', async (t) => {
     assert.equal(answer.status, 400)
     assert.match(answer.body.errors[0] ?? '', why)
   }
-  await own.world.core.open.mountWork.tick()
+  await own.world.core.open.periodicWork.tick()
   assert.deepEqual(await own.users(), [])
 })
 
-test('many users at once, and all of them revoked at once; a lease that ends takes its user along', async (t) => {
+test('creates and revokes many users concurrently, and removes users of expired leases', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/app', { credential_type: 'iam_user', policy_document: POLICY })
   await Promise.all(Array.from({ length: 10 }, () => own.good('GET', 'cloud/creds/app?wait=false')))
@@ -118,11 +118,11 @@ test('many users at once, and all of them revoked at once; a lease that ends tak
   await own.good('POST', 'cloud/config/lease', { lease: '60s', lease_max: '60s' })
   await own.good('GET', 'cloud/creds/app?wait=false')
   own.world.nowMs += 61_000
-  await own.world.core.leases.sweeper.tick()
+  await own.world.core.leases.expiry.tick()
   assert.deepEqual(await own.users(), [])
 })
 
-test('40 to 43. roles of the old parameters', async (t) => {
+test('supports legacy roles', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/old', { policy: POLICY })
   await own.good('GET', 'cloud/creds/old')
@@ -136,7 +136,7 @@ test('40 to 43. roles of the old parameters', async (t) => {
   assert.deepEqual(await own.users(), [])
 })
 
-test('44 to 47. assumed roles: who they are, how long, by which policies', async (t) => {
+test('issues assumed roles with identity, duration and policies', async (t) => {
   const own = await PortableWorld.open(t)
   const arn = await own.role('r', { actions: ['sts:AssumeRole', 'sts:TagSession'] })
   const group = `ops-${own.run}`
@@ -155,7 +155,7 @@ test('44 to 47. assumed roles: who they are, how long, by which policies', async
   }
   const named = await own.good('POST', 'cloud/sts/a', { role_session_name: `a b/${'x'.repeat(80)}`, ttl: '15m' })
   assert.match(String(named.body.data['arn']), new RegExp(`/a_b_${'x'.repeat(60)}$`))
-  await t.test('52. default_sts_ttl', async () => {
+  await t.test('default_sts_ttl', async () => {
     await own.good('POST', 'cloud/roles/a', { default_sts_ttl: 900, max_sts_ttl: 900 })
     const { body } = await own.good('GET', 'cloud/creds/a')
     assert.ok(Number(body['lease_duration']) <= 900, String(body['lease_duration']))
@@ -175,7 +175,7 @@ test('44 to 47. assumed roles: who they are, how long, by which policies', async
   })
 })
 
-test('48 to 51. federation and session tokens', async (t) => {
+test('dry run of federation and session tokens', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/f', { credential_type: 'federation_token', policy_document: POLICY })
   const token = await own.good('GET', 'cloud/creds/f?ttl=1h')
@@ -184,7 +184,7 @@ test('48 to 51. federation and session tokens', async (t) => {
   await own.good('POST', 'cloud/roles/s', { credential_type: 'session_token' })
   const session = await own.good('POST', 'cloud/sts/s', { ttl: '20m' })
   assert.match(String(session.body.data['session_token']), /.{10}/)
-  await t.test('a policy that is too large for a session', { skip: lacks('session-policies') }, async () => {
+  await t.test('refuses a policy that is too large for a session', { skip: lacks('session-policies') }, async () => {
     const group = `large-${own.run}`
     await own.iam.createGroup({ GroupName: group })
     const Resource = [`arn:aws:s3:::${'x'.repeat(2000)}`]
@@ -196,14 +196,14 @@ test('48 to 51. federation and session tokens', async (t) => {
     await own.good('POST', 'cloud/roles/f', { iam_groups: [group] })
     assert.match((await own.ask('GET', 'cloud/creds/f')).text, /Error generating STS keys: /)
   })
-  await t.test('51. with a second factor', { skip: lacks('mfa') }, async () => {
+  await t.test('with a second factor', { skip: lacks('mfa') }, async () => {
     await own.good('POST', 'cloud/roles/s', { mfa_serial_number: 'arn:aws:iam::123456789012:mfa/d' })
     const answer = await own.ask('POST', 'cloud/sts/s', { mfa_code: '123456' })
     assert.match(answer.text, /Error generating STS keys: AccessDenied: MultiFactorAuthentication failed/)
   })
 })
 
-test('54. rotate-root: one key before, one key after; a second key is named and stays', async (t) => {
+test('rotate-root keeps one key, and names a second key without deleting it', async (t) => {
   const own = await PortableWorld.open(t)
   const first = await own.good('POST', 'cloud/config/rotate-root')
   assert.deepEqual(first.body.warnings, null)
@@ -218,7 +218,7 @@ test('54. rotate-root: one key before, one key after; a second key is named and 
   assert.equal((await own.keys(own.rootName)).length, 2)
 })
 
-test('61 to 69. a static role: made, rotated twice, removed', async (t) => {
+test('creates, rotates and removes a static role', async (t) => {
   const own = await PortableWorld.open(t)
   const username = `app-${own.run}`
   const write = (body: object) => own.ask('POST', 'cloud/static-roles/app', body)
@@ -231,7 +231,7 @@ test('61 to 69. a static role: made, rotated twice, removed', async (t) => {
   assert.deepEqual(await own.keys(username), keys)
   for (let round = 0; round < 2; round++) {
     own.world.nowMs += 61_000
-    await own.world.core.open.mountWork.tick()
+    await own.world.core.open.periodicWork.tick()
     keys.push(await key())
   }
   assert.equal(new Set(keys).size, 3)
@@ -244,7 +244,7 @@ test('61 to 69. a static role: made, rotated twice, removed', async (t) => {
   await own.iam.getUser({ UserName: username })
 })
 
-test('orphans: a user that was forgotten by force is told and removed', async (t) => {
+test('lists and removes an orphan', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/app', { credential_type: 'iam_user', policy_document: POLICY })
   await own.good('GET', 'cloud/creds/app?wait=false')
@@ -263,7 +263,7 @@ test('orphans: a user that was forgotten by force is told and removed', async (t
   assert.deepEqual(await own.users(), [])
 })
 
-test('a dry run makes no user, and finds what is not there', async (t) => {
+test('a dry run creates no user and finds missing resources', async (t) => {
   const own = await PortableWorld.open(t)
   await own.good('POST', 'cloud/roles/app', { credential_type: 'iam_user', policy_document: POLICY })
   const check = async (role: string) => (await own.good('GET', `cloud/roles/${role}/check`)).body.data

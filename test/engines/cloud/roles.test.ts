@@ -178,20 +178,16 @@ const REFUSED: readonly (readonly [title: string, body: object, item: string])[]
     "cannot supply external_id when credential_type isn't assumed_role",
   ],
   ['external_id that AWS does not take', { ...assumed, external_id: 'a b' }, 'external_id has 2 to 1224 characters'],
-  [
-    'a tag that AWS does not take',
-    { ...user, iam_tags: { a: 'x'.repeat(257) } },
-    'iam_tags has a tag that AWS does not take',
-  ],
+  ['an invalid tag', { ...user, iam_tags: { a: 'x'.repeat(257) } }, 'iam_tags has an invalid tag'],
   [
     'a policy document of many characters',
     { ...user, policy_document: JSON.stringify({ Statement: 'x'.repeat(2048) }) },
     'AWS takes at most 2048',
   ],
-  ['a group that cannot be', { ...user, iam_groups: 'a b' }, 'iam_groups has a name that no group of IAM can have'],
+  ['a group that cannot be', { ...user, iam_groups: 'a b' }, 'iam_groups has an invalid name of an IAM group'],
 ]
 
-test('role combinations that are refused', async (t) => {
+test('refuses invalid combinations of role parameters', async (t) => {
   const world = await open(t)
   for (const [title, body, item] of REFUSED) {
     await t.test(title, async () => {
@@ -203,7 +199,7 @@ test('role combinations that are refused', async (t) => {
       assert.equal((await world.ask('GET', 'cloud/roles/r')).status, 404)
     })
   }
-  await t.test('all faults are told at once', async () => {
+  await t.test('reports all faults of a role at once', async () => {
     const { body } = await world.ask('POST', 'cloud/roles/r', {
       ...user,
       default_sts_ttl: 1,
@@ -219,7 +215,7 @@ test('old parameters', async (t) => {
   const write = (body: object) => world.ask('POST', 'cloud/roles/old', body)
   const read = async () => (await world.ask('GET', 'cloud/roles/old')).body.data
 
-  await t.test('17. a policy: compacted, for users and federation tokens, with a warning', async () => {
+  await t.test('compacts a legacy policy for users and federation tokens, with a warning', async () => {
     const answer = await write({ policy: ' {"Statement" : [ {"Sid": "a b"} ] }' })
     assert.equal(answer.status, 200)
     assert.deepEqual(answer.body.warnings, [
@@ -232,52 +228,46 @@ test('old parameters', async (t) => {
       policy_document: document,
     })
   })
-  await t.test('18. the ARN of a policy, also of AWS', async () => {
+  await t.test('accepts the ARN of a policy as legacy parameter', async () => {
     for (const arn of [MANAGED, 'arn:aws:iam::aws:policy/ReadOnlyAccess']) {
       await write({ arn })
       assert.deepEqual(await read(), { ...UNSET, credential_type: 'iam_user', policy_arns: [arn] })
     }
   })
-  await t.test('19. the ARN of a role with a path', async () => {
+  await t.test('accepts the ARN of a role with a path as legacy parameter', async () => {
     await write({ arn: ROLE })
     assert.deepEqual(await read(), { ...UNSET, credential_type: 'assumed_role', role_arns: [ROLE] })
   })
-  await t.test(
-    '20. an arn that is neither that of a role nor that of a policy is refused and changes nothing',
-    async () => {
-      const before = await read()
-      const foreign = [
-        { arn: 'arn:gobbledygook' },
-        { arn: 'arn:aws:iam::123456789012:user/alice' },
-        { arn: 'arn:aws:iam::123456789012:role' },
-        { arn: 'arn:aws:s3:::policy/x' },
-        { arn: POLICY },
-        { arn: '' },
-        { policy: 'arn:aws:iam::123456789012:group/g' },
-      ]
-      for (const body of foreign) {
-        const answer = await write(body)
-        assert.equal(answer.status, 400, JSON.stringify(body))
-        assert.match(
-          answer.body.errors[0] ?? '',
-          /is not accepted: it must be the ARN of a role \(arn:aws:iam::ACCOUNT:role\/NAME\) or of a policy \(arn:.*:policy\/NAME\)$/,
-        )
-        assert.deepEqual(await read(), before)
-      }
-    },
-  )
-  await t.test(
-    'a role that was stored with another arn is shown with invalid_data, until it is written again',
-    async () => {
-      await storeInvalidRole(world, 'old')
-      assert.deepEqual(await read(), { ...UNSET, credential_type: '', invalid_data: 'arn:gobbledygook' })
-      assert.match((await world.ask('GET', 'cloud/creds/old')).body.errors[0] ?? '', /unknown credential_type/)
-      const answer = await write(user)
-      assert.deepEqual(answer.body.warnings, ['Invalid data of "arn:gobbledygook" cleared out of role'])
-      assert.deepEqual(await read(), { ...UNSET, credential_type: 'iam_user', policy_document: POLICY })
-    },
-  )
-  await t.test('what is neither ARN nor JSON', async () => {
+  await t.test('refuses an arn of another kind and changes nothing', async () => {
+    const before = await read()
+    const foreign = [
+      { arn: 'arn:gobbledygook' },
+      { arn: 'arn:aws:iam::123456789012:user/alice' },
+      { arn: 'arn:aws:iam::123456789012:role' },
+      { arn: 'arn:aws:s3:::policy/x' },
+      { arn: POLICY },
+      { arn: '' },
+      { policy: 'arn:aws:iam::123456789012:group/g' },
+    ]
+    for (const body of foreign) {
+      const answer = await write(body)
+      assert.equal(answer.status, 400, JSON.stringify(body))
+      assert.match(
+        answer.body.errors[0] ?? '',
+        /is not accepted: it must be the ARN of a role \(arn:aws:iam::ACCOUNT:role\/NAME\) or of a policy \(arn:.*:policy\/NAME\)$/,
+      )
+      assert.deepEqual(await read(), before)
+    }
+  })
+  await t.test('shows a stored role with an invalid arn with invalid_data until it is written again', async () => {
+    await storeInvalidRole(world, 'old')
+    assert.deepEqual(await read(), { ...UNSET, credential_type: '', invalid_data: 'arn:gobbledygook' })
+    assert.match((await world.ask('GET', 'cloud/creds/old')).body.errors[0] ?? '', /unknown credential_type/)
+    const answer = await write(user)
+    assert.deepEqual(answer.body.warnings, ['Invalid data of "arn:gobbledygook" cleared out of role'])
+    assert.deepEqual(await read(), { ...UNSET, credential_type: 'iam_user', policy_document: POLICY })
+  })
+  await t.test('refuses a value that is neither ARN nor JSON', async () => {
     assert.deepEqual((await write({ policy: 'x' })).body.errors, ['unable to parse supplied data: "x"'])
   })
   await t.test('both of them', async () => {
@@ -320,7 +310,7 @@ test('roles as they are kept', async (t) => {
   }
   const read = async (name: string) => (await world.ask('GET', `cloud/roles/${name}`)).body.data
 
-  await t.test('16, 21. ten roles are listed with and without a slash; a removed one is gone', async () => {
+  await t.test('lists roles with and without a trailing slash, without a removed one', async () => {
     const names = Array.from({ length: 10 }, (_each, at) => `role-${at}.x@y`)
     for (const name of names) await write(name, user)
     for (const path of ['cloud/roles', 'cloud/roles/']) {
@@ -332,29 +322,29 @@ test('roles as they are kept', async (t) => {
     for (const name of names.slice(1)) await world.ask('DELETE', `cloud/roles/${name}`)
     assert.equal((await world.ask('LIST', 'cloud/roles')).status, 404)
   })
-  await t.test('names that are none', async () => {
+  await t.test('refuses invalid names', async () => {
     for (const name of ['-a', 'a-', 'a b', 'ä', 'a/b']) {
       assert.equal((await world.ask('POST', `cloud/roles/${name}`, user)).status, 404, name)
     }
   })
-  await t.test('22, 23. groups and tags, and what is not set', async () => {
+  await t.test('stores groups and tags and shows unset fields', async () => {
     await write('g', { credential_type: 'iam_user', iam_groups: ['a', 'b'], iam_tags: ['k=v', 'l=w=x'] })
     const data = { ...UNSET, credential_type: 'iam_user', iam_groups: ['a', 'b'], iam_tags: { k: 'v', l: 'w=x' } }
     assert.deepEqual(await read('g'), data)
     await write('g', { iam_groups: 'c', iam_tags: 'one=1' })
     assert.deepEqual(await read('g'), { ...data, iam_groups: ['c'], iam_tags: { one: '1' } })
   })
-  await t.test('24, 25. session tags are replaced as a whole, an external ID stays', async () => {
+  await t.test('replaces session tags as a whole and keeps an external ID', async () => {
     await write('a', { ...assumed, session_tags: { a: 'b', c: 'd' }, external_id: 'ext' })
     await write('a', { session_tags: ['e=f'] })
     assert.deepEqual([(await read('a'))['session_tags'], (await read('a'))['external_id']], [{ e: 'f' }, 'ext'])
     await write('a', { session_tags: {}, external_id: '' })
     assert.deepEqual([(await read('a'))['session_tags'], (await read('a'))['external_id']], [{}, ''])
   })
-  await t.test('28. paths of users', async () => {
+  await t.test('validates paths of users', async () => {
     for (const path of ['/', '/path/', `/${'a'.repeat(510)}/`]) await write('p', { ...user, user_path: path })
   })
-  await t.test('29 to 34. what goes together', async () => {
+  await t.test('validates combinations of parameters', async () => {
     await write('ok', { ...user, policy_arns: MANAGED, permissions_boundary_arn: MANAGED })
     await write('ok2', {
       ...assumed,
@@ -366,13 +356,13 @@ test('roles as they are kept', async (t) => {
     await write('ok3', { ...federation, policy_arns: [MANAGED], default_sts_ttl: 900, max_sts_ttl: 900 })
     await write('ok4', { ...session, default_sts_ttl: 900, max_sts_ttl: 900, mfa_serial_number: 'x' })
   })
-  await t.test('a policy document that is no JSON', async () => {
+  await t.test('refuses a policy document that is not JSON', async () => {
     for (const document of ['{', '5', '"x"', '[]']) {
       const { body } = await world.ask('POST', 'cloud/roles/j', { ...user, policy_document: document })
       assert.match(body.errors[0] ?? '', /^cannot parse policy document: "/)
     }
   })
-  await t.test('nobody reads their names in the database', async () => {
+  await t.test('stores no role name in clear text', async () => {
     await write('planted-role-name', user)
     const paths = world.core.open.mounts.get('cloud/')?.storage.paths('') ?? []
     assert.ok(paths.length > 0 && !paths.some((each) => each.includes('planted')))

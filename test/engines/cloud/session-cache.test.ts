@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { unavailable } from '../../helpers/aws/endpoint.ts'
+import { SessionCache } from '../../../src/engines/cloud/mount/session-cache.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
 
 /** Several wait for an answer of AWS, and a defect would make them wait for ever. */
@@ -18,7 +19,7 @@ async function cached(t: TestContext, more: object = {}) {
   return { world, ask, asked, write, role }
 }
 
-test('five hundred callers at once are one request to STS, each with a lease of its own', LIMIT, async (t) => {
+test('shares one session between 500 concurrent callers, each with its own lease', LIMIT, async (t) => {
   const { ask, asked, world } = await cached(t)
   const answers = await Promise.all(Array.from({ length: 500 }, () => ask()))
   assert.equal(asked(), 1)
@@ -31,7 +32,7 @@ test('five hundred callers at once are one request to STS, each with a lease of 
 })
 
 test(
-  'a session is made anew when it is old, half over, revoked, or when its role or root changes',
+  'creates a new session when the old one is old, half expired or revoked, or after a change of role or root',
   LIMIT,
   async (t) => {
     const { ask, asked, role, world, write } = await cached(t)
@@ -58,7 +59,7 @@ test(
   },
 )
 
-test('what is asked for makes a difference, and without cache_ttl nothing is shared', LIMIT, async (t) => {
+test('shares only sessions with equal parameters, and none without cache_ttl', LIMIT, async (t) => {
   const { ask, asked, world, write } = await cached(t)
   await Promise.all([ask('?role_session_name=one'), ask('?role_session_name=two'), ask('?ttl=900'), ask()])
   assert.equal(asked(), 4)
@@ -73,7 +74,33 @@ test('what is asked for makes a difference, and without cache_ttl nothing is sha
   assert.deepEqual([asked(), body['lease_duration']], [7, 1800], 'a shorter maximum of the mount')
 })
 
-test('the leases of a session end with it, also where its answer took long', LIMIT, async (t) => {
+test('a session of one ARN is not that of another', LIMIT, async (t) => {
+  const { asked, role, world, write } = await cached(t)
+  const arns = [role.role_arns, world.aws.account.addRole('other')]
+  assert.equal((await write({ ...role, role_arns: arns })).status, 204)
+  const made = await Promise.all(arns.map((arn) => world.good('GET', `cloud/creds/deploy?role_arn=${arn}`)))
+  assert.equal(asked(), 2)
+  for (const [at, { body }] of made.entries()) assert.match(String(body.data['arn']), at === 0 ? /deploy/ : /other/)
+})
+
+test('of all roles together so many sessions are kept, and the role with most of them loses its oldest', async () => {
+  const cache = new SessionCache()
+  let made = 0
+  const lease = { ttlSeconds: 3600, maxTtlSeconds: 3600, renewable: false, internal: {} }
+  const session = (role: string, at: number) => {
+    const by = { role, caller: 'caller', key: [at], cacheSeconds: 3600, now: () => 0 }
+    return cache.get(by, async () => ({ data: { access_key: `AKIA${++made}` }, lease }))
+  }
+  const isKept = async (role: string, at: number) => (await session(role, at)).isShared
+  const counts = { one: 199, two: 199, three: 199, four: 199, largest: 200, small: 4 }
+  for (const [role, count] of Object.entries(counts)) for (let at = 0; at < count; at++) await session(role, at)
+  assert.deepEqual([made, await isKept('largest', 0)], [1000, true])
+  await session('one more', 0)
+  for (const role of ['one', 'four', 'small', 'one more']) assert.equal(await isKept(role, 0), true, role)
+  assert.equal(await isKept('largest', 0), false)
+})
+
+test('leases of a session expire with it, also after a slow response', LIMIT, async (t) => {
   const { ask, asked, world } = await cached(t)
   const [arrived, answered] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   world.aws.chaos = () => {
@@ -98,7 +125,7 @@ test('the leases of a session end with it, also where its answer took long', LIM
 })
 
 test(
-  'a failure is told to all who waited, and the next one asks again; a caller that leaves takes nothing along',
+  'reports a failure to all waiting callers and retries for the next; a disconnected caller affects no other',
   LIMIT,
   async (t) => {
     const { ask, asked, world } = await cached(t)
@@ -125,7 +152,7 @@ test(
   },
 )
 
-test('cache_ttl is refused where sessions cannot be shared', LIMIT, async (t) => {
+test('refuses cache_ttl for roles whose sessions cannot be shared', LIMIT, async (t) => {
   const { world } = await cached(t)
   const refused: readonly (readonly [object, RegExp])[] = [
     [{ credential_type: 'iam_user', policy_document: POLICY, cache_ttl: 60 }, /cache_ttl parameter only valid for/],
@@ -142,7 +169,7 @@ test('cache_ttl is refused where sessions cannot be shared', LIMIT, async (t) =>
   }
 })
 
-test('a caller with many session names pushes out its own sessions, and none of others', LIMIT, async (t) => {
+test('evicts only sessions of the caller with most sessions', LIMIT, async (t) => {
   const { ask, asked, role, world } = await cached(t)
   await world.good('POST', 'cloud/roles/other', role)
   await world.good('POST', 'sys/policies/acl/cloud', { policy: 'path "cloud/creds/*" { capabilities = ["read"] }' })
@@ -181,7 +208,7 @@ test('a caller with many session names pushes out its own sessions, and none of 
   const refused = await world.world.ask('GET', 'cloud/creds/deploy?role_session_name=x', undefined, { token })
   assert.deepEqual(
     [refused.status, refused.body.errors],
-    [429, ['too many sessions of this role are being made for this caller: try again later']],
+    [429, ['too many sessions of this role are being created for this caller: retry later']],
   )
   assert.equal(waiting, 32, 'no more of one role at a time')
   answered.resolve()

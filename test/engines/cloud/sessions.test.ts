@@ -18,7 +18,7 @@ async function withRole(t: Parameters<typeof CloudWorld.open>[0], more: object =
   return { world, arn }
 }
 
-test('an assumed role, at creds and at sts, with its lease', async (t) => {
+test('issues an assumed role at creds and sts with a lease', async (t) => {
   const { world } = await withRole(t)
   for (const [method, path] of [
     ['GET', 'creds'],
@@ -40,20 +40,20 @@ test('an assumed role, at creds and at sts, with its lease', async (t) => {
   await world.good('POST', 'sys/leases/revoke', { lease_id: `cloud/creds/a/${lease}` })
 })
 
-test('52. no lease is longer than the session that was asked for, although its answer took a moment', async (t) => {
+test('no lease exceeds its session after a slow response', async (t) => {
   const { world } = await withRole(t, { default_sts_ttl: 900, max_sts_ttl: 900 })
   world.aws.nowMs = () => world.world.nowMs + 2000
   const { body } = await world.good('GET', 'cloud/creds/a')
   assert.deepEqual([body.data['ttl'], body['lease_duration']], [900, 900])
 })
 
-test('session names: other characters become underscores, then 64 are taken', async (t) => {
+test('replaces invalid characters of session names and truncates to 64', async (t) => {
   const { world } = await withRole(t)
   await world.good('POST', 'cloud/sts/a', { role_session_name: `a b/${'x'.repeat(80)}` })
   assert.equal(lastForm(world).required('RoleSessionName'), `a_b_${'x'.repeat(60)}`)
 })
 
-test('44 to 47. policies, groups, tags and the external ID are sent', async (t) => {
+test('sends policies, groups, tags and the external ID', async (t) => {
   const policy_arns = ['arn:aws:iam::aws:policy/ReadOnlyAccess']
   const more = { policy_document: POLICY, policy_arns, iam_groups: 'ops', session_tags: { a: 'b' }, external_id: 'ext' }
   const { world } = await withRole(t, more, { allowsTags: true, externalId: 'ext' })
@@ -76,7 +76,7 @@ test('44 to 47. policies, groups, tags and the external ID are sent', async (t) 
   assert.match((await world.ask('GET', 'cloud/creds/a')).body.errors[0] ?? '', /^NoSuchEntity: The group/)
 })
 
-test('52. how long sessions last', async (t) => {
+test('computes the duration of sessions', async (t) => {
   const { world } = await withRole(t, { default_sts_ttl: 900, max_sts_ttl: 1800 }, { maxSeconds: 43_200 })
   for (const [query, seconds] of [
     ['', 900],
@@ -93,7 +93,7 @@ test('52. how long sessions last', async (t) => {
   assert.equal(body['lease_duration'], 1000)
 })
 
-test('several roles: which one must be said, and be one of them', async (t) => {
+test('requires an allowed role_arn for a role with several ARNs', async (t) => {
   const { arn, world } = await withRole(t)
   const other = world.aws.account.addRole('other', { principals: ['*'] })
   await world.good('POST', 'cloud/roles/a', { role_arns: [arn, other] })
@@ -105,7 +105,7 @@ test('several roles: which one must be said, and be one of them', async (t) => {
   assert.equal(await errorOf('x'), 'Role "ax" not found')
 })
 
-test('48, 49. federation tokens: name, policies, groups', async (t) => {
+test('requests federation tokens with name, policies and groups', async (t) => {
   const world = await CloudWorld.open(t)
   const group = world.aws.account.addGroup('ops')
   await world.good('POST', 'cloud/roles/f', { credential_type: 'federation_token', iam_groups: 'ops' })
@@ -129,7 +129,7 @@ test('48, 49. federation tokens: name, policies, groups', async (t) => {
   assert.deepEqual([form.optional('Policy'), form.list('PolicyArns', 'arn').length], [POLICY, 1])
 })
 
-test('50, 51. session tokens, with and without an MFA device', async (t) => {
+test('requests session tokens with and without MFA', async (t) => {
   const world = await CloudWorld.open(t)
   await world.good('POST', 'cloud/roles/s', { credential_type: 'session_token' })
   for (const path of ['cloud/creds/s', 'cloud/sts/s']) await world.good('GET', path)
@@ -143,7 +143,7 @@ test('50, 51. session tokens, with and without an MFA device', async (t) => {
   await world.good('GET', 'cloud/creds/s?mfa_code=123456')
 })
 
-test('41 to 43. roles of old parameters give users at creds and sessions at sts only', async (t) => {
+test('legacy roles issue users at creds and sessions at sts only', async (t) => {
   const world = await CloudWorld.open(t)
   const arn = world.aws.account.addRole('r')
   const errorOf = async (path: string) => (await world.ask('GET', path)).body.errors[0]
@@ -162,7 +162,7 @@ test('41 to 43. roles of old parameters give users at creds and sessions at sts 
   assert.equal(await errorOf('cloud/creds/role'), other)
 })
 
-test('an endpoint of STS that does not answer gives way to the next', async (t) => {
+test('falls back to the next STS endpoint', async (t) => {
   const second = await AwsEndpoint.open(t)
   const { world } = await withRole(t)
   second.account.users.set('root-user', world.rootUser)
@@ -175,7 +175,7 @@ test('an endpoint of STS that does not answer gives way to the next', async (t) 
   assert.deepEqual(asked, ['GetCallerIdentity eu-west-1', 'AssumeRole eu-west-1', 'AssumeRole eu-west-1'])
 })
 
-test('what is wrong is said: no answer, a clock that differs, expired and unknown credentials', async (t) => {
+test('explains missing responses, clock skew, and expired or unknown credentials', async (t) => {
   const { world } = await withRole(t)
   const failed = async () => {
     const { body, status } = await world.ask('GET', 'cloud/creds/a')
@@ -194,5 +194,5 @@ test('what is wrong is said: no answer, a clock that differs, expired and unknow
   for (const key of world.rootUser.keys) key.status = 'Inactive'
   assert.match((await failed())[1], /InvalidClientTokenId: .*AWS does not accept the root credentials/)
   await world.good('POST', 'cloud/config/root', { sts_endpoint: 'http://127.0.0.1:1' })
-  assert.deepEqual(await failed(), [502, 'Error assuming role: no answer from http://127.0.0.1:1: ECONNREFUSED'])
+  assert.deepEqual(await failed(), [502, 'Error assuming role: no response from http://127.0.0.1:1: ECONNREFUSED'])
 })

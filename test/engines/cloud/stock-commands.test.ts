@@ -12,7 +12,7 @@ import { cloudAgent } from '../../helpers/cloud-agent.ts'
 const POLICY =
   '{\n  "Version": "2012-10-17",\n  "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]\n}\n'
 
-test('requests of the stock command line, from the mount to the end of a lease', async (t) => {
+test('serves the stock command line from mount to revocation', async (t) => {
   const { ask, aws, good, key, root, rootUser, users } = await cloudAgent(t)
   const arn = aws.account.addRole('deploy')
   const config = { options: null, default_lease_ttl: '', max_lease_ttl: '', force_no_cache: false }

@@ -2,15 +2,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { DEFAULT_TEMPLATE } from '../../../src/engines/cloud/aws/root-record.ts'
-import { TemplateError } from '../../../src/engines/cloud/templates/template-parse.ts'
-import { runTemplate } from '../../../src/engines/cloud/templates/template-run.ts'
-import { checkTemplate, normalised, usernameOf } from '../../../src/engines/cloud/mount/username.ts'
+import { parseTemplate } from '../../../src/engines/cloud/templates/template.ts'
+import { TemplateError } from '../../../src/engines/cloud/templates/template-functions.ts'
+import { checkTemplate, normalizeName, usernameOf } from '../../../src/engines/cloud/templates/username.ts'
 
 const DATA = { Type: 'IAM', DisplayName: 'token', PolicyName: 'app' }
 const NOW_MS = Date.UTC(2024, 2, 5, 14, 7, 9, 120)
-const run = (source: string) => runTemplate(source, DATA, NOW_MS)
+const run = (source: string) => parseTemplate(source)(DATA, NOW_MS)
 
-test('57. the default template: 64 for users and 32 for sessions of STS', () => {
+test('the default template gives 64 characters for users and 32 for STS sessions', () => {
   const names = { displayName: 'name1', policyName: 'policy1', nowMs: NOW_MS }
   const user = usernameOf(DEFAULT_TEMPLATE, 'IAM', names)
   assert.match(user, /^vault-name1-policy1-\d+-[a-zA-Z0-9]{20}$/)
@@ -20,11 +20,11 @@ test('57. the default template: 64 for users and 32 for sessions of STS', () => 
   assert.match(session, /^vault-\d{10}-[a-zA-Z0-9]{15}$/)
 })
 
-test('56. names of callers and roles lose what AWS does not take', () => {
-  assert.equal(normalised('a b\n^#$)(*c_-,.@+=d'), 'a_b_______c_-,.@+=d')
+test('replaces characters that AWS does not accept', () => {
+  assert.equal(normalizeName('a b\n^#$)(*c_-,.@+=d'), 'a_b_______c_-,.@+=d')
 })
 
-test('58. a name over the cap is 500 with its text', () => {
+test('refuses a name above the limit with 500', () => {
   const names = { displayName: 'd', policyName: 'p', nowMs: NOW_MS }
   for (const [kind, cap] of [
     ['IAM', 64],

@@ -1,6 +1,7 @@
 /** Users of IAM from their making to their removal, against the endpoint of AWS. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { intentPaths, intentPut, newIntent } from '../../../src/engines/cloud/intents/records.ts'
 import { throttled, unavailable } from '../../helpers/aws/endpoint.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
 import { CloudWorld, POLICY } from '../../helpers/cloud-world.ts'
@@ -9,7 +10,7 @@ function leaseOf({ body }: { body: Readonly<Record<string, unknown>> }): string 
   return String(body['lease_id'])
 }
 
-test('36 to 38. a user is made as its role says, and removed when its lease is revoked', async (t) => {
+test('creates a user by its role and removes it with its lease', async (t) => {
   const world = await CloudWorld.open(t)
   const { account } = world.aws
   account.addGroup('ops')
@@ -38,7 +39,7 @@ test('36 to 38. a user is made as its role says, and removed when its lease is r
   assert.deepEqual(world.users(), [])
 })
 
-test('a lease that ends, and one whose role is gone, take their users with them', async (t) => {
+test('removes users of expired leases and of deleted roles', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   await world.good('POST', 'cloud/config/lease', { lease: '60s', lease_max: '2m' })
@@ -53,7 +54,24 @@ test('a lease that ends, and one whose role is gone, take their users with them'
   assert.deepEqual(world.users(), [])
 })
 
-test('a failed step leaves no user behind, and its error is as it was', async (t) => {
+test('a revocation that AWS refuses keeps lease and user, and one of the next attempts removes both', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const made = await world.good('GET', 'cloud/creds/app?wait=false')
+  world.aws.script('DeleteUser', { error: new AwsError('AccessDenied', 'not allowed to delete', 403), times: 10 })
+  const refused = await world.ask('POST', 'sys/leases/revoke', { lease_id: leaseOf(made), sync: true })
+  assert.equal(refused.status, 400)
+  assert.match(refused.body.errors.join(), /AccessDenied: not allowed to delete/)
+  assert.equal(world.users().length, 1)
+  await world.good('POST', 'sys/leases/lookup', { lease_id: leaseOf(made) })
+  world.aws.unscript()
+  world.pass(60)
+  await world.sweep()
+  assert.deepEqual(world.users(), [])
+  assert.equal((await world.ask('POST', 'sys/leases/lookup', { lease_id: leaseOf(made) })).status, 400)
+})
+
+test('leaves no user behind after a failed step and returns its error', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole('app', { iam_groups: ['none'] })
   const answer = await world.ask('GET', 'cloud/creds/app')
@@ -65,7 +83,7 @@ test('a failed step leaves no user behind, and its error is as it was', async (t
   assert.equal(world.world.core.open.leases.store.mounts().length, 0)
 })
 
-test('53. CreateUser throttled is 502 with its text', async (t) => {
+test('returns 502 with the text of AWS if CreateUser is throttled', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   world.aws.script('CreateUser', { error: throttled() })
@@ -73,7 +91,7 @@ test('53. CreateUser throttled is 502 with its text', async (t) => {
   assert.deepEqual([answer.status, answer.body.errors], [502, ['Error creating IAM user: Throttling: Rate exceeded']])
 })
 
-test('a fault of AWS at CreateUser is tried again as often as max_retries says', async (t) => {
+test('retries a fault of CreateUser up to max_retries', async (t) => {
   const world = await CloudWorld.open(t, { root: { max_retries: -1 } })
   await world.userRole()
   const created = () => world.aws.actions().filter((action) => action === 'CreateUser').length
@@ -103,7 +121,7 @@ test('a fault of AWS at CreateUser is tried again as often as max_retries says',
   assert.deepEqual(world.users(), [], 'the intent removes what was made')
 })
 
-test('a lost answer of CreateUser: the user is found, or removed', async (t) => {
+test('finds or removes the user after a lost response of CreateUser', async (t) => {
   const world = await CloudWorld.open(t, { root: { max_retries: 1 } })
   await world.userRole()
   world.aws.script('CreateUser', { isCut: true, when: 'after' })
@@ -115,7 +133,7 @@ test('a lost answer of CreateUser: the user is found, or removed', async (t) => 
   world.aws.newUserMs = 20_000
   const answer = await world.ask('GET', 'cloud/creds/app?wait=false')
   assert.equal(answer.status, 502)
-  assert.match(answer.body.errors[0] ?? '', /^Error creating IAM user: no answer from http:\/\/127\.0\.0\.1:\d+: /)
+  assert.match(answer.body.errors[0] ?? '', /^Error creating IAM user: no response from http:\/\/127\.0\.0\.1:\d+: /)
   // It is not found at first: that is no reason to forget it.
   await world.work()
   assert.equal(world.users().length, 1)
@@ -124,7 +142,7 @@ test('a lost answer of CreateUser: the user is found, or removed', async (t) => 
   assert.deepEqual(world.users(), [])
 })
 
-test('an access key whose answer was lost is replaced', async (t) => {
+test('replaces an access key whose response was lost', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   world.aws.script('CreateAccessKey', { error: unavailable(), when: 'after' })
@@ -136,7 +154,7 @@ test('an access key whose answer was lost is replaced', async (t) => {
   )
 })
 
-test('a user with all nine kinds of belongings is removed', async (t) => {
+test('removes a user with all nine kinds of resources', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const made = await world.good('GET', 'cloud/creds/app?wait=false')
@@ -157,7 +175,7 @@ test('a user with all nine kinds of belongings is removed', async (t) => {
   assert.deepEqual(world.users(), [])
 })
 
-test('a user that was deleted by hand counts as removed, one that is only hidden is not forgotten', async (t) => {
+test('counts a deleted user as removed, but not one that is only not visible yet', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const first = await world.good('GET', 'cloud/creds/app?wait=false')
@@ -172,7 +190,7 @@ test('a user that was deleted by hand counts as removed, one that is only hidden
   assert.deepEqual(world.users(), [])
 })
 
-test('a name that somebody else has is refused, and that user stays', async (t) => {
+test('refuses the name of a foreign user and keeps that user', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   world.aws.script('CreateUser', {
@@ -187,7 +205,31 @@ test('a name that somebody else has is refused, and that user stays', async (t) 
   assert.deepEqual(world.users(), [before.name])
 })
 
-test('root credentials that may not set tags make users all the same', async (t) => {
+test('an intent whose server was killed takes no user of that name that somebody else has made', async (t) => {
+  const world = await CloudWorld.open(t)
+  await world.userRole()
+  const { storage } = world.world.core.open.mounts.get('cloud/') ?? assert.fail('it is mounted')
+  const before = world.aws.account.addUser('somebody')
+  before.tags.set('outpost:intent', 'of another mount')
+  const intent = newIntent('somebody', 'app', world.world.nowMs, undefined)
+  await storage.commit({ puts: [intentPut(intent)], deletes: [] })
+  await world.work()
+  assert.deepEqual([world.users(), intentPaths(storage)], [['somebody'], []])
+})
+
+test('a user that was there before stays, where AWS does not answer whether it was made', async (t) => {
+  const world = await CloudWorld.open(t, { root: { username_template: 'taken', max_retries: 1 } })
+  await world.userRole()
+  world.aws.account.addUser('taken')
+  for (let at = 0; at < 2; at++) world.aws.script('CreateUser', { error: unavailable() })
+  assert.equal((await world.ask('GET', 'cloud/creds/app?wait=false')).status, 502)
+  await world.work()
+  world.pass(40)
+  await world.work()
+  assert.deepEqual(world.users(), ['taken'])
+})
+
+test('creates users without the permission to set tags', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const denied = new AwsError('AccessDenied', 'not authorized to perform: iam:TagUser on resource: x', 403)
@@ -202,7 +244,7 @@ test('root credentials that may not set tags make users all the same', async (t)
   assert.deepEqual(world.users(), [])
 })
 
-test('a user that was there before is not undone, also by root credentials that may not set tags', async (t) => {
+test('does not remove an existing user without the permission to set tags', async (t) => {
   const world = await CloudWorld.open(t, { root: { username_template: 'taken' } })
   await world.userRole()
   const before = world.aws.account.addUser('taken')
@@ -217,7 +259,24 @@ test('a user that was there before is not undone, also by root credentials that 
   assert.deepEqual([world.users(), before.keys.length], [['taken'], 1])
 })
 
-test('an intent that is damaged keeps no other from being undone', async (t) => {
+test('a user that has the name of an intent, and not its tag, stays', async (t) => {
+  const world = await CloudWorld.open(t)
+  const storage = world.world.core.open.mounts.get('cloud/')?.storage
+  assert.ok(storage)
+  // As a process leaves it that was killed before it asked for the user.
+  const intent = newIntent('somebody', 'app', 0, undefined)
+  await storage.commit({ puts: [intentPut(intent)], deletes: [] })
+  const user = world.aws.account.addUser('somebody')
+  user.tags.set('outpost:intent', 'of another one')
+  for (let round = 0; round < 3; round++) {
+    await world.work()
+    world.pass(31)
+  }
+  assert.equal(world.aws.account.user('somebody'), user)
+  assert.deepEqual(storage.list('intent/'), [], 'nothing is left to be undone')
+})
+
+test('rolls back other intents if one is damaged', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const storage = world.world.core.open.mounts.get('cloud/')?.storage
@@ -233,10 +292,10 @@ test('an intent that is damaged keeps no other from being undone', async (t) => 
   await world.work()
   assert.deepEqual(world.users(), [])
   const refused = await world.ask('DELETE', 'sys/mounts/cloud')
-  assert.match(refused.body.errors[0] ?? '', /cannot be removed yet: 2; an entry cannot be read: see the log/)
+  assert.match(refused.body.errors[0] ?? '', /cannot be removed yet: 2; a record cannot be read: see the log/)
 })
 
-test('wait answers when AWS accepts the new key, twice in a row, or says that it does not', async (t) => {
+test('responds with wait once AWS accepts the new key twice, or with a warning', async (t) => {
   const world = await CloudWorld.open(t)
   const { aws } = world
   await world.userRole()
@@ -270,7 +329,7 @@ test('wait answers when AWS accepts the new key, twice in a row, or says that it
   })
 })
 
-test('39, 40. groups alone are a policy, and a user is given at creds and at sts', async (t) => {
+test('accepts groups without a policy and issues users at creds and sts', async (t) => {
   const world = await CloudWorld.open(t)
   world.aws.account.addGroup('ops')
   await world.good('POST', 'cloud/roles/app', { credential_type: 'iam_user', iam_groups: 'ops' })

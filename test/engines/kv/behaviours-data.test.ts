@@ -6,7 +6,7 @@ import { expectStatus as expect, openKv, readSecret as read, writeSecret as writ
 const MISMATCH = 'check-and-set parameter did not match the current version'
 const REQUIRED = 'check-and-set parameter required for this call'
 
-test('1: write max_versions 4, cas_required, delete_version_after 1h, read the same', async (t) => {
+test('write max_versions 4, cas_required, delete_version_after 1h, read the same', async (t) => {
   const world = await openKv(t)
   const given = { max_versions: 4, cas_required: true, delete_version_after: '1h' }
   await expect(world, 204, 'POST', 'secret/config', given)
@@ -14,7 +14,7 @@ test('1: write max_versions 4, cas_required, delete_version_after 1h, read the s
   assert.deepEqual(data, { ...given, delete_version_after: '1h0m0s', metadata_cas_required: false })
 })
 
-test('2: a write of one field of the config keeps the others', async (t) => {
+test('a write of one field of the config keeps the others', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 4, delete_version_after: '2h' })
   await expect(world, 204, 'POST', 'secret/config', { cas_required: true })
@@ -23,7 +23,7 @@ test('2: a write of one field of the config keeps the others', async (t) => {
   assert.deepEqual([data['max_versions'], data['cas_required'], data['delete_version_after']], [5, true, '2h0m0s'])
 })
 
-test('3: delete_version_after of the config reads back as Go writes it', async (t) => {
+test('delete_version_after of the config reads back as Go writes it', async (t) => {
   const world = await openKv(t)
   const shown = async () => (await expect(world, 200, 'GET', 'secret/config')).data['delete_version_after']
   assert.equal(await shown(), '0s')
@@ -40,7 +40,7 @@ test('3: delete_version_after of the config reads back as Go writes it', async (
   }
 })
 
-test('4: the deletion time is the smaller of what engine and key say; 5: an engine that says -1s has none', async (t) => {
+test('the deletion time is the smaller of what engine and key say; an engine that says -1s has none', async (t) => {
   const world = await openKv(t)
   for (const [engine, key, seconds] of [
     ['0s', '0s', 0],
@@ -58,7 +58,7 @@ test('4: the deletion time is the smaller of what engine and key say; 5: an engi
   }
 })
 
-test('6: a version goes at its time, and undelete gives it the time again', async (t) => {
+test('a version goes at its time, and undelete gives it the time again', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { delete_version_after: '10s' })
   await write(world, 'a', { x: 1 })
@@ -77,14 +77,14 @@ test('6: a version goes at its time, and undelete gives it the time again', asyn
   assert.equal(Date.parse(String(back.metadata?.['deletion_time'])), world.core.now() + 10_000)
 })
 
-test('7: the first write is version 1', async (t) => {
+test('the first write is version 1', async (t) => {
   const world = await openKv(t)
   const { created_time: created, ...rest } = await write(world, 'a', { x: 1 })
   assert.ok(!Number.isNaN(Date.parse(String(created))))
   assert.deepEqual(rest, { custom_metadata: null, deletion_time: '', destroyed: false, version: 1 })
 })
 
-test('8: cas 0 works once; 9: cas of the current version works, a stale one does not', async (t) => {
+test('cas 0 works once; cas of the current version works, a stale one does not', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 }, 0)
   const again = await expect(world, 400, 'POST', 'secret/data/a', { data: {}, options: { cas: 0 } })
@@ -97,7 +97,7 @@ test('8: cas 0 works once; 9: cas of the current version works, a stale one does
   assert.deepEqual((await read(world, 'a')).data, { x: 2 })
 })
 
-test('cas passes exactly where the table says: absent, metadata only, active, deleted, destroyed, removed', async (t) => {
+test('cas succeeds exactly as in the table of states', async (t) => {
   const world = await openKv(t)
   const passes = async (cas: number) => {
     const { status, text } = await world.ask('POST', 'secret/data/a', { data: {}, options: { cas } })
@@ -116,7 +116,7 @@ test('cas passes exactly where the table says: absent, metadata only, active, de
   assert.equal((await read(world, 'a')).metadata?.['version'], 1)
 })
 
-test('10: cas_required of the engine; 11: cas_required of the key', async (t) => {
+test('cas_required of the engine; cas_required of the key', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { cas_required: true })
   for (const name of ['a', 'b']) {
@@ -131,7 +131,7 @@ test('10: cas_required of the engine; 11: cas_required of the key', async (t) =>
   }
 })
 
-test('12: cas as 1.0, "1" and 1 alike; what is no number is refused', async (t) => {
+test('cas as 1.0, "1" and 1 alike; what is no number is refused', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', {})
   for (const [index, cas] of ['1.0', '"2"', '3', 'true'].entries()) {
@@ -146,7 +146,7 @@ test('12: cas as 1.0, "1" and 1 alike; what is no number is refused', async (t) 
   assert.equal((await read(world, 'a')).metadata?.['version'], 4)
 })
 
-test('13: data must be given, and must be an object', async (t) => {
+test('data must be given, and must be an object', async (t) => {
   const world = await openKv(t)
   for (const body of [{}, { x: 1 }, { options: { cas: 0 } }, undefined]) {
     assert.deepEqual((await expect(world, 400, 'POST', 'secret/data/a', body)).errors, ['no data provided'])
@@ -162,7 +162,7 @@ test('13: data must be given, and must be an object', async (t) => {
   assert.equal((await read(world, 'a')).status, 404)
 })
 
-test('14: a secret that is not there is 404; 15: versions are read by number, and one that never was is 404', async (t) => {
+test('a secret that is not there is 404; versions are read by number, and one that never was is 404', async (t) => {
   const world = await openKv(t)
   assert.deepEqual((await expect(world, 404, 'GET', 'secret/data/a')).errors, [])
   for (const x of [1, 2, 3]) await write(world, 'a', { x })
@@ -185,7 +185,7 @@ test('14: a secret that is not there is 404; 15: versions are read by number, an
   }
 })
 
-test('16: a read brings the custom metadata, also for who may not read metadata', async (t) => {
+test('a read brings the custom metadata, also for who may not read metadata', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { custom_metadata: { owner: 'me' } })
   await write(world, 'a', {})
@@ -200,7 +200,7 @@ test('16: a read brings the custom metadata, also for who may not read metadata'
   assert.deepEqual((seen.body.data['metadata'] as Record<string, unknown>)['custom_metadata'], { owner: 'me' })
 })
 
-test('17: after a delete the read is 404 with metadata and no data; 18: deleting what is not there is 204', async (t) => {
+test('after a delete the read is 404 with metadata and no data; deleting what is not there is 204', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'DELETE', 'secret/data/a')
@@ -231,7 +231,7 @@ for (const method of ['POST', 'PATCH']) {
   })
 }
 
-test('oldest_version is 0 until as many versions are there as are kept', async (t) => {
+test('oldest_version is 0 until versions are pruned', async (t) => {
   const world = await openKv(t)
   const oldest = async (name: string) =>
     (await expect(world, 200, 'GET', `secret/metadata/${name}`)).data['oldest_version']
@@ -263,7 +263,7 @@ test("a key's max_versions counts, whether it is less or more than the engine's"
   }
 })
 
-test('21: what was written is read after the core was sealed and opened', async (t) => {
+test('what was written is read after the core was sealed and opened', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 3 })
   await write(world, 'a/b', { x: 1 })
@@ -274,7 +274,7 @@ test('21: what was written is read after the core was sealed and opened', async 
   assert.equal((await expect(world, 200, 'GET', 'secret/config')).data['max_versions'], 3)
 })
 
-test('22: a name does not end in a slash; slashes and dots in it are fine', async (t) => {
+test('a name does not end in a slash; slashes and dots in it are fine', async (t) => {
   const world = await openKv(t)
   const { errors } = await expect(world, 400, 'POST', 'secret/data/a/', { data: {} })
   assert.deepEqual(errors, ["cannot write to a path ending in '/'"])

@@ -9,7 +9,7 @@ import {
   writeSecret as write,
 } from '../../helpers/kv-world.ts'
 
-test('36: settings without a version: no versions, version 0, what was set', async (t) => {
+test('settings without a version: no versions, version 0, what was set', async (t) => {
   const world = await openKv(t)
   const given = { max_versions: 3, cas_required: true, custom_metadata: { a: 'b' } }
   await expect(world, 204, 'POST', 'secret/metadata/a', { ...given, delete_version_after: '90s' })
@@ -28,7 +28,7 @@ test('36: settings without a version: no versions, version 0, what was set', asy
   })
 })
 
-test('37: two versions and cas_required of a key; 38: fewer from the next write on; 39: enforced at once', async (t) => {
+test('two versions and cas_required of a key; fewer from the next write on; enforced at once', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { max_versions: 2, cas_required: true })
   await expect(world, 400, 'POST', 'secret/data/a', { data: {} })
@@ -44,7 +44,7 @@ test('37: two versions and cas_required of a key; 38: fewer from the next write 
   assert.deepEqual(await shown(), [['4'], 4, 4])
 })
 
-test('40: removing the metadata removes everything, and versions begin at 1 again', async (t) => {
+test('removing the metadata removes everything, and versions begin at 1 again', async (t) => {
   const world = await openKv(t)
   for (const x of [1, 2, 3]) await write(world, 'f/a', { x })
   await expect(world, 204, 'DELETE', 'secret/metadata/f/a')
@@ -56,7 +56,7 @@ test('40: removing the metadata removes everything, and versions begin at 1 agai
   assert.equal((await write(world, 'f/a', {}))['version'], 1)
 })
 
-test('41: six faults of custom metadata are told together; 42: too many keys alone', async (t) => {
+test('six faults of custom metadata are told together; too many keys alone', async (t) => {
   const world = await openKv(t)
   const long = 'k'.repeat(129)
   const given = { '': 'empty key', [long]: 'long key', e: '', v: 'v'.repeat(513), 'a\u0001': 'x', u: '\u0007' }
@@ -82,7 +82,7 @@ test('41: six faults of custom metadata are told together; 42: too many keys alo
   await expect(world, 404, 'GET', 'secret/metadata/a')
 })
 
-test('43: empty custom metadata reads as null; 44: a partial write keeps the rest, and replaces the map', async (t) => {
+test('empty custom metadata reads as null; a partial write keeps the rest, and replaces the map', async (t) => {
   const world = await openKv(t)
   const custom = async () => (await expect(world, 200, 'GET', 'secret/metadata/a')).data['custom_metadata']
   await expect(world, 204, 'POST', 'secret/metadata/a', { custom_metadata: {} })
@@ -112,7 +112,7 @@ for (const [number, method] of [
   })
 }
 
-test('46: lists are in order, folders with a slash, deep ones relative to their path', async (t) => {
+test('lists are in order, folders with a slash, deep ones relative to their path', async (t) => {
   const world = await openKv(t)
   for (const name of ['b', 'a', 'Z', 'a/x', 'ü', 'd/e/f', 'd/e/g']) await write(world, name, {})
   const keys = async (path: string) => (await expect(world, 200, 'LIST', `secret/metadata${path}`)).data['keys']
@@ -125,7 +125,7 @@ test('46: lists are in order, folders with a slash, deep ones relative to their 
   }
 })
 
-test('47: a detailed list has what a GET of each key has; lists and scans come in pages', async (t) => {
+test('a detailed list has what a GET of each key has; lists and scans come in pages', async (t) => {
   const world = await openKv(t)
   for (const name of ['a', 'b', 'c/d', 'c/e/f', 'g']) await write(world, name, {})
   const { data } = await expect(world, 200, 'LIST', 'secret/detailed-metadata')
@@ -151,7 +151,7 @@ test('47: a detailed list has what a GET of each key has; lists and scans come i
   }
 })
 
-test('48: the version of the metadata as a precondition', async (t) => {
+test('the version of the metadata as a precondition', async (t) => {
   const world = await openKv(t)
   const post = (status: number, body: object) => expect(world, status, 'POST', 'secret/metadata/a', body)
   const wrong = await post(400, { max_versions: 1, metadata_cas: 1 })
@@ -171,7 +171,7 @@ test('48: the version of the metadata as a precondition', async (t) => {
   assert.deepEqual([data['current_metadata_version'], data['max_versions']], [4, 4])
 })
 
-test('49: exclude_deleted leaves out secrets whose newest version is deleted', async (t) => {
+test('exclude_deleted leaves out secrets whose newest version is deleted', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/only', { max_versions: 1 })
   await write(world, 'folder/x', {})
@@ -189,7 +189,7 @@ test('49: exclude_deleted leaves out secrets whose newest version is deleted', a
   await expect(world, 404, 'LIST', 'secret/metadata/folder?exclude_deleted=true')
 })
 
-test('50: who made, deleted and changed it is told; undelete clears who deleted', async (t) => {
+test('metadata names the author of each change, and undelete clears that of the deletion', async (t) => {
   const world = await openKv(t)
   const policies = { policies: ['root'], display_name: 'deployer' }
   const token = String((await world.ask('POST', 'auth/token/create', policies)).body.auth['client_token'])
@@ -206,7 +206,7 @@ test('50: who made, deleted and changed it is told; undelete clears who deleted'
   assert.deepEqual(data['last_updated_by'], { actor: 'root', operation: 'undelete' })
 })
 
-test('51: a read from a loaded snapshot is refused and writes nothing; at= reads what was there at a time', async (t) => {
+test('a read from a loaded snapshot is refused and writes nothing; at= reads what was there at a time', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   const then = new Date(world.nowMs).toISOString()
@@ -218,7 +218,7 @@ test('51: a read from a loaded snapshot is refused and writes nothing; at= reads
   assert.equal((await read(world, 'a')).metadata?.['version'], 2)
 })
 
-test('52: a patch of the metadata of nothing; 53: bad types and texts are 400; 54: of a missing key 404', async (t) => {
+test('a patch of the metadata of nothing; bad types and texts are 400; of a missing key 404', async (t) => {
   const world = await openKv(t)
   await expect(world, 404, 'PATCH', 'secret/metadata', { max_versions: 1 })
   await write(world, 'a', {})
@@ -246,7 +246,7 @@ test('52: a patch of the metadata of nothing; 53: bad types and texts are 400; 5
   assert.equal((await expect(world, 200, 'GET', 'secret/metadata/a')).data['current_metadata_version'], 0)
 })
 
-test('56: a patch of custom metadata adds, removes by null, replaces, all at once', async (t) => {
+test('a patch of custom metadata adds, removes by null, replaces, all at once', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { custom_metadata: { keep: '1', change: '2', gone: '3' } })
   const patch = { custom_metadata: { change: '20', gone: null, added: '4', never: null } }
@@ -255,7 +255,7 @@ test('56: a patch of custom metadata adds, removes by null, replaces, all at onc
   assert.deepEqual(data['custom_metadata'], { keep: '1', change: '20', added: '4' })
 })
 
-test('57: each setting alone and all together, others unchanged, no new version; 58: what is managed is ignored', async (t) => {
+test('each setting alone and all together, others unchanged, no new version; what is managed is ignored', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   const settings = { max_versions: 4, cas_required: true, delete_version_after: '1h0m0s', custom_metadata: { a: 'b' } }
@@ -275,7 +275,7 @@ test('57: each setting alone and all together, others unchanged, no new version;
   await check({})
 })
 
-test('59: null puts a setting back', async (t) => {
+test('null puts a setting back', async (t) => {
   const world = await openKv(t)
   const settings = { max_versions: 4, cas_required: true, delete_version_after: '1h', custom_metadata: { a: 'b' } }
   await expect(world, 204, 'POST', 'secret/metadata/a', settings)
@@ -288,7 +288,7 @@ test('59: null puts a setting back', async (t) => {
   )
 })
 
-test('with list_filter a list has only what its caller could use', async (t) => {
+test('with list_filter a list has only names on which the caller has rights', async (t) => {
   const world = await openKv(t)
   for (const name of ['mine/a', 'mine/b', 'theirs/c', 'x', 'y']) await write(world, name, {})
   const token = await tokenWith(
@@ -312,7 +312,7 @@ test('with list_filter a list has only what its caller could use', async (t) => 
   assert.deepEqual((await expect(world, 200, 'LIST', 'secret/metadata')).data['keys'], ['mine/', 'theirs/', 'x', 'y'])
 })
 
-test('folders that lie some thousand deep inside one another are scanned like others', async (t) => {
+test('thousands of nested folders are scanned', async (t) => {
   const world = await openKv(t)
   const deep = `${'a/'.repeat(3900)}x`
   for (const name of [deep, 'a/y', 'b']) await write(world, name, {})

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { expectStatus as expect, openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'
 
-test('23: a patch of what is not there, 24: or has only metadata, is 404; 25: data must be given', async (t) => {
+test('a patch of what is not there, or has only metadata, is 404; data must be given', async (t) => {
   const world = await openKv(t)
   await expect(world, 404, 'PATCH', 'secret/data/a', { data: { x: 1 } })
   await expect(world, 204, 'POST', 'secret/metadata/m', { max_versions: 3 })
@@ -13,7 +13,7 @@ test('23: a patch of what is not there, 24: or has only metadata, is 404; 25: da
   assert.deepEqual(errors, ['no data provided'])
 })
 
-test('26: a patch where cas is required, without it and with a wrong one', async (t) => {
+test('a patch where cas is required, without it and with a wrong one', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'POST', 'secret/config', { cas_required: true })
@@ -26,7 +26,7 @@ test('26: a patch where cas is required, without it and with a wrong one', async
   await expect(world, 200, 'PATCH', 'secret/data/a', { data: { x: 2 }, options: { cas: 1 } })
 })
 
-test('27: a patch merges objects, replaces lists, adds and removes, and makes a version', async (t) => {
+test('a patch merges objects, replaces lists, adds and removes, and makes a version', async (t) => {
   const world = await openKv(t)
   const posted = await write(world, 'a', { keep: 1, nested: { keep: 2, change: 3, gone: 4 }, list: [1, 2], gone: 5 })
   const patch = { nested: { change: 30, added: { deep: true }, gone: null }, list: [3], gone: null, fresh: 'f' }
@@ -44,7 +44,7 @@ test('27: a patch merges objects, replaces lists, adds and removes, and makes a 
   })
 })
 
-test('28: a patch over a deleted or destroyed version is 404 and tells the state of it', async (t) => {
+test('a patch over a deleted or destroyed version is 404 and tells the state of it', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'DELETE', 'secret/data/a')
@@ -56,7 +56,7 @@ test('28: a patch over a deleted or destroyed version is 404 and tells the state
   assert.deepEqual([destroyed.data['version'], destroyed.data['destroyed']], [1, true])
 })
 
-test('29: a patch of another content type is 415', async (t) => {
+test('a patch of another content type is 415', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   for (const [type, status] of [
@@ -71,14 +71,14 @@ test('29: a patch of another content type is 415', async (t) => {
   }
 })
 
-test('30: null in a patch removes, with a root token too', async (t) => {
+test('null in a patch removes, with a root token too', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { gone: 1, kept: 2 })
   await expect(world, 200, 'PATCH', 'secret/data/a', { data: { gone: null } })
   assert.deepEqual((await read(world, 'a')).data, { kept: 2 })
 })
 
-test('31: versions come as numbers, texts, one text with commas, or a single number', async (t) => {
+test('versions come as numbers, texts, one text with commas, or a single number', async (t) => {
   const world = await openKv(t)
   for (const versions of [[1, 2], ['1', '2'], '1,2']) {
     await expect(world, 204, 'DELETE', 'secret/metadata/a')
@@ -93,7 +93,7 @@ test('31: versions come as numbers, texts, one text with commas, or a single num
   assert.equal((await read(world, 'a', '?version=1')).status, 200)
 })
 
-test('32: deleted versions are 404 with a deletion time, others untouched; 33: undelete brings them back', async (t) => {
+test('deleted versions are 404 with a deletion time, others untouched; undelete brings them back', async (t) => {
   const world = await openKv(t)
   for (const x of [1, 2, 3]) await write(world, 'a', { x })
   await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1, 3, 99] })
@@ -111,7 +111,7 @@ test('32: deleted versions are 404 with a deletion time, others untouched; 33: u
   assert.deepEqual((await read(world, 'a', '?version=1')).data, { x: 1 })
 })
 
-test('34: a destroyed version is marked, its data is gone, and undelete does not bring it back', async (t) => {
+test('a destroyed version is marked, its data is gone, and undelete does not bring it back', async (t) => {
   const world = await openKv(t)
   for (const x of [1, 2]) await write(world, 'a', { x })
   await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1] })
@@ -129,7 +129,7 @@ test('34: a destroyed version is marked, its data is gone, and undelete does not
   assert.equal((await read(world, 'a', '?version=1')).metadata?.['destroyed'], true)
 })
 
-test('35: without versions delete, undelete and destroy are 400; with odd ones too; where nothing is, 204', async (t) => {
+test('without versions delete, undelete and destroy are 400; with odd ones too; where nothing is, 204', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   for (const [verb, text] of [
@@ -151,7 +151,7 @@ test('35: without versions delete, undelete and destroy are 400; with odd ones t
   assert.deepEqual((await read(world, 'a')).data, { x: 1 })
 })
 
-test('delete, undelete and destroy ask for no cas, and a delete overrides a time that is to come', async (t) => {
+test('delete, undelete and destroy require no cas, and a delete overrides a future deletion time', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'POST', 'secret/config', { cas_required: true, delete_version_after: '1h' })
@@ -163,7 +163,7 @@ test('delete, undelete and destroy ask for no cas, and a delete overrides a time
   assert.equal((await read(world, 'a')).metadata?.['destroyed'], true)
 })
 
-test('60: subkeys of what is not there are 404; 61: those of each version, with null for values', async (t) => {
+test('subkeys of what is not there are 404; those of each version, with null for values', async (t) => {
   const world = await openKv(t)
   await expect(world, 404, 'GET', 'secret/subkeys/a')
   await write(world, 'a', { one: 1, two: { three: [1, 2], four: { five: 'x' } } })
@@ -175,7 +175,7 @@ test('60: subkeys of what is not there are 404; 61: those of each version, with 
   assert.deepEqual((await expect(world, 200, 'GET', 'secret/subkeys/a')).data['subkeys'], { other: null })
 })
 
-test('62: depth of subkeys', async (t) => {
+test('depth of subkeys', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { one: { two: { three: 3 } } })
   for (const [query, subkeys] of [
@@ -192,7 +192,7 @@ test('62: depth of subkeys', async (t) => {
   assert.match(errors[0] ?? '', /^Field validation failed: error converting input for field "depth": /)
 })
 
-test('63: no data has no subkeys, an empty object is null; 64: of a deleted or destroyed version they are 404', async (t) => {
+test('no data has no subkeys, an empty object is null; of a deleted or destroyed version they are 404', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', {})
   assert.deepEqual((await expect(world, 200, 'GET', 'secret/subkeys/a')).data['subkeys'], {})

@@ -25,7 +25,7 @@ test(`of 100 writers with the same cas exactly one wins, ${ROUNDS} times`, async
   }
 })
 
-test('of 100 writers over HTTP with the same cas exactly one wins', async (t) => {
+test('exactly one of 100 concurrent writers with the same cas wins', async (t) => {
   const world = await openKv(t)
   const port = await listenTo(t, world)
   const headers = { 'X-Vault-Token': world.rootToken }
@@ -53,7 +53,7 @@ test('100 patches at once lose nothing of each other', async (t) => {
   assert.deepEqual(data, { first: true, ...Object.fromEntries(WRITERS.map((writer) => [`w${writer}`, writer])) })
 })
 
-test('100 writers without cas make 100 versions, each read back as its writer was told', async (t) => {
+test('100 concurrent writers without cas create 100 versions that each read back as written', async (t) => {
   const world = await openKv(t)
   assert.equal((await world.ask('POST', 'secret/config', { max_versions: 200 })).status, 204)
   const answers = await Promise.all(WRITERS.map((writer) => world.ask('POST', 'secret/data/a', { data: { writer } })))
@@ -62,7 +62,7 @@ test('100 writers without cas make 100 versions, each read back as its writer wa
   }
 })
 
-test('names that are added to and taken from one folder at once are all there, or gone', async (t) => {
+test('names added to and removed from one folder concurrently are consistent', async (t) => {
   const world = await openKv(t)
   const write300 = Array.from({ length: 300 }, (_, at) => world.ask('POST', `secret/data/f/${at}`, { data: {} }))
   await Promise.all(write300)

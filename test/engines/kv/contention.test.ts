@@ -53,7 +53,7 @@ function always(work: (at: number) => Promise<void>): () => Promise<void> {
 
 type Account = { readonly n: number; readonly note?: number }
 
-test('a transaction is seen whole or not at all, by whoever reads, while others write', async (t) => {
+test('readers see a transaction whole or not at all during concurrent writes', async (t) => {
   const { ask } = await opened(t)
   const accounts = range(5).map((at) => `bank/${at}`)
   for (const account of accounts) await ask('POST', `data/${account}`, { data: { n: 20 } })
@@ -116,7 +116,7 @@ test('a transaction is seen whole or not at all, by whoever reads, while others 
   )
 })
 
-test('a secret that is always there is always read, however short its versions live', async (t) => {
+test('a secret that always exists is always read, even with short-lived versions', async (t) => {
   const { ask } = await opened(t)
   for (const name of ['one', 'two']) await ask('POST', `metadata/${name}`, { max_versions: 1 })
   for (const name of ['one', 'two']) await ask('POST', `data/${name}`, { data: { at: -1 } })
@@ -148,7 +148,7 @@ interface Event {
   readonly version: number
 }
 
-test('each watcher is told of every commit once, in order, and of none that cannot be read yet', async (t) => {
+test('each watcher receives every commit once and in order, and none that cannot be read yet', async (t) => {
   const { ask } = await opened(t)
   const { cursor: first } = (await ask('GET', 'watch')).data as { cursor: string }
   const written = new Map<string, Set<number>>()
@@ -209,7 +209,7 @@ test('each watcher is told of every commit once, in order, and of none that cann
   }
 })
 
-test('whoever is told of a change reads it at once', async (t) => {
+test('a reported change is readable immediately', async (t) => {
   const { world } = await opened(t)
   const { cursor: first } = (await world.ask('GET', 'secret/watch')).body.data
   let told = 0
@@ -231,7 +231,7 @@ test('whoever is told of a change reads it at once', async (t) => {
   assert.ok(told > 0)
 })
 
-test('what is written to a secret that is moved to and fro is somewhere, once', async (t) => {
+test('a write to a secret that is moved back and forth is at exactly one place', async (t) => {
   const { ask } = await opened(t)
   const names = ['m/a', 'm/b']
   await ask('POST', 'config', { max_versions: 5000 })
@@ -272,7 +272,7 @@ test('what is written to a secret that is moved to and fro is somewhere, once', 
   assert.ok(moves > 0)
 })
 
-test('what was destroyed stays so, whoever brings versions back at the same time', async (t) => {
+test('a destroyed version stays destroyed during concurrent undeletes', async (t) => {
   const { ask } = await opened(t)
   const names = range(6).map((at) => `s${at}`)
   const destroy = async (name: string, versions: readonly number[]) => {
@@ -338,7 +338,7 @@ for (const version of ['1', '2'] as const) {
   })
 }
 
-test('of those who write a secret that runs out none reads what has run out', async (t) => {
+test('writers of a secret with expiring versions never read an expired one', async (t) => {
   const { ask, world } = await opened(t)
   await ask('POST', 'config', { delete_version_after: '5s' })
   const stop = [

@@ -28,7 +28,7 @@ const CHARACTERS = [
 
 const many = (text: string) => text.repeat(4 << 20)
 
-test('any text comes back as it was', () => {
+test('any text survives an export and import', () => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
   const random = new Random(seed)
   for (let round = 0; round < 3000; round++) {
@@ -41,7 +41,7 @@ test('any text comes back as it was', () => {
   }
 })
 
-test('what others write is read as they mean it', () => {
+test('parses .env files of other programs as they intend', () => {
   const lines: [string, string][] = [
     ['A=x # comment', 'x'],
     ['A=x#no comment', 'x#no comment'],
@@ -63,7 +63,7 @@ test('what others write is read as they mean it', () => {
   }
 })
 
-test('a line costs what it is long', () => {
+test('parsing takes time linear in the length of a line', () => {
   assert.equal(parseEnv(`A=x${many(' ')}y`)['A']?.length, (4 << 20) + 2)
   assert.equal(parseEnv(`A=${many('#')}`)['A']?.length, 4 << 20)
   assert.equal(parseEnv(`A="${many('x')}"`)['A']?.length, 4 << 20)

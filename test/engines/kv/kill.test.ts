@@ -241,7 +241,7 @@ async function upgraded(crasher: Crasher, random: Random, mount: string, nowMs: 
   return { kept, isUpgraded }
 }
 
-test('a mount that is given versions while it is written and killed has them or not, and every secret', async (t) => {
+test('an upgrade to version 2 under writes and kills is atomic and keeps every secret', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))

@@ -1,10 +1,10 @@
 /** Folders of names against a sorted list, through pages, splits and removals. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Changes } from '../../../src/engines/framework/changes.ts'
+import { BatchBuilder } from '../../../src/engines/framework/records.ts'
 import { compareNames } from '../../../src/engines/kv/store/folder.ts'
 import { addName, eachBelow, eachIn, isNamed, namesIn, removeName } from '../../../src/engines/kv/store/names.ts'
-import type { Steps } from '../../../src/engines/framework/time-slices.ts'
+import type { SlicedWork } from '../../../src/platform/sliced-work.ts'
 import { openKv } from '../../helpers/kv-world.ts'
 
 /** Whole numbers below a bound (mulberry32). */
@@ -19,11 +19,11 @@ function randomOf(seed: number): (below: number) => number {
 }
 
 /** Without anybody coming in. */
-function toTheEnd<T>(steps: Steps<T>): T {
+function toTheEnd<T>(steps: SlicedWork<T>): T {
   for (let next = steps.next(false); ; next = steps.next(false)) if (next.done === true) return next.value
 }
 
-test('names are listed as a sorted list would be, whatever was added and removed', async (t) => {
+test('names are listed like a sorted list after any additions and removals', async (t) => {
   const world = await openKv(t)
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)
@@ -31,7 +31,7 @@ test('names are listed as a sorted list would be, whatever was added and removed
   const model = new Set<string>()
   const random = randomOf(7)
   for (let round = 0; round < 40; round++) {
-    const changes = new Changes(mount.storage)
+    const changes = new BatchBuilder(mount.storage)
     for (let step = 0; step < 40; step++) {
       const name = `${['', 'a/', 'a/b/', 'ü/'][random(4)] ?? ''}${['x', '\u{1f600}', '\uffee', 'é'][random(4)] ?? ''}${random(400)}`
       if (random(3) > 0) {
@@ -72,21 +72,21 @@ test('names are listed as a sorted list would be, whatever was added and removed
   }
   for (const name of model) assert.ok(isNamed(secret, read, name), name)
   for (const name of ['none', 'a/none', 'none/x', 'a/b', 'x999']) assert.ok(!isNamed(secret, read, name), name)
-  const last = new Changes(mount.storage)
+  const last = new BatchBuilder(mount.storage)
   for (const name of model) removeName(secret, last, name)
   await mount.storage.commit(last.batch)
   assert.deepEqual([...namesIn(secret, read, '')], [])
   assert.deepEqual(mount.storage.list('f/'), [])
 })
 
-test('a name that is there all the time is visited once, whatever is added and removed between the turns', async (t) => {
+test('a name that exists throughout is visited once while other names change between slices', async (t) => {
   const world = await openKv(t)
   const mount = world.core.open.mounts.get('secret/')
   assert.ok(mount)
   const { secret } = mount.facts
   const random = randomOf(11)
-  const change = async (work: (changes: Changes) => void) => {
-    const changes = new Changes(mount.storage)
+  const change = async (work: (changes: BatchBuilder) => void) => {
+    const changes = new BatchBuilder(mount.storage)
     work(changes)
     await mount.storage.commit(changes.batch)
   }

@@ -6,7 +6,7 @@ import { openKv, readSecret as read, writeSecret as write, expectStatus as expec
 const SMALL = { x: 'small' }
 const LARGE = { x: 'ü'.repeat(5000) }
 
-test('versions of all sizes follow upon one another and stay what they were', async (t) => {
+test('versions of all sizes in sequence are returned unchanged', async (t) => {
   const world = await openKv(t)
   const sizes = [SMALL, LARGE, LARGE, SMALL, SMALL, LARGE, SMALL]
   for (const [at, data] of sizes.entries()) {
@@ -33,7 +33,7 @@ test('versions of all sizes follow upon one another and stay what they were', as
   assert.deepEqual(mount?.storage.list('k/'), [], 'nothing is left')
 })
 
-test('a secret without versions changes its size, and is what it was after the mount has got them', async (t) => {
+test('a secret of version 1 changes its size and survives the upgrade of the mount', async (t) => {
   const world = await openKv(t, '1')
   for (const [at, data] of [SMALL, LARGE, LARGE, LARGE, SMALL, SMALL].entries()) {
     await expect(world, 204, 'POST', `secret/v${at % 2}`, data)

@@ -27,7 +27,7 @@ async function withOdd(t: TestContext): Promise<CoreWorld> {
   return world
 }
 
-test('what is put is read, copied and moved as it was written', async (t) => {
+test('data is read, copied and moved as it was written', async (t) => {
   const world = await withOdd(t)
   await holds(world, 'secret/data/a', `{"data":${ODD},"metadata"`)
   await expect(world, 200, 'POST', 'secret/copy/a', { to: 'b' })
@@ -66,7 +66,7 @@ test('a transaction keeps digits', async (t) => {
   await holds(world, 'secret/data/a', `"data":${ODD.replace('"one":1.0', '"one":2.0')},"metadata"`)
 })
 
-test('an export holds the digits, and an import of it changes nothing; another way to write a number is a change', async (t) => {
+test('an export preserves digits, so its import changes nothing, but another notation is a change', async (t) => {
   const world = await withOdd(t)
   const text = await textOf(world, 'secret/export')
   assert.ok(text.includes(`"secrets":{"a":{"data":${ODD},"custom_metadata":null}}`), text)
@@ -86,7 +86,7 @@ test('an export holds the digits, and an import of it changes nothing; another w
   assert.equal(env.data['text'], "ID=12345678901234567890\nA='[1.0]'\n")
 })
 
-test('a diff compares numbers as they were written, and shows them so', async (t) => {
+test('a diff compares and shows numbers as they were written', async (t) => {
   const world = await withOdd(t)
   await expect(
     world,
@@ -107,7 +107,7 @@ test('a diff compares numbers as they were written, and shows them so', async (t
   )
 })
 
-test('digits survive without versions too, and through an upgrade', async (t) => {
+test('digits are preserved without versions and through an upgrade', async (t) => {
   const world = await openKv(t, '1')
   await expect(world, 204, 'POST', 'secret/a', ODD)
   await holds(world, 'secret/a', `"data":${ODD},`)
@@ -116,7 +116,7 @@ test('digits survive without versions too, and through an upgrade', async (t) =>
   await holds(world, 'secret/data/a', `"data":${ODD.replace('"one":1.0', '"one":-0')},"metadata"`)
 })
 
-test('of a member that comes twice the last counts, numbers and all; what no number can hold is refused', async (t) => {
+test('of a duplicate member the last counts, and invalid numbers are refused', async (t) => {
   const world = await openKv(t)
   const twice = '{"data":{"a":1.0},"data":{"__proto__":{"x":1.0},"a":1e2,"b":0,"a":{"c":-0},"b":1.10}}'
   await expect(world, 200, 'POST', 'secret/data/a', twice)
@@ -135,11 +135,11 @@ function listOf(count: number, one: string): string {
   return `{"data":{"x":[${Array.from({ length: count }, () => one).join(',')}]}}`
 }
 
-test('of numbers that are kept as their texts a body has a bounded count, of others as many as it may', async (t) => {
+test('a body has a bounded count of numbers that are stored as text', async (t) => {
   const world = await openKv(t)
   await expect(world, 200, 'POST', 'secret/data/a', listOf(50_000, '1.0'))
   const { errors } = await expect(world, 400, 'POST', 'secret/data/b', listOf(50_001, '1.0'))
-  assert.match(String(errors[0]), /^more than 50000 numbers such as 1\.0 .* write them as texts/)
+  assert.match(String(errors[0]), /^more than 50000 numbers such as 1\.0 .* write them as strings/)
   await expect(world, 404, 'GET', 'secret/data/b')
   await expect(world, 200, 'POST', 'secret/data/c', listOf(60_000, '-12.5'))
   // A patch adds to what is there, and once that is too much, to nothing.
@@ -161,7 +161,7 @@ function number(random: Random): string {
   return `${random.chance(0.3) ? '-' : ''}${whole}${fraction}${exponent}`
 }
 
-test('any number comes back as it was written, wherever it stands', async (t) => {
+test('any number is returned as it was written', async (t) => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
   t.diagnostic(`OUTPOST_SEED=${seed}`)
   const random = new Random(seed)

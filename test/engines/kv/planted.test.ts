@@ -21,7 +21,7 @@ const FORMS = [
   }),
 ]
 
-test('planted values, names and metadata are nowhere in the files, before and after they are destroyed', async (t) => {
+test('planted values, names and metadata are not in the files before and after their destruction', async (t) => {
   const world = await openKv(t)
   const planted: string[] = []
   const plant = (what: string) => {

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import type { Path } from '../../../src/engines/framework/engine.ts'
 import { inPath } from '../../../src/engines/framework/fields.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
-import { type KvRead, kvPath, PLAIN_READS, VERSIONED_READS } from '../../../src/engines/kv/store/reads.ts'
+import { type KvRead, kvPath, PLAIN_READS, VERSIONED_READS } from '../../../src/engines/kv/store/rights.ts'
 import { MfaWorld, type Person } from '../../helpers/mfa-world.ts'
 
 const EVERY = '["create", "read", "update", "patch", "delete", "list", "scan"]'
@@ -146,7 +146,19 @@ test('each operation of each path has an entry in the table, and one without is 
   )
 })
 
-test('no path shows what a rule about data/ and metadata/ denies, or gives with a code only', async (t) => {
+test('these operations are refused where the rules about what they read refuse it', () => {
+  const judged = READS.filter(([, reads]) => isOf(reads, 'data', 'metadata', 'names'))
+  assert.deepEqual(Object.fromEntries(judged), {
+    'read subkeys/:path+': ['data'],
+    'list detailed-metadata/:path*': ['names', 'metadata of each'],
+    'scan detailed-metadata/:path*': ['names', 'names of each', 'metadata of each'],
+    'update copy/:path+': ['data', 'metadata'],
+    'update move/:path+': ['data', 'metadata'],
+    'read diff/:path+': ['data'],
+  })
+})
+
+test('no path shows what a rule about data/ and metadata/ denies or protects by a code', async (t) => {
   const { cursor, mfa } = await opened(t)
   for (const [what, rule] of [['deny', DENY] as const, ['code', CODE] as const]) {
     const person = await personWith(mfa, what, onBoth(rule))
@@ -169,7 +181,7 @@ test('no path shows what a rule about data/ and metadata/ denies, or gives with 
   }
 })
 
-test('a rule about data/ and metadata/ whose template has no value, or that demands wrapping, holds for other paths', async (t) => {
+test('a rule about data/ and metadata/ with an empty template or required wrapping applies to other paths', async (t) => {
   const { cursor, mfa } = await opened(t)
   const value = '{{identity.entity.metadata.team}}'
   const wrapped = `capabilities = ${EVERY} min_wrapping_ttl = "10s"`
@@ -190,7 +202,7 @@ test('a rule about data/ and metadata/ whose template has no value, or that dema
   }
 })
 
-test('a path that reads data/ or metadata/ is given with the code that the rule there demands', async (t) => {
+test('a path that reads data/ or metadata/ is allowed with the code that the rule there requires', async (t) => {
   const { mfa } = await opened(t)
   const person = await personWith(mfa, 'owner', onBoth(CODE))
   const { secret } = await mfa.enrol('phone', person)
@@ -235,7 +247,7 @@ test('a version that may not be read has no subkeys either', async (t) => {
   assert.equal((await ask('')).status, 200)
 })
 
-test('a list shows the name of a secret whose metadata is denied, and not what is kept of it or whether it is deleted', async (t) => {
+test('a list shows the name of a secret with denied metadata but neither metadata nor deletion', async (t) => {
   const { mfa } = await opened(t)
   const { token } = await personWith(mfa, 'lister', { [`metadata/${SECRET}`]: DENY })
   await mfa.world.ask('DELETE', `secret/data/${SECRET}`)

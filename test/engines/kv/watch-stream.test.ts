@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { OperationMeter } from '../../../src/http/meter.ts'
+import type { OperationMeter } from '../../../src/http/services.ts'
 import type { KvOptions } from '../../../src/engines/kv/kv.ts'
 import { listening, listenTo } from '../../helpers/core-listener.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
@@ -33,7 +33,7 @@ const STREAMS = Number(process.env['OUTPOST_WATCH_STREAMS'] ?? 300)
 
 const lastOf = (stream: ToldStream) => stream.lines().at(-1)
 
-test('each change is a line with its cursor, and any of them goes on behind it', async (t) => {
+test('each change is a line with a cursor that resumes after it', async (t) => {
   const { stream, world } = await opened(t)
   await write(world, 'before', {})
   const first = await stream()
@@ -66,7 +66,7 @@ test('each change is a line with its cursor, and any of them goes on behind it',
   assert.deepEqual([lost.lines()[1]?.reset, lost.told()], [true, ['write later 1']])
 })
 
-test('server-sent events, and going on behind the last one', async (t) => {
+test('server-sent events resume after the last event ID', async (t) => {
   const { port, stream, world } = await opened(t)
   const headers = { Accept: 'text/event-stream' }
   const first = await stream('secret/watch', { headers })
@@ -90,7 +90,7 @@ test('server-sent events, and going on behind the last one', async (t) => {
   assert.equal(refused.status, 503)
 })
 
-test('what is wrong from the beginning is a status', async (t) => {
+test('an invalid stream request gets an error status', async (t) => {
   const { stream, world } = await opened(t)
   const token = await tokenWith(world, 'path "secret/watch/mine" { capabilities = ["read"] }')
   assert.equal((await stream('secret/watch?stream=true', { token })).status, 403)
@@ -108,7 +108,7 @@ function rules(folder: string): string {
      path "secret/data/${folder}/*" { capabilities = ["read"] }`
 }
 
-test('nobody is told of what its policies do not let it read, also when they change in the middle', async (t) => {
+test('a stream omits what the policies forbid, also after they change', async (t) => {
   const { stream, world } = await opened(t)
   await expect(world, 204, 'PUT', 'sys/policies/acl/app', { policy: rules('mine') })
   const made = await world.ask('POST', 'auth/token/create', { policies: ['app'], no_default_policy: true })
@@ -129,7 +129,7 @@ test('nobody is told of what its policies do not let it read, also when they cha
   assert.deepEqual([watching.told().length, lastOf(watching)?.status], [2, 403])
 })
 
-test('a token that is revoked, or over, ends its stream: before the next change, and also when there is none', async (t) => {
+test('a revoked or expired token ends its stream before the next change and without one', async (t) => {
   const { stream, world } = await opened(t, { heartbeatMs: 200 })
   const policy = 'path "secret/*" { capabilities = ["read"] }'
   const [revoked = '', idle = '', expiring = ''] = await Promise.all([1, 2, 3].map(() => tokenWith(world, policy)))
@@ -161,7 +161,7 @@ test('a token that is revoked, or over, ends its stream: before the next change,
   }
 })
 
-test('sealing ends streams, and waits for none', async (t) => {
+test('sealing ends streams without waiting for them', async (t) => {
   const { stream, world } = await opened(t)
   const streams = await Promise.all([stream(), stream('secret/watch/f?stream=true')])
   await write(world, 'f/a', {})
@@ -178,7 +178,7 @@ test('sealing ends streams, and waits for none', async (t) => {
   assert.deepEqual(next.told(), ['write f/b 1'])
 })
 
-test('disabling the mount ends its streams and does not wait for them; nor are they requests under way', async (t) => {
+test('disabling the mount ends its streams without waiting for them', async (t) => {
   const { stream, world } = await opened(t)
   const watching = await stream()
   await write(world, 'a', {})
@@ -190,7 +190,7 @@ test('disabling the mount ends its streams and does not wait for them; nor are t
   assert.equal(lastOf(watching)?.status, 404)
 })
 
-test('a server that stops breaks its streams, and a caller who leaves leaves nothing behind', async (t) => {
+test('a stopping server ends its streams, and a disconnected caller leaves no subscription', async (t) => {
   const world = await openKv(t)
   const { listener, port } = await listening(t, world)
   const [leaving, staying] = await Promise.all(
@@ -206,7 +206,7 @@ test('a server that stops breaks its streams, and a caller who leaves leaves not
   await eventually(() => listener.activeExchanges === 0)
 })
 
-test('a reader that is slow holds up nobody and costs bounded memory, and misses nothing that the log still has', async (t) => {
+test('a slow reader delays no other reader, uses bounded memory and misses no event in the log', async (t) => {
   const world = await openKv(t)
   const meter: OperationMeter = { underway: 0, bytes: 0, answered: () => undefined }
   const { port } = await listening(t, world, { meter: { operation: () => meter } })
@@ -230,7 +230,7 @@ test('a reader that is slow holds up nobody and costs bounded memory, and misses
   assert.deepEqual(slow.told(), [...expected, 'write last 1'])
 })
 
-test('five who reconnect at random are told of every change once, in order', async (t) => {
+test('five watchers that reconnect at random receive every change once and in order', async (t) => {
   const { stream, world } = await opened(t)
   const start = (await world.ask('GET', 'secret/watch')).body.data['cursor']
   let isOver = false
@@ -268,7 +268,7 @@ test('five who reconnect at random are told of every change once, in order', asy
   for (const each of watching) assert.deepEqual(await each, [...expected, 'write last 1'])
 })
 
-test('hundreds of streams are told, each of its own', async (t) => {
+test('hundreds of streams each receive their own changes', async (t) => {
   const { port, world } = await opened(t)
   const before = process.memoryUsage().rss
   const { rootToken: token } = world

@@ -20,7 +20,7 @@ async function watch(world: CoreWorld, path = '', query = '', token?: string): P
 
 const told = ({ events }: Watched) => events.map(({ change, path, version }) => `${change} ${path} ${version}`)
 
-test('each kind of change is told, in order, from a cursor on', async (t) => {
+test('each kind of change is reported in order from a cursor on', async (t) => {
   const world = await openKv(t)
   await write(world, 'before', {})
   const { cursor, events } = await watch(world)
@@ -51,7 +51,7 @@ test('each kind of change is told, in order, from a cursor on', async (t) => {
   }
 })
 
-test('who waits is told when it happens, and not of what happens elsewhere', async (t) => {
+test('a watcher wakes on a relevant change and on no other', async (t) => {
   const world = await openKv(t)
   const { cursor } = await watch(world)
   const waiting = watch(world, '/f', `?cursor=${cursor}&wait=50`)
@@ -67,7 +67,7 @@ test('who waits is told when it happens, and not of what happens elsewhere', asy
   assert.ok(performance.now() - before >= 900)
 })
 
-test('nobody is told of a secret that its token may not read, nor woken by it', async (t) => {
+test('a watcher neither receives nor wakes for a secret that its token may not read', async (t) => {
   const world = await openKv(t)
   const token = await tokenWith(
     world,
@@ -86,7 +86,7 @@ test('nobody is told of a secret that its token may not read, nor woken by it', 
   assert.equal((await world.ask('GET', 'secret/watch/f', undefined, { token })).status, 403)
 })
 
-test('a cursor is good for what happened while the core was away, also in another process', async (t) => {
+test('a cursor resumes after a restart in another process without losing events', async (t) => {
   const world = await openKv(t)
   const { cursor } = await watch(world)
   await write(world, 'a', {})
@@ -104,7 +104,7 @@ test('a cursor is good for what happened while the core was away, also in anothe
   assert.deepEqual([newer.reset, newer.events], [true, []])
 })
 
-test('sealing ends a wait', async (t) => {
+test('sealing ends a long poll', async (t) => {
   const world = await openKv(t)
   const { cursor } = await watch(world)
   const waiting = world.ask('GET', `secret/watch?cursor=${cursor}&wait=50`)
@@ -112,7 +112,7 @@ test('sealing ends a wait', async (t) => {
   assert.equal((await waiting).status, 503)
 })
 
-test('disabling the mount ends a wait, and does not wait for it', async (t) => {
+test('disabling the mount ends a long poll without waiting for it', async (t) => {
   const world = await openKv(t)
   const { cursor } = await watch(world)
   const waiting = world.ask('GET', `secret/watch?cursor=${cursor}&wait=55`)
@@ -122,7 +122,7 @@ test('disabling the mount ends a wait, and does not wait for it', async (t) => {
   assert.ok(performance.now() - before < 40_000)
 })
 
-test('a thousand who wait are all told, what they wait for alone, and leave nothing behind', async (t) => {
+test('a thousand watchers each receive their own changes and leave no subscription', async (t) => {
   const world = await openKv(t)
   const { cursor } = await watch(world)
   const waiting = Array.from({ length: 1000 }, (_, at) => watch(world, `/f${at % 10}`, `?cursor=${cursor}&wait=55`))

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Secret, TOTP, URI } from 'otpauth'
-import { base32Of, bytesOfBase32 } from '../../../src/engines/totp/base32.ts'
 import {
   ALGORITHMS,
+  base32Of,
+  bytesOfBase32,
   codeAt,
   type CodeForm,
   matchCode,
@@ -16,14 +17,14 @@ import { RFC4226_CODES, RFC6238_KEYS, RFC6238_TIMES } from './rfc-vectors.ts'
 
 const FORM: CodeForm = { algorithm: 'SHA1', digits: 6, periodSeconds: 30 }
 
-test('the values of RFC 4226, appendix D', () => {
+test('computes the values of RFC 4226, appendix D', () => {
   assert.deepEqual(
     RFC4226_CODES.map((_, counter) => codeAt(RFC6238_KEYS.SHA1, FORM, counter)),
     RFC4226_CODES,
   )
 })
 
-test('the values of RFC 6238, appendix B', () => {
+test('computes the values of RFC 6238, appendix B', () => {
   for (const [seconds, codes] of RFC6238_TIMES) {
     for (const algorithm of ALGORITHMS) {
       const form: CodeForm = { algorithm, digits: 8, periodSeconds: 30 }
@@ -34,7 +35,7 @@ test('the values of RFC 6238, appendix B', () => {
   }
 })
 
-test('a code is of its own step, and with a skew of one also of the steps beside it', () => {
+test('matches a code to its step, and with a skew of one also to the adjacent steps', () => {
   const key = newKey(20)
   const now = 1_790_000_000_000
   const step = stepAt(FORM, now)
@@ -64,7 +65,7 @@ test('a code is of its own step, and with a skew of one also of the steps beside
   }
 })
 
-test('another implementation agrees, at any key, form and time', () => {
+test('agrees with another implementation for random keys, parameters and times', () => {
   for (let round = 0; round < 300; round++) {
     const algorithm = ALGORITHMS[round % 3] ?? 'SHA1'
     const form: CodeForm = { algorithm, digits: round % 2 === 0 ? 6 : 8, periodSeconds: 1 + ((round * 7) % 3600) }
@@ -77,7 +78,7 @@ test('another implementation agrees, at any key, form and time', () => {
   }
 })
 
-test('the URL holds issuer, account and form, and can do without an issuer', () => {
+test('writes issuer, account and parameters to the URL, and omits an empty issuer', () => {
   const url = new URL(
     otpauthUrl({ issuer: 'ACME & Söhne', account: 'x y@z', key: Buffer.from('12345678901234567890'), form: FORM }),
   )
@@ -101,7 +102,7 @@ test('the URL holds issuer, account and form, and can do without an issuer', () 
   assert.ok(otpauthUrl({ issuer: '\uD800', account: 'me', key: Buffer.from('1'), form: FORM }))
 })
 
-test('base32 is that of RFC 4648, and of the other implementation', () => {
+test('encodes and decodes base32 as RFC 4648 and another implementation do', () => {
   const known = ['', 'f', 'fo', 'foo', 'foob', 'fooba', 'foobar']
   const texts = ['', 'MY', 'MZXQ', 'MZXW6', 'MZXW6YQ', 'MZXW6YTB', 'MZXW6YTBOI']
   assert.deepEqual(

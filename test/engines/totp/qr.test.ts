@@ -8,7 +8,7 @@ import { readPng as read, readTerminal } from '../../helpers/qr-reader.ts'
 
 const form = { algorithm: 'SHA512', digits: 8, periodSeconds: 30 } as const
 
-test('a PNG is as large as asked for, and says what was drawn', async () => {
+test('draws a PNG of the requested size that a reader decodes', async () => {
   for (const [size, bytes] of [
     [200, 20],
     [201, 20],
@@ -28,7 +28,7 @@ test('a PNG is as large as asked for, and says what was drawn', async () => {
   assert.deepEqual(read(await qrPng(url, 64)), { width: 64, height: 64, text: url })
 })
 
-test('many at once are each their own', async () => {
+test('draws concurrent requests without mixing them', async () => {
   const texts = Array.from({ length: 20 }, (_, each) => `otpauth://totp/${each}?secret=GE`)
   const drawn = await Promise.all(texts.map((text) => qrPng(text, 1024)))
   assert.deepEqual(
@@ -38,7 +38,7 @@ test('many at once are each their own', async () => {
   assert.equal(new Set(drawn.map((png) => png.toString('base64'))).size, 20)
 })
 
-test('what does not fit is refused, and the next is drawn', async () => {
+test('refuses a text that is too long and draws the next one', async () => {
   await assert.rejects(
     qrPng('x'.repeat(120), 20),
     (error) => error instanceof Refusal && /at least \d+ pixels/.test(error.message),
@@ -50,7 +50,7 @@ test('what does not fit is refused, and the next is drawn', async () => {
   assert.equal(read(await qrPng('otpauth://totp/x', 100)).text, 'otpauth://totp/x')
 })
 
-test('the text for a terminal holds the same modules', async () => {
+test('draws a code on a terminal that a reader decodes', async () => {
   const text = 'otpauth://totp/vault:me?secret=GEZDGNBV'
   assert.equal(readTerminal(await qrText(text)), text)
 })

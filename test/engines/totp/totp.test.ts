@@ -4,8 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { TOTP, URI } from 'otpauth'
-import { base32Of } from '../../../src/engines/totp/base32.ts'
-import { ALGORITHMS } from '../../../src/engines/totp/codes.ts'
+import { ALGORITHMS, base32Of } from '../../../src/engines/totp/codes.ts'
 import { totp } from '../../../src/engines/totp/totp.ts'
 import { CoreWorld, type WorldOptions } from '../../helpers/core-world.ts'
 import { readPng } from '../../helpers/qr-reader.ts'
@@ -33,7 +32,7 @@ function short({ body, status }: Awaited<ReturnType<CoreWorld['ask']>>): unknown
   return [status, ...(status < 400 ? [body.data] : body.errors)]
 }
 
-test('the values of RFC 6238 and RFC 4226 through the interface, at their times', async (t) => {
+test('returns and accepts the codes of RFC 6238 and RFC 4226 through the API', async (t) => {
   const world = await opened(t)
   for (const algorithm of ALGORITHMS) {
     const key = { key: base32Of(RFC6238_KEYS[algorithm]), algorithm, digits: 8 }
@@ -55,7 +54,7 @@ test('the values of RFC 6238 and RFC 4226 through the interface, at their times'
   }
 })
 
-test('a generated key: an application that reads the QR code has the codes that are right', async (t) => {
+test('generates a key whose QR code gives an authenticator application the right codes', async (t) => {
   const world = await opened(t)
   for (const [name, more] of Object.entries({
     usual: {},
@@ -89,7 +88,7 @@ test('a generated key: an application that reads the QR code has the codes that 
   assert.deepEqual(short(await world.ask('GET', 'totp/code/other')), [400, 'unknown key: other'])
 })
 
-test('an imported URL says issuer, account and form, whatever stands beside it', async (t) => {
+test('imports the parameters of a URL with precedence over the fields', async (t) => {
   const world = await opened(t)
   const read = async (url: string, more: object = {}) => {
     assert.equal((await world.ask('POST', 'totp/keys/k', { url, ...more })).status, 204, url)
@@ -120,7 +119,7 @@ test('an imported URL says issuer, account and form, whatever stands beside it',
   assert.deepEqual((await world.ask('GET', 'totp/code/k')).body.data, { code: application(example)(world.nowMs) })
 })
 
-test('what cannot be a key is refused with the text that stock clients know, and changes nothing', async (t) => {
+test('refuses an invalid key with the text that stock clients expect and changes nothing', async (t) => {
   const world = await opened(t)
   const key = 'JBSWY3DPEHPK3PXP'
   const url = `otpauth://totp/a:b?secret=${key}`
@@ -178,7 +177,7 @@ test('what cannot be a key is refused with the text that stock clients know, and
 
 const USED = [400, 'code already used; wait until the next time period']
 
-test('a code is accepted once: among many at once, in any order, and after a restart', async (t) => {
+test('accepts a code once: concurrently, in any order and after a restart', async (t) => {
   const world = await opened(t)
   const { body } = await world.ask('POST', 'totp/keys/k', { ...GENERATED, qr_size: 0 })
   const codeOf = application(body.data['url'])
@@ -205,7 +204,7 @@ test('a code is accepted once: among many at once, in any order, and after a res
   assert.deepEqual(short(await again.ask('POST', 'totp/code/k', { code })), USED)
 })
 
-test('a code is that of the machine’s clock, also right after it was set', async (t) => {
+test('uses the system clock for codes, also right after it was set', async (t) => {
   const world = await opened(t)
   const { body } = await world.ask('POST', 'totp/keys/k', { ...GENERATED, qr_size: 0 })
   const codeOf = application(body.data['url'])
@@ -222,7 +221,7 @@ test('a code is that of the machine’s clock, also right after it was set', asy
   }
 })
 
-test('who writes the same key again does not let its codes in again; with another key they are its own', async (t) => {
+test('keeps the used codes of a key that is imported again, but not of a different key', async (t) => {
   const world = await opened(t)
   const key = base32Of(RFC6238_KEYS.SHA1)
   await world.ask('POST', 'totp/keys/k', { key })
@@ -235,7 +234,7 @@ test('who writes the same key again does not let its codes in again; with anothe
   assert.deepEqual(short(await world.ask('POST', 'totp/code/k', { code })), [200, { valid: true }])
 })
 
-test('who tries codes is stopped for half a minute, for this key alone', async (t) => {
+test('limits wrong codes per key and half minute', async (t) => {
   const world = await opened(t)
   const key = base32Of(RFC6238_KEYS.SHA1)
   await world.ask('POST', 'totp/keys/k', { key })
@@ -252,7 +251,7 @@ test('who tries codes is stopped for half a minute, for this key alone', async (
   assert.deepEqual(short(await world.ask('POST', 'totp/code/k', { code })), [200, { valid: true }])
 })
 
-test('two mounts are strangers, rights are those of the paths, and no key is in the database or the log', async (t) => {
+test('isolates mounts, enforces policies and stores no key in clear text', async (t) => {
   const world = await opened(t)
   await world.ask('POST', 'sys/mounts/teams/totp', { type: 'totp' })
   const { body } = await world.ask('POST', 'totp/keys/sensitive-name', GENERATED)

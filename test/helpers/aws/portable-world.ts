@@ -37,7 +37,7 @@ interface Place {
 
 const REGION = 'us-east-1'
 
-async function placeOf(t: TestContext): Promise<Place> {
+async function locationOf(t: TestContext): Promise<Place> {
   const url = process.env['OUTPOST_AWS_ENDPOINT']
   if (url)
     return {
@@ -77,7 +77,7 @@ export class PortableWorld {
   }
 
   static async open(t: TestContext): Promise<PortableWorld> {
-    const place = await placeOf(t)
+    const place = await locationOf(t)
     const world = await CoreWorld.open(t, { engines: [cloud] })
     const own = new PortableWorld(place, world)
     t.after(() => {

@@ -14,9 +14,9 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { WATCHED_MAX, type Watcher } from '../../../src/host/allocations/allocation-watch.ts'
+import { WATCHED_MAX, type ChokidarWatcher } from '../../../src/host/allocations/allocation-watch.ts'
 import {
-  type AllocationChange,
+  type HostAllocationChange,
   AllocationRegistry,
   type RegistryOptions,
 } from '../../../src/host/allocations/allocations.ts'
@@ -40,7 +40,7 @@ async function registry(t: TestContext, more: Partial<RegistryOptions> = {}) {
   const log = keepingLogger()
   const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected, ...more })
-  const changes: AllocationChange[] = []
+  const changes: HostAllocationChange[] = []
   table.onChange((change) => changes.push(change))
   t.after(() => table.stop())
   return { table, allocDir, log, changes, collected }
@@ -59,7 +59,7 @@ function makeBare(allocDir: string, id: string): string {
   return directory
 }
 
-test('what is there at the start is served when start resolves', async (t) => {
+test('existing allocations are served when start resolves', async (t) => {
   const { table, allocDir } = await registry(t)
   const [id, other] = [nextId(), nextId()]
   writeManifest(allocDir, id, { Name: 'web', Namespace: 'apps', CreateTime: 1790000000000000000, Tasks: {} })
@@ -75,7 +75,7 @@ test('what is there at the start is served when start resolves', async (t) => {
   assert.equal(table.get(id.slice(0, 8)), undefined)
 })
 
-test('the directory is the real one when the allocation directory is reached through a link', async (t) => {
+test('symbolic links in the path of the allocation directory are resolved', async (t) => {
   const base = temporaryDirectory(t)
   mkdirSync(join(base, 'real'))
   symlinkSync('real', join(base, 'link'))
@@ -86,7 +86,7 @@ test('the directory is the real one when the allocation directory is reached thr
   assert.equal(table.get(id)?.directory, join(realpathSync(base), 'real', id))
 })
 
-test('new, changed and removed allocations are seen within a second, whatever way they are written', async (t) => {
+test('new, changed and removed allocations are noticed within a second, however they are written', async (t) => {
   const { table, allocDir, changes } = await registry(t)
   await table.start()
   const id = nextId()
@@ -145,7 +145,7 @@ function watches(): number {
   return count
 }
 
-test('a directory without a manifest is served as running, with the tasks it shows', async (t) => {
+test('a directory without a manifest is served as running with discovered tasks', async (t) => {
   // To its clock the directory has been there for long.
   const clock: Clock = { ...systemClock, nowMs: () => Date.now() + 1000 }
   const { table, allocDir } = await registry(t, { clock })
@@ -162,7 +162,7 @@ test('a directory without a manifest is served as running, with the tasks it sho
   await eventually(() => table.get(id)?.namespace === 'apps')
 })
 
-test('a new directory is given time for its manifest, and without one still shows up within a second', async (t) => {
+test('a new directory has a grace period for its manifest and is served within a second without one', async (t) => {
   // It stands still a little behind the moment in which the directory is made.
   let held = Date.now() + 200
   const clock: Clock = { ...systemClock, nowMs: () => held }
@@ -184,7 +184,7 @@ test('a new directory is given time for its manifest, and without one still show
   await eventually(() => table.get(id)?.namespace === 'default')
 })
 
-test('a bad manifest is reported once per change; the last good picture and all others stay', async (t) => {
+test('an invalid manifest is reported once per change, and the last snapshot and all others stay', async (t) => {
   const { table, allocDir, log } = await registry(t)
   const [good, bad, other] = [nextId(), nextId(), nextId()]
   writeManifest(allocDir, good, { Namespace: 'apps' })
@@ -214,7 +214,7 @@ test('a bad manifest is reported once per change; the last good picture and all 
   assert.ok(!JSON.stringify(log.lines).includes('PLANTED'))
 })
 
-test('links, pipes and giants in place of a manifest or a directory do no harm', async (t) => {
+test('links, pipes and huge files in place of a manifest or a directory are faults', async (t) => {
   const { table, allocDir } = await registry(t)
   const [linked, piped, giant, outside] = [nextId(), nextId(), nextId(), nextId()]
   for (const id of [linked, piped, giant]) mkdirSync(join(allocDir, id))
@@ -235,10 +235,10 @@ test('links, pipes and giants in place of a manifest or a directory do no harm',
   assert.equal([...table.all()].length, 0)
 })
 
-test('a supervisor killed with its task leaves it dead and the allocation lost', async (t) => {
+test('a supervisor killed with its task makes the task dead and the allocation lost', async (t) => {
   const processes = hostProcesses()
   let looks = 0
-  const counted: ProcessTable = { look: (pid) => (looks++, processes.look(pid)) }
+  const counted: ProcessTable = { lookup: (pid) => (looks++, processes.lookup(pid)) }
   const { table, allocDir } = await registry(t, { processes: counted })
   const child = spawn('sleep', ['60'])
   const id = nextId()
@@ -258,7 +258,7 @@ test('a supervisor killed with its task leaves it dead and the allocation lost',
   await eventually(() => table.get(id)?.clientStatus === 'running')
 })
 
-test("a process ID that is somebody else's by now proves nothing; one task alive keeps the allocation running", async (t) => {
+test('a reused process ID does not count as alive, and one live task keeps the allocation running', async (t) => {
   const { table, allocDir } = await registry(t)
   const [reused, half] = [nextId(), nextId()]
   const own = { State: 'running', StartedAt: new Date().toISOString(), Pids: [process.pid] }
@@ -275,9 +275,9 @@ test("a process ID that is somebody else's by now proves nothing; one task alive
   assert.deepEqual([found.tasks.get('web')?.state, found.tasks.get('believed')?.state], ['running', 'running'])
 })
 
-test('a supervisor that reports the end a moment late is not called lost', async (t) => {
+test('a task whose end is reported shortly after it is not lost', async (t) => {
   let looks = 0
-  const processes = { look: () => (++looks > 1 ? ('gone' as const) : ('unknown' as const)) }
+  const processes = { lookup: () => (++looks > 1 ? ('gone' as const) : ('unknown' as const)) }
   const { table, allocDir, changes } = await registry(t, { processes })
   const id = nextId()
   writeManifest(allocDir, id, { ClientStatus: 'running', Tasks: { web: { State: 'running', Pids: [4242] } } })
@@ -292,9 +292,9 @@ test('a supervisor that reports the end a moment late is not called lost', async
   )
 })
 
-test('without watches everything is polled, said once', async (t) => {
+test('without watches everything is polled and a warning is logged once', async (t) => {
   let fail: ((error: unknown) => void) | undefined
-  const exhausted: Watcher = {
+  const exhausted: ChokidarWatcher = {
     add: () => {},
     unwatch: () => {},
     close: async () => {},
@@ -314,10 +314,10 @@ test('without watches everything is polled, said once', async (t) => {
   await eventually(() => table.get(id)?.namespace === 'more')
   rmSync(join(allocDir, id), { recursive: true })
   await eventually(() => table.get(id) === undefined)
-  assert.equal(log.lines.filter((line) => line.message.includes('polled')).length, 1)
+  assert.equal(log.lines.filter((line) => line.message.includes('polling allocations')).length, 1)
 })
 
-test('a change that kept size and timestamps is still seen', async (t) => {
+test('a change with the same size and timestamps is noticed', async (t) => {
   const { table, allocDir } = await registry(t)
   const id = nextId()
   writeManifest(allocDir, id, { Namespace: 'aaaa' })
@@ -329,7 +329,7 @@ test('a change that kept size and timestamps is still seen', async (t) => {
   await eventually(() => table.get(id)?.namespace === 'bbbb')
 })
 
-test('collected records survive a restart, are bounded, and a directory that is back wins', async (t) => {
+test('records of collected allocations survive a restart, are bounded, and yield to an existing directory', async (t) => {
   const { table, allocDir, collected } = await registry(t)
   const ids = Array.from({ length: 1005 }, nextId)
   const [first = '', last = ''] = [ids[0], ids.at(-1)]
@@ -362,7 +362,7 @@ function threadCpuMs(): number {
   return (system + user) / 1000
 }
 
-test('two hundred are ready at once; four thousand without holding up the loop or much memory', async (t) => {
+test('two hundred allocations are ready at once, and four thousand neither block the loop nor need much memory', async (t) => {
   const few = await registry(t)
   for (let i = 0; i < 200; i++)
     writeManifest(few.allocDir, nextId(), JSON.parse(fixture('two-tasks').replace(/"ID":"[^"]*",/, '')))

@@ -21,7 +21,7 @@ function faultOf(text: string): string {
   return result.fault
 }
 
-test('a whole manifest is read, unknown fields ignored', () => {
+test('a complete manifest is parsed and unknown fields are ignored', () => {
   const { tasks, ...rest } = parsed(fixture('two-tasks'))
   assert.deepEqual(rest, {
     name: 'web.api[0]',
@@ -49,7 +49,7 @@ test('a whole manifest is read, unknown fields ignored', () => {
   assert.deepEqual([odd?.maxFiles, odd?.maxFileSizeMb, odd?.pids], [10, 10, []])
 })
 
-test('each defect is told by its field and never by its content', () => {
+test('a fault names the field and never its content', () => {
   const expected: Record<string, string> = {
     'half-written': 'alloc.json is not JSON, or only half written',
     'unknown-state': 'Tasks: entry 1: State must be pending, running or dead',
@@ -68,7 +68,7 @@ test('each defect is told by its field and never by its content', () => {
   }
 })
 
-test('null is absent, bounds hold, nothing throws', () => {
+test('null counts as absent, limits are enforced, and nothing throws', () => {
   assert.deepEqual(parsed('{"Name":null,"Tasks":null,"CreateTime":0,"Namespace":""}'), {})
   assert.equal(parsed('{"Tasks":{}}').tasks?.size, 0)
   assert.equal(
@@ -102,7 +102,7 @@ test('null is absent, bounds hold, nothing throws', () => {
   }
 })
 
-test('an allocation survives being written and read', () => {
+test('an allocation is equal after serializing and parsing', () => {
   const place = { id: ID, directory: '/x', bornMs: 5, collected: false }
   const before = completeAllocation(parsed(fixture('two-tasks')), place)
   const again = readManifest(JSON.parse(JSON.stringify(manifestOf(before))), ID)

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Task } from '../../../src/host/allocations/allocation.ts'
 import { isCollectable } from '../../../src/host/gc/gc.ts'
-import { hostProcesses, type ProcessTable, verdictOn } from '../../../src/host/allocations/process-liveness.ts'
+import { hostProcesses, type ProcessTable, taskLiveness } from '../../../src/host/allocations/process-liveness.ts'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected.ts'
 import { keepingLogger, nextId, writeManifest } from './host-fixture.ts'
@@ -25,35 +25,35 @@ function running(more: Partial<Task>): Task {
 }
 
 function ownTicks(): number {
-  const found = hostProcesses().look(process.pid)
+  const found = hostProcesses().lookup(process.pid)
   assert.ok(typeof found === 'object')
   return found.startTicks
 }
 
-test('start ticks decide, whatever the clocks say', () => {
+test('start ticks decide regardless of wall clocks', () => {
   const processes = hostProcesses()
-  assert.equal(verdictOn(running({ pidStartTicks: ownTicks() }), processes), 'alive')
+  assert.equal(taskLiveness(running({ pidStartTicks: ownTicks() }), processes), 'alive')
   const other = running({ startedAtMs: Date.now(), pidStartTicks: ownTicks() + 1 })
-  assert.equal(verdictOn(other, processes), 'gone')
+  assert.equal(taskLiveness(other, processes), 'gone')
 })
 
-test('without ticks a process that is younger than its task is only presumed to be another one', () => {
+test('without ticks, a process younger than its task is presumed to be another one', () => {
   const processes = hostProcesses()
-  assert.equal(verdictOn(running({}), processes), 'presumed gone')
-  assert.equal(verdictOn(running({ startedAtMs: Date.now() }), processes), 'alive')
-  assert.equal(verdictOn(running({ startedAtMs: undefined }), processes), 'alive')
-  const one: ProcessTable = { look: (pid) => (pid === 1 ? 'gone' : { startedAtMs: 0, startTicks: 0 }) }
-  assert.equal(verdictOn(running({ pids: [1] }), one), 'gone')
-  assert.equal(verdictOn(running({ pids: [1, 2] }), one), 'alive')
+  assert.equal(taskLiveness(running({}), processes), 'presumed gone')
+  assert.equal(taskLiveness(running({ startedAtMs: Date.now() }), processes), 'alive')
+  assert.equal(taskLiveness(running({ startedAtMs: undefined }), processes), 'alive')
+  const one: ProcessTable = { lookup: (pid) => (pid === 1 ? 'gone' : { startedAtMs: 0, startTicks: 0 }) }
+  assert.equal(taskLiveness(running({ pids: [1] }), one), 'gone')
+  assert.equal(taskLiveness(running({ pids: [1, 2] }), one), 'alive')
 })
 
-test('what is presumed gone is shown so and not collected; once its process is gone it may be', async (t) => {
-  let found: ReturnType<ProcessTable['look']> = { startedAtMs: Date.now(), startTicks: 7 }
+test('a task presumed gone is reported so and collected only when its process has ended', async (t) => {
+  let found: ReturnType<ProcessTable['lookup']> = { startedAtMs: Date.now(), startTicks: 7 }
   const stateDir = temporaryDirectory(t)
   const allocDir = temporaryDirectory(t)
   const log = keepingLogger()
   const collected = await CollectedRecords.open({ stateDir, allocDir, log })
-  const table = new AllocationRegistry({ allocDir, log, collected, processes: { look: () => found } })
+  const table = new AllocationRegistry({ allocDir, log, collected, processes: { lookup: () => found } })
   t.after(() => table.stop())
   const id = nextId()
   const task = { State: 'running', StartedAt: '2001-01-01T00:00:00Z', Pids: [4242] }

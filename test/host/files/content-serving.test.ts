@@ -23,7 +23,7 @@ const DANGEROUS: Readonly<Record<string, string | Buffer>> = {
   utf16: Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(`<html>${SCRIPT}`, 'utf16le')]),
 }
 
-test('nothing that a task wrote is served as something that runs', async (t) => {
+test('nothing that a task wrote is served as executable content', async (t) => {
   const edge = await startEdge(t)
   for (const [name, content] of Object.entries(DANGEROUS)) {
     writeFileSync(join(edge.directory, 'web/local', name), content)
@@ -56,7 +56,7 @@ test('nothing that a task wrote is served as something that runs', async (t) => 
   }
 })
 
-test('an error that repeats what was asked for is no page either', async (t) => {
+test('an error that quotes the request is not HTML either', async (t) => {
   const edge = await startEdge(t)
   for (const target of [
     `/v1/client/fs/cat/${ALLOC}?path=${encodeURIComponent(SCRIPT)}`,
@@ -69,7 +69,7 @@ test('an error that repeats what was asked for is no page either', async (t) => 
   }
 })
 
-test('what first bytes announce', () => {
+test('the content type follows from the first bytes', () => {
   const table: readonly (readonly [string | Buffer, string])[] = [
     ['plain words', 'text/plain; charset=utf-8'],
     ['\x1b[31mred\x1b[0m', 'text/plain; charset=utf-8'],
@@ -100,7 +100,7 @@ test('what first bytes announce', () => {
 
 const SIZE = 48 << 20
 
-test('a file that shrinks while it is sent ends broken, one that grows ends where it was announced', async (t) => {
+test('the response of a shrinking file breaks, that of a growing file ends at its Content-Length', async (t) => {
   const edge = await startEdge(t)
   const file = join(edge.directory, 'web/local/big')
   for (const endpoint of ['cat', 'readat'] as const) {

@@ -40,7 +40,7 @@ async function bytesOf(iterator: AsyncIterator<Chunk>): Promise<Uint8Array | und
   }
 }
 
-test('a chunk stays as it is until the second chunk after it is asked for, whatever others do', async (t) => {
+test('a chunk stays unchanged until the second chunk after it is requested', async (t) => {
   const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
   mkdirSync(join(directory, 'alloc/logs'), { recursive: true })
   for (const [index, letter] of ['a', 'b'].entries()) {
@@ -82,24 +82,33 @@ test('a chunk stays as it is until the second chunk after it is asked for, whate
 /** A lease that has taken enough to be given large buffers, and how much it then asks for. */
 function hungry(): { lease: BufferLease; bytes: number } {
   const lease = new BufferLease({ framed: true })
-  lease.took(64 * MIB)
+  lease.advance(64 * MIB)
   return { lease, bytes: lease.readBytes(100) }
 }
 
-test('streams that end early give their share of the large buffers back', () => {
+test('streams that end early release their large buffers', () => {
   const most = 100
   for (let round = 0; round < 5; round++) {
     const leases = Array.from({ length: most }, hungry)
     const got = leases.filter(({ bytes }) => bytes > 65_536).length
     assert.ok(got > 0 && got < most, `${got} of ${most} large in round ${round}`)
     for (const [index, { lease }] of leases.entries()) {
-      if (index % 2 === 0) lease.abandon()
-      else lease.rest()
+      if (index % 2 === 0) lease.dropBuffers()
+      else lease.returnBuffers()
     }
   }
 })
 
-test('reading in place lets everybody else have a turn', async (t) => {
+test('a waiting stream returns its buffers, and the next reader gets them', () => {
+  const [waiting, reading] = [new BufferLease({ framed: true }), new BufferLease({ framed: true })]
+  const [read, frames] = [waiting.readBuffer(), waiting.framesBuffer()]
+  waiting.returnBuffers()
+  assert.deepEqual([reading.readBuffer() === read, reading.framesBuffer() === frames], [true, true])
+  assert.notEqual(waiting.readBuffer(), read)
+  for (const lease of [waiting, reading]) lease.returnBuffers()
+})
+
+test('synchronous reads yield the event loop', async (t) => {
   const directory = join(realpathSync(temporaryDirectory(t)), ALLOC_ID)
   mkdirSync(join(directory, 'alloc/logs'), { recursive: true })
   writeFileSync(join(directory, 'alloc/logs/web.stdout.0'), Buffer.alloc(12 * MIB, 97))
@@ -122,7 +131,7 @@ test('reading in place lets everybody else have a turn', async (t) => {
   }
 })
 
-test('a turn is over after its time, and begins anew when everybody has had one', async () => {
+test('a turn ends after its time, and the next starts when all waiters had one', async () => {
   const from = Buffer.alloc(1 << 16, 1)
   for (let round = 0; round < 3; round++) {
     await new Promise(setImmediate)

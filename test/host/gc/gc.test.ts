@@ -15,7 +15,7 @@ import { type TestContext, test } from 'node:test'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected.ts'
 import { allocationGc, nodeGc } from '../../../src/host/gc/gc-operations.ts'
-import { GarbageCollector, type GcSettings, type Usage, measureUsage } from '../../../src/host/gc/gc.ts'
+import { GarbageCollector, type GcSettings, type DiskUsage, measureUsage } from '../../../src/host/gc/gc.ts'
 import { removeTree } from '../../../src/host/gc/remove-tree.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import {
@@ -43,7 +43,7 @@ const NOT_ELIGIBLE = 'No such allocation on client, or allocation not eligible f
 
 async function host(
   t: TestContext,
-  options: Partial<GcSettings> & { base?: string; measure?: () => Promise<Usage> } = {},
+  options: Partial<GcSettings> & { base?: string; measure?: () => Promise<DiskUsage> } = {},
 ) {
   const { base = temporaryDirectory(t), measure, ...more } = options
   const allocDir = join(realpathSync(base), 'alloc')
@@ -93,7 +93,7 @@ function refusal(status: number, message: string | RegExp) {
   }
 }
 
-test('an ended allocation is gone when the call returns; its record stays; again is fine', async (t) => {
+test('an ended allocation is removed when the call returns, its record stays, and the call is idempotent', async (t) => {
   const { run, one, add, table, allocDir, base, stop } = await host(t)
   for (const value of [
     complete(),
@@ -150,7 +150,7 @@ test('a directory without a manifest is removed on request, unless a process use
   assert.equal(table.get(id), undefined)
 })
 
-test('what runs, may run, or cannot be told is never collected', async (t) => {
+test('allocations that run, may run, or are unreadable are never collected', async (t) => {
   const { run, one, all, add, allocDir, table } = await host(t, { maxAllocs: 0 })
   const child = spawn('sleep', ['60'])
   t.after(() => child.kill('SIGKILL'))
@@ -175,7 +175,7 @@ test('what runs, may run, or cannot be told is never collected', async (t) => {
   assert.equal(table.get(id)?.clientStatus, 'running')
 })
 
-test('unknown, malformed, and not allowed', async (t) => {
+test('unknown, malformed and unauthorized requests are refused', async (t) => {
   const { run, one, all, add, allocDir } = await host(t)
   const unknown = '11111111-2222-3333-4444-555555555556'
   await assert.rejects(run(one, { id: unknown }), refusal(404, `Unknown allocation "${unknown}"`))
@@ -194,7 +194,7 @@ test('unknown, malformed, and not allowed', async (t) => {
   await run(all, { node: NODE }, identity('node:write'))
 })
 
-test('all: starts, returns at once, removes every ended one', async (t) => {
+test('collecting all returns at once and removes every ended allocation', async (t) => {
   const { run, all, add, table } = await host(t)
   const ended = Array.from({ length: 10 }, () => add())
   const running = add({ ClientStatus: 'running', Tasks: { web: { State: 'running' } } })
@@ -203,7 +203,7 @@ test('all: starts, returns at once, removes every ended one', async (t) => {
   assert.equal(table.get(running)?.collected, false)
 })
 
-test('removing never leaves the directory, whatever is in it', async (t) => {
+test('removal never leaves the directory', async (t) => {
   const { run, one, add, allocDir, base } = await host(t)
   const outside = join(base, 'outside')
   mkdirSync(join(outside, 'deep'), { recursive: true })
@@ -224,7 +224,7 @@ test('removing never leaves the directory, whatever is in it', async (t) => {
   assert.equal(readFileSync(join(outside, 'deep/keep'), 'utf8'), 'keep')
 })
 
-test('a process that swaps directories for links during the removal gets nothing outside removed', async (t) => {
+test('a process that replaces directories by links during the removal cannot redirect it', async (t) => {
   const base = temporaryDirectory(t)
   const outside = join(base, 'outside')
   mkdirSync(outside)
@@ -264,7 +264,7 @@ test('a tree deeper than any path and a directory with many files are removed', 
   assert.deepEqual(readdirSync(base), [])
 })
 
-test('something mounted in it: refused with the place, nothing removed; after the unmount it works', async (t) => {
+test('a mount point refuses the removal with its path, and after the unmount it succeeds', async (t) => {
   const { run, one, add, allocDir, table } = await host(t)
   const id = add()
   const secrets = join(allocDir, id, 'web/secrets')
@@ -291,7 +291,7 @@ test('something mounted in it: refused with the place, nothing removed; after th
   assert.deepEqual(readdirSync(allocDir), [])
 })
 
-test('under pressure: oldest first, measured again after each, no more than needed, with the reason', async (t) => {
+test('under pressure the oldest are collected one by one, no more than needed, with the reason', async (t) => {
   let left = 6
   const order: string[] = []
   const measure = async () => ({ diskPercent: left > 4 ? 90 : 70, inodePercent: 0 })
@@ -315,7 +315,7 @@ test('under pressure: oldest first, measured again after each, no more than need
 
 const atLimits = async () => ({ diskPercent: 80, inodePercent: 70 })
 
-test('under pressure: at a limit nothing is collected, only beyond it', async (t) => {
+test('at a limit nothing is collected, only above it', async (t) => {
   const limits = { diskUsageThreshold: 80, inodeUsageThreshold: 70, maxAllocs: 2 }
   const { collector, add, table } = await host(t, { ...limits, measure: atLimits })
   const ids = [add(complete('2026-11-01T00:00:00Z')), add(complete('2026-11-02T00:00:00Z'))]
@@ -327,7 +327,7 @@ test('under pressure: at a limit nothing is collected, only beyond it', async (t
   assert.deepEqual(areCollected(), [true, false, false])
 })
 
-test('under pressure: inodes and the number of allocations count too; nothing to collect is said once', async (t) => {
+test('inodes and the number of allocations are limited too, and a skipped collection is logged once', async (t) => {
   let inodePercent = 95
   const measure = async () => ({ diskPercent: 0, inodePercent })
   const { collector, add, table, log } = await host(t, { inodeUsageThreshold: 70, maxAllocs: 2, measure })
@@ -348,7 +348,7 @@ test('under pressure: inodes and the number of allocations count too; nothing to
   assert.match(JSON.stringify(log.lines), /4 allocations are over the limit of 2/)
 })
 
-test('the interval and new allocations start it, and real usage is measured', async (t) => {
+test('the interval and new allocations start a collection, which measures the real usage', async (t) => {
   const { collector, add, table, allocDir } = await host(t, { maxAllocs: 1, intervalMs: 100 })
   const first = add(complete('2026-11-01T00:00:00Z'))
   collector.start()
@@ -359,7 +359,7 @@ test('the interval and new allocations start it, and real usage is measured', as
   for (const percent of [usage.diskPercent, usage.inodePercent]) assert.ok(percent >= 0 && percent <= 100)
 })
 
-test('what a killed collect left is removed at the next start', async (t) => {
+test('leftovers of a killed collection are removed at the next start', async (t) => {
   const { base, allocDir, stop, add } = await host(t)
   const id = add()
   await stop()
@@ -372,7 +372,7 @@ test('what a killed collect left is removed at the next start', async (t) => {
   assert.deepEqual(readdirSync(allocDir).sort(), ['.collected-notes', id].sort())
 })
 
-test('killed at any moment, every allocation is either whole or collected, and a restart finishes the work', async (t) => {
+test('after a kill at any moment every allocation is complete or collected, and a restart finishes the removal', async (t) => {
   const base = temporaryDirectory(t)
   for (let round = 0; round < 6; round++) {
     const first = await host(t, { base })

@@ -14,7 +14,7 @@ function byFile(client: TailClient): Record<string, string> {
   return files
 }
 
-test('all logs of an allocation in one stream, which can be resumed', async (t) => {
+test('all logs of an allocation are one resumable stream', async (t) => {
   const host = await startTailHost(t)
   const tasks = ['web', 'db', 'new']
   host.change({ tasks: new Map(tasks.map((name) => [name, taskOf(name)])) })

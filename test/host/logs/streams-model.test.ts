@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import type { Allocation } from '../../../src/host/allocations/allocation.ts'
 import { Followers } from '../../../src/host/logs/follow/followers.ts'
-import type { LogPlace } from '../../../src/host/logs/locate/log-files.ts'
+import type { LogPosition } from '../../../src/host/logs/locate/log-files.ts'
 import { fsLogs } from '../../../src/host/logs/logs.ts'
 import { fsStream } from '../../../src/host/logs/stream.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../../src/platform/operation.ts'
@@ -102,12 +102,12 @@ class Site {
 /** Where a request begins, and the same for the model. */
 interface Start {
   readonly query: Query
-  readonly placeIn: (files: readonly NaiveFile[]) => LogPlace
+  readonly placeIn: (files: readonly NaiveFile[]) => LogPosition
 }
 
 const FIRST: Start = { query: {}, placeIn: ([first]) => ({ index: first?.index ?? 0, offset: 0 }) }
 
-function later(a: LogPlace, b: LogPlace): LogPlace {
+function later(a: LogPosition, b: LogPosition): LogPosition {
   return a.index > b.index || (a.index === b.index && a.offset > b.offset) ? a : b
 }
 
@@ -137,7 +137,7 @@ function randomSearch(random: Random): { query: Query; search: NaiveSearch | und
   }
 }
 
-function textFrom(files: readonly NaiveFile[], place: LogPlace): string {
+function textFrom(files: readonly NaiveFile[], place: LogPosition): string {
   return files
     .filter(({ index }) => index >= place.index)
     .map(({ index, text }) => (index === place.index ? text.slice(place.offset) : text))
@@ -283,7 +283,7 @@ async function oneSite(site: Site, random: Random): Promise<void> {
   }
 }
 
-test(`${LOGS} random logs: where streams begin and what they give is what the model says`, {
+test(`${LOGS} random logs have start positions and output as in the model`, {
   timeout: 280_000,
 }, async (t) => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 1e9)

@@ -46,14 +46,14 @@ function refusal(status: number, message: string | RegExp) {
   }
 }
 
-test('a fresh node has its static keys, and built-in ones make more than one', async (t) => {
+test('a new node has its static and built-in keys', async (t) => {
   const fixed = builtInMeta('1.2.3')
   const { metadata } = await node(t, { fixed })
   assert.ok(Object.keys(fixed).length > 1)
   assert.deepEqual(metadata.view(), { Dynamic: {}, Meta: fixed, Static: fixed })
 })
 
-test('the recorded sequence of sets and unsets', async (t) => {
+test('the recorded sequence of sets and unsets gives the recorded responses', async (t) => {
   const { post } = await node(t)
   const dynamic = async (body: object) => (await post(JSON.stringify(body))).Dynamic
   assert.deepEqual(await dynamic({ Meta: { a: '1', 'b.c': '2', 'dots.are_ok-too': '', _x: 'ü' } }), {
@@ -73,7 +73,7 @@ test('the recorded sequence of sets and unsets', async (t) => {
   assert.deepEqual(await dynamic({ Meta: { rack: 'r1' } }), { rack: 'r1', role: null, m: 'n' })
 })
 
-test('keys follow the identifier rule, and one bad key refuses all', async (t) => {
+test('an update with one invalid key is refused as a whole', async (t) => {
   const { post, metadata } = await node(t)
   for (const key of ['*', 'a/b', ' a', '.a', 'a.', 'a..b', 'a.-b', '1a', 'a.1b', '-a', '😀', 'a"b', 'a\n']) {
     const expected = `${JSON.stringify(key)} is invalid; metadata keys must be valid dotted hcl identifiers`
@@ -89,7 +89,7 @@ test('keys follow the identifier rule, and one bad key refuses all', async (t) =
   )
 })
 
-test('bodies are read as the clients expect, and never quoted', async (t) => {
+test('bodies are parsed as Nomad does and never quoted in errors', async (t) => {
   const { post, state } = await node(t)
   const bad: [string | undefined, string][] = [
     [undefined, 'Request body is empty'],
@@ -123,7 +123,7 @@ test('bodies are read as the clients expect, and never quoted', async (t) => {
   assert.throws(() => parseMetadataBody('['.repeat(500_000)), refusal(400, 'unexpected EOF'))
 })
 
-test('node_id: the query wins over the body, others are unknown', async (t) => {
+test('node_id of the query takes precedence over the body, and other nodes are unknown', async (t) => {
   const { post, state, read } = await node(t)
   const other = '11111111-2222-3333-4444-555555555555'
   const own: [string, string] = ['node_id', state.nodeId]
@@ -135,7 +135,7 @@ test('node_id: the query wins over the body, others are unknown', async (t) => {
   assert.throws(() => admit(read, input, root), refusal(404, `Unknown node ${other}`))
 })
 
-test('permission: read for GET, write for POST, asked after parsing and before validation', async (t) => {
+test('GET needs read and POST needs write, checked after parsing and before validation', async (t) => {
   const { post, read } = await node(t)
   const reader = identity('node:read')
   const input = read.input.parse({ params: {}, query: [], headers: {}, body: undefined })
@@ -148,7 +148,7 @@ test('permission: read for GET, write for POST, asked after parsing and before v
 
 const manyKeys = (n: number) => Object.fromEntries(Array.from({ length: n }, (_, i) => [`k${i}`, '']))
 
-test('limits: value length, number of keys, all bytes', async (t) => {
+test('value length, number of keys and total bytes are limited', async (t) => {
   const { post, metadata } = await node(t)
   await assert.rejects(
     post(JSON.stringify({ Meta: { a: 'x'.repeat(65537) } })),
@@ -159,7 +159,10 @@ test('limits: value length, number of keys, all bytes', async (t) => {
   await assert.rejects(post('{"Meta":{"oneMore":"1"}}'), refusal(400, /at most 10000/))
   assert.equal(Object.keys(metadata.view().Dynamic).length, 10_000)
   const text = JSON.stringify({ Meta: manyKeys(10_100) })
-  await assert.rejects(post(text), refusal(400, 'json: the body has more than 10100 names: send some at a time'))
+  await assert.rejects(
+    post(text),
+    refusal(400, 'json: the body has more than 10100 names: split it into several requests'),
+  )
   const large = Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`k${i}`, 'y'.repeat(65536)]))
   await assert.rejects(post(JSON.stringify({ Meta: large })), refusal(400, /at most 524288 bytes/))
   assert.equal(metadata.view().Dynamic.k0, '')
@@ -236,7 +239,7 @@ test('any sequence of updates and restarts agrees with a naive model', async (t)
   }
 })
 
-test('concurrent updates are all kept, and each answer shows its own', async (t) => {
+test('concurrent updates are all applied, and each response has its own', async (t) => {
   const { metadata, stateDir } = await node(t)
   const views = await Promise.all(
     Array.from({ length: 100 }, (_, i) =>

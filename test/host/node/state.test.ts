@@ -16,7 +16,7 @@ const open = (stateDir: string, more: { nodeId?: string; steps?: DiskSteps } = {
   HostState.open({ stateDir, log: keepingLogger(), ...more })
 const set = (key: string, value: string) => (now: ReadonlyMap<string, string | null>) => new Map(now).set(key, value)
 
-test('the first start makes an ID and a key, private and lasting', async (t) => {
+test('the first start creates a durable ID and a private key', async (t) => {
   const stateDir = join(temporaryDirectory(t), 'client')
   const state = await open(stateDir)
   assert.match(state.nodeId, /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/)
@@ -28,7 +28,7 @@ test('the first start makes an ID and a key, private and lasting', async (t) => 
   assert.equal(again.nodeKeyPem, state.nodeKeyPem)
 })
 
-test('access that others have is taken away', async (t) => {
+test('permissions of group and others are removed', async (t) => {
   const stateDir = temporaryDirectory(t)
   await open(stateDir)
   chmodSync(join(stateDir, 'state.json'), 0o644)
@@ -38,7 +38,7 @@ test('access that others have is taken away', async (t) => {
   assert.equal(statSync(stateDir).mode & 0o777, 0o700)
 })
 
-test('a configured node ID is taken at first, lower case, and refused when it is another one', async (t) => {
+test('a configured node ID is used at the first start, in lower case, and another one is refused later', async (t) => {
   const stateDir = temporaryDirectory(t)
   assert.equal((await open(stateDir, { nodeId: ID.toUpperCase() })).nodeId, ID)
   assert.equal((await open(stateDir, { nodeId: ID })).nodeId, ID)
@@ -46,12 +46,12 @@ test('a configured node ID is taken at first, lower case, and refused when it is
   const other = ID.replace('6f', '7f')
   await assert.rejects(open(stateDir, { nodeId: other }), (error) => {
     assert.ok(error instanceof Fault)
-    return error.message.includes(ID) && error.message.includes(other) && /move that file away/.test(error.message)
+    return error.message.includes(ID) && error.message.includes(other) && /move the file away/.test(error.message)
   })
   await assert.rejects(open(temporaryDirectory(t), { nodeId: 'xyz' }), /not a UUID/)
 })
 
-test('a torn, empty, foreign or newer file stops the start, says what to do and quotes nothing', async (t) => {
+test('a torn, empty, foreign or newer file fails the start with instructions and without quoting it', async (t) => {
   const stateDir = temporaryDirectory(t)
   await open(stateDir, { nodeId: ID })
   const path = join(stateDir, 'state.json')
@@ -61,8 +61,8 @@ test('a torn, empty, foreign or newer file stops the start, says what to do and 
   assert.ok(typeof value === 'object' && value !== null)
   const bad: [string, RegExp][] = [
     ['', /it is empty/],
-    [whole.slice(0, -20), /not whole JSON/],
-    ['\0'.repeat(100), /not whole JSON/],
+    [whole.slice(0, -20), /not valid JSON/],
+    ['\0'.repeat(100), /not valid JSON/],
     ['[]', /damaged/],
     [JSON.stringify({ ...value, nodeId: 'PLANTED' }), /"nodeId" is missing or wrong/],
     [JSON.stringify({ ...value, nodeKey: 'PLANTED' }), /"nodeKey" is missing or wrong/],
@@ -111,7 +111,7 @@ test('a failure of any step fails the update and changes nothing', async (t) => 
   assert.deepEqual([...(await open(stateDir)).dynamicMeta], [['a', '2']])
 })
 
-test('a really full disk fails the update and changes nothing', async (t) => {
+test('a full disk fails the update and changes nothing', async (t) => {
   const stateDir = mountTiny(t)
   if (!stateDir) return t.skip('needs root and mount')
   const state = await open(stateDir)
@@ -147,7 +147,7 @@ function mountTiny(t: TestContext): string | undefined {
 const increment = (now: ReadonlyMap<string, string | null>) =>
   new Map(now).set('n', String(Number(now.get('n') ?? 0) + 1))
 
-test('updates are one after the other, each sees the one before, and those that wait share a write', async (t) => {
+test('updates are serialized, and those that wait share a write', async (t) => {
   let writes = 0
   const steps = { ...diskSteps, create: (path: string, text: string) => (writes++, diskSteps.create(path, text)) }
   const state = await open(temporaryDirectory(t), { steps })
@@ -174,7 +174,7 @@ test('updates are one after the other, each sees the one before, and those that 
   assert.equal(state.dynamicMeta.get('n'), '201')
 })
 
-test('killed at any moment, the file is whole and holds at least what was answered', async (t) => {
+test('after a kill at any moment the file is complete and has all acknowledged updates', async (t) => {
   const stateDir = temporaryDirectory(t)
   for (let round = 0; round < 12; round++) {
     const child = spawn(process.execPath, [join(import.meta.dirname, 'state-writer.ts'), stateDir])

@@ -3,8 +3,8 @@ import { readdirSync } from 'node:fs'
 import { cpus, freemem, tmpdir, totalmem, uptime } from 'node:os'
 import { test, type TestContext } from 'node:test'
 import { HostStatsReader, parseMemory, type HostStatsOptions } from '../../../src/host/stats/host-stats.ts'
-import { coreUsage, parseCoreTimes, readCoreMhz } from '../../../src/host/stats/stats-cpu.ts'
-import { diskStats, physicalMounts } from '../../../src/host/stats/stats-disk.ts'
+import { coreUsage, parseCoreTimes, readCoreMhz } from '../../../src/host/stats/host-cpu.ts'
+import { diskStats, physicalMounts } from '../../../src/host/stats/host-disks.ts'
 import { HandClock, SIZES, Tree } from './stats-trees.ts'
 
 const openDescriptors = () => readdirSync('/proc/self/fd').length
@@ -12,8 +12,8 @@ const openDescriptors = () => readdirSync('/proc/self/fd').length
 /** A reader whose every look is asked for. */
 function sampled(host: HostStatsReader) {
   const sample = async () => {
-    await host.look()
-    await host.lookAtDisks()
+    await host.sample()
+    await host.sampleDisks()
     return host.stats()
   }
   return { sample }
@@ -86,7 +86,7 @@ test('the first sample is since boot and counts guest time once', async (context
   assert.equal(first?.TotalPercent, ((total - 4000) / total) * 100)
 })
 
-test('counters that go backwards never give a negative figure or more than everything', async (context) => {
+test('decreasing counters never give values below 0 or above 100 percent', async (context) => {
   const { stats, tree } = reader(context, 'counters-backwards')
   await stats.sample()
   tree.write('proc/stat', tree.read('later/stat'))
@@ -105,7 +105,7 @@ test('counters that go backwards never give a negative figure or more than every
   assert.ok(CPUTicksConsumed >= 0)
 })
 
-test('missing files give zeros and no disks, never an error', async (context) => {
+test('missing files give zeros and no disks instead of an error', async (context) => {
   const { stats } = reader(context, 'missing-files', { statfs: () => Promise.reject(new Error('no')) })
   const sample = await stats.sample()
   assert.deepEqual(sample.Memory, { Available: 0, Free: 0, Total: 0, Used: 0 })
@@ -119,7 +119,7 @@ test('missing files give zeros and no disks, never an error', async (context) =>
   assert.equal(sample.AllocDirStats.UsedPercent, 0)
 })
 
-test('garbage gives finite figures', async (context) => {
+test('malformed files give finite values', async (context) => {
   const { stats } = reader(context, 'garbage')
   await stats.sample()
   const sample = await stats.sample()
@@ -134,7 +134,7 @@ test('garbage gives finite figures', async (context) => {
   )
 })
 
-test('a core with no time between two readings is idle', () => {
+test('a core without elapsed time is idle', () => {
   const [[name, times] = ['', undefined]] = parseCoreTimes('cpu  1\ncpu7 5 0 5 90 0 0 0 0 0 0\n')
   assert.ok(times)
   assert.deepEqual(coreUsage(name, times, times, 1000), {
@@ -147,11 +147,11 @@ test('a core with no time between two readings is idle', () => {
   })
 })
 
-test('memory without MemAvailable is free and cached', () => {
+test('without MemAvailable, available memory is free plus cached', () => {
   assert.equal(parseMemory('MemTotal: 100 kB\nMemFree: 10 kB\nCached: 20 kB\n').Available, 30 * 1024)
 })
 
-test('core speed: base frequency, then the highest, then cpuinfo, then a guess', async (context) => {
+test('the clock rate is the base frequency, else the maximum, else that of cpuinfo, else a default', async (context) => {
   const tree = new Tree(context, 'cgroup-v1')
   assert.equal(await readCoreMhz(tree.roots, 2), 2000)
   tree.write('sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq', '3000000\n')
@@ -162,7 +162,7 @@ test('core speed: base frequency, then the highest, then cpuinfo, then a guess',
   assert.equal(await readCoreMhz(new Tree(context, 'garbage').roots, 2), 1000)
 })
 
-test('/dev/root is called by its name; a bind mount stands in only where its disk is mounted nowhere else', () => {
+test('/dev/root has its device name, and a bind mount counts only if its disk has no other mount', () => {
   const lines = ['22 1 8:1 / / rw - ext4 /dev/root rw', '23 22 8:17 /etc/hosts /etc/hosts rw - ext4 /dev/sdb1 rw']
   assert.deepEqual(
     physicalMounts(lines.join('\n'), undefined, (number) => `/dev/for-${number}`),
@@ -173,7 +173,7 @@ test('/dev/root is called by its name; a bind mount stands in only where its dis
   )
 })
 
-test('a dead mount is left out, is not asked again, and never takes more than two threads', async (context) => {
+test('a hanging mount is omitted, not read again, and never occupies more than two threads', async (context) => {
   const asked: string[] = []
   const statfs = (path: string) => {
     asked.push(path)
@@ -196,11 +196,11 @@ test('a dead mount is left out, is not asked again, and never takes more than tw
   assert.deepEqual(third.AllocDirStats, first.AllocDirStats)
 })
 
-test('the real host: figures agree with what Node knows', async () => {
+test('statistics of the real host agree with those of Node', async () => {
   const stats = new HostStatsReader({ allocDir: tmpdir() })
-  await stats.look()
-  await stats.look()
-  await stats.lookAtDisks()
+  await stats.sample()
+  await stats.sample()
+  await stats.sampleDisks()
   const sample = stats.stats()
   stats.close()
   assert.equal(sample.Memory.Total, totalmem())
@@ -212,13 +212,13 @@ test('the real host: figures agree with what Node knows', async () => {
   assert.ok(stats.coreMhz > 100)
 })
 
-test('the real host: descriptors are reused and given back', async () => {
+test('descriptors are reused and closed', async () => {
   const warm = new HostStatsReader({ allocDir: tmpdir() })
-  await warm.look()
+  await warm.sample()
   warm.close()
   const before = openDescriptors()
   const stats = new HostStatsReader({ allocDir: tmpdir() })
-  for (let round = 0; round < 50; round++) await stats.look()
+  for (let round = 0; round < 50; round++) await stats.sample()
   assert.ok(openDescriptors() <= before + 3)
   stats.close()
   assert.equal(openDescriptors(), before)

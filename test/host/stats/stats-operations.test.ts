@@ -49,7 +49,7 @@ function refusal(code: string, message: RegExp) {
   return (error: unknown) => error instanceof Refusal && error.code === code && message.test(error.message)
 }
 
-test('host statistics need node read, and only this node is answered for', async (context) => {
+test('host statistics need node read and are served for this node only', async (context) => {
   const { host } = served(context)
   const answer = await call(host, NODE_READER, {})
   assert.equal(answer.Uptime, 1000)

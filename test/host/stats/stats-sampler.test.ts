@@ -46,7 +46,7 @@ function watching(context: TestContext, ...pids: number[]) {
   return { allocation, table, sampler }
 }
 
-test("a busy process uses about one core, and a busy child is its parent's", async (context) => {
+test('a busy process uses about one core, and a busy child counts for its task', async (context) => {
   const shell = await start(context, 'sh', '-c', `"${process.execPath}" -e 'for (;;) {}' & wait`)
   const { sampler, allocation } = watching(context, shell.pid)
   const usage = await until('a busy sample', async () => {
@@ -61,7 +61,7 @@ test("a busy process uses about one core, and a busy child is its parent's", asy
   assert.ok((pids[shell.pid]?.CpuStats.Percent ?? 100) < 20, 'the shell itself only waits')
 })
 
-test('children that live for a moment only are counted', async (context) => {
+test('short-lived children are counted', async (context) => {
   const shell = await start(context, 'sh', '-c', 'while :; do ls / > /dev/null; done')
   const { sampler, allocation } = watching(context, shell.pid)
   await until('the time of the children', async () => {
@@ -72,7 +72,7 @@ test('children that live for a moment only are counted', async (context) => {
   })
 })
 
-test('memory of a process is what ps says', async (context) => {
+test('memory of a process agrees with ps', async (context) => {
   const script = 'const held = Buffer.alloc(150 << 20, 1); console.log("ready"); setInterval(() => held, 1000)'
   const child = await start(context, process.execPath, '-e', script)
   assert.ok(child.stdout)
@@ -109,7 +109,7 @@ test('a task that stops keeps its last sample, its state is freed, and a removed
   })
 })
 
-test('descriptors do not grow while sampling and are all given back', async (context) => {
+test('sampling keeps the number of descriptors constant and stop closes them', async (context) => {
   const child = await start(context, 'sleep', '1000')
   const before = openDescriptors()
   const { sampler, allocation } = watching(context, child.pid)
@@ -128,7 +128,7 @@ test('descriptors do not grow while sampling and are all given back', async (con
   await until('the descriptors back again', () => (openDescriptors() <= before ? true : undefined))
 })
 
-test('an answer is shared while it is fresh and taken anew when it is not; askers share one run', async (context) => {
+test('fresh statistics are reused, stale ones sampled again, and concurrent requests share a run', async (context) => {
   const tree = new Tree(context, 'process-tree')
   const clock = new HandClock()
   const allocation = anAllocation([aTask('web', [100])])
@@ -171,7 +171,7 @@ test('a task that has just appeared is sampled at once', async (context) => {
   assert.deepEqual(Object.keys((await sampler.allocationStats(grown)).Tasks), ['web', 'new'])
 })
 
-test('a long run lets the event loop turn between its slices', async (context) => {
+test('a long run yields the event loop between its slices', async (context) => {
   const tree = new Tree(context, 'process-tree')
   const others = 3000
   for (let pid = 1000; pid < 1000 + others; pid++) tree.write(`proc/${pid}/stat`, statLine(pid, { start: 10 }))
@@ -191,7 +191,7 @@ test('a long run lets the event loop turn between its slices', async (context) =
   assert.ok(sampler.state().processes >= others)
 })
 
-test('a task may be called anything', async (context) => {
+test('a task may have any name', async (context) => {
   const tree = new Tree(context, 'process-tree')
   const allocation = anAllocation([aTask('__proto__', [100])])
   const { Tasks } = await new StatsSampler(samplerOptions(tree, new HandClock(), allocation)).allocationStats(

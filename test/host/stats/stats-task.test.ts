@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Allocation, Task } from '../../../src/host/allocations/allocation.ts'
-import { kernelUnits } from '../../../src/host/files/proc-file.ts'
+import { kernelUnits } from '../../../src/host/stats/proc-file.ts'
 import { parseProcessStat, ProcessTree } from '../../../src/host/stats/process-tree.ts'
 import { StatsSampler } from '../../../src/host/stats/sampler.ts'
 import { anAllocation, aTask, FakeTable, HandClock, samplerOptions, statLine, Tree } from './stats-trees.ts'
@@ -33,7 +33,7 @@ test('an allocation without samples has the zero form, byte for byte as recorded
   assert.equal(JSON.stringify(await askGone()), ZERO)
 })
 
-test('version 1: all seven words, totals of the group, both controllers', async (context) => {
+test('cgroup version 1 reports all memory values, totals of the group and both controllers', async (context) => {
   const { ask, later, tree } = metered(context, 'cgroup-v1', aTask('web', [200]))
   const first = (await ask()).Tasks['web']
   assert.equal(first?.Pids, null)
@@ -68,7 +68,7 @@ test('version 1: all seven words, totals of the group, both controllers', async 
   assert.deepEqual([second.Percent, second.UserMode, second.SystemMode, second.TotalTicks], [150, 100, 50, 3000])
 })
 
-test('version 2: RSS is anonymous memory, groups inside count, a backward counter is no time', async (context) => {
+test('cgroup version 2 counts anonymous memory as RSS and child groups, and ignores decreasing counters', async (context) => {
   const { ask, later, tree } = metered(context, 'cgroup-v2', aTask('web', [300]))
   const { MemoryStats: memory, CpuStats: cpu } = (await ask()).ResourceUsage
   assert.deepEqual(memory.Measured, ['RSS', 'Cache', 'Swap', 'Usage'])
@@ -108,7 +108,7 @@ for (const [why, change] of [
   })
 }
 
-test('a stranger that enters a group later puts an end to its use, without a leap in Percent', async (context) => {
+test('a foreign process in the group ends its use without a jump of Percent', async (context) => {
   const { ask, tree, later } = metered(context, 'cgroup-v2', aTask('web', [300]))
   const before = (await ask()).ResourceUsage.CpuStats
   later()
@@ -121,7 +121,7 @@ test('a stranger that enters a group later puts an end to its use, without a lea
   assert.equal((await ask()).ResourceUsage.CpuStats.Percent, 50)
 })
 
-test('memory controller off: CPU from the group, memory from the processes', async (context) => {
+test('without the memory controller, CPU is read from the group and memory from the processes', async (context) => {
   const { ask, tree } = metered(context, 'cgroup-v2', aTask('web', [300]))
   tree.remove('sys/fs/cgroup/work.slice/task.scope/memory.current')
   const usage = (await ask()).ResourceUsage
@@ -129,7 +129,7 @@ test('memory controller off: CPU from the group, memory from the processes', asy
   assert.equal(usage.CpuStats.ThrottledPeriods, 3)
 })
 
-test('a container mounts its own group as the root: paths below it are found, it itself is not used', async (context) => {
+test('in a container with its group as root, only groups below it are used', async (context) => {
   const { ask, tree, later } = metered(context, 'cgroup-v2', aTask('web', [300]))
   const mounts = tree.read('proc/self/mountinfo').replace('0:50 / /sys', '0:50 /work.slice /sys')
   tree.write('proc/self/mountinfo', mounts)
@@ -142,7 +142,7 @@ test('a container mounts its own group as the root: paths below it are found, it
   assert.deepEqual((await ask()).ResourceUsage.CpuStats.Measured, WALKED.cpu)
 })
 
-test('further mounts of the hierarchy, of a part of it or of all of it elsewhere, do not end the accounting', async (context) => {
+test('additional mounts of the hierarchy do not disable accounting by groups', async (context) => {
   const path = 'proc/self/mountinfo'
   const { ask, tree } = metered(context, 'cgroup-v2', aTask('web', [300]))
   const measured = (await ask()).ResourceUsage.CpuStats.Measured
@@ -163,7 +163,7 @@ test('further mounts of the hierarchy, of a part of it or of all of it elsewhere
   }
 })
 
-test('a tree: children count, waited-for ones too, orphans stay, nothing counts twice', async (context) => {
+test('children, waited-for children and orphans are counted exactly once', async (context) => {
   const { ask, tree, later } = metered(context, 'process-tree', aTask('web', [100]))
   const first = (await ask()).Tasks['web']
   assert.deepEqual(Object.keys(first?.Pids ?? {}), ['100', '101', '102'])
@@ -188,7 +188,7 @@ test('a tree: children count, waited-for ones too, orphans stay, nothing counts 
   assert.equal(second.Tasks['web']?.Pids?.['100']?.CpuStats.Percent, 0)
 })
 
-test('a pid that is used again is another process', async (context) => {
+test('a reused PID is another process', async (context) => {
   const { ask, tree, later } = metered(context, 'process-tree', aTask('web', [100]))
   await ask()
   later()
@@ -203,7 +203,7 @@ test('a pid that is used again is another process', async (context) => {
   assert.deepEqual(Object.keys(gone.Tasks['web']?.Pids ?? {}), ['100', '101'], 'the last sample stays')
 })
 
-test('swap is read per process only when something is swapped out', async (context) => {
+test('swap is read per process only if swap is in use', async (context) => {
   const { ask, tree, later, sampler } = metered(context, 'process-tree', aTask('web', [100]))
   tree.write('proc/101/status', 'Name:\tx\nVmSwap:\t     12 kB\n')
   assert.equal((await ask()).ResourceUsage.MemoryStats.Swap, 0)
@@ -214,7 +214,7 @@ test('swap is read per process only when something is swapped out', async (conte
   assert.equal((await ask()).ResourceUsage.MemoryStats.Swap, 12 * 1024)
 })
 
-test('garbage in /proc: what can be read counts, the rest does not', async (context) => {
+test('malformed entries of /proc are skipped', async (context) => {
   const { ask } = metered(context, 'garbage', aTask('bad', [77, 79]), aTask('good', [78]))
   const { Tasks } = await ask()
   assert.deepEqual(Object.keys(Tasks), ['good'])
@@ -223,7 +223,7 @@ test('garbage in /proc: what can be read counts, the rest does not', async (cont
   assert.equal(JSON.stringify(await askEmpty()), ZERO)
 })
 
-test('the sum is over running tasks; a filter leaves one task; an unknown one leaves none', async (context) => {
+test('the sum covers running tasks, a filter selects one task, an unknown task none', async (context) => {
   const tasks = [aTask('web', [100]), aTask('other', [150])]
   const { ask, allocation, table, later } = metered(context, 'process-tree', ...tasks)
   const both = await ask()
@@ -243,13 +243,13 @@ test('the sum is over running tasks; a filter leaves one task; an unknown one le
   assert.equal(after.ResourceUsage.MemoryStats.RSS, 0)
 })
 
-test('a stat line is read whatever the name of the process', () => {
+test('a stat line is parsed with any process name', () => {
   const stat = parseProcessStat(statLine(7, { parent: 3, user: 1, start: 9 }).replace('(x)', '(a) S 1 (b\n) 2)'))
   assert.deepEqual([stat?.pid, stat?.parentPid, stat?.userTicks, stat?.startTicks], [7, 3, 1, 9])
   for (const bad of ['', '7', '7 (x', '7 (x) S 1', 'x (x) S']) assert.equal(parseProcessStat(bad), undefined)
 })
 
-test('children of a dead process do not pass to the next bearer of its pid', (context) => {
+test('children of a dead process do not become those of a process that reuses its PID', (context) => {
   const tree = new Tree(context, 'process-tree')
   const processes = new ProcessTree(tree.roots.procRoot)
   const refresh = (...pids: number[]) => [...processes.refresh(pids.map(String))]
@@ -266,13 +266,13 @@ test('children of a dead process do not pass to the next bearer of its pid', (co
   assert.equal(processes.size, 0)
 })
 
-test('the kernel tells its units', () => {
+test('the kernel units are read from the auxiliary vector', () => {
   const { pageBytes, ticksPerSecond } = kernelUnits('/proc')
   assert.ok(pageBytes >= 4096 && (pageBytes & (pageBytes - 1)) === 0)
   assert.equal(ticksPerSecond, 100)
 })
 
-test('a task of which only zombies are left keeps the sample it had alive', async (context) => {
+test('a task with only zombies left keeps its last sample', async (context) => {
   const { ask, tree, later } = metered(context, 'process-tree', aTask('web', [150]))
   const alive = await ask()
   later()
@@ -282,7 +282,7 @@ test('a task of which only zombies are left keeps the sample it had alive', asyn
   assert.deepEqual(over.Tasks, alive.Tasks)
 })
 
-test('a task that is moved into a group of its own after it was started is found there', async (context) => {
+test('a task that is moved to its own group after the start is measured there', async (context) => {
   const { ask, tree, later } = metered(context, 'cgroup-v2', aTask('web', [300]))
   tree.write('proc/300/cgroup', '0::/\n')
   assert.deepEqual((await ask()).ResourceUsage.CpuStats.Measured, WALKED.cpu)

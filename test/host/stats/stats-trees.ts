@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path'
 import type { TestContext } from 'node:test'
 import type { Allocation, AllocationTable, Task } from '../../../src/host/allocations/allocation.ts'
 import type { SamplerOptions } from '../../../src/host/stats/sampler.ts'
-import type { FilesystemSizes } from '../../../src/host/stats/stats-disk.ts'
+import type { FilesystemSizes } from '../../../src/host/stats/host-disks.ts'
 
 const FIXTURES = resolve(import.meta.dirname, '../../../fixtures/proc')
 

@@ -1,12 +1,19 @@
 /** What another program does to audit files never becomes part of the chain, and what the server itself does never alarms. */
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { appendFileSync, copyFileSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
-import { CHAIN_START, chained, type ChainHead, headOf, newChainId } from '../../../src/secrets/audit/audit-chain.ts'
+import {
+  CHAIN_START,
+  formatLegacyLine,
+  type ChainHead,
+  headOf,
+  newChainId,
+} from '../../../src/secrets/audit/audit-chain.ts'
 import { DeviceChain } from '../../../src/secrets/audit/device-chain.ts'
 import { runAt } from '../../cli/recording-core.ts'
 import { assertWhole, auditLinesIn } from '../../helpers/audit-lines.ts'
@@ -49,7 +56,10 @@ const lineTexts = (file: string) => readFileSync(file, 'utf8').trimEnd().split('
 function forged(count: number, head: ChainHead, id: string): string[] {
   let last = head
   return Array.from({ length: count }, (_, at) => {
-    const plain = chained(JSON.stringify({ time: '2026', type: 'request', request: { path: `forged/${at}` } }), last)
+    const plain = formatLegacyLine(
+      JSON.stringify({ time: '2026', type: 'request', request: { path: `forged/${at}` } }),
+      last,
+    )
     const line = plain.replace('"chain":{', `"chain":{"id":"${id}",`).replace(/\}\}$/, `,"mac":"${'0'.repeat(64)}"}}`)
     last = headOf(line) ?? assert.fail('it has the form of a line')
     return line
@@ -68,24 +78,41 @@ function endOf(text: string) {
   return { head: headOf(text.trimEnd()), line: text.trimEnd() }
 }
 
-test('a line of a write that failed is the end of the chain until another line is recorded, and not behind that', (t) => {
+test('a line of a failed write is accepted as the end of the chain only until another line is recorded', (t) => {
   const id = newChainId()
   const chain = new DeviceChain(Buffer.alloc(32, 1), { id, head: CHAIN_START, isNew: true, trust: 'keyed' })
   t.after(() => chain.close())
   const first = chain.append(['{"time":"1"}'], '')
   chain.advance(first.heads[0] ?? CHAIN_START)
   const failed = chain.append(['{"time":"2"}'], '')
-  chain.mayHave(failed.heads)
-  assert.equal(chain.found(endOf(failed.text), 'file', false), 'taken')
-  chain.mayHave(chain.append(['{"time":"3"}'], '').heads)
+  chain.noteAttempt(failed.heads)
+  assert.equal(chain.acceptEnd(endOf(failed.text), 'file', false), 'accepted')
+  chain.noteAttempt(chain.append(['{"time":"3"}'], '').heads)
   const lost = chain.append(['{"time":"3"}'], '')
   const next = chain.append(['{"time":"4"}'], '')
   chain.advance(next.heads[0] ?? CHAIN_START)
-  assert.equal(chain.found(endOf(next.text), 'file', false), 'as expected')
-  assert.equal(chain.found(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
+  assert.equal(chain.acceptEnd(endOf(next.text), 'file', false), 'expected')
+  assert.equal(chain.acceptEnd(endOf(lost.text), 'file', false), 'break', 'a line that was replaced by another one')
 })
 
-test('lines that another program appends are not taken as the end of the chain', async (t) => {
+test('after its entries were restored a device continues its own lines, and not those of another device', (t) => {
+  const deviceKey = Buffer.alloc(32, 1)
+  const lineOf = (key: Buffer) => {
+    const chain = new DeviceChain(key, { id: newChainId(), head: CHAIN_START, isNew: true, trust: 'keyed' })
+    t.after(() => chain.close())
+    return endOf(chain.append(['{"time":"1"}'], '').text)
+  }
+  for (const [end, expected] of [
+    [lineOf(deviceKey), 'accepted'],
+    [lineOf(Buffer.alloc(32, 2)), 'break'],
+  ] as const) {
+    const chain = new DeviceChain(deviceKey, { id: newChainId(), head: CHAIN_START, isNew: true, trust: 'keyed' })
+    t.after(() => chain.close())
+    assert.equal(chain.acceptEnd(end, 'file', false), expected)
+  }
+})
+
+test('lines that another program appends are not accepted as the end of the chain', async (t) => {
   const { file, world } = await audited(t)
   const before = stateOf(world)
   appendFileSync(file, `${forged(10, before.head, before.chainId).join('\n')}\n`)
@@ -95,7 +122,7 @@ test('lines that another program appends are not taken as the end of the chain',
   assert.equal(after.breaks, 1)
   assert.deepEqual(after.broken?.expected, before.head)
   assert.equal(after.broken.found?.sequence, before.head.sequence + 10)
-  assert.equal(after.fault, undefined, 'requests are recorded')
+  assert.equal(after.fault, undefined, 'audit devices write')
   const logged = world.lines.filter(({ message }) => message === alarmLine)
   assert.equal(logged.length, 1)
   const line = auditLinesIn(file).find(({ chain }) => chain.event === 'break')
@@ -118,7 +145,7 @@ test('lines that another program appends are not taken as the end of the chain',
   await last.core.seal()
 })
 
-test('a file that was forged while the server was down is not taken as the end of the chain', async (t) => {
+test('a file that was forged while the server was stopped is not accepted as the end of the chain', async (t) => {
   const { file, world } = await audited(t)
   const { chainId, head } = stateOf(world)
   await world.core.saveAuditHeads()
@@ -131,7 +158,7 @@ test('a file that was forged while the server was down is not taken as the end o
   await again.core.seal()
 })
 
-test('an upgraded server writes codes from a line on that says so, and verifies the lines before', async (t) => {
+test('an upgraded server starts a chain with MACs and verifies the lines before it', async (t) => {
   const { file, world } = await audited(t)
   await world.core.saveAuditHeads()
   await world.core.seal()
@@ -147,7 +174,7 @@ test('an upgraded server writes codes from a line on that says so, and verifies 
   assert.equal(stateOf(again).breaks, 0)
   assert.deepEqual(await verify(t, again, file).then(({ code, err }) => ({ code, err })), { code: 0, err: '' })
   // A line without a code behind it is no line of the upgrade.
-  appendFileSync(file, `${chained('{"time":"2026"}', stateOf(again).head)}\n`)
+  appendFileSync(file, `${formatLegacyLine('{"time":"2026"}', stateOf(again).head)}\n`)
   const added = await runAt({ url: 'http://127.0.0.1:9' }, ['audit', 'verify', file])
   assert.match(added.err, /this line was added: it has no code, and lines before it have/)
   await again.core.seal()
@@ -157,7 +184,7 @@ test('an upgraded server writes codes from a line on that says so, and verifies 
 function asLegacy(world: CoreWorld, file: string): { count: number; stored: Promise<unknown> } {
   let head: ChainHead = { sequence: 0, hash: '0'.repeat(64) }
   const lines = lineTexts(file).map((line) => {
-    const legacy = chained(`${line.slice(0, line.lastIndexOf(',"chain":'))}}`, head)
+    const legacy = formatLegacyLine(`${line.slice(0, line.lastIndexOf(',"chain":'))}}`, head)
     head = headOf(legacy) ?? assert.fail('it is a line')
     return legacy
   })
@@ -175,7 +202,7 @@ function asLegacy(world: CoreWorld, file: string): { count: number; stored: Prom
   return { count: lines.length, stored }
 }
 
-test('a kill between a line and the stored head raises no alarm, and the chain continues', async (t) => {
+test('a kill between a line and the storing of the head raises no alarm, and the chain continues', async (t) => {
   const { file, world } = await audited(t)
   // The head that is stored is that of the first lines.
   const again = await killed(t, world)
@@ -199,7 +226,7 @@ test('a kill between a line and the stored head raises no alarm, and the chain c
   await rotated.core.seal()
 })
 
-test('lines that are cut off are noticed while the server runs, and at the next start', async (t) => {
+test('truncated lines are detected while the server runs and at the next start', async (t) => {
   const { file, world } = await audited(t)
   const [first = ''] = lineTexts(file)
   truncateSync(file, first.length + 1)
@@ -218,7 +245,7 @@ test('lines that are cut off are noticed while the server runs, and at the next 
   await again.core.seal()
 })
 
-test('lines that are inserted before the last one are noticed while the server runs', async (t) => {
+test('lines inserted before the last one are detected while the server runs', async (t) => {
   const { file, world } = await audited(t)
   const { chainId, head } = stateOf(world)
   const lines = lineTexts(file)
@@ -263,7 +290,28 @@ test('a file that is emptied or removed is reported, and a rotation is not', asy
   assert.match(verified.err, /audit\.log:1: the first line has the number \d+ instead of 1/)
 })
 
-test('lines of another server with the same devices cannot stand in for those of this one', async (t) => {
+test('a copy in the place of the file is written from then on, although its size is the same', async (t) => {
+  const { file, world } = await audited(t)
+  copyFileSync(file, `${file}.copy`)
+  renameSync(`${file}.copy`, file)
+  const before = lineTexts(file).length
+  await write(world)
+  assert.equal(lineTexts(file).length, before + 2)
+  await assertWhole(file)
+})
+
+test('a pipe in the place of the file records nothing, and no request is answered meanwhile', async (t) => {
+  const { file, world } = await audited(t)
+  renameSync(file, `${file}.1`)
+  execFileSync('mkfifo', [file])
+  const { status, text } = await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })
+  assert.equal(status, 500, text)
+  rmSync(file)
+  await write(world)
+  await assertWhole(`${file}.1`, file)
+})
+
+test('lines of another server with the same devices cannot replace those of this server', async (t) => {
   const { file, world } = await audited(t, 2)
   await world.core.saveAuditHeads()
   const own = readFileSync(file)
@@ -287,7 +335,7 @@ test('lines of another server with the same devices cannot stand in for those of
   assert.notDeepEqual(own, ofOther)
 })
 
-test('the head is stored once a minute, without a stop', async (t) => {
+test('the head is stored once a minute while the server runs', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const { file, world } = await audited(t)
   const stored = () => {

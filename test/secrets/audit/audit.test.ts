@@ -15,10 +15,11 @@ import {
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { cloud } from '../../../src/engines/cloud/cloud.ts'
-import { goErrors, goQuote } from '../../../src/engines/cloud/templates/go-quote.ts'
+import { errorList } from '../../../src/engines/framework/engine.ts'
+import { goQuote } from '../../../src/engines/cloud/templates/template-functions.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { KeyedHash } from '../../../src/platform/keyed-hash.ts'
-import { withoutValues } from '../../../src/secrets/audit/audit-errors.ts'
+import { redactValues } from '../../../src/secrets/audit/audit-errors.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 
 interface AuditLine {
@@ -57,7 +58,7 @@ function assertChain(...files: readonly string[]): void {
   }
 }
 
-test('each request has two lines, and no value is in them', async (t) => {
+test('each request has two lines that contain no value', async (t) => {
   const { file, world } = await audited(t)
   const before = linesOf(file).length
   await world.ask('POST', 'kept/data/db', { data: { password: 'planted-value-1' } })
@@ -85,7 +86,7 @@ test('each request has two lines, and no value is in them', async (t) => {
   assertChain(file)
 })
 
-test('what is refused is recorded: without a token, with a bad one, without rights, with a bad body', async (t) => {
+test('refused requests are recorded: without a token, with an invalid token, without permission, with a malformed body', async (t) => {
   const { file, world } = await audited(t)
   const weak = await world.ask('POST', 'auth/token/create', { policies: ['default'] })
   const token = String(weak.body.auth['client_token'])
@@ -101,7 +102,7 @@ test('what is refused is recorded: without a token, with a bad one, without righ
   assert.ok(!readFileSync(file, 'utf8').includes('s.planted-token'))
 })
 
-test('what no endpoint declares is an HMAC in a path, and so is what errors quote of a request', async (t) => {
+test('undeclared parts of a path and values quoted in errors are HMACs', async (t) => {
   const { file, world } = await audited(t)
   const token = 'planted-token-1'
   const { hash: hashed } = (await world.ask('PUT', 'sys/audit-hash/file', { input: token })).body.data
@@ -145,13 +146,13 @@ test('what no endpoint declares is an HMAC in a path, and so is what errors quot
     .slice(-2 * faulty.length)
     .flatMap(({ error = [] }) => error)
   assert.equal(errors.length, faulty.length - 1)
-  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is no address and no range such as "10\.0\.0\.0\/8"$/)
+  assert.match(cidr ?? '', /^bound CIDRs: "hmac-sha256:\w{64}" is not an address or a range such as "10\.0\.0\.0\/8"$/)
   assert.ok(!/planted|xxx/.test(readFileSync(file, 'utf8')))
 })
 
-test('values are found in an error whole, cut, inside of one another and in any number', () => {
+test('values in an error are redacted if they are whole, truncated, nested or repeated', () => {
   const key = new KeyedHash(Buffer.alloc(32, 1))
-  const shown = (error: string, data: Record<string, unknown>) => withoutValues(key, error, data)
+  const shown = (error: string, data: Record<string, unknown>) => redactValues(key, error, data)
   const hmac = (text: string) => `hmac-sha256:${key.digest(text, 'hex')}`
   const long = 'v'.repeat(100)
   assert.equal(shown(`no such type: ${long.slice(0, 64)}`, { type: long }), `no such type: ${hmac(long)}`)
@@ -170,9 +171,9 @@ test('values are found in an error whole, cut, inside of one another and in any 
   assert.equal(many, `${hmac('aaaaaaab')}…`)
 })
 
-test('values are found in an error with a mark of the cut, with escapes and in a quotation of a quotation', () => {
+test('values in an error are redacted with a truncation mark, with escapes and in nested quotations', () => {
   const key = new KeyedHash(Buffer.alloc(32, 1))
-  const shown = (error: string, data: Record<string, unknown>) => withoutValues(key, error, data)
+  const shown = (error: string, data: Record<string, unknown>) => redactValues(key, error, data)
   const hmac = (text: string) => `hmac-sha256:${key.digest(text, 'hex')}`
   const long = 'v'.repeat(300)
   const odd = `"\n\u0007\\\u{1f600}\u200b${'v'.repeat(300)}`
@@ -181,8 +182,8 @@ test('values are found in an error with a mark of the cut, with escapes and in a
       assert.equal(shown(`no: ${goQuote(cut)}!`, { text }), `no: "${hmac(text)}"!`)
       assert.equal(shown(`no: ${goQuote(`a ${goQuote(cut)}`)}!`, { text }), `no: "a \\"${hmac(text)}\\""!`)
     }
-    const listed = goQuote(goErrors([`unknown: ${text.slice(0, 100)}…: no`]))
-    assert.equal(shown(listed, { text }), goQuote(goErrors([`unknown: ${hmac(text)}…: no`])))
+    const listed = goQuote(errorList([`unknown: ${text.slice(0, 100)}…: no`]))
+    assert.equal(shown(listed, { text }), goQuote(errorList([`unknown: ${hmac(text)}…: no`])))
     assert.equal(shown(`no: ${goQuote(text).slice(0, 150)}`, { text }), `no: "${hmac(text)}`)
     assert.equal(shown(`no: ${text.slice(0, 200)}`, { text }), `no: ${hmac(text)}`)
   }
@@ -190,7 +191,7 @@ test('values are found in an error with a mark of the cut, with escapes and in a
   assert.equal(shown('"\\Uffffffff" "\\', { text: '\ufffd' }), `"${hmac('\ufffd')}" "\\`)
 })
 
-test('a request that no device records changes nothing and is told why', async (t) => {
+test('a request that no device records changes nothing, and the error names the device', async (t) => {
   const { file, world } = await audited(t)
   await world.ask('POST', 'kept/data/there', { data: { a: 'b' } })
   const kept = () => [world.core.barrier.paths('sys/token/'), world.core.barrier.paths('core/wrapping/')]
@@ -212,7 +213,7 @@ test('a request that no device records changes nothing and is told why', async (
   assertChain(file)
 })
 
-test('a request whose first line alone is not recorded changes nothing and is told nothing', async (t) => {
+test('a request whose first line is not recorded changes nothing and reveals nothing', async (t) => {
   const { world } = await audited(t)
   await world.ask('POST', 'kept/data/there', { data: { a: 'planted-value' } })
   const [device = assert.fail('there is one')] = world.core.audit?.devices ?? []
@@ -240,7 +241,7 @@ test('a request whose first line alone is not recorded changes nothing and is to
   assert.deepEqual((now.body.data['metadata'] as { version: number }).version, 1)
 })
 
-test('one device that fails does not hold up another', async (t) => {
+test('a failing device does not delay another device', async (t) => {
   const { file, world } = await audited(t)
   const second = join(world.directory, 'second.log')
   assert.equal(
@@ -253,10 +254,10 @@ test('one device that fails does not hold up another', async (t) => {
   const listed = await world.ask('GET', 'sys/audit')
   const device = listed.body.data['file/'] as { failures: number; fault?: string }
   assert.ok(device.failures >= 2)
-  assert.match(device.fault ?? '', /is a link/)
+  assert.match(device.fault ?? '', /is a symbolic link/)
 })
 
-test('the chain goes on over a rotation, a restart and a torn line', async (t) => {
+test('the chain continues over a rotation, a restart and a partial line', async (t) => {
   const { file, world } = await audited(t)
   await world.ask('POST', 'kept/data/db', { data: { a: '1' } })
   const old = `${file}.1`
@@ -274,7 +275,7 @@ test('the chain goes on over a rotation, a restart and a torn line', async (t) =
   await again.core.seal()
 })
 
-test('the seal itself has both lines', async (t) => {
+test('the request that seals the core has both lines', async (t) => {
   const { file, world } = await audited(t)
   assert.equal((await world.ask('PUT', 'sys/seal')).status, 204)
   const [asked, done] = linesOf(file).slice(-2)
@@ -283,7 +284,7 @@ test('the seal itself has both lines', async (t) => {
   assert.equal(done?.request['path'], 'sys/seal')
 })
 
-test('a device that would write where it must not is refused', async (t) => {
+test('a device with a forbidden destination is refused', async (t) => {
   const world = await CoreWorld.open(t)
   const inUse = join(world.directory, 'in-use')
   writeFileSync(inUse, 'a program\n')
@@ -293,19 +294,19 @@ test('a device that would write where it must not is refused', async (t) => {
   writeFileSync(other, '')
   linkSync(other, join(world.directory, 'name'))
   const bad: readonly [Record<string, unknown>, RegExp][] = [
-    [{ type: 'file', options: { file_path: inUse } }, /no audit device has written/],
-    [{ type: 'file', options: { file_path: join(world.directory, 'secrets.db') } }, /no audit device has written/],
-    [{ type: 'file', options: { file_path: link } }, /is a link/],
-    [{ type: 'file', options: { file_path: other } }, /other names/],
+    [{ type: 'file', options: { file_path: inUse } }, /not written by an audit device/],
+    [{ type: 'file', options: { file_path: join(world.directory, 'secrets.db') } }, /not written by an audit device/],
+    [{ type: 'file', options: { file_path: link } }, /is a symbolic link/],
+    [{ type: 'file', options: { file_path: other } }, /other hard links/],
     [{ type: 'file', options: { file_path: 'relative' } }, /absolute/],
     [{ type: 'file', options: { file_path: `${world.directory}/../x` } }, /absolute/],
     [{ type: 'file', options: { file_path: world.directory } }, /./],
     [{ type: 'file', options: {} }, /file_path is required/],
-    [{ type: 'file', options: { file_path: `${inUse}2`, mode: '0777' } }, /never executable/],
+    [{ type: 'file', options: { file_path: `${inUse}2`, mode: '0777' } }, /must not be executable/],
     [{ type: 'file', options: { file_path: `${inUse}2`, prefix: '#!/bin/sh\n' } }, /prefix/],
     [{ type: 'file', options: { file_path: `${inUse}2`, colour: 'red' } }, /unknown options/],
     [{ type: 'socket', options: { address: 'nowhere' } }, /host:port/],
-    [{ type: 'socket', options: { address: '127.0.0.1:1' } }, /cannot record/],
+    [{ type: 'socket', options: { address: '127.0.0.1:1' } }, /audit device write failed/],
     [{ type: 'syslog', options: {} }, /unknown audit device type/],
   ]
   for (const [given, text] of bad) {
@@ -317,7 +318,7 @@ test('a device that would write where it must not is refused', async (t) => {
   assert.deepEqual((await world.ask('GET', 'sys/audit')).body.data, {})
 })
 
-test('a file is private, and one that was cut is found out after a restart', async (t) => {
+test('an audit file is private, and its truncation is detected after a restart', async (t) => {
   const { file, world } = await audited(t)
   assert.equal(statSync(file).mode & 0o777, 0o600)
   for (let at = 0; at < 5; at++) await world.ask('GET', 'kept/data/db')
@@ -333,7 +334,7 @@ test('a file is private, and one that was cut is found out after a restart', asy
   await again.core.seal()
 })
 
-test('what a quota refuses is recorded where that is turned on, and its token is nobody’s', async (t) => {
+test('requests that a quota refuses are recorded if that is enabled, without a caller', async (t) => {
   const { file, world } = await audited(t)
   const operator = { remote: '10.99.0.1' }
   await world.ask('POST', 'sys/quotas/rate-limit/q', { path: 'kept', rate: 1, interval: '1h' }, operator)

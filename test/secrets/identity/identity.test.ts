@@ -41,7 +41,7 @@ async function withToken(t: TestContext) {
 
 const READ = (path: string) => `path "${path}" { capabilities = ["read", "list"] }`
 
-test('policies of an entity and of its groups hold for a token that is older, and end at once', async (t) => {
+test('policies of an entity and its groups apply to older tokens, and stop applying at once', async (t) => {
   const { entityId, made, may, world } = await withToken(t)
   await writePolicy(world, 'auths', READ('sys/auth'))
   await writePolicy(world, 'mounts', READ('sys/mounts'))
@@ -72,7 +72,7 @@ test('policies of an entity and of its groups hold for a token that is older, an
   assert.equal(await may('auth/token/lookup-self'), false)
 })
 
-test('templates are filled in from the entity, its metadata and its groups', async (t) => {
+test('templates use the entity, its metadata and its groups', async (t) => {
   const { entityId, may, world } = await withToken(t)
   await writePolicy(
     world,
@@ -88,7 +88,7 @@ test('templates are filled in from the entity, its metadata and its groups', asy
   assert.deepEqual([await may('sys/policies/acl/red'), await may('sys/policies/acl/blue')], [false, true])
 })
 
-test('what is wrong with entities, aliases and groups is refused and changes nothing', async (t) => {
+test('invalid entities, aliases and groups are refused and change nothing', async (t) => {
   const world = await CoreWorld.open(t)
   const a = String((await ok(world, 'POST', 'identity/entity', { name: 'a' }))['id'])
   await ok(world, 'POST', 'identity/entity', { name: 'b' })
@@ -104,7 +104,7 @@ test('what is wrong with entities, aliases and groups is refused and changes not
   await ok(world, 'POST', 'identity/entity-alias', { name: 'x', mount_accessor: token, canonical_id: a })
   await refused(world, 'identity/entity-alias', { name: 'y', mount_accessor: token, canonical_id: a }, /already/)
   await refused(world, 'identity/group', { name: 'g', policies: 'root' }, /^policies cannot contain root$/)
-  await refused(world, 'identity/group', { name: 'g', type: 'other' }, /neither internal nor external/)
+  await refused(world, 'identity/group', { name: 'g', type: 'other' }, /expected internal or external$/)
   await refused(world, 'identity/group', { name: 'g', type: 'external', member_entity_ids: [a] }, /set manually/)
   await refused(world, 'identity/group', { name: 'g', type: 'external', member_group_ids: [a] }, /member groups can't/)
   await refused(world, 'identity/group', { name: 'g', member_entity_ids: ['none'] }, /^invalid entity ID/)
@@ -124,7 +124,7 @@ test('what is wrong with entities, aliases and groups is refused and changes not
   assert.deepEqual((await ok(world, 'LIST', 'identity/entity/name'))['keys'], ['a', 'b'])
 })
 
-test('of two groups that are made members of each other at the same time one is refused', async (t) => {
+test('of two concurrent requests that make groups members of each other one is refused', async (t) => {
   const world = await CoreWorld.open(t)
   const [a, b] = await Promise.all(
     ['a', 'b'].map(async (name) => (await ok(world, 'POST', 'identity/group', { name }))['id']),
@@ -139,7 +139,7 @@ test('of two groups that are made members of each other at the same time one is 
   )
 })
 
-test('an entity that is merged lives on in the other one, with its tokens, aliases, policies and groups', async (t) => {
+test('a merge moves tokens, aliases, policies and groups to the other entity', async (t) => {
   const { entityId, may, world } = await withToken(t)
   await writePolicy(world, 'auths', READ('sys/auth'))
   const group = await ok(world, 'POST', 'identity/group', {
@@ -164,7 +164,7 @@ test('an entity that is merged lives on in the other one, with its tokens, alias
   )
 })
 
-test('merging gives a disabled entity no rights back', async (t) => {
+test('a merge does not restore the permissions of a disabled entity', async (t) => {
   const { entityId, may, world } = await withToken(t)
   const to = String((await ok(world, 'POST', 'identity/entity', { name: 'to', policies: 'p2' }))['id'])
   await ok(world, 'POST', 'identity/entity', { id: entityId, disabled: true })
@@ -176,7 +176,7 @@ test('merging gives a disabled entity no rights back', async (t) => {
   assert.equal(await may('auth/token/lookup-self'), false)
 })
 
-test('two entities with an alias of the same mount are merged only when it is said which one stays', async (t) => {
+test('two entities with an alias of one mount are merged only with the alias to keep', async (t) => {
   const { entityId, world } = await withToken(t)
   const other = await make(world, { entity_alias: 'bob' }, undefined, 'create/r')
   const merge = { to_entity_id: entityId, from_entity_ids: [other.auth['entity_id']] }
@@ -208,7 +208,7 @@ test('no name of an entity, an alias or a group is in a path of the store', asyn
   assert.equal((await next.ask('POST', 'identity/lookup/entity', { name: 'none' })).status, 204)
 })
 
-test('a core from before identity gets its mount when it is unsealed', async (t) => {
+test('a core of an older version gets the mount of identity when it is unsealed', async (t) => {
   const world = await CoreWorld.open(t)
   const uuid = world.core.open.mounts.get('identity/')?.record.uuid
   await world.core.open.storage.commit({ puts: [], deletes: [`core/mounts/${uuid}`] })
@@ -218,29 +218,29 @@ test('a core from before identity gets its mount when it is unsealed', async (t)
   await ok(world, 'POST', 'identity/entity', { name: 'a' })
 })
 
-test('a start reads nothing of entities, however many there are', async (t) => {
+test('a start reads no entities', async (t) => {
   const world = await CoreWorld.open(t)
   await Promise.all(Array.from({ length: 100 }, (_, at) => ok(world, 'POST', 'identity/entity', { name: `e${at}` })))
   await world.core.seal()
   const { barrier } = world.core
   const read: string[] = []
-  const [shown, pendingShown] = [barrier.shown.bind(barrier), barrier.pendingShown.bind(barrier)]
+  const [shown, pendingShared] = [barrier.getShared.bind(barrier), barrier.pendingShared.bind(barrier)]
   const noted = (path: string) => void (path.startsWith('sys/identity/') && read.push(path))
-  barrier.shown = (path) => (noted(path), shown(path))
-  barrier.pendingShown = (path) => (noted(path), pendingShown(path))
+  barrier.getShared = (path) => (noted(path), shown(path))
+  barrier.pendingShared = (path) => (noted(path), pendingShared(path))
   world.unseal()
   assert.deepEqual(read, ['sys/identity/salt'])
   assert.equal(((await ok(world, 'LIST', 'identity/entity/name'))['keys'] as string[]).length, 100)
   assert.ok(read.length > 100)
 })
 
-test('an alias that is taken goes to nobody by another one, and of fifty who want it one entity has it', async (t) => {
+test('an alias belongs to one entity, also after fifty concurrent requests for it', async (t) => {
   const { entityId, world } = await withToken(t)
   const token = await accessorOf(world, 'token/')
   const other = String((await ok(world, 'POST', 'identity/entity', { name: 'other' }))['id'])
   const bob = { name: 'bob', mount_accessor: token, canonical_id: other }
   const { id } = await ok(world, 'POST', 'identity/entity-alias', bob)
-  const taken = /^the name is taken by another alias of the mount$/
+  const taken = /^another alias of the mount has this name$/
   await refused(world, `identity/entity-alias/id/${String(id)}`, { name: 'alice' }, taken)
   assert.deepEqual((await ok(world, 'GET', `identity/entity-alias/id/${String(id)}`))['name'], 'bob')
   // Who has it already keeps it: the entity that is to get it has one of that mount.
@@ -261,7 +261,7 @@ test('an alias that is taken goes to nobody by another one, and of fifty who wan
   )
 })
 
-test('an entity that is merged in the middle of a request: the request ends, and the next one has the rights of both', async (t) => {
+test('a request continues while its entity is merged, and the next one has the permissions of both', async (t) => {
   const shelf = new Shelf()
   const world = await CoreWorld.open(t, { engines: [shelf.engine] })
   await ok(world, 'POST', 'sys/mounts/x', { type: 'shelf' })
@@ -297,7 +297,7 @@ test('an entity that is merged in the middle of a request: the request ends, and
   assert.equal(status === 200, !disabled, `${both.map((each) => each.text).join()} ${status}`)
 })
 
-test('members that are deleted together leave a group in one write', async (t) => {
+test('deleting many members writes their group once', async (t) => {
   const world = await CoreWorld.open(t)
   const ids: string[] = []
   for (let at = 0; at < 8; at++)

@@ -38,7 +38,7 @@ async function revokePrefix(world: CoreWorld, prefix: string, body?: object): Pr
   assert.equal(answer.status, 204, answer.text)
 }
 
-test('a token is listed, looked up and revoked as a lease, and is not renewed as one', async (t) => {
+test('a token can be listed, looked up and revoked as a lease, but not renewed', async (t) => {
   const world = await CoreWorld.open(t)
   const made = await make(world, { policies: ['default'], ttl: '1h' })
   const child = await make(world, { policies: ['root'], ttl: '1h' })
@@ -72,7 +72,7 @@ test('a token is listed, looked up and revoked as a lease, and is not renewed as
   assert.equal((await world.ask('LIST', 'sys/leases/lookup/')).status, 404)
 })
 
-test('which tokens are leases: service tokens of every kind, no batch, wrapping or first root token', async (t) => {
+test('service tokens are leases, and batch tokens, wrapping tokens and the first root token are not', async (t) => {
   const { world, login } = await open(t)
   await world.ask('POST', 'auth/token/roles/ci', { allowed_policies: 'default', path_suffix: 'jobs' })
   const rooted = await make(world, { policies: ['root'] })
@@ -108,7 +108,7 @@ test('which tokens are leases: service tokens of every kind, no batch, wrapping 
   assert.deepEqual(await world.core.open.leases.counts(), { leases: 0, irrevocable: 0 }, 'no lease is counted twice')
 })
 
-test('revoke-prefix of an auth method ends all it issued and their descendants, and nothing else', async (t) => {
+test('revoke-prefix of an auth method revokes its tokens and their descendants only', async (t) => {
   const { world, login } = await open(t)
   await writePolicy(world, 'own', 'path "auth/token/create" { capabilities = ["update"] }')
   const tokens = await Promise.all(USERS.map((name) => login('userpass', name)))
@@ -137,7 +137,7 @@ test('revoke-prefix of an auth method ends all it issued and their descendants, 
   assert.ok(!(await isToken(world, created)), 'a prefix may be the ID of a lease')
 })
 
-test('a prefix finds the tokens of a user however its name is written', async (t) => {
+test('a prefix finds the tokens of a user in any case of the name', async (t) => {
   const { world, login } = await open(t)
   const tokens = [await login('userpass', 'Alice'), await login('userpass', 'alice')]
   assert.equal((await keysBelow(world, 'auth/userpass/login/ALICE')).length, 2)
@@ -161,7 +161,7 @@ test('leases of revoked tokens are revoked with them', async (t) => {
   await eventually(() => own.out.size === 0, 'the leases of the tokens end')
 })
 
-test('the ID of a lease is no token, names no other path, and a login stores no more entries than before', async (t) => {
+test('a lease ID is not accepted as a token or at another path, and a login stores no further entries', async (t) => {
   const { world, login } = await open(t)
   const before = new Set(tokenPathsIn(world))
   const token = await login('userpass', 'alice')
@@ -188,7 +188,7 @@ test('the ID of a lease is no token, names no other path, and a login stores no 
   assert.ok(await isToken(world, token))
 })
 
-test('tokens of a method that was moved are found by the path at which they were issued', async (t) => {
+test('tokens of a moved auth method are found by the path at which they were issued', async (t) => {
   const { world, login } = await open(t)
   const old = await login('userpass', 'alice')
   await world.ask('POST', 'sys/remount', { from: 'auth/userpass', to: 'auth/people' })
@@ -199,7 +199,7 @@ test('tokens of a method that was moved are found by the path at which they were
   assert.ok(!(await isToken(world, old)))
 })
 
-test('a database of an older version gets its index: tokens of logins and others are found, and the old one goes', async (t) => {
+test('a database of an older version gets the lease index, and the old index is removed', async (t) => {
   const { world, login } = await open(t)
   const mount = world.core.open.mounts.get('auth/userpass/')?.record.uuid ?? assert.fail()
   const logins = [await login('userpass', 'alice'), await login('userpass', 'bob')]
@@ -224,7 +224,7 @@ test('a database of an older version gets its index: tokens of logins and others
   await next.core.seal()
 })
 
-test('an auth method is disabled with all its tokens while the index is not built', async (t) => {
+test('disabling an auth method revokes all its tokens while the lease index is incomplete', async (t) => {
   const { world, login } = await open(t)
   const mount = world.core.open.mounts.get('auth/userpass/')?.record.uuid ?? assert.fail()
   const token = await login('userpass', 'alice')
@@ -243,7 +243,7 @@ test('an auth method is disabled with all its tokens while the index is not buil
   await next.core.seal()
 })
 
-test('a prefix finds the tokens behind hundreds of index entries and damaged tokens in front of them', async (t) => {
+test('a prefix finds tokens after hundreds of stale index entries and damaged tokens', async (t) => {
   const { world, login } = await open(t)
   const token = await login('userpass', 'alice')
   const index = tokenPathsIn(world).find(
@@ -262,7 +262,7 @@ test('a prefix finds the tokens behind hundreds of index entries and damaged tok
   assert.ok(!(await isToken(world, token)))
 })
 
-test('a prefix of many tokens ends in commits of a bounded size, and requests are served in between', async (t) => {
+test('revoke-prefix of many tokens uses commits of bounded size and lets requests through in between', async (t) => {
   const sizes: number[] = []
   let isCounting = false
   const world = await CoreWorld.open(t, {

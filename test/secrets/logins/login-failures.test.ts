@@ -24,7 +24,7 @@ function open() {
   return { clock, fail, failures, flood, mount, record, users }
 }
 
-test('failures with very many other names free no name, and no name is locked by them', () => {
+test('failures with many other names neither unlock nor lock a name', () => {
   const { clock, fail, failures, flood, mount, users } = open()
   fail('locked', 5)
   fail('begun', 4)
@@ -52,7 +52,7 @@ test('a flood that locks 60,000 names locks no other names', () => {
   assert.ok(others.length <= 1, `${others.length} of 200 names that failed no login have a count`)
 })
 
-test('a name is unlocked, and begins anew, wherever its count is', () => {
+test('unlock resets the count of a name in the table and in the sketch', () => {
   const { fail, failures, flood, record, users } = open()
   fail('kept', 5)
   users.unlock(record.accessor, 'kept')
@@ -67,7 +67,7 @@ test('a name is unlocked, and begins anew, wherever its count is', () => {
   assert.equal(failures.isLocked('gone'), true)
 })
 
-test('a count that is over leaves nothing behind for those of later', () => {
+test('an expired count does not affect later counts', () => {
   const { clock, fail, failures, flood } = open()
   fail('early', 5)
   flood(0)
@@ -78,7 +78,7 @@ test('a count that is over leaves nothing behind for those of later', () => {
   assert.equal(failures.isLocked('early'), false)
 })
 
-test('a login that succeeds begins the count anew, and so do 15 minutes without a failure', () => {
+test('a successful login resets the count, and so do 15 minutes without a failure', () => {
   const { clock, fail, failures } = open()
   fail('name', 4)
   failures.succeeded('name')

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { codeAt, stepAt } from '../../../src/engines/totp/codes.ts'
-import { formOf, type Method } from '../../../src/secrets/mfa/mfa-method.ts'
-import { judged, lockedMs, newSecret, unlocked } from '../../../src/secrets/mfa/mfa-secret.ts'
+import { formOf, type TotpMethod } from '../../../src/secrets/mfa/mfa-method.ts'
+import { verifyCode, lockedMs, newSecret, unlockSecret } from '../../../src/secrets/mfa/mfa-secret.ts'
 
 const DAY_MS = 86_400_000
 const ATTEMPTS_MAX = 3
-const METHOD: Method = {
+const METHOD: TotpMethod = {
   id: 'method',
   name: 'app',
   position: 0,
@@ -29,7 +29,7 @@ function opened() {
   let secret = first
   const codeNow = () => codeAt(key, formOf(METHOD), stepAt(METHOD, nowMs))
   const send = (code: string) => {
-    const verdict = judged(secret, code, { nowMs, wallMs: nowMs }, ATTEMPTS_MAX)
+    const verdict = verifyCode(secret, code, { nowMs, wallMs: nowMs }, ATTEMPTS_MAX)
     if ('after' in verdict) secret = verdict.after
     return verdict.kind
   }
@@ -39,7 +39,7 @@ function opened() {
     send,
     guess: () => send(codeNow() === '000000' ? '000001' : '000000'),
     pass: (ms: number) => (nowMs += ms),
-    unlock: () => (secret = unlocked(secret)),
+    unlock: () => (secret = unlockSecret(secret)),
     /** Guesses until it is locked; how many that took, and for how many seconds it is. */
     lock() {
       for (let guesses = 1; ; guesses++) {
@@ -79,7 +79,7 @@ test('after an accepted code, a recovery code too, lock-outs begin at their shor
   }
 })
 
-test('a day after the last wrong code counting begins anew, and not a moment before', () => {
+test('the counters are reset one day after the last invalid code and not earlier', () => {
   for (const [ms, expected] of [
     [DAY_MS, [ATTEMPTS_MAX, 30]],
     [DAY_MS - 1, [ATTEMPTS_MAX - 1, 120]],

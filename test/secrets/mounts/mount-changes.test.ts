@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'
-import { type Entries, Storage } from '../../../src/storage/barrier/storage.ts'
+import { type EntryAccess, Storage } from '../../../src/storage/barrier/storage.ts'
 import { MountChanges } from '../../../src/secrets/mounts/mount-changes.ts'
 import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
@@ -11,10 +11,10 @@ import { eventually } from '../../helpers/eventually.ts'
 import { keepingLogger } from '../../helpers/kept-log.ts'
 
 /** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
-function failing(barrier: Barrier, failures: { left: number }): Entries {
+function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
   return {
-    shown: (path) => barrier.shown(path),
-    pendingShown: (path) => barrier.pendingShown(path),
+    getShared: (path) => barrier.getShared(path),
+    pendingShared: (path) => barrier.pendingShared(path),
     list: (prefix, options) => barrier.list(prefix, options),
     paths: (prefix, options) => barrier.paths(prefix, options),
     history: (prefix, after, limit, isWanted) => barrier.history(prefix, after, limit, isWanted),
@@ -35,14 +35,14 @@ async function open(t: TestContext, failures = { left: 0 }) {
     storage: new Storage(failing(barrier, failures)),
     logger: keepingLogger(world.lines),
     retryMs: 1,
-    underWayMs: 1,
+    drainTimeoutMs: 1,
   })
   t.after(() => changes.close())
   await changes.enable(newRecord({ path: 'x/', type: 'shelf' }))
   return { world, shelf, changes }
 }
 
-test('a removal that fails is told, and made up for', async (t) => {
+test('a failed removal is logged and retried', async (t) => {
   const failures = { left: 3 }
   const { changes, world } = await open(t, failures)
   await world.ask('POST', 'x/a', { thing: 1 })
@@ -50,10 +50,10 @@ test('a removal that fails is told, and made up for', async (t) => {
   assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves nobody any more')
   await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 4)
   assert.equal(failures.left, -1)
-  assert.ok(world.lines.some(({ message }) => message.startsWith('the data of a disabled mount cannot be removed now')))
+  assert.ok(world.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry'))
 })
 
-test('a request that does not end keeps nothing, and writes nothing behind the removal', async (t) => {
+test('a request that does not end delays the removal for a limited time and cannot write after it', async (t) => {
   const { changes, shelf, world } = await open(t)
   const slow = world.ask('POST', 'x/slow/thing', { thing: 1 })
   await shelf.arrived
@@ -65,17 +65,17 @@ test('a request that does not end keeps nothing, and writes nothing behind the r
   assert.equal(world.store.paths('logical/').length, 0)
 })
 
-test('a tenure that ends waits for what was committed, and its storage takes no more', async (t) => {
+test('a view that ends waits for queued commits and accepts no more', async (t) => {
   const { world } = await open(t)
-  const { storage, tenure } = new Storage(world.core.barrier).lend('logical/some/')
+  const { storage, viewScope } = new Storage(world.core.barrier).createView('logical/some/')
   const committed = storage.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
-  await tenure.end(() => new Error('this has been disabled'))
+  await viewScope.revoke(() => new Error('this has been disabled'))
   assert.deepEqual(world.store.paths('logical/some/'), ['logical/some/a'])
   await committed
   await assert.rejects(storage.commit({ puts: [], deletes: ['a'] }), /has been disabled/)
 })
 
-test('a commit that fails leaves everything as it was, and the path is free again', async (t) => {
+test('a failed commit changes nothing, and the path can be used again', async (t) => {
   const { changes, world } = await open(t)
   const paths = () => world.core.open.mounts.all().map(({ record }) => record.path)
   const before = paths()

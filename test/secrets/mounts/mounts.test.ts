@@ -5,7 +5,7 @@ import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import type { Engine } from '../../../src/engines/framework/engine.ts'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { userpass } from '../../../src/auth/userpass/userpass.ts'
-import { leaseTerms } from '../../../src/secrets/mounts/mount-ttl.ts'
+import { ttlLimitsOf } from '../../../src/secrets/mounts/mount-ttl.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { Shelf } from '../../helpers/shelf-engine.ts'
 
@@ -29,7 +29,7 @@ function entries({ store }: CoreWorld): { data: number; records: number } {
   return { data: store.paths('logical/').length, records: store.paths('core/mounts/').length }
 }
 
-test('a mount is enabled, found, used, and gone with all its data after it is disabled', async (t) => {
+test('a mount is enabled, used and removed with all its data when it is disabled', async (t) => {
   const { ok, refused, world } = await open(t)
   const before = entries(world)
   await ok('POST', 'sys/mounts/team/a/things', { type: 'shelf', description: 'd', config: { max_lease_ttl: '2h' } })
@@ -58,7 +58,7 @@ test('a mount is enabled, found, used, and gone with all its data after it is di
   assert.equal((await world.ask('GET', 'team/a/things/f/7')).status, 404, 'nothing of its forerunner')
 })
 
-test('what is in the way', async (t) => {
+test('conflicting and reserved paths are refused', async (t) => {
   const { ok, refused } = await open(t)
   await ok('POST', 'sys/mounts/a/b', { type: 'shelf' })
   for (const path of ['a/b', 'a/b/', 'a/b/c', 'a', 'a/b/c/d']) {
@@ -94,7 +94,7 @@ test('what is in the way', async (t) => {
   await ok('DELETE', 'sys/auth/none')
 })
 
-test('of many who want one path at once, one gets it', async (t) => {
+test('of many concurrent requests for one path one succeeds', async (t) => {
   const { ok, world } = await open(t)
   const asked = ['x', 'x', 'x/y', 'x', 'x/y/z', 'x'].map((path) => {
     return world.ask('POST', `sys/mounts/${path}`, { type: 'shelf' })
@@ -127,7 +127,7 @@ test('of many who want one path at once, one gets it', async (t) => {
   )
 })
 
-test('two who tune a mount at once undo nothing of each other', async (t) => {
+test('concurrent tunings of a mount do not overwrite each other', async (t) => {
   const { ok, world } = await open(t)
   await ok('POST', 'sys/mounts/x', { type: 'shelf' })
   await Promise.all([
@@ -150,7 +150,7 @@ test('two who tune a mount at once undo nothing of each other', async (t) => {
   assert.deepEqual(await told(), tuned, 'and it was written down')
 })
 
-test('settings: what can be set, what cannot, and what an empty one means', async (t) => {
+test('settings are validated, an empty value keeps the current one, and `system` resets it', async (t) => {
   const { ok, refused, world } = await open(t)
   const set = (body: object) => ok('POST', 'sys/mounts/x/tune', body)
   await ok('POST', 'sys/mounts/x', { type: 'shelf', options: null, config: { default_lease_ttl: '0s', options: null } })
@@ -164,8 +164,8 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   const badTerm = 'expected seconds or a duration such as "90s", "5m" or "1h30m"'
   await tune({ max_lease_ttl: 'abc' }, `unable to parse max TTL of abc: ${badTerm}`)
   await tune({ max_lease_ttl: '-1' }, "unable to parse max TTL of -1: cannot provide negative value '-1'")
-  await tune({ listing_visibility: 'x' }, 'invalid listing_visibility: it is "unauth", "hidden" or empty')
-  await tune({ token_type: 'batch' }, '"token_type" is a setting of auth methods')
+  await tune({ listing_visibility: 'x' }, 'invalid listing_visibility, expected "unauth", "hidden" or empty')
+  await tune({ token_type: 'batch' }, '"token_type" can be set for auth methods only')
   await tune(
     { max_lease_ttl: 0, default_lease_ttl: '800h' },
     'given default lease TTL greater than system max lease TTL of 2764800',
@@ -173,10 +173,13 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   await refused('POST', 'sys/mounts/none/tune', {}, 400, 'tune of path "none/" failed: no mount entry found')
   await set({ default_lease_ttl: 'system', max_lease_ttl: 'system' })
   const mount = world.core.open.mounts.get('x/')
-  assert.deepEqual(mount && leaseTerms(mount.record.config), { defaultSeconds: 2_764_800, maxSeconds: 2_764_800 })
+  assert.deepEqual(mount && ttlLimitsOf(mount.record.config), {
+    defaultTtlSeconds: 2_764_800,
+    maxTtlSeconds: 2_764_800,
+  })
   await ok('POST', 'sys/auth/token/tune', { max_lease_ttl: '1h', token_type: 'default-batch' })
   const token = world.core.open.mounts.get('auth/token/')
-  assert.deepEqual(token && leaseTerms(token.record.config), { defaultSeconds: 3600, maxSeconds: 3600 })
+  assert.deepEqual(token && ttlLimitsOf(token.record.config), { defaultTtlSeconds: 3600, maxTtlSeconds: 3600 })
   const made = await ok('POST', 'auth/token/create', { policies: ['default'] })
   assert.equal(made.body.auth['lease_duration'], 3600, 'tokens live by it')
   const auth = { description: 'token based credentials', default_lease_ttl: 2_764_800, max_lease_ttl: 3600 }
@@ -185,7 +188,7 @@ test('settings: what can be set, what cannot, and what an empty one means', asyn
   assert.deepEqual((await ok('GET', 'sys/mounts/auth/token/tune')).body.data, expected)
 })
 
-test('types, aliases and options', async (t) => {
+test('types, aliases and options of engines are validated', async (t) => {
   const { ok, refused } = await open(t)
   await ok('POST', 'sys/mounts/deep', { type: 'shelf-deep' })
   await ok('POST', 'sys/mounts/old', { type: 'plugin', plugin_name: 'shelf' })
@@ -200,7 +203,7 @@ test('types, aliases and options', async (t) => {
     'sys/mounts/y',
     { type: 'zzz' },
     400,
-    'plugin not found in the catalog: zzz; there are kv, shelf',
+    'plugin not found in the catalog: zzz; supported: kv, shelf',
   )
   await refused('POST', 'sys/mounts/y', {}, 400, 'backend type must be specified as a string')
   await ok('POST', 'sys/mounts/kv', { type: 'kv-v2' })
@@ -243,7 +246,7 @@ test('a mount of type aws or generic reads back with the type it was enabled wit
   assert.deepEqual((await types())[3], ['kv', { version: '2' }])
 })
 
-test('an auth method is read at sys/mounts/auth/, without sudo', async (t) => {
+test('an auth method can be read at sys/mounts/auth/ without sudo', async (t) => {
   const { ok, refused, world } = await open(t, [userpass])
   await ok('POST', 'sys/auth/team/people', { type: 'userpass', description: 'd' })
   await ok('POST', 'sys/policies/acl/reader', { policy: 'path "sys/mounts/auth/*" { capabilities = ["read"] }' })
@@ -269,10 +272,10 @@ test('health and seal-status report the level of the API and the version of the 
   }
 })
 
-test('paths that no mount can have', async (t) => {
+test('invalid paths of mounts are refused', async (t) => {
   const { refused, world } = await open(t)
-  const dots = 'the path of a mount has no empty, "." or ".." segment'
-  const print = 'the path of a mount has printable characters only'
+  const dots = 'the path of a mount cannot have an empty, "." or ".." segment'
+  const print = 'the path of a mount can have printable characters only'
   for (const [to, text] of [
     ['a/../b', dots],
     ['..', dots],
@@ -281,9 +284,9 @@ test('paths that no mount can have', async (t) => {
     ['a\nb', print],
     ['a\u200bb', print],
     ['\ud800', print],
-    ['a/ b', 'no segment of the path of a mount begins or ends with a space'],
-    ['x'.repeat(513), 'the path of a mount has at most 512 characters'],
-    ['//', 'the path of a mount must be given'],
+    ['a/ b', 'a segment of the path of a mount cannot begin or end with a space'],
+    ['x'.repeat(513), 'the path of a mount can have at most 512 characters'],
+    ['//', 'missing path of the mount'],
   ] as const) {
     await refused('POST', 'sys/remount', { from: 'x', to }, 400, text)
   }
@@ -298,7 +301,7 @@ test('paths that no mount can have', async (t) => {
   assert.deepEqual(paths, ['a/b/', 'auth/token/', 'c/d/', 'cubbyhole/', 'identity/', 'sys/'])
 })
 
-test('a mount moves with everything in it', async (t) => {
+test('a mount moves with its data, tokens and leases', async (t) => {
   const { ok, refused, world } = await open(t)
   await ok('POST', 'sys/mounts/from', { type: 'shelf' })
   await ok('POST', 'from/x', { thing: 1 })
@@ -334,7 +337,7 @@ test('a mount moves with everything in it', async (t) => {
   assert.equal((await world.ask('GET', 'sys/remount/status/none')).status, 404)
 })
 
-test('disabling waits for who is at the mount, and nobody writes behind it', async (t) => {
+test('disabling waits for requests under way, and none of them writes after it', async (t) => {
   const { ok, shelf, world } = await open(t)
   const before = entries(world)
   await ok('POST', 'sys/mounts/x', { type: 'shelf' })
@@ -353,7 +356,7 @@ test('disabling waits for who is at the mount, and nobody writes behind it', asy
   assert.deepEqual(entries(world), before)
 })
 
-test('a removal that was cut short goes on with the next start', async (t) => {
+test('an interrupted removal continues after a restart', async (t) => {
   const { ok, world } = await open(t)
   const before = entries(world)
   await ok('POST', 'sys/mounts/x', { type: 'shelf' })
@@ -367,12 +370,12 @@ test('a removal that was cut short goes on with the next start', async (t) => {
   world.unseal()
   assert.equal((await world.ask('GET', 'x/1')).status, 404)
   await ok('POST', 'sys/mounts/x', { type: 'shelf' })
-  const gone = () => world.lines.some(({ message }) => message === 'a mount was disabled, and its data is gone')
+  const gone = () => world.lines.some(({ message }) => message === 'mount disabled and its data removed')
   while (!gone()) await new Promise(setImmediate)
   assert.deepEqual(entries(world), { data: before.data, records: before.records + 1 })
 })
 
-test('rights: what needs sudo, what does not, and what a token without any right learns', async (t) => {
+test('some mount endpoints require sudo, and a token without permissions learns nothing of mounts', async (t) => {
   const { ok, world } = await open(t)
   await ok('POST', 'sys/mounts/team', { type: 'shelf' })
   const all = '["create", "read", "update", "delete", "list"]'

@@ -11,7 +11,7 @@ function policyOf(patterns: readonly string[]): Policy {
   return { paths, namespaces: [], coarse: [] }
 }
 
-test('the compiled rules decide as the plainest reading does', () => {
+test('compiled rules decide as the naive model', () => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? 20_261_121)
   const pick = random(seed)
   let decided = 0

@@ -28,7 +28,7 @@ function requestOf(row: TableRow): AccessRequest {
   }
 }
 
-test('the table decides as it says', () => {
+test('each row of the policy table decides as stated', () => {
   let rows = 0
   for (const { shows, policies, entity, rows: given } of TABLE) {
     for (const texts of [policies, policies.toReversed()]) {
@@ -50,7 +50,7 @@ test('the table decides as it says', () => {
   assert.ok(rows >= 300, `${rows} rows`)
 })
 
-test('root may do everything', () => {
+test('root is allowed everything', () => {
   assert.deepEqual(rootAcl.capabilities('any/thing'), ['root'])
   const decision = rootAcl.decide({ operation: 'delete', path: 'sys/auth/x' })
   assert.deepEqual([decision.allowed, decision.sudo, decision.limit], [true, true, undefined])
@@ -58,7 +58,7 @@ test('root may do everything', () => {
   assert.ok(rootAcl.allowsAnythingUnder('kv/'))
 })
 
-test('a decision names the rules that made it', () => {
+test('a decision has the rules that made it', () => {
   const acl = aclOf([
     'path "kv/a" { capabilities = ["read"] }',
     'path "kv/*" { capabilities = ["list"] }\n path "kv/a" { capabilities = ["update"] }',
@@ -77,7 +77,7 @@ test('a decision names the rules that made it', () => {
   assert.deepEqual(told('read', 'else'), ['no rule'])
 })
 
-test('a decision names the parameter that was objected to, and the methods that are needed as well', () => {
+test('a decision has the rejected parameter and the required MFA methods', () => {
   const acl = aclOf([
     'path "kv/a" { capabilities = ["update"] denied_parameters = { no = [] } allowed_parameters = { yes = [], no = [] } required_parameters = ["yes"] mfa_methods = ["m1"] }',
     'path "kv/a" { capabilities = ["update"] mfa_methods = ["m2", "m1"] }',
@@ -92,7 +92,7 @@ test('a decision names the parameter that was objected to, and the methods that 
   assert.deepEqual(told({ yes: 1 }), ['second factor', undefined, 'm1', 'm2'])
 })
 
-test('names of Object are names like any other', () => {
+test('names of Object.prototype are ordinary parameter names', () => {
   const acl = aclOf([
     'path "kv/a" { capabilities = ["update"] required_parameters = ["constructor"] allowed_parameters = { "__proto__" = [], "constructor" = [] } }',
   ])
@@ -107,7 +107,7 @@ function until(at: string): string {
   return `path "kv/a" { capabilities = ["read"] expiration = "${at}" }`
 }
 
-test('an ACL says from when to when it holds', () => {
+test('an ACL has the period in which it is valid', () => {
   const texts = [until('2026-01-01T00:00:00Z'), until('2026-12-01T00:00:00Z'), until('2027-01-01T00:00:00Z')]
   const acl = aclOf(texts)
   assert.deepEqual([acl.validFromMs, acl.validUntilMs], [Date.UTC(2026, 0), Date.UTC(2026, 11)])
@@ -120,7 +120,7 @@ function below(pattern: string, mount: string, capabilities = '"read"'): boolean
   return aclOf([`path "${pattern}" { capabilities = [${capabilities}] }`]).allowsAnythingUnder(mount)
 }
 
-test('whether there may be anything below a mount', () => {
+test('an ACL knows whether some rule may grant access below a mount', () => {
   const yes: [string, string][] = [
     ['kv/', 'kv/'],
     ['kv', 'kv/'],

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { compileAcl } from '../../../src/secrets/policies/acl.ts'
-import { inTurns } from '../../../src/engines/framework/time-slices.ts'
+import { runSliced } from '../../../src/platform/sliced-work.ts'
 import { filteredPath, parseKeyFilter, withoutKeys } from '../../../src/secrets/policies/key-filter.ts'
 import { checkPolicy, parsePolicy } from '../../../src/secrets/policies/policy.ts'
 
@@ -10,7 +10,7 @@ function filled(template: string, path = 'kv/metadata/', key = 'a'): string | un
   return filter && filteredPath(filter, path, key)
 }
 
-test('templates', () => {
+test('key filter templates are parsed and filled in', () => {
   assert.equal(filled('{{ .path }}{{ .key }}'), 'kv/metadata/a')
   assert.equal(filled('{{.path | replace "kv/metadata/" "kv/data/"}}{{.key}}'), 'kv/data/a')
   assert.equal(filled('x/{{ .key | replace "a" "$&b" | replace "b" "" }}/y'), 'x/$&/y')
@@ -32,7 +32,7 @@ test('templates', () => {
   assert.equal(filled(`{{ .key | replace "a" "${'a'.repeat(512)}" | replace "a" "${'b'.repeat(512)}" }}`), undefined)
 })
 
-test('a list shows what the caller may read, and folders that it may list', () => {
+test('a filtered list has the names that the caller may read and the folders that it may list', () => {
   const acl = compileAcl(
     [
       `path "kv/metadata/*" {
@@ -49,7 +49,7 @@ test('a list shows what the caller may read, and folders that it may list', () =
     const { allowed, keeps } = acl.decide({ operation: 'list', path })
     assert.ok(allowed && keeps)
     const data = { keys, key_info: Object.fromEntries(keys.map((key) => [key, 1])), more: keys }
-    const left = inTurns(withoutKeys(data, keeps), { signal: new AbortController().signal })
+    const left = runSliced(withoutKeys(data, keeps), { signal: new AbortController().signal })
     assert.ok(!(left instanceof Promise))
     return left
   }
@@ -65,7 +65,7 @@ function filteredBy(to: string): string {
   return `path "kv/*" { capabilities = ["list"] list_scan_response_keys_filter_path = "${to}/{{ .key }}" } path "${to}/both" { capabilities = ["read"] } path "${to}/${to}" { capabilities = ["read"] }`
 }
 
-test('filters of several policies all count, and a wrong one is a fault', () => {
+test('filters of several policies apply together, and a malformed one is an error', () => {
   const acl = compileAcl(
     ['a', 'b'].map((to) => ({ name: to, policy: parsePolicy(filteredBy(to)) })),
     0,

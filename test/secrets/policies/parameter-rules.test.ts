@@ -1,22 +1,28 @@
 /** Denied and allowed values in long lists: beyond what is looked through, a request is refused and never let in. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { commaList, type Fields } from '../../../src/engines/framework/fields.ts'
-import { objection } from '../../../src/secrets/policies/parameter-rules.ts'
+import { commaList, type EngineFields } from '../../../src/engines/framework/fields.ts'
+import { findParameterFault } from '../../../src/secrets/policies/parameter-rules.ts'
 import type { ParameterValue } from '../../../src/secrets/policies/path-rules.ts'
 
 const TEXT_MAX = 65_536
 const LIST_MAX = 10_000
 
-function whyNot(how: 'denied' | 'allowed', rule: ParameterValue, value: unknown, fields: Fields = {}, name = 'names') {
+function whyNot(
+  how: 'denied' | 'allowed',
+  rule: ParameterValue,
+  value: unknown,
+  fields: EngineFields = {},
+  name = 'names',
+) {
   const values = new Map([[name, [rule]]])
   const rules = { required: [], allowed: undefined, denied: undefined, [how]: values }
-  return objection(rules, { [name]: value }, fields)?.why
+  return findParameterFault(rules, { [name]: value }, fields)?.reason
 }
 
 const many = (count: number) => Array.from({ length: count }, (_, at) => `n${at}`)
 
-test('a denied value is found anywhere in a list, and in a text with commas', () => {
+test('a denied value is found anywhere in a list and in a string with commas', () => {
   for (const at of [0, 4999, LIST_MAX - 1]) {
     const list = many(LIST_MAX).with(at, 'bad')
     for (const value of [list, list.join(','), list.join(', '), list.map((each) => `${each} `).join()]) {
@@ -35,7 +41,7 @@ test('a denied value is found anywhere in a list, and in a text with commas', ()
   )
 })
 
-test('names that are folded are found in another spelling, anywhere in a long text', () => {
+test('folded names are found in another spelling anywhere in a long string', () => {
   for (const spelling of ['ROOT', ' Root ', 'root']) {
     for (const list of [
       [...many(500), spelling],
@@ -47,7 +53,7 @@ test('names that are folded are found in another spelling, anywhere in a long te
   }
 })
 
-test('a list or a text that is too long to be looked through is denied, and is not allowed', () => {
+test('a list or string that is too long to search is denied and not allowed', () => {
   const longest = 'a,'.repeat(TEXT_MAX / 2)
   assert.equal(longest.length, TEXT_MAX)
   assert.equal(whyNot('denied', 'bad', longest), undefined)
@@ -59,7 +65,7 @@ test('a list or a text that is too long to be looked through is denied, and is n
   assert.equal(whyNot('allowed', 'n*', many(LIST_MAX + 1)), 'parameter not allowed')
 })
 
-test('a text that its field reads as more members than are looked through is denied', () => {
+test('a string that its field parses to too many members is denied', () => {
   const fields = { names: commaList('Names') }
   const numbers = Array.from({ length: LIST_MAX + 1 }, () => '1').join()
   assert.equal(whyNot('denied', 'bad', numbers), undefined, 'it is short enough for a text')
@@ -67,7 +73,7 @@ test('a text that its field reads as more members than are looked through is den
   assert.equal(whyNot('denied', 'bad', many(50).join(), fields), undefined)
 })
 
-test('a text with commas is allowed by a * only when each part is', () => {
+test('a string with commas is allowed by a wildcard only if each part is', () => {
   assert.equal(whyNot('allowed', 'n*', many(500).join()), undefined)
   assert.equal(whyNot('allowed', 'n*', [...many(500), 'bad', 'n'].join()), 'parameter not allowed')
   assert.equal(whyNot('allowed', 'n*', [...many(500), 'bad']), 'parameter not allowed')

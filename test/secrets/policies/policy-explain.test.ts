@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { answerPolicy } from '../../../src/secrets/policies/policy-answer.ts'
 import type { PolicyQuestion } from '../../../src/secrets/policies/policy-answer.ts'
-import { doubts } from '../../../src/secrets/policies/policy-lint.ts'
+import { lintPolicy } from '../../../src/secrets/policies/policy-lint.ts'
 import { parsePolicy } from '../../../src/secrets/policies/policy.ts'
 import { decidingPattern } from './naive-acl.ts'
 import { pathLike, pathOf, random, SEGMENTS } from './random-paths.ts'
@@ -38,70 +38,70 @@ function ask(
   return { lines: [verdict, ...reasons], unmatched }
 }
 
-test('the deciding rule and why the others did not', () => {
+test('an explanation has the deciding rule and the reason why each other rule does not decide', () => {
   assert.deepEqual(ask('read', 'kv/app/x').lines, [
     'allowed: read "kv/app/x", with sudo',
-    '  p0.hcl:2:6: path "kv/app/*": decides, it grants read',
-    '  p0.hcl:1:6: path "kv/*": its first wildcard stands earlier',
-    '  p0.hcl:8:6: path "kv/App/x": does not match: letters differ in case',
+    '  p0.hcl:2:6: path "kv/app/*": decides, grants read',
+    '  p0.hcl:1:6: path "kv/*": its first wildcard is earlier',
+    '  p0.hcl:8:6: path "kv/App/x": does not match: differs in case',
   ])
   assert.deepEqual(ask('read', 'kv/app/db').lines, [
     'denied: read "kv/app/db"',
-    '  p0.hcl:3:6: path "kv/app/db": decides, it requires the parameter "version"',
-    '  p0.hcl:1:6: path "kv/*": a rule for exactly this path comes first',
-    '  p0.hcl:2:6: path "kv/app/*": a rule for exactly this path comes first',
-    '  p0.hcl:7:6: path "kv/+/db": a rule for exactly this path comes first',
+    '  p0.hcl:3:6: path "kv/app/db": decides, requires the parameter "version"',
+    '  p0.hcl:1:6: path "kv/*": a rule for exactly this path takes precedence',
+    '  p0.hcl:2:6: path "kv/app/*": a rule for exactly this path takes precedence',
+    '  p0.hcl:7:6: path "kv/+/db": a rule for exactly this path takes precedence',
   ])
   assert.deepEqual(ask('read', 'kv/old/x').lines, [
     'denied: read "kv/old/x"',
-    '  p0.hcl:1:6: path "kv/*": decides, it denies',
-    '  p0.hcl:9:6: path "kv/old/*": ended at 2020-01-01T00:00:00.000Z',
+    '  p0.hcl:1:6: path "kv/*": decides, denies',
+    '  p0.hcl:9:6: path "kv/old/*": expired at 2020-01-01T00:00:00.000Z',
   ])
   assert.deepEqual(ask('update', 'kv/q/db').lines.slice(1), [
-    '  p0.hcl:7:6: path "kv/+/db": decides, it grants update',
+    '  p0.hcl:7:6: path "kv/+/db": decides, grants update',
     '  p0.hcl:1:6: path "kv/*": it ends in *',
   ])
   assert.deepEqual(ask('read', 'none').lines, ['denied: read "none", no rule matches'])
 })
 
-test('several documents, lists, templates and versioned stores', () => {
+test('an explanation covers several documents, lists, templates and versioned stores', () => {
   const deny = 'path "kv/app/*" { capabilities = ["deny"] }'
   assert.deepEqual(ask('read', 'kv/app/y', {}, [deny]).lines.slice(0, 3), [
     'denied: read "kv/app/y"',
-    '  p1.hcl:1:6: path "kv/app/*": decides, it denies',
-    '  p0.hcl:1:6: path "kv/*": its first wildcard stands earlier',
+    '  p1.hcl:1:6: path "kv/app/*": decides, denies',
+    '  p0.hcl:1:6: path "kv/*": its first wildcard is earlier',
   ])
   assert.equal(
     ask('read', 'kv/app/y', {}, [deny]).lines[3],
-    '  p0.hcl:2:6: path "kv/app/*": the same path, and there deny wins',
+    '  p0.hcl:2:6: path "kv/app/*": same path, deny takes precedence',
   )
   assert.deepEqual(ask('list', 'l/x').lines, [
-    'allowed: list "l/x/", at most 9 names at once',
-    '  p0.hcl:12:6: path "l/+": decides, it grants list',
+    'allowed: list "l/x/", at most 9 names in one request',
+    '  p0.hcl:12:6: path "l/+": decides, grants list',
   ])
   const entityFacts = new Map([['name', 'alice']])
   assert.deepEqual(ask('read', 'me/alice', { entityFacts }).lines.slice(0, 2), [
     'denied: read "me/alice"',
-    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, it grants read with a code of m1 in the header X-Vault-MFA',
+    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, grants read with an MFA code of m1 in the header X-Vault-MFA',
   ])
   assert.deepEqual(ask('read', 'me/alice').lines.slice(0, 2), [
     'denied: read "me/alice"',
-    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, it restricts and its template has no valid value, so it denies what is below',
+    '  p0.hcl:10:6: path "me/{{identity.entity.name}}": decides, denies all paths below, because it is a restriction and its template has no valid value',
   ])
   const template = 'path "own/{{identity.entity.name}}" { capabilities = ["read"] }'
   assert.ok(
     ask('read', 'own/alice', {}, [template]).unmatched.includes(
-      '  p1.hcl:1:6: path "own/{{identity.entity.name}}": its template needs an entity, give one with -entity',
+      '  p1.hcl:1:6: path "own/{{identity.entity.name}}": its template requires an entity, set one with -entity',
     ),
   )
-  assert.equal(ask('read', 'v/x').lines[1], '  "v/data/x" would be allowed: is it a versioned store (v2)?')
+  assert.equal(ask('read', 'v/x').lines[1], '  "v/data/x" would be allowed: is the store versioned (v2)?')
   assert.equal(
     ask('read', 'kv/app').lines[2],
-    '  p0.hcl:2:6: path "kv/app/*": does not match: it is for what is below, not for the folder itself',
+    '  p0.hcl:2:6: path "kv/app/*": does not match: covers paths below the folder, not the folder itself',
   )
 })
 
-test('a name that an engine folds is judged in its canonical form', () => {
+test('a name that an engine folds is decided in its canonical form', () => {
   const rules = [
     'path "auth/userpass/users/ADMIN" { capabilities = ["deny"] }',
     'path "auth/userpass/*" { capabilities = ["read"] }',
@@ -111,15 +111,15 @@ test('a name that an engine folds is judged in its canonical form', () => {
   const further = [rules.join('\n')]
   assert.deepEqual(ask('read', 'auth/userpass/users/aDmin', {}, further).lines, [
     'denied: read "auth/userpass/users/admin"',
-    '  p1.hcl:1:6: path "auth/userpass/users/ADMIN": decides, it denies',
-    '  p1.hcl:2:6: path "auth/userpass/*": a rule for exactly this path comes first',
+    '  p1.hcl:1:6: path "auth/userpass/users/ADMIN": decides, denies',
+    '  p1.hcl:2:6: path "auth/userpass/*": a rule for exactly this path takes precedence',
   ])
   assert.equal(ask('read', 'sys/policies/acl/ ADMIN', {}, further).lines[0], 'denied: read "sys/policies/acl/admin"')
   const denied = ask('update', 'identity/entity', { data: { name: 'ADMIN' } }, further)
   assert.equal(denied.lines[0], 'denied: update "identity/entity"')
 })
 
-test('every fault of every document is told, and nothing else', () => {
+test('an answer about faulty documents has all errors and nothing else', () => {
   const { faults, verdict } = answerPolicy(
     [
       { file: 'a', text: 'path "x" { capability = [] }' },
@@ -133,60 +133,68 @@ test('every fault of every document is told, and nothing else', () => {
   assert.match(faults[1] ?? '', /^b:1:11: /)
 })
 
-function doubted(...rules: string[]): string[] {
+function warningsOf(...rules: string[]): string[] {
   const text = rules
     .map((rule) => (rule.startsWith('path') ? rule : `path "${rule}" { capabilities = ["read"] }`))
     .join('\n')
-  return doubts(parsePolicy(text), NOW).map(({ at, message }) => `${at.line} ${message}`)
+  return lintPolicy(parsePolicy(text), NOW).map(({ at, message }) => `${at.line} ${message}`)
 }
 
-test('doubts', () => {
+test('common mistakes in a policy are warned about', () => {
   assert.deepEqual(
-    doubted('secret/foo', 'secret/foo*', 'secret/data/foo', 'secret/*', 'secret/+/x', 'secret/d*', 'secret/metadata/*'),
+    warningsOf(
+      'secret/foo',
+      'secret/foo*',
+      'secret/data/foo',
+      'secret/*',
+      'secret/+/x',
+      'secret/d*',
+      'secret/metadata/*',
+    ),
     [
       '1 if secret/ is versioned (v2), values are at secret/data/foo and names at secret/metadata/foo',
       '2 if secret/ is versioned (v2), values are at secret/data/foo* and names at secret/metadata/foo*',
     ],
   )
-  assert.deepEqual(doubted('team/data/*', 'team/x', 'other/x'), [
+  assert.deepEqual(warningsOf('team/data/*', 'team/x', 'other/x'), [
     '2 if team/ is versioned (v2), values are at team/data/x and names at team/metadata/x',
   ])
-  assert.deepEqual(doubted('path "secret/data/*" { capabilities = ["list"] }'), [
+  assert.deepEqual(warningsOf('path "secret/data/*" { capabilities = ["list"] }'), [
     '1 if secret/ is versioned (v2), names are listed below secret/metadata/, not below secret/data/',
   ])
-  assert.deepEqual(doubted('kv/*/x', 'kv/a+/b', 'v1/kv/a', 'kv//a', 'kv/{{identity.entity.name}}/*', 'kv/+/c'), [
-    '1 a * that is not at the end is a character like any other; + stands for one segment',
-    '2 a + that is not a whole segment is a character like any other',
-    '3 paths of rules are without v1/ in front',
-    '4 no request has // in its path',
+  assert.deepEqual(warningsOf('kv/*/x', 'kv/a+/b', 'v1/kv/a', 'kv//a', 'kv/{{identity.entity.name}}/*', 'kv/+/c'), [
+    '1 a * that is not at the end is a literal character; use + for one segment',
+    '2 a + that is not a whole segment is a literal character',
+    '3 paths of rules do not start with v1/',
+    '4 no request path contains //',
   ])
   assert.deepEqual(
-    doubted(
+    warningsOf(
       'path "a" {}',
       'path "b" { capabilities = ["sudo"] }',
       'path "c" { capabilities = ["read"] expiration = "2020-01-01T00:00:00Z" }',
     ),
     [
-      '1 a rule without capabilities denies everything at its path',
-      '2 sudo alone grants nothing: add what is to be done',
+      '1 a rule without capabilities denies every request to its path',
+      '2 sudo alone grants nothing: add other capabilities',
       '3 the rule has expired',
     ],
   )
-  assert.deepEqual(doubted('kv/+/x*', 'kv/*', 'kv/a/*', 'm/+/+/y', 'm/+/*'), [
-    '1 never decides: "kv/*" matches all that it does, and is closer',
+  assert.deepEqual(warningsOf('kv/+/x*', 'kv/*', 'kv/a/*', 'm/+/+/y', 'm/+/*'), [
+    '1 never decides: "kv/*" matches the same paths and takes precedence',
   ])
 })
 
-test('a rule of which is said that it never decides never does', () => {
+test('a rule with the warning that it never decides never decides', () => {
   const pick = random(7)
-  let doubtedOf = 0
+  let shadowed = 0
   for (let round = 0; round < 3000; round++) {
     const drawn = Array.from({ length: 3 }, () => pathOf(pick, SEGMENTS) + (pick(2) === 0 ? '*' : ''))
     const patterns = [...new Set(drawn)].filter((pattern) => !pattern.includes('+*'))
     const text = patterns.map((path) => `path "${path}" { capabilities = ["read"] }`).join('\n')
-    const never = doubts(parsePolicy(text), NOW).filter(({ message }) => message.startsWith('never'))
+    const never = lintPolicy(parsePolicy(text), NOW).filter(({ message }) => message.startsWith('never'))
     for (const { at } of never) {
-      doubtedOf++
+      shadowed++
       const pattern = patterns[at.line - 1] ?? ''
       for (let tried = 0; tried < 300; tried++) {
         const path = pathLike(pick, pattern)
@@ -199,5 +207,5 @@ test('a rule of which is said that it never decides never does', () => {
       }
     }
   }
-  assert.ok(doubtedOf > 20, `${doubtedOf} rules were doubted`)
+  assert.ok(shadowed > 20, `${shadowed} rules were doubted`)
 })

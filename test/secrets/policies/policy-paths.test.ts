@@ -31,7 +31,7 @@ test('a policy is written, read, listed and deleted', async (t) => {
   assert.deepEqual([gone.status, gone.text], [404, '{"errors":[]}\n'])
 })
 
-test('what cannot be written is refused, with line and column, and changes nothing', async (t) => {
+test('an invalid policy is refused with line and column and changes nothing', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('PUT', 'sys/policies/acl/app', { policy: READ_A })
   const cases: [string, object, string][] = [
@@ -49,11 +49,15 @@ test('what cannot be written is refused, with line and column, and changes nothi
       'failed to parse policy: 3:2: path "a": unknown capability "wrote", expected some of create, read,',
     ],
     ['app', { policy: 'path "a/+*" {}' }, "failed to parse policy: 1:6: path: '+*' is not allowed"],
-    ['app', { policy: `# ${'x'.repeat(1 << 20)}` }, 'failed to parse policy: it is longer than'],
+    ['app', { policy: `# ${'x'.repeat(1 << 20)}` }, 'failed to parse policy: longer than'],
     ['root', { policy: READ_A }, 'cannot update "root" policy'],
     ['Root', { policy: READ_A }, 'cannot update "root" policy'],
     ['response-wrapping', { policy: READ_A }, 'cannot update "response-wrapping" policy'],
-    ['app', { policy: READ_A, ttl: '1h', expiration: '2999-01-01T00:00:00Z' }, 'give either expiration or ttl'],
+    [
+      'app',
+      { policy: READ_A, ttl: '1h', expiration: '2999-01-01T00:00:00Z' },
+      'expiration and ttl are mutually exclusive',
+    ],
     ['app', { policy: READ_A, expiration: 'tomorrow' }, 'expiration must be a time'],
     ['app', { policy: READ_A, expiration: '2001-01-01T00:00:00Z' }, 'expiration must be in the future'],
     ['x'.repeat(513), { policy: READ_A }, 'policy name is longer than'],
@@ -73,7 +77,7 @@ test('what cannot be written is refused, with line and column, and changes nothi
   assert.equal((await world.ask('GET', 'sys/policies/acl/app')).body.data['version'], 1)
 })
 
-test('names are in lower case, and base64 is unpacked', async (t) => {
+test('names are converted to lower case, and base64 is decoded', async (t) => {
   const world = await CoreWorld.open(t)
   const answer = await world.ask('PUT', 'sys/policies/acl/Mixed', { policy: Buffer.from(READ_A).toString('base64') })
   assert.deepEqual([answer.status, answer.body.warnings], [200, ['policy name was converted to mixed']])
@@ -81,7 +85,7 @@ test('names are in lower case, and base64 is unpacked', async (t) => {
   assert.equal((await world.ask('DELETE', 'sys/policies/acl/mIxed')).status, 204)
 })
 
-test('the older paths', async (t) => {
+test('the older paths of policies work', async (t) => {
   const world = await CoreWorld.open(t)
   const old = await world.ask('PUT', 'sys/policy/old', { rules: READ_A })
   assert.deepEqual([old.status, old.body.warnings], [200, ["'rules' is deprecated, please use 'policy' instead"]])
@@ -96,7 +100,7 @@ test('the older paths', async (t) => {
   assert.equal((await world.ask('DELETE', 'sys/policy/old')).status, 204)
 })
 
-test('cas, patch and settings', async (t) => {
+test('check-and-set, patch and settings of a policy work', async (t) => {
   const world = await CoreWorld.open(t)
   const put = async (body: object) => {
     const { status, body: answer } = await world.ask('PUT', 'sys/policies/acl/app', { policy: READ_A, ...body })
@@ -129,7 +133,7 @@ test('cas, patch and settings', async (t) => {
   assert.equal(await version(), 5)
 })
 
-test('a policy ends when it was to end, and its entries go with a later change', async (t) => {
+test('an expired policy has no effect, and a later change removes its entries', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('PUT', 'sys/policies/acl/short', { policy: READ_A, ttl: '1h' })
   const names = async () => (await world.ask('LIST', 'sys/policies/acl')).body.data['keys']
@@ -153,7 +157,7 @@ test('a policy ends when it was to end, and its entries go with a later change',
   assert.deepEqual(world.core.barrier.list('sys/policy-expiry/'), [])
 })
 
-test('a change counts for the next request, also of a token whose policy did not exist', async (t) => {
+test('a change applies to the next request, also of a token whose policy did not exist', async (t) => {
   const world = await CoreWorld.open(t)
   const acl = () => world.core.open.policies.acl(['app', 'later'], world.nowMs)
   assert.deepEqual(acl().capabilities('kv/a'), ['deny'])

@@ -1,23 +1,23 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { type Batch, type Entries, type History, Storage } from '../../../src/storage/barrier/storage.ts'
+import { type Batch, type EntryAccess, type History, Storage } from '../../../src/storage/barrier/storage.ts'
 import { PolicyStore } from '../../../src/secrets/policies/policy-store.ts'
 import { ALICE } from './policy-table-templates.ts'
 
 const NOW = Date.UTC(2026, 10, 21)
 
 /** Entries in memory, whose commits end when the test says so. */
-class HeldEntries implements Entries {
+class HeldEntries implements EntryAccess {
   readonly #durable = new Map<string, Buffer>()
   #queue: { readonly batch: Batch; readonly done: (error?: Error) => void }[] = []
   reads = 0
 
-  shown(path: string): Buffer | undefined {
+  getShared(path: string): Buffer | undefined {
     this.reads++
     return this.#durable.get(path)
   }
 
-  pendingShown(path: string): Buffer | undefined {
+  pendingShared(path: string): Buffer | undefined {
     for (const { batch } of this.#queue.toReversed()) {
       if (batch.deletes.includes(path)) return undefined
       const put = batch.puts.find((each) => each.path === path)
@@ -72,7 +72,7 @@ function opening(): { storage: HeldEntries; store: PolicyStore; allowed: () => b
 const READ = { text: 'path "kv/a" { capabilities = ["read"] }' }
 const DENY = { text: 'path "kv/a" { capabilities = ["deny"] }' }
 
-test('a change counts once it is durable, and one that failed never', async () => {
+test('a change applies when it is durable, and a failed one never', async () => {
   const { allowed, storage, store } = opening()
   const first = store.write('app', READ, { nowMs: NOW })
   assert.ok(!allowed(), 'not durable yet')
@@ -95,7 +95,7 @@ test('a change counts once it is durable, and one that failed never', async () =
   assert.equal(store.find('app', NOW), undefined)
 })
 
-test('versions are counted over writes that are not durable yet', async () => {
+test('versions count queued writes', async () => {
   const { storage, store } = opening()
   const writes = [READ, DENY, READ].map((change) => store.write('app', change, { nowMs: NOW }))
   const tooLate = assert.rejects(store.write('app', DENY, { nowMs: NOW, cas: 1 }), /did not match/)
@@ -104,7 +104,7 @@ test('versions are counted over writes that are not durable yet', async () => {
   assert.equal(store.find('app', NOW)?.version, 3)
 })
 
-test('an end that is put off while it is being swept stays put off', async () => {
+test('an expiry that is extended while expired policies are removed stays extended', async () => {
   const { storage, store } = opening()
   const make = store.write('app', { ...READ, expiresAtMs: NOW + 1 }, { nowMs: NOW })
   await storage.settle()
@@ -118,7 +118,7 @@ test('an end that is put off while it is being swept stays put off', async () =>
   assert.deepEqual(store.names('', later), ['app', 'other'])
 })
 
-test('what was compiled is kept, one for each entity where templates tell them apart', async () => {
+test('compiled policies are cached, per entity if they have templates', async () => {
   const { storage, store } = opening()
   const change = { text: 'path "kv/{{identity.entity.name}}" { capabilities = ["read"] } node { policy = "read" }' }
   const write = store.write('app', change, { nowMs: NOW })
@@ -138,12 +138,12 @@ test('what was compiled is kept, one for each entity where templates tell them a
   assert.ok(store.acl(['app', 'root'], NOW).root)
 })
 
-test('a policy that cannot be read is a fault, not a policy without rules', async () => {
+test('a stored policy with errors is a fault and not a policy without rules', async () => {
   const { storage, store } = opening()
   const record = { name: 'app', text: 'path "a" { new_key = 1 }', version: 1, modifiedAtMs: 0, casRequired: false }
   const value = Buffer.from(JSON.stringify({ ...record, freeSlashes: false, freeWildcards: false }))
   const commit = storage.commit({ puts: [{ path: 'sys/policy/app', value }], deletes: [] })
   await storage.settle()
   await commit
-  assert.throws(() => store.acl(['app'], NOW), /the policy "app" cannot be read: 1:12/)
+  assert.throws(() => store.acl(['app'], NOW), /the stored policy "app" has errors: 1:12/)
 })

@@ -4,10 +4,10 @@ import type { Identity, NamespaceCapability } from '../../../src/platform/operat
 import {
   checkPolicy,
   identityFrom,
-  nobody,
+  anonymousIdentity,
   parsePolicy,
   PolicyError,
-  root,
+  rootIdentity,
 } from '../../../src/secrets/policies/policy.ts'
 
 const ALL: readonly NamespaceCapability[] = [
@@ -30,16 +30,16 @@ const matches = (pattern: string, name: string) =>
   granted(who(`namespace "${pattern}" { policy = "list" }`), name).length > 0
 const says = (text: string) => checkPolicy(text).map(({ line, column, message }) => `${line}:${column} ${message}`)
 
-test('root may do everything, nobody nothing', () => {
-  assert.deepEqual([granted(root), node(root), agent(root)], [ALL, [true, true], [true, true]])
-  for (const none of [nobody, who(), who('')]) {
+test('root is allowed everything, a caller without a policy nothing', () => {
+  assert.deepEqual([granted(rootIdentity), node(rootIdentity), agent(rootIdentity)], [ALL, [true, true], [true, true]])
+  for (const none of [anonymousIdentity, who(), who('')]) {
     assert.deepEqual([granted(none), node(none), agent(none)], [[], [false, false], [false, false]])
   }
   assert.equal(who().accessor, 'ops')
-  assert.equal(nobody.accessor, 'anonymous')
+  assert.equal(anonymousIdentity.accessor, 'anonymous')
 })
 
-test('shorthands of a namespace', () => {
+test('shorthands of a namespace grant their capabilities', () => {
   assert.deepEqual(shorthand('read'), ['list-jobs', 'read-job'])
   assert.deepEqual(shorthand('write'), [
     'list-jobs',
@@ -54,7 +54,7 @@ test('shorthands of a namespace', () => {
   assert.deepEqual(shorthand('deny'), [])
 })
 
-test('single capabilities, alone and beside a shorthand', () => {
+test('capabilities apply alone and together with a shorthand', () => {
   for (const capability of ALL) {
     assert.deepEqual(granted(who(`namespace "default" { capabilities = ["${capability}"] }`)), [capability])
   }
@@ -63,7 +63,7 @@ test('single capabilities, alone and beside a shorthand', () => {
   assert.deepEqual(granted(both, 'other'), [])
 })
 
-test('deny beats whatever else is granted to the same subject', () => {
+test('deny overrides all grants to the same subject', () => {
   const write =
     'namespace "default" { policy = "write" } node { policy = "write" } agent { policy = "write" } server { policy = "write" }'
   const denies = [
@@ -84,7 +84,7 @@ test('deny beats whatever else is granted to the same subject', () => {
   )
 })
 
-test('several documents add up', () => {
+test('grants of several documents are united', () => {
   const identity = who(
     'namespace "default" { policy = "read" } node { policy = "read" }',
     'namespace "default" { capabilities = ["read-fs"] } node { policy = "write" }',
@@ -93,7 +93,7 @@ test('several documents add up', () => {
   assert.deepEqual(node(identity), [true, true])
 })
 
-test('node and agent', () => {
+test('node and agent rules grant read or write', () => {
   assert.deepEqual(node(who('node { policy = "read" }')), [true, false])
   assert.deepEqual(node(who('node { policy = "write" }')), [true, true])
   assert.deepEqual(node(who('server { policy = "read" }')), [true, false])
@@ -104,7 +104,7 @@ test('node and agent', () => {
   assert.deepEqual(agent(who('node { policy = "write" }')), [false, false])
 })
 
-test('one pattern decides: the exact name, else the closest one', () => {
+test('the exact name or else the most specific pattern decides about a namespace', () => {
   const text = `
     namespace "*" { capabilities = ["list-jobs"] }
     namespace "prod-*" { capabilities = ["read-logs"] }
@@ -135,14 +135,14 @@ test('one pattern decides: the exact name, else the closest one', () => {
   for (const [namespace, expected] of cases) assert.deepEqual(granted(reversed, namespace), expected, namespace)
 })
 
-test('patterns', () => {
+test('namespace patterns match with wildcards', () => {
   assert.ok(matches('a*c*e', 'abcde') && matches('a*c*e', 'ace') && matches('**', 'x') && matches('*a*', 'bab'))
   assert.ok(matches('a*aa', 'aaa') && matches('*ab*ab', 'abab') && matches('a**b', 'ab'))
   assert.ok(!matches('a*a', 'a') && !matches('a*c*e', 'aec') && !matches('*ab*ab', 'aab') && !matches('a', 'ab'))
   assert.ok(!matches('a*bc*c', 'abc') && !matches('a-b', 'a.b') && !matches('a*', 'ba'))
 })
 
-test('equally close patterns are united, deny first, in any order', () => {
+test('equally specific patterns are merged in any order, and deny overrides', () => {
   const [a, b, deny] = [
     'namespace "a*" { policy = "list" }',
     'namespace "*b" { capabilities = ["read-fs"] }',
@@ -153,7 +153,7 @@ test('equally close patterns are united, deny first, in any order', () => {
   assert.deepEqual([granted(who(a, deny), 'ab'), granted(who(deny, a), 'ab')], [[], []])
 })
 
-test('the same in JSON', () => {
+test('a JSON document has the same rules as an HCL document', () => {
   const identity = who(
     '{"namespace": {"default": {"policy": "read"}, "prod": [{"capabilities": ["read-logs"]}]}, "node": [{"policy": "write"}]}',
   )
@@ -163,7 +163,7 @@ test('the same in JSON', () => {
   )
 })
 
-test('rules that are for others are taken as they are and grant nothing', () => {
+test('rules without effect are accepted and grant nothing', () => {
   const identity = who(`
     name = "theirs"
     quota { policy = "write" }
@@ -178,7 +178,7 @@ test('rules that are for others are taken as they are and grant nothing', () => 
   assert.deepEqual([granted(identity), node(identity), agent(identity)], [[], [false, false], [false, false]])
 })
 
-test('path rules are read, in order', () => {
+test('path rules are parsed in order', () => {
   const { name, paths } = parsePolicy(`
 name = "app"
 path "/secret/data/app/*" {
@@ -223,7 +223,7 @@ path "id/{{identity.entity.id}}" {}`)
   )
 })
 
-test('every fault of a document is reported with its place', () => {
+test('every error of a document is reported with its position', () => {
   const text = `nodes { policy = "read" }
 node { policy = "reed" }
 agent { level = "read" }
@@ -245,19 +245,19 @@ node "x" { policy = "read" }`
       '2:17 node: policy must be one of read, write, deny',
       '3:9 agent: unknown key "level", ...',
       '4:22 namespace: expected a block { }',
-      '5:11 namespace: a name has 1 to 128 letters, digits, "-" and "*"',
+      '5:11 namespace: a name must have 1 to 128 letters, digits, "-" and "*"',
       '6:33 namespace "a": unknown capability "read-log", ...',
       '6:54 namespace: policy must be one of read, write, scale, list, deny',
-      '6:60 namespace: "policy" is given twice',
+      '6:60 namespace: duplicate key "policy"',
       "7:6 path: '+*' is not allowed: end in '+' or in '*'",
-      '7:30 path: capabilities must be a list of texts',
+      '7:30 path: capabilities must be a list of strings',
       '8:6 path: min_wrapping_ttl is longer than max_wrapping_ttl',
       '8:12 path: unknown key "capability", ...',
-      '9:6 path: `{{` and `}}` do not pair',
+      '9:6 path: unbalanced `{{` and `}}`',
       '9:41 path: allowed_parameters must map names to lists of values',
       '9:47 path: unknown key "control_group", ...',
       '10:1 operator: expected policy = "read", "write" or "deny"',
-      '11:6 node: this rule takes no label',
+      '11:6 node: unexpected label',
     ],
   )
   assert.throws(

@@ -1,10 +1,10 @@
 /** Rate-limit quotas through the core: which rule counts, what a caller is told, and what is left after a restart. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { callerNetwork } from '../../../src/engines/framework/client-address.ts'
-import { NOBODY } from '../../../src/secrets/request/anonymous.ts'
+import { callerNetwork } from '../../../src/engines/framework/addresses.ts'
+import { ANONYMOUS } from '../../../src/secrets/request/authorization.ts'
 import { AddressRate } from '../../../src/secrets/quotas/address-rate.ts'
-import { type Limit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'
+import { type RateLimit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'
 import { RULES_MAX } from '../../../src/secrets/quotas/quotas.ts'
 import { type AskOptions, CoreWorld } from '../../helpers/core-world.ts'
 import { openKv } from '../../helpers/kv-world.ts'
@@ -55,7 +55,7 @@ test('a quota is written, read, listed and removed', async (t) => {
   assert.deepEqual((await world.ask('LIST', 'sys/quotas/rate-limit')).body.data, { keys: ['all'] })
 })
 
-test('a rule that cannot be meant is refused, and nothing is changed', async (t) => {
+test('an invalid rule is refused and changes nothing', async (t) => {
   const world = await opened(t)
   await set(world, 'app', { path: 'secret/data/app', rate: 1 })
   for (const [rule, text] of [
@@ -77,7 +77,7 @@ test('a rule that cannot be meant is refused, and nothing is changed', async (t)
   assert.deepEqual((await world.ask('LIST', 'sys/quotas/rate-limit')).body.data, { keys: ['app'] })
 })
 
-test('the most specific rule counts, and it alone', async (t) => {
+test('only the most specific rule applies', async (t) => {
   const world = await opened(t)
   await set(world, 'all', { rate: 9, interval: '1h' })
   assert.equal(await passed(world, 'cubbyhole/x', { remote: '10.0.0.1' }), 9)
@@ -93,7 +93,7 @@ test('the most specific rule counts, and it alone', async (t) => {
   assert.equal(await passed(world, 'secret/metadata/app', { remote: '10.0.0.2' }), 7)
 })
 
-test('a caller is told when it may come again, and comes again then', async (t) => {
+test('a refused caller gets Retry-After and is served after that time', async (t) => {
   const world = await opened(t)
   await set(world, 'app', { path: 'secret', rate: 2, interval: '10s' })
   const asked = () => world.ask('GET', 'secret/data/app')
@@ -116,7 +116,7 @@ test('a caller is told when it may come again, and comes again then', async (t) 
   assert.equal(await passed(world, 'secret/data/app'), 1, 'a clock that is set gives no requests')
 })
 
-test('a caller that is blocked stays so for the block interval', async (t) => {
+test('a blocked caller stays blocked for the block interval', async (t) => {
   const world = await opened(t)
   await set(world, 'app', { path: 'secret', rate: 1, interval: '1s', block_interval: '60s' })
   assert.equal(await passed(world, 'secret/data/app'), 1)
@@ -127,7 +127,7 @@ test('a caller that is blocked stays so for the block interval', async (t) => {
   assert.equal((await world.ask('GET', 'secret/data/app')).status, 200, 'asking does not make it longer')
 })
 
-test('each address has its own requests, an IPv6 network is one, and those that are not known share them', async (t) => {
+test('each address and each IPv6 /64 network has its own bucket, and unknown addresses share one', async (t) => {
   const world = await opened(t)
   await set(world, 'app', { path: 'secret', rate: 3, interval: '1h' })
   assert.equal(await passed(world, 'secret/data/app', { remote: '10.0.0.1' }), 3)
@@ -140,7 +140,7 @@ test('each address has its own requests, an IPv6 network is one, and those that 
   assert.equal(await passed(world, 'secret/data/app', { remote: '10.0.0.2' }), 0)
 })
 
-test('paths that are exempt are not counted, and which these are can be changed', async (t) => {
+test('exempt paths are not counted, and the list of them can be changed', async (t) => {
   const world = await opened(t)
   await set(world, 'all', { rate: 1, interval: '1h' })
   for (const path of ['sys/health', 'sys/seal-status', 'sys/generate-root/attempt']) {
@@ -159,7 +159,7 @@ test('paths that are exempt are not counted, and which these are can be changed'
   })
 })
 
-test('rules outlast a restart, go with their mount, and rest without it', async (t) => {
+test('rules survive a restart, move with their mount, and have no effect without it', async (t) => {
   const world = await opened(t)
   await set(world, 'app', { path: 'secret/data/app', rate: 1, interval: '1h' })
   await world.ask('POST', 'sys/quotas/config', { enable_rate_limit_response_headers: true })
@@ -175,7 +175,7 @@ test('rules outlast a restart, go with their mount, and rest without it', async 
   await set(next, 'app', { rate: 100 })
 })
 
-test('what was refused is counted by the names of at most 100 rules', async (t) => {
+test('refusals are counted by name for at most 100 rules', async (t) => {
   const world = await opened(t)
   const { quotas } = world.core.open
   for (let at = 0; at < 103; at++) await set(world, `q${at}`, { path: `secret/data/${at}`, rate: 1, interval: '1h' })
@@ -190,7 +190,7 @@ test('what was refused is counted by the names of at most 100 rules', async (t) 
   assert.equal(quotas.exceeded().find(({ name }) => name === 'other')?.count, 36)
 })
 
-test('there is a most of rules', async (t) => {
+test('the number of rules is limited', async (t) => {
   const world = await opened(t)
   const rule = {
     mount: '',
@@ -208,8 +208,8 @@ test('there is a most of rules', async (t) => {
   assert.match(answer.text, /at most 1000 quotas/)
 })
 
-test('buckets are bounded, and the one that asked least gives way', () => {
-  const limit: Limit = { capacity: 10, tokensPerMs: 1e-6, blockMs: 0 }
+test('the number of buckets is limited, and the fullest of the least recently used is evicted', () => {
+  const limit: RateLimit = { capacity: 10, tokensPerMs: 1e-6, blockMs: 0 }
   const buckets = new QuotaBuckets(1000)
   for (let at = 0; at < 10; at++) buckets.take('greedy', limit, 0)
   assert.equal(buckets.take('greedy', limit, 0).isAllowed, false)
@@ -218,8 +218,8 @@ test('buckets are bounded, and the one that asked least gives way', () => {
   assert.equal(buckets.take('greedy', limit, 0).isAllowed, false, 'others gave way')
 })
 
-test('what a flood leaves behind goes with those who come later', () => {
-  const limit: Limit = { capacity: 2, tokensPerMs: 1, blockMs: 0 }
+test('full buckets of a flood are removed by later requests', () => {
+  const limit: RateLimit = { capacity: 2, tokensPerMs: 1, blockMs: 0 }
   const most = 5000
   const buckets = new QuotaBuckets(most)
   for (let at = 0; at < most * 2; at++) buckets.take(`caller ${at}`, limit, 0)
@@ -229,7 +229,7 @@ test('what a flood leaves behind goes with those who come later', () => {
   assert.ok(buckets.size < 100, String(buckets.size))
 })
 
-test('an address is one caller however it is written', () => {
+test('all spellings of an address are one caller', () => {
   for (const [address, network] of [
     ['10.0.0.1', '10.0.0.1'],
     ['::ffff:10.0.0.1', '10.0.0.1'],
@@ -243,9 +243,9 @@ test('an address is one caller however it is written', () => {
   }
 })
 
-test('what an address may do in a minute, all addresses of an IPv6 network may do together', () => {
+test('all addresses of an IPv6 /64 network share one rate', () => {
   const rate = new AddressRate(2, 'attempts', () => 0)
-  const ask = (remote: string) => rate.check({ caller: NOBODY.caller, remote, sudo: false })
+  const ask = (remote: string) => rate.check({ caller: ANONYMOUS.caller, remote, sudo: false })
   ask('2001:db8:1:2::1')
   ask('2001:db8:1:2:ffff::2')
   assert.throws(() => ask('2001:db8:1:2:3:4:5:6'), /more than 2 attempts in a minute/)

@@ -85,7 +85,7 @@ class CaseCore implements Core {
   }
 
   login(): never {
-    throw new Error('nobody logs in at the case core')
+    throw new Error('no login at the case core')
   }
 
   releaseAliases(): never {
@@ -113,8 +113,8 @@ class CaseCore implements Core {
     return true
   }
 
-  get nobody() {
-    return this.#world.core.nobody
+  get anonymous() {
+    return this.#world.core.anonymous
   }
 
   now(): number {
@@ -133,13 +133,13 @@ class CaseCore implements Core {
     const found = token === undefined ? undefined : this.#callers.get(token)
     if (!found || token === undefined) return this.#world.core.admit(token, '127.0.0.1')
     const acl = this.#world.core.open.policies.acl(found.names, this.now(), found.hasEntity ? ALICE : undefined)
-    const caller = { ...this.nobody.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
+    const caller = { ...this.anonymous.caller, tokenHash: token, tokenType: 'service' as const, policies: found.names }
     return {
       caller,
-      judge: (asked: AccessRequest) => acl.decide(asked),
+      decide: (asked: AccessRequest) => acl.decide(asked),
       leaseOwner: caller.tokenHash,
       reaches: (path: string) => acl.allowsAnythingUnder(path),
-      lasts: () => true,
+      isValid: () => true,
     }
   }
 }
@@ -188,7 +188,7 @@ async function casesBehindHttp(t: TestContext): Promise<Cases> {
   }
 }
 
-test('the table decides over HTTP as it says, whichever header brings the token', async (t) => {
+test('the decisions of the policy table hold over HTTP with both token headers', async (t) => {
   const { capabilitiesOf, port, tokens } = await casesBehindHttp(t)
   const agent = new Agent({ keepAlive: true, maxSockets: 8 })
   t.after(() => agent.destroy())
@@ -222,7 +222,7 @@ function dataOf({ text }: Answer): string {
   return JSON.stringify((JSON.parse(text) as { data: unknown }).data)
 }
 
-test('a token asks what it may do', async (t) => {
+test('a token can read its own capabilities', async (t) => {
   const world = await CoreWorld.open(t)
   const core = new CaseCore(world)
   const policy = `path "kv/a" { capabilities = ["update", "read"] required_parameters = ["ttl"] min_wrapping_ttl = "5s" }
@@ -247,7 +247,7 @@ test('a token asks what it may do', async (t) => {
   )
   assert.equal(dataOf(await asking('kv/a')), '{"capabilities":["read","update"],"kv/a":["read","update"]}')
   const many = await asking(Array.from({ length: 10_001 }, (_, index) => `kv/${index}`))
-  assert.deepEqual([many.status, many.text], [400, '{"errors":["more than 10000 paths: ask in several requests"]}\n'])
+  assert.deepEqual([many.status, many.text], [400, '{"errors":["more than 10000 paths: send several requests"]}\n'])
 
   const all = await answerTo(port, agent, { method: 'GET', path: '/v1/sys/internal/ui/resultant-acl', headers })
   const { data } = JSON.parse(all.text) as {
@@ -270,7 +270,7 @@ test('a token asks what it may do', async (t) => {
   assert.deepEqual((await world.ask('GET', 'sys/internal/ui/resultant-acl')).body.data, { root: true })
 })
 
-test('a list over HTTP is without the names that its caller could not use', async (t) => {
+test('a list over HTTP omits the names that its caller has no access to', async (t) => {
   const world = await CoreWorld.open(t)
   const core = new CaseCore(world)
   const policy = `path "sys/policies/acl" { capabilities = ["list"] list_scan_response_keys_filter_path = "{{ .path }}{{ .key }}" }
@@ -307,7 +307,7 @@ test('a rule with mfa_methods allows nothing to a token without an entity', asyn
   assert.deepEqual((await world.ask('GET', 'cubbyhole/a', undefined, { token })).body.data, { x: 1 })
 })
 
-test('a limit for lists holds also where the engine has none', async (t) => {
+test('a list limit applies also if the engine has none', async (t) => {
   const world = await CoreWorld.open(t)
   const rules = ['cubbyhole/*', 'sys/policies/acl'].map(
     (path) => `path "${path}" { capabilities = ["list", "create"] pagination_limit = 2 }`,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { COUNTED_MOUNTS_MAX, RequestCounts } from '../../../src/secrets/request/request-counts.ts'
 
-test('mounts beyond the bound share one label, and nothing is lost', () => {
+test('mounts above the limit share one label and their requests are counted', () => {
   const counts = new RequestCounts()
   for (let at = 0; at < 10_000; at++) counts.add(`m${at}/`, 'read', 200)
   counts.add(undefined, 'read', 404)
@@ -16,7 +16,7 @@ test('mounts beyond the bound share one label, and nothing is lost', () => {
   assert.equal(all.find(({ mount }) => mount === 'other')?.count, 10_000 - COUNTED_MOUNTS_MAX)
 })
 
-test('a mount that was disabled gives its label to another one', () => {
+test('the label of a disabled mount becomes available to another mount', () => {
   const counts = new RequestCounts()
   for (let at = 0; at < COUNTED_MOUNTS_MAX; at++) counts.add(`m${at}/`, 'write', 204)
   counts.add('late/', 'read', 403)

@@ -9,7 +9,7 @@ async function refused(world: CoreWorld, body: object, by?: string, path = 'crea
   return String(answer.body.errors[0])
 }
 
-test('what a maker may not ask for is refused, and nothing is made', async (t) => {
+test('a token request that is not allowed is refused and creates nothing', async (t) => {
   const world = await CoreWorld.open(t)
   await writePolicy(world, 'maker', TOKEN_POLICY)
   const maker = await make(world, { policies: ['maker'] })
@@ -42,8 +42,8 @@ test('what a maker may not ask for is refused, and nothing is made', async (t) =
     [{ id: 'ä' }, undefined, /^custom token ID must have at most 512 ASCII/],
     [{ policies: ['response-wrapping'] }, undefined, /^cannot assign policy "response-wrapping"$/],
     [{ entity_alias: 'x' }, undefined, /^'entity_alias' is only allowed in combination with token role$/],
-    [{ meta: { a: 'x'.repeat(70_000) } }, undefined, /^the token would be too large/],
-    [{ type: 'batch', policies: ['a'], meta: { a: 'x'.repeat(7000) } }, undefined, /too long for a header/],
+    [{ meta: { a: 'x'.repeat(70_000) } }, undefined, /^the token entry exceeds 65536 bytes/],
+    [{ type: 'batch', policies: ['a'], meta: { a: 'x'.repeat(7000) } }, undefined, /exceeds 8192 characters/],
     [{ policies: { a: 1 } }, undefined, /^Field validation failed: error converting input for field "policies"/],
     [{ meta: 'x' }, undefined, /^Field validation failed: error converting input for field "meta"/],
   ]
@@ -52,7 +52,7 @@ test('what a maker may not ask for is refused, and nothing is made', async (t) =
   assert.equal(tokenPathsIn(world).length, before)
 })
 
-test('policies: of the parent, asked for, with and without default', async (t) => {
+test('a token gets the requested policies or those of its parent, with or without default', async (t) => {
   const world = await CoreWorld.open(t)
   await writePolicy(world, 'maker', TOKEN_POLICY)
   await writePolicy(world, 'sudoer', 'path "auth/token/*" { capabilities = ["update", "sudo"] }')
@@ -74,7 +74,7 @@ test('policies: of the parent, asked for, with and without default', async (t) =
   ])
 })
 
-test('everything that was asked for is there when it is looked up', async (t) => {
+test('a lookup shows everything that was requested at creation', async (t) => {
   const world = await CoreWorld.open(t)
   const meta = { who: 'me', 'a b': '<&>', __proto__x: '1' }
   const body = { policies: ['p'], ttl: '2h', explicit_max_ttl: '3h', display_name: 'Bob & co!', num_uses: 7, meta }
@@ -104,7 +104,7 @@ test('everything that was asked for is there when it is looked up', async (t) =>
   assert.deepEqual([auth['lease_duration'], auth['num_uses'], auth['orphan']], [7200, 7, true])
 })
 
-test('a chosen token: one at a time, also while the one before is being removed', async (t) => {
+test('a chosen token ID can be used once only, also while the previous token is being removed', async (t) => {
   const world = await CoreWorld.open(t)
   await make(world, { id: 'chosen', policies: ['default'] })
   assert.match(await refused(world, { id: 'chosen' }), /^cannot create a token with a duplicate ID$/)
@@ -118,7 +118,7 @@ test('a chosen token: one at a time, also while the one before is being removed'
   assert.ok(await isToken(world, 'chosen'))
 })
 
-test('batch tokens: nothing is kept, their parent ends them, another cluster knows nothing of them', async (t) => {
+test('a batch token is not stored, ends with its parent, and is invalid in another cluster', async (t) => {
   const [world, other] = [await CoreWorld.open(t), await CoreWorld.open(t)]
   await writePolicy(world, 'maker', TOKEN_POLICY)
   const parent = await make(world, { policies: ['maker'] })
@@ -152,7 +152,7 @@ test('batch tokens: nothing is kept, their parent ends them, another cluster kno
   assert.ok(!(await isToken(world, orphan2.token)))
 })
 
-test('descendants end at a depth that is still cheap to check', async (t) => {
+test('the depth of descendants is limited', async (t) => {
   const world = await CoreWorld.open(t)
   let last = world.rootToken
   for (let depth = 1; depth <= 100; depth++) last = (await make(world, {}, last)).token
@@ -161,7 +161,7 @@ test('descendants end at a depth that is still cheap to check', async (t) => {
   assert.ok(await isToken(world, last))
 })
 
-test('accessors name tokens and show none', async (t) => {
+test('an accessor identifies a token without revealing it', async (t) => {
   const world = await CoreWorld.open(t)
   const made = await Promise.all(Array.from({ length: 70 }, async () => make(world, { policies: ['default'] })))
   const names = (await world.ask('LIST', 'auth/token/accessors')).body.data['keys'] as string[]

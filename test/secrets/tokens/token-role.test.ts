@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { matchesGlob } from '../../../src/secrets/tokens/token-policies.ts'
+import { matchesGlob } from '../../../src/secrets/policies/policy-name.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { isToken, lookup, make, writePolicy } from '../token-world.ts'
 
@@ -22,7 +22,7 @@ const FRESH = {
   token_type: 'default-service',
 }
 
-test('a role is written, changed in part, read, listed and deleted', async (t) => {
+test('a role is written, partly changed, read, listed and deleted', async (t) => {
   const world = await CoreWorld.open(t)
   const read = async () => (await world.ask('GET', 'auth/token/roles/r')).body.data
   assert.equal((await world.ask('POST', 'auth/token/roles/r', {})).status, 204)
@@ -64,14 +64,14 @@ test('a role is written, changed in part, read, listed and deleted', async (t) =
   assert.equal((await world.ask('LIST', 'auth/token/roles')).status, 404)
 })
 
-test('a role that cannot be is refused, and the one before stays', async (t) => {
+test('an invalid role is refused and changes nothing', async (t) => {
   const world = await CoreWorld.open(t)
   await world.ask('POST', 'auth/token/roles/r', { path_suffix: 'old' })
   const rows: [object, RegExp][] = [
     [{ token_type: 'other' }, /^invalid 'token_type' value "other"$/],
     [{ path_suffix: 'a/b' }, /^given role path suffix contains invalid characters/],
     [{ path_suffix: 'a..b' }, /^given role path suffix contains invalid characters/],
-    [{ token_bound_cidrs: '10.0.0.0/33' }, /^bound CIDRs: "10\.0\.0\.0\/33" is no address and no range/],
+    [{ token_bound_cidrs: '10.0.0.0/33' }, /^bound CIDRs: "10\.0\.0\.0\/33" is not an address or a range/],
     [{ token_bound_cidrs: 'host' }, /^bound CIDRs: "host"/],
     [{ token_num_uses: -1 }, /^token_num_uses cannot be negative$/],
     [{ token_period: '-1h' }, /error converting input for field "token_period"/],
@@ -87,7 +87,7 @@ test('a role that cannot be is refused, and the one before stays', async (t) => 
   assert.deepEqual((await world.ask('GET', 'auth/token/roles/r')).body.data, { ...FRESH, path_suffix: 'old' })
 })
 
-test('policies of a role', async (t) => {
+test('a role limits the policies of its tokens', async (t) => {
   const world = await CoreWorld.open(t)
   await writePolicy(world, 'maker', 'path "auth/token/create/*" { capabilities = ["update"] }')
   const maker = await make(world, { policies: ['maker'] })
@@ -130,7 +130,7 @@ test('policies of a role', async (t) => {
   assert.deepEqual((await make(world, {}, maker.token, 'create/r')).auth['policies'], ['a'])
 })
 
-test('what else a role says of its tokens', async (t) => {
+test('a role sets type, TTLs, uses, addresses and path of its tokens', async (t) => {
   const world = await CoreWorld.open(t)
   const role = (body: object) => world.ask('POST', 'auth/token/roles/r', { allowed_policies: 'a', ...body })
   await role({ orphan: true, path_suffix: 'v1', token_period: '1h', token_num_uses: 5, renewable: false })
@@ -158,7 +158,7 @@ test('what else a role says of its tokens', async (t) => {
   assert.equal(again, web)
 })
 
-test('a renewal asks the role as it is then', async (t) => {
+test('a renewal uses the current role', async (t) => {
   const world = await CoreWorld.open(t)
   const role = (body: object) => world.ask('POST', 'auth/token/roles/r', { allowed_policies: 'a', ...body })
   await role({ token_period: '1h' })
@@ -177,7 +177,7 @@ test('a renewal asks the role as it is then', async (t) => {
   assert.ok(await isToken(world, token))
 })
 
-test('once the period of a role is removed, its tokens end at the maximum of the mount', async (t) => {
+test('once the period of a role is removed, its tokens expire at the maximum TTL of the mount', async (t) => {
   const world = await CoreWorld.open(t)
   const role = (body: object) => world.ask('POST', 'auth/token/roles/r', { allowed_policies: 'a', ...body })
   await role({ token_period: '30d' })
@@ -193,7 +193,7 @@ test('once the period of a role is removed, its tokens end at the maximum of the
   assert.equal((await renewed()).body.auth['lease_duration'], 30 * 86_400, 'a period that is given again counts')
 })
 
-test('globs', () => {
+test('globs match as wildcards and take linear time', () => {
   const rows: [string, string, boolean][] = [
     ['abc', 'abc', true],
     ['abc', 'ab', false],

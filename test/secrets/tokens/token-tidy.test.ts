@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { isToken, make, tokenPathsIn } from '../token-world.ts'
 
-test('what belongs to no token goes, what belongs to one stays', async (t) => {
+test('tidy removes orphaned data and keeps the rest', async (t) => {
   const world = await CoreWorld.open(t)
   const parent = await make(world, { policies: ['root'], ttl: '1h' })
   const child = await make(world, { policies: ['default'], ttl: '30m' }, parent.token)
@@ -28,13 +28,13 @@ test('what belongs to no token goes, what belongs to one stays', async (t) => {
   assert.match(String(first.body.warnings?.[0]), /^Tidy operation successfully started/)
   const second = await world.ask('POST', 'auth/token/tidy')
   assert.deepEqual([second.status, second.body.warnings], [202, ['Tidy operation already in progress.']])
-  await world.core.open.tidy.ended()
+  await world.core.open.tidy.idle()
   assert.deepEqual([...tokenPathsIn(world), ...world.core.barrier.paths('logical/')], before)
   assert.ok((await isToken(world, child.token)) && (await isToken(world, parent.token)))
   assert.equal((await world.ask('GET', 'cubbyhole/a', undefined, { token: child.token })).body.data['x'], 1)
 })
 
-test('sealing ends it, and the next one finds the rest', async (t) => {
+test('sealing stops a tidy, and the next one removes the rest', async (t) => {
   const world = await CoreWorld.open(t)
   const hashes = Array.from({ length: 300 }, (_, at) => String(at).padStart(64, '0'))
   const puts = hashes.map((hash) => ({ path: `sys/token/accessor/${hash}/${hash}`, value: Buffer.from('x') }))
@@ -42,9 +42,9 @@ test('sealing ends it, and the next one finds the rest', async (t) => {
   await world.ask('POST', 'auth/token/tidy')
   const { tidy } = world.core.open
   await world.core.seal()
-  await tidy.ended()
+  await tidy.idle()
   world.unseal()
   await world.ask('POST', 'auth/token/tidy')
-  await world.core.open.tidy.ended()
+  await world.core.open.tidy.idle()
   assert.equal(tokenPathsIn(world).length, 2, 'the root token and its accessor')
 })

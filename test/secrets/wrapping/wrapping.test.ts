@@ -27,7 +27,7 @@ async function opened(t: Parameters<typeof CoreWorld.open>[0]) {
   return { world, wrap, unwrap }
 }
 
-test('an answer is wrapped whole, and unwrapped as it was', async (t) => {
+test('unwrap returns the wrapped answer unchanged', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   const plain = await world.ask('GET', 'kept/data/db')
   const info = await wrap()
@@ -45,7 +45,7 @@ test('an answer is wrapped whole, and unwrapped as it was', async (t) => {
   assert.deepEqual(left, [], 'nothing is left of it')
 })
 
-test('of fifty callers at once exactly one gets it', async (t) => {
+test('of fifty concurrent callers exactly one unwraps the answer', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   for (const kind of ['field', 'client', 'old'] as const) {
     const { token } = await wrap()
@@ -59,14 +59,14 @@ test('of fifty callers at once exactly one gets it', async (t) => {
   }
 })
 
-test('any use of a wrapping token is its last', async (t) => {
+test('any use of a wrapping token is its last one', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   const { token } = await wrap()
   assert.equal((await world.ask('GET', 'kept/data/db', undefined, { token })).status, 403)
   assert.equal((await unwrap(token)).body.errors[0], INVALID)
 })
 
-test('what is no wrapping token, has expired or was tampered with', async (t) => {
+test('an invalid, expired or modified wrapping token is refused', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   for (const token of ['bad', world.rootToken, 'eyJhbGciOiJFUzUxMiIsInR5cCI6IkpXVCJ9.e30.AAAA']) {
     assert.equal((await unwrap(token)).body.errors[0], INVALID, token)
@@ -89,7 +89,7 @@ test('what is no wrapping token, has expired or was tampered with', async (t) =>
   assert.equal((await unwrap(read.jti)).body.errors[0], INVALID, 'the token in it is the same one')
 })
 
-test('a token, a lease or nothing: what is wrapped and what is not', async (t) => {
+test('answers with a token, a lease or data are wrapped, and empty answers are not', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   const created = await wrap('auth/token/create', {}, 'POST', { policies: ['default'] })
   const auth = (await unwrap(created.token)).body.auth
@@ -114,7 +114,7 @@ test('a token, a lease or nothing: what is wrapped and what is not', async (t) =
   )
 })
 
-test('rewrap spends the first token in the same step', async (t) => {
+test('rewrap moves the answer to a new token in one commit', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   const first = await wrap()
   const answer = await world.ask('POST', 'sys/wrapping/rewrap', { token: first.token })
@@ -125,7 +125,7 @@ test('rewrap spends the first token in the same step', async (t) => {
   assert.match((await unwrap(second.token)).text, /once/)
 })
 
-test('a policy can ask for answers that are wrapped, within its times', async (t) => {
+test('a policy can require wrapped answers within its TTL limits', async (t) => {
   const { world } = await opened(t)
   const rule = 'path "kept/data/db" { capabilities = ["read"] min_wrapping_ttl = "1m" max_wrapping_ttl = "2m" }'
   await world.ask('POST', 'sys/policies/acl/wrapped', { policy: rule })
@@ -138,7 +138,7 @@ test('a policy can ask for answers that are wrapped, within its times', async (t
   assert.deepEqual([await read(), await read('30s'), await read('90s'), await read('5m')], [403, 403, 200, 403])
 })
 
-test('a wrapping token outlives a seal and a restart', async (t) => {
+test('a wrapping token survives a seal and a restart', async (t) => {
   const { world, wrap } = await opened(t)
   const { token } = await wrap('kept/data/db', { 'X-Vault-Wrap-Format': 'jwt' })
   await world.close()
@@ -149,7 +149,7 @@ test('a wrapping token outlives a seal and a restart', async (t) => {
   await again.core.seal()
 })
 
-test('without a token nothing is kept for anybody, and unwrapping with a time costs no answer', async (t) => {
+test('without a token no answer is wrapped, and unwrap with a wrap TTL does not lose the answer', async (t) => {
   const { unwrap, world, wrap } = await opened(t)
   const headers = { 'X-Vault-Wrap-TTL': '60' }
   const entries = () => world.store.paths('').length

@@ -1,10 +1,10 @@
-/** The barrier when commits fail: nothing is ever encrypted with a key, or under a root key, that did not become durable. */
+/** The barrier when commits fail: no durable entry is encrypted with a key or under a root key that is not durable. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { Barrier, WrongKey } from '../../../src/storage/barrier/barrier.ts'
-import { Storage, Tenure } from '../../../src/storage/barrier/storage.ts'
+import { Storage, ViewScope } from '../../../src/storage/barrier/storage.ts'
 import type { Batch } from '../../../src/storage/sqlite/batch.ts'
 import { SqliteStore, type StoreError } from '../../../src/storage/store/store.ts'
 import { MemoryStore } from '../../helpers/memory-store.ts'
@@ -32,7 +32,7 @@ function readable(store: MemoryStore | SqliteStore, rootKey: Buffer): Map<string
   return new Map(own.map((path) => [path, fresh.get(path)?.toString() ?? '']))
 }
 
-test('a rotation that fails takes what was encrypted behind it with it, and the old key goes on', async () => {
+test('a failed rotation fails the commits after it, and the old key stays active', async () => {
   const { store, barrier, rootKey } = await world()
   await barrier.commit(put('a', 'before'))
   store.failNext('full', 1, touchesRing)
@@ -51,7 +51,7 @@ test('a rotation that fails takes what was encrypted behind it with it, and the 
   assert.deepEqual([found.get('a'), found.get('b'), found.get('c')], ['before', 'late', 'new key'])
 })
 
-test('a root key that did not become durable opens nothing, the one before does', async () => {
+test('after a failed rekey the previous root key is valid and the new one is not', async () => {
   const { store, barrier, rootKey } = await world()
   await barrier.commit(put('a', 'kept'))
   const next = randomBytes(32)
@@ -69,7 +69,7 @@ test('a root key that did not become durable opens nothing, the one before does'
   assert.equal(readable(store, next).get('a'), 'kept')
 })
 
-test('a key is changed before it has encrypted too much, without a commit having to wait or fail for it', async () => {
+test('the active key is rotated before its limit without delaying or failing a commit', async () => {
   const { store, barrier, rootKey } = await world(40)
   await Promise.all(Array.from({ length: 100 }, (_, at) => barrier.commit(put(`x/${at}`, String(at)))))
   assert.ok(barrier.status.term >= 5, `term ${barrier.status.term}`)
@@ -78,7 +78,7 @@ test('a key is changed before it has encrypted too much, without a commit having
   for (let at = 0; at < 100; at++) assert.equal(found.get(`x/${at}`), String(at))
 })
 
-test('the count of encryptions on the disk is never below what was encrypted, whatever failed', async () => {
+test('the stored count of encryptions is never too low, whichever commits fail', async () => {
   const { store, barrier, rootKey } = await world()
   store.failNext('full', 3)
   for (let at = 0; at < 3; at++) await assert.rejects(barrier.commit(put('a', 'x')))
@@ -88,7 +88,7 @@ test('the count of encryptions on the disk is never below what was encrypted, wh
   assert.ok(after.status.encryptions >= barrier.status.encryptions)
 })
 
-test('sealing while a rotation is under way, and unsealing at once, knows the ring that will be there', async () => {
+test('unsealing right after a seal during a rotation uses the queued ring', async () => {
   const { store, barrier, rootKey } = await world()
   const rotated = barrier.rotate()
   const behind = barrier.commit(put('a', 'with the new key'))
@@ -101,9 +101,9 @@ test('sealing while a rotation is under way, and unsealing at once, knows the ri
   assert.equal(readable(store, rootKey).get('a'), 'with the new key')
 })
 
-test('a storage removes everything below it, in commits of a bounded size, and what is beside stays', async () => {
+test('removeAll deletes everything below the prefix in commits of a bounded size, and nothing else', async () => {
   const { barrier } = await world()
-  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  const storage = new Storage(barrier, new ViewScope(), 'logical/1/')
   const puts = Array.from({ length: 1700 }, (_, at) => ({ path: `d${at % 7}/${at}`, value: Buffer.from('x') }))
   await storage.commit({ puts, deletes: [] })
   await barrier.commit(put('logical/10/thing', 'other'))
@@ -117,7 +117,7 @@ test('a storage removes everything below it, in commits of a bounded size, and w
   assert.equal(barrier.get('logical/10/thing')?.toString(), 'other')
 })
 
-test('the real store: rotations, writers and failures at once, and all of it is readable afterwards', async (t: TestContext) => {
+test('all acknowledged entries are readable after concurrent rotations, commits and failures in SQLite', async (t: TestContext) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())

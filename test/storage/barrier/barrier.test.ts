@@ -1,4 +1,4 @@
-/** The barrier on a real store: what is written reads back, nothing below shows it, and what was tampered with is refused. */
+/** The barrier on a real store: entries read back, the store has no plaintext, and tampering is detected. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { Barrier, WrongKey } from '../../../src/storage/barrier/barrier.ts'
-import { Storage, Tenure } from '../../../src/storage/barrier/storage.ts'
-import { entryCrc } from '../../../src/storage/sqlite/entry-crc.ts'
+import { Storage, ViewScope } from '../../../src/storage/barrier/storage.ts'
+import { entryCrc } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { poison } from '../../helpers/poison.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
@@ -25,7 +25,7 @@ async function world(t: TestContext) {
 
 const put = (path: string, value: string) => ({ puts: [{ path, value: Buffer.from(value) }], deletes: [] })
 
-test('what is written reads back, also after sealing, rotating and another root key', async (t) => {
+test('entries are readable after a seal, a rotation and a rekey', async (t) => {
   const { store, barrier, rootKey } = await world(t)
   await barrier.commit(put('logical/a', 'first'))
   assert.equal(await barrier.rotate(), 2)
@@ -46,14 +46,14 @@ test('what is written reads back, also after sealing, rotating and another root 
   await assert.rejects(again.initialise(next), /already/)
 })
 
-test('sealing overwrites the root key that was handed over, not the caller’s own', async (t) => {
+test('sealing overwrites the copy of the root key and not the caller’s buffer', async (t) => {
   const { barrier, rootKey } = await world(t)
   const before = Buffer.from(rootKey)
   barrier.seal()
   assert.ok(rootKey.equals(before))
 })
 
-test('nothing below shows what was written', async (t) => {
+test('the store contains no plaintext', async (t) => {
   const { path, store, barrier, rootKey } = await world(t)
   const secret = 'a-secret-that-is-searched-for'
   for (let at = 0; at < 50; at++) await barrier.commit(put(`logical/${at}`, secret))
@@ -67,7 +67,7 @@ test('nothing below shows what was written', async (t) => {
   assert.equal(new Set(values).size, 50)
 })
 
-test('an entry that was changed, cut, moved or replaced by an older one of another path is refused', async (t) => {
+test('refuses an entry that was changed, truncated, moved, or replaced by an entry of another path', async (t) => {
   const { path, store, barrier, rootKey } = await world(t)
   await barrier.commit({ puts: [...put('x/a', 'one').puts, ...put('x/b', 'two').puts], deletes: [] })
   let lie: Uint8Array | undefined
@@ -83,7 +83,7 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
   const original = Buffer.from(store.get('x/a')?.value ?? [])
   const other = Buffer.from(store.get('x/b')?.value ?? [])
   const sequence = store.get('x/a')?.sequence ?? 0
-  // What was read before is still known: it is read anew.
+  // Read again: the first read is cached.
   const plant = async (value: Uint8Array, crc: number) => {
     const database = new DatabaseSync(path)
     database.prepare('UPDATE entries SET value = ?, crc = ? WHERE path = ?').run(value, crc, 'x/a')
@@ -102,23 +102,23 @@ test('an entry that was changed, cut, moved or replaced by an older one of anoth
   }
   for (lie of planted) {
     assert.throws(() => lying.get('x/a'), /cannot be decrypted/)
-    assert.throws(() => lying.shown('x/a'), /cannot be decrypted/)
+    assert.throws(() => lying.getShared('x/a'), /cannot be decrypted/)
   }
   lie = original
   assert.equal(lying.get('x/a')?.toString(), 'one')
   let beneath = store
   t.after(() => beneath.close())
   const changed = planted[5] ?? original
-  // Whoever does it on purpose sets the checksum right.
+  // An attacker also corrects the checksum.
   const onPurpose = await plant(changed, entryCrc('x/a', sequence, changed))
   assert.throws(() => onPurpose.get('x/a'), /cannot be decrypted/)
   const byAccident = await plant(changed, entryCrc('x/a', sequence, original))
   assert.throws(() => byAccident.get('x/a'), /the entry x\/a is damaged/)
 })
 
-test('what is shared is the same until it changes, and nothing once it is sealed or did not come to be', async (t) => {
+test('a shared buffer is the same until the entry changes, and is dropped by a seal and by a failed commit', async (t) => {
   const { path, barrier, rootKey } = await world(t)
-  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  const storage = new Storage(barrier, new ViewScope(), 'logical/1/')
   await storage.commit(put('a', 'one'))
   const first = storage.get('a')
   assert.equal(storage.get('a'), first)
@@ -143,9 +143,9 @@ test('what is shared is the same until it changes, and nothing once it is sealed
   assert.equal(storage.get('a')?.toString(), 'four')
 })
 
-test('a storage reaches only what is below it', async (t) => {
+test('a storage accesses only entries below its prefix', async (t) => {
   const { barrier } = await world(t)
-  const storage = new Storage(barrier, new Tenure(), 'logical/1/')
+  const storage = new Storage(barrier, new ViewScope(), 'logical/1/')
   await storage.commit(put('deep/thing', 'mine'))
   await barrier.commit(put('logical/2/thing', 'other'))
   assert.equal(storage.get('deep/thing')?.toString(), 'mine')
@@ -155,7 +155,7 @@ test('a storage reaches only what is below it', async (t) => {
   assert.equal(storage.get('../2/thing'), undefined)
   await storage.commit({ puts: [], deletes: ['deep/thing'] })
   assert.equal(storage.get('deep/thing'), undefined)
-  assert.throws(() => new Storage(barrier, new Tenure(), 'logical'), /slash/)
+  assert.throws(() => new Storage(barrier, new ViewScope(), 'logical'), /slash/)
 })
 
 const SEALED = { name: 'Refusal', code: 'sealed', message: 'Vault is sealed' }
@@ -164,24 +164,24 @@ function over(text: string): () => Error {
   return () => new Error(text)
 }
 
-test('a storage ends with its tenure, and what was lent of it too; what was lent ends alone', async (t) => {
+test('revoking a scope revokes its views and those of its children, and not those of its parent', async (t) => {
   const { barrier } = await world(t)
-  const tenure = new Tenure()
-  const all = new Storage(barrier, tenure)
-  const [one, two] = [all.lend('logical/1/'), all.lend('logical/2/')]
+  const viewScope = new ViewScope()
+  const all = new Storage(barrier, viewScope)
+  const [one, two] = [all.createView('logical/1/'), all.createView('logical/2/')]
   const part = one.storage.below('deep/')
   await part.commit(put('thing', 'mine'), [{ path: 'bare', value: Buffer.alloc(0) }])
   assert.deepEqual(one.storage.paths(), ['deep/bare', 'deep/thing'], 'what is not encrypted is below the prefix, too')
   let told = 0
   const leave = one.storage.onCommit(() => told++)
-  one.tenure.retire(over('retired'))
+  one.viewScope.endFeed(over('retired'))
   assert.equal(told, 1, 'who waits is woken')
   assert.throws(() => part.history(0, 1, () => true), /retired/)
   await part.commit(put('thing', 'changed'))
   assert.deepEqual([told, part.get('thing')?.toString()], [2, 'changed'])
   leave()
   const last = part.commit(put('thing', 'last'))
-  await one.tenure.end(over('disabled'))
+  await one.viewScope.revoke(over('disabled'))
   assert.equal(barrier.get('logical/1/deep/thing')?.toString(), 'last', 'it was waited for')
   assert.deepEqual([(await last) > 0, told], [true, 2])
   for (const act of [() => part.get('thing'), () => part.pending('thing'), () => part.list(), () => part.paths()]) {
@@ -189,7 +189,7 @@ test('a storage ends with its tenure, and what was lent of it too; what was lent
   }
   await assert.rejects(part.commit(put('thing', 'late')), /disabled/)
   await two.storage.commit(put('thing', 'other'))
-  await tenure.end(over('sealed'))
+  await viewScope.revoke(over('sealed'))
   for (const each of [all, all.below('x/'), two.storage]) {
     assert.throws(() => each.get('thing'), /sealed/)
     assert.throws(() => each.history(0, 1, () => true), /sealed/)
@@ -198,7 +198,7 @@ test('a storage ends with its tenure, and what was lent of it too; what was lent
   assert.equal(barrier.get('logical/2/thing')?.toString(), 'other')
 })
 
-test('changes of the keys at the same moment do not undo each other', async (t) => {
+test('concurrent changes of the keys do not overwrite each other', async (t) => {
   const { store, barrier } = await world(t)
   const next = randomBytes(32)
   const beside = { raw: [{ path: 'core/plain', value: Buffer.from('readable') }], ...put('core/x', 'hidden') }

@@ -1,4 +1,4 @@
-/** A process that does operations on a barrier without end and tells of each, to be killed at any moment. */
+/** A process that runs operations on a barrier and reports each, until it is killed. */
 import { writeSync } from 'node:fs'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'

@@ -1,6 +1,6 @@
 /**
- * A process with a barrier, killed at random moments of mixed operations: what was acknowledged is there, what was not is
- * there whole or not at all, and every checksum holds. `CRASH_OPERATIONS=10000 OUTPOST_SEED=…` for a long look.
+ * A process with a barrier, killed at random times of mixed operations: acknowledged commits are complete, others complete or absent, and
+ * every checksum is valid. `CRASH_OPERATIONS=10000 OUTPOST_SEED=…` for a long run.
  */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
@@ -24,7 +24,7 @@ const WORKERS = 64
 /** Before a kill. */
 const ANSWERS_MAX = 400
 
-test('a killed process has lost nothing that it acknowledged, and done nothing by half', async (t) => {
+test('a killed process loses no acknowledged commit, and each commit is atomic', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const rootKey = randomBytes(32)
   const first = await SqliteStore.open(path)

@@ -1,4 +1,4 @@
-/** The entry set: it follows every commit and failure, comes back the same from what is in the database, and tells what was changed. */
+/** The entry set: it follows commits and failures, is the same after a restart, and detects changes of the database. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
@@ -7,12 +7,12 @@ import { test, type TestContext } from 'node:test'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { loadEntrySet } from '../../../src/storage/barrier/entry-set-load.ts'
 import { ShardWriter } from '../../../src/storage/barrier/entry-set-shards.ts'
-import { EntriesChanged, EntrySet, RolledBack, SET_KEY_BYTES } from '../../../src/storage/barrier/entry-set.ts'
+import { EntrySetMismatch, EntrySet, RollbackError, SET_KEY_BYTES } from '../../../src/storage/barrier/entry-set.ts'
 import { decrypt, encrypt } from '../../../src/storage/barrier/cipher.ts'
 import { Keyring } from '../../../src/storage/barrier/keyring.ts'
 import { HEAD_PATH } from '../../../src/storage/sqlite/batch.ts'
-import { entryCrc } from '../../../src/storage/sqlite/entry-crc.ts'
-import { type Mark, MarkTable } from '../../../src/storage/barrier/mark-table.ts'
+import { entryCrc } from '../../../src/storage/sqlite/rows.ts'
+import { type EntryMark, MarkTable } from '../../../src/storage/barrier/mark-table.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { Random } from '../../helpers/frames.ts'
 import { MemoryStore } from '../../helpers/memory-store.ts'
@@ -40,10 +40,10 @@ async function opened(t: TestContext) {
   return { barrier, reopened, current: () => store }
 }
 
-test('the table of marks is a Map, whatever comes and goes', () => {
+test('the table of marks behaves like a Map under random inserts and deletes', () => {
   const random = new Random(7)
   const table = new MarkTable()
-  const model = new Map<string, { id: Mark; mark: Mark }>()
+  const model = new Map<string, { id: EntryMark; mark: EntryMark }>()
   for (let step = 0; step < 20_000; step++) {
     // Few low words, so that many want the same slot.
     const id = { hi: random.between(1, 40), lo: random.between(0, 30) * 0x01_00_00_01 }
@@ -70,7 +70,7 @@ test('the table of marks is a Map, whatever comes and goes', () => {
   assert.equal(MarkTable.decode(Buffer.concat([bytes, bytes])), undefined, 'one ID twice')
 })
 
-test('random commits, failures and restarts: nothing that is whole is ever refused', async () => {
+test('never refuses an intact entry over random commits, failures and restarts', async () => {
   const random = new Random(11)
   const store = new MemoryStore()
   let barrier = new Barrier(store)
@@ -91,12 +91,12 @@ test('random commits, failures and restarts: nothing that is whole is ever refus
     const read = `p/${random.between(0, 40)}`
     barrier.get(read)
     barrier.pending(read)
-    barrier.shown(read)
+    barrier.getShared(read)
   }
   assert.equal(barrier.integrity.changed, 0)
 })
 
-test('a set that was made from its parts and the log is the one of the entries, also with changes under way', async (t) => {
+test('a set loaded from shards and the log equals the set of the entries, also with queued changes', async (t) => {
   const { barrier, current: store, reopened } = await opened(t)
   const random = new Random(3)
   let current = barrier
@@ -114,7 +114,7 @@ test('a set that was made from its parts and the log is the one of the entries, 
         current.unseal(ROOT_KEY)
       }
     }
-    current.lookAtAll()
+    current.startScan()
     await Promise.all(done)
     const looking = current
     await eventually(() => looking.integrity.isChecked, 'all entries were looked at')
@@ -129,7 +129,7 @@ test('a set that was made from its parts and the log is the one of the entries, 
   }
 })
 
-test('what the log says of an entry that changes, goes and comes again needs no look at the entries', async (t) => {
+test('replays log rows of an entry that is changed, deleted and written again without reading entries', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   const random = new Random(11)
@@ -141,10 +141,10 @@ test('what the log says of an entry that changes, goes and comes again needs no 
     const head = { path: HEAD_PATH, value: set.sealHead() }
     const done = store.commit({ puts: [...change.puts, head], deletes: change.deletes })
     // So that some parts are older than others, and than rows of the same entries.
-    parts.changed(flight.changes.length, set, termKey)
-    return done.then(() => set.settle(flight))
+    parts.countChanges(flight.changes.length, set, termKey)
+    return done.then(() => set.confirm(flight))
   }
-  parts.lost()
+  parts.invalidate()
   const done: Promise<unknown>[] = []
   for (let at = 0; at < 1200; at++) {
     const path = `x/${random.between(0, 40)}`
@@ -161,7 +161,7 @@ test('what the log says of an entry that changes, goes and comes again needs no 
   for (let at = 0; at <= 40; at++) loaded.set.check(`x/${at}`, store.get(`x/${at}`)?.value)
 })
 
-test('a part that is damaged, older or exchanged costs time and no answer', async (t) => {
+test('a damaged, older or swapped shard makes the start slower and changes no result', async (t) => {
   const { barrier, reopened } = await opened(t)
   for (let at = 0; at < 600; at++) await barrier.commit(put(`x/${at % 50}`, `${at}`))
   barrier.seal()
@@ -181,7 +181,7 @@ test('a part that is damaged, older or exchanged costs time and no answer', asyn
   }
 })
 
-test('a database of before there was a set is taken forward, and protected from then on', async (t) => {
+test('a database without an entry set is migrated, and is protected afterwards', async (t) => {
   const { barrier, reopened } = await opened(t)
   await barrier.commit(put('a', 'one'))
   // The ring as it was written then: without a key for the set.
@@ -207,11 +207,11 @@ test('a database of before there was a set is taken forward, and protected from 
     database.prepare("UPDATE entries SET value = ?, sequence = ?, crc = ? WHERE path = 'a'").run(was, sequence, crc)
   })
   after.unseal(ROOT_KEY)
-  assert.throws(() => after.get('a'), RolledBack)
+  assert.throws(() => after.get('a'), RollbackError)
   after.seal()
   const headless = await reopened((database) => {
     database.exec("DELETE FROM entries WHERE path = 'core/head'")
   })
-  assert.throws(() => headless.unseal(ROOT_KEY), EntriesChanged)
+  assert.throws(() => headless.unseal(ROOT_KEY), EntrySetMismatch)
   assert.ok(headless.isSealed)
 })

@@ -1,4 +1,4 @@
-/** Keys that were in use are nowhere in this process's memory once the ring is closed. */
+/** Used keys are not in the memory of the process once the ring is closed. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { closeSync, openSync, readFileSync, readSync } from 'node:fs'
@@ -66,7 +66,7 @@ function isForced(detail: unknown): boolean {
   )
 }
 
-/** A ring with a key that is told masked only. */
+/** A ring whose key is returned masked, so that the plain key is only in the ring. */
 function ringOfKnownKey(): { ring: Keyring; masked: number[] } {
   const key = randomBytes(32)
   const masked = [...key].map((byte) => byte ^ MASK)
@@ -75,7 +75,7 @@ function ringOfKnownKey(): { ring: Keyring; masked: number[] } {
   return { ring: Keyring.decode(Buffer.from(text)), masked }
 }
 
-test('a key that encrypted and decrypted is in no memory after its ring was closed', async (t) => {
+test('a used key is not in memory after its ring was closed', async (t) => {
   const { masked, ring } = ringOfKnownKey()
   for (let count = 0; count < 100; count++) {
     const sealed = encrypt('a/path', Buffer.from('plain'), ring.activeKey)
@@ -91,7 +91,7 @@ test('a key that encrypted and decrypted is in no memory after its ring was clos
   assert.equal(copiesOf(masked), 0)
 })
 
-test('calls that follow each other share a timer, and those that came while it was pending have one more', (t) => {
+test('calls share a timer, and calls while it is pending share one further collection', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const timers = t.mock.method(globalThis, 'setTimeout')
   for (let count = 0; count < 3; count++) freeMemory()
@@ -105,7 +105,7 @@ test('calls that follow each other share a timer, and those that came while it w
   t.mock.timers.tick(50)
 })
 
-test('a barrier frees memory when it is sealed, once', async (t) => {
+test('a seal frees memory once', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   let freed = 0

@@ -1,18 +1,18 @@
-/** A server that stands by: its root key is proven and held, and nothing is read or written before it is wanted. */
+/** A standby server: its root key is verified and held, and nothing is read or written before it takes over. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Rekey } from '../../../src/storage/seal/seal-rekey.ts'
+import { Rekey } from '../../../src/storage/seal/rekey.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { encrypt } from '../../../src/storage/barrier/cipher.ts'
 import { HeldKey } from '../../../src/storage/barrier/held-key.ts'
-import { KEYRING_PATH } from '../../../src/storage/barrier/ring-entry.ts'
+import { KEYRING_PATH } from '../../../src/storage/barrier/keyring.ts'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { asking, askingRecovery, FIRST, foreignShare, give, machineKey, sealWorld } from './seal-world.ts'
 
 const NOT_OPEN = /Vault is sealed$/
 
-test('shares prove the root key of a secondary, which is held while the barrier stays closed', async (t) => {
+test('key shares verify the root key of a secondary, which is held while the barrier stays sealed', async (t) => {
   const role = { isSecondary: false }
   const world = await sealWorld(t, undefined, { isSecondary: () => role.isSecondary })
   const { barrier, seal } = world
@@ -36,7 +36,7 @@ test('shares prove the root key of a secondary, which is held while the barrier 
   assert.throws(() => barrier.openHeld(), NOT_OPEN)
 })
 
-test('a key that is held is forgotten once the keyring is another one', async (t) => {
+test('a held key is dropped once it does not open the keyring', async (t) => {
   const { barrier, seal, store } = await sealWorld(t)
   const { keys } = await seal.initialise(asking(1, 1), FIRST)
   const [key = Buffer.alloc(0)] = keys
@@ -59,7 +59,7 @@ test('a key that is held is forgotten once the keyring is another one', async (t
   assert.equal(secondary.status.sealed, true)
 })
 
-test('a code of a text is of the barrier, not of the root key and not of another barrier', async (t) => {
+test('a MAC of a text depends on the barrier, not on the root key', async (t) => {
   const { barrier, seal } = await sealWorld(t)
   const { keys } = await seal.initialise(asking(1, 1), FIRST)
   await give(seal, keys)
@@ -78,7 +78,7 @@ test('a code of a text is of the barrier, not of the root key and not of another
   assert.notDeepEqual(other.barrier.standby.codeOf('purpose', 'text'), code)
 })
 
-test('a keyring of an older version, without the key of its set, makes no code: it would be under a key that all know', async (t) => {
+test('refuses a MAC with a keyring that has no set key', async (t) => {
   const { store } = await sealWorld(t)
   const key = Buffer.alloc(32, 9)
   const keys = [{ term: 1, key: Buffer.alloc(32, 1).toString('base64'), installedAtMs: 0 }]
@@ -90,16 +90,16 @@ test('a keyring of an older version, without the key of its set, makes no code: 
   assert.throws(() => held.codeOf('purpose', 'text'), { status: 503, message: /written by an older version/ })
 })
 
-test('the machine’s key opens no barrier of a secondary either, and recovery shares are proven while it is closed', async (t) => {
+test('auto-unseal of a secondary only holds the root key, and recovery shares are verified while it is sealed', async (t) => {
   const settings = machineKey('key1')
   const { barrier, seal, store } = await sealWorld(t, settings)
   const { recoveryKeys } = await seal.initialise(askingRecovery(2, 2), FIRST)
-  assert.ok(await seal.openUnattended())
+  assert.ok(await seal.autoUnseal())
   const standing = new Barrier(store)
   const secondary = new Seal(store, standing, settings, { isSecondary: () => true })
-  assert.ok(await secondary.openUnattended())
+  assert.ok(await secondary.autoUnseal())
   assert.ok(standing.isSealed && standing.standby.isHeld)
-  const [proof] = secondary.proofs()
+  const [proof] = secondary.verifiers()
   assert.equal(proof?.matches(Buffer.alloc(32)), false)
   assert.equal(recoveryKeys.length, 2)
   assert.ok(standing.standby.isHeld, 'looking at the proof opens nothing')

@@ -1,10 +1,10 @@
 /**
- * Changes of a seal that seal-crash.test.ts cuts short: in its own process, where each step is copied, and in processes that
- * are killed. What is answered is told as values that are JSON.
+ * Changes of a seal for seal-crash.test.ts: in its own process, where each step is copied, and in processes that are killed. Responses are
+ * JSON values.
  */
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
-import { Rekey } from '../../../src/storage/seal/seal-rekey.ts'
-import type { SealSettings } from '../../../src/storage/seal/seal-static.ts'
+import { Rekey } from '../../../src/storage/seal/rekey.ts'
+import type { SealSettings } from '../../../src/storage/seal/static-key.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import type { Store } from '../../../src/storage/store/store.ts'
 import { asking, FIRST, machineKey, SHAMIR } from '../barrier/seal-world.ts'
@@ -33,7 +33,7 @@ function given({ shares }: SealChange): Buffer[] {
 
 async function opened(change: SealChange, settings: SealSettings = SHAMIR, migrate = false) {
   const barrier = new Barrier(change.store)
-  const seal = new Seal(change.store, barrier, settings, { answeredMs: 1 })
+  const seal = new Seal(change.store, barrier, settings, { responseMs: 1 })
   for (const share of given(change)) await seal.unseal(share, migrate)
   return { barrier, seal }
 }
@@ -91,7 +91,7 @@ const CHANGES: Readonly<Record<string, (change: SealChange) => Promise<unknown>>
   },
   async 'other machine key'(change) {
     const both: SealSettings = { ...machineKey('key-2'), previous: machineKey('key-1').current }
-    await new Seal(change.store, new Barrier(change.store), both).openUnattended()
+    await new Seal(change.store, new Barrier(change.store), both).autoUnseal()
     change.answered({ moved: true })
   },
   async 'to shamir'(change) {

@@ -1,7 +1,7 @@
 /**
- * A process that changes a seal and is killed in between. Arguments: the database, what to do, the step at which it kills
- * itself (0: never), and the shares it may use, in hex. Each commit has three steps: it is about to be queued, it is
- * queued, it is durable. What was answered is said on stdout, a line of JSON each.
+ * A process that changes a seal and is killed in between. Arguments: the database, the change, the step at which it kills itself (0: never),
+ * and the shares it may use, in hex. Each commit has three steps: before it is queued, queued, durable. Responses are lines of JSON on
+ * standard output.
  */
 import { writeSync } from 'node:fs'
 import { SqliteStore } from '../../../src/storage/store/store.ts'

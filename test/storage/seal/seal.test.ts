@@ -1,4 +1,4 @@
-/** The seal on a real store: who opens it, who does not, and what it says. */
+/** The seal on a real store: initialisation, unsealing and its errors. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { combine } from 'shamir-secret-sharing'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { openRootKey } from '../../../src/storage/barrier/seal-entries.ts'
-import { Rekey } from '../../../src/storage/seal/seal-rekey.ts'
+import { Rekey } from '../../../src/storage/seal/rekey.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { decodeShare } from '../../../src/storage/seal/shares.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
@@ -30,7 +30,7 @@ const refused = (pattern: RegExp) => (error: unknown) => {
   return true
 }
 
-test('any three of five shares open it, two do not; and what was made with it is there', async (t) => {
+test('any three of five shares unseal, two do not', async (t) => {
   const world = await sealWorld(t)
   assert.deepEqual(world.seal.status, {
     type: 'shamir',
@@ -69,14 +69,14 @@ test('any three of five shares open it, two do not; and what was made with it is
     assert.equal(await give(seal, three.slice(2)), true)
     assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
     assert.deepEqual([seal.status.progress, seal.status.nonce], [0, ''])
-    // Whatever is given to an open barrier changes nothing.
+    // Shares for an open barrier change nothing.
     assert.equal(await give(seal, [foreignShare(1)]), false)
     await seal.seal()
     assert.ok(barrier.isSealed)
   }
 })
 
-test('one share of one is the key itself', async (t) => {
+test('a single share is the key itself', async (t) => {
   const world = await sealWorld(t)
   const { keys } = await world.seal.initialise(asking(1, 1), FIRST)
   assert.deepEqual(
@@ -88,7 +88,7 @@ test('one share of one is the key itself', async (t) => {
   assert.equal(await give(world.seal, keys), true)
 })
 
-test('wrong shares, a second one of the same holder, and those of another server fail alike', async (t) => {
+test('wrong shares, a repeated share and shares of another server fail with the same error', async (t) => {
   const [world, other] = [await sealWorld(t), await sealWorld(t)]
   const { keys } = await world.seal.initialise(asking(5, 3), FIRST)
   const { keys: theirs } = await other.seal.initialise(asking(5, 3), FIRST)
@@ -118,7 +118,7 @@ test('wrong shares, a second one of the same holder, and those of another server
   assert.equal(await give(world.seal, [one, two, three]), true)
 })
 
-test('what a caller may ask for is checked before anything is made', async (t) => {
+test('validates an initialisation before anything is created', async (t) => {
   const world = await sealWorld(t)
   const cases: [number, number, RegExp][] = [
     [0, 0, /^invalid seal configuration: shares must be at least one$/],
@@ -146,7 +146,7 @@ test('what a caller may ask for is checked before anything is made', async (t) =
   assert.equal(await give(world.seal, keys), true)
 })
 
-test('of two initialisations at once, one is made', async (t) => {
+test('one of two concurrent initialisations succeeds', async (t) => {
   const { seal } = await sealWorld(t)
   const both = await Promise.allSettled([seal.initialise(asking(1, 1), FIRST), seal.initialise(asking(1, 1), FIRST)])
   assert.deepEqual(
@@ -157,7 +157,7 @@ test('of two initialisations at once, one is made', async (t) => {
   assert.equal(await give(seal, both[0].value.keys), true)
 })
 
-test('an attempt ends when it is reset, when the barrier is sealed, and when nobody adds to it', async (t) => {
+test('an attempt ends on a reset, on a seal, and after an idle time', async (t) => {
   const world = await sealWorld(t)
   const { keys } = await world.seal.initialise(asking(3, 2), FIRST)
   const ending = {
@@ -178,7 +178,7 @@ test('an attempt ends when it is reset, when the barrier is sealed, and when nob
   await eventually(() => seal.status.progress === 0)
 })
 
-test('shares are read in hex and base64, and what cannot be one is named', () => {
+test('decodes shares in hex and base64, and reports malformed ones', () => {
   const share = Buffer.alloc(33, 0xa5)
   for (const text of [share.toString('hex'), share.toString('hex').toUpperCase(), share.toString('base64')]) {
     assert.deepEqual(decodeShare(text), share)
@@ -197,7 +197,7 @@ test('shares are read in hex and base64, and what cannot be one is named', () =>
   for (const [text, expected] of cases) assert.throws(() => decodeShare(text), refused(expected), text.slice(0, 50))
 })
 
-test('shares have the layout of stock tools: any three of those that a stock server gave make one key', async () => {
+test('shares have the layout of stock tools: any three shares of a stock server recover one key', async () => {
   const lines = readFileSync('fixtures/openbao/lifecycle-raft.jsonl', 'utf8').split('\n')
   const line = lines.find((each) => each.includes('"init 5/3"')) ?? ''
   const { bodyText } = JSON.parse(line)
@@ -214,8 +214,8 @@ test('shares have the layout of stock tools: any three of those that a stock ser
   assert.equal(made.size, 1)
 })
 
-test('no key and no share is in the database, in any form', async (t) => {
-  const world = await sealWorld(t, undefined, { answeredMs: 1 })
+test('the database contains no key and no share in any encoding', async (t) => {
+  const world = await sealWorld(t, undefined, { responseMs: 1 })
   const secret = randomBytes(32)
   const known: Buffer[] = [Buffer.from(secret)]
   const { keys } = await world.seal.initialise(asking(1, 1), FIRST, secret)
@@ -250,7 +250,7 @@ test('no key and no share is in the database, in any form', async (t) => {
   }
 })
 
-test('a disk that fails leaves everything as it was', async (t) => {
+test('an error of the disk changes nothing', async (t) => {
   const world = await sealWorld(t)
   let isFull = true
   const listeners = new Set<() => void>()
@@ -271,7 +271,7 @@ test('a disk that fails leaves everything as it was', async (t) => {
     },
   }
   const barrier = new Barrier(store)
-  const seal = new Seal(store, barrier, SHAMIR, { answeredMs: 1 })
+  const seal = new Seal(store, barrier, SHAMIR, { responseMs: 1 })
   await assert.rejects(seal.initialise(asking(1, 1), FIRST), /no space/)
   assert.equal(seal.status.initialised, false)
   isFull = false
@@ -299,8 +299,40 @@ test('a disk that fails leaves everything as it was', async (t) => {
   isFull = true
   await seal.seal()
   assert.notEqual(store.get('core/root-key-before'), undefined)
+  const next = new Barrier(store)
+  assert.equal(await give(new Seal(store, next, SHAMIR), result.keys), true, 'it opens, though nothing can be written')
+  next.seal()
   await assert.rejects(give(seal, keys), /unseal failed/)
   isFull = false
   await eventually(() => store.get('core/root-key-before') === undefined)
   assert.equal(await give(restarted(world).seal, result.keys), true)
+})
+
+function given(shares: readonly Buffer[]): Buffer[] {
+  return shares.map((share) => Buffer.from(share))
+}
+
+function isOverwritten(shares: readonly Buffer[]): boolean {
+  return shares.every((share) => share.every((byte) => byte === 0))
+}
+
+test('shares that were given are overwritten once the attempt has ended, whatever its end', async (t) => {
+  const world = await sealWorld(t)
+  const { keys } = await world.seal.initialise(asking(5, 3), FIRST)
+  const cancelled = given(keys.slice(0, 2))
+  for (const share of cancelled) await world.seal.unseal(share)
+  assert.equal(isOverwritten(cancelled), false, 'the attempt still runs')
+  world.seal.resetUnseal()
+  assert.ok(isOverwritten(cancelled))
+  const wrong = [...given(keys.slice(0, 2)), foreignShare(9)]
+  await assert.rejects(
+    async () => {
+      for (const share of wrong) await world.seal.unseal(share)
+    },
+    refused(/unseal failed/),
+  )
+  assert.ok(isOverwritten(wrong))
+  const right = given(keys.slice(0, 3))
+  for (const share of right) await world.seal.unseal(share)
+  assert.ok(isOverwritten(right))
 })

@@ -1,4 +1,4 @@
-/** A process that restores a snapshot into a database, to be killed at any moment. */
+/** A process that restores a snapshot into a database, to be killed at any time. */
 import { createReadStream, writeSync } from 'node:fs'
 import { restoreSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'

@@ -1,4 +1,4 @@
-/** Snapshots: whole, of one moment, and restored as a whole or not at all. */
+/** Snapshots: complete, of one point in time, and restored atomically. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
@@ -13,7 +13,7 @@ import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { encodeMeta, MEMBERS, tarHeader } from '../../../src/storage/snapshot/format/snapshot-archive.ts'
-import type { Position } from '../../../src/storage/sqlite/log-row.ts'
+import type { CommitPosition } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
 import { Random } from '../../helpers/frames.ts'
@@ -49,7 +49,7 @@ async function saved(store: SqliteStore): Promise<Buffer> {
 const restored = (store: SqliteStore, bytes: Buffer, force = false) =>
   restoreSnapshot(store, Readable.from([bytes.subarray(0, 1000), bytes.subarray(1000)]), { force })
 
-const shown = ({ sequence, epoch, checksum }: Position) =>
+const shown = ({ sequence, epoch, checksum }: CommitPosition) =>
   `${sequence} ${epoch} ${Buffer.from(checksum).toString('hex')}`
 
 /** All that is replicated, as one text. */
@@ -60,7 +60,7 @@ function contentsOf(store: SqliteStore): string {
     .join('\n')
 }
 
-test('a snapshot is of one moment while commits go on, and a restore brings exactly that back', async (t) => {
+test('a snapshot has one point in time while commits continue, and a restore returns exactly that state', async (t) => {
   const store = await openIn(t)
   await fill(store, 3000)
   const contents = contentsOf(store)
@@ -93,7 +93,7 @@ test('a snapshot is of one moment while commits go on, and a restore brings exac
   assert.ok(!readdirSync(dirname(store.path)).some((name) => name.includes('snapshot-')))
 })
 
-test('stock tools take it apart: a tar archive whose checksums fit', async (t) => {
+test('tar and sha256sum read a snapshot and verify its checksums', async (t) => {
   const store = await openIn(t)
   await fill(store, 50)
   const directory = temporaryDirectory(t)
@@ -108,7 +108,7 @@ test('stock tools take it apart: a tar archive whose checksums fit', async (t) =
   assert.equal(header[124], 0x80)
 })
 
-test('what is no whole snapshot is refused before anything is changed', async (t) => {
+test('refuses an incomplete or damaged snapshot before anything is changed', async (t) => {
   const store = await openIn(t)
   await fill(store, 60)
   const bytes = await saved(store)
@@ -124,6 +124,10 @@ test('what is no whole snapshot is refused before anything is changed', async (t
     ['something behind it', gzipSync(Buffer.concat([archive, Buffer.from('more')]))],
     ['two of them', gzipSync(Buffer.concat([archive.subarray(0, -1024), archive]))],
   ]
+  const otherTime = Buffer.from(archive)
+  const digitAt = archive.indexOf('"takenAtMs":') + '"takenAtMs":1'.length
+  otherTime[digitAt] = (otherTime[digitAt] ?? 0) ^ 1
+  cases.push(['another time in its description', gzipSync(otherTime)])
   for (let count = 0; count < 25; count++) {
     const cut = random.between(1, bytes.length - 1)
     cases.push([`cut to ${cut}`, bytes.subarray(0, cut)])
@@ -135,7 +139,7 @@ test('what is no whole snapshot is refused before anything is changed', async (t
     if (!isPadding) cases.push([`byte ${at} of the archive`, gzipSync(changed, { level: 0 })])
   }
   for (const [name, damaged] of cases) {
-    await assert.rejects(restored(store, damaged), /no snapshot of outpost|the snapshot is damaged/, name)
+    await assert.rejects(restored(store, damaged), /not a snapshot of outpost|the snapshot is damaged/, name)
     assert.equal(store.get('since')?.value.length, 5, name)
   }
   assert.equal(contentsOf(store), contents)
@@ -143,7 +147,7 @@ test('what is no whole snapshot is refused before anything is changed', async (t
   assert.equal(store.get('since'), undefined)
 })
 
-test('a newer format and another cluster’s are refused; the latter is taken when forced, or by an empty store', async (t) => {
+test('refuses a newer format and another cluster; the latter is accepted with force and by an empty store', async (t) => {
   const store = await openIn(t)
   await fill(store, 20)
   const bytes = await saved(store)
@@ -167,7 +171,7 @@ test('a newer format and another cluster’s are refused; the latter is taken wh
   assert.equal(contentsOf(fresh), contentsOf(store))
 })
 
-test('the barrier stays open when its root key opens what came, and is sealed otherwise', async (t) => {
+test('a restore leaves the barrier open if its root key opens the restored keyring, and seals it otherwise', async (t) => {
   const store = await openIn(t)
   const barrier = new Barrier(store)
   const rootKey = randomBytes(32)
@@ -188,7 +192,7 @@ test('the barrier stays open when its root key opens what came, and is sealed ot
   assert.equal(barrier.get('a')?.toString(), 'before')
 })
 
-test('commits are refused while a snapshot is put in place, and whoever leaves changes nothing', async (t) => {
+test('commits are refused during the restore transaction, and an aborted restore changes nothing', async (t) => {
   const store = await openIn(t)
   await fill(store, 2000)
   const bytes = await saved(store)
@@ -217,7 +221,7 @@ test('commits are refused while a snapshot is put in place, and whoever leaves c
   assert.ok(store.get('after'))
 })
 
-test('a receiver that stands still keeps neither writers waiting nor the write-ahead log', async (t) => {
+test('a stalled receiver of a snapshot blocks neither writers nor checkpoints', async (t) => {
   const store = await openIn(t)
   await fill(store, 3000)
   const slow = new Writable({ highWaterMark: 1, write: () => undefined })
@@ -229,7 +233,7 @@ test('a receiver that stands still keeps neither writers waiting nor the write-a
   await assert.rejects(saving, /abort/i)
 })
 
-test('a restore that is killed at any moment leaves the old state or the new one', async (t) => {
+test('a restore that is killed at any time leaves either the old or the new state', async (t) => {
   const directory = temporaryDirectory(t)
   const path = join(directory, 'secrets.db')
   const first = await SqliteStore.open(path)

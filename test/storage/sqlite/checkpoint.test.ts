@@ -1,4 +1,4 @@
-/** The write-ahead log goes to its place between commits: it stays shorter than where SQLite would do that within one. */
+/** Checkpoints between commits keep the write-ahead log shorter than the limit of an automatic checkpoint. */
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,7 +12,7 @@ const AT_ONCE = 20
 /** 2,000 entries take some 40 MiB of it; SQLite's own limit is 16 MiB. */
 const WAL_BYTES_MAX = 10 << 20
 
-test('the write-ahead log stays short while commits go on', async (t) => {
+test('the write-ahead log stays short during continuous commits', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-checkpoint-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   const store = await SqliteStore.open(join(directory, 'secrets.db'))

@@ -1,7 +1,7 @@
-/** What is remembered of entries follows what is known to be durable, and never goes back to before it. */
+/** Cached entries follow durable batches and never return to an earlier state. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { EntryCache } from '../../../src/storage/sqlite/entry-cache.ts'
+import { EntryCache } from '../../../src/storage/sqlite/entry-reader.ts'
 
 const entry = (text: string, sequence: number) => ({ value: Buffer.from(text), sequence })
 const never = () => assert.fail('the database was asked')
@@ -15,14 +15,14 @@ function next(text: string) {
   return () => entry(text, 9)
 }
 
-test('the database is asked once, also for what it does not have, and again once all is forgotten', () => {
+test('reads the database once per path, also for missing entries, and again after a clear', () => {
   const cache = new EntryCache()
   assert.equal(
     textIn(cache, () => entry('one', 1)),
     'one',
   )
   assert.equal(textIn(cache), 'one')
-  cache.forget()
+  cache.clear()
   assert.equal(
     textIn(cache, () => undefined),
     undefined,
@@ -30,36 +30,36 @@ test('the database is asked once, also for what it does not have, and again once
   assert.equal(textIn(cache), undefined)
 })
 
-test('a later batch takes the place of what is known; an earlier one, that was told late, does not', () => {
+test('a later batch replaces a cached entry, and an earlier batch does not', () => {
   const cache = new EntryCache()
   textIn(cache, () => entry('three', 3))
-  cache.written({ puts: [{ path: 'a', value: Buffer.from('two') }], deletes: [] }, 2)
-  cache.written({ puts: [], deletes: ['a'] }, 1)
+  cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('two') }], deletes: [] }, 2)
+  cache.applyBatch({ puts: [], deletes: ['a'] }, 1)
   assert.equal(textIn(cache), 'three')
-  cache.written({ puts: [{ path: 'a', value: Buffer.from('four') }], deletes: [] }, 4)
+  cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('four') }], deletes: [] }, 4)
   assert.equal(textIn(cache), 'four')
 })
 
-test('where it cannot be told which is later, the database is asked', () => {
+test('drops a cached entry when the order of two states is unknown', () => {
   const cache = new EntryCache()
   textIn(cache, () => undefined)
-  cache.written({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 7)
+  cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 7)
   assert.equal(textIn(cache, next('put')), 'put')
   // Entries of this machine have the sequence of the row before them, all of them the same one.
-  cache.written({ puts: [{ path: 'a', value: Buffer.from('local') }], deletes: [] }, 9)
+  cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('local') }], deletes: [] }, 9)
   assert.equal(textIn(cache, next('local')), 'local')
-  cache.written({ puts: [], deletes: ['a'] }, 10)
+  cache.applyBatch({ puts: [], deletes: ['a'] }, 10)
   assert.equal(
     textIn(cache, () => undefined),
     undefined,
   )
-  cache.written({ puts: [], deletes: ['a'] }, 11)
+  cache.applyBatch({ puts: [], deletes: ['a'] }, 11)
   assert.equal(textIn(cache, next('back')), 'back')
 })
 
-test('what nobody has asked for does not come in, and what is large does not stay', () => {
+test('caches neither entries that were not read nor large ones', () => {
   const cache = new EntryCache()
-  cache.written({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 1)
+  cache.applyBatch({ puts: [{ path: 'a', value: Buffer.from('put') }], deletes: [] }, 1)
   assert.equal(
     textIn(cache, () => entry('read', 1)),
     'read',

@@ -1,4 +1,4 @@
-/** The files of an open database are moved and cut between two looks at them: by the real writer, on real files. */
+/** The files of an open database are moved and truncated between two checks, with the real writer on real files. */
 import assert from 'node:assert/strict'
 import { mkdtempSync, renameSync, rmSync, statSync, symlinkSync, truncateSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { encodeBatch } from '../../../src/storage/sqlite/batch.ts'
 import { openForWriting } from '../../../src/storage/sqlite/database.ts'
-import { Displaced, FileGuard } from '../../../src/storage/sqlite/file-guard.ts'
-import { LOG_LIMITS } from '../../../src/storage/sqlite/log-limits.ts'
+import { DisplacedFilesError, FileGuard } from '../../../src/storage/sqlite/file-guard.ts'
+import { LOG_LIMITS } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { Writer } from '../../../src/storage/store/writer.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
@@ -42,14 +42,14 @@ function opened(t: TestContext, name = 'secrets.db') {
   return { directory, path, wal: `${path}-wal`, guard, write }
 }
 
-test('a log that is cut while a transaction is written: what was written behind the hole is no success', (t) => {
+test('a commit fails if the write-ahead log was truncated during its transaction', (t) => {
   const { guard, wal, write } = opened(t)
   write()
   const written = statSync(wal).size
-  assert.throws(() => write(() => truncateSync(wal)), Displaced)
+  assert.throws(() => write(() => truncateSync(wal)), DisplacedFilesError)
   assert.ok(statSync(wal).size > written, 'its length alone tells nothing')
-  assert.equal(guard.look()?.isCut, true)
-  assert.throws(() => write(), /was cut while it was written/)
+  assert.equal(guard.inspect()?.isTruncated, true)
+  assert.throws(() => write(), /was truncated while it was written/)
   assert.equal(guard.empty(), false, 'a log with a hole is not put in its place')
 })
 
@@ -59,50 +59,50 @@ for (const bytes of [0, 32, 5000]) {
     write()
     const before = statSync(wal).size
     truncateSync(wal, bytes)
-    assert.throws(() => write(), /was cut: \d+ bytes are left of/)
+    assert.throws(() => write(), /was truncated to \d+ of/)
     assert.equal(statSync(wal).size, bytes)
     truncateSync(wal, before)
-    assert.equal(guard.look()?.isCut, true, 'its length does not bring back what it held')
+    assert.equal(guard.inspect()?.isTruncated, true, 'its length does not bring back what it held')
   })
 }
 
-test('a log that the writer itself empties or begins anew is no fault', (t) => {
+test('a checkpoint and a restart of the log by the writer are no fault', (t) => {
   const { guard, wal, write } = opened(t)
   for (let round = 0; round < 3; round++) {
     // More than SQLite puts in its place by itself: then the log is written from its beginning again.
     for (let each = 0; each < 30; each++) write(undefined, 0, 300_000)
     assert.ok(statSync(wal).size > 4_000_000)
-    assert.equal(guard.look(), undefined)
+    assert.equal(guard.inspect(), undefined)
     assert.equal(guard.empty(), true)
     assert.equal(statSync(wal).size, 0)
-    assert.equal(guard.look(), undefined)
+    assert.equal(guard.inspect(), undefined)
   }
 })
 
-test('a database that is cut is refused, and stays so', (t) => {
+test('a truncated database stays a fault', (t) => {
   const { guard, path, write } = opened(t)
   write()
   guard.empty()
-  assert.equal(guard.look(), undefined)
+  assert.equal(guard.inspect(), undefined)
   truncateSync(path, 4096)
-  assert.throws(() => write(), /the database .* was cut: 4096 bytes are left/)
-  assert.equal(guard.look()?.isCut, true)
+  assert.throws(() => write(), /the database .* was truncated to 4096 of/)
+  assert.equal(guard.inspect()?.isTruncated, true)
 })
 
-test('the whole directory is renamed and comes back', (t) => {
+test('a fault ends when the renamed directory is moved back', (t) => {
   const { directory, guard, write } = opened(t)
   write()
   renameSync(directory, `${directory}-aside`)
   assert.throws(() => write(), /was moved or removed/)
-  assert.equal(guard.lookAndSave()?.isCut, false)
+  assert.equal(guard.inspectAndSave()?.isTruncated, false)
   renameSync(`${directory}-aside`, directory)
-  assert.equal(guard.look(), undefined)
+  assert.equal(guard.inspect(), undefined)
   // A batch of the generation in which one was refused is dropped, as after any failure.
   assert.deepEqual(write(undefined, 0), [{ kind: 'dropped' }])
   assert.equal(write(undefined, 1)[0]?.kind, 'written')
 })
 
-test('a database behind a link: the log lies beside the file, and a link that leads elsewhere is a fault', (t) => {
+test('for a symlinked database the log is beside the target, and a changed symlink is a fault', (t) => {
   const { path, write, directory } = opened(t)
   write()
   const link = join(directory, 'link.db')
@@ -113,20 +113,20 @@ test('a database behind a link: the log lies beside the file, and a link that le
     guard.close()
     database.close()
   })
-  assert.equal(guard.look(), undefined)
+  assert.equal(guard.inspect(), undefined)
   rmSync(link)
   symlinkSync('/dev/null', link)
-  assert.match(guard.look()?.text ?? '', /is another file/)
+  assert.match(guard.inspect()?.text ?? '', /is not the file/)
 })
 
-test('one who reads where the log was cut is told so, also before the writer has looked', async (t) => {
+test('a read of a truncated log reports the truncation before the writer has detected it', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
   for (let at = 0; at < 50; at++)
     await store.commit({ puts: [{ path: `a/${at}`, value: Buffer.alloc(3000, at) }], deletes: [] })
   truncateSync(`${path}-wal`)
-  // In the same turn: nothing of what the writer sees has been told here.
+  // In the same turn: the report of the writer has not arrived.
   const reads = Array.from({ length: 50 }, (_, at) => () => store.get(`a/${at}`))
   reads.push(
     () => void store.paths(''),
@@ -143,6 +143,6 @@ test('one who reads where the log was cut is told so, also before the writer has
   assert.ok(failures.length > 0)
   for (const failure of failures) {
     assert.ok(failure instanceof StoreError && failure.kind === 'displaced', String(failure))
-    assert.match(failure.message, /the write-ahead log .* was cut: 0 bytes are left of \d+/)
+    assert.match(failure.message, /the write-ahead log .* was truncated to 0 of \d+ bytes/)
   }
 })

@@ -1,4 +1,4 @@
-/** How much of the log is kept. */
+/** Retention of the log. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test'
 import { encodeBatch } from '../../../src/storage/sqlite/batch.ts'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
 import { openForWriting } from '../../../src/storage/sqlite/database.ts'
-import { ROW_BYTES } from '../../../src/storage/sqlite/log-limits.ts'
+import { ROW_BYTES } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { Writer } from '../../../src/storage/store/writer.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
@@ -44,7 +44,7 @@ class World {
   }
 }
 
-test('rows that are too old go, the newest stays, and what a secondary awaits', (t) => {
+test('trims rows above the age limit, but neither the newest row nor rows that a secondary needs', (t) => {
   const world = new World(t, { ageMaxMs: HOUR_MS })
   world.write(10)
   world.nowMs += 2 * HOUR_MS
@@ -63,7 +63,7 @@ test('rows that are too old go, the newest stays, and what a secondary awaits', 
   assert.deepEqual(checkDatabase(world.path), [])
 })
 
-test('a log that is too large is cut by those who write, also beyond what a secondary awaits when that is too much', (t) => {
+test('commits trim a log above the size limit, and above the larger limit also rows that a secondary needs', (t) => {
   const world = new World(t, { bytesMax: 20 * ROW, behindBytesMax: 50 * ROW })
   world.write(100)
   assert.deepEqual(world.sequences, { from: 80, to: 100, count: 21 })
@@ -80,7 +80,7 @@ test('a log that is too large is cut by those who write, also beyond what a seco
   assert.deepEqual(world.sequences, { from: 160, to: 170, count: 11 })
 })
 
-test('a long log is trimmed in steps, and a clock that was set back does not stop the size from being kept', (t) => {
+test('trims a long log in steps, and keeps the size limit after the clock was set back', (t) => {
   const world = new World(t, { ageMaxMs: HOUR_MS, bytesMax: 2000 * ROW })
   world.write(1000)
   world.nowMs += 2 * HOUR_MS
@@ -92,7 +92,7 @@ test('a long log is trimmed in steps, and a clock that was set back does not sto
   assert.equal(world.sequences.count, 2001)
 })
 
-test('the store tells the size of its log and takes the limits', async (t) => {
+test('the store reports the size of its log and applies the limits', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path, { log: { ...FOREVER, bytesMax: 5 * ROW } })
   t.after(() => store.close())

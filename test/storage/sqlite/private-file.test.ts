@@ -1,4 +1,4 @@
-/** Who may read what a store keeps, where it is put into a directory that everybody may look at. */
+/** Permissions of the files of a store in a world-readable directory. */
 import assert from 'node:assert/strict'
 import { chmodSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,7 +10,7 @@ function open(path: string): Promise<SqliteStore> {
   return SqliteStore.open(path)
 }
 
-test('the database and all that lies beside it is for its owner alone, also one that was made before', async (t) => {
+test('the database and its side files have mode 0600, also existing ones', async (t) => {
   const directory = temporaryDirectory(t)
   chmodSync(directory, 0o755)
   const path = join(directory, 'secrets.db')

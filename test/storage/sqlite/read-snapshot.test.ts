@@ -1,16 +1,16 @@
-/** What is read in one turn is of one state, whatever the writer does meanwhile. */
+/** All reads of one turn of the event loop see one state, whatever the writer commits meanwhile. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
-import { positionOf, writeBase } from '../../../src/storage/sqlite/log-row.ts'
+import { positionOf, writeBase } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const COMMITS = 250
 
-test('entries of one commit are seen together, by whatever way they are read', async (t) => {
+test('all reads of one turn see a commit completely or not at all', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   const textOf = (path: string) => Buffer.from(store.get(path)?.value ?? []).toString()
@@ -33,7 +33,7 @@ test('entries of one commit are seen together, by whatever way they are read', a
     for (let look = 0; look < 40; look++) store.paths('a/', { limit: 50 })
     assert.equal(store.paths('b/').length, names)
     assert.equal(textOf('same/b'), first)
-    assert.ok(names >= told - 4, 'who was told reads it')
+    assert.ok(names >= told - 4, 'a caller reads its own commit')
     seen = names
     await turn()
   }
@@ -41,7 +41,7 @@ test('entries of one commit are seen together, by whatever way they are read', a
   assert.equal(store.paths('a/').length, COMMITS)
 })
 
-test('a trim of the log between the reads of its bounds and of its rows leaves no gap in a history', async (t) => {
+test('a concurrent trim of the log causes no gap in a history', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())

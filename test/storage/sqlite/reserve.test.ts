@@ -2,12 +2,13 @@ import assert from 'node:assert/strict'
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { mayUseReserve } from '../../../src/storage/sqlite/batch.ts'
 import { DiskReserve } from '../../../src/platform/disk-reserve.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-test('the reserve waits where it may and there is plenty of space, and is whole afterwards', (t) => {
+test('the reserve is created later if there is enough space, and is complete then', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const reserve = new DiskReserve(`${path}.reserve`)
   t.after(() => reserve.close())
@@ -22,14 +23,14 @@ test('the reserve waits where it may and there is plenty of space, and is whole 
   assert.equal(statSync(`${path}.reserve`).size, whole)
 })
 
-test('a store that stays open has its reserve without a commit', async (t) => {
+test('a store creates its reserve without a commit', async (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
   await eventually(() => existsSync(`${path}.reserve`) && statSync(`${path}.reserve`).size > 0, 'the reserve is made')
 })
 
-test('a file of another program is never truncated for a reserve', (t) => {
+test('an existing file of another program is never truncated for a reserve', (t) => {
   const path = join(temporaryDirectory(t), 'a.reserve')
   writeFileSync(path, 'kept')
   const reserve = new DiskReserve(path)
@@ -37,4 +38,12 @@ test('a file of another program is never truncated for a reserve', (t) => {
   reserve.look()
   assert.equal(reserve.giveUp(), false)
   assert.equal(readFileSync(path, 'utf8'), 'kept')
+})
+
+test('the reserve is for writes that remove entries, and for entries that grow by 128 bytes at most', () => {
+  const sizes = new Map([['kept', 1000]])
+  const isFor = (bytes: number, path = 'kept', deletes: readonly string[] = []) =>
+    mayUseReserve({ puts: [{ path, value: Buffer.alloc(bytes) }], deletes }, (each) => sizes.get(each))
+  assert.deepEqual([isFor(1128), isFor(1129)], [true, false])
+  assert.deepEqual([isFor(64, 'new', ['kept']), isFor(65, 'new', ['kept']), isFor(64, 'new')], [true, false, false])
 })

@@ -1,4 +1,4 @@
-/** The file that says how far a database has come: another process that can write to the directory does not hold up its writer. */
+/** The file `.seen`: another process with access to the directory does not block the writer. */
 import assert from 'node:assert/strict'
 import { execFile, execFileSync } from 'node:child_process'
 import { lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -6,6 +6,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { readSeen, SeenMark } from '../../../src/storage/sqlite/seen-mark.ts'
+import { SeenPosition } from '../../../src/storage/store/seen-position.ts'
+import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const MARK = new URL('../../../src/storage/sqlite/seen-mark.ts', import.meta.url).href
@@ -14,7 +16,7 @@ const PATIENCE_MS = 120_000
 
 const seen = (sequence: number) => ({ cluster: 'c', epoch: 1, sequence })
 
-test('it is readable for its owner only, and written in place', (t) => {
+test('the file has mode 0600 and is written in place', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const mark = new SeenMark(path)
   t.after(() => mark.close())
@@ -26,19 +28,19 @@ test('it is readable for its owner only, and written in place', (t) => {
   assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
 })
 
-test('a file that was replaced by another one is written anew, and the one that was moved stays as it was', (t) => {
+test('creates the file again after it was replaced, and leaves the moved file unchanged', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const mark = new SeenMark(path)
   t.after(() => mark.close())
   mark.write(seen(1))
   renameSync(`${path}.seen`, `${path}.aside`)
   writeFileSync(`${path}.seen`, readFileSync(`${path}.aside`))
-  mark.look()
+  mark.reopenIfReplaced()
   mark.write(seen(2))
   assert.deepEqual([readSeen(`${path}.seen`)?.sequence, readSeen(`${path}.aside`)?.sequence], [2, 1])
 })
 
-test('the generation of the operation token stays over commits and restarts, until it is another one or everything is removed', (t) => {
+test('the generation of the operation token survives commits and restarts until it is replaced or removed', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const kept = () => readSeen(`${path}.seen`)?.generation
   const mark = new SeenMark(path)
@@ -57,12 +59,33 @@ test('the generation of the operation token stays over commits and restarts, unt
   next.setGeneration(undefined, seen(4))
   assert.equal(kept(), undefined)
   next.setGeneration('c', seen(4))
-  next.forget()
+  next.remove()
   next.write(seen(5))
   assert.equal(kept(), undefined)
 })
 
-test('a pipe that takes its place the moment it is made holds nothing up, and a later look mends it', async (t) => {
+test('reports a database that lacks one change, and refuses an empty one while the mark exists', async (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const store = await SqliteStore.open(path)
+  t.after(() => store.close())
+  const note = (sequence: number) =>
+    writeFileSync(`${path}.seen`, JSON.stringify({ cluster: store.clusterId, epoch: store.epoch, sequence }))
+  note(5)
+  const empty = new SeenPosition(store)
+  assert.match(String(empty.warning), /is empty, and this server had written 5 changes/)
+  assert.match(String(empty.refusal), /is empty, and this server had written 5 changes/)
+  rmSync(`${path}.seen`)
+  assert.equal(empty.refusal, undefined, 'the operator has moved it away')
+  await store.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
+  const { sequence } = store.position()
+  note(sequence + 1)
+  assert.match(String(new SeenPosition(store).warning), /older than what this server wrote: 1 changes are missing/)
+  assert.equal(new SeenPosition(store).refusal, undefined)
+  note(sequence)
+  assert.equal(new SeenPosition(store).warning, undefined)
+})
+
+test('a FIFO that replaces the new file does not block the writer, and the next check recovers', async (t) => {
   const directory = temporaryDirectory(t)
   const path = join(directory, 'a.db')
   execFileSync('mkfifo', [join(directory, 'pipe')])
@@ -83,7 +106,7 @@ test('a pipe that takes its place the moment it is made holds nothing up, and a 
     const mark = new SeenMark(${JSON.stringify(path)})
     mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
     console.log(fs.lstatSync(${JSON.stringify(`${path}.seen`)}).isFIFO())
-    mark.look()
+    mark.reopenIfReplaced()
     mark.write({ cluster: 'c', epoch: 1, sequence: 2 })
     mark.close()`,
   )

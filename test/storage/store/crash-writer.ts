@@ -1,4 +1,4 @@
-/** A process that commits without end and says what was acknowledged, to be killed at any moment. */
+/** A process that commits and reports each acknowledged commit, until it is killed. */
 import { writeSync } from 'node:fs'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 

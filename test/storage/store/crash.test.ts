@@ -1,4 +1,4 @@
-/** The store in a process that is killed at random moments: what was acknowledged is there, nothing is there in part. */
+/** A store whose process is killed at random times: acknowledged commits are there, and each commit is atomic. */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -15,7 +15,7 @@ const RUNS = Number(process.env['CRASH_RUNS'] ?? 2)
 const SEED = Number(process.env['OUTPOST_SEED'] ?? 3)
 const WRITERS = 8
 
-test('a killed process loses nothing that it acknowledged', async (t) => {
+test('a killed process loses no acknowledged commit', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)

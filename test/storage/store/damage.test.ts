@@ -1,4 +1,4 @@
-/** Databases that are not what they should be: each is named and refused, and none is served as if it were whole. */
+/** Damaged databases: each kind of damage is reported, and no damaged entry is returned. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
-import { takeForward } from '../../../src/storage/sqlite/database.ts'
+import { migrate } from '../../../src/storage/sqlite/database.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
 import { Random } from '../../helpers/frames.ts'
@@ -58,7 +58,7 @@ async function contentsOf(path: string): Promise<string> {
   }
 }
 
-test('another file, another program’s, an empty one and a newer one are refused, and not touched', async (t) => {
+test('refuses a text file, a foreign database, an empty file and a newer version without changing them', async (t) => {
   const directory = temporaryDirectory(t)
   const file = (name: string) => join(directory, name)
   writeFileSync(
@@ -74,9 +74,9 @@ test('another file, another program’s, an empty one and a newer one are refuse
   raised.exec('PRAGMA user_version = 99')
   raised.close()
   const cases = [
-    [file('text.db'), /damaged \(it is not a database/],
-    [file('empty.db'), /damaged \(it is cut/],
-    [file('foreign.db'), /no database of outpost/],
+    [file('text.db'), /damaged \(no SQLite header/],
+    [file('empty.db'), /damaged \(the file is truncated/],
+    [file('foreign.db'), /not a database of outpost/],
     [newer, /newer version of outpost \(99\)/],
   ] as const
   for (const [path, expected] of cases) {
@@ -88,11 +88,11 @@ test('another file, another program’s, an empty one and a newer one are refuse
   const gone = await filled(t)
   rmSync(gone)
   writeFileSync(`${gone}-wal`, 'what was left')
-  await assert.rejects(SqliteStore.open(gone), /is gone and .*-wal is left/)
+  await assert.rejects(SqliteStore.open(gone), /is missing and .*-wal exists/)
   assert.ok(!existsSync(gone))
 })
 
-test('a database that was cut anywhere is refused at the start', async (t) => {
+test('refuses a database that was truncated anywhere', async (t) => {
   const path = await filled(t)
   const whole = readFileSync(path)
   const random = new Random(4)
@@ -106,7 +106,7 @@ test('a database that was cut anywhere is refused at the start', async (t) => {
   }
 })
 
-test('a flipped bit is found by the check, wherever it lies, or changes nothing that anybody can see', async (t) => {
+test('the check finds a flipped bit anywhere unless it has no effect on the content', async (t) => {
   const path = await filled(t)
   const whole = readFileSync(path)
   const contents = await contentsOf(path)
@@ -127,7 +127,7 @@ test('a flipped bit is found by the check, wherever it lies, or changes nothing 
   assert.ok(found > FLIPS / 2, `${found} of ${FLIPS} were found`)
 })
 
-test('a bit flipped in an entry is told by whoever reads it, and in the newest rows of the log by the start', async (t) => {
+test('a damaged entry is reported on its read, and damage in the newest log rows at the start', async (t) => {
   const path = await filled(t)
   const change = (sql: string) => {
     const database = new DatabaseSync(path)
@@ -141,10 +141,10 @@ test('a bit flipped in an entry is told by whoever reads it, and in the newest r
   assert.ok(store.get('d1/11'))
   await store.close()
   change('UPDATE log SET epoch = 9 WHERE sequence = 290')
-  await assert.rejects(SqliteStore.open(path), /damaged \(row 29[01] of its log/)
+  await assert.rejects(SqliteStore.open(path), /damaged \(the checksum of log row 29[01] does not match/)
 })
 
-test('a second process is refused while the first lives, and not after it was killed', async (t) => {
+test('a second process is refused until the first one has ended', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const child = spawn(process.execPath, [join(import.meta.dirname, 'crash-writer.ts'), path, '1', '0'])
   let said = ''
@@ -160,27 +160,27 @@ test('a second process is refused while the first lives, and not after it was ki
   await (await SqliteStore.open(path)).close()
 })
 
-test('a database of an older version is taken forward, each step whole or not at all', (t) => {
+test('migrates a database of an older version, each step atomically', (t) => {
   const path = join(temporaryDirectory(t), 'old.db')
   const database = new DatabaseSync(path)
   t.after(() => database.close())
   const steps = ['CREATE TABLE a (x);', 'CREATE TABLE b (x); INSERT INTO a VALUES (1);']
   const version = () => database.prepare('PRAGMA user_version').get()?.['user_version']
-  takeForward(database, path, steps.slice(0, 1))
+  migrate(database, path, steps.slice(0, 1))
   assert.equal(version(), 1)
   assert.throws(
-    () => takeForward(database, path, [...steps.slice(0, 1), 'CREATE TABLE b (x); CREATE TABLE a (x);']),
+    () => migrate(database, path, [...steps.slice(0, 1), 'CREATE TABLE b (x); CREATE TABLE a (x);']),
     /already exists/,
   )
   assert.equal(version(), 1)
-  takeForward(database, path, steps)
-  takeForward(database, path, steps)
+  migrate(database, path, steps)
+  migrate(database, path, steps)
   assert.equal(version(), 2)
   assert.equal(database.prepare('SELECT count(*) AS count FROM a').get()?.['count'], 1)
-  assert.throws(() => takeForward(database, path, steps.slice(0, 1)), /newer version/)
+  assert.throws(() => migrate(database, path, steps.slice(0, 1)), /newer version/)
 })
 
-test('what was removed is in no file any more, once the store has come to rest', async (t) => {
+test('deleted content is in no file once the store is idle', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const nothingKept = { bytesMax: 0, ageMaxMs: 0, behindBytesMax: 0 }
   const store = await SqliteStore.open(path, { log: nothingKept })

@@ -1,4 +1,4 @@
-/** A process that applies a primary's log to a replica, row by row, and says how far it has come; to be killed at any moment. */
+/** A process that applies rows of a primary to a replica and reports its position, until it is killed. */
 import { writeSync } from 'node:fs'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 

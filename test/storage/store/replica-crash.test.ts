@@ -1,7 +1,4 @@
-/**
- * A replica whose process is killed, or whose disk is full: whatever a step leaves is a whole database, and goes on to what
- * the primary has.
- */
+/** A replica whose process is killed or whose disk is full: the database is intact after each step, and catches up with the primary. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -79,16 +76,16 @@ function replayed(t: TestContext, path: string, orders: readonly ReplicaOrder[])
   })
   const tree = new TreeWriter(database, writer)
   const replica = new ReplicaWriter(database, writer)
-  tree.take({ do: 'keep' })
+  tree.execute({ do: 'keep' })
   for (const order of orders) {
     said = order.do
-    replica.take(order)
+    replica.execute(order)
   }
   database.close()
   return copies
 }
 
-test('killed at any step of a copy, of rows that are applied, or of a wipe, a replica goes on', async (t) => {
+test('a replica that is killed at any step of a copy, of applied rows or of a wipe recovers', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   const primary = await openStore(t, 'primary')
@@ -134,7 +131,7 @@ test('killed at any step of a copy, of rows that are applied, or of a wipe, a re
   for (const state of ['copies', 'follows']) assert.ok(states.has(state), `none ${state}`)
 })
 
-test('a process that is killed while it applies rows has all that it said, and nothing in part', async (t) => {
+test('a process that is killed while it applies rows keeps the acknowledged rows, each atomically', async (t) => {
   const random = new Random(SEED)
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
@@ -159,7 +156,7 @@ test('a process that is killed while it applies rows has all that it said, and n
   await assertSame(from, to)
 })
 
-test('a replica whose disk is full takes nothing in part, and goes on when there is space', async (t) => {
+test('a replica with a full disk applies nothing partially and continues once there is space', async (t) => {
   const small = join(temporaryDirectory(t), 'small')
   mkdirSync(small)
   try {

@@ -1,4 +1,4 @@
-/** A store as a replica: roles, rows of another's log, copies; and that it is the same as its primary then, to the byte. */
+/** A store as a replica: roles, rows of another log, copies, and equality with its primary to the byte. */
 import assert from 'node:assert/strict'
 import { createReadStream, createWriteStream } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -6,7 +6,7 @@ import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 import { encodeBatch, HEAD_PATH } from '../../../src/storage/sqlite/batch.ts'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
-import { checksumOf, type LogRow } from '../../../src/storage/sqlite/log-row.ts'
+import { checksumOf, type LogRow } from '../../../src/storage/sqlite/rows.ts'
 import { NotChained } from '../../../src/storage/store/replica.ts'
 import { SeenPosition } from '../../../src/storage/store/seen-position.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
@@ -27,7 +27,7 @@ import {
 const SEED = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 1e9))
 const isKind = (kind: string) => (error: unknown) => error instanceof StoreError && error.kind === kind
 
-test('a replica takes rows, and its own batches, and no commit; a promoted one takes commits in a higher epoch', async (t) => {
+test('a replica accepts rows and local batches but no commits; after promotion it accepts commits in a higher epoch', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   await primary.commit({ puts: [put('a'), put(HEAD_PATH, '1')], deletes: [] })
@@ -50,7 +50,7 @@ test('a replica takes rows, and its own batches, and no commit; a promoted one t
   await primary.setRole('fenced', 2)
   assert.throws(() => void primary.commit({ puts: [put('late')], deletes: [] }), isKind('fenced'))
   await primary.commit({ puts: [put('local/replication/state')], deletes: [] })
-  await assert.rejects(primary.applyRows(replica.rowsAfter(2, EVERY_ROW)), /no replica/)
+  await assert.rejects(primary.applyRows(replica.rowsAfter(2, EVERY_ROW)), /not a replica/)
 
   const path = primary.path
   await primary.close()
@@ -63,7 +63,7 @@ test('a replica takes rows, and its own batches, and no commit; a promoted one t
   assert.deepEqual(checkDatabase(again.path), [])
 })
 
-test('what was queued before the role changes is written, what comes behind is refused', async (t) => {
+test('commits queued before a change of the role are written, and later ones are refused', async (t) => {
   const store = await openStore(t, 'store')
   const before = store.commit({ puts: [put('before')], deletes: [] })
   const changed = store.setRole('fenced', 7)
@@ -78,7 +78,12 @@ test('what was queued before the role changes is written, what comes behind is r
   assert.equal(await store.commit({ puts: [put('again')], deletes: [] }), 2)
 })
 
-test('rows that do not follow, were changed or are local to a machine are refused whole', async (t) => {
+/** Chained as a row should be, whatever its numbers are. */
+function chained(row: LogRow, before: LogRow): LogRow {
+  return { ...row, checksum: checksumOf(row, before.checksum) }
+}
+
+test('refuses rows that do not follow, were changed, or have local paths', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   for (const path of ['a', 'b', 'c', 'd']) await primary.commit({ puts: [put(path)], deletes: [] })
@@ -87,10 +92,17 @@ test('rows that do not follow, were changed or are local to a machine are refuse
   for (const rows of [[b], [a, c], [a, flipped], [a, { ...b, epoch: 9 }], [a, a], [a, b, { ...c, atMs: 5 }]]) {
     await assert.rejects(replica.applyRows(rows), NotChained)
   }
+  const newer = chained({ ...a, epoch: 2 }, { ...a, checksum: replica.position().checksum })
+  for (const rows of [
+    [a, chained({ ...b, sequence: 3 }, a)],
+    [newer, chained({ ...b, epoch: 1 }, newer)],
+  ]) {
+    await assert.rejects(replica.applyRows(rows), NotChained)
+  }
   const local = { ...b, batch: encodeBatch({ puts: [put('local/replication/state', 'x')], deletes: [] }) }
   await assert.rejects(
     replica.applyRows([a, { ...local, checksum: checksumOf(local, a.checksum) }]),
-    /local to a machine/,
+    /sent local paths/,
   )
   assert.equal(replica.position().sequence, 0)
   assert.deepEqual(entriesOf(replica), [])
@@ -100,7 +112,7 @@ test('rows that do not follow, were changed or are local to a machine are refuse
   assert.deepEqual(entriesOf(replica), entriesOf(primary))
 })
 
-test('the log is read by bytes, at least one row, and says which positions it went through', async (t) => {
+test('reads the log by bytes with at least one row, and knows which positions it has', async (t) => {
   const store = await openStore(t, 'store', { log: { bytesMax: 4000, ageMaxMs: 3_600_000, behindBytesMax: 4000 } })
   const positions = [store.position()]
   for (let at = 0; at < 10; at++) {
@@ -121,7 +133,7 @@ test('the log is read by bytes, at least one row, and says which positions it we
   assert.equal(store.holds({ ...store.position(), sequence: 11 }), false)
 })
 
-test('who ships the log is told of rows once they are durable, and a commit waits for what is asked of it', async (t) => {
+test('reports durable rows before their commits resolve, and a commit waits for the acknowledgement', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   const told: number[] = []
@@ -135,7 +147,7 @@ test('who ships the log is told of rows once they are durable, and a commit wait
   const local = primary.commit({ puts: [put('local/b')], deletes: [] })
   await local
   assert.equal(isAnswered, false)
-  assert.deepEqual(told, [1, 2], 'rows are told of before the commit is answered')
+  assert.deepEqual(told, [1, 2], 'rows are reported before the commit resolves')
   const received: number[] = []
   replica.onAppended((newest) => received.push(newest))
   await ship(primary, replica, 1)
@@ -150,7 +162,7 @@ test('who ships the log is told of rows once they are durable, and a commit wait
   assert.deepEqual(told, [1, 2])
 })
 
-test('wipe leaves nothing but the state of replication, and the next start does not miss what was there', async (t) => {
+test('wipe leaves only the state of replication, and the next start reports no loss', async (t) => {
   const store = await openStore(t, 'store')
   await store.tree.enable()
   await store.commit({ puts: [put('a'), put('b')], deletes: [] })
@@ -159,7 +171,7 @@ test('wipe leaves nothing but the state of replication, and the next start does 
     deletes: [],
   })
   await store.raiseEpoch(4)
-  await assert.rejects(store.wipe(), /no replica/)
+  await assert.rejects(store.wipe(), /not a replica/)
   await store.setRole('replica')
   assert.ok(store.get('a'))
   await store.wipe()
@@ -175,7 +187,7 @@ test('wipe leaves nothing but the state of replication, and the next start does 
   assert.deepEqual(checkDatabase(path), [])
 })
 
-test('a copy ends with the entries of the primary, whatever the primary does meanwhile and wherever it was cut', async (t) => {
+test('a copy results in the entries of the primary despite concurrent commits and interruptions', async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   const primary = await openStore(t, 'primary')
@@ -202,14 +214,14 @@ test('a copy ends with the entries of the primary, whatever the primary does mea
     assert.equal(positionOf(replica), positionOf(primary))
     assert.deepEqual(await replica.tree.root(), await primary.tree.root())
     assert.equal(replica.clusterId, primary.clusterId)
-    // Whatever the log had, the other way: what differs is found without it.
+    // The other direction: differences are found without the log.
     await write(random.between(0, 10))
   }
   assert.deepEqual(checkDatabase(primary.path), [])
   if (replica.isWhole) assert.deepEqual(checkDatabase(replica.path), [])
 })
 
-test('an old primary comes back as a replica: what it alone had written is gone, what is the same is not copied', async (t) => {
+test('a former primary that becomes a replica loses its unshipped commits and copies only differences', async (t) => {
   const old = await openStore(t, 'old')
   const replica = await openReplica(t)
   for (let at = 0; at < 50; at++) await old.commit({ puts: [put(`e/${at}`)], deletes: [] })
@@ -227,7 +239,7 @@ test('an old primary comes back as a replica: what it alone had written is gone,
   await ship(replica, old)
 })
 
-test('a repair takes entries as of one moment, and leaves alone what rows have changed since', async (t) => {
+test('a repair applies entries of one sequence and skips paths that later rows have changed', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   for (const path of ['a', 'b', 'c', 'd']) await primary.commit({ puts: [put(path)], deletes: [] })
@@ -238,16 +250,16 @@ test('a repair takes entries as of one moment, and leaves alone what rows have c
   await ship(primary, replica)
   await replica.repairEntries(entries, missing, sequence)
   assert.deepEqual(entriesOf(replica), entriesOf(primary))
-  await assert.rejects(replica.repairEntries([{ ...put('a'), sequence: 5 }], [], 4), /newer than it says/)
-  await assert.rejects(replica.copyEntries(entries, []), /no copy has begun/)
+  await assert.rejects(replica.repairEntries([{ ...put('a'), sequence: 5 }], [], 4), /newer than the repair/)
+  await assert.rejects(replica.copyEntries(entries, []), /no copy is in progress/)
 })
 
-test('a repair as of before the base of the log is refused and changes nothing; as of the base it is made', async (t) => {
+test('refuses a repair of a sequence before the base of the log, and accepts one at the base', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   for (const value of ['1', '2', '3', '4']) await primary.commit({ puts: [put('a', value)], deletes: [] })
   await ship(primary, replica)
-  // What the log said up to here is gone: whether rows have changed an entry since cannot be told.
+  // The earlier log is gone, so it is unknown whether rows have changed an entry since.
   await replica.beginCopy(primary.position(), primary.clusterId)
   await replica.finishCopy()
   const { sequence } = replica.base()
@@ -255,7 +267,7 @@ test('a repair as of before the base of the log is refused and changes nothing; 
   const old = { ...put('a', '3'), sequence: sequence - 1 }
   await assert.rejects(replica.repairEntries([old], [], sequence - 1), {
     name: 'NotChained',
-    message: `the log does not go back to ${sequence - 1}`,
+    message: `the log does not reach back to sequence ${sequence - 1}`,
   })
   await assert.rejects(replica.repairEntries([], ['a'], sequence - 1), NotChained)
   assert.deepEqual(entriesOf(replica), before)
@@ -263,7 +275,7 @@ test('a repair as of before the base of the log is refused and changes nothing; 
   assert.equal(replica.get('a'), undefined)
 })
 
-test('the tree of a replica is that of its entries after rows that were rolled back', async (t) => {
+test('the tree of a replica matches its entries after a rolled back transaction', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   await Promise.all([primary.tree.enable(), replica.tree.enable()])
@@ -284,17 +296,17 @@ test('the tree of a replica is that of its entries after rows that were rolled b
   assert.deepEqual(await replica.tree.root(), await primary.tree.root())
 })
 
-test('of a copy that was never finished no snapshot is taken, and a restored one takes its place', async (t) => {
+test('refuses a snapshot of an incomplete copy, and a restore replaces it', async (t) => {
   const primary = await openStore(t, 'primary')
   const replica = await openReplica(t)
   await primary.commit({ puts: [put('a')], deletes: [] })
   const file = join(dirname(primary.path), 'snapshot')
   await saveSnapshot(primary, createWriteStream(file))
   await replica.beginCopy(primary.position(), primary.clusterId)
-  await assert.rejects(restoreSnapshot(replica, createReadStream(file), { force: true }), /no primary/)
+  await assert.rejects(restoreSnapshot(replica, createReadStream(file), { force: true }), /not a primary/)
   await replica.setRole('own', 2)
   assert.equal(replica.isWhole, false)
-  await assert.rejects(saveSnapshot(replica, new PassThrough()), /being copied/)
+  await assert.rejects(saveSnapshot(replica, new PassThrough()), /initial sync .* is not complete/)
   await restoreSnapshot(replica, createReadStream(file), { force: true })
   assert.deepEqual([replica.isWhole, replica.get('a')?.value.length], [true, 1])
   const path = replica.path

@@ -1,4 +1,4 @@
-/** The roster's database: what is written late is written whole, and what is wrong with the file is told apart. */
+/** The roster's database: deferred writes are atomic, and errors of the file are distinguished. */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -14,7 +14,7 @@ import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 /** Until what could not be written is tried again. */
 const RETRY_MS = 5000
 
-test('rows are written without being asked for, the newest word on each, and removed', async (t) => {
+test('writes and deletes rows in the background with their newest values', async (t) => {
   const path = join(temporaryDirectory(t), 'deep', 'roster.db')
   const database = RosterDatabase.open(path, keepingLogger())
   for (let at = 0; at < 2000; at++) database.put('node', `n${at}`, { at })
@@ -33,7 +33,7 @@ test('rows are written without being asked for, the newest word on each, and rem
   assert.equal(rows.has('n2'), false)
 })
 
-test('the first change after an idle time is written in the next turn, later ones together', async (t) => {
+test('writes the first change after an idle time in the next turn, and later ones together', async (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const database = RosterDatabase.open(path, keepingLogger())
   t.after(() => database.close())
@@ -52,7 +52,7 @@ test('the first change after an idle time is written in the next turn, later one
   assert.equal(count(), 12)
 })
 
-test('a damaged file is moved aside, a newer one and one that cannot be written are refused and left alone', (t) => {
+test('moves a damaged file aside, and refuses a newer or unwritable one without changing it', (t) => {
   const directory = temporaryDirectory(t)
   const damaged = join(directory, 'damaged.db')
   writeFileSync(damaged, 'this is no database, whatever its name says, and long enough to be looked at')
@@ -68,7 +68,7 @@ test('a damaged file is moved aside, a newer one and one that cannot be written 
   assert.ok(!existsSync(`${newer}.damaged`))
 })
 
-test('on a full disk the roster is kept in memory, and the log says so', (t) => {
+test('keeps the roster in memory on a full disk and logs it', (t) => {
   const disk = temporaryDirectory(t)
   const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', disk])
   if (mount.status !== 0) return t.skip('needs the right to mount')
@@ -76,14 +76,17 @@ test('on a full disk the roster is kept in memory, and the log says so', (t) => 
     assert.throws(() => writeFileSync(join(disk, 'ballast'), Buffer.alloc(1 << 17)), { code: 'ENOSPC' })
     const logger = keepingLogger()
     RosterDatabase.open(join(disk, 'roster.db'), logger).close()
-    assert.match(String(logger.lines[0]?.message), /no space left on the disk for the roster, it is kept in memory/)
+    assert.match(
+      String(logger.lines[0]?.message),
+      /no space left on the disk for the roster database, keeping it in memory/,
+    )
   } finally {
     // Lazily: SQLite's handle of the file that could not be made is closed when it is collected.
     spawnSync('umount', ['-l', disk])
   }
 })
 
-test('rows that cannot be written stay, are said once, and are written as they are by then', async (t) => {
+test('a failed write is logged once and retried with the newest values', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const path = join(temporaryDirectory(t), 'roster.db')
   const logger = keepingLogger()
@@ -95,7 +98,7 @@ test('rows that cannot be written stay, are said once, and are written as they a
   database.put('claim', 'with it', {})
   database.put('node', 'one', { at: 1 })
   database.put('node', 'two', { at: 1 })
-  const errors = () => logger.lines.filter(({ message }) => message === 'the roster cannot be written')
+  const errors = () => logger.lines.filter(({ message }) => message === 'roster database write failed')
   await nextTurn()
   assert.equal(errors().length, 1)
   assert.equal(

@@ -1,4 +1,4 @@
-/** The store on a real database: the contract, its log, its epochs, a full disk, a killed process */
+/** The store on a real database: the contract, its log, its epochs, a full disk, a killed process. */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
@@ -7,7 +7,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../../src/storage/store/check.ts'
 import { decodeBatch } from '../../../src/storage/sqlite/batch.ts'
-import { checksumOf } from '../../../src/storage/sqlite/log-row.ts'
+import { checksumOf } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { storeContract } from '../contract.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
@@ -23,7 +23,7 @@ const put = (path: string, value = path) => ({ path, value: Buffer.from(value) }
 
 storeContract('sqlite', (t) => openIn(t))
 
-test('every commit has its row of the log, chained to the one before; local ones have none', async (t) => {
+test('every commit has a log row chained to the previous one, and local commits have none', async (t) => {
   const store = await openIn(t)
   await store.commit({ puts: [put('a')], deletes: [] })
   await store.commit({ puts: [put('local/key')], deletes: [] })
@@ -43,7 +43,7 @@ test('every commit has its row of the log, chained to the one before; local ones
   assert.equal(store.rowsAfter(1, EVERY_ROW).length, 1)
 })
 
-test('the newest word on a path is what is read, also while an older one becomes durable', async (t) => {
+test('pending returns the newest queued value while an older one becomes durable', async (t) => {
   const store = await openIn(t)
   const text = () =>
     Buffer.from(store.pending('a')?.value ?? [])
@@ -62,7 +62,7 @@ test('the newest word on a path is what is read, also while an older one becomes
   }
 })
 
-test('a higher epoch fences whoever believes in the old one, also after a restart', async (t) => {
+test('a higher epoch fences commits of an older one, also after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   const store = await openIn(t, directory)
   await store.commit({ puts: [put('a')], deletes: [] })
@@ -78,7 +78,7 @@ test('a higher epoch fences whoever believes in the old one, also after a restar
   assert.equal(again.position().epoch, 5)
 })
 
-test('a full disk refuses commits, keeps what there is, and takes them again when there is space', async (t) => {
+test('a full disk refuses commits, keeps the entries, and accepts commits once there is space', async (t) => {
   const directory = temporaryDirectory(t)
   const small = join(directory, 'small')
   mkdirSync(small)

@@ -11,7 +11,7 @@ import { createReadStream } from 'node:fs'
 import {
   CHAIN_START,
   type ChainHead,
-  type Link,
+  type ChainLink,
   linkOf,
   LINK_LENGTH_MAX,
   MAC_LENGTH,
@@ -65,7 +65,7 @@ interface HashedLine {
   readonly hash: string
   /** SHA-256 of the text that a code covers. */
   readonly digest: string
-  readonly link: Link | undefined
+  readonly link: ChainLink | undefined
   /** The file ends before the line does. */
   readonly isTorn: boolean
 }
@@ -177,7 +177,7 @@ class ChainWalk {
     return { fault, first: this.#first, last: this.#last, torn: this.torn }
   }
 
-  #faultOfLink({ event, previous, sequence }: Link, position: LinePosition): ChainFault | undefined {
+  #faultOfLink({ event, previous, sequence }: ChainLink, position: LinePosition): ChainFault | undefined {
     const last = this.#last
     if (!last) return this.#faultOfFirst(sequence, previous, position)
     if (event === 'break') {
@@ -211,14 +211,14 @@ class ChainWalk {
   }
 
   /** Codes begin with an event `start`, and after that no line is without one. */
-  #faultOfCode({ event, id }: Link): string | undefined {
+  #faultOfCode({ event, id }: ChainLink): string | undefined {
     if (this.#last === undefined || id === this.#id || event !== undefined) return undefined
     return id === undefined
       ? 'this line was added: it has no code, and lines before it have'
       : 'this line was added: it is of another chain, which does not start here'
   }
 
-  #faultOfHead({ id, sequence }: Link, hash: string): string | undefined {
+  #faultOfHead({ id, sequence }: ChainLink, hash: string): string | undefined {
     const { head, id: own } = this.#server ?? {}
     if (!head) return undefined
     if (sequence === head.sequence && hash !== head.hash) {

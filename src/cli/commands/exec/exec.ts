@@ -1,7 +1,7 @@
 /** `outpost exec`. */
 import { allocRoot, dataDirectory, dataDirOption } from '../../../supervisor/alloc-directory.ts'
 import { join } from 'node:path'
-import type { Role } from '../../../login/credentials.ts'
+import type { LoginRole } from '../../../login/credentials.ts'
 import { LOGIN_FILE } from '../../../login/login-file.ts'
 import { type CommandIo, CommandError, defineCommand } from '../../framework/command-shape.ts'
 import { messageOf } from '../../../platform/errors.ts'
@@ -139,7 +139,7 @@ export const command = defineCommand({
 })
 
 interface Plan {
-  readonly role: Role | undefined
+  readonly role: LoginRole | undefined
   readonly values: Values
   readonly paths: readonly string[]
   /** Absent where keys become variables. */
@@ -174,7 +174,7 @@ function planOf(values: Values, io: CommandIo): Plan {
   return { values, paths, onChange, rules, role, directory: isFile ? directoryOf(values, io) : undefined }
 }
 
-function roleOf(values: Values): Role | undefined {
+function roleOf(values: Values): LoginRole | undefined {
   const [roleId, secretIdFile] = [values['role-id'], values['secret-id-file']]
   if (roleId === undefined && secretIdFile === undefined) return undefined
   if (roleId === undefined || secretIdFile === undefined)
@@ -257,7 +257,7 @@ class Run {
     try {
       await this.#session?.end(AbortSignal.timeout(REVOKE_MS))
     } catch (error) {
-      this.#warn(`the token could not be revoked, it ends by itself: ${messageOf(error)}`)
+      this.#warn(`revoking the token failed, it expires: ${messageOf(error)}`)
     } finally {
       this.#signals?.detach()
     }

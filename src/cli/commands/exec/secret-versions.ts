@@ -5,11 +5,11 @@
 import {
   isFinal,
   pause,
-  type Persistence,
-  persistently,
-  RENEWED_AFTER,
-  TERM_LEFT_MIN,
-} from '../../../login/persistence.ts'
+  type RetryOptions,
+  retryUntilSuccess,
+  RENEW_AFTER_PART,
+  RENEWED_PART_MIN,
+} from '../../../login/retry.ts'
 import { messageOf } from '../../../platform/errors.ts'
 import { CommandError, type CommandIo } from '../../framework/command-shape.ts'
 import { RefusedByAgent } from '../../client/http-client.ts'
@@ -63,8 +63,8 @@ export async function* secretVersions(path: string, options: FollowOptions): Asy
   const watch = new Watch(path, options)
   while (!signal.aborted) {
     const until = untilMs === undefined ? { meanwhile: 'the last values stay' } : { untilMs }
-    const persistence: Persistence = { signal, warn, another, what: path, ...until }
-    const found = await persistently(async () => {
+    const persistence: RetryOptions = { signal, warn, another, what: path, ...until }
+    const found = await retryUntilSuccess(async () => {
       // Before the reading, so that no change is missed between the two.
       await watch.begin()
       return readSecret(path, options)
@@ -115,13 +115,13 @@ function innerData(outer: SecretData, path: string): SecretData {
 async function kept({ id, isRenewable, seconds }: Lease, path: string, options: FollowOptions): Promise<void> {
   const { signal, warn } = options
   for (let term = seconds; !signal.aborted; ) {
-    await pause(term * RENEWED_AFTER * 1000, signal)
+    await pause(term * RENEW_AFTER_PART * 1000, signal)
     if (!isRenewable) return
-    const endsMs = performance.now() + term * (1 - RENEWED_AFTER) * 1000
+    const endsMs = performance.now() + term * (1 - RENEW_AFTER_PART) * 1000
     const request = { method: 'PUT', path: 'sys/leases/renew', body: { lease_id: id } } as const
     const what = `the lease of ${path}`
     try {
-      const answer = await persistently(() => briefly(options.core, request, signal), {
+      const answer = await retryUntilSuccess(() => briefly(options.core, request, signal), {
         signal,
         warn,
         what,
@@ -133,7 +133,7 @@ async function kept({ id, isRenewable, seconds }: Lease, path: string, options: 
       if (error instanceof CommandError) return
       throw error
     }
-    if (term < seconds * TERM_LEFT_MIN) return
+    if (term < seconds * RENEWED_PART_MIN) return
   }
 }
 

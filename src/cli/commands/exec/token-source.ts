@@ -3,15 +3,15 @@
  * has got and leaves in a file. The agent's is read for each request, because it changes; its renewal is the agent's business.
  */
 import { isErrno, messageOf } from '../../../platform/errors.ts'
-import type { Role } from '../../../login/credentials.ts'
-import { type KeptLogin, type LoginAddress, readLogin } from '../../../login/login-file.ts'
-import { pause, type Persistence, persistently, RENEWED_AFTER } from '../../../login/persistence.ts'
-import { type Ask, Session } from '../../../login/session.ts'
+import type { LoginRole } from '../../../login/credentials.ts'
+import { type StoredLogin, type LoginAddress, readLogin } from '../../../login/login-file.ts'
+import { pause, type RetryOptions, retryUntilSuccess, RENEW_AFTER_PART } from '../../../login/retry.ts'
+import { type LoginTransport, LoginSession } from '../../../login/session.ts'
 import { placeOf } from '../../client/agent-target.ts'
 import { CommandError } from '../../framework/command-shape.ts'
 import { briefly, type CoreAccess, type CoreRequest } from '../../core/core-access.ts'
 
-type Watching = Pick<Persistence, 'signal' | 'warn'>
+type Watching = Pick<RetryOptions, 'signal' | 'warn'>
 
 export interface TokenSource {
   /** With the token of this moment. */
@@ -46,20 +46,20 @@ export function givenToken(core: CoreAccess, isRenewed: boolean): TokenSource {
       if (!isRenewed) return
       while (!signal.aborted) {
         const step = () => briefly(core, RENEW_SELF, signal)
-        const auth = (await persistently(step, { ...watching, what: 'renewing the token' }))?.fields.under('auth')
+        const auth = (await retryUntilSuccess(step, { ...watching, what: 'renewing the token' }))?.fields.under('auth')
         const seconds = auth?.number('lease_duration') ?? 0
         if (!auth || seconds <= 0 || !auth.boolean('renewable')) return
-        await pause(seconds * RENEWED_AFTER * 1000, signal)
+        await pause(seconds * RENEW_AFTER_PART * 1000, signal)
       }
     },
   }
 }
 
 /** A login of this command's own; `warn` tells what goes wrong with it. */
-export function ownLogin(base: CoreAccess, role: Role, warn: Persistence['warn']): TokenSource {
-  const ask: Ask = async (question, token, signal) =>
+export function ownLogin(base: CoreAccess, role: LoginRole, warn: RetryOptions['warn']): TokenSource {
+  const send: LoginTransport = async (question, token, signal) =>
     (await briefly(withToken(base, token, 'the login of this command'), { method: 'PUT', ...question }, signal)).body
-  const session = new Session({ role, ask, warn })
+  const session = new LoginSession({ role, send, warn })
   return {
     get core() {
       return withToken(base, session.token, 'the login of this command')
@@ -109,7 +109,7 @@ export function agentToken(
   }
 }
 
-function loginIn(file: string): KeptLogin | undefined {
+function loginIn(file: string): StoredLogin | undefined {
   try {
     return readLogin(file)
   } catch (error) {

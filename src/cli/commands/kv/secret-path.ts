@@ -65,8 +65,14 @@ async function mountAt(core: CoreAccess, asked: string): Promise<Answer> {
     if (!(error instanceof RefusedByAgent) || error.status !== 403 || !error.message.includes('preflight')) throw error
     // Nobody is told which of the two it is.
     const where = `no store of secrets is at ${asked}, or the token has no right to anything in it`
-    throw new CommandError(`${where}: set ${tokenVariableOf(core.target)}, "outpost secrets list" lists the stores`)
+    throw new CommandError(`${where}: ${tokenAdvice(core.target)}, "outpost secrets list" lists the stores`)
   }
+}
+
+function tokenAdvice(target: CoreAccess['target']): string {
+  return target.token === undefined
+    ? `set ${tokenVariableOf(target)}`
+    : `check the path and the policies of the token from ${target.tokenFrom ?? tokenVariableOf(target)}`
 }
 
 /** The same for one secret. Throws UsageError when only the mount is named. */

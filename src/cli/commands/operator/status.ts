@@ -53,7 +53,7 @@ async function show(values: Values, io: CommandIo): Promise<number> {
 /** The server knows whether there was a database before. */
 function beginningFrom(readiness: Readiness | undefined): string {
   const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
-  return reason.startsWith('not initialised') ? reason : 'not initialised, next: outpost operator init'
+  return reason.startsWith('not initialized') ? reason : 'not initialized, next: outpost operator init'
 }
 
 /** The server knows whether it was sealed on purpose; an answer without its checks tells the kind of seal only. */

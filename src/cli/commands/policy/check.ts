@@ -105,7 +105,7 @@ function print(answer: PolicyAnswer, io: CommandIo, all: boolean): void {
     const rules = answer.unmatched.length === 1 ? 'one rule does' : `${answer.unmatched.length} rules do`
     io.out(`  ${rules} not match (-all shows why)\n`)
   }
-  for (const doubt of answer.doubts.slice(0, WARNINGS_MAX)) io.err(`warning: ${shownName(doubt)}\n`)
-  const unshown = answer.doubts.length - WARNINGS_MAX
+  for (const warning of answer.warnings.slice(0, WARNINGS_MAX)) io.err(`warning: ${shownName(warning)}\n`)
+  const unshown = answer.warnings.length - WARNINGS_MAX
   if (unshown > 0) io.err(`warning: and ${unshown} more\n`)
 }

@@ -1,9 +1,9 @@
-/** What a call to AWS can fail with, in one form, and what a caller of the engine is told of it. */
+/** Failures of calls to AWS, and the errors that callers of the engine get for them. */
 import { errnoOf, messageOf } from '../../../platform/errors.ts'
 import { Rejection } from '../../framework/engine.ts'
-import { StrangeAnswer } from './aws-answer.ts'
+import { InvalidResponse } from './response-limits.ts'
 
-/** Codes by which AWS says that it is asked too often; LimitExceeded is a quota and none of them. */
+/** Throttling. LimitExceeded is a quota and not among them. */
 const THROTTLE_CODES: ReadonlySet<string> = new Set([
   'EC2ThrottledException',
   'PriorRequestNotComplete',
@@ -18,7 +18,7 @@ const THROTTLE_CODES: ReadonlySet<string> = new Set([
   'TooManyRequestsException',
   'TransactionInProgressException',
 ])
-/** Refused for what another request does at this moment. */
+/** Refused because of a concurrent request. */
 const PASSING_CODES: ReadonlySet<string> = new Set([
   'ConcurrentModification',
   'EntityTemporarilyUnmodifiable',
@@ -35,7 +35,7 @@ const EXPIRED_CODES: ReadonlySet<string> = new Set(['ExpiredToken', 'ExpiredToke
 
 const MESSAGE_LENGTH_MAX = 1000
 const CODE_LENGTH_MAX = 100
-/** Not that there is something, nor that it is refused: answers of proxies that gave up waiting. */
+/** Sent by proxies after a timeout: the request may have taken effect. */
 const TIMEOUT_STATUS = 408
 
 const CLOCK_HINT = "this server's clock differs from that of AWS: set it, for example by NTP"
@@ -46,18 +46,18 @@ const KEY_HINT =
 
 export class AwsFailure extends Error {
   override readonly name = 'AwsFailure'
-  /** The code of AWS; empty where no answer came. */
+  /** Error code of AWS; empty without a response. */
   readonly code: string
-  /** Of the HTTP answer; 0 where none came. */
+  /** HTTP status; 0 without a response. */
   readonly status: number
-  /** Whether the action may have taken effect. */
+  /** Whether the request may have taken effect. */
   readonly isAmbiguous: boolean
-  /** What to do, where that is not told by the code. */
+  /** What to do, if the code does not determine it. */
   readonly hint: string | undefined
 
   constructor(code: string, message: string, status: number, isAmbiguous: boolean, hint?: string) {
-    super(shown(message, MESSAGE_LENGTH_MAX))
-    this.code = shown(code, CODE_LENGTH_MAX)
+    super(sanitized(message, MESSAGE_LENGTH_MAX))
+    this.code = sanitized(code, CODE_LENGTH_MAX)
     this.status = status
     this.isAmbiguous = isAmbiguous
     this.hint = hint
@@ -67,17 +67,17 @@ export class AwsFailure extends Error {
     return THROTTLE_CODES.has(this.code)
   }
 
-  /** Whether the same request may succeed a little later. */
+  /** Whether a retry may succeed. */
   get isPassing(): boolean {
     return this.isThrottle || this.isAmbiguous || PASSING_CODES.has(this.code)
   }
 
-  /** Whether AWS does not know the caller's key, which a new key is answered with for some seconds. */
+  /** Whether the access key is unknown, which AWS also reports for some seconds about a new key. */
   get isUnknownKey(): boolean {
     return this.code === 'InvalidClientTokenId' || this.code === 'UnrecognizedClientException'
   }
 
-  /** `Code: message`, with what to do where that is known. */
+  /** `Code: message (hint)` */
   get text(): string {
     const hint = this.hint ?? this.#hint()
     const whole = this.code === '' ? this.message : `${this.code}: ${this.message}`
@@ -94,53 +94,54 @@ export class AwsFailure extends Error {
   }
 }
 
-/** A text of the endpoint, for logs and terminals. */
-function shown(text: string, most: number): string {
+/** Sanitizes a text of the endpoint for logs and terminals. */
+function sanitized(text: string, lengthMax: number): string {
   const plain = text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
-  return plain.length > most ? `${plain.slice(0, most)}…` : plain
+  return plain.length > lengthMax ? `${plain.slice(0, lengthMax)}…` : plain
 }
 
-/** An answer that lacks what was asked for: it may have been done. */
-export function strangeAnswer(what: string): AwsFailure {
-  return new AwsFailure('', `the answer has ${what}`, 0, true)
+/** For a response without the expected content. The request may have taken effect. */
+export function invalidResponse(what: string): AwsFailure {
+  return new AwsFailure('', `the response has ${what}`, 0, true)
 }
 
 interface SdkError {
   readonly name?: unknown
-  /** As it came; `name` has another ending for the errors that the SDK has a class for. */
+  /** The code of AWS. `name` has a different suffix for errors with a class in the SDK. */
   readonly Code?: unknown
   readonly $metadata?: { readonly httpStatusCode?: number }
 }
 
-/** An answer came, and was no document of AWS: what was asked for may have been done. */
-export class UnreadableAnswer extends AwsFailure {}
+/** The response was not a document of AWS. The request may have taken effect. */
+export class UnreadableResponse extends AwsFailure {}
 
-/** Of anything that the SDK has thrown. `endpoint` is named where it could not be reached. */
+/** Converts an error of the SDK. `endpoint` is for the message. */
 export function failureOf(error: unknown, endpoint: string): AwsFailure {
   if (error instanceof AwsFailure) return error
   const { $metadata, Code, name } = (typeof error === 'object' && error !== null ? error : {}) as SdkError
   const status = $metadata?.httpStatusCode ?? 0
   if (status > 0) {
     const code = typeof Code === 'string' ? Code : typeof name === 'string' ? name : 'Unknown'
-    // What cannot be read of an answer that refuses nothing: it may have been done.
+    // A success that cannot be parsed: the request may have taken effect.
     if (status < 400)
-      return new AwsFailure('', `no answer of AWS from ${endpoint}: HTTP ${status}, ${code}`, status, true)
+      return new AwsFailure('', `not a response of AWS from ${endpoint}: HTTP ${status}, ${code}`, status, true)
     return new AwsFailure(code, messageOf(error), status, status >= 500 || status === TIMEOUT_STATUS)
   }
   if (name === 'CredentialsProviderError') {
-    const why = 'no root credentials: write access_key and secret_key to config/root, or give the server some'
+    const why =
+      'no root credentials: write access_key and secret_key to config/root, or set them in the environment of the server'
     return new AwsFailure('', `${why} (${messageOf(error)})`, 0, false)
   }
-  if (error instanceof StrangeAnswer)
-    return new UnreadableAnswer('', `no answer of AWS from ${endpoint}: ${error.message}`, 0, true)
+  if (error instanceof InvalidResponse)
+    return new UnreadableResponse('', `not a response of AWS from ${endpoint}: ${error.message}`, 0, true)
   const why = errnoOf(error) ?? (typeof name === 'string' && name !== 'Error' ? name : messageOf(error))
-  return new AwsFailure('', `no answer from ${endpoint}: ${why}`, 0, true)
+  return new AwsFailure('', `no response from ${endpoint}: ${why}`, 0, true)
 }
 
-/** What a caller is told: 502 where AWS throttles or does not answer, else 400 with AWS's own text. */
+/** The error for callers: 502 if AWS throttles or does not respond, else `status` with the text of AWS. */
 export function rejectionOf(prefix: string, error: unknown, status = 400): unknown {
   if (!(error instanceof AwsFailure)) return error
-  const isOutside = error.isThrottle || error.isAmbiguous
+  const isUnavailable = error.isThrottle || error.isAmbiguous
   const text = prefix === '' ? error.text : `${prefix}: ${error.text}`
-  return new Rejection(isOutside ? 502 : status, text)
+  return new Rejection(isUnavailable ? 502 : status, text)
 }

@@ -1,4 +1,4 @@
-/** Where IAM and STS are called, and with which credentials, by config/root and the environment of the process. */
+/** Endpoints and credentials for IAM and STS, from config/root and the environment of the process. */
 import type { RootConfig } from './root-record.ts'
 
 const FALLBACK_REGION = 'us-east-1'
@@ -6,7 +6,7 @@ const FALLBACK_REGION = 'us-east-1'
 export type Environment = Readonly<Record<string, string | undefined>>
 
 export interface AwsTarget {
-  /** Absent: that of AWS for the region. */
+  /** Absent: the endpoint of AWS for the region. */
   readonly endpoint?: string
   readonly region: string
 }
@@ -17,12 +17,12 @@ export interface StaticCredentials {
   readonly sessionToken?: string
 }
 
-/** Region of a mount: its own, else AWS_REGION, else AWS_DEFAULT_REGION, else us-east-1. */
+/** The region of config/root, else AWS_REGION, else AWS_DEFAULT_REGION, else us-east-1. */
 export function regionOf({ region }: Pick<RootConfig, 'region'>, env: Environment = process.env): string {
   return [region, env['AWS_REGION'], env['AWS_DEFAULT_REGION']].find((each) => each) ?? FALLBACK_REGION
 }
 
-/** A URL; an endpoint may be given without its scheme. */
+/** Adds the scheme to an endpoint without one. */
 function endpointOf(given: string): { endpoint?: string } {
   if (given === '') return {}
   return { endpoint: /^https?:\/\//i.test(given) ? given : `https://${given}` }
@@ -32,7 +32,7 @@ export function iamTarget(config: RootConfig, env: Environment = process.env): A
   return { ...endpointOf(config.iamEndpoint), region: regionOf(config, env) }
 }
 
-/** Where STS is called, in the order in which they are tried: never empty. */
+/** STS endpoints in the order of attempts; never empty. */
 export function stsTargets(config: RootConfig, env: Environment = process.env): readonly AwsTarget[] {
   const region = config.stsRegion === '' ? regionOf(config, env) : config.stsRegion
   const fallbacks = config.stsFallbackEndpoints.map((endpoint, at) => ({
@@ -42,14 +42,14 @@ export function stsTargets(config: RootConfig, env: Environment = process.env): 
   return [{ ...endpointOf(config.stsEndpoint), region }, ...fallbacks]
 }
 
-/** What is said of a target that does not answer. */
-export function shownTarget(service: string, { endpoint, region }: AwsTarget): string {
+/** Names a target in error messages. */
+export function targetName(service: string, { endpoint, region }: AwsTarget): string {
   return endpoint ?? `${service} in ${region}`
 }
 
 /**
- * The pair of config/root, else that of the environment, under either family of names. Undefined: the SDK looks for
- * shared files, a task's role and an instance's role, in this order.
+ * The key pair of config/root, else that of the environment, with either set of variable names. Undefined: the SDK uses shared
+ * files, the role of the task, or the role of the instance, in this order.
  */
 export function staticCredentials(config: RootConfig, env: Environment = process.env): StaticCredentials | undefined {
   if (config.accessKey !== '') return { accessKeyId: config.accessKey, secretAccessKey: config.secretKey }
@@ -60,7 +60,7 @@ export function staticCredentials(config: RootConfig, env: Environment = process
   return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) }
 }
 
-/** How often a request is sent at most. */
+/** Maximum number of attempts for a request. */
 export function attemptsOf({ maxRetries }: Pick<RootConfig, 'maxRetries'>, env: Environment = process.env): number {
   if (maxRetries >= 0) return maxRetries + 1
   const given = Number(env['AWS_MAX_ATTEMPTS'])

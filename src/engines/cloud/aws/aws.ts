@@ -1,23 +1,23 @@
 /**
- * The port to AWS: the only file that loads its SDK, when the first call is made.
+ * Clients of AWS. The only file that loads the SDK, on the first call.
  *
- * A client sends a request as often as config/root says (`max_retries`), with growing pauses. What is refused for good is
- * told at once. What may have taken effect although no answer came is sent again only where a second time does no harm:
- * `isOnce` says where it does, and the caller looks at what is there.
+ * A client retries a request up to `max_retries` of config/root, with exponential backoff. A permanent refusal is returned
+ * immediately. A request that may have taken effect without a response is retried only if it is idempotent: `isOnce` marks the
+ * others, and the caller then checks what exists.
  */
 import { randomInt } from 'node:crypto'
 import { setTimeout as later } from 'node:timers/promises'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { STS } from '@aws-sdk/client-sts'
-import { readAnswer } from './aws-answer.ts'
+import { readResponse } from './response-limits.ts'
 import { AwsFailure, failureOf } from './aws-failure.ts'
-import { AT_ONCE_MAX, AwsPace } from './aws-pace.ts'
-import { type AwsTarget, shownTarget, type StaticCredentials } from './aws-target.ts'
+import { CONCURRENT_REQUESTS_MAX, RequestLimiter } from './request-limiter.ts'
+import { type AwsTarget, targetName, type StaticCredentials } from './aws-target.ts'
 
 const CONNECT_MS = 3000
 const REQUEST_MS = 10_000
 const FIRST_PAUSE_MS = 100
-/** AWS says that it is asked too often. */
+/** After throttling. */
 const THROTTLE_PAUSE_MS = 500
 const PAUSE_MAX_MS = 20_000
 
@@ -25,21 +25,21 @@ export type CredentialSource = StaticCredentials | (() => Promise<StaticCredenti
 
 export interface ClientSettings {
   readonly target: AwsTarget
-  /** Absent: the sources of the SDK. */
+  /** Absent: the credential sources of the SDK. */
   readonly credentials?: CredentialSource | undefined
   readonly attempts: number
-  /** For so long from now a key that AWS does not know is tried again: it is new. */
+  /** For this time an unknown access key is retried, because it is new. */
   readonly newForMs?: number
 }
 
 export interface CallOptions {
   readonly signal: AbortSignal
-  /** Sent a second time only after a refusal. */
+  /** Not idempotent: retried only after a refusal. */
   readonly isOnce?: boolean
-  /** A refusal that passes, for at most `passingMs` from when AWS is first asked. */
+  /** A temporary refusal, retried for at most `passingMs` after the first request. */
   readonly passes?: (failure: AwsFailure) => boolean
   readonly passingMs?: number
-  /** Called for each attempt that fails, also for those that are followed by another one. */
+  /** Called for each failed attempt, also before a retry. */
   readonly onFailure?: (failure: AwsFailure) => void
 }
 
@@ -53,7 +53,7 @@ export class AwsClient<C extends { destroy(): void }> {
   readonly #service: string
   readonly #client: Promise<C>
   readonly #newUntilMs: number
-  readonly #pace = new AwsPace()
+  readonly #limiter = new RequestLimiter()
   #isClosed = false
 
   constructor(service: string, client: Promise<C>, settings: ClientSettings) {
@@ -61,29 +61,29 @@ export class AwsClient<C extends { destroy(): void }> {
     this.#client = client
     this.#settings = settings
     this.#newUntilMs = performance.now() + (settings.newForMs ?? 0)
-    // Who calls is told.
+    // Calls reject with it.
     client.catch(() => undefined)
   }
 
-  /** Resolves with the answer. Rejects with an AwsFailure. */
+  /** Rejects with an AwsFailure. */
   async call<T>(send: (client: C, options: SendOptions) => Promise<T>, options: CallOptions): Promise<T> {
     const { signal } = options
     const client = await this.#client
-    // Not from here: AWS may be asked later, when others wait.
-    let beganAtMs: number | undefined
-    const begin = () => {
-      beganAtMs ??= performance.now()
+    // Set by the first request, which may have to wait for the limiter.
+    let startedAtMs: number | undefined
+    const start = () => {
+      startedAtMs ??= performance.now()
       return this.#sent(client, send, signal)
     }
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#pace.run(begin, isOneTooMany, signal)
+        return await this.#limiter.run(start, isThrottled, signal)
       } catch (error) {
         const failure = this.#failureOf(error)
         options.onFailure?.(failure)
-        const passedMs = beganAtMs === undefined ? 0 : performance.now() - beganAtMs
-        const isWorth = this.#isWorth(failure, attempt, { ...options, passedMs })
-        if (signal.aborted || !isWorth) throw failure
+        const passedMs = startedAtMs === undefined ? 0 : performance.now() - startedAtMs
+        const isRetried = this.#isRetried(failure, attempt, { ...options, passedMs })
+        if (signal.aborted || !isRetried) throw failure
         await later(pauseMs(failure, attempt), undefined, { signal }).catch(() => undefined)
         if (signal.aborted) throw failure
       }
@@ -97,19 +97,19 @@ export class AwsClient<C extends { destroy(): void }> {
   }
 
   #failureOf(error: unknown): AwsFailure {
-    return failureOf(error, shownTarget(this.#service, this.#settings.target))
+    return failureOf(error, targetName(this.#service, this.#settings.target))
   }
 
-  #isWorth(failure: AwsFailure, attempt: number, options: CallOptions & { passedMs: number }): boolean {
+  #isRetried(failure: AwsFailure, attempt: number, options: CallOptions & { passedMs: number }): boolean {
     const { isOnce = false, passedMs, passes, passingMs = 0 } = options
-    // Of a client that another one has taken the place of, the key is an old one.
+    // A closed client was replaced, so its key is an old one.
     if (failure.isUnknownKey) return !this.#isClosed && performance.now() < this.#newUntilMs
     if (passes?.(failure)) return passedMs < passingMs
     if (attempt >= this.#settings.attempts) return false
     return failure.isPassing && !(isOnce && failure.isAmbiguous)
   }
 
-  /** What is under way ends by itself. */
+  /** Requests in progress complete. */
   close(): void {
     this.#isClosed = true
     const timer = setTimeout(() => void this.#client.then((client) => client.destroy()), 2 * REQUEST_MS)
@@ -117,31 +117,31 @@ export class AwsClient<C extends { destroy(): void }> {
   }
 }
 
-function isOneTooMany(error: unknown): boolean {
+function isThrottled(error: unknown): boolean {
   return error instanceof AwsFailure && error.isThrottle
 }
 
-/** Half of it is chance, so that many callers do not come again at once. */
+/** Exponential backoff, half of it random, so that many callers do not retry at the same time. */
 function pauseMs({ isThrottle }: AwsFailure, attempt: number): number {
-  const most = Math.min(
+  const maxMs = Math.min(
     PAUSE_MAX_MS,
     (isThrottle ? THROTTLE_PAUSE_MS : FIRST_PAUSE_MS) * 2 ** Math.min(attempt - 1, 10),
   )
-  return most / 2 + randomInt(Math.ceil(most / 2))
+  return maxMs / 2 + randomInt(Math.ceil(maxMs / 2))
 }
 
 function sdkOptions({ credentials, target }: ClientSettings) {
   return {
     ...target,
     ...(credentials && { credentials }),
-    // Sent again by this file.
+    // This file retries.
     maxAttempts: 1,
     requestHandler: {
       connectionTimeout: CONNECT_MS,
       requestTimeout: REQUEST_MS,
       throwOnRequestTimeout: true,
-      httpAgent: { keepAlive: true, maxSockets: AT_ONCE_MAX },
-      httpsAgent: { keepAlive: true, maxSockets: AT_ONCE_MAX },
+      httpAgent: { keepAlive: true, maxSockets: CONCURRENT_REQUESTS_MAX },
+      httpsAgent: { keepAlive: true, maxSockets: CONCURRENT_REQUESTS_MAX },
     },
   }
 }
@@ -160,15 +160,15 @@ async function loadSts(settings: ClientSettings): Promise<STS> {
   return client
 }
 
-/** Next to the handler: before anything of the SDK looks at the body. */
+/** Next to the handler: before other middleware reads the body. */
 const BOUNDED = { step: 'deserialize', priority: 'low', name: 'bounded' } as const
 
-/** Gives the SDK the whole body in place of its stream. */
+/** Middleware that replaces the body's stream by the complete body, which `readResponse` limits. */
 function bounded<Args, Out extends { readonly response: unknown }>(next: (args: Args) => Promise<Out>) {
   return async (args: Args): Promise<Out> => {
     const out = await next(args)
     const { response } = out
-    if (hasBody(response) && isStream(response.body)) response.body = await readAnswer(response.body, REQUEST_MS)
+    if (hasBody(response) && isStream(response.body)) response.body = await readResponse(response.body, REQUEST_MS)
     return out
   }
 }

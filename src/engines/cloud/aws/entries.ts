@@ -1,15 +1,15 @@
 /**
- * Where a mount keeps what, and how it is written. Names of roles and users are in values only: a path holds a keyed hash of
- * them, as names of entries are not encrypted.
+ * The stored entries of a mount. Names of roles and users are only in values. Paths contain keyed hashes of them, because paths
+ * of the store are not encrypted.
  */
-import * as v from 'valibot'
+import type * as v from 'valibot'
+import { Refusal } from '../../../platform/errors.ts'
+import { RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import type { Put, Storage } from '../../../storage/barrier/storage.ts'
-import { Fault, Refusal } from '../../../platform/errors.ts'
-import { Decoded } from '../../framework/decoded.ts'
-import type { MountFacts } from '../../framework/engine.ts'
-import { RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { type MountFacts, oneError, Rejection } from '../../framework/engine.ts'
+import { type ReadEntry, StoredRecord } from '../../framework/records.ts'
 
-export const at = {
+export const ENTRY_PATHS = {
   root: 'config/root',
   lease: 'config/lease',
   roles: 'role/',
@@ -19,16 +19,13 @@ export const at = {
   staticRoles: 'static-role/',
 } as const
 
-/** What may be read of entries: `get` tells what is durable, `pending` what a write is decided upon. */
-export type Reading = (path: string) => Buffer | undefined
-
-/** The core was sealed meanwhile: there is nothing wrong with the entry. */
+/** Whether an entry could not be read because the core was sealed. */
 export function isSealed(error: unknown): boolean {
   return error instanceof Refusal && error.code === 'sealed'
 }
 
-/** What `read` returns; undefined for an entry that cannot be read. Throws a Refusal while sealed. */
-export function whole<T>(read: () => T): T | undefined {
+/** The result of `read`; undefined for a damaged entry. Throws a Refusal while sealed. */
+export function readable<T>(read: () => T): T | undefined {
   try {
     return read()
   } catch (error) {
@@ -37,68 +34,51 @@ export function whole<T>(read: () => T): T | undefined {
   }
 }
 
-/** One kind of entry. */
-export class Kept<T extends object> {
-  readonly #decoded: Decoded<T>
-
-  constructor(schema: v.GenericSchema<unknown, T>, what: string) {
-    const stored = v.pipe(v.string(), v.parseJson(), schema)
-    const decode = (bytes: Buffer): T => {
-      const parsed = v.safeParse(stored, bytes.toString('utf8'))
-      if (!parsed.success) throw new Fault(`the entry of ${what} is damaged, or of another version of this program`)
-      return parsed.output
-    }
-    this.#decoded = new Decoded(decode, (value) => Buffer.from(JSON.stringify(value)))
-  }
-
-  /** Throws a Fault for an entry that is damaged. The value is shared: nobody may change it. */
-  of(bytes: Buffer | undefined): T | undefined {
-    return bytes && this.#decoded.of(bytes)
-  }
-
-  put(path: string, value: T): Put {
-    return { path, value: this.#decoded.bytes(value) }
-  }
-}
-
-/** Entries that have a name, below one folder. */
-export class Named<T extends { readonly name: string }> {
+/** Records with a name, in one folder. */
+export class NamedRecords<T extends { readonly name: string }> {
   readonly #folder: string
-  readonly #kept: Kept<T>
+  readonly #record: StoredRecord<T>
 
-  constructor(folder: string, schema: v.GenericSchema<unknown, T>, what: string) {
+  constructor(folder: string, schema: v.GenericSchema<unknown, T>, recordName: string) {
     this.#folder = folder
-    this.#kept = new Kept(schema, what)
+    this.#record = new StoredRecord(schema, recordName)
   }
 
   path({ secret }: Pick<MountFacts, 'secret'>, name: string): string {
     return this.#folder + secret.name(`${this.#folder}\0${name}`)
   }
 
-  read(reading: Reading, mount: Pick<MountFacts, 'secret'>, name: string): T | undefined {
-    return this.#kept.of(reading(this.path(mount, name)))
+  read(readEntry: ReadEntry, mount: Pick<MountFacts, 'secret'>, name: string): T | undefined {
+    return this.#record.of(readEntry(this.path(mount, name)))
   }
 
   put(mount: Pick<MountFacts, 'secret'>, value: T): Put {
-    return this.#kept.put(this.path(mount, value.name), value)
+    return this.#record.put(this.path(mount, value.name), value)
   }
 
   /**
-   * All of them, in the order of their names. Throws for an entry that cannot be read, or gives the error to `onDamaged` and
-   * leaves the entry out. Throws a Refusal while sealed.
+   * All records, ordered by name. Throws for a damaged entry, or passes the error to `onDamaged` and omits the entry. Throws a
+   * Refusal while sealed.
    */
-  *all(storage: Storage, onDamaged?: (error: unknown) => void): Steps<T[]> {
-    const found: T[] = []
+  *all(storage: Storage, onDamaged?: (error: unknown) => void): SlicedWork<T[]> {
+    const all: T[] = []
     for (const entry of storage.list(this.#folder)) {
       try {
-        const value = this.#kept.of(storage.get(this.#folder + entry))
-        if (value) found.push(value)
+        const value = this.#record.of(storage.get(this.#folder + entry))
+        if (value) all.push(value)
       } catch (error) {
         if (!onDamaged || isSealed(error)) throw error
         onDamaged(error)
       }
       yield RECORD_COST
     }
-    return found.sort((a, b) => (a.name < b.name ? -1 : 1))
+    return all.sort((a, b) => (a.name < b.name ? -1 : 1))
   }
+}
+
+const NAME = /^\w(?:[\w.@-]{0,510}\w)?$/
+
+/** Checks the name of a role or static role. Throws a Rejection (404), as Vault does for an unknown path. */
+export function checkName(name: string): void {
+  if (!NAME.test(name)) throw new Rejection(404, oneError('unsupported path'))
 }

@@ -1,7 +1,6 @@
 /**
- * Root credentials by workload identity federation: a token that this server has signed is exchanged for a session of a role,
- * whose trust policy names the server as its issuer. No key of AWS is kept anywhere. The request has no signature; the token is
- * what proves who calls.
+ * Root credentials by workload identity federation: a token signed by this server is exchanged for a session of a role
+ * whose trust policy names the server as issuer. No access key is stored. The request is not signed; the token authenticates it.
  */
 import { messageOf } from '../../../platform/errors.ts'
 import type { MountFacts } from '../../framework/engine.ts'
@@ -10,7 +9,7 @@ import { AwsFailure } from './aws-failure.ts'
 import { attemptsOf, type StaticCredentials, stsTargets } from './aws-target.ts'
 import type { RootConfig } from './root-record.ts'
 
-/** The SDK asks for new credentials when less is left. */
+/** The SDK requests new credentials if less time is left. */
 const LEFT_MIN_MS = 300_000
 const EXCHANGE_MS = 30_000
 
@@ -31,10 +30,10 @@ export class Federation {
     this.#tokens = tokens
   }
 
-  /** One session for all clients of a mount; a new token for each. Rejects with an AwsFailure. */
+  /** One session for all clients of a mount, with a new token for each session. Rejects with an AwsFailure. */
   readonly credentials = async (): Promise<FederatedSession> => {
-    const kept = this.#session
-    if (kept && kept.expiration.getTime() - Date.now() > LEFT_MIN_MS) return kept
+    const session = this.#session
+    if (session && session.expiration.getTime() - Date.now() > LEFT_MIN_MS) return session
     this.#exchange ??= this.#exchanged().finally(() => (this.#exchange = undefined))
     this.#session = await this.#exchange
     return this.#session
@@ -63,17 +62,17 @@ export class Federation {
         }
       } catch (error) {
         last = error
-        // Another endpoint gives the same answer.
+        // Other endpoints would refuse it too.
         if (!(error instanceof AwsFailure) || error.code !== '') break
       } finally {
         client.close()
       }
     }
-    throw told(last, this.#config.roleArn, issuer)
+    throw withHint(last, this.#config.roleArn, issuer)
   }
 }
 
-/** As the compatible system names them, by which operators find them in CloudTrail. */
+/** The same name as in Vault, by which operators find sessions in CloudTrail. */
 function sessionName(): string {
   return `vault-aws-secrets-${Date.now()}000000`
 }
@@ -86,7 +85,7 @@ const HINTS: Readonly<Record<string, (issuer: string) => string>> = {
     `AWS needs an OIDC provider for ${issuer} with this audience, and must be able to read its keys`,
 }
 
-function told(error: unknown, roleArn: string, issuer: string): unknown {
+function withHint(error: unknown, roleArn: string, issuer: string): unknown {
   if (!(error instanceof AwsFailure)) return error
   const { code, isAmbiguous, message, status } = error
   const text = `federation as ${roleArn}: ${message}`

@@ -1,12 +1,12 @@
-/** What the policies of groups of IAM say, for sessions: their managed policies, and their inline ones. */
+/** Reads the managed and inline policies of IAM groups, for session policies. */
 import type { IamClient } from './aws.ts'
-import { strangeAnswer } from './aws-failure.ts'
+import { invalidResponse } from './aws-failure.ts'
 
-/** A page has 100 of them; AWS has 10 managed policies of a group, and inline ones of 5,120 characters together. */
+/** A page has 100 policies. AWS allows 10 managed policies per group, and inline policies of 5,120 characters in total. */
 const PAGES_MAX = 2
-/** Of all groups of a role: each is a call. */
+/** For all groups of a role. Each document is a request. */
 const DOCUMENTS_MAX = 100
-/** AWS has 5,120 characters of one group, three times as long where they are encoded. */
+/** AWS allows 5,120 characters per group, which may triple by URL encoding. */
 const DOCUMENTS_LENGTH_MAX = 65_536
 
 export interface GroupPolicies {
@@ -22,39 +22,39 @@ export async function groupPolicies(
   const [arns, documents]: [string[], string[]] = [[], []]
   for (const GroupName of groups) {
     arns.push(...(await attachedOf(iam(), GroupName, signal)))
-    documents.push(...(await inlineOf(iam(), GroupName, { signal, most: DOCUMENTS_MAX - documents.length })))
+    documents.push(...(await inlineOf(iam(), GroupName, { signal, documentsMax: DOCUMENTS_MAX - documents.length })))
   }
   return { arns, documents }
 }
 
 async function attachedOf(iam: IamClient, GroupName: string, signal: AbortSignal): Promise<string[]> {
-  const found: string[] = []
+  const arns: string[] = []
   let Marker: string | undefined
   for (let page = 0; page < PAGES_MAX; page++) {
     const input = { GroupName, ...(Marker !== undefined && { Marker }) }
-    const answer = await iam.call((client, options) => client.listAttachedGroupPolicies(input, options), { signal })
-    for (const { PolicyArn } of answer.AttachedPolicies ?? []) if (PolicyArn !== undefined) found.push(PolicyArn)
-    Marker = answer.IsTruncated === true ? answer.Marker : undefined
+    const response = await iam.call((client, options) => client.listAttachedGroupPolicies(input, options), { signal })
+    for (const { PolicyArn } of response.AttachedPolicies ?? []) if (PolicyArn !== undefined) arns.push(PolicyArn)
+    Marker = response.IsTruncated === true ? response.Marker : undefined
     if (Marker === undefined) break
   }
-  return found
+  return arns
 }
 
 async function inlineOf(
   iam: IamClient,
   GroupName: string,
-  { most, signal }: { readonly most: number; readonly signal: AbortSignal },
+  { documentsMax, signal }: { readonly documentsMax: number; readonly signal: AbortSignal },
 ): Promise<string[]> {
   const names: string[] = []
   let Marker: string | undefined
   for (let page = 0; page < PAGES_MAX; page++) {
     const input = { GroupName, ...(Marker !== undefined && { Marker }) }
-    const answer = await iam.call((client, options) => client.listGroupPolicies(input, options), { signal })
-    names.push(...(answer.PolicyNames ?? []))
-    Marker = answer.IsTruncated === true ? answer.Marker : undefined
+    const response = await iam.call((client, options) => client.listGroupPolicies(input, options), { signal })
+    names.push(...(response.PolicyNames ?? []))
+    Marker = response.IsTruncated === true ? response.Marker : undefined
     if (Marker === undefined) break
   }
-  if (names.length > most) throw strangeAnswer('more policies than a group has')
+  if (names.length > documentsMax) throw invalidResponse('more policies than a group has')
   const documents: string[] = []
   let length = 0
   for (const PolicyName of names) {
@@ -64,16 +64,16 @@ async function inlineOf(
     })
     documents.push(decoded(PolicyDocument))
     length += PolicyDocument.length
-    if (length > DOCUMENTS_LENGTH_MAX) throw strangeAnswer('more policies than a group has')
+    if (length > DOCUMENTS_LENGTH_MAX) throw invalidResponse('more policies than a group has')
   }
   return documents
 }
 
-/** AWS returns it as a part of a form. */
+/** AWS URL-encodes documents. */
 function decoded(document: string): string {
   try {
     return decodeURIComponent(document.replaceAll('+', ' '))
   } catch {
-    throw strangeAnswer('a policy that is not encoded')
+    throw invalidResponse('a policy that is not URL-encoded')
   }
 }

@@ -1,12 +1,13 @@
-/** The root configuration of a mount, as it is kept. */
+/** The stored root configuration of a mount. */
 import * as v from 'valibot'
-import { at, Kept, type Reading } from './entries.ts'
+import { StoredRecord, type ReadEntry } from '../../framework/records.ts'
+import { ENTRY_PATHS } from './entries.ts'
 
 const rootSchema = v.object({
   format: v.literal(1),
   accessKey: v.string(),
   secretKey: v.string(),
-  /** When the access key was made by a rotation; 0 for one that was given. It may be unknown to AWS for some seconds. */
+  /** When a rotation created the access key, which may be unknown to AWS for some seconds; 0 for a key from a caller. */
   keyMadeAtMs: v.number(),
   region: v.string(),
   iamEndpoint: v.string(),
@@ -14,7 +15,7 @@ const rootSchema = v.object({
   stsRegion: v.string(),
   stsFallbackEndpoints: v.array(v.string()),
   stsFallbackRegions: v.array(v.string()),
-  /** -1: what the engine does unless told. */
+  /** -1: the default. */
   maxRetries: v.number(),
   usernameTemplate: v.string(),
   roleArn: v.string(),
@@ -25,7 +26,7 @@ const rootSchema = v.object({
   rotationPeriodSeconds: v.number(),
   isRotationDisabled: v.boolean(),
   rotationPolicy: v.string(),
-  /** From when a rotation period counts: the last rotation, or the write that set it. */
+  /** Start of the rotation period: the last rotation, or the write that set it. */
   rotationFromMs: v.number(),
 })
 
@@ -34,7 +35,7 @@ export type RootConfig = v.InferOutput<typeof rootSchema>
 export const DEFAULT_TEMPLATE =
   '{{ if (eq .Type "STS") }}{{ printf "vault-%s-%s"  (unix_time) (random 20) | truncate 32 }}{{ else }}{{ printf "vault-%s-%s-%s" (printf "%s-%s" (.DisplayName) (.PolicyName) | truncate 42) (unix_time) (random 20) | truncate 64 }}{{ end }}'
 
-/** Of a mount that nobody has configured: the credentials are those of the process. */
+/** Of a mount without configuration, which uses the credentials of the process. */
 export const NO_ROOT: RootConfig = {
   format: 1,
   accessKey: '',
@@ -59,9 +60,9 @@ export const NO_ROOT: RootConfig = {
   rotationFromMs: 0,
 }
 
-export const roots = new Kept(rootSchema, 'the root configuration')
+export const roots = new StoredRecord(rootSchema, 'the root configuration')
 
-/** Undefined where none was written. */
-export function rootOf(reading: Reading): RootConfig | undefined {
-  return roots.of(reading(at.root))
+/** Undefined if none was written. */
+export function rootOf(readEntry: ReadEntry): RootConfig | undefined {
+  return roots.of(readEntry(ENTRY_PATHS.root))
 }

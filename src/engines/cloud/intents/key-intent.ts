@@ -1,25 +1,26 @@
 /**
- * Access keys that are about to be made for users which are there already (the root user, those of static roles), and old keys
- * that are about to be deleted, noted before. A note goes in the commit that stores the new key, or when AWS has no such key.
+ * Intents for access keys of existing users: the root user, and users of static roles. An intent is committed before a key is
+ * created, or before an old key is deleted. It is deleted by the commit that stores the new key, or once the key is gone.
  */
 import { randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import type { WorkCall } from '../../framework/engine.ts'
-import { inTurns } from '../../framework/time-slices.ts'
+import { runSliced } from '../../../platform/sliced-work.ts'
 import type { IamClient } from '../aws/aws.ts'
-import { AwsFailure, strangeAnswer } from '../aws/aws-failure.ts'
-import { Backlog } from './revocation-backlog.ts'
-import { at, Kept, whole } from '../aws/entries.ts'
-import { checkPlace, isSamePlace, type Place, placeField } from '../aws/record-place.ts'
+import { AwsFailure, invalidResponse } from '../aws/aws-failure.ts'
+import { RetryBacklog } from './revocation-backlog.ts'
+import { StoredRecord } from '../../framework/records.ts'
+import { ENTRY_PATHS, readable } from '../aws/entries.ts'
+import { checkLocation, isSameLocation, type AccountLocation, locationField } from '../aws/account.ts'
 import { rootOf } from '../aws/root-record.ts'
-import { ATTEMPT_MS, SETTLED_MS } from './rollback.ts'
-import { type AssumedAccount, assumedSchema, staticRoles } from './static-record.ts'
-import { Turns } from '../../../platform/mutex.ts'
+import { ATTEMPT_MS, CONSISTENCY_MS } from './rollback.ts'
+import { type AssumedAccount, assumedSchema, staticRoles } from './records.ts'
+import { KeyedMutex } from '../../../platform/mutex.ts'
 import { isCode } from './user-removal.ts'
 
-/** A key whose answer was lost is younger than its note; clocks differ a little. */
-const CLOCKS_MS = 300_000
+/** Tolerated difference between the clocks of this server and AWS. */
+const CLOCK_SKEW_MS = 300_000
 const ATTEMPTS = 3
 
 const keyIntentSchema = v.object({
@@ -27,19 +28,19 @@ const keyIntentSchema = v.object({
   id: v.string(),
   kind: v.picklist(['make', 'delete']),
   username: v.string(),
-  /** To make: the keys that were there before. To delete: the key. */
+  /** `make`: the keys that existed before. `delete`: the key. */
   keys: v.array(v.string()),
   account: v.nullable(assumedSchema),
-  place: placeField,
+  place: locationField,
   createdAtMs: v.number(),
 })
 
 export type KeyIntent = v.InferOutput<typeof keyIntentSchema>
 
-const kept = new Kept(keyIntentSchema, 'an intent of a key')
+const keyIntents = new StoredRecord(keyIntentSchema, 'an intent of a key')
 
 export function keyIntentPath({ id }: Pick<KeyIntent, 'id'>): string {
-  return at.keyIntents + id
+  return ENTRY_PATHS.keyIntents + id
 }
 
 export function newKeyIntent(intent: Omit<KeyIntent, 'format' | 'id'>): KeyIntent {
@@ -47,7 +48,7 @@ export function newKeyIntent(intent: Omit<KeyIntent, 'format' | 'id'>): KeyInten
 }
 
 export function keyIntentPut(intent: KeyIntent) {
-  return kept.put(keyIntentPath(intent), intent)
+  return keyIntents.put(keyIntentPath(intent), intent)
 }
 
 export interface AccessKey {
@@ -55,14 +56,16 @@ export interface AccessKey {
   readonly secretKey: string
 }
 
-/** Of the answer of CreateAccessKey. Throws an AwsFailure where it has no key. */
-export function madeKey(made: { AccessKeyId?: string | undefined; SecretAccessKey?: string | undefined } | undefined) {
-  const { AccessKeyId: accessKey = '', SecretAccessKey: secretKey = '' } = made ?? {}
-  if (accessKey === '' || secretKey === '') throw strangeAnswer('no access key')
+/** The key in a response of CreateAccessKey. Throws an AwsFailure if there is none. */
+export function accessKeyOf(
+  response: { AccessKeyId?: string | undefined; SecretAccessKey?: string | undefined } | undefined,
+) {
+  const { AccessKeyId: accessKey = '', SecretAccessKey: secretKey = '' } = response ?? {}
+  if (accessKey === '' || secretKey === '') throw invalidResponse('no access key')
   return { accessKey, secretKey } satisfies AccessKey
 }
 
-/** Keys of a user, the oldest first. */
+/** The access keys of a user, oldest first. */
 export async function keysOf(iam: IamClient, username: string, signal: AbortSignal) {
   const input = { UserName: username, MaxItems: 100 }
   const { AccessKeyMetadata = [] } = await iam.call((client, options) => client.listAccessKeys(input, options), {
@@ -70,12 +73,12 @@ export async function keysOf(iam: IamClient, username: string, signal: AbortSign
   })
   const keys = AccessKeyMetadata.map(({ AccessKeyId = '', CreateDate }) => ({
     id: AccessKeyId,
-    madeAtMs: CreateDate?.getTime() ?? 0,
+    createdAtMs: CreateDate?.getTime() ?? 0,
   }))
-  return keys.sort((a, b) => a.madeAtMs - b.madeAtMs)
+  return keys.sort((a, b) => a.createdAtMs - b.createdAtMs)
 }
 
-/** Deletes a key, which may be gone: resolves with whether it was there. */
+/** Resolves to false if the key did not exist. */
 export async function deleteKey(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<boolean> {
   try {
     const input = { UserName: username, AccessKeyId: id }
@@ -87,81 +90,80 @@ export async function deleteKey(iam: IamClient, username: string, id: string, si
   }
 }
 
-/** Works with a client for the users of an account, null for the mount's own. */
+/** Runs `work` with a client for the users of an account, or of the mount's account if null. */
 export type CloudIam = <T>(
   account: AssumedAccount | null,
   signal: AbortSignal,
   work: (iam: IamClient) => Promise<T>,
 ) => Promise<T>
 
-type CloudPlace = (account: AssumedAccount | null, iam: IamClient) => Promise<Place>
+type LocationLookup = (account: AssumedAccount | null, iam: IamClient) => Promise<AccountLocation>
 
-/** Whose keys: users of two accounts may have the same name. */
+/** Users of two accounts may have the same name. */
 type KeyUser = Pick<KeyIntent, 'account' | 'username'>
 
-const turnOf = ({ account, username }: KeyUser) => `${account?.arn ?? ''} ${username}`
+const mutexKey = ({ account, username }: KeyUser) => `${account?.arn ?? ''} ${username}`
 
 export class KeyIntents {
   readonly #storage: Storage
-  readonly #backlog = new Backlog()
-  /** Of a user, one at a time makes keys, or deletes those that were lost. */
-  readonly #turns = new Turns()
+  readonly #backlog = new RetryBacklog()
+  /** By user: creation and deletion of keys. */
+  readonly #mutex = new KeyedMutex()
 
-  readonly #placeOf: CloudPlace
+  readonly #locationOf: LocationLookup
 
-  constructor(storage: Storage, placeOf: CloudPlace) {
+  constructor(storage: Storage, locationOf: LocationLookup) {
     this.#storage = storage
-    this.#placeOf = placeOf
+    this.#locationOf = locationOf
   }
 
-  /** Waits until nothing else makes or deletes keys of a user, and keeps all others from it meanwhile. */
-  alone<T>(user: KeyUser, work: () => Promise<T>): Promise<T> {
-    return this.#turns.take(turnOf(user), work)
+  /** Runs `work` exclusively for the keys of a user. */
+  runExclusive<T>(user: KeyUser, work: () => Promise<T>): Promise<T> {
+    return this.#mutex.runExclusive(mutexKey(user), work)
   }
 
   /**
-   * Makes a key of a user; the caller is `alone` with it. `store` commits what is kept of it, together with the changes of
-   * notes that it is given.
-   * Rejects with an AwsFailure, and with what `store` rejects with; then the key is deleted, now or later.
+   * Creates a key of a user. The caller must be in `runExclusive`. `store` commits the key together with the given changes of
+   * intents. Rejects with an AwsFailure, or as `store` does; then the key is deleted, now or later.
    */
-  async make<T>(
+  async createKey<T>(
     iam: IamClient,
-    wanted: Pick<KeyIntent, 'username' | 'account'> & { keys: readonly string[]; nowMs: number },
-    store: (key: AccessKey, notes: Batch) => Promise<T>,
+    user: Pick<KeyIntent, 'username' | 'account'> & { keys: readonly string[]; nowMs: number },
+    store: (key: AccessKey, intents: Batch) => Promise<T>,
     signal: AbortSignal,
   ): Promise<T> {
-    const { account, keys, nowMs, username } = wanted
-    const place = await this.#placeOf(account, iam)
+    const { account, keys, nowMs, username } = user
+    const place = await this.#locationOf(account, iam)
     const intent = newKeyIntent({ kind: 'make', username, keys: [...keys], account, place, createdAtMs: nowMs })
     const path = keyIntentPath(intent)
     this.#backlog.begin(path)
     try {
       await this.#storage.commit({ puts: [keyIntentPut(intent)], deletes: [] })
-      const { isLost, key } = await this.#made(iam, intent, signal)
-      // A list that does not show a key yet may have hidden the one that was lost.
+      const { isRetried, key } = await this.#createdKey(iam, intent, signal)
+      // A list that did not show a lost key yet may have hidden it.
       const later = newKeyIntent({ ...intent, keys: [...keys, key.accessKey] })
-      const notes = [...(isLost ? [later] : []), ...this.#sparing(intent, key)]
-      return await store(key, { puts: notes.map(keyIntentPut), deletes: [path] })
+      const intents = [...(isRetried ? [later] : []), ...this.#excluding(intent, key)]
+      return await store(key, { puts: intents.map(keyIntentPut), deletes: [path] })
     } finally {
       this.#backlog.end(path)
     }
   }
 
-  /** A key whose answer was lost is deleted before another one is made. */
-  async #made(iam: IamClient, intent: KeyIntent, signal: AbortSignal) {
+  /** Before a retry a key whose response was lost is deleted. */
+  async #createdKey(iam: IamClient, intent: KeyIntent, signal: AbortSignal) {
     const { createdAtMs, keys, username } = intent
     for (let attempt = 1; ; attempt++) {
       try {
         const input = { UserName: username }
-        const { AccessKey: made } = await iam.call((client, options) => client.createAccessKey(input, options), {
+        const { AccessKey: response } = await iam.call((client, options) => client.createAccessKey(input, options), {
           signal,
           isOnce: true,
         })
-        return { key: madeKey(made), isLost: attempt > 1 }
+        return { key: accessKeyOf(response), isRetried: attempt > 1 }
       } catch (error) {
         const isRefused = error instanceof AwsFailure && !error.isAmbiguous
-        // What AWS has refused was not made. Behind an answer that was lost, a refusal says nothing of the key of before.
-        if (isRefused && attempt === 1) await this.#clear(keyIntentPath(intent))
+        // A refused key was not created. After a lost response, a refusal says nothing about the first key.
+        if (isRefused && attempt === 1) await this.#deleteIntent(keyIntentPath(intent))
         if (isRefused || !(error instanceof AwsFailure) || signal.aborted || attempt === ATTEMPTS) throw error
       }
       await deleteLost(iam, { createdAtMs, keys, username }, signal)
@@ -169,62 +171,68 @@ export class KeyIntents {
   }
 
   #paths(): string[] {
-    return this.#storage.list(at.keyIntents).map((name) => at.keyIntents + name)
+    return this.#storage.list(ENTRY_PATHS.keyIntents).map((name) => ENTRY_PATHS.keyIntents + name)
   }
 
   /**
-   * Older notes of the same user, which are not to take the new key for the one that was lost. They stay: a list that did not
-   * show the lost key yet is no proof that there is none.
+   * Older intents of the same user, changed so that they do not treat the new key as the lost one. They are kept, because a list
+   * without the lost key does not prove that it does not exist.
    */
-  #sparing(intent: KeyIntent, { accessKey }: AccessKey): KeyIntent[] {
+  #excluding(intent: KeyIntent, { accessKey }: AccessKey): KeyIntent[] {
     return this.#of(intent, intent.place).flatMap(([, older]) =>
       older.kind === 'make' ? [{ ...older, keys: [...older.keys, accessKey] }] : [],
     )
   }
 
-  /** Notes that no request works on, but for those that cannot be read. */
-  idle(): (readonly [path: string, note: KeyIntent])[] {
+  /** Readable intents that no request uses. */
+  idle(): (readonly [path: string, intent: KeyIntent])[] {
     return this.#paths().flatMap((path) => {
-      const note = this.#backlog.isActive(path) ? undefined : whole(() => kept.of(this.#storage.pending(path)))
-      return note ? [[path, note] as const] : []
+      const intent = this.#backlog.isActive(path)
+        ? undefined
+        : readable(() => keyIntents.of(this.#storage.pending(path)))
+      return intent ? [[path, intent] as const] : []
     })
   }
 
-  /** Those about the keys of a user. */
-  #of({ account, username }: KeyUser, place: Place | undefined): (readonly [path: string, note: KeyIntent])[] {
+  /** Intents for the keys of a user. */
+  #of(
+    { account, username }: KeyUser,
+    place: AccountLocation | undefined,
+  ): (readonly [path: string, intent: KeyIntent])[] {
     return this.idle().filter(
-      ([, note]) => note.username === username && note.account?.arn === account?.arn && isSamePlace(note.place, place),
+      ([, intent]) =>
+        intent.username === username && intent.account?.arn === account?.arn && isSameLocation(intent.place, place),
     )
   }
 
-  async #clear(path: string): Promise<void> {
+  async #deleteIntent(path: string): Promise<void> {
     await this.#storage.commit({ puts: [], deletes: [path] })
   }
 
-  /** Attempts what is due, all of it where `isUrgent`. Resolves with how many are left. Rejects only when sealed. */
+  /** Attempts due intents, or all if `isUrgent`. Resolves with the number of remaining intents. Rejects only if sealed. */
   async run(where: WorkCall, withIam: CloudIam, isUrgent = false): Promise<number> {
     for (const path of this.#backlog.due(this.#paths(), where.nowMs, isUrgent)) {
       const user = await this.#readable(path, where)
-      // A rotation that is under way looks at it by itself; what is urgent waits for it.
-      if (!user || (this.#turns.isTaken(turnOf(user)) && !isUrgent)) continue
-      await this.alone(user, () => this.#attempt(path, where, withIam))
+      // A rotation in progress handles it.
+      if (!user || (this.#mutex.isLocked(mutexKey(user)) && !isUrgent)) continue
+      await this.runExclusive(user, () => this.#attempt(path, where, withIam))
     }
     return this.#paths().length
   }
 
-  /** A note; undefined where it is gone, or cannot be read: then it is tried again later, and the others go on. */
+  /** Undefined if the intent is gone or damaged. A damaged one is retried later. */
   async #readable(path: string, { logger, nowMs }: WorkCall): Promise<KeyIntent | undefined> {
     try {
-      return kept.of(this.#storage.pending(path))
+      return keyIntents.of(this.#storage.pending(path))
     } catch (damage) {
-      const onFirst = (error: string) => logger.error('the note of an access key cannot be read', { error })
+      const onFirst = (error: string) => logger.error('access key intent unreadable', { error })
       await this.#backlog.attempt(path, nowMs, () => Promise.reject(damage), onFirst)
       return undefined
     }
   }
 
   async #attempt(path: string, where: WorkCall, withIam: CloudIam): Promise<void> {
-    const intent = kept.of(this.#storage.pending(path))
+    const intent = keyIntents.of(this.#storage.pending(path))
     if (!intent) return
     const { account, username } = intent
     const isDone = await this.#backlog.attempt(
@@ -234,16 +242,16 @@ export class KeyIntents {
         const signal = AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)])
         return withIam(account, signal, (iam) => this.#isUndone(intent, quietMs, iam, signal))
       },
-      (error) => where.logger.warn('an access key cannot be deleted yet; it is tried again', { username, error }),
+      (error) => where.logger.warn('access key deletion failed, will retry', { username, error }),
     )
-    if (isDone) await this.#clear(path)
+    if (isDone) await this.#deleteIntent(path)
   }
 
-  /** Undoes at once what is left of a user. Rejects with an AwsFailure. */
-  async settle(user: KeyUser, iam: IamClient, signal: AbortSignal): Promise<void> {
-    const place = await this.#placeOf(user.account, iam)
+  /** Rolls back the intents of a user now. Rejects with an AwsFailure. */
+  async rollBack(user: KeyUser, iam: IamClient, signal: AbortSignal): Promise<void> {
+    const place = await this.#locationOf(user.account, iam)
     for (const [path, intent] of this.#of(user, place)) {
-      if (await this.#isUndone(intent, 0, iam, signal)) await this.#clear(path)
+      if (await this.#isUndone(intent, 0, iam, signal)) await this.#deleteIntent(path)
     }
   }
 
@@ -251,40 +259,40 @@ export class KeyIntents {
     return this.#backlog.errors()
   }
 
-  /** Keys that the mount works with, or gives out. */
-  async #stored(signal: AbortSignal): Promise<string[]> {
+  /** Stored keys: that of the root configuration, and those of static roles. */
+  async #storedKeys(signal: AbortSignal): Promise<string[]> {
     const root = rootOf((each) => this.#storage.pending(each))?.accessKey ?? ''
-    const roles = await inTurns(staticRoles.all(this.#storage), { signal })
+    const roles = await runSliced(staticRoles.all(this.#storage), { signal })
     return [root, ...roles.map(({ accessKey }) => accessKey)]
   }
 
   async #isUndone(intent: KeyIntent, quietMs: number, iam: IamClient, signal: AbortSignal): Promise<boolean> {
     const { account, keys, kind, place, username } = intent
-    if (place) checkPlace(place, await this.#placeOf(account, iam))
+    if (place) checkLocation(place, await this.#locationOf(account, iam))
     try {
-      const stored = await this.#stored(signal)
+      const stored = await this.#storedKeys(signal)
       if (kind === 'make') {
-        const spared = { ...intent, keys: [...keys, ...stored] }
-        return (await deleteLost(iam, spared, signal)) > 0 || quietMs >= SETTLED_MS
+        const excluding = { ...intent, keys: [...keys, ...stored] }
+        return (await deleteLost(iam, excluding, signal)) > 0 || quietMs >= CONSISTENCY_MS
       }
       for (const id of keys) if (!stored.includes(id)) await deleteKey(iam, username, id, signal)
       return true
     } catch (error) {
-      // There is no such user: its keys went with it.
+      // The user does not exist, so neither do its keys.
       if (isCode(error, 'NoSuchEntity')) return true
       throw error
     }
   }
 }
 
-/** Deletes the keys that came after the note; resolves with how many. */
+/** Deletes keys that were created after the intent. Resolves with their number. */
 async function deleteLost(
   iam: IamClient,
   { createdAtMs, keys, username }: Pick<KeyIntent, 'createdAtMs' | 'keys' | 'username'>,
   signal: AbortSignal,
 ): Promise<number> {
   const all = await keysOf(iam, username, signal)
-  const lost = all.filter(({ id, madeAtMs }) => !keys.includes(id) && madeAtMs >= createdAtMs - CLOCKS_MS)
+  const lost = all.filter((key) => !keys.includes(key.id) && key.createdAtMs >= createdAtMs - CLOCK_SKEW_MS)
   for (const { id } of lost) await deleteKey(iam, username, id, signal)
   return lost.length
 }

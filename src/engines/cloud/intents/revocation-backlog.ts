@@ -1,6 +1,6 @@
 /**
- * What is left to be undone in AWS, and when each of it is tried next. Only in memory: what there is to undo is stored, and
- * after a start all of it is due.
+ * Retry times of intents that are to be rolled back. Only in memory: the intents are stored, and after a restart all of them are
+ * due.
  */
 import { messageOf } from '../../../platform/errors.ts'
 import { AwsFailure } from '../aws/aws-failure.ts'
@@ -9,24 +9,24 @@ import { isSealed } from '../aws/entries.ts'
 const FIRST_PAUSE_MS = 1000
 const PAUSE_MAX_MS = 15_000
 
-interface Attempts {
-  /** No request has worked on it since, as far as this process knows. */
+interface RetryState {
+  /** Since then no request of this process has used it. */
   readonly sinceMs: number
   count: number
   nextAtMs: number
   error: string
 }
 
-export class Backlog {
-  /** What requests work on. */
+export class RetryBacklog {
+  /** Used by requests in progress. */
   readonly #active = new Set<string>()
-  readonly #attempts = new Map<string, Attempts>()
+  readonly #attempts = new Map<string, RetryState>()
 
   begin(id: string): void {
     this.#active.add(id)
   }
 
-  /** The request is over: it has cleared what it noted, or that is to be undone. */
+  /** The request has ended: it deleted the intent, or the intent is to be rolled back. */
   end(id: string): void {
     this.#active.delete(id)
   }
@@ -35,11 +35,11 @@ export class Backlog {
     return this.#active.has(id)
   }
 
-  /** Which of all there are is to be tried now; what is there no more is forgotten. */
+  /** The IDs to attempt now. Forgets IDs that no longer exist. */
   due(ids: readonly string[], nowMs: number, isUrgent: boolean): string[] {
     if (this.#attempts.size > 0) {
-      const there = new Set(ids)
-      for (const id of this.#attempts.keys()) if (!there.has(id)) this.#attempts.delete(id)
+      const existing = new Set(ids)
+      for (const id of this.#attempts.keys()) if (!existing.has(id)) this.#attempts.delete(id)
     }
     return ids.filter((id) => {
       if (this.#active.has(id)) return false
@@ -50,8 +50,8 @@ export class Backlog {
   }
 
   /**
-   * Tries `undo`, which is told for how long nothing else has worked on it and resolves with whether it is done. Resolves
-   * with that; `onFirst` gets the first failure. An entry that cannot be read fails its own attempt only. Rejects when sealed.
+   * Attempts `undo`, which gets the time since the last use and resolves to true once it is complete. Resolves to the same value,
+   * and to false after a failure. `onFirst` gets the first failure. Rejects once the core is sealed.
    */
   async attempt(
     id: string,
@@ -68,14 +68,14 @@ export class Backlog {
       return await undo(nowMs - attempts.sinceMs)
     } catch (error) {
       if (isSealed(error)) throw error
-      // The text of a fault is for the log; callers are shown what this keeps.
-      attempts.error = error instanceof AwsFailure ? error.text : 'an entry cannot be read: see the log of the server'
+      // The message of a fault is only for the log. This text is for callers.
+      attempts.error = error instanceof AwsFailure ? error.text : 'a record cannot be read: see the log of the server'
       if (attempts.count === 1) onFirst(error instanceof AwsFailure ? error.text : messageOf(error))
       return false
     }
   }
 
-  /** What is wrong with what is left. */
+  /** Errors of the last attempts. */
   errors(): string[] {
     return [...this.#attempts.values()].flatMap(({ error }) => (error === '' ? [] : [error]))
   }

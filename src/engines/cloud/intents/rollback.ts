@@ -1,47 +1,47 @@
 /**
- * Undoes what was begun and has no lease: users of intents that no request works on any more, because it failed or its
- * process was killed. An intent stays until AWS says that there is no such user. Where that was said of a user that was
- * never seen, it is asked again later: an answer that was lost, or a part of AWS that has not heard of the user yet,
- * may hide one.
+ * Rolls back intents: removes users without a lease, whose request failed or whose process was killed. An intent is deleted
+ * once AWS has confirmed that the user does not exist. For a user that was never seen this is checked again later, because a
+ * response may have been lost, and AWS is eventually consistent.
  */
 import type { Storage } from '../../../storage/barrier/storage.ts'
 import type { WorkCall } from '../../framework/engine.ts'
 import type { IamClient } from '../aws/aws.ts'
-import { Backlog } from './revocation-backlog.ts'
-import { whole } from '../aws/entries.ts'
-import { INTENT_TAG, type Intent, intentOf, intentPath, intentPaths, users } from './intent-record.ts'
-import type { MountAws } from '../aws/mount-aws.ts'
-import { checkPlace } from '../aws/record-place.ts'
+import { RetryBacklog } from './revocation-backlog.ts'
+import { readable } from '../aws/entries.ts'
+import { INTENT_TAG, type UserIntent, intentOf, intentPath, intentPaths, users } from './records.ts'
+import type { AwsClients } from '../aws/aws-clients.ts'
+import { checkLocation } from '../aws/account.ts'
 import { isCode, removeUser } from './user-removal.ts'
 
-/** For so long what is not found may come to light. */
-export const SETTLED_MS = 30_000
-/** What one attempt may take. */
+/** A resource that is not found may still appear within this time, because AWS is eventually consistent. */
+export const CONSISTENCY_MS = 30_000
+/** Timeout of an attempt. */
 export const ATTEMPT_MS = 30_000
 const AT_ONCE = 8
 
-export class Rollback {
-  readonly #backlog = new Backlog()
-  /** Intents whose user AWS has said to be made, by an answer to this process. */
-  readonly #made = new Set<string>()
+export class UserRollback {
+  readonly #backlog = new RetryBacklog()
+  /** Intents whose user was created, by a response to this process. */
+  readonly #created = new Set<string>()
 
-  begin(intent: Intent): void {
+  begin(intent: UserIntent): void {
     this.#backlog.begin(intentPath(intent))
   }
 
-  made(intent: Intent): void {
-    this.#made.add(intentPath(intent))
+  created(intent: UserIntent): void {
+    this.#created.add(intentPath(intent))
   }
 
-  end(intent: Intent): void {
+  end(intent: UserIntent): void {
     this.#backlog.end(intentPath(intent))
   }
 
-  /** Attempts what is due, all of it where `isUrgent`. Resolves with how many intents are left. Rejects only when sealed. */
-  async run(where: WorkCall, aws: MountAws, isUrgent = false): Promise<number> {
+  /** Attempts due intents, or all if `isUrgent`. Resolves with the number of remaining intents. Rejects only if sealed. */
+  async run(where: WorkCall, aws: AwsClients, isUrgent = false): Promise<number> {
     const { nowMs, storage } = where
     const paths = intentPaths(storage)
-    for (const path of this.#made) if (!paths.includes(path) && !this.#backlog.isActive(path)) this.#made.delete(path)
+    for (const path of this.#created)
+      if (!paths.includes(path) && !this.#backlog.isActive(path)) this.#created.delete(path)
     const due = this.#backlog.due(paths, nowMs, isUrgent)
     for (let begin = 0; begin < due.length; begin += AT_ONCE) {
       await Promise.all(due.slice(begin, begin + AT_ONCE).map((path) => this.#attempt(path, where, aws)))
@@ -49,12 +49,12 @@ export class Rollback {
     return intentPaths(storage).length
   }
 
-  /** Intents that no request works on, but for those that cannot be read. */
-  idle(storage: Storage): (readonly [path: string, intent: Intent])[] {
+  /** Readable intents that no request uses. */
+  idle(storage: Storage): (readonly [path: string, intent: UserIntent])[] {
     return intentPaths(storage).flatMap((path) => {
       const intent = this.#backlog.isActive(path)
         ? undefined
-        : whole(() => intentOf((each) => storage.pending(each), path))
+        : readable(() => intentOf((each) => storage.pending(each), path))
       return intent ? [[path, intent] as const] : []
     })
   }
@@ -63,9 +63,9 @@ export class Rollback {
     return this.#backlog.errors()
   }
 
-  async #attempt(path: string, where: WorkCall, aws: MountAws): Promise<void> {
+  async #attempt(path: string, where: WorkCall, aws: AwsClients): Promise<void> {
     const { logger, nowMs, storage } = where
-    let intent: Intent | undefined
+    let intent: UserIntent | undefined
     const isDone = await this.#backlog.attempt(
       path,
       nowMs,
@@ -74,7 +74,7 @@ export class Rollback {
         return intent !== undefined && (await this.#undo(intent, quietMs, where, aws))
       },
       (error) =>
-        logger.warn('a user of AWS that has no lease cannot be removed yet; it is tried again', {
+        logger.warn('removal of AWS user without lease failed, will retry', {
           role: intent?.role,
           username: intent?.username,
           error,
@@ -83,29 +83,29 @@ export class Rollback {
     if (isDone) await storage.commit({ puts: [], deletes: [path] })
   }
 
-  async #undo(intent: Intent, quietMs: number, where: WorkCall, aws: MountAws): Promise<boolean> {
+  async #undo(intent: UserIntent, quietMs: number, where: WorkCall, aws: AwsClients): Promise<boolean> {
     const { mount, storage } = where
-    // A lease stands for the user of this name: it is not of this intent, which only wanted the same name.
+    // The user of this name has a lease: it is not of this intent, which only had the same name.
     if (users.read((each) => storage.pending(each), mount, intent.username)) return true
     const client = aws.iam
     const signal = AbortSignal.any([where.signal, AbortSignal.timeout(ATTEMPT_MS)])
-    // What is said of another account says nothing of this user.
-    if (intent.place) checkPlace(intent.place, await aws.placeOf(client))
-    const options = { signal, checkPlace: async () => undefined }
-    if (!this.#made.has(intentPath(intent)) && intent.isTagged) {
-      const whose = await ownerOf(client, intent, options)
-      if (whose === 'other') return true
-      if (whose === 'absent') return quietMs >= SETTLED_MS
+    // A response of another account says nothing about this user.
+    if (intent.place) checkLocation(intent.place, await aws.locationOf(client))
+    const options = { signal, checkLocation: async () => undefined }
+    if (!this.#created.has(intentPath(intent)) && intent.isTagged) {
+      const owner = await ownerOf(client, intent, options)
+      if (owner === 'other') return true
+      if (owner === 'absent') return quietMs >= CONSISTENCY_MS
     }
     const outcome = await removeUser(client, intent.username, options)
-    if (outcome === 'absent') return quietMs >= SETTLED_MS
-    where.logger.info('a user of AWS that had no lease was removed', { role: intent.role, username: intent.username })
+    if (outcome === 'absent') return quietMs >= CONSISTENCY_MS
+    where.logger.info('AWS user without lease removed', { role: intent.role, username: intent.username })
     return true
   }
 }
 
-/** Whether a user is that of an intent: its tag says so. */
-async function ownerOf(iam: IamClient, intent: Intent, options: { signal: AbortSignal }) {
+/** Whether a user has the tag of an intent. */
+async function ownerOf(iam: IamClient, intent: UserIntent, options: { signal: AbortSignal }) {
   try {
     const { User } = await iam.call((client, each) => client.getUser({ UserName: intent.username }, each), options)
     const tag = User?.Tags?.find(({ Key }) => Key === INTENT_TAG)

@@ -1,60 +1,60 @@
 /**
- * Removes a user of IAM with all that hangs on it. Every step may be repeated: what is gone already counts as done. Access keys
- * go first. What the engine itself made is removed by name; only where AWS says that something else hangs on the user is it
- * asked what that is.
+ * Removes an IAM user with all its resources. Every step is idempotent: a missing resource counts as removed. Access keys are
+ * deleted first. Resources that the engine created are removed by name. Others are listed only if AWS refuses the deletion of the
+ * user because of them.
  */
 import type { IAM } from '@aws-sdk/client-iam'
 import type { CallOptions, IamClient } from '../aws/aws.ts'
 import { AwsFailure } from '../aws/aws-failure.ts'
 
-/** What a user is known to have. */
-export interface Belongings {
+/** Resources of a user. */
+export interface UserResources {
   readonly keys: readonly string[]
   readonly inline: readonly string[]
   readonly attached: readonly string[]
   readonly groups: readonly string[]
 }
 
-/** Whether it was there at all. */
-export type Removal = 'removed' | 'absent'
+/** `absent`: the user did not exist. */
+export type RemovalOutcome = 'removed' | 'absent'
 
 const ROUNDS = 3
 const PAGES_MAX = 100
 
-type Options = Pick<CallOptions, 'signal'>
+type SignalOption = Pick<CallOptions, 'signal'>
 
-export interface RemovalOptions extends Options {
-  readonly checkPlace: () => Promise<void>
+export interface RemovalOptions extends SignalOption {
+  readonly checkLocation: () => Promise<void>
 }
-type Sending<T> = (iam: IAM, options: { readonly abortSignal: AbortSignal }) => Promise<T>
+type IamRequest<T> = (iam: IAM, options: { readonly abortSignal: AbortSignal }) => Promise<T>
 
 /**
- * `known` is what the engine made; without it AWS is asked first. `checkPlace` throws where AWS is not the one that the user was
- * made in: it is called before anything is done by the user's name alone. Rejects with an AwsFailure.
+ * `known` are the resources that the engine created; without it they are listed first. `checkLocation` throws if the current
+ * account is not that of the user. It is called before any step that identifies the user only by name. Rejects with an AwsFailure.
  */
 export async function removeUser(
   iam: IamClient,
   username: string,
-  { checkPlace, ...options }: RemovalOptions,
-  known?: Belongings,
-): Promise<Removal> {
+  { checkLocation, ...options }: RemovalOptions,
+  known?: UserResources,
+): Promise<RemovalOutcome> {
   const removal = new UserRemoval(iam, username, options)
-  // No two access keys of AWS have the same ID: where one of them is, the user is.
-  const isHere = known !== undefined && (await removal.takeKeys(known.keys))
-  if (!isHere) await checkPlace()
+  // IDs of access keys are unique in AWS, so a deleted key proves that the account is the right one.
+  const isConfirmed = known !== undefined && (await removal.deleteKeys(known.keys))
+  if (!isConfirmed) await checkLocation()
   if (known) {
-    await removal.take({ ...known, keys: [] })
-    const outcome = await removal.attempt()
+    await removal.deleteResources({ ...known, keys: [] })
+    const outcome = await removal.deleteUser()
     if (outcome !== 'conflict') return outcome
   }
   for (let round = 1; ; round++) {
-    const found = await removal.find()
-    if (!found) return 'absent'
-    await removal.take(found)
-    const outcome = await removal.attempt()
+    const resources = await removal.listResources()
+    if (!resources) return 'absent'
+    await removal.deleteResources(resources)
+    const outcome = await removal.deleteUser()
     if (outcome !== 'conflict') return outcome
-    await removal.takeRest()
-    const again = await removal.attempt(round === ROUNDS)
+    await removal.deleteOtherResources()
+    const again = await removal.deleteUser(round === ROUNDS)
     if (again !== 'conflict') return again
   }
 }
@@ -62,16 +62,16 @@ export async function removeUser(
 class UserRemoval {
   readonly #iam: IamClient
   readonly #user: { readonly UserName: string }
-  readonly #options: Options
+  readonly #options: SignalOption
 
-  constructor(iam: IamClient, username: string, options: Options) {
+  constructor(iam: IamClient, username: string, options: SignalOption) {
     this.#iam = iam
     this.#user = { UserName: username }
     this.#options = options
   }
 
-  /** Deletes the user. A conflict is thrown where it is the `last` attempt. */
-  async attempt(isLast = false): Promise<Removal | 'conflict'> {
+  /** Returns 'conflict' if the user still has resources, and throws that error in the last attempt. */
+  async deleteUser(isLast = false): Promise<RemovalOutcome | 'conflict'> {
     try {
       await this.#iam.call((iam, options) => iam.deleteUser(this.#user, options), this.#options)
       return 'removed'
@@ -82,32 +82,32 @@ class UserRemoval {
     }
   }
 
-  /** Whether there was one of them. */
-  async takeKeys(keys: readonly string[]): Promise<boolean> {
+  /** Resolves to true if one of them existed. */
+  async deleteKeys(keys: readonly string[]): Promise<boolean> {
     const user = this.#user
     let isAny = false
     for (const AccessKeyId of keys) {
-      if (await this.#gone((iam, options) => iam.deleteAccessKey({ ...user, AccessKeyId }, options))) isAny = true
+      if (await this.#delete((iam, options) => iam.deleteAccessKey({ ...user, AccessKeyId }, options))) isAny = true
     }
     return isAny
   }
 
-  async take({ attached, groups, inline, keys }: Belongings): Promise<void> {
+  async deleteResources({ attached, groups, inline, keys }: UserResources): Promise<void> {
     const user = this.#user
-    await this.takeKeys(keys)
+    await this.deleteKeys(keys)
     for (const PolicyArn of attached) {
-      await this.#gone((iam, options) => iam.detachUserPolicy({ ...user, PolicyArn }, options))
+      await this.#delete((iam, options) => iam.detachUserPolicy({ ...user, PolicyArn }, options))
     }
     for (const PolicyName of inline) {
-      await this.#gone((iam, options) => iam.deleteUserPolicy({ ...user, PolicyName }, options))
+      await this.#delete((iam, options) => iam.deleteUserPolicy({ ...user, PolicyName }, options))
     }
     for (const GroupName of groups) {
-      await this.#gone((iam, options) => iam.removeUserFromGroup({ ...user, GroupName }, options))
+      await this.#delete((iam, options) => iam.removeUserFromGroup({ ...user, GroupName }, options))
     }
   }
 
-  /** What such users usually have; undefined where there is no such user. */
-  async find(): Promise<Belongings | undefined> {
+  /** The kinds of resources that the engine creates. Undefined if the user does not exist. */
+  async listResources(): Promise<UserResources | undefined> {
     const user = this.#user
     try {
       const [keys, inline, attached, groups] = await Promise.all([
@@ -135,51 +135,50 @@ class UserRemoval {
     }
   }
 
-  /** What people may have added. A list that the root credentials may not read is left out: AWS then says what is in the way. */
-  async takeRest(): Promise<void> {
+  /** Resources that people may have added. Kinds that the root credentials may not list are skipped: AWS then names the conflict. */
+  async deleteOtherResources(): Promise<void> {
     const user = this.#user
-    await this.#gone((iam, options) => iam.deleteLoginProfile(user, options), true)
-    const devices = await this.#allowed(
+    await this.#delete((iam, options) => iam.deleteLoginProfile(user, options), true)
+    const devices = await this.#permittedPages(
       (iam, page, options) => iam.listMFADevices({ ...user, ...page }, options),
       (answer) => answer.MFADevices?.map(({ SerialNumber }) => SerialNumber),
     )
     for (const SerialNumber of devices) {
-      await this.#gone((iam, options) => iam.deactivateMFADevice({ ...user, SerialNumber }, options))
-      // Only a virtual device can be deleted, and it is in nobody's way.
+      await this.#delete((iam, options) => iam.deactivateMFADevice({ ...user, SerialNumber }, options))
+      // Only virtual devices can be deleted. They do not prevent the deletion of the user.
       if (SerialNumber.includes(':mfa/')) {
-        await this.#gone((iam, options) => iam.deleteVirtualMFADevice({ SerialNumber }, options), true)
+        await this.#delete((iam, options) => iam.deleteVirtualMFADevice({ SerialNumber }, options), true)
       }
     }
-    const certificates = await this.#allowed(
+    const certificates = await this.#permittedPages(
       (iam, page, options) => iam.listSigningCertificates({ ...user, ...page }, options),
       (answer) => answer.Certificates?.map(({ CertificateId }) => CertificateId),
     )
     for (const CertificateId of certificates) {
-      await this.#gone((iam, options) => iam.deleteSigningCertificate({ ...user, CertificateId }, options))
+      await this.#delete((iam, options) => iam.deleteSigningCertificate({ ...user, CertificateId }, options))
     }
-    const sshKeys = await this.#allowed(
+    const sshKeys = await this.#permittedPages(
       (iam, page, options) => iam.listSSHPublicKeys({ ...user, ...page }, options),
       (answer) => answer.SSHPublicKeys?.map(({ SSHPublicKeyId }) => SSHPublicKeyId),
     )
     for (const SSHPublicKeyId of sshKeys) {
-      await this.#gone((iam, options) => iam.deleteSSHPublicKey({ ...user, SSHPublicKeyId }, options))
+      await this.#delete((iam, options) => iam.deleteSSHPublicKey({ ...user, SSHPublicKeyId }, options))
     }
-    const services = await this.#allowed(
+    const services = await this.#permittedPages(
       (iam, _page, options) => iam.listServiceSpecificCredentials(user, options),
       (answer) => answer.ServiceSpecificCredentials?.map((each) => each.ServiceSpecificCredentialId),
     )
     for (const ServiceSpecificCredentialId of services) {
-      await this.#gone((iam, options) =>
+      await this.#delete((iam, options) =>
         iam.deleteServiceSpecificCredential({ ...user, ServiceSpecificCredentialId }, options),
       )
     }
   }
 
   /**
-   * Removes one thing, which may be gone: resolves with whether it was there. Where `mayBeDenied`, the root credentials need not be
-   * allowed to.
+   * Resolves to false if the resource did not exist or, with `mayBeDenied`, if the root credentials lack the permission.
    */
-  async #gone(send: Sending<unknown>, mayBeDenied = false): Promise<boolean> {
+  async #delete(send: IamRequest<unknown>, mayBeDenied = false): Promise<boolean> {
     try {
       await this.#iam.call(send, this.#options)
       return true
@@ -189,8 +188,8 @@ class UserRemoval {
     }
   }
 
-  async #allowed<T>(
-    send: (iam: IAM, page: Page, options: { readonly abortSignal: AbortSignal }) => Promise<T>,
+  async #permittedPages<T>(
+    send: (iam: IAM, page: PageMarker, options: { readonly abortSignal: AbortSignal }) => Promise<T>,
     names: (answer: T) => readonly (string | undefined)[] | undefined,
   ): Promise<string[]> {
     try {
@@ -202,24 +201,24 @@ class UserRemoval {
   }
 
   async #pages<T>(
-    send: (iam: IAM, page: Page, options: { readonly abortSignal: AbortSignal }) => Promise<T>,
+    send: (iam: IAM, page: PageMarker, options: { readonly abortSignal: AbortSignal }) => Promise<T>,
     names: (answer: T) => readonly (string | undefined)[] | undefined,
   ): Promise<string[]> {
-    const found: string[] = []
-    let page: Page = {}
+    const all: string[] = []
+    let page: PageMarker = {}
     for (let count = 0; count < PAGES_MAX; count++) {
-      const marked = page
-      const answer = await this.#iam.call((iam, options) => send(iam, marked, options), this.#options)
-      for (const name of names(answer) ?? []) if (name !== undefined) found.push(name)
+      const current = page
+      const answer = await this.#iam.call((iam, options) => send(iam, current, options), this.#options)
+      for (const name of names(answer) ?? []) if (name !== undefined) all.push(name)
       const { IsTruncated, Marker } = answer as { IsTruncated?: boolean; Marker?: string }
       if (IsTruncated !== true || Marker === undefined) break
       page = { Marker }
     }
-    return found
+    return all
   }
 }
 
-interface Page {
+interface PageMarker {
   readonly Marker?: string
 }
 

@@ -1,61 +1,67 @@
-/** What the engine remembers of one mount, as long as that serves: nothing of it is needed after a start. */
+/** State of a mount in memory, which is not needed after a restart: clients, retries, shared sessions, metrics. */
+import { KeyedMutex } from '../../../platform/mutex.ts'
 import type { Storage } from '../../../storage/barrier/storage.ts'
-import { type MountFacts, Rejection, type WorkCall } from '../../framework/engine.ts'
+import { type EngineMetric, type MountFacts, Rejection, type WorkCall } from '../../framework/engine.ts'
+import { type AccountLocation, locationOf } from '../aws/account.ts'
+import { AwsClients } from '../aws/aws-clients.ts'
+import { AwsFailure, invalidResponse } from '../aws/aws-failure.ts'
 import { type IamClient, iamClient } from '../aws/aws.ts'
-import { AwsFailure, strangeAnswer } from '../aws/aws-failure.ts'
 import { KeyIntents } from '../intents/key-intent.ts'
-import { MountAws } from '../aws/mount-aws.ts'
-import { type Place, placeOf } from '../aws/record-place.ts'
-import { RoleCounts } from './role-counts.ts'
-import { Rollback } from '../intents/rollback.ts'
+import type { AssumedAccount } from '../intents/records.ts'
+import { UserRollback } from '../intents/rollback.ts'
 import { SessionCache } from './session-cache.ts'
-import type { AssumedAccount } from '../intents/static-record.ts'
-import { Turns } from '../../../platform/mutex.ts'
 
-/** By which what is remembered of a mount is found. */
-interface Where {
+/** A mount during a request or periodic work. */
+export interface MountContext {
+  readonly mount: MountFacts
+  readonly storage: Storage
+  readonly nowMs: number
+  readonly signal: AbortSignal
+}
+
+/** Identifies a mount. */
+interface MountHandle {
   readonly storage: Storage
   readonly mount: Pick<MountFacts, 'identityToken'>
 }
 
 export class CloudMount {
-  readonly aws: MountAws
-  readonly rollback = new Rollback()
+  readonly aws: AwsClients
+  readonly rollback = new UserRollback()
   readonly keys: KeyIntents
   readonly sessions = new SessionCache()
-  readonly counts = new RoleCounts()
-  /** What is done for one thing at a time, by its name. */
-  readonly #turns = new Turns()
-  #isChecking = false
+  readonly metrics = new RoleMetrics()
+  readonly #mutex = new KeyedMutex()
+  #isDryRunning = false
 
-  private constructor({ mount, storage }: Where) {
-    this.aws = new MountAws(storage, mount.identityToken)
-    this.keys = new KeyIntents(storage, this.placeOf)
+  private constructor({ mount, storage }: MountHandle) {
+    this.aws = new AwsClients(storage, mount.identityToken)
+    this.keys = new KeyIntents(storage, this.locationOf)
   }
 
-  static of(where: Where): CloudMount {
-    let mount = mounts.get(where.storage)
-    if (!mount) mounts.set(where.storage, (mount = new CloudMount(where)))
+  static of(handle: MountHandle): CloudMount {
+    let mount = mounts.get(handle.storage)
+    if (!mount) mounts.set(handle.storage, (mount = new CloudMount(handle)))
     return mount
   }
 
-  /** Waits for its turn among all that has the same name. */
+  /** Runs `work` exclusively among all work with the same name. */
   exclusive<T>(name: string, work: () => Promise<T>): Promise<T> {
-    return this.#turns.take(name, work)
+    return this.#mutex.runExclusive(name, work)
   }
 
-  /** One dry run at a time. Rejects with a Rejection (429) while there is another one. */
-  async checking<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#isChecking) throw new Rejection(429, 'a role of this mount is being checked: try again when that is done')
-    this.#isChecking = true
+  /** Runs one dry run at a time. Rejects with a Rejection (429) while another one runs. */
+  async runDryRun<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#isDryRunning) throw new Rejection(429, 'another role of this mount is being checked: retry later')
+    this.#isDryRunning = true
     try {
       return await work()
     } finally {
-      this.#isChecking = false
+      this.#isDryRunning = false
     }
   }
 
-  /** Works with a client for users of another account, or of the mount's own. Rejects with an AwsFailure. */
+  /** Runs `work` with a client for another account, or for that of the mount if null. Rejects with an AwsFailure. */
   readonly withIam = async <T>(
     account: AssumedAccount | null,
     signal: AbortSignal,
@@ -69,9 +75,9 @@ export class CloudMount {
     }
   }
 
-  /** Where a client that `withIam` gives calls. Rejects with an AwsFailure. */
-  readonly placeOf = async (account: AssumedAccount | null, iam: IamClient): Promise<Place> =>
-    account ? placeOf(account.arn, this.aws.iamSettings.target.endpoint) : this.aws.placeOf(iam)
+  /** The account of a client of `withIam`. Rejects with an AwsFailure. */
+  readonly locationOf = async (account: AssumedAccount | null, iam: IamClient): Promise<AccountLocation> =>
+    account ? locationOf(account.arn, this.aws.iamSettings.target.endpoint) : this.aws.locationOf(iam)
 
   async #iamFor(account: AssumedAccount | null, signal: AbortSignal): Promise<IamClient> {
     if (!account) return this.aws.iam
@@ -81,7 +87,7 @@ export class CloudMount {
       RoleSessionName: sessionName,
       ...(externalId !== '' && { ExternalId: externalId }),
     }
-    const { Credentials: made } = await this.aws
+    const { Credentials: credentials } = await this.aws
       .sts((client) => client.call((sts, options) => sts.assumeRole(request, options), { signal }), signal)
       .catch((error: unknown) => {
         if (!(error instanceof AwsFailure)) throw error
@@ -92,13 +98,13 @@ export class CloudMount {
           error.isAmbiguous,
         )
       })
-    const { AccessKeyId: accessKeyId, SecretAccessKey: secretAccessKey, SessionToken: sessionToken } = made ?? {}
-    if (!accessKeyId || !secretAccessKey || !sessionToken) throw strangeAnswer('no credentials')
+    const { AccessKeyId: accessKeyId, SecretAccessKey: secretAccessKey, SessionToken: sessionToken } = credentials ?? {}
+    if (!accessKeyId || !secretAccessKey || !sessionToken) throw invalidResponse('no credentials')
     return iamClient({ ...this.aws.iamSettings, credentials: { accessKeyId, secretAccessKey, sessionToken } })
   }
 
-  /** What the engine does by itself: undoes what was left. Resolves with how much is left after it. */
-  async undo(call: WorkCall, isUrgent = false): Promise<number> {
+  /** Rolls back intents that are due, or all if `isUrgent`. Resolves with the number of remaining ones. */
+  async rollBack(call: WorkCall, isUrgent = false): Promise<number> {
     const [users, keys] = await Promise.all([
       this.rollback.run(call, this.aws, isUrgent),
       this.keys.run(call, this.withIam, isUrgent),
@@ -106,11 +112,63 @@ export class CloudMount {
     return users + keys
   }
 
-  /** What is wrong with what is left. */
+  /** Errors of the last attempts. */
   errors(): string[] {
     return [...this.rollback.errors(), ...this.keys.errors()]
   }
 }
 
-/** A storage is the same in each request to its mount, until the core is sealed or the mount disabled. */
+/** The storage of a mount is the same object until the core is sealed or the mount is disabled. */
 const mounts = new WeakMap<Storage, CloudMount>()
+
+/** Roles with separate metrics. Callers can create any number of roles. */
+const ROLES_MAX = 100
+const OTHER = 'other'
+
+const HELP = {
+  credentials: 'AWS credentials issued, by role, including shared ones.',
+  shared_sessions: 'AWS credentials from a session of another request, by role.',
+  failures: 'Failed requests for AWS credentials, by role and kind.',
+  revocations: 'Revocations of AWS users, by role and result.',
+} as const
+
+type MetricKind = keyof typeof HELP
+
+/** Counters of the roles of a mount. */
+export class RoleMetrics {
+  readonly #counts = new Map<
+    string,
+    { readonly kind: MetricKind; readonly labels: Readonly<Record<string, string>>; value: number }
+  >()
+  readonly #roles = new Set<string>()
+
+  add(kind: MetricKind, role: string, more: Readonly<Record<string, string>> = {}): void {
+    if (this.#roles.size < ROLES_MAX) this.#roles.add(role)
+    const labels = { role: this.#roles.has(role) ? role : OTHER, ...more }
+    const key = JSON.stringify([kind, labels])
+    const known = this.#counts.get(key)
+    if (known) known.value++
+    else this.#counts.set(key, { kind, labels, value: 1 })
+  }
+
+  countFailure(role: string, error: unknown): void {
+    this.add('failures', role, { kind: kindOf(error) })
+  }
+
+  metrics(mount: string): EngineMetric[] {
+    return (Object.keys(HELP) as MetricKind[]).map((kind) => ({
+      name: `outpost.cloud.${kind}`,
+      help: HELP[kind],
+      points: [...this.#counts.values()]
+        .filter((each) => each.kind === kind)
+        .map(({ labels, value }) => ({ labels: { mount, ...labels }, value })),
+    }))
+  }
+}
+
+/** `outside`: AWS throttles or does not respond. `refused`: by AWS or by the role. `limited`: too many concurrent requests. */
+function kindOf(error: unknown): string {
+  if (!(error instanceof Rejection)) return 'fault'
+  if (error.status === 502) return 'outside'
+  return error.status === 429 ? 'limited' : error.status === 503 ? 'given_up' : 'refused'
+}

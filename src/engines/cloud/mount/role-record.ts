@@ -1,7 +1,7 @@
-/** A role of a mount, as it is kept: what kind of credentials it gives, and what they may do. */
+/** The stored roles of a mount. */
 import * as v from 'valibot'
-import { textRecord } from '../../framework/text-record.ts'
-import { at, Named } from '../aws/entries.ts'
+import { textRecord } from '../../framework/records.ts'
+import { ENTRY_PATHS, NamedRecords } from '../aws/entries.ts'
 
 export const CREDENTIAL_TYPES = ['iam_user', 'assumed_role', 'federation_token', 'session_token'] as const
 export type CredentialType = (typeof CREDENTIAL_TYPES)[number]
@@ -11,9 +11,9 @@ const list = v.nullable(v.array(v.string()))
 const roleSchema = v.object({
   format: v.literal(1),
   name: v.string(),
-  /** Two for a role that was written with the old parameter `policy`; none where its data is invalid. */
+  /** Two for a role with the legacy parameter `policy`; none if its data is invalid. */
   types: v.array(v.picklist(CREDENTIAL_TYPES)),
-  /** Null: never given. */
+  /** Null: never set. */
   policyArns: list,
   roleArns: list,
   iamGroups: list,
@@ -27,19 +27,19 @@ const roleSchema = v.object({
   userPath: v.string(),
   permissionsBoundaryArn: v.string(),
   mfaSerialNumber: v.string(),
-  /** For so long a session is given to other callers, too. */
+  /** Time for which a session is shared between callers. */
   cacheSeconds: v.optional(v.number(), 0),
-  /** Written with the old parameters: `creds/` gives users only, `sts/` sessions only. */
+  /** With legacy parameters: `creds/` issues users only, `sts/` sessions only. */
   isLegacy: v.boolean(),
-  /** What the old parameter `arn` had that could not be understood. */
+  /** Invalid value of the legacy parameter `arn`. */
   invalidData: v.string(),
 })
 
-export type Role = v.InferOutput<typeof roleSchema>
+export type CloudRole = v.InferOutput<typeof roleSchema>
 
-export const roles = new Named(at.roles, roleSchema, 'a role')
+export const roles = new NamedRecords(ENTRY_PATHS.roles, roleSchema, 'a role')
 
-export function freshRole(name: string): Role {
+export function newRole(name: string): CloudRole {
   return {
     format: 1,
     name,
@@ -62,7 +62,7 @@ export function freshRole(name: string): Role {
   }
 }
 
-export function shownRole(role: Role): Record<string, unknown> {
+export function roleResponse(role: CloudRole): Record<string, unknown> {
   return {
     credential_type: role.types.join(','),
     policy_arns: role.policyArns,

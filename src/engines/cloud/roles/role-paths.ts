@@ -1,82 +1,89 @@
-/** `roles/…`: which credentials a mount gives out. */
-import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { commaList, duration, inPath, type InputOf, text, textMap } from '../../framework/fields.ts'
-import { inTurns } from '../../framework/time-slices.ts'
-import { arnFault } from '../aws/arn.ts'
-import { goErrors, goQuote } from '../templates/go-quote.ts'
-import { checkName } from '../aws/names.ts'
-import { compacted } from '../aws/policy-document.ts'
-import { roleFaults } from './role-checks.ts'
-import { CREDENTIAL_TYPES, type CredentialType, freshRole, type Role, roles, shownRole } from '../mount/role-record.ts'
+/** `roles/…`: the roles of a mount. */
+import { type EngineCall, errorList, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
+import { commaList, duration, inPath, type EngineInput, text, textMap } from '../../framework/fields.ts'
+import { runSliced } from '../../../platform/sliced-work.ts'
+import { arnFault } from '../aws/account.ts'
+import { goQuote } from '../templates/template-functions.ts'
+import { checkName } from '../aws/entries.ts'
+import { compactJson } from '../aws/policy-document.ts'
+import { roleFaults } from './role-validation.ts'
+import {
+  CREDENTIAL_TYPES,
+  type CredentialType,
+  newRole,
+  type CloudRole,
+  roles,
+  roleResponse,
+} from '../mount/role-record.ts'
 
 const LEGACY_WARNING = 'Detected use of legacy role or policy parameter. Please upgrade to use the new parameters.'
 
 const FIELDS = {
   name: inPath('Name of the role'),
   credential_type: text('iam_user, assumed_role, federation_token or session_token'),
-  role_arns: commaList('ARNs of roles that may be assumed'),
+  role_arns: commaList('ARNs of roles to assume'),
   policy_arns: commaList('ARNs of managed policies'),
-  policy_document: text('A policy of IAM, as JSON'),
-  iam_groups: commaList('Groups of IAM'),
+  policy_document: text('IAM policy document in JSON'),
+  iam_groups: commaList('IAM groups'),
   iam_tags: textMap('Tags of users'),
   session_tags: textMap('Tags of sessions of assumed roles'),
-  external_id: text('External ID with which roles are assumed'),
-  default_sts_ttl: duration('How long sessions last where nothing else is asked for'),
-  max_sts_ttl: duration('How long sessions last at most'),
-  user_path: text('Path of users, / unless given'),
-  permissions_boundary_arn: text('ARN of the policy that bounds what users may do'),
+  external_id: text('External ID for assuming roles'),
+  default_sts_ttl: duration('Default duration of sessions'),
+  max_sts_ttl: duration('Maximum duration of sessions'),
+  user_path: text('IAM path of users; / unless set'),
+  permissions_boundary_arn: text('ARN of the permissions boundary of users'),
   mfa_serial_number: text('Serial number or ARN of the MFA device of the root credentials'),
-  cache_ttl: duration('How long a session is given to other callers of the role, too; none unless given'),
-  policy: text('Old form of policy_document'),
-  arn: text('Old form of role_arns and policy_arns'),
+  cache_ttl: duration('Time for which a session is shared between callers; not shared unless set'),
+  policy: text('Deprecated: use policy_document'),
+  arn: text('Deprecated: use role_arns or policy_arns'),
 }
 
-type RoleInput = InputOf<typeof FIELDS>
+type RoleInput = EngineInput<typeof FIELDS>
 
 export const rolePaths: readonly Path[] = [
   path({
     pattern: 'roles',
-    summary: 'Names of the roles',
+    summary: 'List the roles',
     fields: {},
     list: async (_input, call) => {
-      const all = await inTurns(roles.all(call.storage), call)
+      const all = await runSliced(roles.all(call.storage), call)
       return { data: { keys: all.map(({ name }) => name) } }
     },
   }),
   path({
     pattern: 'roles/:name',
-    summary: 'A role that gives credentials',
+    summary: 'Read, write or delete a role',
     fields: FIELDS,
-    exists: ({ name }, call) => pending(name, call) !== undefined,
+    exists: ({ name }, call) => pendingRole(name, call) !== undefined,
     read({ name }, { mount, storage }) {
       checkName(name)
       const role = roles.read((each) => storage.get(each), mount, name)
-      return role && { data: shownRole(role) }
+      return role && { data: roleResponse(role) }
     },
     update: write,
     delete({ name }, call) {
       checkName(name)
-      if (!pending(name, call)) throw new Rejection(404)
+      if (!pendingRole(name, call)) throw new Rejection(404)
       return { batch: { puts: [], deletes: [roles.path(call.mount, name)] } }
     },
   }),
 ]
 
-function pending(name: string, { mount, storage }: EngineCall): Role | undefined {
+function pendingRole(name: string, { mount, storage }: EngineCall): CloudRole | undefined {
   return roles.read((each) => storage.pending(each), mount, name)
 }
 
 function write(input: RoleInput, call: EngineCall): Reply {
   checkName(input.name)
-  const before = pending(input.name, call) ?? freshRole(input.name)
+  const before = pendingRole(input.name, call) ?? newRole(input.name)
   const isLegacy = input.policy !== undefined || input.arn !== undefined
   const warnings: string[] = []
-  const role = isLegacy ? legacyRole(input) : changed(before, input)
+  const role = isLegacy ? legacyRole(input) : changedRole(before, input)
   if (before.invalidData !== '') warnings.push(`Invalid data of ${goQuote(before.invalidData)} cleared out of role`)
   if (isLegacy) warnings.push(LEGACY_WARNING)
   const faults = role.types.length > 1 ? [] : role.invalidData === '' ? roleFaults(role) : []
   if (faults.length > 0) {
-    throw new Rejection(400, `error(s) validating supplied role data: ${goQuote(goErrors(faults))}`)
+    throw new Rejection(400, `error(s) validating supplied role data: ${goQuote(errorList(faults))}`)
   }
   return { batch: { puts: [roles.put(call.mount, role)], deletes: [] }, ...(warnings.length > 0 && { warnings }) }
 }
@@ -85,18 +92,18 @@ function typeOf(given: string): CredentialType {
   const type = CREDENTIAL_TYPES.find((each) => each === given)
   if (type) return type
   const why = given === '' ? 'did not supply credential_type' : `unrecognized credential type: ${given.slice(0, 100)}`
-  throw new Rejection(400, `error(s) validating supplied role data: ${goQuote(goErrors([why]))}`)
+  throw new Rejection(400, `error(s) validating supplied role data: ${goQuote(errorList([why]))}`)
 }
 
-/** A map as it is kept, also with names such as `__proto__`. */
+/** Safe for names such as `__proto__`. */
 function recordOf(map: ReadonlyMap<string, string>): Record<string, string> {
   return Object.fromEntries(map)
 }
 
-/** The values of a role whose fields were given. */
-function changed(before: Role, input: RoleInput): Role {
+/** Fields that are not given keep their values. */
+function changedRole(before: CloudRole, input: RoleInput): CloudRole {
   const given = input.policy_document ?? before.policyDocument
-  const document = given === '' ? '' : compacted(given)
+  const document = given === '' ? '' : compactJson(given)
   if (document === undefined) throw new Rejection(400, `cannot parse policy document: ${goQuote(shortened(given))}`)
   const { iam_tags: iamTags, session_tags: sessionTags } = input
   return {
@@ -121,8 +128,8 @@ function changed(before: Role, input: RoleInput): Role {
   }
 }
 
-/** Fields of today that the old ones cannot stand beside. */
-const NOT_BESIDE_LEGACY = [
+/** Fields that cannot be combined with the legacy ones. */
+const NOT_WITH_LEGACY = [
   'role_arns',
   'policy_arns',
   'policy_document',
@@ -138,8 +145,8 @@ const NOT_BESIDE_LEGACY = [
   'cache_ttl',
 ] as const
 
-/** A role of the old parameters, which take the place of all there was. */
-function legacyRole(input: RoleInput): Role {
+/** A role with the legacy parameters, which replaces the previous role. */
+function legacyRole(input: RoleInput): CloudRole {
   const { arn, name, policy } = input
   if (policy !== undefined && arn !== undefined) {
     throw new Rejection(400, 'only one of policy or arn should be provided')
@@ -147,17 +154,17 @@ function legacyRole(input: RoleInput): Role {
   if (input.credential_type !== undefined) {
     throw new Rejection(400, 'cannot supply deprecated role or policy parameters with an explicit credential_type')
   }
-  const beside = NOT_BESIDE_LEGACY.find((field) => input[field] !== undefined)
-  if (beside !== undefined) {
-    throw new Rejection(400, `cannot supply deprecated role or policy parameters with ${beside}`)
+  const conflicting = NOT_WITH_LEGACY.find((field) => input[field] !== undefined)
+  if (conflicting !== undefined) {
+    throw new Rejection(400, `cannot supply deprecated role or policy parameters with ${conflicting}`)
   }
-  const base: Role = { ...freshRole(name), isLegacy: true }
+  const base: CloudRole = { ...newRole(name), isLegacy: true }
   const data = policy ?? arn ?? ''
   const given = data.trim()
   if (arnFault(given, 'role') === undefined) return { ...base, types: ['assumed_role'], roleArns: [given] }
   if (arnFault(given, 'policy') === undefined) return { ...base, types: ['iam_user'], policyArns: [given] }
   if (arn !== undefined || given.startsWith('arn:')) throw new Rejection(400, foreignArn(given))
-  const document = compacted(data)
+  const document = compactJson(data)
   if (document === undefined) throw new Rejection(400, `unable to parse supplied data: ${goQuote(shortened(data))}`)
   return { ...base, types: ['iam_user', 'federation_token'], policyDocument: document }
 }

@@ -1,10 +1,10 @@
-/** When something is rotated: after a period, or by a cron expression in UTC with a window. */
+/** Rotation schedules: a period, or a cron expression in UTC with a window. */
 import { Cron } from 'croner'
 import { messageOf } from '../../../platform/errors.ts'
 import { Rejection } from '../../framework/engine.ts'
 
-export const PERIOD_MIN_SECONDS = 10
-export const WINDOW_MIN_SECONDS = 3600
+const PERIOD_MIN_SECONDS = 10
+const WINDOW_MIN_SECONDS = 3600
 const EXPRESSION_LENGTH_MAX = 256
 
 export interface RotationTerms {
@@ -14,7 +14,7 @@ export interface RotationTerms {
   readonly rotationPeriodSeconds: number
 }
 
-/** Throws a Rejection (400) for terms that do not go together. */
+/** Throws a Rejection (400) for terms that conflict. */
 export function checkRotation(terms: RotationTerms): void {
   const { rotationPeriodSeconds: period, rotationSchedule: schedule, rotationWindowSeconds: window } = terms
   if (schedule !== '' && period !== 0) {
@@ -53,7 +53,7 @@ function cronOf(expression: string): Cron {
   } catch (error) {
     throw unparsed(messageOf(error))
   }
-  if (!cron.nextRun(new Date(0))) throw unparsed('there is no such date')
+  if (!cron.nextRun(new Date(0))) throw unparsed('no such date')
   return cron
 }
 
@@ -61,14 +61,14 @@ function unparsed(why: string): Rejection {
   return new Rejection(400, `failed to parse provided rotation_schedule: ${why}`)
 }
 
-/** When it is due next; undefined for never. `fromMs` is the last rotation, or when the terms were set. */
+/** The next rotation; undefined for never. `fromMs` is the last rotation, or the time at which the terms were set. */
 export function nextRotationMs(terms: RotationTerms, fromMs: number): number | undefined {
   if (terms.rotationPeriodSeconds > 0) return fromMs + terms.rotationPeriodSeconds * 1000
   if (terms.rotationSchedule === '') return undefined
   return cronOf(terms.rotationSchedule).nextRun(new Date(fromMs))?.getTime()
 }
 
-/** Whether a rotation that was due at `dueMs` may still begin: its window is not over. */
+/** Whether a rotation that was due at `dueMs` may still start within its window. */
 export function isInWindow({ rotationWindowSeconds }: RotationTerms, dueMs: number, nowMs: number): boolean {
   return rotationWindowSeconds === 0 || nowMs < dueMs + rotationWindowSeconds * 1000
 }

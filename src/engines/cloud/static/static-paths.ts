@@ -1,56 +1,55 @@
-/** `static-roles/…` and `static-creds/…`: users of IAM that were there before, whose key the mount rotates. */
+/** `static-roles/…` and `static-creds/…`: existing IAM users whose access key the mount rotates. */
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../framework/engine.ts'
-import { duration, inPath, type InputOf, text } from '../../framework/fields.ts'
-import { inTurns } from '../../framework/time-slices.ts'
-import { arnFault } from '../aws/arn.ts'
+import { duration, inPath, type EngineInput, text } from '../../framework/fields.ts'
+import { runSliced } from '../../../platform/sliced-work.ts'
+import { arnFault, checkLocation } from '../aws/account.ts'
 import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
 import { deleteKey } from '../intents/key-intent.ts'
-import { checkName } from '../aws/names.ts'
-import { checkPlace } from '../aws/record-place.ts'
-import { accountOf, shownStatic, type StaticRole, staticRoles } from '../intents/static-record.ts'
-import { rotatedStatic, StaticSchedule, userIdOf } from './static-rotation.ts'
+import { checkName } from '../aws/entries.ts'
+import { accountOf, staticRoleResponse, type StaticRole, staticRoles } from '../intents/records.ts'
+import { rotateStaticRole, StaticSchedule, userIdOf } from './static-rotation.ts'
 
 const PERIOD_MIN_SECONDS = 60
 
 const NAME = { name: inPath('Name of the static role') }
 const FIELDS = {
   ...NAME,
-  username: text('The user of IAM'),
-  rotation_period: duration('Time between two rotations of its key; at least a minute'),
-  assume_role_arn: text('ARN of the role in the account of the user, where that is another one'),
-  assume_role_session_name: text('Name of the session in which that is assumed'),
-  external_id: text('External ID with which it is assumed'),
+  username: text('IAM user'),
+  rotation_period: duration('Rotation period of the access key; at least a minute'),
+  assume_role_arn: text('ARN of the role to assume for a user of another account'),
+  assume_role_session_name: text('Session name for assuming the role'),
+  external_id: text('External ID for assuming the role'),
 }
 
-type StaticInput = InputOf<typeof FIELDS>
+type StaticInput = EngineInput<typeof FIELDS>
 
 export const staticPaths: readonly Path[] = [
   path({
     pattern: 'static-roles',
-    summary: 'Names of the static roles',
+    summary: 'List the static roles',
     fields: {},
     list: async (_input, call) => {
-      const all = await inTurns(staticRoles.all(call.storage), call)
+      const all = await runSliced(staticRoles.all(call.storage), call)
       return { data: { keys: all.map(({ name }) => name) } }
     },
   }),
   path({
     pattern: 'static-roles/:name',
-    summary: 'A user of IAM whose key is rotated',
+    summary: 'Read, write or delete a static role',
     fields: FIELDS,
-    exists: ({ name }, call) => pending(name, call) !== undefined,
+    exists: ({ name }, call) => pendingRole(name, call) !== undefined,
     read({ name }, { mount, storage }) {
       checkName(name)
       const role = staticRoles.read((each) => storage.get(each), mount, name)
-      return role && { data: shownStatic(role) }
+      return role && { data: staticRoleResponse(role) }
     },
-    update: (input, call) => inTurn(input.name, call, () => written(input, call)),
-    delete: ({ name }, call) => inTurn(name, call, () => removed(name, call)),
+    update: (input, call) => exclusively(input.name, call, () => write(input, call)),
+    delete: ({ name }, call) => exclusively(name, call, () => remove(name, call)),
   }),
   path({
     pattern: 'static-creds/:name',
-    summary: 'The key of a static role',
+    summary: 'Read the access key of a static role',
     fields: NAME,
     read({ name }, { mount, storage }) {
       checkName(name)
@@ -62,12 +61,12 @@ export const staticPaths: readonly Path[] = [
   }),
 ]
 
-function pending(name: string, { mount, storage }: EngineCall): StaticRole | undefined {
+function pendingRole(name: string, { mount, storage }: EngineCall): StaticRole | undefined {
   return staticRoles.read((each) => storage.pending(each), mount, name)
 }
 
-/** One change of a static role at a time: each waits for AWS in the middle of it. */
-async function inTurn<T>(name: string, call: EngineCall, work: () => Promise<T>): Promise<T> {
+/** Serializes the changes of a static role, which wait for AWS between their reads and writes. */
+async function exclusively<T>(name: string, call: EngineCall, work: () => Promise<T>): Promise<T> {
   checkName(name)
   try {
     return await CloudMount.of(call).exclusive(`static/${name}`, work)
@@ -76,12 +75,12 @@ async function inTurn<T>(name: string, call: EngineCall, work: () => Promise<T>)
   }
 }
 
-function wanted(input: StaticInput, before: StaticRole | undefined): StaticRole {
+function changedRole(input: StaticInput, before: StaticRole | undefined): StaticRole {
   const username = input.username ?? before?.username ?? ''
   const periodSeconds = input.rotation_period ?? before?.periodSeconds
   if (username === '') throw new Rejection(400, 'missing "username" parameter')
   if (periodSeconds === undefined) throw new Rejection(400, 'missing "rotation_period" parameter')
-  if (!/^[\w+=,.@-]{1,64}$/.test(username)) throw new Rejection(400, 'username is no name of a user of IAM')
+  if (!/^[\w+=,.@-]{1,64}$/.test(username)) throw new Rejection(400, 'username is not a valid name of an IAM user')
   const role: StaticRole = {
     format: 1,
     name: input.name,
@@ -121,52 +120,52 @@ function checkAccount({ assumeRoleArn, assumeRoleSessionName, externalId }: Stat
   }
 }
 
-/** Of two roles with one user each would delete the other's key. Throws a Rejection (400). */
-async function checkOnly({ assumeRoleArn, name, username }: StaticRole, call: EngineCall): Promise<void> {
-  const all = await inTurns(staticRoles.all(call.storage), call)
+/** Two roles with the same user would delete each other's key. Throws a Rejection (400). */
+async function checkSingleRole({ assumeRoleArn, name, username }: StaticRole, call: EngineCall): Promise<void> {
+  const all = await runSliced(staticRoles.all(call.storage), call)
   const other = all.find(
     (each) => each.name !== name && each.username === username && each.assumeRoleArn === assumeRoleArn,
   )
-  if (other) throw new Rejection(400, `user "${username}" is that of the static role "${other.name}" already`)
+  if (other) throw new Rejection(400, `user "${username}" already has the static role "${other.name}"`)
 }
 
-/** A new role gets its key; of one that is there the next rotation is put off. */
-async function written(input: StaticInput, call: EngineCall): Promise<Reply> {
+/** Rotates the key of a new role. For an existing role the rotation period starts again. */
+async function write(input: StaticInput, call: EngineCall): Promise<Reply> {
   const { mount, nowMs, signal, storage } = call
-  const before = pending(input.name, call)
-  const role = wanted(input, before)
+  const before = pendingRole(input.name, call)
+  const role = changedRole(input, before)
   if (!before) {
     return CloudMount.of(call).exclusive(`static-user/${role.username}`, async () => {
-      await checkOnly(role, call)
-      return { data: shownStatic(await rotatedStatic(role, { mount, storage, nowMs, signal })) }
+      await checkSingleRole(role, call)
+      return { data: staticRoleResponse(await rotateStaticRole(role, { mount, storage, nowMs, signal })) }
     })
   }
-  const isMoved = input.username !== undefined || role.assumeRoleArn !== before.assumeRoleArn
-  if (isMoved) {
-    const own = CloudMount.of(call)
+  const isUserChanged = input.username !== undefined || role.assumeRoleArn !== before.assumeRoleArn
+  if (isUserChanged) {
+    const cloudMount = CloudMount.of(call)
     try {
-      await own.withIam(accountOf(role), signal, (iam) => userIdOf(iam, role.username, role.userId, signal))
+      await cloudMount.withIam(accountOf(role), signal, (iam) => userIdOf(iam, role.username, role.userId, signal))
     } catch (error) {
       throw rejectionOf('', error, 500)
     }
   }
   const next = { ...role, expiresAtMs: nowMs + role.periodSeconds * 1000 }
   await storage.commit({ puts: [staticRoles.put(mount, next)], deletes: [] })
-  return { data: shownStatic(next) }
+  return { data: staticRoleResponse(next) }
 }
 
-/** AWS first: keys that cannot be deleted are still known, and their role still there. */
-async function removed(name: string, call: EngineCall): Promise<undefined> {
+/** Deletes the keys in AWS first: if that fails, the role and its keys are still stored. */
+async function remove(name: string, call: EngineCall): Promise<undefined> {
   const { mount, signal, storage } = call
-  const role = pending(name, call)
+  const role = pendingRole(name, call)
   if (!role) return undefined
   try {
-    const own = CloudMount.of(call)
+    const cloudMount = CloudMount.of(call)
     const account = accountOf(role)
-    await own.withIam(account, signal, async (iam) => {
-      // The key of before was given out too. It may be gone long since; that of today tells whether this is the account.
-      const wasThere = await deleteKey(iam, role.username, role.accessKey, signal)
-      if (!wasThere && role.place) checkPlace(role.place, await own.placeOf(account, iam))
+    await cloudMount.withIam(account, signal, async (iam) => {
+      // The current key confirms the account. The previous key was issued too, but may be deleted already.
+      const existed = await deleteKey(iam, role.username, role.accessKey, signal)
+      if (!existed && role.place) checkLocation(role.place, await cloudMount.locationOf(account, iam))
       if (role.previousKey !== '') await deleteKey(iam, role.username, role.previousKey, signal)
     })
   } catch (error) {

@@ -1,34 +1,28 @@
 /**
- * Keys of static roles: made when the role is, and anew after each period. AWS has at most two keys of a user, so the oldest goes
- * first where there are two. When each is due is stored with the role: a start goes on where the last process ended.
+ * Rotation of the access keys of static roles: when the role is created, and after each period. AWS allows two keys per user,
+ * so with two the oldest is deleted first. The time of the next rotation is stored with the role, so a restart continues the
+ * schedule.
  */
 import { randomInt } from 'node:crypto'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import { messageOf } from '../../../platform/errors.ts'
-import { type MountFacts, Rejection, type WorkCall } from '../../framework/engine.ts'
-import { inTurns } from '../../framework/time-slices.ts'
+import { Rejection, type WorkCall } from '../../framework/engine.ts'
+import { runSliced } from '../../../platform/sliced-work.ts'
 import type { IamClient } from '../aws/aws.ts'
 import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
-import { CloudMount } from '../mount/cloud-mount.ts'
+import { CloudMount, type MountContext } from '../mount/cloud-mount.ts'
 import { type AccessKey, deleteKey, keysOf } from '../intents/key-intent.ts'
-import { accountOf, type StaticRole, staticRoles } from '../intents/static-record.ts'
+import { accountOf, type StaticRole, staticRoles } from '../intents/records.ts'
 import { isCode } from '../intents/user-removal.ts'
 
-/** Keys that AWS has of a user at most. */
+/** The limit of AWS per user. */
 const KEYS_MAX = 2
 const FIRST_PAUSE_MS = 10_000
 const PAUSE_MAX_MS = 300_000
 const ROTATION_MS = 60_000
-const AT_ONCE = 4
+const CONCURRENT_ROTATIONS = 4
 
-interface Where {
-  readonly mount: MountFacts
-  readonly storage: Storage
-  readonly nowMs: number
-  readonly signal: AbortSignal
-}
-
-/** The user's ID. Rejects with a Rejection: 400 where there is no such user, 500 where it is another one or AWS refuses. */
+/** The user's ID. Rejects with a Rejection: 400 if the user does not exist, 500 for another ID or an error of AWS. */
 export async function userIdOf(iam: IamClient, username: string, id: string, signal: AbortSignal): Promise<string> {
   const { User } = await iam
     .call((client, options) => client.getUser({ UserName: username }, options), { signal })
@@ -52,17 +46,17 @@ export async function userIdOf(iam: IamClient, username: string, id: string, sig
 }
 
 /**
- * Gives a role a new key, and stores both in one commit. Rejects with a Rejection: the role is then as it was before. The caller
- * has the role's turn.
+ * Creates a new key for a role, and stores both in one commit. Rejects with a Rejection without a change. The caller must hold the
+ * mutex of the role.
  */
-export async function rotatedStatic(role: StaticRole, where: Where): Promise<StaticRole> {
-  const { signal } = where
-  const own = CloudMount.of(where)
+export async function rotateStaticRole(role: StaticRole, context: MountContext): Promise<StaticRole> {
+  const { signal } = context
+  const cloudMount = CloudMount.of(context)
   const account = accountOf(role)
   const { username } = role
   try {
-    return await own.keys.alone({ username, account }, () =>
-      own.withIam(account, signal, (iam) => newKey(role, where, iam)),
+    return await cloudMount.keys.runExclusive({ username, account }, () =>
+      cloudMount.withIam(account, signal, (iam) => newKey(role, context, iam)),
     )
   } catch (error) {
     if (!(error instanceof AwsFailure)) throw error
@@ -70,20 +64,20 @@ export async function rotatedStatic(role: StaticRole, where: Where): Promise<Sta
   }
 }
 
-async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<StaticRole> {
-  const { mount, nowMs, signal, storage } = where
+async function newKey(role: StaticRole, context: MountContext, iam: IamClient): Promise<StaticRole> {
+  const { mount, nowMs, signal, storage } = context
   const { username } = role
   const account = accountOf(role)
-  const { aws, keys: intents, placeOf } = CloudMount.of(where)
-  const place = await placeOf(account, iam)
+  const { aws, keys: intents, locationOf } = CloudMount.of(context)
+  const place = await locationOf(account, iam)
   const userId = await userIdOf(iam, username, role.userId, signal)
-  await intents.settle({ username, account }, iam, signal)
+  await intents.rollBack({ username, account }, iam, signal)
   const keys = await keysOf(iam, username, signal).catch((error: unknown) => {
     throw rejectionOf(`unable to list existing access keys for IAM user "${username}"`, error, 500)
   })
   const { accessKey: rootKey } = aws.config
   if (keys.some(({ id }) => id === rootKey)) {
-    throw new Rejection(400, `user "${username}" is that of config/root: its key is rotated by config/rotate-root`)
+    throw new Rejection(400, `user "${username}" is the user of config/root: use config/rotate-root to rotate its key`)
   }
   while (keys.length >= KEYS_MAX) {
     const oldest = keys.shift()
@@ -91,21 +85,24 @@ async function newKey(role: StaticRole, where: Where, iam: IamClient): Promise<S
       throw rejectionOf(`unable to delete oldest access keys for user "${username}"`, error, 500)
     })
   }
-  const wanted = { username, account, keys: keys.map(({ id }) => id), nowMs }
-  const store = async (key: AccessKey, notes: Batch) => {
+  const user = { username, account, keys: keys.map(({ id }) => id), nowMs }
+  const store = async (key: AccessKey, intentChanges: Batch) => {
     const previousKey = keys.some(({ id }) => id === role.accessKey) ? role.accessKey : ''
     const next = { ...role, ...key, previousKey, place, userId, expiresAtMs: nowMs + role.periodSeconds * 1000 }
-    await storage.commit({ puts: [staticRoles.put(mount, next), ...notes.puts], deletes: notes.deletes })
+    await storage.commit({
+      puts: [staticRoles.put(mount, next), ...intentChanges.puts],
+      deletes: intentChanges.deletes,
+    })
     return next
   }
-  return intents.make(iam, wanted, store, signal)
+  return intents.createKey(iam, user, store, signal)
 }
 
-/** Rotations that are due, of one mount. */
+/** The rotation schedule of a mount. */
 export class StaticSchedule {
-  /** No role is due before; 0: look. */
+  /** No role is due before; 0: unknown. */
   #nextAtMs = 0
-  /** An entry could not be read when they were last looked at. */
+  /** A record was damaged at the last check. */
   #isDamaged = false
   readonly #failures = new Map<string, { count: number; nextAtMs: number }>()
 
@@ -115,7 +112,7 @@ export class StaticSchedule {
     return schedule
   }
 
-  /** A role was written: it may be due earlier. */
+  /** Called after a change of a role, which may be due earlier. */
   changed(name: string): void {
     this.#nextAtMs = 0
     this.#failures.delete(name)
@@ -128,7 +125,7 @@ export class StaticSchedule {
     try {
       await this.#rotateDue(call)
     } catch (error) {
-      // What could not be read is looked at again; without this the schedule would stand still until a role is written.
+      // Without this the schedule would stop until the next change of a role.
       this.#nextAtMs = Math.min(this.#nextAtMs, nowMs + FIRST_PAUSE_MS)
       throw error
     }
@@ -140,33 +137,33 @@ export class StaticSchedule {
     const names = new Set(all.map(({ name }) => name))
     for (const name of this.#failures.keys()) if (!names.has(name)) this.#failures.delete(name)
     const due = all.filter((role) => this.#dueAtMs(role) <= nowMs)
-    for (let begin = 0; begin < due.length; begin += AT_ONCE) {
-      await Promise.all(due.slice(begin, begin + AT_ONCE).map(({ name }) => this.#rotate(name, call)))
+    for (let begin = 0; begin < due.length; begin += CONCURRENT_ROTATIONS) {
+      await Promise.all(due.slice(begin, begin + CONCURRENT_ROTATIONS).map(({ name }) => this.#rotate(name, call)))
     }
-    const left = await this.#readable(call)
-    this.#nextAtMs = left.reduce((least, role) => Math.min(least, this.#dueAtMs(role)), this.#nextAtMs)
+    const remaining = await this.#readable(call)
+    this.#nextAtMs = remaining.reduce((nextAtMs, role) => Math.min(nextAtMs, this.#dueAtMs(role)), this.#nextAtMs)
   }
 
-  /** Roles whose entries can be read. One that is damaged keeps the others from nothing; it is looked at again after a pause. */
+  /** All roles except damaged ones, which are checked again after a pause. */
   async #readable(call: WorkCall): Promise<StaticRole[]> {
     const { logger, mount, nowMs, storage } = call
     const isFirst = !this.#isDamaged
     this.#isDamaged = false
     const onDamaged = (error: unknown) => {
       if (isFirst && !this.#isDamaged) {
-        logger.error('a static role cannot be read and is not rotated', { mount: mount.path, error: messageOf(error) })
+        logger.error('static role record unreadable, not rotated', { mount: mount.path, error: messageOf(error) })
       }
       this.#isDamaged = true
       this.#nextAtMs = Math.min(this.#nextAtMs, nowMs + PAUSE_MAX_MS)
     }
-    return inTurns(staticRoles.all(storage, onDamaged), call)
+    return runSliced(staticRoles.all(storage, onDamaged), call)
   }
 
   #dueAtMs({ expiresAtMs, name }: StaticRole): number {
     return Math.max(expiresAtMs, this.#failures.get(name)?.nextAtMs ?? 0)
   }
 
-  /** One that fails is tried again later; the others go on. */
+  /** A failure is retried later and does not affect other roles. */
   async #rotate(name: string, call: WorkCall): Promise<void> {
     const { logger, mount, nowMs, storage } = call
     try {
@@ -174,7 +171,7 @@ export class StaticSchedule {
         const role = staticRoles.read((each) => storage.pending(each), mount, name)
         if (!role || role.expiresAtMs > nowMs) return
         const signal = AbortSignal.any([call.signal, AbortSignal.timeout(ROTATION_MS)])
-        await rotatedStatic(role, { mount, storage, nowMs, signal })
+        await rotateStaticRole(role, { mount, storage, nowMs, signal })
       })
       this.#failures.delete(name)
     } catch (error) {

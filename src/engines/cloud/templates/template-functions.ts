@@ -1,8 +1,10 @@
-/** The functions of templates for names. Texts are measured in bytes, as Go does. */
+/** Functions of username templates: Vault's, and the built-in ones of Go's text/template. Lengths are in bytes, as in Go. */
 import { createHash, randomBytes, randomInt } from 'node:crypto'
-import { formatGoTime } from './go-time.ts'
-import { goQuote } from './go-quote.ts'
-import { TemplateError } from './template-parse.ts'
+
+/** What is wrong with a template. */
+export class TemplateError extends Error {
+  override readonly name = 'TemplateError'
+}
 
 export type Value = string | number | boolean | undefined
 export type TemplateFunction = (args: readonly Value[], nowMs: number) => Value
@@ -20,7 +22,7 @@ function text(args: readonly Value[], at: number): string {
   return value
 }
 
-function whole(args: readonly Value[], at: number): number {
+function integer(args: readonly Value[], at: number): number {
   const value = args[at]
   if (typeof value === 'number' && Number.isSafeInteger(value)) return value
   throw new TemplateError(`wrong type for value; expected int; got ${goType(value)}`)
@@ -31,23 +33,23 @@ function goType(value: Value): string {
   return typeof value === 'boolean' ? 'bool' : typeof value
 }
 
-/** The first bytes of a text, without half a character at its end. */
-function cut(value: string, bytes: number): string {
+/** The first bytes of a text, without a partial character at the end. */
+function truncateBytes(value: string, bytes: number): string {
   const all = Buffer.from(value)
   let end = Math.min(bytes, all.length)
   while (end > 0 && end < all.length && ((all[end] ?? 0) & 0xc0) === 0x80) end--
   return all.subarray(0, end).toString('utf8')
 }
 
-function truncate(most: number, value: string): string {
-  if (most <= 0) throw new TemplateError(`max length must be > 0 but was ${most}`)
-  return cut(value, most)
+function truncate(maxBytes: number, value: string): string {
+  if (maxBytes <= 0) throw new TemplateError(`max length must be > 0 but was ${maxBytes}`)
+  return truncateBytes(value, maxBytes)
 }
 
-function truncateSha256(most: number, value: string): string {
-  if (most <= 8) throw new TemplateError(`max length must be > 8 but was ${most}`)
-  if (Buffer.byteLength(value) <= most) return value
-  const kept = cut(value, most - 8)
+function truncateSha256(maxBytes: number, value: string): string {
+  if (maxBytes <= 8) throw new TemplateError(`max length must be > 8 but was ${maxBytes}`)
+  if (Buffer.byteLength(value) <= maxBytes) return value
+  const kept = truncateBytes(value, maxBytes - 8)
   return kept + sha256(value.slice(kept.length)).slice(0, 8)
 }
 
@@ -66,12 +68,12 @@ function uuid(): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-')
 }
 
-/** Of what a function takes and gives, in characters: values that are joined again and again would fill the memory. */
+/** Limit of arguments and results in characters, because repeated concatenation grows exponentially. */
 const VALUE_MAX = 65_536
 const VERB = /%(?:%|([-+# 0]*)(\d*)(?:\.(\d+))?([a-zA-Z]))/g
 const WIDTH_MAX = 256
 
-/** `printf` of Go, for `%s %v %d %q %x %X %t %c` with a width, a precision and the flags `-` and `0`. */
+/** Go's `printf` with `%s %v %d %q %x %X %t %c`, width, precision and the flags `-` and `0`. */
 function printf(format: string, args: readonly Value[]): string {
   let used = 0
   const written = format.replace(
@@ -80,9 +82,9 @@ function printf(format: string, args: readonly Value[]): string {
       if (shown === '%%') return '%'
       if (used >= args.length) return `%!${verb}(MISSING)`
       const value = printed(verb, args[used++], precision)
-      const most = Math.min(Number(width), WIDTH_MAX)
-      if (flags.includes('-')) return value.padEnd(most)
-      return value.padStart(most, flags.includes('0') ? '0' : ' ')
+      const minLength = Math.min(Number(width), WIDTH_MAX)
+      if (flags.includes('-')) return value.padEnd(minLength)
+      return value.padStart(minLength, flags.includes('0') ? '0' : ' ')
     },
   )
   const extra = args.slice(used).map((value) => `${goType(value)}=${textOfValue(value)}`)
@@ -96,7 +98,7 @@ function printed(verb: string, value: Value, precision = ''): string {
     case 'v':
       return shown
     case 's':
-      return typeof value === 'string' ? (precision === '' ? value : cut(value, Number(precision))) : wrong
+      return typeof value === 'string' ? (precision === '' ? value : truncateBytes(value, Number(precision))) : wrong
     case 'q':
       return typeof value === 'string' ? goQuote(value) : wrong
     case 'd':
@@ -135,11 +137,11 @@ function equals(args: readonly Value[]): boolean {
   return others.includes(first)
 }
 
-/** How many values each takes, and what it makes of them; `Infinity` for as many as one likes. */
-const TABLE: Readonly<Record<string, readonly [least: number, most: number, run: TemplateFunction]>> = {
-  random: [1, 1, (args) => random(whole(args, 0))],
-  truncate: [2, 2, (args) => truncate(whole(args, 0), text(args, 1))],
-  truncate_sha256: [2, 2, (args) => truncateSha256(whole(args, 0), text(args, 1))],
+/** Number of arguments, and implementation. */
+const FUNCTIONS: Readonly<Record<string, readonly [min: number, max: number, run: TemplateFunction]>> = {
+  random: [1, 1, (args) => random(integer(args, 0))],
+  truncate: [2, 2, (args) => truncate(integer(args, 0), text(args, 1))],
+  truncate_sha256: [2, 2, (args) => truncateSha256(integer(args, 0), text(args, 1))],
   unix_time: [0, 0, (_args, nowMs) => String(Math.floor(nowMs / 1000))],
   unix_time_millis: [0, 0, (_args, nowMs) => String(Math.floor(nowMs))],
   timestamp: [1, 1, (args, nowMs) => formatGoTime(text(args, 0), new Date(nowMs))],
@@ -168,7 +170,7 @@ const TABLE: Readonly<Record<string, readonly [least: number, most: number, run:
   urlquery: [1, 1, (args) => encodeURIComponent(text(args, 0)).replaceAll('%20', '+')],
 }
 
-/** What it makes is counted first: a long replacement for each character would be gigabytes. */
+/** Computes the length first: a long replacement for each character would take gigabytes. */
 function replaced(from: string, to: string, value: string): string {
   const times = from === '' ? value.length + 1 : value.split(from).length - 1
   if (value.length + times * (to.length - from.length) > VALUE_MAX) throw tooLong()
@@ -177,21 +179,21 @@ function replaced(from: string, to: string, value: string): string {
 
 function sliced(args: readonly Value[]): string {
   const bytes = Buffer.from(text(args, 0))
-  const begin = args.length > 1 ? whole(args, 1) : 0
-  const end = args.length > 2 ? whole(args, 2) : bytes.length
+  const begin = args.length > 1 ? integer(args, 1) : 0
+  const end = args.length > 2 ? integer(args, 2) : bytes.length
   if (begin < 0 || end < begin || end > bytes.length) throw new TemplateError(`index out of range: ${end}`)
   return bytes.subarray(begin, end).toString('utf8')
 }
 
 export function isTemplateFunction(name: string): boolean {
-  return Object.hasOwn(TABLE, name)
+  return Object.hasOwn(FUNCTIONS, name)
 }
 
 export function callFunction(name: string, args: readonly Value[], nowMs: number): Value {
-  const [least, most, run] = TABLE[name] ?? [0, 0, () => undefined]
-  if (args.length < least || args.length > most) {
-    const wanted = least === most ? `want ${least}` : `want at least ${least}`
-    throw new TemplateError(`wrong number of args for ${name}: ${wanted} got ${args.length}`)
+  const [min, max, run] = FUNCTIONS[name] ?? [0, 0, () => undefined]
+  if (args.length < min || args.length > max) {
+    const expected = min === max ? `want ${min}` : `want at least ${min}`
+    throw new TemplateError(`wrong number of args for ${name}: ${expected} got ${args.length}`)
   }
   let length = 0
   for (const arg of args) length += typeof arg === 'string' ? arg.length : 0
@@ -203,4 +205,80 @@ export function callFunction(name: string, args: readonly Value[], nowMs: number
 
 function tooLong(): TemplateError {
   return new TemplateError(`a value has more than ${VALUE_MAX} characters`)
+}
+
+const MONTHS = 'January February March April May June July August September October November December'.split(' ')
+const DAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday'.split(' ')
+const LAYOUT_PARTS =
+  /2006|06|January|Jan|01|Monday|Mon|MST|15|03|04|05|02|_2|PM|pm|Z07:00|Z0700|-07:00|-0700|-07|[.,]0+|[.,]9+|1|2|3|4|5/g
+
+const two = (value: number) => String(value).padStart(2, '0')
+
+const TIME_WRITERS: Readonly<Record<string, (date: Date) => string>> = {
+  '2006': (date) => String(date.getUTCFullYear()).padStart(4, '0'),
+  '06': (date) => two(date.getUTCFullYear() % 100),
+  January: (date) => MONTHS[date.getUTCMonth()] ?? '',
+  Jan: (date) => (MONTHS[date.getUTCMonth()] ?? '').slice(0, 3),
+  '01': (date) => two(date.getUTCMonth() + 1),
+  '1': (date) => String(date.getUTCMonth() + 1),
+  Monday: (date) => DAYS[date.getUTCDay()] ?? '',
+  Mon: (date) => (DAYS[date.getUTCDay()] ?? '').slice(0, 3),
+  MST: () => 'UTC',
+  '15': (date) => two(date.getUTCHours()),
+  '03': (date) => two(date.getUTCHours() % 12 || 12),
+  '3': (date) => String(date.getUTCHours() % 12 || 12),
+  '04': (date) => two(date.getUTCMinutes()),
+  '4': (date) => String(date.getUTCMinutes()),
+  '05': (date) => two(date.getUTCSeconds()),
+  '5': (date) => String(date.getUTCSeconds()),
+  '02': (date) => two(date.getUTCDate()),
+  '2': (date) => String(date.getUTCDate()),
+  _2: (date) => String(date.getUTCDate()).padStart(2, ' '),
+  PM: (date) => (date.getUTCHours() < 12 ? 'AM' : 'PM'),
+  pm: (date) => (date.getUTCHours() < 12 ? 'am' : 'pm'),
+  'Z07:00': () => 'Z',
+  Z0700: () => 'Z',
+  '-07:00': () => '+00:00',
+  '-0700': () => '+0000',
+  '-07': () => '+00',
+}
+
+/** Formats a time, in UTC, by Go's layout: the reference time `Mon Jan 2 15:04:05 MST 2006` as it should be written. */
+function formatGoTime(layout: string, date: Date): string {
+  return layout.replace(LAYOUT_PARTS, (part) => {
+    const write = TIME_WRITERS[part]
+    if (write) return write(date)
+    // A fraction of a second: `0` keeps trailing zeros, `9` removes them.
+    const digits = String(date.getUTCMilliseconds())
+      .padStart(3, '0')
+      .padEnd(9, '0')
+      .slice(0, part.length - 1)
+    const shown = part[1] === '9' ? digits.replace(/0+$/, '') : digits
+    return shown === '' ? '' : `${part[0]}${shown}`
+  })
+}
+
+/** A text in quotes as Go's `%q` writes it, which clients know from some error texts. */
+const NAMED_ESCAPES: Readonly<Record<string, string>> = {
+  '"': '\\"',
+  '\\': '\\\\',
+  '\n': '\\n',
+  '\t': '\\t',
+  '\r': '\\r',
+  '\u0007': '\\a',
+  '\b': '\\b',
+  '\f': '\\f',
+  '\v': '\\v',
+}
+
+/** A quoted string as by Go's `%q`, also for error texts that stock clients know. */
+export function goQuote(value: string): string {
+  const quoted = value.replace(/["\\\p{C}]|[^\P{Z} ]/gu, (each) => {
+    const named = NAMED_ESCAPES[each]
+    if (named !== undefined) return named
+    const code = each.codePointAt(0) ?? 0
+    if (code < 0x80) return `\\x${code.toString(16).padStart(2, '0')}`
+    return code > 0xffff ? `\\U${code.toString(16).padStart(8, '0')}` : `\\u${code.toString(16).padStart(4, '0')}`
+  })
+  return `"${quoted}"`
 }

@@ -1,6 +1,6 @@
 /**
- * Credentials that are users of IAM, from their making to their removal. The intent is durable before AWS is asked; the lease
- * of the user is stored, and the intent cleared, in one commit.
+ * Credentials of IAM users, from creation to revocation. The intent is durable before the request to AWS. One commit stores the
+ * lease of the user and deletes the intent.
  */
 import * as v from 'valibot'
 import type { Batch } from '../../../storage/barrier/storage.ts'
@@ -8,18 +8,17 @@ import { Fault } from '../../../platform/errors.ts'
 import { type EngineCall, type LeaseCall, Rejection, type Reply } from '../../framework/engine.ts'
 import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount } from '../mount/cloud-mount.ts'
-import { type Intent, intentPath, intentPut, newIntent, users } from '../intents/intent-record.ts'
-import { leaseTermsOf } from '../mount/lease-paths.ts'
-import { checkPlace, placeField } from '../aws/record-place.ts'
-import type { Role } from '../mount/role-record.ts'
+import { type UserIntent, intentPath, intentPut, newIntent, users } from '../intents/records.ts'
+import { leaseTermsOf } from '../root/config-paths.ts'
+import { checkLocation, locationField } from '../aws/account.ts'
+import type { CloudRole } from '../mount/role-record.ts'
 import { namesOf } from '../sessions/sessions.ts'
-import { makeUser } from './user-making.ts'
-import { untilReady } from './user-ready.ts'
+import { createIamUser, waitUntilAccepted } from './user-creation.ts'
 import { removeUser } from '../intents/user-removal.ts'
-import { usernameOf } from '../mount/username.ts'
+import { usernameOf } from '../templates/username.ts'
 
-/** A user that is not found so soon after it was made may come to light. */
-const YOUNG_MS = 60_000
+/** A user that is not found within this time after its creation may still appear. */
+const NEW_USER_MS = 60_000
 
 const internalSchema = v.object({
   username: v.string(),
@@ -27,17 +26,17 @@ const internalSchema = v.object({
   inline: v.array(v.string()),
   attached: v.array(v.string()),
   groups: v.array(v.string()),
-  /** Its role. */
+  /** The role. */
   policy: v.optional(v.string(), ''),
-  place: placeField,
+  place: locationField,
 })
 
-export async function userCredentials(role: Role, call: EngineCall, isWaiting: boolean): Promise<Reply> {
+export async function userCredentials(role: CloudRole, call: EngineCall, waits: boolean): Promise<Reply> {
   const { mount, storage } = call
   const { aws, rollback } = CloudMount.of(call)
   const username = usernameOf(aws.config.usernameTemplate, 'IAM', namesOf(role, call))
   const { iam } = aws
-  const place = await aws.placeOf(iam).catch((error: unknown) => {
+  const place = await aws.locationOf(iam).catch((error: unknown) => {
     throw rejectionOf('Error creating IAM user', error)
   })
   const intent = newIntent(username, role.name, call.nowMs, place)
@@ -45,24 +44,24 @@ export async function userCredentials(role: Role, call: EngineCall, isWaiting: b
   let isTagged = true
   try {
     await storage.commit({ puts: [intentPut(intent)], deletes: [] })
-    const made = await makeUser({
+    const created = await createIamUser({
       iam,
       intent,
       role,
       mount: mount.uuid,
       signal: call.signal,
-      onMade: () => rollback.made(intent),
+      onCreated: () => rollback.created(intent),
       onUntagged: async () => {
         isTagged = false
         await storage.commit({ puts: [intentPut({ ...intent, isTagged })], deletes: [] })
       },
-      onTaken: async () => {
+      onNameTaken: async () => {
         await storage.commit({ puts: [], deletes: [intentPath(intent)] })
       },
     })
-    const late = isWaiting ? await untilReady(aws.config, made, call.signal) : undefined
-    if (call.signal.aborted) throw new Rejection(503, 'the request was given up')
-    return userReply(role, call, { ...intent, isTagged }, made, late)
+    const notAccepted = waits ? await waitUntilAccepted(aws.config, created, call.signal) : undefined
+    if (call.signal.aborted) throw new Rejection(503, 'the request was cancelled')
+    return userReply(role, call, { ...intent, isTagged }, created, notAccepted)
   } catch (error) {
     rollback.end(intent)
     throw error
@@ -70,15 +69,15 @@ export async function userCredentials(role: Role, call: EngineCall, isWaiting: b
 }
 
 function userReply(
-  role: Role,
+  role: CloudRole,
   call: EngineCall,
-  intent: Intent,
-  { accessKey, belongings, secretKey }: Awaited<ReturnType<typeof makeUser>>,
-  late: string | undefined,
+  intent: UserIntent,
+  { accessKey, resources, secretKey }: Awaited<ReturnType<typeof createIamUser>>,
+  notAccepted: string | undefined,
 ): Reply {
   const { leaseSeconds, maxSeconds } = leaseTermsOf((each) => call.storage.get(each))
   const { username } = intent
-  const known = {
+  const user = {
     format: 1 as const,
     name: username,
     role: role.name,
@@ -88,23 +87,23 @@ function userReply(
     isTagged: intent.isTagged,
     isForgotten: false,
   }
-  const warnings = late === undefined ? [] : [`AWS does not accept the new access key yet: ${late}`]
+  const warnings = notAccepted === undefined ? [] : [`AWS does not accept the new access key yet: ${notAccepted}`]
   return {
     data: { access_key: accessKey, secret_key: secretKey, session_token: null, security_token: null },
     lease: {
       ttlSeconds: leaseSeconds,
       maxTtlSeconds: maxSeconds,
       renewable: true,
-      internal: { is_sts: false, username, policy: role.name, ...belongings, place: intent.place },
+      internal: { is_sts: false, username, policy: role.name, ...resources, place: intent.place },
     },
     ...(warnings.length > 0 && { warnings }),
-    batch: { puts: [users.put(call.mount, known)], deletes: [intentPath(intent)] },
+    batch: { puts: [users.put(call.mount, user)], deletes: [intentPath(intent)] },
     landed: () => CloudMount.of(call).rollback.end(intent),
   }
 }
 
-/** Takes back what a lease stands for. Rejects with what operators are told. */
-export async function revoked(call: LeaseCall): Promise<Batch | undefined> {
+/** Revokes a lease. Rejects with the error for operators. */
+export async function revokeUser(call: LeaseCall): Promise<Batch | undefined> {
   const { internal, issuedAtMs, mount, nowMs, signal } = call
   if (internal['is_sts'] === true) {
     if (internal['session'] !== undefined) CloudMount.of(call).sessions.forget(internal['session'])
@@ -112,21 +111,21 @@ export async function revoked(call: LeaseCall): Promise<Batch | undefined> {
   }
   const parsed = v.safeParse(internalSchema, internal)
   if (!parsed.success) throw new Fault('secret is missing username internal data')
-  const { place, policy, username, ...belongings } = parsed.output
-  const { aws, counts } = CloudMount.of(call)
+  const { place, policy, username, ...resources } = parsed.output
+  const { aws, metrics } = CloudMount.of(call)
   const { iam } = aws
-  const options = { signal, checkPlace: async () => place && checkPlace(place, await aws.placeOf(iam)) }
+  const options = { signal, checkLocation: async () => place && checkLocation(place, await aws.locationOf(iam)) }
   let outcome: 'removed' | 'absent'
   try {
-    outcome = await removeUser(iam, username, options, belongings)
+    outcome = await removeUser(iam, username, options, resources)
   } catch (error) {
-    counts.add('revocations', policy, { result: 'failed' })
+    metrics.add('revocations', policy, { result: 'failed' })
     throw rejectionOf(`user ${username}`, error)
   }
-  counts.add('revocations', policy, { result: 'revoked' })
+  metrics.add('revocations', policy, { result: 'revoked' })
   const known = users.read((each) => call.storage.pending(each), mount, username)
-  const isHidden = outcome === 'absent' && known !== undefined && nowMs - issuedAtMs < YOUNG_MS
-  // It is looked for once more when every part of AWS knows it, if it is there at all.
+  const isHidden = outcome === 'absent' && known !== undefined && nowMs - issuedAtMs < NEW_USER_MS
+  // Checked again once AWS is consistent.
   const again = known && {
     ...newIntent(username, known.role, nowMs, place),
     id: known.intent,
@@ -135,8 +134,8 @@ export async function revoked(call: LeaseCall): Promise<Batch | undefined> {
   return { puts: isHidden && again ? [intentPut(again)] : [], deletes: [users.path(mount, username)] }
 }
 
-/** The core forgets a lease whose user is still there: it is kept among those that no lease stands for. */
-export function forgotten({ internal, mount, storage }: LeaseCall): Batch | undefined {
+/** The lease is removed by force while the user exists: it becomes an orphan. */
+export function forgetUser({ internal, mount, storage }: LeaseCall): Batch | undefined {
   const username = internal['username']
   if (typeof username !== 'string') return undefined
   const known = users.read((each) => storage.pending(each), mount, username)

@@ -1,105 +1,104 @@
 /**
- * `copy/` and `move/`: a secret under another name, with its settings and its versions, in one step. The caller must be
- * allowed to read each version and the metadata, and to create the other name. Deleted versions are copied for a caller
- * who may undelete and read them; for another caller `copy` marks them as destroyed, and `move` is refused.
+ * `copy/` and `move/`: copies or renames a secret, with settings and versions, in one commit. The caller must be allowed to
+ * read each version and the metadata, and to create the new name. Deleted versions are copied if the caller may undelete and
+ * read them. Otherwise `copy` destroys them in the copy, and `move` is denied.
  */
-import { type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
+import { denied, type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { inPath, isObject, text } from '../../framework/fields.ts'
-import { kvPath } from '../store/reads.ts'
+import { kvPath, mayReadDeleted, mayReadMetadata, mayReadNewest, mayReadVersion, settingsOf } from '../store/rights.ts'
 import { isDeleted, type KeyRecord } from '../store/record.ts'
-import { mayReadDeleted, mayReadMetadata, mayReadNewest, mayReadVersion, settingsOf } from '../store/rights.ts'
-import { forbidden, secretName } from '../store/secret-name.ts'
-import { ChangingSecrets } from '../store/secrets.ts'
+import { secretName } from '../store/names.ts'
+import { SecretWriter } from '../store/secrets.ts'
 
-/** Of all versions together: one batch holds them. */
+/** Limit of all versions together, which are in one batch. */
 const COPIED_BYTES_MAX = 32 << 20
-/** Versions with data: each is read and written anew, all of them in one turn. */
+/** Versions with data, which are all read and written in one turn. */
 const COPIED_VERSIONS_MAX = 1000
 
-interface Input {
+interface CopyInput {
   readonly path: string
   readonly to: string | undefined
 }
 
 /**
- * Throws (403) unless the caller may read what is copied and write it under the other name. Returns the deleted versions
- * that the caller may not bring back.
+ * Throws a Rejection (403) unless the caller may read what is copied and write the new name. Returns the deleted versions that the
+ * caller may not undelete.
  */
-function demandCopy(secrets: ChangingSecrets, from: KeyRecord, to: string, call: EngineCall): Set<number> {
+function requireCopyRights(secrets: SecretWriter, from: KeyRecord, to: string, call: EngineCall): Set<number> {
   const newest: unknown = JSON.parse(secrets.liveData(from) ?? '{}')
-  const kept = [...from.versions].filter(([, { destroyed }]) => !destroyed)
-  const deleted = kept.filter(([, version]) => isDeleted(version, secrets.nowMs)).map(([number]) => number)
+  const existing = [...from.versions].filter(([, { destroyed }]) => !destroyed)
+  const deleted = existing.filter(([, version]) => isDeleted(version, secrets.nowMs)).map(([number]) => number)
   const isAllowed =
     mayReadMetadata(call, from.name) &&
-    kept.every(([number]) => deleted.includes(number) || mayReadVersion(call, from, number)) &&
+    existing.every(([number]) => deleted.includes(number) || mayReadVersion(call, from, number)) &&
     call.allows('create', `data/${to}`, { data: isObject(newest) ? newest : {} }) &&
     call.allows('create', `metadata/${to}`, settingsOf(from))
-  if (!isAllowed) throw forbidden()
+  if (!isAllowed) throw denied()
   return new Set(deleted.filter((number) => !mayReadDeleted(call, from, number)))
 }
 
-interface Copied {
-  readonly secrets: ChangingSecrets
+interface CopyResult {
+  readonly secrets: SecretWriter
   readonly from: KeyRecord
-  /** Deleted versions of which the copy has no data. */
+  /** Deleted versions that are destroyed in the copy. */
   readonly leftOut: readonly number[]
   readonly reply: Reply
 }
 
-function copied(input: Input, call: EngineCall): Copied {
+function copySecret(input: CopyInput, call: EngineCall): CopyResult {
   const to = secretName(input.to, 'to')
-  const secrets = new ChangingSecrets(call)
+  const secrets = new SecretWriter(call)
   const from = secrets.record(input.path)
   if (!from) {
-    // Who may not read it is not told whether it is there.
-    if (!mayReadNewest(call, input.path)) throw forbidden()
-    throw new Rejection(404, 'there is no secret at this path')
+    // A caller without rights must not learn whether it exists.
+    if (!mayReadNewest(call, input.path)) throw denied()
+    throw new Rejection(404, 'no secret at this path')
   }
-  const leftOut = demandCopy(secrets, from, to, call)
-  if (secrets.record(to)) throw new Rejection(400, `there is a secret at "to" already: remove it first`)
+  const leftOut = requireCopyRights(secrets, from, to, call)
+  if (secrets.record(to)) throw new Rejection(400, '"to" already exists: remove it first')
   const versions = [...from.versions.values()].filter(({ destroyed }) => !destroyed).length
   if (versions > COPIED_VERSIONS_MAX) {
-    const why = `it has ${versions} versions and a copy at most ${COPIED_VERSIONS_MAX}`
-    throw new Rejection(400, `${why}: destroy those that are not needed`)
+    const why = `the secret has ${versions} versions, at most ${COPIED_VERSIONS_MAX} can be copied`
+    throw new Rejection(400, `${why}: destroy versions that are not needed`)
   }
   const bytes = secrets.copy(from, to, { bytesMax: COPIED_BYTES_MAX, leftOut })
   if (bytes > COPIED_BYTES_MAX) {
     throw new Rejection(
       400,
-      `its versions have more than ${COPIED_BYTES_MAX} bytes together: destroy those that are not needed`,
+      `the versions have more than ${COPIED_BYTES_MAX} bytes: destroy versions that are not needed`,
     )
   }
   const data = { path: to, current_version: from.current, versions: from.versions.size }
   return { secrets, from, leftOut: [...leftOut], reply: { data } }
 }
 
-/** The reply of a copy that has less than its source says what it lacks. */
-function withLeftOut({ leftOut, reply }: Copied): Reply {
+/** Adds a warning about versions that were not copied. */
+function withLeftOut({ leftOut, reply }: CopyResult): Reply {
   if (leftOut.length === 0) return reply
   const why = `deleted versions that this token may not undelete are destroyed in the copy: ${leftOut.join(', ')}`
   return { ...reply, warnings: [why] }
 }
 
-const FIELDS = { path: inPath('Name of the secret'), to: text('The name that it is to have') }
+const FIELDS = { path: inPath('Name of the secret'), to: text('New name') }
 
 export const copyPaths: readonly Path[] = [
   kvPath({
     pattern: 'copy/:path+',
-    summary: 'Copies a secret with its history',
+    summary: 'Copy a secret with its history',
     fields: FIELDS,
     update(input, call) {
-      const made = copied(input, call)
+      const made = copySecret(input, call)
       return { ...withLeftOut(made), batch: made.secrets.batch }
     },
   }),
   kvPath({
     pattern: 'move/:path+',
-    summary: 'Gives a secret another name, with its history',
+    summary: 'Rename a secret with its history',
     fields: FIELDS,
     update(input, call) {
-      const { from, leftOut, reply, secrets } = copied(input, call)
-      // Without them the move would destroy what somebody else may still bring back.
-      if (leftOut.length > 0 || !call.allows('delete', `metadata/${from.name}`)) throw forbidden()
+      const { from, leftOut, reply, secrets } = copySecret(input, call)
+      // The move would destroy versions that other callers may undelete.
+      if (leftOut.length > 0 || !call.allows('delete', `metadata/${from.name}`)) throw denied()
       secrets.remove(from.name)
       return { ...reply, batch: secrets.batch }
     },

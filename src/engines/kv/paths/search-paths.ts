@@ -1,22 +1,21 @@
 /**
- * `search/`: secrets by a part of their name and by their custom metadata, among those of which the caller may read the
- * newest version or the metadata. Custom metadata is shown, and looked for, only where the caller may read the metadata.
+ * `search/`: finds secrets by a part of their name and by custom metadata, among those whose newest version or metadata the
+ * caller may read. Custom metadata is matched and returned only if the caller may read the metadata.
  */
 import { type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { inPath, integer, text, textList } from '../../framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { folderOf } from '../store/listing.ts'
 import { eachBelow } from '../store/names.ts'
-import { kvPath } from '../store/reads.ts'
+import { kvPath, mayReadMetadata, mayReadNewest } from '../store/rights.ts'
 import { isDeleted, type KeyRecord } from '../store/record.ts'
-import { mayReadMetadata, mayReadNewest } from '../store/rights.ts'
-import { Secrets } from '../store/secrets.ts'
+import { SecretReader } from '../store/secrets.ts'
 
-/** Secrets that one request looks at: some tens of milliseconds. */
-const LOOKED_AT_MAX = 5000
-const FOUND_MAX = 1000
+/** Secrets that a request examines, which takes some tens of milliseconds. */
+const EXAMINED_MAX = 5000
+const RESULTS_MAX = 1000
 
-interface Input {
+interface SearchInput {
   readonly path: string
   readonly name: string
   readonly custom_metadata: readonly string[] | undefined
@@ -24,7 +23,7 @@ interface Input {
   readonly limit: number
 }
 
-function shown(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: number): Record<string, unknown> {
+function searchResult(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: number): Record<string, unknown> {
   const newest = record.versions.get(record.current)
   return {
     path: name,
@@ -34,27 +33,27 @@ function shown(name: string, record: KeyRecord, hasMetadata: boolean, nowMs: num
   }
 }
 
-function* search(input: Input, call: EngineCall): Steps<Reply> {
-  const secrets = new Secrets(call)
+function* search(input: SearchInput, call: EngineCall): SlicedWork<Reply> {
+  const secrets = new SecretReader(call)
   const folder = folderOf(input.path)
-  const wanted = (input.custom_metadata ?? []).map(pairOf)
-  const limit = Math.min(input.limit <= 0 ? FOUND_MAX : input.limit, FOUND_MAX)
-  const isWantedName = namePattern(input.name)
+  const pairs = (input.custom_metadata ?? []).map(pairOf)
+  const limit = Math.min(input.limit <= 0 ? RESULTS_MAX : input.limit, RESULTS_MAX)
+  const matchesName = namePattern(input.name)
   const found: Record<string, unknown>[] = []
-  let [lookedAt, next] = [0, '']
+  let [examined, next] = [0, '']
   const isMore = yield* eachBelow(secrets.secret, secrets.read, folder, input.after, (name) => {
     const whole = folder + name
-    // Before anything else: `next` is a name too, and must not be one that the caller may not know.
+    // Comes first, because `next` must not be a name that the caller may not know.
     const hasMetadata = mayReadMetadata(call, whole)
     if (!hasMetadata && !mayReadNewest(call, whole)) return 1
-    if (lookedAt >= LOOKED_AT_MAX || found.length >= limit) return 'enough'
-    lookedAt++
+    if (examined >= EXAMINED_MAX || found.length >= limit) return 'enough'
+    examined++
     next = name
-    if (!isWantedName(whole)) return 1
-    if (!hasMetadata && wanted.length > 0) return 1
+    if (!matchesName(whole)) return 1
+    if (!hasMetadata && pairs.length > 0) return 1
     const record = secrets.record(whole)
-    if (record && wanted.every(([key, value]) => fits(record, key, value))) {
-      found.push(shown(whole, record, hasMetadata, secrets.nowMs))
+    if (record && pairs.every(([key, value]) => fits(record, key, value))) {
+      found.push(searchResult(whole, record, hasMetadata, secrets.nowMs))
     }
     return RECORD_COST
   })
@@ -72,15 +71,15 @@ function fits({ custom }: KeyRecord, key: string, value: string): boolean {
   return matchesGlob(custom[key] ?? '', value)
 }
 
-/** A part of the name; with `*` the pattern is for the whole name, or without a slash for its last segment. */
+/** Without `*` a part of the name. With `*` a pattern for the whole name or, if it has no slash, for the last segment. */
 function namePattern(given: string): (name: string) => boolean {
-  const wanted = given.toLowerCase()
-  if (!wanted.includes('*')) return (name) => name.toLowerCase().includes(wanted)
-  const isForWhole = wanted.includes('/')
-  return (name) => matchesGlob((isForWhole ? name : name.slice(name.lastIndexOf('/') + 1)).toLowerCase(), wanted)
+  const pattern = given.toLowerCase()
+  if (!pattern.includes('*')) return (name) => name.toLowerCase().includes(pattern)
+  const isForWhole = pattern.includes('/')
+  return (name) => matchesGlob((isForWhole ? name : name.slice(name.lastIndexOf('/') + 1)).toLowerCase(), pattern)
 }
 
-/** `*` stands for any characters. Each piece is searched once, from left to right, without backtracking. */
+/** `*` matches any characters. Each piece is searched once, from left to right, without backtracking. */
 function matchesGlob(value: string, pattern: string): boolean {
   const [first = '', ...pieces] = pattern.split('*')
   const last = pieces.pop()
@@ -99,16 +98,16 @@ function matchesGlob(value: string, pattern: string): boolean {
 export const searchPaths: readonly Path[] = [
   kvPath({
     pattern: 'search/:path*',
-    summary: 'Secrets by a part of their name and by their custom metadata',
+    summary: 'Search secrets by name and custom metadata',
     fields: {
-      path: inPath('Folder; empty for all of the mount'),
-      name: text('A part of the name in any case; with `*` for any characters, all of its last segment', {
+      path: inPath('Folder; empty for the whole mount'),
+      name: text('Part of the name, case-insensitive; with `*` a pattern for the last segment', {
         fallback: '',
       }),
-      custom_metadata: textList('`key=value` that it must have; several for several; `*` for any characters'),
-      after: text('`next` of the answer before', { fallback: '' }),
-      limit: integer(`Most secrets that are given, at most ${FOUND_MAX}`, { fallback: 0 }),
+      custom_metadata: textList('Required `key=value`; may be repeated; `*` matches any characters'),
+      after: text('`next` of the previous response', { fallback: '' }),
+      limit: integer(`Maximum number of secrets, at most ${RESULTS_MAX}`, { fallback: 0 }),
     },
-    read: (input, call) => inTurns(search(input, call), call),
+    read: (input, call) => runSliced(search(input, call), call),
   }),
 ]

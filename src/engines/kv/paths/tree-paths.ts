@@ -1,28 +1,25 @@
 /**
- * `export/` and `import/`: a folder of secrets as one JSON document, or one secret as a `.env` file. An export has what its
- * caller may read, custom metadata where that may read metadata, and says how much it left out. An import writes only what
- * is different, in one batch; a caller who may not read a secret is not told whether it is the same, so it is written.
+ * `export/` and `import/`: a folder of secrets as a JSON document, or a secret as a `.env` file. An export contains what the
+ * caller may read, with custom metadata if it may read the metadata, and the number of omitted secrets. An import writes changed
+ * secrets in one batch. A secret that the caller may not read is always written, so that the result does not reveal its data.
  */
-import { type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
+import { denied, type EngineCall, type Path, Rejection, type Reply } from '../../framework/engine.ts'
 import { parseExact } from '../../framework/exact-json.ts'
 import { anything, boolean, inPath, integer, isObject, type JsonObject, text } from '../../framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { customMetadata } from '../store/custom-metadata.ts'
 import { envText, parseEnv } from '../store/env-file.ts'
-import { exactBody, exactData } from '../store/exact-body.ts'
+import { exactBody, exactData, put } from '../store/writes.ts'
 import { folderOf } from '../store/listing.ts'
-import { eachBelow } from '../store/names.ts'
-import { kvPath } from '../store/reads.ts'
-import { mayReadMetadata, mayReadNewest } from '../store/rights.ts'
-import { forbidden, secretName } from '../store/secret-name.ts'
-import { ChangingSecrets, Secrets } from '../store/secrets.ts'
-import { put } from '../store/writes.ts'
+import { eachBelow, secretName } from '../store/names.ts'
+import { kvPath, mayReadMetadata, mayReadNewest } from '../store/rights.ts'
+import { SecretWriter, SecretReader } from '../store/secrets.ts'
 
-/** Of one request; more come in pages. */
+/** Limit of a request. Larger folders are exported in pages. */
 const SECRETS_MAX = 1000
 const BYTES_MAX = 16 << 20
-/** Of JSON that is read, one unit of what is done in a turn (`turns.ts`): half a megabyte is read in one. */
-const BYTES_OF_A_UNIT = 2048
+/** JSON that is parsed for one unit of cost (`platform/sliced-work.ts`). */
+const BYTES_PER_UNIT = 2048
 
 interface ExportInput {
   readonly path: string
@@ -32,8 +29,8 @@ interface ExportInput {
 }
 
 function exportEnv(name: string, call: EngineCall): Reply | undefined {
-  if (!mayReadNewest(call, name)) throw forbidden()
-  const secrets = new Secrets(call)
+  if (!mayReadNewest(call, name)) throw denied()
+  const secrets = new SecretReader(call)
   const record = secrets.record(name)
   const json = record && secrets.liveData(record)
   if (json === undefined) return undefined
@@ -41,8 +38,8 @@ function exportEnv(name: string, call: EngineCall): Reply | undefined {
   return { data: { format: 'env', text: envText(isObject(data) ? data : {}) } }
 }
 
-function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
-  const secrets = new Secrets(call)
+function* exportTree(input: ExportInput, call: EngineCall): SlicedWork<Reply> {
+  const secrets = new SecretReader(call)
   const folder = folderOf(input.path)
   const limit = Math.min(input.limit <= 0 ? SECRETS_MAX : input.limit, SECRETS_MAX)
   const found: (readonly [string, unknown])[] = []
@@ -52,7 +49,7 @@ function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
       hidden++
       return 1
     }
-    // Only names that the caller may read are told, also as the place to go on from.
+    // Comes after the check of rights, because `next` must not be a name that the caller may not know.
     if (found.length >= limit || bytes >= BYTES_MAX) return 'enough'
     next = name
     const record = secrets.record(folder + name)
@@ -62,19 +59,21 @@ function* exportTree(input: ExportInput, call: EngineCall): Steps<Reply> {
     const hasMetadata = mayReadMetadata(call, folder + name)
     if (!hasMetadata) withoutMetadata++
     found.push([name, { data: parseExact(json), ...(hasMetadata && { custom_metadata: record?.custom ?? null }) }])
-    return RECORD_COST + json.length / BYTES_OF_A_UNIT
+    return RECORD_COST + json.length / BYTES_PER_UNIT
   })
-  return exported(found, { hidden, withoutMetadata }, isMore ? next : null)
+  return exportReply(found, { hidden, withoutMetadata }, isMore ? next : null)
 }
 
-function exported(
+function exportReply(
   found: readonly (readonly [string, unknown])[],
   { hidden, withoutMetadata }: { readonly hidden: number; readonly withoutMetadata: number },
   next: string | null,
 ): Reply {
   const warnings = [
-    ...(hidden > 0 ? [`secrets that this token may not read are left out: ${hidden}`] : []),
-    ...(withoutMetadata > 0 ? [`custom metadata that this token may not read is left out: ${withoutMetadata}`] : []),
+    ...(hidden > 0 ? [`secrets omitted that this token may not read: ${hidden}`] : []),
+    ...(withoutMetadata > 0
+      ? [`secrets without custom metadata that this token may not read: ${withoutMetadata}`]
+      : []),
   ]
   return { data: { format: 'json', secrets: Object.fromEntries(found), next, left_out: hidden }, warnings }
 }
@@ -87,17 +86,17 @@ interface ImportInput {
   readonly dry_run: boolean
 }
 
-/** One secret of an import. */
-interface Imported {
+/** A secret of an import. */
+interface ImportedSecret {
   readonly name: string
-  /** What is said of it. */
+  /** The value of its name in the request. */
   readonly given: JsonObject
   readonly data: JsonObject
-  /** Its data as it is to be kept. */
+  /** Its data with numbers as written. */
   readonly exact: JsonObject
 }
 
-function imported(input: ImportInput, call: EngineCall): Imported[] {
+function importedSecrets(input: ImportInput, call: EngineCall): ImportedSecret[] {
   if (input.format === 'env') {
     const data = parseEnv(input.text)
     return [{ name: secretName(input.path, 'path'), given: {}, data, exact: data }]
@@ -109,9 +108,9 @@ function imported(input: ImportInput, call: EngineCall): Imported[] {
   if (entries.length > SECRETS_MAX)
     throw new Rejection(400, `at most ${SECRETS_MAX} secrets at once: send them in parts`)
   const folder = folderOf(input.path)
-  // The same, so in the same order.
-  const { secrets: kept } = exactBody(call)
-  const all = isObject(kept) ? Object.values(kept) : []
+  // The same members in the same order.
+  const { secrets: exactSecrets } = exactBody(call)
+  const all = isObject(exactSecrets) ? Object.values(exactSecrets) : []
   return entries.map(([name, given], at) => {
     const whole = secretName(folder + name, 'secrets')
     if (!isObject(given) || !isObject(given['data']))
@@ -120,62 +119,65 @@ function imported(input: ImportInput, call: EngineCall): Imported[] {
   })
 }
 
-type Done = 'created' | 'updated' | 'metadata' | 'unchanged'
+type ImportOutcome = 'created' | 'updated' | 'metadata' | 'unchanged'
 
-function importOne(secrets: ChangingSecrets, { data, exact, given, name }: Imported, call: EngineCall): Done {
+function importOne(
+  secrets: SecretWriter,
+  { data, exact, given, name }: ImportedSecret,
+  call: EngineCall,
+): ImportOutcome {
   const before = secrets.record(name)
   const verb = before ? 'update' : 'create'
   const options = { cas: before?.current ?? 0 }
-  if (!call.allows(verb, `data/${name}`, { data, options })) throw forbidden()
+  if (!call.allows(verb, `data/${name}`, { data, options })) throw denied()
   const custom = Object.hasOwn(given, 'custom_metadata') ? customMetadata(given['custom_metadata']) : undefined
   const isMetadataNew =
     custom !== undefined &&
     (!mayReadMetadata(call, name) || JSON.stringify(custom) !== JSON.stringify(before?.custom ?? null))
-  if (isMetadataNew && !call.allows(verb, `metadata/${name}`, { custom_metadata: custom })) throw forbidden()
-  // To be told that nothing has changed is to be told the value.
+  if (isMetadataNew && !call.allows(verb, `metadata/${name}`, { custom_metadata: custom })) throw denied()
+  // The outcome 'unchanged' reveals the data.
   const isSame = before !== undefined && mayReadNewest(call, name) && secrets.liveData(before) === JSON.stringify(exact)
-  // Read here and compared: the version that it is written over is the one that was seen.
   if (!isSame) put(secrets, { path: name, data: exact, options })
   if (isMetadataNew) secrets.putCustom(name, custom)
   return !before ? 'created' : !isSame ? 'updated' : isMetadataNew ? 'metadata' : 'unchanged'
 }
 
 function importTree(input: ImportInput, call: EngineCall): Reply {
-  const secrets = new ChangingSecrets(call)
-  const done = imported(input, call).map((each) => [each.name, importOne(secrets, each, call)] as const)
-  const counts: Record<Done, number> = { created: 0, updated: 0, metadata: 0, unchanged: 0 }
-  for (const [, what] of done) counts[what]++
-  const data = { ...counts, secrets: Object.fromEntries(done), dry_run: input.dry_run }
+  const secrets = new SecretWriter(call)
+  const outcomes = importedSecrets(input, call).map((each) => [each.name, importOne(secrets, each, call)] as const)
+  const counts: Record<ImportOutcome, number> = { created: 0, updated: 0, metadata: 0, unchanged: 0 }
+  for (const [, outcome] of outcomes) counts[outcome]++
+  const data = { ...counts, secrets: Object.fromEntries(outcomes), dry_run: input.dry_run }
   return input.dry_run ? { data } : { data, batch: secrets.batch }
 }
 
-const format = text('json, a folder of secrets; or env, one secret', { fallback: 'json' })
+const format = text('json for a folder of secrets, env for one secret', { fallback: 'json' })
 
 export const treePaths: readonly Path[] = [
   kvPath({
     pattern: 'export/:path*',
-    summary: 'A folder of secrets as JSON, or a secret as a .env file',
+    summary: 'Export a folder as JSON or a secret as .env file',
     fields: {
-      path: inPath('Folder; empty for all of the mount. The name of a secret for env'),
+      path: inPath('Folder, empty for the whole mount; name of the secret for env'),
       format,
-      after: text('`next` of the answer before', { fallback: '' }),
-      limit: integer(`Most secrets that are given, at most ${SECRETS_MAX}`, { fallback: 0 }),
+      after: text('`next` of the previous response', { fallback: '' }),
+      limit: integer(`Maximum number of secrets, at most ${SECRETS_MAX}`, { fallback: 0 }),
     },
     read(input, call) {
       if (input.format === 'env') return exportEnv(input.path, call)
-      if (input.format === 'json') return inTurns(exportTree(input, call), call)
+      if (input.format === 'json') return runSliced(exportTree(input, call), call)
       throw new Rejection(400, '"format" is json or env')
     },
   }),
   kvPath({
     pattern: 'import/:path*',
-    summary: 'Writes what an export gave, where it is different from what is there',
+    summary: 'Import an export, writing only changed secrets',
     fields: {
-      path: inPath('Folder; empty for all of the mount. The name of a secret for env'),
+      path: inPath('Folder, empty for the whole mount; name of the secret for env'),
       format,
-      text: text('The lines of a .env file', { fallback: '' }),
-      secrets: anything('Secrets by their names from the folder on, each with `data` and perhaps `custom_metadata`'),
-      dry_run: boolean('Tells what would be written', { fallback: false }),
+      text: text('Content of a .env file', { fallback: '' }),
+      secrets: anything('Secrets by name relative to the folder, each with `data` and optional `custom_metadata`'),
+      dry_run: boolean('Return the outcome without writing', { fallback: false }),
     },
     update: importTree,
   }),

@@ -1,5 +1,5 @@
-/** The texts that users keep beside a secret, and their limits. */
-import { oneError, Rejection } from '../../framework/engine.ts'
+/** Custom metadata of secrets: parsing and limits. */
+import { errorList, oneError, Rejection } from '../../framework/engine.ts'
 import { isObject, UNPRINTABLE } from '../../framework/fields.ts'
 import type { CustomMetadata } from './record.ts'
 
@@ -12,7 +12,7 @@ function textOf(value: unknown): string {
   if (typeof value === 'number') return String(value)
   if (typeof value === 'boolean') return value ? '1' : '0'
   if (value === null) return ''
-  throw new Rejection(400, 'custom_metadata validation failed: values must be texts')
+  throw new Rejection(400, 'custom_metadata validation failed: values must be strings')
 }
 
 function faultsOf(key: string, value: string): string[] {
@@ -36,25 +36,23 @@ function check(entries: readonly (readonly [string, string])[]): void {
   }
   const faults = entries.flatMap(([key, value]) => faultsOf(key, value))
   if (faults.length === 0) return
-  const counted = faults.length === 1 ? '1 error' : `${faults.length} errors`
-  const list = faults.map((each) => `\t* custom_metadata validation failed: ${each}\n`).join('')
-  throw new Rejection(400, `${counted} occurred:\n${list}\n`)
+  throw new Rejection(400, errorList(faults.map((each) => `custom_metadata validation failed: ${each}`)))
 }
 
 function entriesOf(given: unknown): readonly (readonly [string, unknown])[] {
   if (given === null || given === undefined) return []
   if (isObject(given)) return Object.entries(given)
-  throw new Rejection(400, 'custom_metadata validation failed: it must be an object of texts')
+  throw new Rejection(400, 'custom_metadata validation failed: it must be an object of strings')
 }
 
-/** As it is given; nothing in it is nothing at all. */
+/** Null for an empty object. Throws a Rejection (400). */
 export function customMetadata(given: unknown): CustomMetadata | null {
   const entries = entriesOf(given).map(([key, value]) => [key, textOf(value)] as const)
   check(entries)
   return entries.length === 0 ? null : Object.fromEntries(entries)
 }
 
-/** A merge patch over what there is; the limits hold for the whole. */
+/** Applies a merge patch. The limits apply to the result. Throws a Rejection (400). */
 export function patchedMetadata(before: CustomMetadata | null, given: unknown): CustomMetadata | null {
   if (given === null) return null
   const entries = entriesOf(given)

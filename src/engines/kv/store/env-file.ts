@@ -1,22 +1,23 @@
-/** `.env` files: `NAME=value` lines, quoted where a value needs it, as shells and most loaders read them. */
+/** `.env` files: lines `NAME=value`, with quoting that shells and most loaders understand. */
 import { Rejection } from '../../framework/engine.ts'
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/
 const UNQUOTED = /^[\w.,:/@%+-]*$/
 const ESCAPES: Readonly<Record<string, string>> = { n: '\n', r: '\r', t: '\t' }
 
-/** Throws a Rejection (400) for a member that no line can hold. */
+/** Throws a Rejection (400) for a member name that is not valid in a `.env` file. */
 export function envText(data: Readonly<Record<string, unknown>>): string {
   return Object.entries(data)
     .map(([name, value]) => {
-      if (!NAME.test(name)) throw new Rejection(400, 'a member of this secret has a name that no .env file can have')
+      if (!NAME.test(name))
+        throw new Rejection(400, 'a member of this secret has a name that is not valid in a .env file')
       const text = typeof value === 'string' ? value : JSON.stringify(value)
       return `${name}=${UNQUOTED.test(text) ? text : quoted(text)}\n`
     })
     .join('')
 }
 
-/** In single quotes nothing has a meaning; in double quotes only a few characters have. */
+/** Single quotes need no escapes, but cannot contain a quote or a newline. */
 function quoted(text: string): string {
   if (!/['\r\n]/.test(text)) return `'${text}'`
   return `"${text
@@ -25,7 +26,7 @@ function quoted(text: string): string {
     .replaceAll('\r', String.raw`\r`)}"`
 }
 
-/** Throws a Rejection (400) that names the line which is none. */
+/** Throws a Rejection (400) with the number of an invalid line. */
 export function parseEnv(text: string): Record<string, string> {
   const entries = new Map<string, string>()
   for (const [at, line] of text.split(/\r?\n/).entries()) {
@@ -41,7 +42,7 @@ export function parseEnv(text: string): Record<string, string> {
   return Object.fromEntries(entries)
 }
 
-/** Undefined for what is none. Goes over it once: whoever sends a line of a megabyte keeps nobody else waiting. */
+/** Undefined for an invalid value. Runs in linear time, as a line may have a megabyte. */
 function envValue(given: string): string | undefined {
   const value = given.trimStart()
   if (value.startsWith('"')) return doubleQuoted(value)
@@ -66,13 +67,13 @@ function doubleQuoted(value: string): string | undefined {
   }
 }
 
-/** What may stand behind a closing quote. */
+/** Whether the text after a closing quote is empty or a comment. */
 function isComment(rest: string): boolean {
   const text = rest.trimStart()
   return text === '' || text.startsWith('#')
 }
 
-/** A comment begins behind a space: `a#b` is a value. */
+/** A comment begins after white space: `a#b` is a value. */
 function withoutComment(given: string): string {
   for (let at = given.indexOf('#'); at >= 0; at = given.indexOf('#', at + 1)) {
     if (/\s/.test(given.charAt(at - 1))) return given.slice(0, at).trim()

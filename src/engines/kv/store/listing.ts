@@ -1,23 +1,23 @@
-/** Names in a folder and below it, in pages, for those who may see them. */
-import type { EngineCall, Outcome, Reply } from '../../framework/engine.ts'
+/** Lists and recursive lists of names, in pages, limited to the names that the caller may see. */
+import type { EngineCall, HandlerResult, Reply } from '../../framework/engine.ts'
 import { boolean, inPath, integer, text } from '../../framework/fields.ts'
-import { inTurns, RECORD_COST, type Steps } from '../../framework/time-slices.ts'
+import { runSliced, RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
 import { eachBelow, eachIn } from './names.ts'
-import { type KeyRecord, shownRecord } from './record.ts'
+import { type KeyRecord, metadataResponse } from './record.ts'
 import { isMetadataForbidden } from './rights.ts'
-import { Secrets } from './secrets.ts'
+import { SecretReader } from './secrets.ts'
 
-export const LISTING = {
-  path: inPath('Folder; empty for all of the mount'),
-  after: text('Names behind this one only', { fallback: '' }),
-  limit: integer('Most names that are given; 0 for all', { fallback: 0 }),
-  exclude_deleted: boolean('Leaves out secrets whose newest version is deleted, or will be', { fallback: false }),
+export const LIST_FIELDS = {
+  path: inPath('Folder; empty for the whole mount'),
+  after: text('Only names after this one', { fallback: '' }),
+  limit: integer('Maximum number of names; 0 for all', { fallback: 0 }),
+  exclude_deleted: boolean('Omit secrets whose newest version is deleted or will be deleted', { fallback: false }),
 }
 
-/** Of asking policies several times about one name. */
+/** Cost of several policy checks for a name. */
 const FILTER_COST = 2
 
-export interface Listing {
+export interface FolderListInput {
   readonly path: string
   readonly after: string
   readonly limit: number
@@ -28,13 +28,13 @@ export function folderOf(given: string): string {
   return given === '' || given.endsWith('/') ? given : `${given}/`
 }
 
-/** The smaller of what is asked for and what the caller's policy lets a list have. */
-function limitOf({ limit }: Listing, { limitMax }: EngineCall): number {
+/** The requested limit, capped by the caller's policy. */
+function limitOf({ limit }: FolderListInput, { limitMax }: EngineCall): number {
   if (limitMax === undefined) return limit
   return limit <= 0 ? limitMax : Math.min(limit, limitMax)
 }
 
-/** Whether the caller may do anything with a secret, or with one below a folder. */
+/** Whether the caller has any right on a secret, or on one below a folder. */
 function isUsable(name: string, { allows, reaches }: EngineCall): boolean {
   if (allows('read', `data/${name}`) || allows('read', `metadata/${name}`)) return true
   if (name.endsWith('/')) return reaches(`data/${name}`)
@@ -46,10 +46,10 @@ function hasDeletionTime(record: KeyRecord | undefined): boolean {
 }
 
 /**
- * Whether a rule forbids the list of a folder between the one that is scanned and a name. The last folder is remembered:
- * names come in order.
+ * Returns a function that tells whether a rule forbids the list of a folder between the scanned one and a name. It caches the
+ * last folder, as names come in order.
  */
-function foldersOf(call: EngineCall): (scanned: string, name: string) => boolean {
+function forbiddenFolders(call: EngineCall): (scanned: string, name: string) => boolean {
   const front = call.mount.options['version'] === '2' ? 'metadata/' : ''
   let [last, isLastForbidden] = ['', false]
   return (scanned, name) => {
@@ -63,72 +63,77 @@ function foldersOf(call: EngineCall): (scanned: string, name: string) => boolean
   }
 }
 
-/** Is given a name that its caller sees; returns what it has cost. */
-type Take = (name: string) => number
+/** Returns the cost of handling a visible name. */
+type VisibleNameVisitor = (name: string) => number
 
-/** What of the names in a folder, or below it, its caller is to see: `take` is given each. */
-function* seen(each: typeof eachIn, input: Listing, call: EngineCall, take: Take): Steps<void> {
-  const secrets = new Secrets(call)
+/** Visits the names in a folder, or below it, that the caller may see. */
+function* eachVisible(
+  each: typeof eachIn,
+  input: FolderListInput,
+  call: EngineCall,
+  visit: VisibleNameVisitor,
+): SlicedWork<void> {
+  const secrets = new SecretReader(call)
   const folder = folderOf(input.path)
   const limit = limitOf(input, call)
   const isFiltered = secrets.config.listFilter === true
-  const isFolderForbidden = foldersOf(call)
+  const isFolderForbidden = forbiddenFolders(call)
   let count = 0
   yield* each(secrets.secret, secrets.read, folder, input.after, (name) => {
     if (isFolderForbidden(folder, name)) return FILTER_COST
     if (isFiltered && !isUsable(folder + name, call)) return FILTER_COST
     const isAsked = input.exclude_deleted && !name.endsWith('/') && !isMetadataForbidden(call, folder + name)
     if (isAsked && hasDeletionTime(secrets.record(folder + name))) return RECORD_COST
-    const cost = take(name) + (isFiltered ? FILTER_COST : 0) + (isAsked ? RECORD_COST : 0)
+    const cost = visit(name) + (isFiltered ? FILTER_COST : 0) + (isAsked ? RECORD_COST : 0)
     count++
     return limit > 0 && count >= limit ? 'enough' : cost
   })
 }
 
-function* listed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<string[]> {
+function* visibleKeys(each: typeof eachIn, input: FolderListInput, call: EngineCall): SlicedWork<string[]> {
   const keys: string[] = []
-  yield* seen(each, input, call, (name) => {
+  yield* eachVisible(each, input, call, (name) => {
     keys.push(name)
     return 1
   })
   return keys
 }
 
-export function list(input: Listing, call: EngineCall): Outcome {
-  return inTurns(listReply(input, call), call)
+export function list(input: FolderListInput, call: EngineCall): HandlerResult {
+  return runSliced(listReply(input, call), call)
 }
 
-function* listReply(input: Listing, call: EngineCall): Steps<Reply> {
-  return { data: { keys: yield* listed(eachIn, input, call) } }
+function* listReply(input: FolderListInput, call: EngineCall): SlicedWork<Reply> {
+  return { data: { keys: yield* visibleKeys(eachIn, input, call) } }
 }
 
-export function scan(input: Listing, call: EngineCall): Outcome {
-  return inTurns(scanReply(input, call), call)
+export function scan(input: FolderListInput, call: EngineCall): HandlerResult {
+  return runSliced(scanReply(input, call), call)
 }
 
-/** Nothing at all has no keys, as in a list. */
-function* scanReply(input: Listing, call: EngineCall): Steps<Reply> {
-  const keys = yield* listed(eachBelow, input, call)
+/** An empty result has no member `keys`, as with an empty list. */
+function* scanReply(input: FolderListInput, call: EngineCall): SlicedWork<Reply> {
+  const keys = yield* visibleKeys(eachBelow, input, call)
   return { data: keys.length > 0 ? { keys } : {} }
 }
 
-export function detailedList(input: Listing, call: EngineCall): Outcome {
-  return inTurns(detailed(eachIn, input, call), call)
+export function detailedList(input: FolderListInput, call: EngineCall): HandlerResult {
+  return runSliced(detailed(eachIn, input, call), call)
 }
 
-export function detailedScan(input: Listing, call: EngineCall): Outcome {
-  return inTurns(detailed(eachBelow, input, call), call)
+export function detailedScan(input: FolderListInput, call: EngineCall): HandlerResult {
+  return runSliced(detailed(eachBelow, input, call), call)
 }
 
-/** A name and what is kept of it are of one state. A secret whose metadata a rule forbids has its name alone. */
-function* detailed(each: typeof eachIn, input: Listing, call: EngineCall): Steps<Reply> {
-  const secrets = new Secrets(call)
+/** A name and its metadata are of the same state. If a rule forbids the metadata, only the name is returned. */
+function* detailed(each: typeof eachIn, input: FolderListInput, call: EngineCall): SlicedWork<Reply> {
+  const secrets = new SecretReader(call)
   const folder = folderOf(input.path)
   const infos: (readonly [string, Record<string, unknown>])[] = []
-  yield* seen(each, input, call, (key) => {
+  yield* eachVisible(each, input, call, (key) => {
     const isShown = !key.endsWith('/') && !isMetadataForbidden(call, folder + key)
     const record = isShown ? secrets.record(folder + key) : undefined
-    infos.push([key, record ? shownRecord(record) : {}])
+    infos.push([key, record ? metadataResponse(record) : {}])
     return FILTER_COST + RECORD_COST + (record ? record.versions.size : 0)
   })
   return { data: { keys: infos.map(([key]) => key), key_info: Object.fromEntries(infos) } }

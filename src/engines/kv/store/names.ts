@@ -1,97 +1,110 @@
 /**
- * The names of secrets, as folders that can be listed in order, without a name showing in the store.
+ * The names of secrets, in folders that are listed in order. No path in the store contains a name.
  *
- * An entry's path is an HMAC of what it is for, under the mount's own secret; names are in the entries' values, which the
- * barrier encrypts (`folder.ts`). A name that ends with a slash is a folder; a secret and a folder may have one name.
+ * The path of an entry is an HMAC of its purpose, under a secret of the mount. Names are in the values of entries, which the
+ * barrier encrypts (`folder.ts`). A name that ends with a slash is a folder. A secret and a folder may have the same name.
  */
-import type { Changes } from '../../framework/changes.ts'
 import type { KeyedHash } from '../../../platform/keyed-hash.ts'
-import { RECORD_COST, type Steps } from '../../framework/time-slices.ts'
-import { addTo, compareNames, hasName, namesFrom, type Read, removeFrom } from './folder.ts'
+import { RECORD_COST, type SlicedWork } from '../../../platform/sliced-work.ts'
+import { Rejection } from '../../framework/engine.ts'
+import { UNPRINTABLE } from '../../framework/fields.ts'
+import type { BatchBuilder, ReadEntry } from '../../framework/records.ts'
+import { addTo, compareNames, hasName, namesFrom, removeFrom } from './folder.ts'
 
-/** What an entry about `name` is called: 32 letters that tell nothing of it. */
-export function hidden(secret: KeyedHash, kind: string, name: string): string {
+/** 32 characters that identify `name` without revealing it. */
+export function hashedName(secret: KeyedHash, kind: string, name: string): string {
   return secret.name(`${kind}\0${name}`).slice(0, 32)
 }
 
 function folderPath(secret: KeyedHash, folder: string): string {
-  return `f/${hidden(secret, 'folder', folder)}`
+  return `f/${hashedName(secret, 'folder', folder)}`
 }
 
-/** Folder of a name and its own part: `a/b/c` → `a/b/`, `c`; `a/b/` → `a/`, `b/`. */
-function parted(name: string): { folder: string; leaf: string } {
+/** The folder and the last part of a name: `a/b/c` → `a/b/`, `c`; `a/b/` → `a/`, `b/`. */
+function splitName(name: string): { folder: string; leaf: string } {
   const slash = name.lastIndexOf('/', name.length - 2)
   return { folder: name.slice(0, slash + 1), leaf: name.slice(slash + 1) }
 }
 
-/** Adds a secret's name, and its folders where they are new. */
-export function addName(secret: KeyedHash, changes: Changes, name: string): void {
-  for (let left = name; left !== ''; ) {
-    const { folder, leaf } = parted(left)
+/** Adds the name of a secret, and its folders if they are new. */
+export function addName(secret: KeyedHash, changes: BatchBuilder, name: string): void {
+  for (let rest = name; rest !== ''; ) {
+    const { folder, leaf } = splitName(rest)
     const wasThere = addTo(folderPath(secret, folder), changes, leaf)
-    left = wasThere ? '' : folder
+    rest = wasThere ? '' : folder
   }
 }
 
-/** Removes a secret's name, and its folders where they are empty then. */
-export function removeName(secret: KeyedHash, changes: Changes, name: string): void {
-  for (let left = name; left !== ''; ) {
-    const { folder, leaf } = parted(left)
+/** Removes the name of a secret, and its folders if they are then empty. */
+export function removeName(secret: KeyedHash, changes: BatchBuilder, name: string): void {
+  for (let rest = name; rest !== ''; ) {
+    const { folder, leaf } = splitName(rest)
     const isEmpty = removeFrom(folderPath(secret, folder), changes, leaf)
-    left = isEmpty ? folder : ''
+    rest = isEmpty ? folder : ''
   }
 }
 
-/** Whether there is a secret of this name. */
-export function isNamed(secret: KeyedHash, read: Read, name: string): boolean {
-  const { folder, leaf } = parted(name)
+/** Whether a secret of this name exists. */
+export function isNamed(secret: KeyedHash, read: ReadEntry, name: string): boolean {
+  const { folder, leaf } = splitName(name)
   return hasName(read, folderPath(secret, folder), leaf)
 }
 
-/** Names directly in a folder (empty for the root, else with a slash at its end), in order; those behind `after`. */
-export function namesIn(secret: KeyedHash, read: Read, folder: string, after = ''): Generator<string> {
+/** Names directly in a folder (empty for the root, else with a trailing slash) after `after`, in order. */
+export function namesIn(secret: KeyedHash, read: ReadEntry, folder: string, after = ''): Generator<string> {
   return namesFrom(read, folderPath(secret, folder), after)
 }
 
-/** Is told a name, and tells what it has cost (`turns.ts`), or that no more are wanted. */
-export type Visit = (name: string) => number | 'enough'
+/** Returns the cost of handling the name (`platform/sliced-work.ts`), or 'enough' to stop. */
+export type NameVisitor = (name: string) => number | 'enough'
 
 /**
- * Visits the names directly in a folder, in order, those behind `after`; true when no more are wanted. Whenever others have
- * come in, the folder is read again from the last name on: a name that is there all the time is visited, once, whatever
- * has become of the pages meanwhile.
+ * Visits the names directly in a folder after `after`, in order. Returns true if the visitor stopped. If other work ran, the
+ * folder is read again from the last name on, so a name that exists all the time is visited exactly once, also if pages were
+ * split or merged.
  */
-export function* eachIn(secret: KeyedHash, read: Read, folder: string, after: string, visit: Visit): Steps<boolean> {
+export function* eachIn(
+  secret: KeyedHash,
+  read: ReadEntry,
+  folder: string,
+  after: string,
+  visit: NameVisitor,
+): SlicedWork<boolean> {
   let last = after
-  for (let isToRead = true; isToRead; ) {
-    isToRead = false
+  for (let mustRead = true; mustRead; ) {
+    mustRead = false
     for (const name of namesIn(secret, read, folder, last)) {
       const cost = visit(name)
       if (cost === 'enough') return true
       last = name
-      isToRead = yield cost
-      if (isToRead) break
+      mustRead = yield cost
+      if (mustRead) break
     }
   }
   return false
 }
 
 /**
- * Visits secrets anywhere below a folder, by their names from there on: what is in the folder first, then what is in its
- * own. Those behind `after` only, in this order. Folders that are still to be read wait in a list: somebody may have made
- * some thousands of them inside one another, which is more than the stack has room for.
+ * Visits all secrets below a folder after `after`, by names relative to it: first those in the folder, then those in its
+ * subfolders. The folders to read are in a list and not on the stack, which thousands of nested folders would overflow.
  */
-export function* eachBelow(secret: KeyedHash, read: Read, top: string, after: string, visit: Visit): Steps<boolean> {
-  const waiting = [{ prefix: '', after }]
-  for (let folder = waiting.pop(); folder; folder = waiting.pop()) {
+export function* eachBelow(
+  secret: KeyedHash,
+  read: ReadEntry,
+  top: string,
+  after: string,
+  visit: NameVisitor,
+): SlicedWork<boolean> {
+  const pending = [{ prefix: '', after }]
+  for (let folder = pending.pop(); folder; folder = pending.pop()) {
     const { after: start, prefix } = folder
     const slash = start.indexOf('/')
     const first = start.slice(0, slash + 1)
     const folders: { prefix: string; after: string }[] = []
     const isEnough = yield* eachIn(secret, read, top + prefix, '', (name) => {
       if (!name.endsWith('/')) {
-        const isBehind = first === '' && (start === '' || compareNames(name, start) > 0)
-        return isBehind ? visit(prefix + name) : 1
+        const isAfter = first === '' && (start === '' || compareNames(name, start) > 0)
+        return isAfter ? visit(prefix + name) : 1
       }
       if (first === '' || compareNames(name, first) >= 0) {
         folders.push({ prefix: prefix + name, after: name === first ? start.slice(slash + 1) : '' })
@@ -99,10 +112,24 @@ export function* eachBelow(secret: KeyedHash, read: Read, top: string, after: st
       return 1
     })
     if (isEnough) return true
-    // One after the other: spread as arguments, a hundred thousand would be too many.
-    for (const each of folders.toReversed()) waiting.push(each)
-    // It may be empty by now.
+    // No spread: a hundred thousand arguments exceed the stack.
+    for (const each of folders.toReversed()) pending.push(each)
     yield RECORD_COST
   }
   return false
+}
+
+const NAME_BYTES_MAX = 4096
+
+/** The name of a secret in a body, with the rules of request paths. Throws a Rejection (400) that names the field. */
+export function secretName(given: unknown, field: string): string {
+  if (typeof given !== 'string') throw new Rejection(400, `"${field}" must be the name of a secret`)
+  const name = given.replaceAll(/\/{2,}/g, '/').replace(/^\//, '')
+  if (name === '' || name.endsWith('/')) throw new Rejection(400, `"${field}" must name a secret, not a folder`)
+  if (!name.isWellFormed() || UNPRINTABLE.test(name))
+    throw new Rejection(400, `"${field}" has characters that are not printable`)
+  if (/(?:^|\/)\.\.?(?:\/|$)/.test(name)) throw new Rejection(400, 'relative paths not supported')
+  if (Buffer.byteLength(name) > NAME_BYTES_MAX)
+    throw new Rejection(400, `"${field}" has more than ${NAME_BYTES_MAX} bytes`)
+  return name
 }

@@ -1,13 +1,13 @@
 /**
- * What is kept of a secret: settings, for each version when it was made, deleted, destroyed, and the data of the newest
- * version where that is small, so that most secrets are read and written as one entry. Times are milliseconds since the
- * Unix epoch here and RFC 3339 outside.
+ * The record of a secret: its settings, the times and state of each version, and the data of the newest version if that is
+ * small, so that most secrets are read and written as one entry. Times are milliseconds since the Unix epoch in records and RFC
+ * 3339 in responses.
  */
 import { formatDuration } from '../../../platform/duration.ts'
 import { Fault } from '../../../platform/errors.ts'
-import { Decoded } from '../../framework/decoded.ts'
+import { CachedCodec } from '../../framework/records.ts'
 
-/** Who did something, as it is shown; what is not known is left out. */
+/** The author of a change, as shown in responses. Unknown members are absent. */
 export interface Actor {
   readonly actor?: string
   readonly operation: string
@@ -17,27 +17,27 @@ export interface Actor {
 
 export interface VersionRecord {
   readonly createdAtMs: number
-  /** 0: never. In the future: it is still there. */
+  /** 0: not deleted. A time in the future: not deleted yet. */
   readonly deletedAtMs: number
   readonly destroyed: boolean
   readonly createdBy: Actor | null
-  /** Null for one that nobody deleted: also where its time is set by `delete_version_after`. */
+  /** Null unless a caller deleted it: also for a deletion by `delete_version_after`. */
   readonly deletedBy: Actor | null
 }
 
-/** What happened to a secret last, for who watches it. */
+/** The kind of the last change, for the change feed. */
 export type ChangeKind = 'write' | 'delete' | 'undelete' | 'destroy' | 'metadata'
 
 export type CustomMetadata = Readonly<Record<string, string>>
 
 export interface KeyRecord {
-  /** Its whole name: entries are named by a hash of it, which cannot be read backwards. */
+  /** The full name. The path of the entry has only a hash of it. */
   readonly name: string
   readonly current: number
   readonly oldest: number
   readonly createdAtMs: number
   readonly updatedAtMs: number
-  /** 0: what the engine says. */
+  /** 0: the setting of the engine. */
   readonly maxVersions: number
   readonly casRequired: boolean
   readonly deleteAfterSeconds: number
@@ -47,12 +47,12 @@ export interface KeyRecord {
   readonly versions: ReadonlyMap<number, VersionRecord>
   readonly lastChange: ChangeKind
   readonly lastUpdatedBy: Actor | null
-  /** The data of the version `current` as JSON text, where it is kept here and not in an entry of its own. */
+  /** The data of version `current` as JSON text, if it is in the record and not in a separate entry. */
   readonly newest: string | undefined
 }
 
 const FORMAT = 3
-/** Between the record and the data: JSON text has none. */
+/** Separates the record from the data. JSON text never contains it. */
 const DATA_MARK = '\0'
 
 type EncodedVersion = [
@@ -60,7 +60,7 @@ type EncodedVersion = [
   createdAtMs: number,
   deletedAtMs: number,
   destroyed: boolean,
-  /** Where in the list of actors; 0 for nobody, the first is 1. */
+  /** Index in the list of actors, from 1; 0 for none. */
   createdBy: number,
   deletedBy?: number,
 ]
@@ -84,7 +84,7 @@ type Encoded = [
   actors: Actor[],
 ]
 
-export function freshRecord(name: string, nowMs: number): KeyRecord {
+export function newRecord(name: string, nowMs: number): KeyRecord {
   return {
     name,
     current: 0,
@@ -105,7 +105,7 @@ export function freshRecord(name: string, nowMs: number): KeyRecord {
 }
 
 function encodeRecord(record: KeyRecord): Buffer {
-  const actors = new Actors()
+  const actors = new ActorTable()
   const encoded: Encoded = [
     FORMAT,
     record.current,
@@ -128,8 +128,8 @@ function encodeRecord(record: KeyRecord): Buffer {
   return Buffer.from(record.newest === undefined ? text : text + DATA_MARK + record.newest)
 }
 
-/** Those of a record, each once: most versions of a secret are made by the same few. */
-class Actors {
+/** The distinct actors of a record: most versions of a secret have the same few. */
+class ActorTable {
   readonly all: Actor[] = []
   readonly #numbers = new Map<Actor, number>()
 
@@ -146,19 +146,19 @@ function isSame(a: Actor, b: Actor): boolean {
   return a.actor === b.actor && a.operation === b.operation && a.entity_id === b.entity_id
 }
 
-function encodeVersion([version, given]: readonly [number, VersionRecord], actors: Actors): EncodedVersion {
+function encodeVersion([version, given]: readonly [number, VersionRecord], actors: ActorTable): EncodedVersion {
   const { createdAtMs, createdBy, deletedAtMs, deletedBy, destroyed } = given
-  const made = actors.number(createdBy)
-  if (deletedBy) return [version, createdAtMs, deletedAtMs, destroyed, made, actors.number(deletedBy)]
-  return [version, createdAtMs, deletedAtMs, destroyed, made]
+  const creator = actors.number(createdBy)
+  if (deletedBy) return [version, createdAtMs, deletedAtMs, destroyed, creator, actors.number(deletedBy)]
+  return [version, createdAtMs, deletedAtMs, destroyed, creator]
 }
 
 function decodeRecord(bytes: Buffer): KeyRecord {
   const text = bytes.toString('utf8')
   const mark = text.indexOf(DATA_MARK)
-  // Written by this file and authenticated by the barrier; the format tells another program's from ours.
+  // Written only by this file and authenticated by the barrier. The format number detects other versions of the program.
   const encoded = JSON.parse(mark < 0 ? text : text.slice(0, mark)) as Encoded
-  if (encoded[0] !== FORMAT) throw new Fault('the record of a secret is of another version of this program')
+  if (encoded[0] !== FORMAT) throw new Fault('the record of a secret was written by another version')
   const actors = encoded[15]
   return {
     current: encoded[1],
@@ -190,26 +190,26 @@ function decodeRecord(bytes: Buffer): KeyRecord {
   }
 }
 
-/** Records as entries. Throws a Fault for a record of a form that this program does not know. */
-export const records = new Decoded(decodeRecord, encodeRecord)
+/** Codec of records. Throws a Fault for a record with an unknown format. */
+export const records = new CachedCodec(decodeRecord, encodeRecord)
 
 export function isDeleted({ deletedAtMs }: VersionRecord, nowMs: number): boolean {
   return deletedAtMs !== 0 && deletedAtMs <= nowMs
 }
 
-const newestTime = { ms: 0, text: '' }
+const lastTime = { ms: 0, text: '' }
 
-/** RFC 3339, empty for never. The last one is remembered: many answers tell of one moment. */
+/** RFC 3339; empty for 0. Caches the last result, as many responses contain the same time. */
 export function timeText(ms: number): string {
   if (ms === 0) return ''
-  if (ms !== newestTime.ms) {
-    newestTime.text = new Date(ms).toISOString()
-    newestTime.ms = ms
+  if (ms !== lastTime.ms) {
+    lastTime.text = new Date(ms).toISOString()
+    lastTime.ms = ms
   }
-  return newestTime.text
+  return lastTime.text
 }
 
-/** What a read and a write say of one version. */
+/** The metadata of a version in responses to reads and writes. */
 export function versionMetadata(record: KeyRecord, version: number): Record<string, unknown> {
   const found = record.versions.get(version)
   return {
@@ -221,13 +221,13 @@ export function versionMetadata(record: KeyRecord, version: number): Record<stri
   }
 }
 
-/** As Go writes a duration: `1h0m0s`. Below zero it means never, and is told as one second less than none. */
+/** In Go's format: `1h0m0s`. A negative value means never and is shown as `-1s`. */
 export function durationText(seconds: number): string {
   return formatDuration(Math.max(-1, seconds) * 1000)
 }
 
-/** The metadata as it is shown. */
-export function shownRecord(record: KeyRecord): Record<string, unknown> {
+/** The metadata of a secret in responses. */
+export function metadataResponse(record: KeyRecord): Record<string, unknown> {
   const versions = [...record.versions].map(
     ([number, { createdAtMs, createdBy, deletedAtMs, deletedBy, destroyed }]) => {
       const times = { created_time: timeText(createdAtMs), deletion_time: timeText(deletedAtMs) }

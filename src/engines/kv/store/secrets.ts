@@ -1,17 +1,16 @@
 /**
- * The secrets of one mount, as its paths work on them: where the entries of a secret are, the settings of the engine, and
- * the changes that are made to a secret. Nothing here knows of requests and answers.
+ * Reading and writing the secrets of a mount: the entries of a secret, the settings of the engine, and the changes of secrets.
+ * Independent of requests and responses.
  */
 import type { Batch } from '../../../storage/barrier/storage.ts'
-import { Changes } from '../../framework/changes.ts'
+import { BatchBuilder, type ReadEntry } from '../../framework/records.ts'
 import { type Caller, type EngineCall, Rejection } from '../../framework/engine.ts'
 import type { KeyedHash } from '../../../platform/keyed-hash.ts'
-import type { Read } from './folder.ts'
-import { addName, hidden, isNamed, removeName } from './names.ts'
+import { addName, hashedName, isNamed, removeName } from './names.ts'
 import {
   type Actor,
   type ChangeKind,
-  freshRecord,
+  newRecord,
   isDeleted,
   type KeyRecord,
   records,
@@ -19,30 +18,30 @@ import {
 } from './record.ts'
 
 const CONFIG_PATH = 'config'
-/** Names of the secrets that the newest batch with a removal removed: whoever reads the log learns it from there. */
+/** Names of the secrets that the latest batch with a removal removed. The change feed reads them from the log. */
 export const REMOVED_PATH = 'removed'
-/** What the path of a secret's record begins with. */
+/** Prefix of the paths of records. */
 export const RECORDS_PREFIX = 'k/'
-/** Kept of a secret where neither it nor the engine says how many. */
+/** Number of versions if neither the secret nor the engine sets one. */
 const VERSIONS_DEFAULT = 10
-/** Of one version's data as JSON: as much as a body may bring at once, also where patches have put it together. */
+/** Limit of a version's data as JSON: that of a request body. A patched version may not exceed it either. */
 const DATA_BYTES_MAX = 32 << 20
 /**
- * Of the data that one request writes. A transaction of patches writes each secret anew, so it writes far more than its
- * body has. What the store may commit at once has room for this and for the records.
+ * Limit of the data that a request writes. A transaction of patches rewrites each secret, so it writes much more than its body
+ * contains. The store's limit for a batch leaves space for this and for the records.
  */
 const WRITTEN_BYTES_MAX = 48 << 20
-/** Of data that is kept in the record: longer ones would be written again with each change of the metadata. */
+/** Limit of data inside the record. Longer data would be rewritten with each change of the metadata. */
 const DATA_IN_RECORD_MAX = 4096
 
 export interface EngineConfig {
-  /** 0: ten. */
+  /** 0: the default of 10. */
   readonly maxVersions: number
   readonly casRequired: boolean
-  /** 0: never; below 0: never, whatever a secret says. */
+  /** 0: no limit. Below 0: no limit, and those of secrets are ignored. */
   readonly deleteAfterSeconds: number
   readonly metadataCasRequired: boolean
-  /** Whether lists leave out what their caller could do nothing with. */
+  /** Whether lists omit names on which the caller has no rights. */
   readonly listFilter?: boolean
 }
 
@@ -53,48 +52,48 @@ const NO_CONFIG: EngineConfig = {
   metadataCasRequired: false,
 }
 
-/** A mount's secrets for a caller who reads: what is durable. */
-export class Secrets {
+/** Reads the durable secrets of a mount. */
+export class SecretReader {
   readonly secret: KeyedHash
   readonly nowMs: number
-  readonly read: Read
-  /** Where the last secret that was asked for is: a request asks for one, several times. */
-  #placed = { name: '', path: '' }
+  readonly read: ReadEntry
+  /** The last path. Most requests read one secret several times. */
+  #lastPath = { name: '', path: '' }
 
-  constructor({ mount, nowMs, storage }: EngineCall, read: Read = (path) => storage.get(path)) {
+  constructor({ mount, nowMs, storage }: EngineCall, read: ReadEntry = (path) => storage.get(path)) {
     this.secret = mount.secret
     this.nowMs = nowMs
     this.read = read
   }
 
   get config(): EngineConfig {
-    const kept = this.read(CONFIG_PATH)
-    // Written by `putConfig` and authenticated by the barrier.
-    return kept ? (JSON.parse(kept.toString('utf8')) as EngineConfig) : NO_CONFIG
+    const stored = this.read(CONFIG_PATH)
+    // Written only by `putConfig` and authenticated by the barrier.
+    return stored ? (JSON.parse(stored.toString('utf8')) as EngineConfig) : NO_CONFIG
   }
 
   record(name: string): KeyRecord | undefined {
-    const kept = this.read(this.recordPath(name))
-    return kept && records.of(kept)
+    const stored = this.read(this.recordPath(name))
+    return stored && records.of(stored)
   }
 
-  /** The data of a version as JSON text; undefined where it is gone. */
+  /** The data of a version as JSON text; undefined if it was removed. */
   data({ current, name, newest }: KeyRecord, version: number): string | undefined {
     if (version === current && newest !== undefined) return newest
     return this.read(this.blobPath(name, version))?.toString('utf8')
   }
 
-  /** The data of a version that can be read: not deleted, not destroyed. */
+  /** The data of a version that is neither deleted nor destroyed. */
   liveData(record: KeyRecord, version = record.current): string | undefined {
-    const kept = record.versions.get(version)
-    return kept && !kept.destroyed && !isDeleted(kept, this.nowMs) ? this.data(record, version) : undefined
+    const found = record.versions.get(version)
+    return found && !found.destroyed && !isDeleted(found, this.nowMs) ? this.data(record, version) : undefined
   }
 
   recordPath(name: string): string {
-    if (this.#placed.path === '' || this.#placed.name !== name) {
-      this.#placed = { name, path: RECORDS_PREFIX + hidden(this.secret, 'key', name) }
+    if (this.#lastPath.path === '' || this.#lastPath.name !== name) {
+      this.#lastPath = { name, path: RECORDS_PREFIX + hashedName(this.secret, 'key', name) }
     }
-    return this.#placed.path
+    return this.#lastPath.path
   }
 
   blobPath(name: string, version: number): string {
@@ -102,7 +101,7 @@ export class Secrets {
   }
 }
 
-/** Throws a Rejection (400) for more than a secret may have. */
+/** Throws a Rejection (400) for data above the limit. */
 function checkLength(json: string): void {
   const bytes = Buffer.byteLength(json)
   if (bytes <= DATA_BYTES_MAX) return
@@ -110,10 +109,10 @@ function checkLength(json: string): void {
 }
 
 /**
- * Secrets for deciding about a write. Whether there is one is asked of the folder, which the write of a new one needs
- * anyway: what is not there is what costs the store the longest look.
+ * Reads secrets for the decision about a write. Whether a secret exists is looked up in its folder, which the write of a new one
+ * reads anyway: lookups of missing entries are the slowest in the store.
  */
-class PendingSecrets extends Secrets {
+class PendingSecretReader extends SecretReader {
   has(name: string): boolean {
     return isNamed(this.secret, this.read, name)
   }
@@ -123,34 +122,34 @@ class PendingSecrets extends Secrets {
   }
 }
 
-export function pendingSecrets(call: EngineCall): PendingSecrets {
-  return new PendingSecrets(call, (path) => call.storage.pending(path))
+export function pendingSecrets(call: EngineCall): PendingSecretReader {
+  return new PendingSecretReader(call, (path) => call.storage.pending(path))
 }
 
-/** Whether there is a secret of a name. */
-export interface Asked {
+/** Whether a secret exists, as known from an earlier lookup. */
+export interface ExistenceCheck {
   readonly name: string
-  readonly isThere: boolean
+  readonly exists: boolean
 }
 
-/** The same for a caller who writes: what is pending, and the batch that is being made. */
-export class ChangingSecrets extends PendingSecrets {
-  readonly #changes: Changes
+/** Writes secrets: reads pending entries, and builds a batch. */
+export class SecretWriter extends PendingSecretReader {
+  readonly #changes: BatchBuilder
   readonly #caller: Caller
   readonly #removed = new Set<string>()
-  /** What the path has found out in this turn already. */
-  #asked: Asked | undefined
+  /** From a lookup in the same turn. */
+  #known: ExistenceCheck | undefined
   #config: EngineConfig | undefined
   #writtenBytes = 0
-  /** Those that this batch changes: each is put into bytes once, however often it was changed. */
+  /** Records that the batch changes. Each is encoded once, after all changes. */
   readonly #records = new Map<string, KeyRecord>()
 
-  constructor(call: EngineCall, asked?: Asked) {
-    const changes = new Changes(call.storage)
+  constructor(call: EngineCall, known?: ExistenceCheck) {
+    const changes = new BatchBuilder(call.storage)
     super(call, (path) => changes.get(path))
     this.#changes = changes
     this.#caller = call.caller
-    this.#asked = asked
+    this.#known = known
   }
 
   override get config(): EngineConfig {
@@ -159,10 +158,10 @@ export class ChangingSecrets extends PendingSecrets {
   }
 
   override has(name: string): boolean {
-    return this.#asked?.name === name ? this.#asked.isThere : super.has(name)
+    return this.#known?.name === name ? this.#known.exists : super.has(name)
   }
 
-  /** All that was changed, to be committed as one. */
+  /** All changes, to be committed atomically. */
   get batch(): Batch {
     for (const [name, record] of this.#records) this.#changes.put(this.recordPath(name), records.bytes(record))
     const removed = [...this.#removed].filter((name) => !this.#records.has(name))
@@ -179,12 +178,12 @@ export class ChangingSecrets extends PendingSecrets {
     this.#changes.put(CONFIG_PATH, Buffer.from(JSON.stringify(config)))
   }
 
-  /** `isNew` where the name is not known yet. */
+  /** `isNew`: also adds the name to its folder. */
   #put(record: KeyRecord, lastChange: ChangeKind, isNew: boolean): KeyRecord {
-    const kept = { ...record, lastChange }
+    const changed = { ...record, lastChange }
     if (isNew) addName(this.secret, this.#changes, record.name)
-    this.#records.set(record.name, kept)
-    return kept
+    this.#records.set(record.name, changed)
+    return changed
   }
 
   #actor(operation: string): Actor {
@@ -196,12 +195,12 @@ export class ChangingSecrets extends PendingSecrets {
     }
   }
 
-  /** Puts a record whose settings were changed. */
+  /** Writes a record with changed settings. */
   putSettings(record: KeyRecord, isNew: boolean, operation: 'update' | 'patch'): void {
     this.#put({ ...record, lastUpdatedBy: this.#actor(isNew ? 'create' : operation) }, 'metadata', isNew)
   }
 
-  /** Puts the texts beside a secret that is there. */
+  /** Writes the custom metadata of an existing secret. */
   putCustom(name: string, custom: KeyRecord['custom']): void {
     const before = this.record(name)
     if (!before) return
@@ -209,10 +208,10 @@ export class ChangingSecrets extends PendingSecrets {
     this.putSettings({ ...before, custom, metadataVersion, updatedAtMs: this.nowMs }, false, 'update')
   }
 
-  /** A new version with this JSON text; what is too old goes. Returns the record as it is then. */
+  /** Adds a version with this JSON text and prunes old ones. Returns the new record. */
   addVersion(name: string, before: KeyRecord | undefined, data: string, operation: 'update' | 'patch'): KeyRecord {
     const { config, nowMs } = this
-    const known = before ?? freshRecord(name, nowMs)
+    const known = before ?? newRecord(name, nowMs)
     const current = known.current + 1
     const createdBy = this.#actor(before ? operation : 'create')
     const deletedAtMs = this.#deletionTime(config, known)
@@ -227,7 +226,7 @@ export class ChangingSecrets extends PendingSecrets {
     return this.#put(record, 'write', !before)
   }
 
-  /** The data of what is to be the newest version: returned where it goes into the record. */
+  /** Stores the data of the newest version. Returns data that belongs into the record. */
   #putNewest(name: string, version: number, data: string): string | undefined {
     if (data.length <= DATA_IN_RECORD_MAX) return data
     checkLength(data)
@@ -240,21 +239,21 @@ export class ChangingSecrets extends PendingSecrets {
     return undefined
   }
 
-  /** Version 1 of a secret that has no others, with this JSON text in the place of what it had. */
+  /** Replaces the data of version 1, in a mount without versions. */
   replace(name: string, data: string): void {
     const before = this.record(name)
     const createdBy = this.#actor(before ? 'update' : 'create')
     const version = { createdAtMs: this.nowMs, deletedAtMs: 0, destroyed: false, createdBy, deletedBy: null }
-    const record = { ...(before ?? freshRecord(name, this.nowMs)), current: 1, versions: new Map([[1, version]]) }
+    const record = { ...(before ?? newRecord(name, this.nowMs)), current: 1, versions: new Map([[1, version]]) }
     const newest = this.#putNewest(name, 1, data)
     if (before && before.newest === undefined && newest !== undefined) this.#changes.delete(this.blobPath(name, 1))
     this.#put({ ...record, updatedAtMs: this.nowMs, lastUpdatedBy: createdBy, newest }, 'write', !before)
   }
 
-  /** Versions are in order. Takes out what is too old once there is one version more; returns the oldest that is left. */
-  #pruned({ current, name, oldest }: KeyRecord, versions: Map<number, VersionRecord>, kept: number): number {
-    if (current + 1 - oldest < kept) return oldest
-    const cut = current + 1 - kept
+  /** Removes versions that are too old after a version is added. Returns the oldest remaining one. `versions` are in order. */
+  #pruned({ current, name, oldest }: KeyRecord, versions: Map<number, VersionRecord>, versionsMax: number): number {
+    if (current + 1 - oldest < versionsMax) return oldest
+    const cut = current + 1 - versionsMax
     for (const version of versions.keys()) {
       if (version > cut) break
       versions.delete(version)
@@ -269,7 +268,7 @@ export class ChangingSecrets extends PendingSecrets {
     return seconds === 0 ? 0 : this.nowMs + seconds * 1000
   }
 
-  /** Changes some versions; `change` gives undefined to leave one as it is. */
+  /** Changes versions. `change` returns undefined to keep a version. */
   #changeVersions(
     name: string,
     numbers: Iterable<number>,
@@ -316,12 +315,12 @@ export class ChangingSecrets extends PendingSecrets {
     })
   }
 
-  /** Everything of it, at once. */
+  /** Removes a secret with all its versions. */
   remove(name: string): void {
     const record = this.record(name)
     if (!record) return
     for (const version of record.versions.keys()) this.#changes.delete(this.blobPath(name, version))
-    this.#asked = undefined
+    this.#known = undefined
     this.#records.delete(name)
     this.#changes.delete(this.recordPath(name))
     removeName(this.secret, this.#changes, name)
@@ -329,8 +328,8 @@ export class ChangingSecrets extends PendingSecrets {
   }
 
   /**
-   * A secret under another name, with its versions; there must be none of that name. Versions that are `leftOut` are
-   * destroyed in the copy. Returns the bytes that the versions have, and gives up where these are more than `bytesMax`.
+   * Copies a secret with its versions to a new name. Versions in `leftOut` are destroyed in the copy. Returns the bytes of the
+   * versions, and stops once these exceed `bytesMax`.
    */
   copy(
     from: KeyRecord,
@@ -340,9 +339,9 @@ export class ChangingSecrets extends PendingSecrets {
     const newest = leftOut.has(from.current) ? undefined : from.newest
     const versions = new Map(from.versions)
     let bytes = newest?.length ?? 0
-    for (const [version, kept] of from.versions) {
-      if (leftOut.has(version)) versions.set(version, { ...kept, destroyed: true })
-      if (kept.destroyed || leftOut.has(version) || (version === from.current && newest !== undefined)) continue
+    for (const [version, record] of from.versions) {
+      if (leftOut.has(version)) versions.set(version, { ...record, destroyed: true })
+      if (record.destroyed || leftOut.has(version) || (version === from.current && newest !== undefined)) continue
       const data = this.read(this.blobPath(from.name, version))
       if (!data) continue
       bytes += data.length

@@ -1,32 +1,38 @@
 /**
- * One follower's place in one followed file.
+ * The position of one follower in one followed file.
  *
- * `step()` gives the next thing at the place and never waits for growth: shared bytes when the follower is at the live
- * end, bytes read by itself when it is behind, a truncation, or the end for now. `rest()` sleeps until the file has
- * news, a heartbeat is due, or somebody calls `wake()`.
+ * `step()` returns the next event at the position and never waits for growth: shared bytes at the live end, bytes read by this
+ * cursor when it is behind, a truncation, or the end for now. `sleepUntil()` waits until the file has changed, a heartbeat is
+ * due, or `wake()` is called.
  */
 import { Fault } from '../../../platform/errors.ts'
 import { FRAME_DATA_BYTES_MAX } from '../../../platform/frame.ts'
 import type { BufferLease } from '../../files/buffers.ts'
-import { EDGE_BYTES, type Follower, type FollowedFile, type FollowedFiles, type SharedChunk } from './followed-file.ts'
-import type { Content } from '../../files/alloc-files.ts'
+import {
+  EDGE_BYTES,
+  type FileFollower,
+  type FollowedFile,
+  type FollowedFiles,
+  type SharedChunk,
+} from './followed-file.ts'
+import type { ReadableFile } from '../../files/alloc-files.ts'
 import { spendTurn } from '../../files/read.ts'
 
-export type Step =
+export type FileStep =
   | { readonly kind: 'shared'; readonly chunk: SharedChunk }
-  | { readonly kind: 'own'; readonly data: Buffer; readonly start: number }
+  | { readonly kind: 'private'; readonly data: Buffer; readonly start: number }
   | { readonly kind: 'truncated' }
   | { readonly kind: 'end' }
 
-const END: Step = { kind: 'end' }
-const TRUNCATED: Step = { kind: 'truncated' }
+const END: FileStep = { kind: 'end' }
+const TRUNCATED: FileStep = { kind: 'truncated' }
 
-export class FileCursor implements Follower {
+export class FileCursor implements FileFollower {
   readonly file: FollowedFile
   position: number
   progressAtMs = performance.now()
-  beatAtMs = Number.POSITIVE_INFINITY
-  /** Set when somebody else waits on this cursor's behalf. */
+  wakeAtMs = Number.POSITIVE_INFINITY
+  /** Set if another object sleeps for this cursor. */
   onWake: (() => void) | undefined
   readonly #files: FollowedFiles
   readonly #lease: BufferLease
@@ -35,13 +41,13 @@ export class FileCursor implements Follower {
   #news = false
   #resolve: (() => void) | undefined
   #released = false
-  /** Bytes read since it last came to the end. */
+  /** Bytes read since the last time at the end. */
   #sinceEnd = 0
 
-  /** Takes over the content's descriptor. `root` is the directory that `content.path` lies beneath. */
+  /** Owns the descriptor of `content` from now on. `root` is the directory of `content.path`. */
   constructor(options: {
     files: FollowedFiles
-    content: Content
+    content: ReadableFile
     root: string
     position: number
     lease: BufferLease
@@ -57,29 +63,29 @@ export class FileCursor implements Follower {
   }
 
   /**
-   * The next thing here. `labelBytes` is what each frame of own bytes will need besides its data. At the live end, where
-   * hundreds may stand, it is there at once and no promise is made.
+   * The next step. `labelBytes` is the length of a frame without its data. Synchronous at the live end, where hundreds of
+   * followers may be.
    */
-  step(labelBytes: number): Step | Promise<Step> {
-    if (this.#released) throw new Fault('the file was deleted and its follower took nothing for too long')
+  step(labelBytes: number): FileStep | Promise<FileStep> {
+    if (this.#released) throw new Fault('the file was deleted and its follower made no progress')
     if (this.file.fault !== undefined) throw this.file.fault
     this.progressAtMs = performance.now()
     if (this.#generation !== this.file.generation) return this.#restart()
-    if (this.position >= this.file.size) this.#lookAgain()
+    if (this.position >= this.file.size) this.#checkAgain()
     const shared = this.file.sharedAt(this.position, this.#edge)
     if (this.#generation !== this.file.generation) return this.#restart()
     if (shared) {
       this.#sinceEnd += shared.end - this.position
       this.position = shared.end
       this.#edge = shared.edge
-      const step: Step = { kind: 'shared', chunk: shared }
+      const step: FileStep = { kind: 'shared', chunk: shared }
       return spendTurn(shared.data.length)?.then(() => step) ?? step
     }
-    return this.position < this.file.size ? this.#readOwn(labelBytes) : END
+    return this.position < this.file.size ? this.#readPrivate(labelBytes) : END
   }
 
-  /** Reads by itself; the bytes read last are read again in front, to see that they still stand there. */
-  async #readOwn(labelBytes: number): Promise<Step> {
+  /** Reads the file, with the last read bytes in front to verify that they are unchanged. */
+  async #readPrivate(labelBytes: number): Promise<FileStep> {
     const start = this.position
     const edge = this.#edge
     const length = Math.min(this.#lease.readBytes(labelBytes) - edge.length, this.file.size - start)
@@ -90,38 +96,38 @@ export class FileCursor implements Follower {
       this.file.rewritten()
       return this.#restart()
     }
-    // The file has shrunk since it was looked at: what was read may be of a new beginning, to be told first.
-    if (got < length && this.#lookFinds()) return this.#restart()
+    // The file shrank since the last check: these bytes may belong to a new generation, and the truncation comes first.
+    if (got < length && this.#checkFindsRewrite()) return this.#restart()
     if (got === 0) return END
     const end = edge.length + got
     this.position = start + got
     this.#sinceEnd += got
     this.#edge = Buffer.from(buffer.subarray(Math.max(0, end - EDGE_BYTES), end))
     this.file.remember(this.#edge, this.position)
-    this.#lease.took(got)
+    this.#lease.advance(got)
     const turn = spendTurn(got)
     if (turn) await turn
-    return { kind: 'own', data: buffer.subarray(edge.length, end), start }
+    return { kind: 'private', data: buffer.subarray(edge.length, end), start }
   }
 
-  /** Where a lot was read, the writer has gone on meanwhile: no need to wait until somebody says so. */
-  #lookAgain(): void {
-    if (this.#sinceEnd >= FRAME_DATA_BYTES_MAX) this.file.look()
+  /** After a long read the file has probably grown, so it is checked without waiting for an event. */
+  #checkAgain(): void {
+    if (this.#sinceEnd >= FRAME_DATA_BYTES_MAX) this.file.check()
     this.#sinceEnd = 0
   }
 
-  /** Looks at the file once more; true when that began a new generation. */
-  #lookFinds(): boolean {
-    this.file.look()
+  /** Checks the file; true if that started a new generation. */
+  #checkFindsRewrite(): boolean {
+    this.file.check()
     return this.#generation !== this.file.generation
   }
 
-  /** True when everything that was written up to this moment has been read. */
+  /** True if everything written so far has been read. */
   drained(): boolean {
-    return !this.#lookFinds() && this.atEnd
+    return !this.#checkFindsRewrite() && this.atEnd
   }
 
-  /** Bytes up to the end as of the last look. */
+  /** Bytes up to the end as of the last check. */
   get lagBytes(): number {
     return Math.max(0, this.file.size - this.position)
   }
@@ -130,25 +136,25 @@ export class FileCursor implements Follower {
     return this.position >= this.file.size
   }
 
-  /** The file serves it no longer. */
+  /** The file does not serve it any more. */
   get revoked(): boolean {
     return this.#released
   }
 
-  #restart(): Step {
+  #restart(): FileStep {
     this.#generation = this.file.generation
     this.position = 0
     this.#edge = Buffer.alloc(0)
     return TRUNCATED
   }
 
-  /** Sleeps until there is news (at once if there was some since the last sleep) or `beatAtMs` (monotonic) has come. */
-  rest(beatAtMs: number): Promise<void> {
-    if (this.#news || this.#released || beatAtMs <= performance.now()) {
+  /** Resolves at the next change (at once if there was one since the last sleep), or at `wakeAtMs` (monotonic). */
+  sleepUntil(wakeAtMs: number): Promise<void> {
+    if (this.#news || this.#released || wakeAtMs <= performance.now()) {
       this.#news = false
       return Promise.resolve()
     }
-    this.beatAtMs = beatAtMs
+    this.wakeAtMs = wakeAtMs
     return new Promise((resolve) => {
       this.#resolve = resolve
     })

@@ -1,89 +1,88 @@
 /**
- * One open file and everybody who follows it.
+ * One open file with all its followers.
  *
- * However many followers a file has, it is opened once, watched once and its fresh end is read once: that chunk (at
- * most one frame) is shared, encoded once, and each follower that stands at its start sends the same bytes. A follower
- * that is behind reads the file itself at its own pace (`file-cursor.ts`), so a slow one neither slows the others nor
- * makes anything grow.
+ * A file is opened once and watched once for all followers, and its new bytes are read once: that chunk (at most one frame) is
+ * shared and encoded once, and each follower at its start sends the same bytes. A follower that is behind reads the file
+ * itself (`file-cursor.ts`), so a slow one neither delays the others nor causes buffering.
  *
- * Truncation is told by a shrunken size, and, because a file may be truncated and written past its old length between
- * two looks, by content: the last `EDGE_BYTES` that were read must still stand before the new data. Each truncation
- * begins a new `generation`, and positions of an older generation mean nothing any more.
+ * A truncation is detected by a smaller size and, because a file may be truncated and written past its old length between two
+ * checks, by content: the last `EDGE_BYTES` that were read must still be in front of the new data. Each truncation starts a new
+ * `generation`, which invalidates the positions of older ones.
  *
- * Deletion is told by the name: it is gone or belongs to another inode. The open descriptor still reads what was
- * written, but not for ever: a follower of a deleted file that takes nothing for `DELETED_STALL_MS` is revoked, so that
- * a reader who never reads cannot keep a deleted file's space on the disk.
+ * A deletion is detected by the name: it is missing or belongs to another inode. The open descriptor still reads what was
+ * written. A follower of a deleted file without progress for `DELETED_STALL_MS` is revoked, so that a client that does not read
+ * cannot keep the disk space of a deleted file.
  */
 import { closeSync, fstatSync, lstatSync, readSync, type BigIntStats } from 'node:fs'
 import { FRAME_DATA_BYTES_MAX, type FrameLabel, framesBytesMax } from '../../../platform/frame.ts'
 import { OpenFile } from '../../files/read.ts'
-import type { DirectoryWatches, WatchedDirectory, Watcher } from './watched-directory.ts'
+import type { DirectoryWatches, WatchedDirectory, WatchedFile } from './watched-directory.ts'
 
-/** Bytes compared to notice a rewrite. Longer than a log line, so that repeated lines rarely look alike. */
+/** Bytes compared to detect a rewrite. Longer than most log lines, so that repeated lines rarely look alike. */
 export const EDGE_BYTES = 256
 const DELETED_STALL_MS = 60_000
-/** Files that were changed so recently may change again without a new time of change: kernels count it in ticks. */
+/** A file may change again within this time without a new mtime, because kernels count it in ticks. */
 const RECENT_MS = 50
 const EMPTY = Buffer.alloc(0)
 
 /**
- * Least time between two fan-outs of a file for each of its followers: each fan-out costs a system call for every one of
- * them, so with many it waits until the lines are worth it. A lone follower hears of a line at once.
+ * Minimum interval between fan-outs, per follower. A fan-out costs a system call for each follower, so with many it is
+ * delayed. A single follower gets each line at once.
  */
-const REST_MS_PER_FOLLOWER = 0.4
-const REST_MS_MAX = 200
+const FANOUT_MS_PER_FOLLOWER = 0.4
+const FANOUT_MS_MAX = 200
 
-/** Fresh bytes at the end of a file, the same for all who stand at `start`. */
+/** New bytes at the end of a file, shared by all followers at `start`. */
 export interface SharedChunk {
   readonly start: number
   readonly end: number
   readonly generation: number
   readonly data: Buffer
-  /** The last bytes up to `end`, to compare before reading on. */
+  /** The last bytes up to `end`, to be compared before the next read. */
   readonly edge: Buffer
-  /** The data as one frame, made when the first follower asks. */
+  /** The data as one frame, encoded on first use. */
   frame(label: FrameLabel): Buffer
 }
 
-/** What a cursor tells its file about itself. */
-export interface Follower {
-  /** Wakes the follower if it waits. */
+/** A follower as its file sees it. */
+export interface FileFollower {
+  /** Wakes the follower if it sleeps. */
   wake(): void
-  /** When it last took something, in monotonic ms. */
+  /** Monotonic time of its last step. */
   readonly progressAtMs: number
-  /** When it wants to be woken even if nothing happens, in monotonic ms. */
-  readonly beatAtMs: number
-  /** The file will not serve it any longer. */
+  /** Monotonic time of its next wake-up without a change. */
+  readonly wakeAtMs: number
+  /** Called when the file does not serve it any more. */
   revoke(): void
 }
 
-export class FollowedFile implements Watcher {
+export class FollowedFile implements WatchedFile {
   readonly name: string
   readonly file: OpenFile
   readonly directory: WatchedDirectory
   readonly hostPath: string
   generation = 0
-  /** Size at the last look. */
+  /** Size at the last check. */
   size: number
-  /** Its name is gone or names another file. */
+  /** Its name is missing or belongs to another file. */
   deleted = false
   readonly identity: { dev: bigint; ino: bigint }
-  /** When it was created; 0 where the file system does not tell. */
+  /** Creation time; 0 if the file system does not record it. */
   readonly bornNs: bigint
-  /** Why it cannot be looked at any longer, if so: a disk or a mount that failed. */
+  /** The error of the last check: a disk or a mount that failed. */
   fault: unknown
   readonly #deletedStallMs: number
-  readonly #followers = new Set<Follower>()
+  readonly #followers = new Set<FileFollower>()
   #modifiedMs: number
-  /** Whether the time of change was recent when it was looked at. */
+  /** The mtime was recent at the last check. */
   #modifiedRecently = true
   #latest: SharedChunk | undefined
   #latestAtPoll: SharedChunk | undefined
-  /** The last bytes before `#edgeAt`, the furthest place that anybody has read to, as they were read. */
+  /** The last bytes before `#edgeAt`, the furthest read position, as they were read. */
   #edge: Buffer = EMPTY
   #edgeAt = 0
-  #lookAtMs = Number.NEGATIVE_INFINITY
-  #lookTimer: NodeJS.Timeout | undefined
+  #checkedAtMs = Number.NEGATIVE_INFINITY
+  #checkTimer: NodeJS.Timeout | undefined
 
   constructor(options: {
     fd: number
@@ -104,12 +103,12 @@ export class FollowedFile implements Watcher {
     this.directory.add(this)
   }
 
-  follow(follower: Follower): void {
+  follow(follower: FileFollower): void {
     this.#followers.add(follower)
   }
 
-  /** True when nobody is left. */
-  unfollow(follower: Follower): boolean {
+  /** True if there is no follower left. */
+  unfollow(follower: FileFollower): boolean {
     this.#followers.delete(follower)
     return this.#followers.size === 0
   }
@@ -119,57 +118,57 @@ export class FollowedFile implements Watcher {
   }
 
   close(): void {
-    clearTimeout(this.#lookTimer)
+    clearTimeout(this.#checkTimer)
     this.directory.remove(this)
     this.file.close()
   }
 
-  get restMs(): number {
-    return Math.min((this.#followers.size - 1) * REST_MS_PER_FOLLOWER, REST_MS_MAX)
+  get fanoutIntervalMs(): number {
+    return Math.min((this.#followers.size - 1) * FANOUT_MS_PER_FOLLOWER, FANOUT_MS_MAX)
   }
 
   contentChanged(): void {
-    if (this.#lookTimer) return
-    const waitMs = this.#lookAtMs + this.restMs - performance.now()
+    if (this.#checkTimer) return
+    const waitMs = this.#checkedAtMs + this.fanoutIntervalMs - performance.now()
     if (waitMs <= 0) {
-      this.look()
+      this.check()
       return
     }
-    this.#lookTimer = setTimeout(() => {
-      this.#lookTimer = undefined
-      this.look()
+    this.#checkTimer = setTimeout(() => {
+      this.#checkTimer = undefined
+      this.check()
     }, waitMs)
   }
 
   namesChanged(): void {
     this.#checkName()
-    this.look()
-    // Even when this file did not change, its followers wait for the next one.
+    this.check()
+    // Followers of an unchanged file wait for the next file of the log.
     this.#wakeAll()
   }
 
   poll(): void {
     this.#checkName()
-    this.look()
-    // Whoever was going to share it has done so; a quiet file holds no bytes.
+    this.check()
+    // All followers have had time to send it; a quiet file holds no bytes.
     if (this.#latest === this.#latestAtPoll) this.#latest = undefined
     this.#latestAtPoll = this.#latest
     const nowMs = performance.now()
     for (const follower of this.#followers) {
-      if (follower.beatAtMs <= nowMs) follower.wake()
+      if (follower.wakeAtMs <= nowMs) follower.wake()
       if (this.deleted && follower.progressAtMs < nowMs - this.#deletedStallMs) follower.revoke()
     }
   }
 
   /**
-   * Looks at size and content, and wakes everybody if there is news. Returns the bytes by which the size changed. Never
-   * throws, since timers call it; followers are told of a failure in their next step. `closely` compares the content even
-   * where growth is explanation enough, which otherwise is left to the next reader.
+   * Checks size and content, and wakes all followers after a change. Returns the change of the size in bytes. Never throws,
+   * because timers call it; followers get an error in their next step. `closely` also compares the content of a file that has
+   * grown, which otherwise the next reader does.
    */
-  look(closely = false): number {
-    this.#lookAtMs = performance.now()
+  check(closely = false): number {
+    this.#checkedAtMs = performance.now()
     try {
-      return this.#lookInside(closely)
+      return this.#checkInside(closely)
     } catch (error) {
       this.fault = error
       this.#wakeAll()
@@ -177,20 +176,20 @@ export class FollowedFile implements Watcher {
     }
   }
 
-  #lookInside(closely: boolean): number {
+  #checkInside(closely: boolean): number {
     const stat = fstatSync(this.file.fd)
     const modified = stat.mtimeMs !== this.#modifiedMs || this.#modifiedRecently
     this.#modifiedMs = stat.mtimeMs
     this.#modifiedRecently = Math.abs(Date.now() - stat.mtimeMs) < RECENT_MS
     if (stat.size < this.size) this.rewritten()
-    else if ((closely || (stat.size === this.size && modified)) && !this.#edgeStands()) this.rewritten()
+    else if ((closely || (stat.size === this.size && modified)) && !this.#edgeMatches()) this.rewritten()
     const grown = Math.abs(stat.size - this.size)
     this.size = stat.size
     if (grown > 0) this.#wakeAll()
     return grown
   }
 
-  /** Begins a new generation: what was read before is no longer what the file holds. */
+  /** Starts a new generation: the bytes read before are not in the file any more. */
   rewritten(): void {
     this.generation++
     this.#latest = undefined
@@ -201,8 +200,8 @@ export class FollowedFile implements Watcher {
   }
 
   /**
-   * The shared chunk that starts at `position`, read now if the caller is the first to get there; `edge` is what it
-   * read last. Undefined when the caller is so far behind that it had better read by itself.
+   * The shared chunk that starts at `position`, read now for the first caller; `edge` has the caller's last bytes. Undefined if
+   * the caller is too far behind and must read the file itself.
    */
   sharedAt(position: number, edge: Buffer): SharedChunk | undefined {
     if (this.#latest?.start === position) return this.#latest
@@ -220,8 +219,8 @@ export class FollowedFile implements Watcher {
       return undefined
     }
     const { generation } = this
-    // The file has shrunk since it was looked at: what was read may be of a new beginning, to be told first.
-    if (got < length) this.look()
+    // The file shrank since the last check: these bytes may belong to a new generation, and the truncation comes first.
+    if (got < length) this.check()
     if (got === 0 || generation !== this.generation) return undefined
     const data = buffer.subarray(edge.length, edge.length + got)
     const last = Buffer.from(buffer.subarray(Math.max(0, edge.length + got - EDGE_BYTES), edge.length + got))
@@ -230,14 +229,14 @@ export class FollowedFile implements Watcher {
     return this.#latest
   }
 
-  /** Keeps the last bytes before `at`, so that a rewrite is noticed even while the size stays. */
+  /** Stores the last bytes before `at`, to detect a rewrite of the same size. */
   remember(edge: Buffer, at: number): void {
     if (at < this.#edgeAt) return
     this.#edge = edge
     this.#edgeAt = at
   }
 
-  /** The bytes in front of a position where a follower starts, to notice a rewrite even before its first read. */
+  /** The bytes in front of a start position, to detect a rewrite before the first read. */
   edgeBefore(position: number): Buffer {
     const from = Math.max(0, position - EDGE_BYTES)
     if (position > this.size || position === from) return EMPTY
@@ -248,7 +247,7 @@ export class FollowedFile implements Watcher {
     return edge
   }
 
-  #edgeStands(): boolean {
+  #edgeMatches(): boolean {
     if (this.#edge.length === 0) return true
     const now = Buffer.allocUnsafe(this.#edge.length)
     const got = readSync(this.file.fd, now, 0, now.length, this.#edgeAt - now.length)
@@ -277,7 +276,7 @@ function sharedChunk(made: Pick<SharedChunk, 'start' | 'data' | 'generation' | '
     ...made,
     end: start + data.length,
     frame(label) {
-      // Followers that spelled the path in another way get a frame of their own; nearly always there is one spelling.
+      // Requests with another spelling of the path get a separate frame; nearly always there is one spelling.
       if (cached?.file === label.file) return cached.bytes
       const buffer = Buffer.allocUnsafeSlow(framesBytesMax(data.length, label))
       const bytes = buffer.subarray(0, label.encodeFrames(data, 0, data.length, start, buffer, 0))
@@ -287,7 +286,7 @@ function sharedChunk(made: Pick<SharedChunk, 'start' | 'data' | 'generation' | '
   }
 }
 
-/** All followed files of a process, one per inode and name. */
+/** All followed files, one per inode and name. */
 export class FollowedFiles {
   readonly #files = new Map<string, FollowedFile>()
   readonly #watches: DirectoryWatches
@@ -298,15 +297,15 @@ export class FollowedFiles {
     this.#deletedStallMs = deletedStallMs
   }
 
-  /** Takes over `fd`: it is kept, or closed because the file is followed already. */
-  acquire(options: { fd: number; stat: BigIntStats; hostPath: string; follower: Follower }): FollowedFile {
+  /** Owns `fd` from now on: keeps it, or closes it if the file is already followed. */
+  acquire(options: { fd: number; stat: BigIntStats; hostPath: string; follower: FileFollower }): FollowedFile {
     const { fd, stat, hostPath, follower } = options
     const key = keyOf(stat, hostPath)
     let found = this.#files.get(key)
     if (found && !found.deleted) {
       closeSync(fd)
-      // Whoever comes now must not be told of a truncation that was before its time.
-      found.look(true)
+      // A new follower must not get the event of an earlier truncation.
+      found.check(true)
     } else {
       const directory = this.#watches.acquire(hostPath.slice(0, hostPath.lastIndexOf('/')))
       found = new FollowedFile({ fd, stat, hostPath, directory, deletedStallMs: this.#deletedStallMs })
@@ -316,7 +315,7 @@ export class FollowedFiles {
     return found
   }
 
-  release(file: FollowedFile, follower: Follower): void {
+  release(file: FollowedFile, follower: FileFollower): void {
     if (!file.unfollow(follower)) return
     const key = keyOf(file.identity, file.hostPath)
     if (this.#files.get(key) === file) this.#files.delete(key)

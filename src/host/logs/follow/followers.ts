@@ -1,24 +1,24 @@
-/** Who follows logs and files of this agent: how many may, and how far they are behind. */
+/** The followers of logs and files of this agent: their limit and their lag. */
 import { Refusal } from '../../../platform/errors.ts'
 import type { Logger } from '../../../platform/log.ts'
 import { FollowedFiles } from './followed-file.ts'
-import type { Followed, FollowedKind, Opened } from './stream-source.ts'
+import type { FollowSource, FollowKind, OpenedSource } from './stream-source.ts'
 import { DirectoryWatches } from './watched-directory.ts'
 
-export interface FollowerFigures {
+export interface FollowerMetrics {
   readonly count: number
-  /** Of all together, and of the one that is furthest behind. */
+  /** Sum and maximum over the followers. */
   readonly lagBytes: number
   readonly lagBytesMax: number
 }
 
-/** Followers of this agent, and the files they follow. */
+/** One per agent. */
 export class Followers {
   readonly files: FollowedFiles
   readonly watches: DirectoryWatches
   #limit: number
   #count = 0
-  readonly #open = new Set<Followed>()
+  readonly #open = new Set<FollowSource>()
 
   constructor(options: { limit: number; logger: Logger; deletedStallMs?: number }) {
     this.watches = new DirectoryWatches(options.logger)
@@ -31,16 +31,15 @@ export class Followers {
     return this.#count
   }
 
-  /** 0 switches the limit off. */
+  /** 0 means no limit. */
   setLimit(limit: number): void {
     this.#limit = limit === 0 ? Number.POSITIVE_INFINITY : limit
   }
 
   /**
-   * Counts one follower in, with what it follows; one that cannot be opened does not count. Rejects with a Refusal when
-   * the agent has as many as it may. Pair with `leave`.
+   * Adds a follower, unless `open` fails. Rejects with a Refusal at the limit. Pair with `leave`.
    */
-  async enter(open: () => Promise<Opened<Followed>>): Promise<Opened<Followed>> {
+  async enter(open: () => Promise<OpenedSource<FollowSource>>): Promise<OpenedSource<FollowSource>> {
     if (this.#count >= this.#limit) {
       throw new Refusal(
         'too_many',
@@ -59,20 +58,20 @@ export class Followers {
     }
   }
 
-  leave(followed: Followed): void {
+  leave(followed: FollowSource): void {
     this.#count--
     this.#open.delete(followed)
   }
 
-  /** How many follow each kind of thing, and how far they are behind. */
-  figures(): Readonly<Record<FollowedKind, FollowerFigures>> {
-    const figures = { log: { count: 0, lagBytes: 0, lagBytesMax: 0 }, file: { count: 0, lagBytes: 0, lagBytesMax: 0 } }
+  /** Number and lag of the followers by kind. */
+  metrics(): Readonly<Record<FollowKind, FollowerMetrics>> {
+    const metrics = { log: { count: 0, lagBytes: 0, lagBytesMax: 0 }, file: { count: 0, lagBytes: 0, lagBytesMax: 0 } }
     for (const { kind, lagBytes } of this.#open) {
-      const sum = figures[kind]
+      const sum = metrics[kind]
       sum.count++
       sum.lagBytes += lagBytes
       sum.lagBytesMax = Math.max(sum.lagBytesMax, lagBytes)
     }
-    return figures
+    return metrics
   }
 }

@@ -1,37 +1,37 @@
 /**
- * A follower's place in a rotated log: a cursor in one file and the rule for the next.
+ * The position of a follower in a rotated log: a cursor in one file, and the rule for the next file.
  *
- * Rotation: only after a higher index exists is the current file read to its end once more, and only then does the
- * follower move on, so nothing that was written before the rotation is lost. A writer that adds to the old file even
- * later is still heard for `LINGER_MS`: those bytes come late, but they come.
+ * Rotation: when a higher index exists, the current file is read to its end once more, and then the follower moves on, so bytes
+ * written before the rotation are not lost. A rotated file is followed for another `LINGER_MS`, for a writer that still
+ * appends to it: those bytes arrive late, but they arrive.
  *
- * Deletion: when the current file is deleted the follower reads what the descriptor still holds and goes on with a
- * higher index when there is one. Otherwise it says so, once, and waits for one. Lower indexes are older and never
- * replayed, except where a new log was begun: all files are gone, or a file at or below the index is younger than the
- * deleted one. That is said too, because its offsets start again.
+ * Deletion: when the current file is deleted, the follower reads the rest through its descriptor and continues with a higher
+ * index if there is one. Otherwise it reports the deletion once and waits for one. Lower indexes are older and not replayed,
+ * unless a new log was started: all files are gone, or a file at or below the index is younger than the deleted one. That is
+ * reported too, because its offsets restart.
  */
 import { Fault } from '../../../platform/errors.ts'
 import type { Allocation } from '../../allocations/allocation.ts'
 import type { BufferLease } from '../../files/buffers.ts'
-import { type Mark, markAt } from '../locate/cursor-code.ts'
+import { type FileMark, markAt } from '../locate/resume-cursor.ts'
 import { FileCursor } from './file-cursor.ts'
 import type { FollowedFiles } from './followed-file.ts'
-import type { LogFiles, LogPlace } from '../locate/log-files.ts'
-import type { EventStep, Followed, SourceStep } from './stream-source.ts'
+import type { LogFiles, LogPosition } from '../locate/log-files.ts'
+import type { EventStep, FollowSource, SourceStep } from './stream-source.ts'
 
 const LINGER_MS = 1000
-/** Earlier files that are still listened to; each costs a descriptor. */
+/** Rotated files that are still followed; each costs a descriptor. */
 const LINGER_FILES_MAX = 4
 
-/** A file of the log that the follower stands in. */
-interface Standing {
+/** The cursor in one file of the log. */
+interface LogFileCursor {
   readonly cursor: FileCursor
   readonly index: number
   readonly path: string
-  readonly mark: Mark
+  readonly mark: FileMark
 }
 
-interface OldFile extends Standing {
+interface RotatedFileCursor extends LogFileCursor {
   readonly untilMs: number
 }
 
@@ -42,131 +42,131 @@ interface LogCursorOptions {
   readonly lease: BufferLease
 }
 
-/** Where to begin: a place, or what is left of the place where another stream ended. */
+/** Where a stream starts in a log; `notice` if that is not the position of its cursor. */
 export interface LogStart {
-  readonly place: LogPlace
-  /** Earlier files that were read up to here and may have got late bytes since. */
-  readonly late?: readonly LogPlace[]
-  /** What is to be said first: the place is not where it was asked for. */
-  readonly said?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
-  /** Lines of context that are owed behind a match before the place. */
+  readonly position: LogPosition
+  /** Earlier files that were read up to these positions and may have late bytes. */
+  readonly late?: readonly LogPosition[]
+  /** An event to report first. */
+  readonly notice?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
+  /** Number of context lines to be output behind a match before the position. */
   readonly after?: number
 }
 
-/** What is said first, as a step. */
-export function eventStep({ event, offset }: NonNullable<LogStart['said']>): EventStep {
+/** A notice as a step. */
+export function eventStep({ event, offset }: NonNullable<LogStart['notice']>): EventStep {
   return event === 'deleted' ? { kind: event, offset } : { kind: event }
 }
 
-export class LogCursor implements Followed {
+export class LogCursor implements FollowSource {
   readonly kind = 'log'
   readonly #options: LogCursorOptions
-  #current: Standing
-  /** Only files with a higher index come next; lower ones are older. */
+  #current: LogFileCursor
+  /** Files with an index up to this are older. */
   #floor: number
-  /** The files before this one, the oldest first, in case their writers are late. */
-  readonly #old: OldFile[] = []
-  /** Indexes to go on with, nearest first, once the current file is drained after they became known. */
+  /** Previous files, the oldest first, for late bytes. */
+  readonly #rotated: RotatedFileCursor[] = []
+  /** Indexes of the next files, nearest first. The current file is read to its end once more before the first is opened. */
   #next: readonly number[] = []
   #listedGeneration = -1
   #listedDeleted = false
-  #saidDeleted = false
-  #said: LogStart['said']
-  /** Set by whoever waits for several logs at once. */
+  #deletionReported = false
+  #notice: LogStart['notice']
+  /** Set by `MergedLogs`, which sleeps for several logs. */
   onWake: (() => void) | undefined
 
-  /** Undefined when the file to begin in is gone by now. */
+  /** Undefined if the file of the start position does not exist any more. */
   static open(options: LogCursorOptions, start: LogStart): LogCursor | undefined {
-    const first = openAt(options, start.place)
+    const first = openAt(options, start.position)
     if (!first) return undefined
     first.mark.after = start.after ?? 0
     return new LogCursor(options, first, start)
   }
 
-  private constructor(options: LogCursorOptions, first: Standing, start: LogStart) {
+  private constructor(options: LogCursorOptions, first: LogFileCursor, start: LogStart) {
     this.#options = options
     this.#current = first
-    this.#listen(first)
+    this.#forwardWakes(first)
     this.#floor = first.index
-    this.#said = start.said
-    for (const place of start.late ?? []) {
-      const late = openAt(options, place)
-      if (late) this.#keepOld(late)
+    this.#notice = start.notice
+    for (const position of start.late ?? []) {
+      const late = openAt(options, position)
+      if (late) this.#keepRotated(late)
     }
   }
 
-  marks(): Mark[] {
-    return [...this.#old.map(({ mark }) => mark), this.#current.mark]
+  marks(): FileMark[] {
+    return [...this.#rotated.map(({ mark }) => mark), this.#current.mark]
   }
 
   get lagBytes(): number {
     return this.#current.cursor.lagBytes
   }
 
-  /** Names in the log directory, listed once for all who ask until its watch tells of a change. */
+  /** Names in the log directory, cached for all followers until they change. */
   names(): readonly string[] {
     return this.#current.cursor.file.directory.names(() => this.#options.logs.names())
   }
 
-  /** The next thing in the log; `end` when there is nothing for now. */
+  /** The next step in the log; `end` if there is none for now. */
   async step(labelBytes: number): Promise<SourceStep> {
-    const said = this.#sayFirst()
-    if (said) return said
-    const late = this.#old.length > 0 ? await this.#lateStep(labelBytes) : undefined
+    const notice = this.#takeNotice()
+    if (notice) return notice
+    const late = this.#rotated.length > 0 ? await this.#stepRotated(labelBytes) : undefined
     if (late) return late
     for (;;) {
       const { cursor, index, path, mark } = this.#current
-      const taken = cursor.step(labelBytes)
-      const step = taken instanceof Promise ? await taken : taken
+      const result = cursor.step(labelBytes)
+      const step = result instanceof Promise ? await result : result
       if (step.kind !== 'end') return { step, path, mark }
       if (this.#next.length === 0 && this.#findNext()) continue
-      if (this.#nearest > index && this.#moveOn()) continue
-      if (cursor.file.deleted && !this.#saidDeleted) {
-        this.#saidDeleted = true
+      if (this.#nearest > index && this.#openNext()) continue
+      if (cursor.file.deleted && !this.#deletionReported) {
+        this.#deletionReported = true
         return { step: { kind: 'deleted', offset: cursor.position }, path, mark }
       }
-      if (this.#moveOn()) continue
-      if (this.#abandoned) throw new Fault('the log directory is gone')
+      if (this.#openNext()) continue
+      if (this.#directoryGone) throw new Fault('the log directory is gone')
       return { step, path, mark }
     }
   }
 
-  #sayFirst(): SourceStep | undefined {
-    const said = this.#said
-    if (!said) return undefined
-    this.#said = undefined
-    return { step: eventStep(said), path: this.#options.logs.path(said.index), mark: this.#current.mark }
+  #takeNotice(): SourceStep | undefined {
+    const notice = this.#notice
+    if (!notice) return undefined
+    this.#notice = undefined
+    return { step: eventStep(notice), path: this.#options.logs.path(notice.index), mark: this.#current.mark }
   }
 
   drained(): boolean {
-    // What is cached may be older than the end that was told.
+    // Not the cached names, which may be older than the end of the task.
     const next = this.#newer(this.#options.logs.indexes())
-    if (![...this.#old, this.#current].every(({ cursor }) => cursor.revoked || cursor.drained())) return false
+    if (![...this.#rotated, this.#current].every(({ cursor }) => cursor.revoked || cursor.drained())) return false
     this.#next = next
-    // A name that is no readable file is passed over here too: waiting for it would have no end.
-    return !this.#moveOn()
+    // Names that are not readable files are skipped here too, or the stream would never end.
+    return !this.#openNext()
   }
 
-  /** As `FileCursor.rest`. */
-  rest(beatAtMs: number): Promise<void> {
-    return this.#current.cursor.rest(beatAtMs)
+  /** As `FileCursor.sleepUntil`. */
+  sleepUntil(wakeAtMs: number): Promise<void> {
+    return this.#current.cursor.sleepUntil(wakeAtMs)
   }
 
   wake(): void {
     this.#current.cursor.wake()
   }
 
-  /** True when the log's directory is gone: nothing can ever follow. */
-  get #abandoned(): boolean {
+  /** True if the log directory was removed, so that no file can follow. */
+  get #directoryGone(): boolean {
     return this.#current.cursor.file.deleted && !this.#options.logs.directoryExists()
   }
 
   release(): void {
     this.#current.cursor.release()
-    for (const old of this.#old.splice(0)) old.cursor.release()
+    for (const old of this.#rotated.splice(0)) old.cursor.release()
   }
 
-  /** Looks for a file to go on with, if names may have changed since the last look; true when there is one. */
+  /** Searches the next files if names may have changed since the last search; true if there are any. */
   #findNext(): boolean {
     const { logs } = this.#options
     const { directory, deleted } = this.#current.cursor.file
@@ -174,10 +174,10 @@ export class LogCursor implements Followed {
     this.#listedGeneration = directory.generation
     this.#listedDeleted = deleted
     this.#next = this.#newer(logs.indexes(this.names()))
-    // A directory is not read in one instant: one file may be missed and a later one seen. Only two looks make a gap.
+    // A listing is not atomic: it may miss a file and contain a later one. Only a second listing confirms a gap.
     if (this.#next.length > 0 && this.#nearest !== this.#current.index + 1) this.#next = this.#newer(logs.indexes())
     if (this.#next.length === 0) return false
-    this.#current.cursor.file.look()
+    this.#current.cursor.file.check()
     return true
   }
 
@@ -190,13 +190,13 @@ export class LogCursor implements Followed {
     )
   }
 
-  /** The index to go on with; -1 when there is none. */
+  /** The next index; -1 if there is none. */
   get #nearest(): number {
     return this.#next[0] ?? -1
   }
 
-  /** Moves to the nearest of the next files that can be opened; a name that is no readable file is passed over. */
-  #moveOn(): boolean {
+  /** Moves to the nearest of the next files; names that are not readable files are skipped. */
+  #openNext(): boolean {
     if (this.#next.length === 0) return false
     const candidates = this.#next
     this.#next = []
@@ -204,44 +204,47 @@ export class LogCursor implements Followed {
     for (const index of candidates) {
       const opened = openAt(this.#options, { index, offset: 0 })
       if (!opened) continue
-      this.#keepOld(this.#current)
+      this.#keepRotated(this.#current)
       this.#current = opened
-      this.#listen(opened)
+      this.#forwardWakes(opened)
       this.#floor = index
-      this.#saidDeleted = false
+      this.#deletionReported = false
       return true
     }
     return false
   }
 
-  #listen(standing: Standing): void {
-    standing.cursor.onWake = () => this.onWake?.()
+  #forwardWakes(cursorOfFile: LogFileCursor): void {
+    cursorOfFile.cursor.onWake = () => this.onWake?.()
   }
 
-  #keepOld(standing: Standing): void {
-    this.#old.push({ ...standing, untilMs: performance.now() + LINGER_MS })
-    if (this.#old.length > LINGER_FILES_MAX) this.#old.shift()?.cursor.release()
-    standing.cursor.onWake = () => this.wake()
+  #keepRotated(cursorOfFile: LogFileCursor): void {
+    this.#rotated.push({ ...cursorOfFile, untilMs: performance.now() + LINGER_MS })
+    if (this.#rotated.length > LINGER_FILES_MAX) this.#rotated.shift()?.cursor.release()
+    cursorOfFile.cursor.onWake = () => this.wake()
   }
 
-  /** What the writers of earlier files have added since; files whose time is over are let go. */
-  async #lateStep(labelBytes: number): Promise<SourceStep | undefined> {
-    for (const old of this.#old.slice()) {
-      // Revoked with nothing left to read: no reason to break what goes on in the current file.
+  /** Late bytes of rotated files; files are released after their time. */
+  async #stepRotated(labelBytes: number): Promise<SourceStep | undefined> {
+    for (const old of this.#rotated.slice()) {
+      // A revoked cursor at its end must not break the stream of the current file.
       const step = old.cursor.revoked && old.cursor.atEnd ? undefined : await old.cursor.step(labelBytes)
       if (step && step.kind !== 'end') return { step, path: old.path, mark: old.mark }
       if (step && old.untilMs >= performance.now()) continue
       old.cursor.release()
-      this.#old.splice(this.#old.indexOf(old), 1)
+      this.#rotated.splice(this.#rotated.indexOf(old), 1)
     }
     return undefined
   }
 }
 
-function openAt({ files, logs, allocation, lease }: LogCursorOptions, place: LogPlace): Standing | undefined {
-  const content = logs.open(place.index)
+function openAt(
+  { files, logs, allocation, lease }: LogCursorOptions,
+  position: LogPosition,
+): LogFileCursor | undefined {
+  const content = logs.open(position.index)
   if (!content) return undefined
-  const mark = markAt(logs.hash, place.index, content, place.offset)
-  const cursor = new FileCursor({ files, content, root: allocation.directory, position: place.offset, lease })
-  return { cursor, index: place.index, path: logs.path(place.index), mark }
+  const mark = markAt(logs.hash, position.index, content, position.offset)
+  const cursor = new FileCursor({ files, content, root: allocation.directory, position: position.offset, lease })
+  return { cursor, index: position.index, path: logs.path(position.index), mark }
 }

@@ -1,62 +1,62 @@
 /**
- * What a stream is made of, whatever it is of: a file or logs (`one-file`, `log-cursor`, `merged-logs`, `logs-once`) say
- * step by step what there is, and whoever serves the stream (`stream-serving`) asks them.
+ * The source of a stream: a file or logs (`single-file`, `log-cursor`, `merged-logs`, `log-reader`) deliver it step by step to
+ * `stream-serving`.
  */
-import type { Mark } from '../locate/cursor-code.ts'
-import type { Step } from './file-cursor.ts'
+import type { FileMark } from '../locate/resume-cursor.ts'
+import type { FileStep } from './file-cursor.ts'
 
-/** What a stream is made of: one file, a log of many files, or many logs. */
-export interface Source {
-  /** Marks of all files it stands in, for a cursor; their offsets are moved by whoever sends the bytes. */
-  marks(): readonly Mark[]
+/** One file, a log of several files, or several logs. */
+export interface StreamSource {
+  /** Marks of all current files, for a cursor. The sender of the bytes advances them. */
+  marks(): readonly FileMark[]
 }
 
-/** What has happened to the place of a cursor since it was given out: the stream begins elsewhere. */
-export type Notice = 'deleted' | 'truncated'
+/** Why a resumed stream starts at another position than that of its cursor. */
+export type ResumeEvent = 'deleted' | 'truncated'
 
-/** What opening has found: the source, and what its caller is told before the first byte. */
-export interface Opened<S extends Source> {
+/** A source, and the event that the client gets before the first byte. */
+export interface OpenedSource<S extends StreamSource> {
   readonly source: S
-  readonly notice: Notice | undefined
+  readonly notice: ResumeEvent | undefined
 }
 
 /** A step that carries data. */
-export type DataStep = Extract<Step, { kind: 'shared' | 'own' }>
+export type DataStep = Extract<FileStep, { kind: 'shared' | 'private' }>
 
-/** A step that says what happened to a file. */
-export type EventStep = Extract<Step, { kind: 'truncated' }> | { readonly kind: 'deleted'; readonly offset: number }
+/** A step that reports an event of a file. */
+export type EventStep = Extract<FileStep, { kind: 'truncated' }> | { readonly kind: 'deleted'; readonly offset: number }
 
-/** A step of a source, the path that its frames name, and the mark of the file it comes from. */
+/** A step of a source, with the path for its frames and the mark of its file. */
 export interface SourceStep {
-  readonly step: Step | EventStep | { readonly kind: 'over' }
+  readonly step: FileStep | EventStep | { readonly kind: 'over' }
   readonly path: string
-  readonly mark: Mark
+  readonly mark: FileMark
 }
 
-export interface SourceData extends SourceStep {
+export interface SourceDataStep extends SourceStep {
   readonly step: DataStep
 }
 
-export type FollowedKind = 'log' | 'file'
+export type FollowKind = 'log' | 'file'
 
-/** What can be followed. */
-export interface Followed extends Source {
-  readonly kind: FollowedKind
-  /** Bytes of the file it is in that it has not been given, as of the last look at that file. */
+/** A source that can be followed. */
+export interface FollowSource extends StreamSource {
+  readonly kind: FollowKind
+  /** Unread bytes of the current file, as of its last check. */
   readonly lagBytes: number
-  /** The next thing; `end` when there is nothing for now, `over` when nothing will ever come. Throws to break the stream. */
+  /** The next step: `end` if there is none for now, `over` if there will be none. Throws to break the stream. */
   step(labelBytes: number): Promise<SourceStep>
-  /** Sleeps until there is news or the monotonic time has come. */
-  rest(beatAtMs: number): Promise<void>
+  /** Resolves at the next change or at the monotonic time. */
+  sleepUntil(wakeAtMs: number): Promise<void>
   wake(): void
-  /** Looks once more; true when everything that was written up to this moment has been given. */
+  /** Checks the files; true if everything written so far has been delivered. */
   drained(): boolean
   release(): void
 }
 
-/** What is read once: to the end that it has when it gets there. */
-export interface Once extends Source {
+/** A source that is read once, to its current end. */
+export interface FiniteSource extends StreamSource {
   steps(labelBytes: () => number): AsyncIterable<SourceStep>
-  /** Lets go of what is open, whether `steps` was begun or not. */
+  /** Closes open files, also if `steps` was not called. */
   release(): void
 }

@@ -1,18 +1,18 @@
 /**
- * Wake-ups for the files of one directory.
+ * Change notifications for the files of one directory.
  *
- * An event only says "look"; the truth is always fstat and the bytes. Three ways of being woken:
+ * An event only triggers a check; the source of truth is fstat and the content. Modes:
  *
- * - *watching*: one inotify watch, shared by all followers in the directory. A quiet log is heard of at once.
- * - *hot*: when changes come faster than `HOT_CHANGES` in `HOT_WINDOW_MS`, waking for each of them costs more than the
- *   lines are worth, so the watch is closed and the files are looked at every `HOT_MS`, or sooner when they grow so fast
- *   that more than `HOT_BYTES` would pile up meanwhile. Three looks without growth, and the watch is back.
- * - *unwatched*: there is no watch to be had; a poll that is quick enough to tail well within a second.
+ * - *watching*: one inotify watch, shared by all followers in the directory. A change of a quiet log is noticed at once.
+ * - *hot*: with more than `HOT_CHANGES` changes in `HOT_WINDOW_MS`, handling each costs more than it is worth. So the watch is
+ *   closed and the files are checked every `HOT_MS`, or sooner if they grow so fast that more than `HOT_BYTES` would
+ *   accumulate. After three checks without growth the watch is restored.
+ * - *unwatched*: no watch is available; a poll that is fast enough for a tail with a latency well below a second.
  *
- * Because inotify can overflow silently and misses remote writers, a safety poll looks at everything every
- * `SAFETY_POLL_MS` whatever the mode.
+ * Because inotify may overflow silently and does not see remote writers, everything is checked every `SAFETY_POLL_MS` in every
+ * mode.
  *
- * `generation` grows whenever names may have changed: who caches a listing compares it.
+ * `generation` increases whenever names may have changed; caches of listings compare it.
  */
 import { type FSWatcher, statSync, watch } from 'node:fs'
 import { errnoOf } from '../../../platform/errors.ts'
@@ -25,41 +25,41 @@ const HOT_WINDOW_MS = 160
 const HOT_MS = 50
 const HOT_MS_MIN = 1
 const HOT_BYTES = 1 << 20
-const HOT_QUIET_LOOKS = 3
-/** How long after a failure a watch is tried for again. */
+const HOT_QUIET_CHECKS = 3
+/** Delay of the retry after a watch failed. */
 const WATCH_RETRY_MS = 5000
-/** Names that changed so recently may change again without a new time of change: kernels count it in ticks. */
+/** Names may change again within this time without a new mtime, because kernels count it in ticks. */
 const RECENT_MS = 50
 
 export type WatchMode = 'watching' | 'hot' | 'unwatched'
 
-/** A file that wants to be looked at when something happened to it. */
-export interface Watcher {
+/** A file that is checked after changes. */
+export interface WatchedFile {
   /** Base name in the directory. */
   readonly name: string
-  /** Its content changed, perhaps. */
+  /** Its content may have changed. */
   contentChanged(): void
-  /** Names in the directory changed, perhaps its own. */
+  /** Names in the directory may have changed. */
   namesChanged(): void
-  /** Look at everything; every `SAFETY_POLL_MS`. */
+  /** Called every `SAFETY_POLL_MS`: checks name and content. */
   poll(): void
-  /** Look at the content; the bytes by which it has changed since the last look. */
-  look(): number
-  /** How long it would rather not be looked at again, because many followers hear of it each time. */
-  readonly restMs: number
+  /** Checks the content; returns the change of the size in bytes. */
+  check(): number
+  /** Minimum interval between two checks, which grows with the number of followers. */
+  readonly fanoutIntervalMs: number
 }
 
-/** All watched directories of a process, shared by path. */
+/** All watched directories, shared by path. */
 export class DirectoryWatches {
   readonly #directories = new Map<string, WatchedDirectory>()
   readonly #logger: Logger
-  #saidFallback = false
+  #fallbackLogged = false
 
   constructor(logger: Logger) {
     this.#logger = logger
   }
 
-  /** The watch of a directory (its resolved host path), started if it is the first. Pair with `release`. */
+  /** The watch of a directory (its resolved host path), started on first use. Pair with `release`. */
   acquire(path: string): WatchedDirectory {
     const found = this.#directories.get(path) ?? new WatchedDirectory(path, (code) => this.#fallback(code))
     this.#directories.set(path, found)
@@ -77,7 +77,7 @@ export class DirectoryWatches {
     return this.#directories.size
   }
 
-  /** How many directories are in each mode. */
+  /** Number of directories by mode. */
   modes(): Readonly<Record<WatchMode, number>> {
     const modes = { watching: 0, hot: 0, unwatched: 0 }
     for (const directory of this.#directories.values()) modes[directory.mode]++
@@ -85,12 +85,13 @@ export class DirectoryWatches {
   }
 
   #fallback(code: string): void {
-    if (this.#saidFallback) return
-    this.#saidFallback = true
-    this.#logger.warn('no file watch to be had, polling instead: followers see new data a little later', {
+    if (this.#fallbackLogged) return
+    this.#fallbackLogged = true
+    const isLimit = code === 'ENOSPC' || code === 'EMFILE' || code === 'ENFILE'
+    this.#logger.warn(isLimit ? 'inotify watch limit reached, polling instead' : 'file watch failed, polling instead', {
       error: code,
       pollMs: UNWATCHED_POLL_MS,
-      remedy: 'raise fs.inotify.max_user_watches or fs.inotify.max_user_instances',
+      ...(isLimit ? { remedy: 'raise fs.inotify.max_user_watches or fs.inotify.max_user_instances' } : {}),
     })
   }
 }
@@ -98,26 +99,26 @@ export class DirectoryWatches {
 export class WatchedDirectory {
   readonly path: string
   refs = 0
-  /** Grows whenever names in the directory may have changed. */
+  /** Increases whenever names in the directory may have changed. */
   generation = 0
   #listing: { readonly generation: number; readonly names: readonly string[] } | undefined
-  readonly #files = new Map<string, Set<Watcher>>()
+  readonly #files = new Map<string, Set<WatchedFile>>()
   readonly #onFallback: (code: string) => void
   #watch: FSWatcher | undefined
   #watchRetryAtMs = 0
   #timer: NodeJS.Timeout | undefined
   #hotTimer: NodeJS.Timeout | undefined
-  #quietLooks = 0
+  #quietChecks = 0
   /** Times of the latest changes, the oldest at `#changeAt`. */
   readonly #changesMs: number[] = Array.from({ length: HOT_CHANGES }, () => Number.NEGATIVE_INFINITY)
   #changeAt = 0
-  /** What told, at the last look, whether names have changed since. */
+  /** State of the names at the last check. */
   #names: { readonly key: string; readonly inode: bigint; readonly recent: boolean }
 
   constructor(path: string, onFallback: (code: string) => void) {
     this.path = path
     this.#onFallback = onFallback
-    this.#names = this.#lookAtNames()
+    this.#names = this.#readNames()
     this.#startWatching()
   }
 
@@ -126,19 +127,19 @@ export class WatchedDirectory {
     return this.#hotTimer ? 'hot' : 'unwatched'
   }
 
-  add(file: Watcher): void {
+  add(file: WatchedFile): void {
     const same = this.#files.get(file.name) ?? new Set()
     same.add(file)
     this.#files.set(file.name, same)
   }
 
-  remove(file: Watcher): void {
+  remove(file: WatchedFile): void {
     const same = this.#files.get(file.name)
     same?.delete(file)
     if (same?.size === 0) this.#files.delete(file.name)
   }
 
-  /** The directory's names, listed once for all who ask in one generation: a rotation makes every follower ask. */
+  /** The directory's names, listed once per generation: after a rotation every follower needs them. */
   names(list: () => readonly string[]): readonly string[] {
     if (this.#listing?.generation !== this.generation) this.#listing = { generation: this.generation, names: list() }
     return this.#listing.names
@@ -164,7 +165,7 @@ export class WatchedDirectory {
     this.#stopWatching()
     this.#watchRetryAtMs = performance.now() + WATCH_RETRY_MS
     this.#pollEvery(UNWATCHED_POLL_MS)
-    // The directory itself may be gone: the poll will find its files deleted. Any other reason is worth a word.
+    // If the directory was removed, the poll finds its files deleted. Other errors are logged.
     const code = errnoOf(error) ?? 'unknown'
     if (code !== 'ENOENT') this.#onFallback(code)
   }
@@ -195,35 +196,35 @@ export class WatchedDirectory {
 
   #becomeHot(): void {
     this.#stopWatching()
-    this.#quietLooks = 0
-    this.#lookSoon(HOT_MS)
+    this.#quietChecks = 0
+    this.#scheduleHotCheck(HOT_MS)
   }
 
-  #lookSoon(waitMs: number): void {
-    this.#hotTimer = setTimeout(() => this.#hotLook(), waitMs).unref()
+  #scheduleHotCheck(waitMs: number): void {
+    this.#hotTimer = setTimeout(() => this.#hotCheck(), waitMs).unref()
   }
 
-  #hotLook(): void {
+  #hotCheck(): void {
     let grown = 0
-    let restMs = HOT_MS
+    let fanoutIntervalMs = HOT_MS
     for (const file of this.#all()) {
-      grown = Math.max(grown, file.look())
-      restMs = Math.max(restMs, file.restMs)
+      grown = Math.max(grown, file.check())
+      fanoutIntervalMs = Math.max(fanoutIntervalMs, file.fanoutIntervalMs)
     }
     const renamed = this.#checkNames()
-    this.#quietLooks = grown === 0 && !renamed ? this.#quietLooks + 1 : 0
-    if (this.#quietLooks < HOT_QUIET_LOOKS) {
-      const waitMs = grown > HOT_BYTES ? (restMs * HOT_BYTES) / grown : restMs
-      return this.#lookSoon(Math.max(waitMs, HOT_MS_MIN))
+    this.#quietChecks = grown === 0 && !renamed ? this.#quietChecks + 1 : 0
+    if (this.#quietChecks < HOT_QUIET_CHECKS) {
+      const waitMs = grown > HOT_BYTES ? (fanoutIntervalMs * HOT_BYTES) / grown : fanoutIntervalMs
+      return this.#scheduleHotCheck(Math.max(waitMs, HOT_MS_MIN))
     }
     this.#hotTimer = undefined
     this.#changesMs.fill(Number.NEGATIVE_INFINITY)
     this.#startWatching()
-    // What happened between the last look and the watch was seen by nobody.
+    // Changes between the last check and the watch had no event.
     this.#poll()
   }
 
-  *#all(): Generator<Watcher> {
+  *#all(): Generator<WatchedFile> {
     for (const same of this.#files.values()) yield* same
   }
 
@@ -232,11 +233,11 @@ export class WatchedDirectory {
     for (const file of this.#all()) file.namesChanged()
   }
 
-  /** True when names have changed since the last look, or may have. */
+  /** True if names may have changed since the last check. */
   #checkNames(): boolean {
     const before = this.#names
-    this.#names = this.#lookAtNames()
-    // Another directory under our path: the watch is on the old one.
+    this.#names = this.#readNames()
+    // Another directory has this path now: the watch is on the old one.
     if (this.#watch && this.#names.inode !== before.inode) {
       this.#stopWatching()
       this.#startWatching()
@@ -252,13 +253,13 @@ export class WatchedDirectory {
     for (const file of this.#all()) file.poll()
   }
 
-  #lookAtNames(): { key: string; inode: bigint; recent: boolean } {
+  #readNames(): { key: string; inode: bigint; recent: boolean } {
     try {
       const { dev, ino, mtimeNs } = statSync(this.path, { bigint: true })
       const recent = Math.abs(Date.now() - Number(mtimeNs) / 1e6) < RECENT_MS
       return { key: `${dev}:${ino}:${mtimeNs}`, inode: ino, recent }
     } catch {
-      return { key: 'gone', inode: -1n, recent: false } // or unreadable: a change like any other
+      return { key: 'gone', inode: -1n, recent: false } // or unreadable, which counts as a change
     }
   }
 }

@@ -1,19 +1,19 @@
 /**
- * The rotated files of one task's log: `alloc/logs/<task>.<type>.<N>`, N counting up, the highest one live, the lowest
- * ones removed as time goes by. Which of them exist is looked up in the directory each time it may have changed; what
- * is no regular decimal index is not a log file and is passed over.
+ * The rotated files of one task's log: `alloc/logs/<task>.<type>.<N>`. N increases, the highest is the live file, and the
+ * lowest ones are removed by the supervisor. The directory is listed again whenever it may have changed. Names without a
+ * canonical decimal index are not log files.
  */
 import { closeSync, readdirSync } from 'node:fs'
 import { isErrno, Refusal } from '../../../platform/errors.ts'
-import { type Content, findFile, openFile, refusalOf } from '../../files/alloc-files.ts'
+import { type ReadableFile, findFile, openFile, refusalOf } from '../../files/alloc-files.ts'
 import type { Allocation } from '../../allocations/allocation.ts'
-import { logHash } from './cursor-code.ts'
+import { logHash } from './resume-cursor.ts'
 
 const LOG_DIRECTORY = 'alloc/logs'
-/** Indexes above are no log files: they could not be counted up any further. */
+/** Larger indexes are not log files: they have no successor. */
 const INDEX_MAX = Number.MAX_SAFE_INTEGER - 1
 
-/** By the name without its index: hundreds of logs are looked up in one listing. */
+/** By name without index; cached per listing, because hundreds of logs use one. */
 const indexesOfNames = new WeakMap<readonly string[], ReadonlyMap<string, readonly number[]>>()
 
 function indexesIn(names: readonly string[]): ReadonlyMap<string, readonly number[]> {
@@ -24,7 +24,7 @@ function indexesIn(names: readonly string[]): ReadonlyMap<string, readonly numbe
     const at = name.lastIndexOf('.') + 1
     const text = name.slice(at)
     const index = Number(text)
-    // Only the canonical form: `007` and `7` would be two files with one place in the order.
+    // Only the canonical form: `007` and `7` would be two files with the same index.
     if (!/^(0|[1-9]\d*)$/.test(text) || index > INDEX_MAX) continue
     const prefix = name.slice(0, at)
     const same = found.get(prefix)
@@ -41,7 +41,7 @@ export class LogFiles {
   readonly #prefix: string
   readonly task: string
   readonly type: string
-  /** Names this log in a cursor. */
+  /** Identifies this log in a cursor. */
   readonly hash: number
 
   constructor(allocation: Allocation, options: { task: string; type: string }) {
@@ -52,7 +52,7 @@ export class LogFiles {
     this.hash = logHash(`${options.task}.${options.type}`)
   }
 
-  /** Existing indexes in ascending order; empty when there are none or the directory is gone. */
+  /** Existing indexes in ascending order; empty if there are none or the directory does not exist. */
   indexes(names: readonly string[] = this.names()): readonly number[] {
     return indexesIn(names).get(this.#prefix) ?? []
   }
@@ -61,8 +61,8 @@ export class LogFiles {
     return `${LOG_DIRECTORY}/${this.#prefix}${index}`
   }
 
-  /** Opens one of the files, or undefined when it is gone or is no file whose content may be read. */
-  open(index: number): Content | undefined {
+  /** Opens one of the files; undefined if it does not exist or must not be read. */
+  open(index: number): ReadableFile | undefined {
     try {
       return openFile(this.#allocation, this.path(index))
     } catch (error) {
@@ -72,7 +72,7 @@ export class LogFiles {
     }
   }
 
-  /** Bytes of one of the files, or undefined as `open`. */
+  /** Size of one of the files in bytes; undefined as `open`. */
   sizeOf(index: number): number | undefined {
     const content = this.open(index)
     if (!content) return undefined
@@ -80,7 +80,7 @@ export class LogFiles {
     return Number(content.stat.size)
   }
 
-  /** When the file of an index came into being, where the file system tells; 0 when it does not, or the file is gone. */
+  /** Creation time of a file; 0 if the file system does not record it or the file does not exist. */
   bornNs(index: number): bigint {
     try {
       const found = findFile(this.#allocation, this.path(index), 'stat')
@@ -100,7 +100,7 @@ export class LogFiles {
     }
   }
 
-  /** All names in the log directory, of whatever task. */
+  /** All names in the log directory, of all tasks. */
   names(): string[] {
     try {
       const found = findFile(this.#allocation, LOG_DIRECTORY, 'open')
@@ -119,20 +119,20 @@ export class LogFiles {
   }
 }
 
-/** A place in the log: an index of a file and a byte in it. */
-export interface LogPlace {
+/** A position in a log: the index of a file and an offset in it. */
+export interface LogPosition {
   readonly index: number
   readonly offset: number
 }
 
 /**
- * Where a request begins, as the compatible system walks: from the lowest file forward (`start`) or from the highest
- * backward (`end`, where a positive offset counts back). `sizes` are in ascending order of their index.
+ * The start position of a request by Nomad's rules: from the lowest file forward (`start`), or from the highest backward
+ * (`end`, where a positive offset counts backward). `sizes` are in ascending order of the index.
  */
 export function logStart(
   sizes: readonly { index: number; size: number }[],
   request: { origin: string; offset: number },
-): LogPlace | undefined {
+): LogPosition | undefined {
   const fromEnd = request.origin === 'end'
   let at = fromEnd ? sizes.length - 1 : 0
   let offset = fromEnd ? -request.offset : request.offset

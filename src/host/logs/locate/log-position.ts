@@ -1,16 +1,16 @@
 /**
- * Where the last N lines of a log begin.
+ * Finds the position of the last N lines of a log.
  *
- * The files of a log are one text: a line that a file does not end goes on in the next one. They are read from the end
- * backwards, block by block, so that the length of the log costs nothing and the length of a line no memory. A file may
- * shrink or vanish meanwhile: what cannot be read is treated as not there.
+ * The files of a log are one text: a line without an end in one file continues in the next. They are read backwards from the
+ * end, block by block, so that the time does not depend on the length of the log and the memory not on the length of a line. A
+ * file may shrink or vanish meanwhile: what cannot be read counts as absent.
  */
 import { fstatSync } from 'node:fs'
-import type { LogPlace } from './log-files.ts'
+import type { LogPosition } from './log-files.ts'
 import { type OpenFile, spendTurn } from '../../files/read.ts'
 
-/** One file of a log, open, as of one look. Lists are sorted by index; a single followed file is a list of one. */
-export interface PlacedFile {
+/** One open file of a log. Lists are sorted by index; a single file is a list of one. */
+export interface IndexedFile {
   readonly index: number
   readonly size: number
   readonly modifiedMs: number
@@ -18,14 +18,14 @@ export interface PlacedFile {
 }
 
 const NEWLINE = 10
-/** Read in place when in memory, see `OpenFile`. */
+/** Small enough for synchronous reads, see `OpenFile`. */
 export const BLOCK_BYTES = 65_536
-/** Behind the block, for what a line's beginning may need of the next file. */
+/** Behind the block, for the continuation of its last line in the next file. */
 const SPARE_BYTES = 128
 const SPARE_BUFFERS_MAX = 4
 const spareBuffers: Buffer[] = []
 
-/** Lends a buffer of BLOCK_BYTES + SPARE_BYTES. `work` must have no read under way when it resolves or rejects. */
+/** Runs `work` with a buffer of BLOCK_BYTES + SPARE_BYTES. It must have no pending read when it resolves or rejects. */
 export async function withBlock<T>(work: (buffer: Buffer) => Promise<T>): Promise<T> {
   const buffer = spareBuffers.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES + SPARE_BYTES)
   try {
@@ -36,24 +36,24 @@ export async function withBlock<T>(work: (buffer: Buffer) => Promise<T>): Promis
 }
 
 /** The end of the newest file. `files` must not be empty. */
-export function endPlace(files: readonly PlacedFile[]): LogPlace {
+export function endPosition(files: readonly IndexedFile[]): LogPosition {
   const last = files.at(-1)
-  if (!last) throw new Error('a log without files has no places')
+  if (!last) throw new Error('a log without files has no positions')
   return { index: last.index, offset: last.size }
 }
 
-/** The later of two places. */
-export function laterPlace(a: LogPlace, b: LogPlace): LogPlace {
+/** The later of two positions. */
+export function laterPosition(a: LogPosition, b: LogPosition): LogPosition {
   if (a.index !== b.index) return a.index > b.index ? a : b
   return a.offset >= b.offset ? a : b
 }
 
 /**
- * The place `lines` lines before the end of the log; the first place when there are fewer. An incomplete last line is a
- * line. 0 is the end. `files` must not be empty and stay open; rejects with the signal's reason when it aborts.
+ * The position `lines` lines before the end of the log; the start if there are fewer. An incomplete last line counts. 0 is the
+ * end. `files` must not be empty and stay open. Rejects with the signal's reason on abort.
  */
-export function tailPlace(files: readonly PlacedFile[], lines: number, signal: AbortSignal): Promise<LogPlace> {
-  const end = endPlace(files)
+export function tailPosition(files: readonly IndexedFile[], lines: number, signal: AbortSignal): Promise<LogPosition> {
+  const end = endPosition(files)
   if (lines <= 0) return Promise.resolve(end)
   return withBlock((buffer) => new BackwardScan(buffer, signal, end, lines).run(files))
 }
@@ -61,30 +61,30 @@ export function tailPlace(files: readonly PlacedFile[], lines: number, signal: A
 class BackwardScan {
   readonly #buffer: Buffer
   readonly #signal: AbortSignal
-  /** Newlines to find; the last one stands in front of the place. */
+  /** Newlines to find; the last one is in front of the position. */
   #left: number
-  /** Where the bytes begin that follow the file being read. */
-  #following: LogPlace
+  /** Position of the bytes that follow the current file. */
+  #following: LogPosition
   #sawBytes = false
 
-  constructor(buffer: Buffer, signal: AbortSignal, end: LogPlace, lines: number) {
+  constructor(buffer: Buffer, signal: AbortSignal, end: LogPosition, lines: number) {
     this.#buffer = buffer
     this.#signal = signal
     this.#following = end
     this.#left = lines
   }
 
-  async run(files: readonly PlacedFile[]): Promise<LogPlace> {
+  async run(files: readonly IndexedFile[]): Promise<LogPosition> {
     for (const file of files.toReversed()) {
-      const place = await this.#readBack(file)
-      if (place) return place
+      const position = await this.#readBack(file)
+      if (position) return position
     }
     return { index: files[0]?.index ?? 0, offset: 0 }
   }
 
-  /** Goes through one file; the place when it lies in it, or right behind it. */
-  async #readBack({ file, index, size }: PlacedFile): Promise<LogPlace | undefined> {
-    /** The end of the bytes that are really there. */
+  /** Searches one file; returns the position if it is in it or directly behind it. */
+  async #readBack({ file, index, size }: IndexedFile): Promise<LogPosition | undefined> {
+    /** Actual end of the file. */
     let fileEnd: number | undefined
     for (let end = size; end > 0; ) {
       this.#signal.throwIfAborted()
@@ -103,10 +103,10 @@ class BackwardScan {
     return undefined
   }
 
-  /** Where in the block the wanted line begins; undefined when it begins further in front. */
+  /** Begin of the searched line in the block; undefined if it is in an earlier block. */
   #lineStart(length: number): number | undefined {
     const block = this.#buffer.subarray(0, length)
-    // The newline that ends the log begins no line.
+    // The newline at the end of the log does not start a line.
     if (!this.#sawBytes && block[length - 1] === NEWLINE) this.#left++
     this.#sawBytes = true
     const found = newlinesIn(block)
@@ -121,7 +121,7 @@ class BackwardScan {
 }
 
 function newlinesIn(block: Buffer): number {
-  // A block inside a long line is passed over at the speed of memory.
+  // Fast path for a block inside a long line.
   const first = block.indexOf(NEWLINE)
   if (first < 0) return 0
   let count = 1

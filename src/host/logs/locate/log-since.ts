@@ -1,42 +1,41 @@
 /**
- * Where a log begins for `since=`: the first place that is not older than a time.
+ * Finds the position of `since=` in a log: the first that is not older than a time.
  *
- * A file that was modified before the time holds only older bytes and is passed over. Of the others, in order: a file
- * whose lines carry timestamps begins at its first line with one that is not older, whatever stands behind it, so that a
- * clock that stepped back hides nothing; if all of its timestamps are older, the next file is looked at. Lines without a
- * timestamp belong to the one before them. A file without any timestamps begins at its first byte. When nothing is left
- * it is the end of the log.
+ * Files modified before the time are skipped. Of the others, in order: a file with timestamps starts at its first line that is
+ * not older, regardless of later lines, so that a clock that was set back hides nothing; if all are older, the next file is
+ * searched. Lines without a timestamp belong to the previous one. A file without timestamps starts at its first byte. If
+ * nothing is left, the position is the end of the log.
  *
- * A file is read from its beginning, unless it is large: then whether it carries timestamps is decided from its
- * beginning, and the place is found by bisection, which assumes that time goes forward in it.
+ * A file is read from its beginning. In a large file only its beginning shows whether it has timestamps, and the position is
+ * found by bisection, which assumes increasing times.
  */
 import { parseDurationMs } from '../../../platform/duration.ts'
 import { Refusal } from '../../../platform/errors.ts'
-import { LineTimes, STAMP_BYTES_MAX } from './line-time.ts'
-import type { LogPlace } from './log-files.ts'
-import { BLOCK_BYTES, endPlace, type PlacedFile, withBlock } from './log-position.ts'
+import { TimestampParser, STAMP_BYTES_MAX } from './line-timestamp.ts'
+import type { LogPosition } from './log-files.ts'
+import { BLOCK_BYTES, endPosition, type IndexedFile, withBlock } from './log-position.ts'
 import { spendTurn } from '../../files/read.ts'
 
 const NEWLINE = 10
-/** The kernel stamps files with the time of its last tick, which is as much as this behind the clock. */
+/** Kernels set mtime to the time of the last tick, which may be this much behind the clock. */
 const FILE_CLOCK_GRAIN_MS = 10
 
 export interface SinceLimits {
   /** Larger files are bisected. */
   readonly linearBytesMax: number
-  /** How far a large file is read before it counts as having no timestamps, and where bisection ends. */
+  /** Bytes of a large file that are searched for a timestamp, and the size at which bisection ends. */
   readonly windowBytes: number
 }
 
 const LIMITS: SinceLimits = { linearBytesMax: 16 << 20, windowBytes: 1 << 20 }
 
 const FORMS = 'use a time as in 2026-11-21T10:00:00Z or 2026-11-21T10:00:00+02:00, or how long ago as in 1h30m or 90s'
-/** A `+` that was not escaped arrives as a space. */
+/** An unescaped `+` of a query arrives as a space. */
 const RFC_3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,30})?(?:[Zz]|[+\- ](?:[01]\d|2[0-3]):[0-5]\d)$/
 
 /**
- * The value of `since=`: an RFC 3339 time, or a Go duration before `nowMs`. Milliseconds since the epoch, with fraction.
- * A time in the future is legal. Throws a Refusal that shows both forms.
+ * Parses `since=`: an RFC 3339 time, or a Go duration before `nowMs`. Milliseconds since the epoch, with fraction. Times in the
+ * future are valid. Throws a Refusal that shows both forms.
  */
 export function parseSince(text: string, nowMs: number): number {
   const agoMs = parseDurationMs(text)
@@ -44,23 +43,23 @@ export function parseSince(text: string, nowMs: number): number {
   if (agoMs !== undefined) return nowMs - agoMs
   if (RFC_3339.test(text)) {
     const bytes = Buffer.from(text.replace(' ', '+'))
-    const timeMs = new LineTimes(nowMs).at(bytes, 0, bytes.length)
+    const timeMs = new TimestampParser(nowMs).at(bytes, 0, bytes.length)
     if (!Number.isNaN(timeMs)) return timeMs
   }
   throw new Refusal('invalid_request', `since is neither a time nor a duration: ${FORMS}`)
 }
 
 /**
- * The first place of the log that is not older than `sinceMs` (milliseconds since the epoch). `files` must not be empty
- * and stay open; rejects with the signal's reason when it aborts.
+ * The first position of the log that is not older than `sinceMs` (milliseconds since the epoch). `files` must not be empty and
+ * stay open. Rejects with the signal's reason on abort.
  */
-export function sincePlace(
-  files: readonly PlacedFile[],
+export function sincePosition(
+  files: readonly IndexedFile[],
   sinceMs: number,
   signal: AbortSignal,
   limits: SinceLimits = LIMITS,
-): Promise<LogPlace> {
-  const end = endPlace(files)
+): Promise<LogPosition> {
+  const end = endPosition(files)
   return withBlock(async (buffer) => {
     for (const [at, file] of files.entries()) {
       if (file.size === 0 || file.modifiedMs < sinceMs - FILE_CLOCK_GRAIN_MS) continue
@@ -73,33 +72,33 @@ export function sincePlace(
   })
 }
 
-/** False when the line that the files before did not end goes on. */
-async function startsWithLine(before: readonly PlacedFile[], buffer: Buffer): Promise<boolean> {
+/** False if the last line of the files before continues. */
+async function startsWithLine(before: readonly IndexedFile[], buffer: Buffer): Promise<boolean> {
   for (const { file, size } of before.toReversed()) {
     if (size > 0 && (await file.read(buffer, 0, 1, size - 1)) > 0) return buffer[0] === NEWLINE
   }
   return true
 }
 
-interface Scanned {
-  /** There is at least one timestamp. */
+interface ScanOutcome {
+  /** At least one timestamp was found. */
   readonly stamped: boolean
-  /** The first line that is not older. */
+  /** The first line that is not older than the time. */
   readonly found?: { readonly offset: number; readonly timeMs: number }
 }
 
 class FileSearch {
-  readonly #file: PlacedFile
-  readonly #later: readonly PlacedFile[]
+  readonly #file: IndexedFile
+  readonly #later: readonly IndexedFile[]
   readonly #startsLine: boolean
   readonly #buffer: Buffer
   readonly #signal: AbortSignal
   readonly #limits: SinceLimits
-  readonly #times: LineTimes
+  readonly #times: TimestampParser
 
   constructor(options: {
-    file: PlacedFile
-    later: readonly PlacedFile[]
+    file: IndexedFile
+    later: readonly IndexedFile[]
     startsLine: boolean
     buffer: Buffer
     signal: AbortSignal
@@ -111,10 +110,10 @@ class FileSearch {
     this.#buffer = options.buffer
     this.#signal = options.signal
     this.#limits = options.limits
-    this.#times = new LineTimes(options.file.modifiedMs)
+    this.#times = new TimestampParser(options.file.modifiedMs)
   }
 
-  /** Where the file begins to be not older; undefined when all of it is. */
+  /** The first position that is not older; undefined if the whole file is older. */
   async first(sinceMs: number): Promise<number | undefined> {
     const { linearBytesMax, windowBytes } = this.#limits
     const { size } = this.#file
@@ -125,7 +124,7 @@ class FileSearch {
     return large ? this.#bisect(sinceMs) : undefined
   }
 
-  /** What `first` is for a file whose first window holds only older timestamps. */
+  /** As `first`, for a large file with only older timestamps in its first window. */
   async #bisect(sinceMs: number): Promise<number | undefined> {
     const { windowBytes } = this.#limits
     let low = windowBytes
@@ -136,7 +135,7 @@ class FileSearch {
       const { found } = await this.#scan(middle, high, Number.NEGATIVE_INFINITY)
       if (found && found.timeMs < sinceMs) low = found.offset
       else {
-        // Between the middle and what was found no line has a timestamp.
+        // No line between the middle and the found one has a timestamp.
         high = middle
         known = found?.offset ?? known
       }
@@ -144,9 +143,9 @@ class FileSearch {
     return (await this.#scan(low, high, sinceMs)).found?.offset ?? known
   }
 
-  /** Looks at the lines that begin in `[from, to)`, up to the first with a timestamp that is not older. */
-  async #scan(from: number, to: number, sinceMs: number): Promise<Scanned> {
-    // The byte in front tells whether a line begins at `from`.
+  /** Scans the lines that begin in `[from, to)`, up to the first that is not older. */
+  async #scan(from: number, to: number, sinceMs: number): Promise<ScanOutcome> {
+    // The byte in front shows whether a line begins at `from`.
     let position = Math.max(from - 1, 0)
     let inLine = from > 0 || !this.#startsLine
     let stamped = false
@@ -159,7 +158,7 @@ class FileSearch {
       else inLine = false
       while (at < got && position + at < to) {
         const newline = block.indexOf(NEWLINE, at)
-        // The beginning of the line is cut: the next block begins with it.
+        // The timestamp may be incomplete: the next block starts with this line.
         if (newline < 0 && !last && at + STAMP_BYTES_MAX > got) break
         const lineEnd = newline < 0 ? length : newline
         const timeMs = this.#times.at(this.#buffer, at, Math.min(at + STAMP_BYTES_MAX, lineEnd))
@@ -174,8 +173,8 @@ class FileSearch {
   }
 
   /**
-   * Reads a block of the file. Behind its `got` bytes stand up to STAMP_BYTES_MAX of the next files when the file ends
-   * with it, as its last line may go on there: `length` with them.
+   * Reads a block of the file. At the end of the file, up to STAMP_BYTES_MAX bytes of the next files are appended to its `got`
+   * bytes, because its last line may continue there; `length` includes them.
    */
   async #read(position: number): Promise<{ got: number; length: number; last: boolean }> {
     this.#signal.throwIfAborted()
@@ -188,8 +187,8 @@ class FileSearch {
     if (!last) return { got, length: got, last }
     let length = got
     for (const next of this.#later) {
-      const room = Math.min(got + STAMP_BYTES_MAX - length, next.size)
-      if (room > 0) length += await next.file.read(this.#buffer, length, room, 0)
+      const missing = Math.min(got + STAMP_BYTES_MAX - length, next.size)
+      if (missing > 0) length += await next.file.read(this.#buffer, length, missing, 0)
     }
     return { got, length, last }
   }

@@ -1,80 +1,86 @@
 /**
- * Bytes to whole lines. What arrives is cut at line ends into stretches of whole lines that lie together in memory, none
- * longer than `LINE_BYTES_MAX`, so that whoever works through them can stop between two. A line that is longer is a
- * stretch of its own: its beginning, and behind it a marker that says how long the line was.
+ * Splits bytes into blocks of whole lines. The lines of a block are contiguous in memory, and a block is not longer than
+ * `LINE_BYTES_MAX`, so that work on them can yield between two. A longer line is a block of its own: its beginning and a
+ * marker with its length.
  *
- * Only the incomplete last line is kept, and no more of it than its first `LINE_BYTES_MAX` bytes.
+ * Of the incomplete last line, the first `LINE_BYTES_MAX` bytes are buffered.
  */
 
-const NEWLINE = 10
-/** What is judged and given of one line, without its end: with its marker it fits a frame of 64 KiB. */
+export const NEWLINE = 10
+/** Bytes matched and output of one line, without its end: with the marker they fit a frame of 64 KiB. */
 export const LINE_BYTES_MAX = 60 * 1024
 const CARRY_BYTES_MIN = 256
 
-/** Whole lines that lie together in `base`. */
-export interface Lines<P> {
+/** Whole lines, contiguous in `base`. */
+export interface LineBlock<P> {
   readonly base: Buffer
   readonly from: number
-  /** Behind the last line and its end. */
+  /** Position behind the end of the last line. */
   readonly to: number
-  /** Where in `base` that ends which is judged: `to`, except for a line that was cut. */
-  readonly judgedTo: number
-  /** Where the first of the lines begins. */
-  readonly beginPlace: P
+  /** End of the bytes to match: `to`, except for a truncated line. */
+  readonly matchTo: number
+  /** Begin of the first line. */
+  readonly beginFile: P
   readonly begin: number
-  /** Where the last of the lines ends, in its file. */
-  readonly place: P
+  /** End of the last line in its file. */
+  readonly file: P
   readonly end: number
-  readonly cut: boolean
+  readonly isTruncated: boolean
 }
 
-/** The lines up to `at`, which is a line end within them, and those behind it. */
-export function splitLines<P>(lines: Lines<P>, at: number): [Lines<P>, Lines<P>] {
+/** The position behind the line that begins at `at` and ends before `to`. */
+export function lineEnd(base: Buffer, at: number, to: number): number {
+  const newline = base.indexOf(NEWLINE, at)
+  return newline < 0 || newline >= to ? to : newline + 1
+}
+
+/** The lines before and behind `at`, which is a line end within them. */
+export function splitLines<P>(lines: LineBlock<P>, at: number): [LineBlock<P>, LineBlock<P>] {
   const end = lines.end - (lines.to - at)
   return [
-    { ...lines, to: at, judgedTo: at, end },
-    { ...lines, from: at, beginPlace: lines.place, begin: end },
+    { ...lines, to: at, matchTo: at, end },
+    { ...lines, from: at, beginFile: lines.file, begin: end },
   ]
 }
 
-/** The marker behind a line that was cut. `bytes` is the length of the whole line, without its end. */
-function cutMarker(bytes: number): string {
+/** The marker behind a truncated line. `bytes` is the length of the whole line, without its end. */
+function truncationMarker(bytes: number): string {
   return ` [line cut: it has ${bytes} bytes]\n`
 }
 
-/** The last byte of a cut that does not split a character of UTF-8. */
-function cutAt(line: Buffer, from: number, to: number): number {
+/** The last position up to `to` that does not split a UTF-8 character. */
+function truncationPoint(line: Buffer, from: number, to: number): number {
   let at = to
   while (at > to - 3 && at > from && ((line[at] ?? 0) & 0xc0) === 0x80) at--
   return ((line[at] ?? 0) & 0xc0) === 0x80 ? to : at
 }
 
-function cutLine<P>(
+function truncatedLine<P>(
   head: Buffer,
   bytes: number,
-  where: { beginPlace: P; begin: number; place: P; end: number },
-): Lines<P> {
-  const judgedTo = cutAt(head, 0, LINE_BYTES_MAX)
-  const base = Buffer.concat([head.subarray(0, judgedTo), Buffer.from(cutMarker(bytes))])
-  return { base, from: 0, to: base.length, judgedTo, ...where, cut: true }
+  where: { beginFile: P; begin: number; file: P; end: number },
+): LineBlock<P> {
+  const matchTo = truncationPoint(head, 0, LINE_BYTES_MAX)
+  const base = Buffer.concat([head.subarray(0, matchTo), Buffer.from(truncationMarker(bytes))])
+  return { base, from: 0, to: base.length, matchTo, ...where, isTruncated: true }
 }
 
-/** The incomplete last line: its first bytes, and how many there were. */
-class Carry<P> {
-  readonly place: P
+/** The incomplete last line: its first bytes and its length. */
+class PartialLine<P> {
+  readonly file: P
   readonly offset: number
   #kept: Buffer = Buffer.alloc(0)
   #keptBytes = 0
   #bytes = 0
 
-  constructor(place: P, offset: number) {
-    this.place = place
+  constructor(file: P, offset: number) {
+    this.file = file
     this.offset = offset
   }
 
   append(data: Buffer): void {
     this.#bytes += data.length
-    // One more than a line may have, so that a cut sees whether it splits a character, and one for the line's end.
+    // One byte more than the maximum, to detect a split character, and one for the line end.
     const taken = Math.min(data.length, LINE_BYTES_MAX + 2 - this.#keptBytes)
     if (taken <= 0) return
     const needed = this.#keptBytes + taken
@@ -87,32 +93,32 @@ class Carry<P> {
     this.#keptBytes = needed
   }
 
-  /** The line, which ends at `end` of `place`; `ended` when it has a line end. */
-  line(place: P, end: number, ended: boolean): Lines<P> {
-    const where = { beginPlace: this.place, begin: this.offset, place, end }
+  /** The line, which ends at `end` of `file`; `ended` if it has a line end. */
+  line(file: P, end: number, ended: boolean): LineBlock<P> {
+    const where = { beginFile: this.file, begin: this.offset, file, end }
     const bytes = ended ? this.#bytes - 1 : this.#bytes
-    if (bytes > LINE_BYTES_MAX) return cutLine(this.#kept, bytes, where)
+    if (bytes > LINE_BYTES_MAX) return truncatedLine(this.#kept, bytes, where)
     const to = this.#keptBytes
-    return { base: this.#kept, from: 0, to, judgedTo: to, ...where, cut: false }
+    return { base: this.#kept, from: 0, to, matchTo: to, ...where, isTruncated: false }
   }
 }
 
-/** Takes bytes, gives the lines that are complete. */
+/** Bytes in, complete lines out. */
 export class LineAssembly<P> {
-  #carry: Carry<P> | undefined
-  /** Where the last byte taken ended. */
-  #place: P | undefined
+  #carry: PartialLine<P> | undefined
+  /** End of the last pushed bytes. */
+  #file: P | undefined
   #end = 0
 
-  /** Where the incomplete line begins. */
-  get pending(): { place: P; offset: number } | undefined {
-    return this.#carry && { place: this.#carry.place, offset: this.#carry.offset }
+  /** Begin of the incomplete line. */
+  get pending(): { file: P; offset: number } | undefined {
+    return this.#carry && { file: this.#carry.file, offset: this.#carry.offset }
   }
 
-  /** The complete lines among what was kept and `data`, in order. Their `base` is `data`, or a buffer of its own. */
-  push(data: Buffer, place: P, start: number): Lines<P>[] {
-    const lines: Lines<P>[] = []
-    this.#place = place
+  /** The complete lines of the buffered bytes and `data`, in order. Their `base` is `data` or a separate buffer. */
+  push(data: Buffer, file: P, start: number): LineBlock<P>[] {
+    const lines: LineBlock<P>[] = []
+    this.#file = file
     this.#end = start + data.length
     let at = 0
     if (this.#carry) {
@@ -120,27 +126,27 @@ export class LineAssembly<P> {
       at = newline < 0 ? data.length : newline + 1
       this.#carry.append(data.subarray(0, at))
       if (newline < 0) return lines
-      lines.push(this.#carry.line(place, start + at, true))
+      lines.push(this.#carry.line(file, start + at, true))
       this.#carry = undefined
     }
     const last = data.lastIndexOf(NEWLINE)
     while (at <= last) {
-      const stretch = nextStretch(data, at, last, place, start)
-      lines.push(stretch)
-      at = stretch.end - start
+      const block = nextBlock(data, at, last, file, start)
+      lines.push(block)
+      at = block.end - start
     }
     if (at < data.length) {
-      this.#carry = new Carry(place, start + at)
+      this.#carry = new PartialLine(file, start + at)
       this.#carry.append(data.subarray(at))
     }
     return lines
   }
 
-  /** The incomplete line as if it ended here. */
-  finish(): Lines<P> | undefined {
+  /** The incomplete line as a complete one. */
+  finish(): LineBlock<P> | undefined {
     const carry = this.#carry
     this.#carry = undefined
-    return carry && this.#place !== undefined ? carry.line(this.#place, this.#end, false) : undefined
+    return carry && this.#file !== undefined ? carry.line(this.#file, this.#end, false) : undefined
   }
 
   reset(): void {
@@ -148,15 +154,15 @@ export class LineAssembly<P> {
   }
 }
 
-/** Whole lines of `data` from `at`, as many as fit; there is a line end at `last`. */
-function nextStretch<P>(data: Buffer, at: number, last: number, place: P, start: number): Lines<P> {
+/** As many whole lines of `data` from `at` as fit into a block; `last` is the last line end. */
+function nextBlock<P>(data: Buffer, at: number, last: number, file: P, start: number): LineBlock<P> {
   const reach = Math.min(at + LINE_BYTES_MAX, last)
   const newline = data.lastIndexOf(NEWLINE, reach)
-  const begins = { beginPlace: place, begin: start + at, place }
+  const begins = { beginFile: file, begin: start + at, file }
   if (newline >= at) {
     const to = newline + 1
-    return { base: data, from: at, to, judgedTo: to, ...begins, end: start + to, cut: false }
+    return { base: data, from: at, to, matchTo: to, ...begins, end: start + to, isTruncated: false }
   }
   const end = data.indexOf(NEWLINE, reach)
-  return cutLine(data.subarray(at, end), end - at, { ...begins, end: start + end + 1 })
+  return truncatedLine(data.subarray(at, end), end - at, { ...begins, end: start + end + 1 })
 }

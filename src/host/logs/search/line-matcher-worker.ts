@@ -1,14 +1,14 @@
 /**
- * The worker thread of `line-matchers.ts`: matches a pattern in lines that lie in shared memory and answers with positions.
- * It caches the patterns that it used last, compiled, because followers send the same ones again.
+ * The worker thread of `line-matchers.ts`: matches a pattern in lines in shared memory and responds with positions. It caches
+ * the compiled form of recent patterns, because followers send the same pattern repeatedly.
  */
 import { lowerThreadPriority, serveTasks } from '../../../platform/worker-task.ts'
 import { PatternSearch } from './pattern-search.ts'
 
-/** Each may hold a state table of 8 MiB by the engine's own account, and some garbage beside it. */
+/** Each may have a state table of 8 MiB by the engine's accounting, plus garbage. */
 const PATTERNS_MAX = 4
 
-/** Blocks of these lengths lie one behind the other in `slot`. */
+/** Blocks of these lengths are consecutive in `slot`. */
 export interface MatchRequest {
   readonly slot: SharedArrayBuffer
   readonly text: string
@@ -16,12 +16,12 @@ export interface MatchRequest {
 }
 
 export interface MatchResponse {
-  /** For each block the stretches that match. */
+  /** The matching ranges of each block. */
   readonly found: readonly Uint32Array<ArrayBuffer>[]
   readonly tookMs: number
 }
 
-/** Followers of a log come before searches in one. */
+/** Searches have a lower priority than followers. */
 const PRIORITY_STEPS = 5
 
 const searches = new Map<string, PatternSearch>()

@@ -1,57 +1,55 @@
 /**
- * What a caller may ask to be looked for in lines: a text that is compared byte by byte, or a pattern in RE2's syntax.
+ * Validates `grep` patterns: a literal that is compared byte by byte, or a regular expression in RE2 syntax.
  *
- * The pattern comes from whoever may read a log, so nothing about it is trusted: it is matched by an engine whose time
- * grows with the length of the line and not faster (docs/decisions/008), what it costs to compile is estimated before it
- * is compiled, and everything refused says why. The compiled form is thrown away here; the threads that match compile it
- * again.
+ * A pattern is untrusted input. It is matched by an engine with linear time (docs/decisions/008), its cost is estimated before
+ * it is compiled, and every refusal states the reason. The compiled form is discarded: the worker threads compile it again.
  */
 import { createRequire } from 'node:module'
 import type { RE2JS } from 're2js'
 import { Refusal } from '../../../platform/errors.ts'
 
 export const PATTERN_LENGTH_MAX = 1000
-/** Byte searches take more than linear time for some texts that are longer: these go to the threads too. */
+/** For some longer literals a byte search takes more than linear time, so they are matched on the worker threads too. */
 const LITERAL_BYTES_MAX = 128
 /**
- * Instructions of the compiled pattern, about one a character; what `{n}` repeats counts n times. At its worst the engine
- * goes through all of them for every character: then the longest line takes most of a second.
+ * Instructions of the compiled pattern, about one per character; `{n}` repeats count n times. In the worst case the engine
+ * visits all of them for every character: then the longest line takes about half a second of CPU.
  */
 export const PROGRAM_SIZE_MAX = 1200
 
-/** What is looked for. One with a literal needs no engine. */
+/** A validated pattern. */
 export interface LinePattern {
   readonly text: string
-  /** The bytes that a line must hold, when nothing in the text has a special meaning and they are not too many. */
+  /** The bytes to search, for a short text without special characters: it needs no engine. */
   readonly literal: Buffer | undefined
 }
 
-/** Characters that mean something else than themselves somewhere in the syntax. */
+/** Characters with a special meaning in RE2 syntax. */
 const SPECIAL = /[\\^$.|?*+()[\]{}]/
 /**
- * A carriage return may belong to the line's end, and U+FFFD stands for bytes that are not UTF-8: both are compared as
- * characters, not as bytes.
+ * A carriage return may belong to the line end, and U+FFFD replaces bytes that are not UTF-8: both are compared as characters,
+ * not as bytes.
  */
 const NOT_BYTES = /[\r\ufffd]/
 
 /**
- * Checks a pattern. Throws a Refusal (`invalid_request`) whose text says what is wrong and where: empty, longer than
- * 1,000 characters, with a line break, not in RE2's syntax, or one that would make too large a program.
+ * Validates a pattern. Throws a Refusal (`invalid_request`) if it is empty, longer than 1,000 characters, contains a line
+ * break, is not valid RE2 syntax, or would compile to too large a program.
  */
 export function compileLinePattern(text: string): LinePattern {
-  if (text === '') throw refusal('is empty: give what to look for, or leave it out for every line')
+  if (text === '') throw refusal('is empty: set a pattern, or omit it to get every line')
   if (text.length > PATTERN_LENGTH_MAX) {
-    throw refusal(`has ${text.length} characters, more than ${PATTERN_LENGTH_MAX}: look for less`)
+    throw refusal(`has ${text.length} characters, at most ${PATTERN_LENGTH_MAX} are allowed`)
   }
   if (text.includes('\n')) {
-    throw refusal('holds a line break, and is matched against one line at a time: use | between alternatives')
+    throw refusal('contains a line break, but is matched line by line: separate alternatives with |')
   }
   if (!text.isWellFormed()) throw refusal('is not valid Unicode')
   if (!SPECIAL.test(text)) {
     const bytes = Buffer.from(text)
     return { text, literal: NOT_BYTES.test(text) || bytes.length > LITERAL_BYTES_MAX ? undefined : bytes }
   }
-  // Before it is compiled: that may take seconds.
+  // Before the compilation, which may take seconds.
   if (programSize(text) > 2 * PROGRAM_SIZE_MAX || tablesMicroseconds(text) > TABLES_MICROSECONDS_MAX) throw tooLarge()
   if (compile(text).programSize() > PROGRAM_SIZE_MAX) throw tooLarge()
   return { text, literal: undefined }
@@ -62,14 +60,14 @@ function refusal(what: string): Refusal {
 }
 
 function tooLarge(): Refusal {
-  return refusal('makes too large a program: use smaller counts in {n,m}, or fewer classes of characters')
+  return refusal('compiles to too large a program: use smaller counts in {n,m}, or fewer character classes')
 }
 
-/** Loaded with the first pattern: most agents never see one, and all of them start. */
+/** Loaded with the first pattern, to keep it out of the start. */
 let engine: typeof import('re2js') | undefined
 
 function loadEngine(): typeof import('re2js') {
-  // Its type is that of the package that is named; `require` alone gives it none.
+  // `require` is untyped; the type is that of the same package.
   engine ??= createRequire(import.meta.url)('re2js') as typeof import('re2js')
   return engine
 }
@@ -79,12 +77,12 @@ function compile(text: string): RE2JS {
   try {
     return Engine.compile(text, Engine.MULTILINE)
   } catch (error) {
-    if (!(error instanceof RE2JSSyntaxException)) throw refusal('cannot be compiled: look for something simpler')
+    if (!(error instanceof RE2JSSyntaxException)) throw refusal('cannot be compiled: use a simpler pattern')
     throw syntaxRefusal(text, error.getDescription(), error.getPattern() ?? '')
   }
 }
 
-/** Groups that other engines know and this one cannot have, because they take more than linear time. */
+/** Groups of other engines that RE2 does not support, because they take more than linear time. */
 const LOOKAROUND = /\(\?<?[=!]/
 const BACKREFERENCE = /(?<!\\)(?:\\\\)*(\\(?:[1-9]|k[<{']|g[{<0-9-]))/
 
@@ -92,32 +90,30 @@ function syntaxRefusal(text: string, description: string, at: string): Refusal {
   const lookaround = LOOKAROUND.exec(text)
   if (lookaround && (at === '' || text.includes(at))) {
     return refusal(
-      `uses ${lookaround[0]}…), and lookahead and lookbehind are not supported (the syntax is RE2's): ` +
-        'write the pattern without it; grep_invert=true gives the lines that do not match',
+      `uses ${lookaround[0]}…), but RE2 syntax has no lookahead and lookbehind: ` +
+        'rewrite the pattern; grep_invert=true selects the lines that do not match',
     )
   }
   const backreference = BACKREFERENCE.exec(text)
   if (backreference && description.includes('escape')) {
-    return refusal(`uses ${backreference[1]}, and backreferences are not supported (the syntax is RE2's)`)
+    return refusal(`uses ${backreference[1]}, but RE2 syntax has no backreferences`)
   }
   const shown = at.startsWith('(?m)') ? at.slice('(?m)'.length) : at
   const position = shown === '' || shown === text ? -1 : text.indexOf(shown)
   const where = position < 0 ? '' : ` at character ${position + 1}: ${JSON.stringify(shown)}`
-  return refusal(
-    `is not a valid pattern (RE2 syntax): ${description}${where}; put \\ before a character to mean itself`,
-  )
+  return refusal(`is not a valid pattern (RE2 syntax): ${description}${where}; escape literal characters with \\`)
 }
 
 /**
- * What the tables of a pattern's classes may take to make, in microseconds: that of one is made once, however often it is
- * repeated.
+ * Limit of the estimated time to build the tables of a pattern's character classes. Each table is built once, also for a
+ * repeated class.
  */
 const TABLES_MICROSECONDS_MAX = 6000
 const UNICODE_CLASS = 30
 const FOLDED_UNICODE_CLASS = 200
 const FOLDED_UNICODE_SET = 2000
 
-/** An upper bound of what the tables of all classes take. */
+/** An upper bound of the time for the tables of all classes. */
 function tablesMicroseconds(text: string): number {
   const folded = /\(\?[a-zA-Z]*i/.test(text)
   let sum = 0
@@ -138,8 +134,8 @@ function tableMicroseconds(atom: string, folded: boolean): number {
 }
 
 /**
- * An upper bound of the instructions, made in one pass: atoms, multiplied by the counts of the groups they are in. It
- * need not understand everything: what it takes for an atom and is none costs little.
+ * An upper bound of the instructions, estimated in one pass: atoms times the counts of their groups. It does not parse the
+ * whole syntax: other elements count as atoms, which costs little.
  */
 function programSize(text: string): number {
   const open: number[] = []

@@ -1,29 +1,29 @@
 /**
- * Lines that match a pattern, found in blocks of whole lines. Runs in the worker thread.
+ * Finds the lines that match a pattern, in blocks of whole lines. Runs on the worker thread.
  *
- * Looking at each line by itself costs more than looking, so small blocks of many lines are looked at first, and only
- * where a block matches as a whole, its lines. That a block holds no match says that no line of it does: `^` and `$` mean
- * the ends of lines in it, and what `\b` sees behind a line's end is no word either way. Only what speaks of the ends of
- * the whole text (`\A`, `\z`, and `^`, `$` when `(?-m)` takes their meaning) would be missed, so a pattern with any of
- * these is tried line by line. Where most lines match, blocks are not worth it, and are not tried for a while.
+ * A match per line costs more than the match itself, so small blocks of many lines are tested first, and lines only in blocks
+ * that match. A block without a match has no matching line: `^` and `$` match at line ends in it, and for `\b` a line end is
+ * no word character either. Only assertions about the ends of the text (`\A`, `\z`, and `^`, `$` with `(?-m)`) would be missed,
+ * so a pattern with one of these is tested line by line. After a block in which most lines match, the next is tested line by
+ * line at once.
  */
 import { isAscii } from 'node:buffer'
 import { RE2JS } from 're2js'
+import { lineEnd, NEWLINE } from './line-assembly.ts'
 
-const NEWLINE = 10
 const CARRIAGE_RETURN = 13
-/** Small, because the lines of a block that matches are looked at twice. */
+/** Small, because the lines of a matching block are tested twice. */
 const BLOCK_BYTES = 4096
 
-/** Parts of a pattern that speak of the ends of the text, or might: an escaped backslash is skipped over. */
+/** Patterns that may contain assertions about the ends of the text; skips escaped backslashes. */
 const TEXT_ENDS = /^(?:\\[^Az]|[^\\])*?(?:\\[Az]|\(\?[a-zA-Z]*-)/
 
-/** Plain texts with `|` between them, in any case or not: what logs are mostly asked for. */
+/** The most common patterns: literals separated by `|`, optionally case-insensitive. */
 const ALTERNATIVES = /^(\(\?i\))?([^\\^$.?*+()[\]{}]+)$/
 
 /**
- * Says whether an ASCII text holds a match, without the engine. Only for ASCII: in other texts, letters have more forms
- * than two.
+ * Matches such a pattern in an ASCII text without the engine. Only for ASCII, because other letters may have more than two
+ * cases.
  */
 function plainTest(pattern: string): ((text: string) => boolean) | undefined {
   const [, anyCase, texts] = ALTERNATIVES.exec(pattern) ?? []
@@ -38,8 +38,8 @@ function anyOf(texts: readonly string[]): (text: string) => boolean {
   return (text) => texts.some((one) => text.includes(one))
 }
 
-/** The stretches of lines that match, in order: begin, end, begin, end. */
-class Stretches {
+/** Matching line ranges in order: begin, end, begin, end. */
+class MatchRanges {
   readonly found: number[] = []
 
   add(begin: number, end: number): void {
@@ -49,7 +49,7 @@ class Stretches {
   }
 }
 
-/** A compiled pattern. What it costs is time and memory of the thread that has it. */
+/** A compiled pattern. */
 export class PatternSearch {
   readonly #test: (text: string) => boolean
   readonly #plain: ((text: string) => boolean) | undefined
@@ -63,9 +63,9 @@ export class PatternSearch {
     this.#byBlock = !TEXT_ENDS.test(text)
   }
 
-  /** The begin and end of each stretch of lines of `lines` that match, in order. The last line may lack its end. */
+  /** The begin and end of each matching range of `lines`, in order. The last line may lack its end. */
   matches(lines: Buffer): number[] {
-    const stretches = new Stretches()
+    const ranges = new MatchRanges()
     const ascii = isAscii(lines)
     for (let at = 0; at < lines.length; ) {
       const to = blockEnd(lines, at)
@@ -73,19 +73,19 @@ export class PatternSearch {
       const block = lines.toString(isBytes ? 'latin1' : 'utf8', at, to)
       const test = (isBytes && this.#plain) || this.#test
       if (!this.#byBlock || this.#dense || test(withoutReturns(block))) {
-        this.#matchLines({ text: block, isBytes, test }, lines, { from: at, to }, stretches)
+        this.#matchLines({ text: block, isBytes, test }, lines, { from: at, to }, ranges)
       }
       at = to
     }
-    return stretches.found
+    return ranges.found
   }
 
-  /** Looks at each line of a block: `text` is what `span` of `lines` says, with as many line ends. */
+  /** Tests each line of a block. `text` is the decoded `[from, to)` of `lines`, with the same line ends. */
   #matchLines(
     { text, isBytes, test }: { text: string; isBytes: boolean; test: (text: string) => boolean },
     lines: Buffer,
     { from, to }: { from: number; to: number },
-    stretches: Stretches,
+    ranges: MatchRanges,
   ): void {
     let count = 0
     let matched = 0
@@ -97,7 +97,7 @@ export class PatternSearch {
       const ownEnd = newline > begin && text.charCodeAt(newline - 1) === CARRIAGE_RETURN ? newline - 1 : end
       const nextAt = isBytes ? from + next : lineEnd(lines, at, to)
       if (test(text.slice(begin, ownEnd))) {
-        stretches.add(at, nextAt)
+        ranges.add(at, nextAt)
         matched++
       }
       begin = next
@@ -107,16 +107,11 @@ export class PatternSearch {
   }
 }
 
-/** The end of a block that begins at `at`: behind a line end, and where that is further, behind the first one. */
+/** The end of the block that begins at `at`: behind its last line end, for a long line behind that line. */
 function blockEnd(lines: Buffer, at: number): number {
   if (lines.length - at <= BLOCK_BYTES) return lines.length
   const newline = lines.lastIndexOf(NEWLINE, at + BLOCK_BYTES - 1)
   return newline >= at ? newline + 1 : lineEnd(lines, at + BLOCK_BYTES, lines.length)
-}
-
-function lineEnd(lines: Buffer, at: number, to: number): number {
-  const newline = lines.indexOf(NEWLINE, at)
-  return newline < 0 ? to : newline + 1
 }
 
 function withoutReturns(block: string): string {

@@ -1,21 +1,28 @@
 /**
- * Serving a stream: the loops that ask a source for its steps and make chunks of them, once or for as long as the caller
- * stays, with a sign of life every second. Between source and encoder a `Stage` may stand: the search for lines.
+ * Serves streams: the loops that turn the steps of a source into chunks, once or while the client is connected, with a
+ * heartbeat every second. A `StreamStage` between source and encoder selects lines.
  */
 import { nextTurn } from '../../../platform/scheduler.ts'
 import type { Call, Chunk } from '../../../platform/operation.ts'
 import type { BufferLease } from '../../files/buffers.ts'
-import { forgetPlace, type Mark } from '../locate/cursor-code.ts'
+import { resetMark, type FileMark } from '../locate/resume-cursor.ts'
 import type { Followers } from '../follow/followers.ts'
-import { type Encoder, NOTHING } from './stream-encoder.ts'
-import type { Followed, Once, Opened, Source, SourceData, SourceStep } from '../follow/stream-source.ts'
+import { type StreamEncoder, NOTHING } from './stream-encoder.ts'
+import type {
+  FollowSource,
+  FiniteSource,
+  OpenedSource,
+  StreamSource,
+  SourceDataStep,
+  SourceStep,
+} from '../follow/stream-source.ts'
 
-/** Stock clients give up on a stream that is silent for longer. */
+/** Stock clients close streams without heartbeats. */
 const HEARTBEAT_MS = 1000
 
 /**
- * A stream that comes to an end, with the buffers it borrows: they go back once everything is written, which is certain
- * when the chunk behind an empty one is asked for, and to the collector when the caller leaves before.
+ * A finite stream with the buffers of its lease. They are returned when everything is written, which is certain when the chunk
+ * behind an empty one is requested, and dropped if the client disconnects before.
  */
 export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>): AsyncGenerator<Chunk> {
   let whole = false
@@ -24,95 +31,94 @@ export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>):
     yield NOTHING
     whole = true
   } finally {
-    if (whole) lease.rest()
-    else lease.abandon()
+    if (whole) lease.returnBuffers()
+    else lease.dropBuffers()
   }
 }
 
-/** What stands between the bytes of a source and its caller, if anything does: the search for lines. */
-export interface Stage {
-  /** What the bytes come from, before the first of them. */
-  begin(source: Source): void
+/** A transformation of the bytes of a source: the selection of lines. */
+export interface StreamStage {
+  /** Called with the source before its first step. */
+  begin(source: StreamSource): void
   /** Chunks for the data of a step. */
-  take(taken: SourceData): AsyncIterable<Buffer>
-  /** Chunks for what was held back, at the end. */
+  take(sourceStep: SourceDataStep): AsyncIterable<Buffer>
+  /** Chunks for buffered data, at the end of the stream. */
   finish(): AsyncIterable<Buffer>
-  /** The file of a step was truncated. */
-  reset(mark: Mark): void
-  /** A sign of life; it may tell how far the stage has got. */
+  /** Called after the truncation of a file. */
+  reset(mark: FileMark): void
+  /** A heartbeat, with a cursor if the stage has progressed. */
   heartbeat(): Buffer
   close(): void
 }
 
-/** How one stream is served, whatever it is of. */
-interface Serving<S extends Source> {
-  readonly encoder: Encoder
-  readonly stage?: Stage | undefined
-  readonly head: (opened: Opened<S>) => Chunk
+interface ServeStreamOptions<S extends StreamSource> {
+  readonly encoder: StreamEncoder
+  readonly stage?: StreamStage | undefined
+  readonly head: (opened: OpenedSource<S>) => Chunk
 }
 
-interface Following extends Serving<Followed> {
+interface FollowStreamOptions extends ServeStreamOptions<FollowSource> {
   readonly followers: Followers
   readonly call: Call
-  readonly open: (lease: BufferLease) => Promise<Opened<Followed>>
-  /** True once nothing more will be written: the stream then ends, when everything has been given. */
+  readonly open: (lease: BufferLease) => Promise<OpenedSource<FollowSource>>
+  /** True if nothing more will be written: then the stream ends when everything was sent. */
   readonly ended?: (() => boolean) | undefined
 }
 
-/** The stream of one follower, until it leaves or what it follows is over. */
-export async function* follow(options: Following): AsyncGenerator<Chunk> {
+/** The stream of one follower, until it disconnects or its source is over. */
+export async function* follow(options: FollowStreamOptions): AsyncGenerator<Chunk> {
   const { followers, call, encoder, stage } = options
   const opened = await followers.enter(() => options.open(encoder.lease))
-  const followed = opened.source
-  const onAbort = () => followed.wake()
+  const source = opened.source
+  const onAbort = () => source.wake()
   call.signal.addEventListener('abort', onAbort)
   const heartbeat = new Heartbeat()
-  encoder.begin(followed)
-  stage?.begin(followed)
+  encoder.begin(source)
+  stage?.begin(source)
   try {
     yield options.head(opened)
-    // Who asked for cursors has one from the first moment on, before there is any data.
-    yield encoder.placeFrame()
+    // With cursors, the client gets one before the first data.
+    yield encoder.positionFrame()
     while (!call.signal.aborted) {
       if (heartbeat.due()) {
         yield stage ? stage.heartbeat() : encoder.heartbeat
-        encoder.lease.rest()
+        encoder.lease.returnBuffers()
       }
-      const taken = await followed.step(encoder.labelBytes)
-      const { step } = taken
+      const sourceStep = await source.step(encoder.labelBytes)
+      const { step } = sourceStep
       if (step.kind === 'over') break
-      if ((step.kind === 'shared' || step.kind === 'own') && !stage) yield encoder.step(step, taken)
-      else if (step.kind !== 'end') yield* chunksOf(taken, options)
-      else if (!options.ended?.()) await followed.rest(heartbeat.dueAtMs)
-      else if (followed.drained()) break
-      // Whatever it is that is left: others have their turn before it is looked for again.
+      if ((step.kind === 'shared' || step.kind === 'private') && !stage) yield encoder.step(step, sourceStep)
+      else if (step.kind !== 'end') yield* chunksOf(sourceStep, options)
+      else if (!options.ended?.()) await source.sleepUntil(heartbeat.dueAtMs)
+      else if (source.drained()) break
+      // There is more data: yield before the next step.
       else await nextTurn()
     }
     if (stage && !call.signal.aborted) yield* stage.finish()
   } finally {
     call.signal.removeEventListener('abort', onAbort)
-    followed.release()
+    source.release()
     stage?.close()
-    encoder.lease.abandon()
-    followers.leave(followed)
+    encoder.lease.dropBuffers()
+    followers.leave(source)
   }
 }
 
 /** The stream of a source that is read once. */
-export async function* readOnce<S extends Once>(
-  options: Serving<S> & { readonly open: (lease: BufferLease) => Promise<Opened<S>> },
+export async function* readOnce<S extends FiniteSource>(
+  options: ServeStreamOptions<S> & { readonly open: (lease: BufferLease) => Promise<OpenedSource<S>> },
 ): AsyncGenerator<Chunk> {
   const { encoder, stage } = options
-  let opened: Opened<S> | undefined
+  let opened: OpenedSource<S> | undefined
   try {
     opened = await options.open(encoder.lease)
     const { source } = opened
     encoder.begin(source)
     stage?.begin(source)
     yield options.head(opened)
-    for await (const taken of source.steps(() => encoder.labelBytes)) {
-      if (stage || taken.step.kind !== 'own') yield* chunksOf(taken, options)
-      else yield encoder.step(taken.step, taken)
+    for await (const sourceStep of source.steps(() => encoder.labelBytes)) {
+      if (stage || sourceStep.step.kind !== 'private') yield* chunksOf(sourceStep, options)
+      else yield encoder.step(sourceStep.step, sourceStep)
     }
     if (stage) yield* stage.finish()
   } finally {
@@ -121,18 +127,21 @@ export async function* readOnce<S extends Once>(
   }
 }
 
-/** What a caller is sent for a step. */
-async function* chunksOf(taken: SourceStep, { encoder, stage }: Serving<never>): AsyncGenerator<Buffer> {
-  const { step } = taken
-  if (step.kind === 'shared' || step.kind === 'own') {
-    if (stage) yield* stage.take({ ...taken, step })
-    else yield encoder.step(step, taken)
+/** The chunks of a step. */
+async function* chunksOf(
+  sourceStep: SourceStep,
+  { encoder, stage }: ServeStreamOptions<never>,
+): AsyncGenerator<Buffer> {
+  const { step } = sourceStep
+  if (step.kind === 'shared' || step.kind === 'private') {
+    if (stage) yield* stage.take({ ...sourceStep, step })
+    else yield encoder.step(step, sourceStep)
   } else if (step.kind === 'truncated') {
-    forgetPlace(taken.mark)
-    stage?.reset(taken.mark)
-    yield encoder.event('file truncated', 0, taken)
+    resetMark(sourceStep.mark)
+    stage?.reset(sourceStep.mark)
+    yield encoder.event('file truncated', 0, sourceStep)
   } else if (step.kind === 'deleted') {
-    yield encoder.event('file deleted', step.offset, taken)
+    yield encoder.event('file deleted', step.offset, sourceStep)
   }
 }
 

@@ -1,70 +1,69 @@
 /**
- * Other key shares for the same core or for other people. The older paths answer without an envelope, the newer ones
- * (`rotate/`) with one; each pair is about one attempt. All of them take a token that has sudo, the older ones also callers
- * without a token where the configuration says so.
+ * Rekey: generates new key shares. The older paths (`rekey`) answer without an envelope, the newer ones (`rotate/`) with one; both
+ * control the same attempt. All of them accept a token with sudo, the older ones also callers without a token if the
+ * configuration allows it.
  */
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/seal-rekey.ts'
+import { Rekey, type RekeyResult, type RekeyStatus, type VerificationStatus } from '../../../storage/seal/rekey.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { path, type Path, type PathDeclaration, Rejection, type Reply } from '../../../engines/framework/engine.ts'
-import { boolean, type Fields, integer, text, textList } from '../../../engines/framework/fields.ts'
-import type { MadeWith } from '../core-parts.ts'
-import type { PgpRate } from './pgp-rate.ts'
-import { checkCancel, withoutTokenWhile } from './seal-access.ts'
-import { sealLog, type Tell } from './seal-log.ts'
+import { boolean, type EngineFields, integer, text, textList } from '../../../engines/framework/fields.ts'
+import type { EventLog } from '../../dr/dr-replication.ts'
+import type { WithOptions } from '../core-parts.ts'
+import { checkCancel, type PgpRateLimit, sealLog, withoutTokenWhile } from './seal-access.ts'
 import { base64, hex } from './system-seal.ts'
 
 const REQUEST = {
-  secret_shares: integer('Into how many shares the new key is divided', { fallback: 0 }),
-  secret_threshold: integer('How many of them it takes', { fallback: 0 }),
-  pgp_keys: textList('PGP keys in base64, one for the holder of each share'),
-  backup: boolean('Keep the PGP messages in the core', { fallback: false }),
-  require_verification: boolean('The new shares count once enough of them were given back', { fallback: false }),
+  secret_shares: integer('Number of new key shares', { fallback: 0 }),
+  secret_threshold: integer('Number of shares required to unseal', { fallback: 0 }),
+  pgp_keys: textList('PGP keys in base64, one for each share'),
+  backup: boolean('Store the PGP messages in the core', { fallback: false }),
+  require_verification: boolean('Activate the new shares only after enough of them were verified', { fallback: false }),
   stored_shares: integer('Not used', { fallback: 0 }),
 }
 const SHARE = {
   key: text('A key share in hex or base64', { fallback: '' }),
-  nonce: text('The name of the attempt', { fallback: '' }),
+  nonce: text('Nonce of the attempt', { fallback: '' }),
 }
 
-const CHANGED = 'the key shares were changed'
+const COMPLETED = 'rekey completed'
 
-/** How a family answers. */
-interface Family {
+/** Paths with the same prefix and response format. */
+interface RekeyFamily {
   readonly prefix: string
   readonly isBare: boolean
-  readonly access: Pick<PathDeclaration<Fields>, 'sudo' | 'withoutToken'>
+  readonly access: Pick<PathDeclaration<EngineFields>, 'sudo' | 'withoutToken'>
   readonly reply: (body: Readonly<Record<string, unknown>>) => Reply
 }
 
-const bareFamily = (prefix: string, isAllowed: () => boolean): Family => ({
+const bareFamily = (prefix: string, isAllowed: () => boolean): RekeyFamily => ({
   prefix,
   isBare: true,
   access: withoutTokenWhile(isAllowed, 'disable_unauthed_rekey_endpoints'),
   reply: (body) => ({ bare: body }),
 })
-const envelopedFamily = (prefix: string): Family => ({
+const envelopedFamily = (prefix: string): RekeyFamily => ({
   prefix,
   isBare: false,
   access: { sudo: true },
   reply: (body) => ({ data: body }),
 })
 
-export interface RekeyParts extends MadeWith<'seal' | 'logger' | 'unauthed'> {
+export interface RekeyParts extends WithOptions<'seal' | 'logger' | 'unauthed'> {
   readonly barrier: Barrier
 }
 
-export function rekeyPaths(core: RekeyParts, pgpRate: PgpRate): Path[] {
+export function rekeyPaths(core: RekeyParts, pgpRate: PgpRateLimit): Path[] {
   const { barrier, options } = core
-  const tell = sealLog(core)
+  const logEvent = sealLog(core)
   const isAllowed = () => options.unauthed?.rekey() ?? false
   const unseal = new Rekey(options.seal, barrier, 'unseal')
   const recovery = new Rekey(options.seal, barrier, 'recovery')
   return [
-    ...family(unseal, bareFamily('rekey', isAllowed), tell, pgpRate),
-    ...family(recovery, bareFamily('rekey-recovery-key', isAllowed), tell, pgpRate),
-    ...family(unseal, envelopedFamily('rotate/root'), tell, pgpRate),
-    ...family(recovery, envelopedFamily('rotate/recovery'), tell, pgpRate),
+    ...family(unseal, bareFamily('rekey', isAllowed), logEvent, pgpRate),
+    ...family(recovery, bareFamily('rekey-recovery-key', isAllowed), logEvent, pgpRate),
+    ...family(unseal, envelopedFamily('rotate/root'), logEvent, pgpRate),
+    ...family(recovery, envelopedFamily('rotate/recovery'), logEvent, pgpRate),
     backupPath(unseal, 'rekey/backup'),
     backupPath(recovery, 'rekey/recovery-key-backup'),
     backupPath(unseal, 'rotate/root/backup'),
@@ -72,11 +71,16 @@ export function rekeyPaths(core: RekeyParts, pgpRate: PgpRate): Path[] {
   ]
 }
 
-function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: Tell, pgpRate: PgpRate): Path[] {
+function family(
+  rekey: Rekey,
+  { access, isBare, prefix, reply }: RekeyFamily,
+  logEvent: EventLog,
+  pgpRate: PgpRateLimit,
+): Path[] {
   return [
     path({
       pattern: `${prefix}/init`,
-      summary: 'An attempt to give out other key shares',
+      summary: 'Starts, reads or cancels an attempt to generate new key shares',
       ...access,
       bodyOfDelete: true,
       fields: { ...REQUEST, nonce: SHARE.nonce },
@@ -91,40 +95,40 @@ function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: T
         }
         pgpRate.check(request.pgpKeys, call)
         const status = await rekey.start(request)
-        tell('an attempt to change the key shares has begun', call, { nonce: status.nonce })
+        logEvent('rekey started', call, { nonce: status.nonce })
         return reply(statusBody(status, isBare))
       },
       delete({ nonce: given }, call) {
         const { nonce, started, verificationNonce } = rekey.status
         if (started) checkCancel(given, [nonce, verificationNonce], call)
         rekey.end()
-        if (started) tell('an attempt to change the key shares was cancelled', call, { nonce })
+        if (started) logEvent('rekey cancelled', call, { nonce })
         return undefined
       },
     }),
     path({
       pattern: `${prefix}/update`,
-      summary: 'Take one of the key shares of today for it',
+      summary: 'Submits a current key share',
       ...access,
       fields: SHARE,
       async update({ key, nonce }, call) {
         const outcome = await rekey.update(decodeShare(key), nonce)
         if (!('keys' in outcome)) return reply(statusBody(outcome, isBare))
         const isDone = outcome.verificationNonce === ''
-        tell(isDone ? CHANGED : 'new key shares were given out, to be verified', call, { nonce })
+        logEvent(isDone ? COMPLETED : 'new key shares issued, verification pending', call, { nonce })
         return reply(resultBody(outcome))
       },
     }),
     path({
       pattern: `${prefix}/verify`,
-      summary: 'Take one of the new key shares, to show that it has arrived',
+      summary: 'Submits a new key share for verification',
       ...access,
       bodyOfDelete: true,
       fields: SHARE,
       read: () => reply(verificationBody(rekey.verification)),
       async update({ key, nonce }, call) {
         const outcome = await rekey.verify(decodeShare(key), nonce)
-        if (typeof outcome === 'string') tell(CHANGED, call, { nonce })
+        if (typeof outcome === 'string') logEvent(COMPLETED, call, { nonce })
         return reply(typeof outcome === 'string' ? { nonce: outcome, complete: true } : verificationBody(outcome))
       },
       delete({ nonce }, call) {
@@ -138,7 +142,7 @@ function family(rekey: Rekey, { access, isBare, prefix, reply }: Family, tell: T
 
 function statusBody(status: RekeyStatus, isBare: boolean): Record<string, unknown> {
   const { required, shares: n, started, threshold: t, verificationNonce } = status
-  // The newer paths tell only what there is.
+  // The newer paths omit the members of an attempt that was not started.
   if (!isBare && !started) return { n, required, started, t }
   return {
     nonce: status.nonce,
@@ -157,7 +161,7 @@ function statusBody(status: RekeyStatus, isBare: boolean): Record<string, unknow
 function resultBody(result: RekeyResult): Record<string, unknown> {
   const { backup, fingerprints, keys, nonce, verificationNonce } = result
   const shares = { keys: hex(keys), keys_base64: base64(keys) }
-  // The texts in the answer cannot be overwritten; this can.
+  // Strings cannot be overwritten, buffers can.
   for (const share of keys) share.fill(0)
   return {
     nonce,
@@ -181,7 +185,7 @@ function listOrNull(values: readonly string[]): readonly string[] | null {
 function backupPath(rekey: Rekey, pattern: string): Path {
   return path({
     pattern,
-    summary: 'The PGP messages with the key shares that the last change has kept',
+    summary: 'The stored PGP messages with the key shares of the last rekey',
     sudo: true,
     fields: {},
     read() {

@@ -1,84 +1,83 @@
 /**
- * Root tokens from key shares. Stock commands of different ages call different families of paths: an older one that answers
- * without an envelope, and a newer one with it. They are about one attempt. Both take a token that has sudo, the older one
- * also callers without a token where the configuration says so.
+ * Generates root tokens with key shares. Old stock commands use paths that answer without an envelope (`generate-root`), newer ones
+ * use paths with one (`generate-root-token`); both control the same attempt. Both accept a token with sudo, the older ones also
+ * callers without a token if the configuration allows it.
  */
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import { decodeToken, Generation, type GenerationStatus } from '../../../storage/seal/seal-generation.ts'
+import { decodeToken, TokenGeneration, type GenerationStatus } from '../../../storage/seal/token-generation.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path } from '../../../engines/framework/engine.ts'
 import { text } from '../../../engines/framework/fields.ts'
-import type { MadeWith, Opened, Timed } from '../core-parts.ts'
-import type { PgpRate } from './pgp-rate.ts'
-import { checkCancel, withoutTokenWhile } from './seal-access.ts'
-import { sealLog, type Tell } from './seal-log.ts'
+import type { EventLog } from '../../dr/dr-replication.ts'
+import type { WithOptions, OpenStores, WithClock } from '../core-parts.ts'
+import { checkCancel, type PgpRateLimit, sealLog, withoutTokenWhile } from './seal-access.ts'
 import { ROOT_TOKEN_LENGTH, type TokenStore } from '../../tokens/token-store.ts'
 
 const START = {
-  nonce: text('The name of the attempt that is to be cancelled', { fallback: '' }),
-  otp: text('A one-time password of the length that the status says', { fallback: '' }),
-  pgp_key: text('A PGP key in base64, for whose owner the token is', { fallback: '' }),
+  nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
+  otp: text('A one-time password of the length in the status', { fallback: '' }),
+  pgp_key: text('A PGP key in base64 to encrypt the token for', { fallback: '' }),
 }
 const SHARE = {
   key: text('A key share in hex or base64', { fallback: '' }),
-  nonce: text('The name of the attempt', { fallback: '' }),
+  nonce: text('Nonce of the attempt', { fallback: '' }),
 }
 
 export interface RootParts
-  extends Timed,
-    Opened<{ readonly tokens: TokenStore }>,
-    MadeWith<'seal' | 'logger' | 'unauthed'> {
+  extends WithClock,
+    OpenStores<{ readonly tokens: TokenStore }>,
+    WithOptions<'seal' | 'logger' | 'unauthed'> {
   readonly barrier: Barrier
 }
 
-export function generateRootPaths(core: RootParts, pgpRate: PgpRate): Path[] {
-  const generation = new Generation(core.options.seal, core.barrier, {
+export function generateRootPaths(core: RootParts, pgpRate: PgpRateLimit): Path[] {
+  const generation = new TokenGeneration(core.options.seal, core.barrier, {
     tokenLength: ROOT_TOKEN_LENGTH,
-    make() {
+    create() {
       const { token, puts } = core.open.tokens.newRoot(core.now())
       return { token, commit: () => core.barrier.commit({ puts, deletes: [] }) }
     },
   })
-  const attempts = told(generation, sealLog(core), pgpRate)
+  const attempts = loggedAttempts(generation, sealLog(core), pgpRate)
   const isAllowed = () => core.options.unauthed?.generateRoot() ?? false
-  return [...bareFamily(generation, attempts, isAllowed), ...enveloped(generation, attempts), decodePath()]
+  return [...bareFamily(generation, attempts, isAllowed), ...envelopedFamily(generation, attempts), decodePath()]
 }
 
-/** The steps of an attempt, each with a line in the log. */
-interface Attempts {
+/** The steps of an attempt. Each is logged. */
+interface RootAttempts {
   start(given: { otp: string; pgp_key: string }, call: EngineCall): Promise<GenerationStatus>
   update(given: { key: string; nonce: string }, call: EngineCall): Promise<GenerationStatus>
   end(given: { nonce: string }, call: EngineCall): undefined
 }
 
-function told(generation: Generation, tell: Tell, pgpRate: PgpRate): Attempts {
+function loggedAttempts(generation: TokenGeneration, logEvent: EventLog, pgpRate: PgpRateLimit): RootAttempts {
   return {
     async start({ otp, pgp_key: pgpKey }, call) {
       if (otp === '') pgpRate.check([pgpKey], call)
       const status = await generation.start({ otp, pgpKey })
-      tell('an attempt to make a root token from key shares has begun', call, { nonce: status.nonce })
+      logEvent('root token generation started', call, { nonce: status.nonce })
       return status
     },
     async update({ key, nonce }, call) {
       const status = await generation.update(decodeShare(key), nonce)
-      if (status.complete) tell('a root token was made from key shares', call, { nonce })
+      if (status.complete) logEvent('root token generated', call, { nonce })
       return status
     },
     end({ nonce: given }, call) {
       const { nonce, started } = generation.status
       if (started) checkCancel(given, [nonce], call)
       generation.end()
-      if (started) tell('an attempt to make a root token from key shares was cancelled', call, { nonce })
+      if (started) logEvent('root token generation cancelled', call, { nonce })
     },
   }
 }
 
-function bareFamily(generation: Generation, attempts: Attempts, isAllowed: () => boolean): Path[] {
+function bareFamily(generation: TokenGeneration, attempts: RootAttempts, isAllowed: () => boolean): Path[] {
   const access = withoutTokenWhile(isAllowed, 'disable_unauthed_generate_root_endpoints')
   return [
     path({
       pattern: 'generate-root/attempt',
-      summary: 'An attempt to make a root token from key shares',
+      summary: 'Starts, reads or cancels the generation of a root token',
       ...access,
       bodyOfDelete: true,
       fields: START,
@@ -88,12 +87,12 @@ function bareFamily(generation: Generation, attempts: Attempts, isAllowed: () =>
     }),
     path({
       pattern: 'generate-root/update',
-      summary: 'Take one key share for it',
+      summary: 'Submits a key share',
       ...access,
       fields: SHARE,
       async update(input, call) {
         const status = await attempts.update(input, call)
-        // The length is of the answers that a command reads it from.
+        // Commands read the length from the attempt path only.
         return { bare: { ...bare(status), otp_length: 0 } }
       },
     }),
@@ -115,11 +114,11 @@ function bare(status: GenerationStatus): Record<string, unknown> {
   }
 }
 
-function enveloped(generation: Generation, attempts: Attempts): Path[] {
+function envelopedFamily(generation: TokenGeneration, attempts: RootAttempts): Path[] {
   return [
     path({
       pattern: 'generate-root-token/attempt',
-      summary: 'An attempt to make a root token from key shares, for who has a token',
+      summary: 'Starts, reads or cancels the generation of a root token, with a token',
       sudo: true,
       bodyOfDelete: true,
       fields: START,
@@ -129,7 +128,7 @@ function enveloped(generation: Generation, attempts: Attempts): Path[] {
     }),
     path({
       pattern: 'generate-root-token/update',
-      summary: 'Take one key share for it',
+      summary: 'Submits a key share',
       sudo: true,
       fields: SHARE,
       async update(input, call) {
@@ -166,10 +165,10 @@ function attemptData({ started, ...status }: GenerationStatus): Record<string, u
 function decodePath(): Path {
   return path({
     pattern: 'decode-token',
-    summary: 'The token that was hidden with a one-time password',
+    summary: 'Decodes a token that was encoded with a one-time password',
     unauthenticated: true,
     fields: {
-      encoded_token: text('As the attempt gave it', { fallback: '' }),
+      encoded_token: text('Encoded token from the attempt', { fallback: '' }),
       otp: text('The one-time password', { fallback: '' }),
     },
     update: ({ encoded_token, otp }) => ({ data: { token: decodeToken(encoded_token, otp) } }),

@@ -1,24 +1,24 @@
-/** The key that entries are encrypted with: which one it is, and when it gives way to the next. */
+/** `sys/rotate` and `sys/key-status`: rotation of the encryption key of entries. */
 import type { Storage } from '../../../storage/barrier/storage.ts'
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
 import * as v from 'valibot'
 import { type EngineCall, path, type Path, Rejection } from '../../../engines/framework/engine.ts'
 import { boolean, duration, integer } from '../../../engines/framework/fields.ts'
 import { Fault } from '../../../platform/errors.ts'
-import type { MadeWith, Opened, Timed } from '../core-parts.ts'
-import { sealLog } from './seal-log.ts'
+import type { WithOptions, OpenStores, WithClock } from '../core-parts.ts'
+import { sealLog } from './seal-access.ts'
 
 const CONFIG_PATH = 'core/rotate-config'
-/** Where the barrier goes over to the next key whatever anybody says. */
+/** The barrier rotates the key at this number even if automatic rotation is disabled. */
 const OPERATIONS_MAX = 2 ** 31
 const OPERATIONS_MIN = 1_000_000
 const INTERVAL_MIN_SECONDS = 86_400
 
 const configSchema = v.object({
   enabled: v.boolean(),
-  /** Encryptions of one key. */
+  /** Encryptions with one key. */
   operationsMax: v.number(),
-  /** Age of a key; 0 for any. */
+  /** Age of a key; 0 for no limit. */
   intervalSeconds: v.number(),
 })
 
@@ -26,22 +26,22 @@ export type RotateConfig = v.InferOutput<typeof configSchema>
 
 const DEFAULTS: RotateConfig = { enabled: true, operationsMax: OPERATIONS_MAX, intervalSeconds: 0 }
 
-interface Rotated {
+interface RotatingCore {
   readonly barrier: Pick<Barrier, 'rotate' | 'status'>
 }
 
-export function rotatePaths(core: Rotated & MadeWith<'logger'>): Path[] {
-  const tell = sealLog(core)
+export function rotatePaths(core: RotatingCore & WithOptions<'logger'>): Path[] {
+  const logEvent = sealLog(core)
   const rotate = async (_input: object, call: EngineCall) => {
     const term = await core.barrier.rotate()
-    tell('the key of the entries was changed', call, { term })
+    logEvent('encryption key rotated', call, { term })
     return undefined
   }
-  const summary = 'Go over to a new key: what is written from now on is encrypted with it'
+  const summary = 'Rotate the encryption key'
   return [
     path({
       pattern: 'key-status',
-      summary: 'Which key entries are encrypted with',
+      summary: 'The current encryption key',
       fields: {},
       read() {
         const { encryptions, installedAtMs, term } = core.barrier.status
@@ -57,12 +57,12 @@ export function rotatePaths(core: Rotated & MadeWith<'logger'>): Path[] {
 function configPath(): Path {
   return path({
     pattern: 'rotate/config',
-    summary: 'When the key gives way to the next by itself',
+    summary: 'Automatic rotation of the encryption key',
     sudo: (verb) => verb !== 'read',
     fields: {
-      enabled: boolean('False leaves it to the bound that cannot be switched off'),
-      max_operations: integer('Encryptions of one key'),
-      interval: duration('Age of a key; 0 for any'),
+      enabled: boolean('False disables rotation except at the fixed limit'),
+      max_operations: integer('Encryptions with one key'),
+      interval: duration('Age of a key; 0 for no limit'),
     },
     read(_input, { storage }) {
       const { enabled, intervalSeconds, operationsMax } = rotateConfig(storage.get(CONFIG_PATH))
@@ -93,8 +93,8 @@ function rotateConfig(entry: Buffer | undefined): RotateConfig {
   return parsed.output
 }
 
-/** Whether the active key has served long enough. The barrier is open. */
-export function isRotationDue(core: Rotated & Timed & Opened<{ readonly storage: Storage }>): boolean {
+/** True if the active key has reached a limit. The barrier must be unsealed. */
+export function isRotationDue(core: RotatingCore & WithClock & OpenStores<{ readonly storage: Storage }>): boolean {
   const { enabled, intervalSeconds, operationsMax } = rotateConfig(core.open.storage.get(CONFIG_PATH))
   const { encryptions, installedAtMs } = core.barrier.status
   const isOld = intervalSeconds > 0 && core.now() - installedAtMs >= intervalSeconds * 1000

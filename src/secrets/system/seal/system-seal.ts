@@ -1,36 +1,35 @@
-/** Making the barrier, opening it and sealing it. These answer before there is anybody who could have a token. */
+/** `sys/init`, `sys/unseal`, `sys/seal` and `sys/seal-status`. Most are served before tokens exist or can be read. */
 import type { Put } from '../../../storage/barrier/storage.ts'
 import type { Barrier } from '../../../storage/barrier/barrier.ts'
-import type { InitialSplit } from '../../../storage/seal/seal-init.ts'
-import { StaticKeyFault } from '../../../storage/seal/seal-static.ts'
+import type { InitialSplit } from '../../../storage/seal/initial-shares.ts'
+import { StaticKeyFault } from '../../../storage/seal/static-key.ts'
 import { decodeShare } from '../../../storage/seal/shares.ts'
 import { type EngineCall, path, type Path, type Reply } from '../../../engines/framework/engine.ts'
-import { boolean, type Field, integer, text, textList } from '../../../engines/framework/fields.ts'
+import { boolean, type EngineField, integer, text, textList } from '../../../engines/framework/fields.ts'
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
-import { versionFacts } from '../api-version.ts'
-import type { CoreState, MadeWith } from '../core-parts.ts'
+import { versionFacts } from '../version-history.ts'
+import type { CoreState, WithOptions } from '../core-parts.ts'
 import { OPERATION_TOKEN, type SecondaryAccess } from '../../dr/secondary-paths.ts'
-import type { PgpRate } from './pgp-rate.ts'
-import { sealLog } from './seal-log.ts'
+import { type PgpRateLimit, sealLog } from './seal-access.ts'
 
 const STORAGE_TYPE = 'sqlite'
 
-export interface SealParts extends CoreState, MadeWith<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
+export interface SealParts extends CoreState, WithOptions<'seal' | 'version' | 'logger' | 'requireNoOtherCore'> {
   readonly barrier: Pick<Barrier, 'isSealed'>
-  /** What a fresh core begins with. */
-  beginning(): { readonly puts: readonly Put[]; readonly rootToken: string }
+  /** The entries of a new core. */
+  initialState(): { readonly puts: readonly Put[]; readonly rootToken: string }
   activateOrSeal(): Promise<void>
   seal(): Promise<void>
 }
 
-export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAccess): Path[] {
+export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: SecondaryAccess): Path[] {
   const { seal } = core.options
-  const tell = sealLog(core)
+  const logEvent = sealLog(core)
   const bareStatus = (): Reply => ({ bare: sealStatus(core) })
   return [
     path({
       pattern: 'seal-status',
-      summary: 'Whether the core is sealed, and how far an attempt to open it is',
+      summary: 'Whether the core is sealed, and the progress of unsealing',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
@@ -39,14 +38,14 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAc
     }),
     path({
       pattern: 'unseal',
-      summary: 'Take one key share to open the core',
+      summary: 'Submits a key share to unseal the core',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
       fields: {
         key: text('A key share in hex or base64', { fallback: '' }),
-        reset: boolean('Forget the shares that were given so far', { fallback: false }),
-        migrate: boolean('Change over to the seal of the configuration', { fallback: false }),
+        reset: boolean('Discard the shares submitted so far', { fallback: false }),
+        migrate: boolean('Migrate to the configured seal', { fallback: false }),
       },
       async update({ key, migrate, reset }, call) {
         if (key === '' && !reset) throw new Refusal('invalid_request', KEY_OR_RESET)
@@ -54,35 +53,35 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAc
         if (!initialised) throw new Refusal('invalid_request', 'Vault is not initialized')
         if (reset && !isSealed) throw new Refusal('invalid_request', 'vault is unsealed')
         if (reset) seal.resetUnseal()
-        else if (isSealed && (await withMachineKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
+        else if (isSealed && (await withStaticKey(core, () => seal.unseal(decodeShare(key), migrate)))) {
           await core.activateOrSeal()
-          if (isMigrating && !seal.status.migration) tell('the seal was migrated', call, { seal: seal.status.type })
-          tell('the secrets core was unsealed', call)
+          if (isMigrating && !seal.status.migration) logEvent('seal migrated', call, { seal: seal.status.type })
+          logEvent('secrets core unsealed', call)
         }
         return bareStatus()
       },
     }),
     path({
       pattern: 'seal',
-      summary: 'Seal the core: nothing can be read until key shares, or a restart with a static seal, open it again',
+      summary: 'Seals the core until it is unsealed with key shares or by a restart with a static seal',
       sudo: true,
-      // While it is sealed anybody may ask for what is so already.
+      // Sealing a sealed core has no effect, so it needs no token.
       whileSealed: true,
       onSecondary: true,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: operationToken }, call) {
         if (core.isSecondary ? core.isSealed : core.barrier.isSealed) return undefined
         if (core.isSecondary) await requireOnSecondary(access, operationToken, call)
-        // It is about to open: nobody can be told apart yet, so nobody has the right.
+        // The core is being activated: tokens cannot be read yet, so no caller is authorized.
         else if (!core.isActive) throw sealed()
         await core.seal()
-        tell('the secrets core was sealed', call)
+        logEvent('secrets core sealed', call)
         return undefined
       },
     }),
     path({
       pattern: 'step-down',
-      summary: 'Give up the active role: there is no other server that could take it',
+      summary: 'Has no effect, because there is no standby',
       sudo: true,
       fields: {},
       update: () => undefined,
@@ -91,32 +90,36 @@ export function sealPaths(core: SealParts, pgpRate: PgpRate, access: SecondaryAc
   ]
 }
 
-/** An operation token, or a token of the primary that may do it there. */
-async function requireOnSecondary({ rights, token }: SecondaryAccess, given: string, call: EngineCall): Promise<void> {
-  if (given === '' && call.token !== undefined) await rights.require(call, 'update', true)
-  else token.check(given)
+/** Requires an operation token, or a token of the primary that may seal there. */
+async function requireOnSecondary(
+  { operationToken, tokenAuth }: SecondaryAccess,
+  given: string,
+  call: EngineCall,
+): Promise<void> {
+  if (given === '' && call.token !== undefined) await tokenAuth.require(call, 'update', true)
+  else operationToken.check(given)
 }
 
 const KEY_OR_RESET = "'key' must be specified in request body as JSON, or 'reset' set to true"
 
-function initPath(core: SealParts, pgpRate: PgpRate): Path {
+function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
   const { seal } = core.options
   return path({
     pattern: 'init',
-    summary: 'Make the keys and the first root token',
+    summary: 'Initialises the core: generates its keys and the first root token',
     unauthenticated: true,
     whileSealed: true,
     onSecondary: 'read',
     fields: {
-      secret_shares: number('Into how many shares the unseal key is divided'),
-      secret_threshold: number('How many of them open the core'),
-      pgp_keys: textList('PGP keys in base64, one for the holder of each share'),
-      recovery_shares: number('The same for the recovery key of a seal that opens by itself'),
-      recovery_threshold: number('How many of those prove who one is'),
-      recovery_pgp_keys: textList('PGP keys of their holders'),
-      root_token_pgp_key: text('PGP key, in base64, of who gets the root token', { fallback: '' }),
+      secret_shares: number('Number of key shares'),
+      secret_threshold: number('Number of shares required to unseal'),
+      pgp_keys: textList('PGP keys in base64, one for each share'),
+      recovery_shares: number('Number of recovery key shares, with auto-unseal'),
+      recovery_threshold: number('Number of recovery key shares required'),
+      recovery_pgp_keys: textList('PGP keys in base64, one for each recovery key share'),
+      root_token_pgp_key: text('PGP key in base64 to encrypt the root token with', { fallback: '' }),
       stored_shares: number('Not used'),
-      force: boolean('Also where another server of the region has a secrets core', { fallback: false }),
+      force: boolean('Initialise even if another server of the region has a secrets core', { fallback: false }),
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
     async update(input, call) {
@@ -130,39 +133,39 @@ function initPath(core: SealParts, pgpRate: PgpRate): Path {
         recovery: splitOf(input.recovery_shares, input.recovery_threshold, input.recovery_pgp_keys),
         rootTokenPgpKey: input.root_token_pgp_key,
       }
-      const made = await withMachineKey(core, () => seal.initialise(request, core.beginning()))
-      sealLog(core)('the secrets core was initialised', call)
-      await openOwn(core)
+      const made = await withStaticKey(core, () => seal.initialise(request, core.initialState()))
+      sealLog(core)('secrets core initialised', call)
+      await unsealUnattended(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
       const shares = { keys: hex(made.keys), keys_base64: base64(made.keys) }
-      // The texts in the answer cannot be overwritten; this can.
+      // Strings cannot be overwritten, buffers can.
       for (const share of [...made.keys, ...made.recoveryKeys]) share.fill(0)
       return { bare: { ...shares, ...(made.recoveryKeys.length > 0 ? recovery : {}), root_token: made.rootToken } }
     },
   })
 }
 
-/** After an initialisation: whatever keeps it from opening, the answer with the keys goes out. */
-async function openOwn(core: SealParts): Promise<void> {
+/** After an initialisation. Never rejects, because the answer with the keys must be sent. */
+async function unsealUnattended(core: SealParts): Promise<void> {
   try {
-    if (await core.options.seal.openUnattended()) await core.activateOrSeal()
+    if (await core.options.seal.autoUnseal()) await core.activateOrSeal()
   } catch (error) {
-    core.options.logger.error('the secrets core was initialised and does not open', { error: messageOf(error) })
+    core.options.logger.error('auto-unseal after initialisation failed', { error: messageOf(error) })
   }
 }
 
-/** What is wrong with the machine's key names its files: the caller is told where to look, the log has the rest. */
-async function withMachineKey<T>(core: SealParts, change: () => Promise<T>): Promise<T> {
+/** The error of a static seal names files of the machine, so only the log has it. */
+async function withStaticKey<T>(core: SealParts, change: () => Promise<T>): Promise<T> {
   try {
     return await change()
   } catch (error) {
     if (!(error instanceof StaticKeyFault)) throw error
-    core.options.logger.error('the static seal cannot be used', { error: error.message })
-    throw new Refusal('unavailable', "the static seal's key cannot be used: the log of the server says why")
+    core.options.logger.error('static seal key not usable', { error: error.message })
+    throw new Refusal('unavailable', "the static seal's key cannot be used: see the log of the server")
   }
 }
 
-function number(description: string): Field<number> {
+function number(description: string): EngineField<number> {
   return integer(description, { fallback: 0 })
 }
 
@@ -178,7 +181,7 @@ export function base64(values: readonly Buffer[]): string[] {
   return values.map((value) => value.toString('base64'))
 }
 
-/** In the members, and their order, that stock clients have always seen. */
+/** The members and their order are Vault's. */
 function sealStatus(core: SealParts): Record<string, unknown> {
   const status = core.options.seal.status
   return {

@@ -1,23 +1,23 @@
 /**
- * The container of a snapshot: a tar archive in gzip, with the members that stock commands expect of one, in this order.
- * They refuse to keep a download in which the last one is missing or empty.
+ * The container of a snapshot: a tar archive in gzip with these members in this order. Stock clients expect them and discard a download
+ * whose last member is missing or empty.
  *
- *     meta.json           what it is, and of which moment
+ *     meta.json           format, cluster, position and time
  *     state.bin           the entries, see `snapshot-records.ts`
- *     SHA256SUMS          of both, as `sha256sum -c` reads it
+ *     SHA256SUMS          of both, in the format of `sha256sum -c`
  *     SHA256SUMS.sealed   the SHA-256 of SHA256SUMS
  *
- * The entries are ciphertext, which does not get smaller: gzip only stores.
+ * The entries are ciphertext, which does not compress, so the gzip stream only stores them.
  */
 import * as v from 'valibot'
 import { Refusal } from '../../../platform/errors.ts'
 
 export const MEMBERS = ['meta.json', 'state.bin', 'SHA256SUMS', 'SHA256SUMS.sealed'] as const
-export type Member = (typeof MEMBERS)[number]
+export type ArchiveMember = (typeof MEMBERS)[number]
 
 export const SNAPSHOT_FORMAT = 1
 export const TAR_BLOCK_BYTES = 512
-/** Of every member but the entries. */
+/** Limit of every member but the entries. */
 export const SMALL_MEMBER_BYTES_MAX = 64 << 10
 
 const metaSchema = v.object({
@@ -32,22 +32,22 @@ const metaSchema = v.object({
   bytes: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
 })
 
-/** What a snapshot says of itself: position and cluster of the store, number of entries and bytes of `state.bin`. */
+/** Metadata: cluster and position of the store, number of entries, bytes of `state.bin`. */
 export type SnapshotMeta = v.InferOutput<typeof metaSchema>
 
-/** With the names that stock commands show too. */
+/** Includes the fields that stock clients show. */
 export function encodeMeta(meta: SnapshotMeta): Buffer {
   const { sequence, epoch, bytes } = meta
   const shown = { ID: `outpost-${epoch}-${sequence}`, Index: sequence, Term: epoch, Version: 1, Size: bytes }
   return Buffer.from(`${JSON.stringify({ ...meta, ...shown })}\n`)
 }
 
-/** Throws a Refusal for what is no snapshot of ours, or a newer one. */
+/** Throws a Refusal for a file that is not a snapshot of outpost, and for one of a newer version. */
 export function decodeMeta(bytes: Buffer): SnapshotMeta {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), metaSchema), bytes.toString('utf8'))
   const isNewer = parsed.success && parsed.output.format > SNAPSHOT_FORMAT
   if (isNewer) throw new Refusal('invalid_request', 'the snapshot was taken by a newer version of outpost')
-  if (!parsed.success) throw new Refusal('invalid_request', 'this is no snapshot of outpost')
+  if (!parsed.success) throw new Refusal('invalid_request', 'not a snapshot of outpost')
   return parsed.output
 }
 
@@ -61,8 +61,8 @@ const SUM_AT = 148
 const SUM_BYTES = 8
 const OCTAL_MAX = 8 ** 11 - 1
 
-/** The header of one member (POSIX ustar; a size that octal digits do not hold in base 256, as GNU has it). */
-export function tarHeader(name: Member, size: number, atMs: number): Buffer {
+/** The header of one member: POSIX ustar, with the base-256 extension of GNU tar for large sizes. */
+export function tarHeader(name: ArchiveMember, size: number, atMs: number): Buffer {
   const header = Buffer.alloc(TAR_BLOCK_BYTES)
   const octal = (value: number, at: number, bytes: number) =>
     header.write(`${value.toString(8).padStart(bytes - 1, '0')}\0`, at, 'latin1')
@@ -82,21 +82,21 @@ export function tarHeader(name: Member, size: number, atMs: number): Buffer {
   return header
 }
 
-/** Undefined for the empty block that ends an archive. Throws a Refusal for what is no header. */
+/** Undefined for the empty block that ends an archive. Throws a Refusal for a malformed header. */
 export function readTarHeader(header: Buffer): { readonly name: string; readonly size: number } | undefined {
   if (header.every((byte) => byte === 0)) return undefined
   const sum = Number.parseInt(header.toString('latin1', SUM_AT, SUM_AT + SUM_BYTES), 8)
-  if (sum !== sumOf(header)) throw damagedSnapshot('a part has no proper header')
+  if (sum !== sumOf(header)) throw damagedSnapshot('a member has a malformed header')
   const isLarge = header[SIZE_AT] === 0x80
   const size = isLarge
     ? Number(header.readBigUInt64BE(SIZE_AT + 4))
     : Number.parseInt(header.toString('latin1', SIZE_AT, SIZE_AT + SIZE_BYTES), 8)
   const end = header.indexOf(0)
-  if (!Number.isSafeInteger(size)) throw damagedSnapshot('a part has no proper size')
+  if (!Number.isSafeInteger(size)) throw damagedSnapshot('a member has an invalid size')
   return { name: header.toString('latin1', 0, Math.min(end < 0 ? 100 : end, 100)), size }
 }
 
-/** What follows a member of that size, up to the next block. */
+/** Bytes from the end of a member of that size to the next block. */
 export function paddingOf(size: number): number {
   return (TAR_BLOCK_BYTES - (size % TAR_BLOCK_BYTES)) % TAR_BLOCK_BYTES
 }

@@ -3,16 +3,14 @@
  *
  *     4 bytes length of the path · 4 bytes length of the value · 6 bytes sequence · 4 bytes CRC · path · value
  *
- * What belongs to one machine (`local/`) is in no snapshot.
+ * Local entries (`local/`) are not in snapshots.
  */
 import { createHash } from 'node:crypto'
 import { readSync, writeSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { Fault } from '../../../platform/errors.ts'
 import { BATCH_BYTES_MAX, checkPath, LOCAL_PREFIX, PATH_BYTES_MAX } from '../../sqlite/batch.ts'
-import { entryCrc } from '../../sqlite/entry-crc.ts'
-import { factIn } from '../../sqlite/facts.ts'
-import { epochIn, positionIn } from '../../sqlite/log-row.ts'
+import { entryCrc, epochIn, factIn, positionIn } from '../../sqlite/rows.ts'
 import { damagedSnapshot, SNAPSHOT_FORMAT, type SnapshotMeta } from './snapshot-archive.ts'
 
 const HEAD_BYTES = 18
@@ -25,17 +23,17 @@ export interface SnapshotRecord {
   readonly value: Uint8Array
 }
 
-export interface Copied {
+export interface SnapshotCopy {
   readonly meta: SnapshotMeta
-  /** Of what was written, in hex. */
+  /** SHA-256 of the written file, in hex. */
   readonly sha256: string
 }
 
 /**
- * Writes all entries of one moment to a file that is empty. Commits go on meanwhile. Throws a Fault that names an entry
- * that is damaged: it would be damaged in the snapshot too.
+ * Writes all entries of one point in time to an empty file, while commits continue. Throws a Fault for a damaged entry, which would be
+ * damaged in the snapshot too.
  */
-export function copyEntries(database: DatabaseSync, fd: number, nowMs: number): Copied {
+export function copyEntries(database: DatabaseSync, fd: number, nowMs: number): SnapshotCopy {
   database.exec('BEGIN')
   const { sequence, checksum } = positionIn(database)
   const out = new RecordWriter(fd)
@@ -43,7 +41,7 @@ export function copyEntries(database: DatabaseSync, fd: number, nowMs: number): 
   for (const { path, sequence: ofEntry, crc, value } of all.iterate()) {
     const record = { path: String(path), sequence: Number(ofEntry), crc: Number(crc), value }
     if (record.path.startsWith(LOCAL_PREFIX)) continue
-    if (!isWhole(record)) throw new Fault(`the entry ${record.path} is damaged, no snapshot can be taken`)
+    if (!isWhole(record)) throw new Fault(`the entry ${record.path} is damaged, so no snapshot can be taken`)
     out.write(record)
   }
   const epoch = epochIn(database)
@@ -64,8 +62,8 @@ function isWhole(record: { path: string; sequence: number; crc: number; value: u
 class RecordWriter {
   readonly #fd: number
   readonly #hash = createHash('sha256')
-  #waiting: Uint8Array[] = []
-  #waitingBytes = 0
+  #buffered: Uint8Array[] = []
+  #bufferedBytes = 0
   #bytes = 0
   #entries = 0
 
@@ -80,10 +78,10 @@ class RecordWriter {
     head.writeUInt32BE(value.length, 4)
     head.writeUIntBE(sequence, 8, 6)
     head.writeUInt32BE(crc, 14)
-    this.#waiting.push(head, name, value)
-    this.#waitingBytes += HEAD_BYTES + name.length + value.length
+    this.#buffered.push(head, name, value)
+    this.#bufferedBytes += HEAD_BYTES + name.length + value.length
     this.#entries++
-    if (this.#waitingBytes >= BUFFER_BYTES) this.#flush()
+    if (this.#bufferedBytes >= BUFFER_BYTES) this.#flush()
   }
 
   end(): { entries: number; bytes: number; sha256: string } {
@@ -92,16 +90,16 @@ class RecordWriter {
   }
 
   #flush(): void {
-    const bytes = Buffer.concat(this.#waiting)
-    this.#waiting = []
-    this.#waitingBytes = 0
+    const bytes = Buffer.concat(this.#buffered)
+    this.#buffered = []
+    this.#bufferedBytes = 0
     this.#hash.update(bytes)
     for (let at = 0; at < bytes.length; ) at += writeSync(this.#fd, bytes, at, bytes.length - at, this.#bytes + at)
     this.#bytes += bytes.length
   }
 }
 
-/** Looks at every byte before any of it is used. Throws a Refusal for what is not exactly what was written. */
+/** Verifies all records before any is used. Throws a Refusal for a file that is not exactly as it was written. */
 export function verifyRecords(
   fd: number,
   { entries, bytes }: SnapshotMeta,
@@ -116,19 +114,19 @@ export function verifyRecords(
     hash.update(buffer.subarray(0, read))
     at += read
   }
-  if (hash.digest('hex') !== sha256) throw damagedSnapshot('the checksum of its entries does not fit')
+  if (hash.digest('hex') !== sha256) throw damagedSnapshot('the checksum of its entries does not match')
   let count = 0
   let before = ''
   const missing = new Set(requires)
   for (const record of readRecords(fd, bytes)) {
     const isNext = count === 0 || Buffer.compare(Buffer.from(record.path), Buffer.from(before)) > 0
-    if (!isNext || !isWhole(record) || !isPath(record.path)) throw damagedSnapshot('an entry makes no sense')
+    if (!isNext || !isWhole(record) || !isPath(record.path)) throw damagedSnapshot('an entry is malformed')
     before = record.path
     missing.delete(record.path)
     count++
   }
-  if (count !== entries) throw damagedSnapshot('it holds another number of entries than it says')
-  if (missing.size > 0) throw damagedSnapshot('it has no keys that could open it')
+  if (count !== entries) throw damagedSnapshot('the number of its entries does not match its metadata')
+  if (missing.size > 0) throw damagedSnapshot('it has no keys to unseal it')
 }
 
 function isPath(path: string): boolean {
@@ -140,14 +138,14 @@ function isPath(path: string): boolean {
   }
 }
 
-/** The records of a file; the value of each is gone when the next is asked for. */
+/** The records of a file. The value of a record is valid until the next one is read. */
 export function* readRecords(fd: number, bytes: number): Generator<SnapshotRecord> {
   let buffer = Buffer.alloc(BUFFER_BYTES)
   let from = 0
   let to = 0
   let read = 0
   const need = (length: number) => {
-    if (length > BATCH_BYTES_MAX || length > to - from + bytes - read) throw damagedSnapshot('an entry is cut')
+    if (length > BATCH_BYTES_MAX || length > to - from + bytes - read) throw damagedSnapshot('an entry is truncated')
     if (to - from >= length) return
     const rest = buffer.subarray(from, to)
     const next = length > buffer.length ? Buffer.alloc(length) : buffer
@@ -157,7 +155,7 @@ export function* readRecords(fd: number, bytes: number): Generator<SnapshotRecor
     from = 0
     while (to < length) {
       const got = readSync(fd, buffer, to, Math.min(buffer.length - to, bytes - read), read)
-      if (got === 0) throw damagedSnapshot('an entry is cut')
+      if (got === 0) throw damagedSnapshot('an entry is truncated')
       to += got
       read += got
     }

@@ -33,6 +33,7 @@ test('a key becomes a variable only if it names a credential or the command line
     ['PGHOST', 'h'],
   ])
   assert.throws(() => named({ allowed: ['PG*'] }, of({ apghost: 'x' })), /would set APGHOST, which is not allowed/)
+  assert.throws(() => named({ allowed: ['*_HOST'] }, of({ db_hosts: 'x' })), /would set DB_HOSTS, which is not allowed/)
   // An operator may copy the remedy into a shell.
   assert.throws(() => named({}, of({ 'x;$(id)': 'x' })), /-env NAME=KEY or -env-prefix=TEXT$/)
   assert.throws(() => named({}, of({ 'db.host': 'x' })), /-env NAME=db\.host or -env-prefix=TEXT$/)

@@ -48,10 +48,12 @@ function environmentOf({ directory, token, url }: At): NodeJS.ProcessEnv {
     OUTPOST_ADDR: url,
     OUTPOST_TOKEN: token,
     NOMAD_TOKEN: token,
-    OUTPOST_MFA: 'a:1',
-    VAULT_MFA: 'a:1',
+    OUTPOST_MFA: `a:${CODES[0]}`,
+    VAULT_MFA: `a:${CODES[1]}`,
   }
 }
+
+const CODES = ['918273', '645546']
 
 async function opened(t: TestContext): Promise<{ world: CoreWorld; at: At }> {
   const world = await openKv(t)
@@ -76,40 +78,41 @@ test('a command gets secrets as variables, no token and no code, and its exit co
   assert.match(missing.stderr, /^outpost: cannot start ".*": there is no such file\n$/)
 })
 
-/** Prints where a process of the same user finds `argv[1]` (base64) in the process that started this one. */
+/** Prints where a process of the same user finds one of its arguments (base64) in the process that started this one. */
 const LOOK_FOR_TOKEN = `
   const { readFileSync, readdirSync, readlinkSync, openSync, readSync } = require('node:fs')
-  const token = Buffer.from(process.argv[1], 'base64').toString()
+  const secrets = process.argv.slice(1).map((text) => Buffer.from(text, 'base64').toString())
+  const shows = (bytes) => secrets.some((secret) => bytes.includes(secret))
   const at = '/proc/' + process.ppid + '/'
   const found = []
-  for (const name of ['environ', 'cmdline']) if (readFileSync(at + name).includes(token)) found.push(name)
+  for (const name of ['environ', 'cmdline']) if (shows(readFileSync(at + name))) found.push(name)
   const stat = readFileSync(at + 'stat', 'latin1').replace(/^.*\\) /, '').split(' ')
   const [start, end] = [Number(stat[47]), Number(stat[48])]
   try {
     const bytes = Buffer.alloc(end - start)
     readSync(openSync(at + 'mem', 'r'), bytes, 0, bytes.length, start)
     if (bytes.length === 0 || !bytes.includes('PATH=')) found.push('no environment was read')
-    if (bytes.includes(token)) found.push('mem')
+    if (shows(bytes)) found.push('mem')
   } catch (error) {
     if (!['EACCES', 'EPERM'].includes(error.code)) throw error
   }
   for (const fd of readdirSync(at + 'fd')) {
     try {
       const target = readlinkSync(at + 'fd/' + fd)
-      if (target.startsWith('/') && !target.startsWith('/dev/') && readFileSync(at + 'fd/' + fd).includes(token)) found.push(target)
+      if (target.startsWith('/') && !target.startsWith('/dev/') && shows(readFileSync(at + 'fd/' + fd))) found.push(target)
       if (fd === '3' && target.startsWith('pipe:')) found.push('the pipe is open')
     } catch {}
   }
-  for (const [name, value] of Object.entries(process.env)) if (value.includes(token) || /LAUNCHER|_FD$|COMPILE_CACHE/.test(name)) found.push(name)
+  for (const [name, value] of Object.entries(process.env)) if (shows(value) || /LAUNCHER|_FD$|COMPILE_CACHE/.test(name)) found.push(name)
   console.log(JSON.stringify(found))
 `
 
-test('the command finds no token in the process that started it', async (t) => {
+test('the command finds no token and no code in the process that started it', async (t) => {
   const { at, world } = await opened(t)
   await writeSecret(world, 'app', { key: 'v' })
   // Encoded, because the command is on the command line of exec.
-  const token = Buffer.from(at.token).toString('base64')
-  const running = exec(at, '-secret=secret/data/app', process.execPath, '-e', LOOK_FOR_TOKEN, token)
+  const secrets = [at.token, ...CODES].map((text) => Buffer.from(text).toString('base64'))
+  const running = exec(at, '-secret=secret/data/app', process.execPath, '-e', LOOK_FOR_TOKEN, ...secrets)
   const { code, stderr, stdout } = await running.finished
   assert.deepEqual([stdout, stderr, code], ['[]\n', '', 0])
 })
@@ -288,8 +291,11 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
   await writeSecret(world, 'taken', { other_token: 'planted-3' })
   const wide = join(at.directory, 'wide')
   mkdirSync(wide)
-  chmodSync(wide, 0o755)
+  chmodSync(wide, 0o710)
   symlinkSync(wide, join(at.directory, 'link'))
+  const ofGroup = join(at.directory, 'group')
+  mkdirSync(ofGroup)
+  chmodSync(ofGroup, 0o750)
   for (const [options, text, wanted] of [
     ['-secret=secret/data/none', /no value found at secret\/data\/none/, 1],
     [
@@ -299,6 +305,7 @@ test('what cannot be given to a command is refused before it runs', async (t) =>
     ],
     ['-secret=secret/data/taken', /would set OTHER_TOKEN, which the environment/, 1],
     [`-secret=secret/data/app -format=file -dir=${wide}`, /others can enter it: chmod 700/, 1],
+    [`-secret=secret/data/app -format=file -dir=${ofGroup}`, /others can enter it: chmod 700/, 1],
     [`-secret=secret/data/app -format=file -dir=${at.directory}/link`, /symbolic link/, 1],
     ['-secret=secret/data/app -format=file', /where to\?/, 2],
     ['-secret=secret/data/app -on-change=hup', /cannot be changed/, 2],

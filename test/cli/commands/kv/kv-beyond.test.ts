@@ -33,7 +33,7 @@ test('a diff shows keys, and values only where they are asked for', async (t) =>
   assert.match((await run('diff -format=json secret/app/db')).stdout, /"change": "removed"/)
   assert.equal((await run('diff -field=to secret/app/db')).stdout, '2')
   assert.deepEqual((await run('diff -from=2 -to=2 secret/app/db')).stderr, 'versions 2 and 2 are the same\n')
-  assert.match((await run('diff -from=7 secret/app/db')).stderr, /there is no such version \(HTTP 404\)/)
+  assert.match((await run('diff -from=7 secret/app/db')).stderr, /no such version of "app\/db" \(HTTP 404\)/)
 })
 
 test('secrets are copied, moved and found, and changed together or not at all', async (t) => {
@@ -50,7 +50,7 @@ test('secrets are copied, moved and found, and changed together or not at all', 
   assert.equal((await run('get -at=yesterday secret/other/db2')).code, 2)
   assert.equal((await readSecret(world, 'app/db')).status, 404)
   assert.equal((await run('copy secret/team/db elsewhere/db')).code, 2)
-  assert.match((await run('copy secret/team/db secret/other/db2')).stderr, /already: remove it first/)
+  assert.match((await run('copy secret/team/db secret/other/db2')).stderr, /"to" already exists: remove it first/)
 
   const found = await run('search -custom-metadata=owner=* -custom-metadata=env=prod -name=DB secret')
   assert.match(found.stdout, /^secret\/other\/db2 +2 +owner=ops env=prod$/m)

@@ -29,17 +29,17 @@ test('policy check says what decides, and its exit code is the decision', async 
     code: 0,
     lines: [
       'allowed: read "kv/b"',
-      `  ${file}:1:6: path "kv/*": decides, it grants read`,
+      `  ${file}:1:6: path "kv/*": decides, grants read`,
       '  3 rules do not match (-all shows why)',
     ],
-    stderr: `warning: ${file}:3:6: a * that is not at the end is a character like any other; + stands for one segment\n`,
+    stderr: `warning: ${file}:3:6: a * that is not at the end is a literal character; use + for one segment\n`,
   })
   const denied = await check(file, '/v1/kv/a', 'READ', '-all')
   assert.equal(denied.code, 1)
   assert.deepEqual(denied.lines.slice(0, 3), [
     'denied: read "kv/a"',
-    `  ${file}:2:6: path "kv/a": decides, it does not grant read`,
-    `  ${file}:1:6: path "kv/*": a rule for exactly this path comes first`,
+    `  ${file}:2:6: path "kv/a": decides, does not grant read`,
+    `  ${file}:1:6: path "kv/*": a rule for exactly this path takes precedence`,
   ])
   assert.equal(denied.lines.length, 5)
   assert.equal((await check(file, 'kv/b', 'read', '-with', more)).code, 1)

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import { closeSync, ftruncateSync, openSync, readSync, truncateSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { laterPlace, type PlacedFile, tailPlace } from '../../../../src/host/logs/locate/log-position.ts'
-import { type SinceLimits, sincePlace } from '../../../../src/host/logs/locate/log-since.ts'
+import { laterPosition, type IndexedFile, tailPosition } from '../../../../src/host/logs/locate/log-position.ts'
+import { type SinceLimits, sincePosition } from '../../../../src/host/logs/locate/log-since.ts'
 import { OpenFile } from '../../../../src/host/files/read.ts'
 import { Random } from '../../../helpers/frames.ts'
 import { type NaiveFile, naiveSince, naiveTail } from '../../../helpers/naive-log.ts'
@@ -26,7 +26,7 @@ class Slots {
     t.after(() => this.#fds.forEach((fd) => closeSync(fd)))
   }
 
-  place(files: readonly NaiveFile[]): PlacedFile[] {
+  place(files: readonly NaiveFile[]): IndexedFile[] {
     return files.map(({ index, text, modifiedMs }, at) => {
       const fd = this.#fds[at] ?? 0
       ftruncateSync(fd)
@@ -51,7 +51,7 @@ class WatchedFile extends OpenFile {
   }
 }
 
-interface Watched extends PlacedFile {
+interface Watched extends IndexedFile {
   readonly file: WatchedFile
   readonly path: string
 }
@@ -82,7 +82,7 @@ async function oneLog(slots: Slots, random: Random, log: number): Promise<void> 
   const placed = slots.place(files)
   const count = files.reduce((sum, { text }) => sum + text.split('\n').length, 0)
   for (const lines of [0, 1, random.between(0, count + 2), random.pick([1e9, count])]) {
-    assert.deepEqual(await tailPlace(placed, lines, never), naiveTail(files, lines), `${lines} lines`)
+    assert.deepEqual(await tailPosition(placed, lines, never), naiveTail(files, lines), `${lines} lines`)
   }
   const limits: SinceLimits = bisected
     ? { linearBytesMax: 200, windowBytes: random.pick([1, 64, 300]) }
@@ -92,12 +92,12 @@ async function oneLog(slots: Slots, random: Random, log: number): Promise<void> 
   const { startMs } = shape
   for (const sinceMs of [startMs, random.between(startMs, endMs), random.between(startMs, endMs), endMs, endMs + 1e7]) {
     const expected = naiveSince(files, sinceMs, headBytes)
-    assert.deepEqual(await sincePlace(placed, sinceMs, never, limits), expected, `since ${sinceMs}`)
+    assert.deepEqual(await sincePosition(placed, sinceMs, never, limits), expected, `since ${sinceMs}`)
   }
 }
 
 for (const zone of ['UTC', 'America/St_Johns', 'Australia/Lord_Howe']) {
-  test(`random logs with timestamps as in ${zone}: both places are those of the models`, async (t) => {
+  test(`random logs with timestamps of ${zone}: both positions are those of the models`, async (t) => {
     const before = process.env['TZ']
     process.env['TZ'] = zone
     t.after(() => {
@@ -120,11 +120,11 @@ test('the last lines of 10 GiB cost as much as the last lines', async (t) => {
   const lines = Array.from({ length: 5000 }, (_, line) => `line ${line} of a log that is long\n`)
   const placed = watched(t, lines.join(''), { sizeBytes: 10 * GIB })
   const bytes = lines.slice(-1000).join('').length
-  assert.deepEqual(await tailPlace([placed], 1000, never), { index: 0, offset: 10 * GIB - bytes })
+  assert.deepEqual(await tailPosition([placed], 1000, never), { index: 0, offset: 10 * GIB - bytes })
   assert.ok(placed.file.bytes <= bytes + 2 * 65_536, `${placed.file.bytes} bytes read`)
 })
 
-test('a time in 10 GiB is found by looking at few places', async (t) => {
+test('a time in 10 GiB is found with few reads', async (t) => {
   const startMs = Date.UTC(2026, 5, 1)
   const step = 64 * MIB
   const placed = watched(t, '', { sizeBytes: 10 * GIB })
@@ -135,29 +135,29 @@ test('a time in 10 GiB is found by looking at few places', async (t) => {
     writeSync(placed.file.fd, Buffer.from(`${stamped}\n`), 0, stamped.length + 1, at)
   }
   const offset = 80 * step + 1 + 2 * 27
-  assert.deepEqual(await sincePlace([placed], startMs + 80 * 60_000 + 1500, never), { index: 0, offset })
+  assert.deepEqual(await sincePosition([placed], startMs + 80 * 60_000 + 1500, never), { index: 0, offset })
   assert.ok(placed.file.bytes < 20 * step, `${placed.file.bytes} bytes read`)
 })
 
-test('lines of 100 MB, no line at all, and nothing but newlines', async (t) => {
+test('lines of 100 MB, no lines and only newlines are handled', async (t) => {
   const long = Buffer.alloc(100 * MIB, 'y')
   long[0] = 10
   long[50 * MIB] = 10
   const placed = watched(t, long)
-  assert.deepEqual(await tailPlace([placed], 1, never), { index: 0, offset: 50 * MIB + 1 })
-  assert.deepEqual(await tailPlace([placed], 2, never), { index: 0, offset: 1 })
-  assert.deepEqual(await tailPlace([placed], 1e9, never), { index: 0, offset: 0 })
-  assert.deepEqual(await sincePlace([placed], 0, never), { index: 0, offset: 0 })
+  assert.deepEqual(await tailPosition([placed], 1, never), { index: 0, offset: 50 * MIB + 1 })
+  assert.deepEqual(await tailPosition([placed], 2, never), { index: 0, offset: 1 })
+  assert.deepEqual(await tailPosition([placed], 1e9, never), { index: 0, offset: 0 })
+  assert.deepEqual(await sincePosition([placed], 0, never), { index: 0, offset: 0 })
   const nothing = watched(t, '', { sizeBytes: GIB / 4 })
-  assert.deepEqual(await tailPlace([nothing], 3, never), { index: 0, offset: 0 })
+  assert.deepEqual(await tailPosition([nothing], 3, never), { index: 0, offset: 0 })
   const newlines = watched(t, Buffer.alloc(8 * MIB, 10))
-  assert.deepEqual(await tailPlace([newlines], 5 * MIB, never), { index: 0, offset: 3 * MIB })
+  assert.deepEqual(await tailPosition([newlines], 5 * MIB, never), { index: 0, offset: 3 * MIB })
 })
 
-test('others have their turn while a large log is looked through', async (t) => {
+test('the search of a large log yields the event loop', async (t) => {
   const placed = watched(t, Buffer.alloc(10 * MIB, 'word\n'))
   const whole = { linearBytesMax: 1e9, windowBytes: 1e9 }
-  for (const search of [() => tailPlace([placed], 1e9, never), () => sincePlace([placed], 0, never, whole)]) {
+  for (const search of [() => tailPosition([placed], 1e9, never), () => sincePosition([placed], 0, never, whole)]) {
     let [turns, isOver] = [0, false]
     const takeTurn = () => {
       turns++
@@ -169,15 +169,15 @@ test('others have their turn while a large log is looked through', async (t) => 
     assert.ok(turns > 1, String(turns))
   }
   // As many again while two searches share their turns.
-  const [one, two] = await Promise.all([tailPlace([placed], 7, never), tailPlace([placed], 1e9, never)])
+  const [one, two] = await Promise.all([tailPosition([placed], 7, never), tailPosition([placed], 1e9, never)])
   assert.deepEqual([one.offset, two.offset], [10 * MIB - 35, 0])
 })
 
-test('a caller that leaves stops the search', async (t) => {
+test('an abort stops the search', async (t) => {
   const placed = watched(t, Buffer.alloc(32 * MIB, 'word\n'))
   for (const search of [
-    (signal: AbortSignal) => tailPlace([placed], 1e9, signal),
-    (signal: AbortSignal) => sincePlace([placed], 0, signal, { linearBytesMax: 1e9, windowBytes: 1e9 }),
+    (signal: AbortSignal) => tailPosition([placed], 1e9, signal),
+    (signal: AbortSignal) => sincePosition([placed], 0, signal, { linearBytesMax: 1e9, windowBytes: 1e9 }),
   ]) {
     const caller = new AbortController()
     placed.file.bytes = 0
@@ -187,20 +187,23 @@ test('a caller that leaves stops the search', async (t) => {
   }
 })
 
-test('what goes missing while it is read is not there', async (t) => {
+test('bytes that vanish during the search count as absent', async (t) => {
   const older = watched(t, 'a\nb\n')
   const shrinking = { ...watched(t, Buffer.alloc(4 * MIB, 'word\n')), index: 1 }
   shrinking.file.onRead = () => truncateSync(shrinking.path, 10)
-  assert.deepEqual(await tailPlace([older, shrinking], 1, never), { index: 1, offset: 5 })
-  assert.deepEqual(await tailPlace([older, shrinking], 3, never), { index: 0, offset: 2 })
+  assert.deepEqual(await tailPosition([older, shrinking], 1, never), { index: 1, offset: 5 })
+  assert.deepEqual(await tailPosition([older, shrinking], 3, never), { index: 0, offset: 2 })
   assert.ok(shrinking.file.reads < 8, 'its old size is not gone through')
   truncateSync(shrinking.path, 0)
   shrinking.file.onRead = () => undefined
-  assert.deepEqual(await tailPlace([older, shrinking], 2, never), { index: 0, offset: 0 })
-  assert.deepEqual(await sincePlace([older, shrinking], Date.now() + 1e6, never), { index: 1, offset: shrinking.size })
+  assert.deepEqual(await tailPosition([older, shrinking], 2, never), { index: 0, offset: 0 })
+  assert.deepEqual(await sincePosition([older, shrinking], Date.now() + 1e6, never), {
+    index: 1,
+    offset: shrinking.size,
+  })
 })
 
-test('since: what the files say about themselves', async (t) => {
+test('since uses the modification times and timestamps of the files', async (t) => {
   const nowMs = Date.UTC(2026, 10, 21, 10)
   const at = (minutes: number) => new Date(nowMs + minutes * 60_000).toISOString()
   const file = (index: number, text: string, minutes: number) => ({
@@ -210,7 +213,7 @@ test('since: what the files say about themselves', async (t) => {
   const old = file(0, 'no times\n', -60)
   const plain = file(1, 'no times either\n', -5)
   const stamped = file(2, `${at(-4)} a\n\tat b\n${at(-2)} c\n${at(-3)} d\n${at(-1)} e\n`, -1)
-  const since = (files: PlacedFile[], minutes: number) => sincePlace(files, nowMs + minutes * 60_000, never)
+  const since = (files: IndexedFile[], minutes: number) => sincePosition(files, nowMs + minutes * 60_000, never)
   assert.deepEqual(
     await since([old, plain, stamped], -10),
     { index: 1, offset: 0 },
@@ -227,38 +230,38 @@ test('since: what the files say about themselves', async (t) => {
   assert.deepEqual(await since([file(0, 'x\n', 0)], 5 / 60_000), { index: 0, offset: 0 })
 })
 
-test('since: a line that begins wherever a block ends', async (t) => {
+test('since finds a line at every block boundary', async (t) => {
   const sinceMs = Date.UTC(2026, 10, 21, 10)
   const wanted = '2026-11-21T10:00:00Z wanted\n2026-11-21T11:00:00Z not the first\n'
   for (let bytes = 2 * 65_536 - 110; bytes <= 2 * 65_536 + 2; bytes++) {
     const placed = watched(t, `2026-11-21T09:00:00Z old\n${'x'.repeat(bytes - 26)}\n${wanted}`)
-    assert.deepEqual(await sincePlace([placed], sinceMs, never), { index: 0, offset: bytes })
+    assert.deepEqual(await sincePosition([placed], sinceMs, never), { index: 0, offset: bytes })
   }
 })
 
-test('since: a line that is cut between files, and one whose timestamp is', async (t) => {
+test('since handles lines and timestamps split between files', async (t) => {
   const sinceMs = Date.UTC(2026, 10, 21, 10)
   const first = watched(t, '2026-11-21T09:00:00Z old\n2026-11-21T10:0', { modifiedMs: sinceMs })
   const second = {
     ...watched(t, '0:00Z begins in the file before\n2026-11-21T10:00:01Z x\n', { modifiedMs: sinceMs }),
     index: 1,
   }
-  assert.deepEqual(await sincePlace([first, second], sinceMs, never), { index: 0, offset: 25 })
+  assert.deepEqual(await sincePosition([first, second], sinceMs, never), { index: 0, offset: 25 })
   const goesOn = {
     ...watched(t, '2026-11-21T10:00:00Z is inside a line\n2026-11-21T10:00:01Z x\n', { modifiedMs: sinceMs }),
     index: 1,
   }
   const before = watched(t, '2026-11-21T09:00:00Z said at ', { modifiedMs: sinceMs - 1e6 })
-  assert.deepEqual(await sincePlace([before, goesOn], sinceMs, never), { index: 1, offset: 38 })
+  assert.deepEqual(await sincePosition([before, goesOn], sinceMs, never), { index: 1, offset: 38 })
 })
 
-test('the later of two places', () => {
+test('laterPosition orders positions', () => {
   const places = [
     { index: 0, offset: 9 },
     { index: 1, offset: 0 },
     { index: 1, offset: 5 },
   ] as const
   for (const [a, first] of places.entries()) {
-    for (const [b, second] of places.entries()) assert.equal(laterPlace(first, second), places[Math.max(a, b)])
+    for (const [b, second] of places.entries()) assert.equal(laterPosition(first, second), places[Math.max(a, b)])
   }
 })

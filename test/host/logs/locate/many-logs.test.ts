@@ -4,12 +4,12 @@ import fs, { appendFileSync, closeSync, fstatSync, openSync, writeFileSync } fro
 import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { encodeCursor, LOGS_MAX, logHash, markAt, scopeHash } from '../../../../src/host/logs/locate/cursor-code.ts'
+import { encodeCursor, LOGS_MAX, logHash, markAt, scopeHash } from '../../../../src/host/logs/locate/resume-cursor.ts'
 import { ask, take, TailClient } from '../../../helpers/tail-client.ts'
 import { ALLOC_ID, startTailHost, taskOf } from '../../../helpers/tail-host.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 
-test('a cursor of hundreds of logs that were all just rotated can be given back, and more are refused', async (t) => {
+test('a cursor of hundreds of just rotated logs can be resumed, and more logs are refused', async (t) => {
   const host = await startTailHost(t)
   const names = Array.from({ length: LOGS_MAX / 2 }, (_, count) => `task${count}`)
   const setTasks = (tasks: readonly string[]) =>
@@ -38,11 +38,11 @@ test('a cursor of hundreds of logs that were all just rotated can be given back,
   await client.until(({ ended }) => ended === 'broken')
   const refused = await fetch(url(client.cursor ?? '', true))
   assert.equal(refused.status, 400)
-  assert.match(await refused.text(), /^a cursor holds the places of 512 logs, and these are 513: /)
+  assert.match(await refused.text(), /^a cursor can have at most 512 logs, and the request selects 513: /)
   assert.equal((await fetch(host.logsUrl({ task: '*', type: '*' }))).status, 200)
 })
 
-test('a forged cursor that names an earlier file again and again has it read once', async (t) => {
+test('a forged cursor that names an earlier file repeatedly reads it once', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'old\n')
   writeFileSync(host.log(1), 'new\n')
@@ -58,7 +58,7 @@ test('a forged cursor that names an earlier file again and again has it read onc
   assert.equal((await ask(host.logsUrl({ cursor }))).text, 'ld\n')
 })
 
-test('logs whose names have the same hash are all followed, and let go', async (t) => {
+test('logs with equal name hashes are all followed and released', async (t) => {
   const host = await startTailHost(t)
   // The first two of their kind.
   const names = ['t1926', 't120600']
@@ -81,7 +81,7 @@ function countListings(t: TestContext): () => number {
   return () => listed.mock.callCount()
 }
 
-test('hundreds of logs in one stream are looked up in a few listings of their directory', async (t) => {
+test('hundreds of logs in one stream need only a few listings of their directory', async (t) => {
   const host = await startTailHost(t)
   const names = Array.from({ length: 300 }, (_, count) => `task${count}`)
   host.change({ tasks: new Map(names.map((name) => [name, taskOf(name)])) })

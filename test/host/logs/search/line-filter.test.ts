@@ -103,7 +103,7 @@ function randomLog(random: (below: number) => number): Place[] {
   return places
 }
 
-test(`gives what the model gives, for ${LOGS} logs in any pieces, and resumes everywhere`, async () => {
+test(`outputs what the model outputs, for ${LOGS} logs in any pieces, and resumes everywhere`, async () => {
   const random = randomFrom(SEED)
   for (let round = 0; round < LOGS; round++) {
     const places = randomLog(random)
@@ -128,7 +128,7 @@ test(`gives what the model gives, for ${LOGS} logs in any pieces, and resumes ev
   }
 })
 
-test('gives what the model gives for lines around the longest, in large pieces', async () => {
+test('outputs what the model outputs for lines around the maximum length', async () => {
   const random = randomFrom(7)
   const lengths = [0, 3, 1000, LINE_BYTES_MAX - 1, LINE_BYTES_MAX, LINE_BYTES_MAX + 1, LINE_BYTES_MAX + 2, 200_000]
   for (let round = 0; round < 300; round++) {
@@ -158,7 +158,7 @@ test('gives what the model gives for lines around the longest, in large pieces',
   }
 })
 
-test('a line of 100 MB costs no more memory than the beginning that is given of it', async () => {
+test('a line of 100 MB needs memory only for its truncated beginning', async () => {
   for (const wanted of ['needle', 'need+le', undefined]) {
     const compiled = wanted === undefined ? undefined : compileLinePattern(wanted)
     const filter = new LineFilter<string>({ pattern: compiled, invert: false, context: 5 })
@@ -168,7 +168,7 @@ test('a line of 100 MB costs no more memory than the beginning that is given of 
     for (let at = 0; at < 100; at++) assert.deepEqual(await filter.push(data, 'a', at << 20), [])
     const { arrayBuffers } = process.memoryUsage()
     assert.ok(arrayBuffers - before.arrayBuffers < 4 << 20, `${arrayBuffers - before.arrayBuffers} bytes`)
-    assert.deepEqual(filter.pending, { place: 'a', offset: 0 })
+    assert.deepEqual(filter.pending, { file: 'a', offset: 0 })
     const [run, ...more] = await filter.push(Buffer.from('\nlast'), 'a', 100 << 20)
     assert.equal(more.length, 0)
     assert.equal(run?.end, (100 << 20) + 1)
@@ -178,7 +178,7 @@ test('a line of 100 MB costs no more memory than the beginning that is given of 
   }
 })
 
-test('short lines of which every other one matches are all given, with what surrounds them', async () => {
+test('alternating short matches are output completely with their context', async () => {
   for (const text of ['a', '^a$']) {
     for (const [invert, context] of [
       [false, 0],
@@ -199,13 +199,13 @@ test('short lines of which every other one matches are all given, with what surr
   }
 })
 
-test('a cut does not split a character', async () => {
+test('truncation does not split a character', async () => {
   const filter = new LineFilter<string>({ pattern: undefined, invert: false, context: 0 })
   const [run] = await filter.push(Buffer.from(`x${'é'.repeat(40_000)}\n`), 'a', 0)
   assert.match(run?.bytes.toString() ?? '', /^xé+ \[line cut: it has 80001 bytes\]\n$/)
 })
 
-test('binary data is given as it is', async () => {
+test('binary data is output unchanged', async () => {
   const random = randomFrom(3)
   const bytes = Buffer.from(Array.from({ length: 300_000 }, () => random(256)))
   for (const text of ['\\x00', 'a', 'a.b', '[^a]', '\ufffd', '(?s).']) {
@@ -223,7 +223,7 @@ function collector(): () => void {
   return runInNewContext('gc')
 }
 
-test('what is kept of lines before a match is bounded', async () => {
+test('the buffered context before a match is bounded', async () => {
   const filter = new LineFilter<string>({ pattern: compileLinePattern('needle'), invert: false, context: 100 })
   const line = Buffer.from(`${'x'.repeat(50_000)}\n`)
   const collect = collector()
@@ -239,7 +239,7 @@ test('what is kept of lines before a match is bounded', async () => {
   assert.equal(given, 20 * line.length + 'needle\n'.length)
 })
 
-test('forgets what was before a truncation', async () => {
+test('a truncation discards the context before it', async () => {
   const filter = new LineFilter<string>({ pattern: compileLinePattern('b'), invert: false, context: 2 })
   await filter.push(Buffer.from('b\na\nx\ny\nhalf a line with b'), 'a', 0)
   filter.reset()

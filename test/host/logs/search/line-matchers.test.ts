@@ -52,7 +52,7 @@ async function turnsDuring<T>(
   return { turns, value: await settled }
 }
 
-test('patterns that ruin other engines end, and leave the main loop free', async () => {
+test('patterns with exponential time in other engines end and do not block the event loop', async () => {
   const line = randomLine(LINE_BYTES)
   for (const text of [
     '(a|a)*c',
@@ -71,7 +71,7 @@ test('patterns that ruin other engines end, and leave the main loop free', async
   }
 })
 
-test('a literal is looked for in slices', async () => {
+test('a literal is searched in time slices', async () => {
   const filter = new LineFilter<string>({ pattern: compileLinePattern('needle'), invert: false, context: 0 })
   const line = Buffer.from(`${'x'.repeat(98)}\n`)
   const data = Buffer.alloc(128 << 20, line)
@@ -84,14 +84,14 @@ test('a literal is looked for in slices', async () => {
   assert.ok(turns > 5, `${turns} turns`)
 })
 
-test('when a thread dies, what it worked on fails and the next question gets another', async () => {
+test('the death of a thread fails its jobs, and the next job gets a new thread', async () => {
   const workers: Worker[] = []
   const onWorker = (worker: Worker) => void workers.push(worker)
   process.on('worker', onWorker)
   try {
     const matchers = new LineMatchers()
     const slow = new LineMatcher(SLOW, matchers)
-    slow.loadBytes = LOAD_BYTES
+    slow.batchBytes = LOAD_BYTES
     const lines = Array.from({ length: 100 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
     const asked = slow.match(lines)
     await eventually(() => matchers.counts.workers === 2 && workers.length === 2)
@@ -106,7 +106,7 @@ test('when a thread dies, what it worked on fails and the next question gets ano
   }
 })
 
-test('who leaves is not worked for, and waiting costs no slot', async () => {
+test('closed jobs are not run, and queued jobs have no slot', async () => {
   const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const lines = Array.from({ length: 20 }, () => randomLine(5000))
   const askers = Array.from({ length: 200 }, (_, index) => new LineMatcher(`${LESS_SLOW}|${index}x`, matchers))
@@ -120,11 +120,11 @@ test('who leaves is not worked for, and waiting costs no slot', async () => {
   await eventually(() => matchers.counts.workers === 0)
 })
 
-test('a quick pattern gets its turn between the loads of slow ones', async () => {
+test('a fast pattern runs between the batches of slow ones', async () => {
   const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const lines = Array.from({ length: 150 }, (_, at) => randomLine(LOAD_BYTES, at + 1))
   const slow = Array.from({ length: 3 }, (_, index) => new LineMatcher(`${LESS_SLOW}|${index}x`, matchers))
-  for (const each of slow) each.loadBytes = LOAD_BYTES
+  for (const each of slow) each.batchBytes = LOAD_BYTES
   let over = 0
   const all = Promise.all(slow.map((asker) => asker.match(lines).finally(() => over++)))
   const quick = new LineMatcher('b+', matchers)
@@ -136,13 +136,13 @@ test('a quick pattern gets its turn between the loads of slow ones', async () =>
   await all
 })
 
-test('a block that is cut for a slow pattern is found in whole', async () => {
+test('matches of a block that is split into batches are complete', async () => {
   const matchers = new LineMatchers({ idleTimeoutMs: 50 })
   const asker = new LineMatcher('^(?:b|[a-z]{4})$', matchers)
   const block = Buffer.from('a\nb\nlong\n'.repeat(BLOCK_ROUNDS))
   const want = Array.from({ length: BLOCK_ROUNDS }, (_, index) => [index * 9 + 2, index * 9 + 9]).flat()
-  for (const loadBytes of [1, 7, 100, 5000, LINE_BYTES]) {
-    asker.loadBytes = loadBytes
+  for (const batchBytes of [1, 7, 100, 5000, LINE_BYTES]) {
+    asker.batchBytes = batchBytes
     const found = await asker.match([block, Buffer.from('b'), block])
     assert.deepEqual(
       found?.map((stretches) => [...stretches]),
@@ -151,14 +151,14 @@ test('a block that is cut for a slow pattern is found in whole', async () => {
   }
 })
 
-test('a closed filter gives nothing more', async () => {
+test('a closed filter outputs nothing', async () => {
   const filter = new LineFilter<string>({ pattern: compileLinePattern('a+'), invert: false, context: 0 })
   const pushed = filter.push(Buffer.from('a\n'), 'a', 0)
   filter.close()
   assert.deepEqual(await pushed, [])
 })
 
-test('where the system gives no more threads one does it all, and without any a Fault says so', async () => {
+test('one thread does all work if no more can be started, and without any a Fault is thrown', async () => {
   let left = 0
   const startWorker = () => {
     if (left-- <= 0) throw new Error('ERR_WORKER_INIT_FAILED: EAGAIN')

@@ -82,7 +82,7 @@ export function linesOfRun(run: LineRun<Place>): Line[] {
     const to = newline < 0 ? run.bytes.length : newline + 1
     lines.push({
       text: run.bytes.toString('latin1', at, to),
-      place: run.place.name,
+      place: run.file.name,
       end: run.end - (run.bytes.length - to),
     })
     at = to
@@ -115,7 +115,7 @@ export async function feed(
     for (const whole of runs) {
       for (const run of filter.pieces(whole, LINE_BYTES_MAX + 100)) {
         lines.push(...linesOfRun(run))
-        moments.push({ place: run.place, offset: run.end, after: run.after, given: lines.length })
+        moments.push({ place: run.file, offset: run.end, after: run.after, given: lines.length })
       }
     }
   }
@@ -129,7 +129,7 @@ export async function feed(
       at += data.length
       data.fill('#')
       const { pending, after } = filter
-      moments.push({ place: pending?.place ?? place, offset: pending?.offset ?? at, after, given: lines.length })
+      moments.push({ place: pending?.file ?? place, offset: pending?.offset ?? at, after, given: lines.length })
     }
   }
   take(await filter.finish())

@@ -84,7 +84,7 @@ for (const [prefix, { isEnveloped, options }] of Object.entries(FAMILIES)) {
   })
 }
 
-test('both families are about one attempt, and cancelling it needs its nonce or sudo', async (t) => {
+test('both path families control the same attempt, and cancelling it requires its nonce or sudo', async (t) => {
   const world = await CoreWorld.open(t)
   const asked = { secret_shares: 1, secret_threshold: 1 }
   for (const [begin, see, tokens] of [
@@ -145,7 +145,7 @@ test('a static seal: recovery shares at init, for other recovery shares and for 
   ])
 })
 
-test('the log says who did what to the seal, and nothing that opens it', async (t) => {
+test('the log has the caller of each seal operation and no share or token', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const { keys } = await initialised(world, { secret_shares: 1, secret_threshold: 1 })
   const said = () => world.lines.map(({ message }) => message)
@@ -166,23 +166,23 @@ test('the log says who did what to the seal, and nothing that opens it', async (
   assert.deepEqual(
     said().filter((message) => message !== 'the secrets core is active'),
     [
-      'the secrets core was initialised',
-      'the secrets core was unsealed',
-      'an attempt to make a root token from key shares has begun',
-      'a root token was made from key shares',
-      'an attempt to make a root token from key shares has begun',
-      'an attempt to make a root token from key shares was cancelled',
-      'an attempt to change the key shares has begun',
-      'the key shares were changed',
-      'the key of the entries was changed',
-      'the secrets core was sealed',
+      'secrets core initialised',
+      'secrets core unsealed',
+      'root token generation started',
+      'root token generated',
+      'root token generation started',
+      'root token generation cancelled',
+      'rekey started',
+      'rekey completed',
+      'encryption key rotated',
+      'secrets core sealed',
     ],
   )
   const log = JSON.stringify(world.lines)
   assert.match(log, /192\.0\.2\.7/)
   const accessorOf = (message: string) => world.lines.find((line) => line.message === message)?.fields['accessor']
-  assert.equal(accessorOf('the secrets core was unsealed'), '', 'no token was sent')
-  assert.ok(String(accessorOf('the secrets core was sealed')).length > 10, 'the accessor of the root token')
+  assert.equal(accessorOf('secrets core unsealed'), '', 'no token was sent')
+  assert.ok(String(accessorOf('secrets core sealed')).length > 10, 'the accessor of the root token')
   for (const secret of [
     key,
     ...texts(next['keys']),
@@ -196,7 +196,7 @@ test('the log says who did what to the seal, and nothing that opens it', async (
   }
 })
 
-test('a machine key that cannot be read: 503, and the log says which', async (t) => {
+test('an unreadable static key is answered with 503, and the log names the file', async (t) => {
   const world = await CoreWorld.open(t, {
     raw: true,
     seal: { type: 'static', disabled: false, current: { id: 'k', source: 'file:///nowhere/unseal.key' } },
@@ -208,7 +208,7 @@ test('a machine key that cannot be read: 503, and the log says which', async (t)
   assert.equal((await world.ask('GET', 'sys/init', undefined, NO_TOKEN)).body['initialized'], false)
 })
 
-test('many callers at once who open, reset, seal, begin and cancel leave it in order', async (t) => {
+test('concurrent unseal, reset, seal, start and cancel requests leave the seal consistent', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const { keys } = await initialised(world, { secret_shares: 3, secret_threshold: 2 })
   const random = new Random(11)
@@ -276,7 +276,7 @@ test('rotation: by hand, and what is set about doing it by itself', async (t) =>
   }
 })
 
-test('what needs a token is refused without one, and while it is sealed there is nobody to tell apart', async (t) => {
+test('paths that require a token are refused without one and while the core is sealed', async (t) => {
   const world = await CoreWorld.open(t)
   const paths = [
     ['PUT', 'sys/seal'],
@@ -301,7 +301,7 @@ test('what needs a token is refused without one, and while it is sealed there is
   assert.equal((await world.ask('PUT', 'sys/seal', undefined, NO_TOKEN)).status, 204)
 })
 
-test('no body makes it answer with a fault', async (t) => {
+test('no malformed body causes a 500', async (t) => {
   const raw = await CoreWorld.open(t, { raw: true })
   const open = await CoreWorld.open(t)
   const sealed = await CoreWorld.open(t)

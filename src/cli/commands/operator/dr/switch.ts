@@ -58,7 +58,7 @@ export const command = defineCommand({
     const from = coreOf(values, io)
     const there = coreOf({ ...values, address: values.secondary }, io)
     // Both are one cluster to a token: what the primary accepts, the promoted secondary accepts.
-    const to = { ...there, target: { ...there.target, token: from.target.token } }
+    const to = { ...there, target: { ...there.target, from: '-secondary', token: from.target.token } }
     const switching: Switching = {
       from,
       to,

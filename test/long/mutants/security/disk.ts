@@ -1,0 +1,186 @@
+/** Mutants of "An attacker with access to the disk of a server". */
+import type { Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: 'damage entries, which are errors then',
+    before: 'if (isSame(found, known)) return\n',
+    after: 'if (!known || isSame(found, known)) return\n',
+    test: 'test/attacks/rolled-back-entry.test.ts',
+  },
+  {
+    promise: 'damage entries, which are errors then',
+    before: 'if (isSame(found, known)) return\n',
+    after: 'if (!found || isSame(found, known)) return\n',
+    test: 'test/attacks/rolled-back-entry.test.ts',
+  },
+  {
+    promise: 'damage entries, which are errors then',
+    before: 'if (this.#missing > 0) throw new EntrySetMismatch()',
+    after: '',
+    test: 'test/attacks/rolled-back-entry.test.ts',
+  },
+  {
+    promise: 'restore a whole old database',
+    before: 'if (seen.cluster !== now.cluster || seen.epoch < now.epoch) return undefined',
+    after: 'return undefined',
+    test: 'test/attacks/damaged-log.test.ts',
+  },
+  {
+    promise: 'restore a whole old database',
+    before: `if (seen.epoch > now.epoch) return olderText(path, 'changes')`,
+    after: '',
+    test: 'test/attacks/damaged-log.test.ts',
+  },
+  {
+    promise: 'give the directory to another user',
+    before: "if (isErrno(error, 'ENOENT')) return undefined\n    throw accessFault(path, error)",
+    after: 'return undefined',
+    test: 'test/attacks/foreign-owner.test.ts',
+  },
+  {
+    promise: 'replace files of the server or agent by pipes or links',
+    before: 'fd = openSync(path, flags | constants.O_NONBLOCK | constants.O_NOCTTY)',
+    after: 'fd = openSync(path, flags | constants.O_NOCTTY)',
+    test: 'test/attacks/pipe-for-file.test.ts',
+  },
+  {
+    promise: 'replace files of the server or agent by pipes or links',
+    before: 'const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK',
+    after: 'const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NONBLOCK',
+    test: 'test/storage/sqlite/reserve.test.ts',
+  },
+  {
+    promise: 'replace files of the server or agent by pipes or links',
+    before: 'if (!stats.isFile() || stats.nlink > 1) return false\n  const start',
+    after: 'if (!stats.isFile()) return false\n  const start',
+    test: 'test/storage/sqlite/reserve.test.ts',
+  },
+  {
+    promise: 'replace files of the server or agent by pipes or links',
+    before: 'return start.every((byte) => byte === 0)',
+    after: 'return true',
+    test: 'test/storage/sqlite/reserve.test.ts',
+  },
+  {
+    promise: 'truncate the write-ahead log of a running server',
+    before: 'if (bytes < this.#walBytes) this.#truncation ??=',
+    after: 'if (bytes < 0) this.#truncation ??=',
+    test: 'test/storage/sqlite/file-guard.test.ts',
+  },
+  {
+    promise: 'truncate the write-ahead log of a running server',
+    before: 'if (!this.#truncation && this.#hasHole(before))',
+    after: 'if (false)',
+    test: 'test/storage/sqlite/file-guard.test.ts',
+  },
+  {
+    promise: 'damage or truncate the write-ahead log of a server that was killed',
+    before: 'return seen.sequence > now.sequence ? olderText',
+    after: 'return seen.sequence > now.sequence + 5 ? olderText',
+    test: 'test/attacks/damaged-log.test.ts',
+  },
+  {
+    promise: 'damage or truncate the write-ahead log of a server that was killed',
+    before: 'if (named.ino === open.ino && named.dev === open.dev) return\n',
+    after: 'return\n',
+    test: 'test/attacks/damaged-log.test.ts',
+  },
+  {
+    promise: 'damage or truncate the write-ahead log of a server that was killed',
+    before: 'if (groups.length > 0) this.#writeSeen()',
+    after: '',
+    test: 'test/attacks/damaged-log.test.ts',
+  },
+  {
+    promise: 'move, remove or replace the files of a running server',
+    before: 'if (now.ino !== this.#inode || now.dev !== this.#device) {',
+    after: 'if (false) {',
+    test: 'test/attacks/displaced-database.test.ts',
+  },
+  {
+    promise: 'move, remove or replace the files of a running server',
+    before: 'if (fault) throw new DisplacedFilesError(fault.text)',
+    after: '',
+    test: 'test/attacks/displaced-database.test.ts',
+  },
+  {
+    promise: 'move, remove or replace the files of a running server',
+    before: 'if (fault && !fault.isTruncated && this.#walBytes > 0) this.empty()',
+    after: '',
+    test: 'test/attacks/displaced-database.test.ts',
+  },
+  {
+    promise: 'move, remove or replace the files of a running server',
+    before: "this.#port.report({ kind: 'files', fault })",
+    after: '',
+    test: 'test/attacks/displaced-database.test.ts',
+  },
+  {
+    promise: 'edit the state of a node',
+    before: 'v.check((entries) => bytesOf(entries) <= DYNAMIC_BYTES_MAX),',
+    after: '',
+    test: 'test/attacks/edited-state.test.ts',
+  },
+  {
+    promise: 'edit the state of a node',
+    before: 'if (fstatSync(fd).size > BYTES_MAX) throw',
+    after: 'if (false) throw',
+    test: 'test/attacks/edited-state.test.ts',
+  },
+  {
+    promise: 'insert invalid rows into `roster.db`',
+    before: 'if (parsed.success) yield { id, value: parsed.output }\n',
+    after: 'yield { id, value: parsed.output as v.InferOutput<T> }\n      if (parsed.success) continue\n',
+    test: 'test/attacks/edited-roster.test.ts',
+  },
+  {
+    promise: 'stop reads, revocation, deletes or a snapshot to another disk',
+    before: 'if (!batches.every((batch) => mayUseReserve(batch, bytesAt))) return false',
+    after: 'return false',
+    test: 'test/attacks/full-disk.test.ts',
+  },
+  {
+    promise: 'stop reads, revocation, deletes or a snapshot to another disk',
+    before: 'return marks === 0 || !isAlone',
+    after: 'return false',
+    test: 'test/attacks/full-disk.test.ts',
+  },
+  {
+    promise: 'stop reads, revocation, deletes or a snapshot to another disk',
+    before: 'const GROWTH_BYTES = 128',
+    after: 'const GROWTH_BYTES = 1 << 20',
+    test: 'test/attacks/full-disk.test.ts',
+  },
+  {
+    promise: 'fill the disk of the audit files',
+    before: 'if (fstatSync(fd).size > size) ftruncateSync(fd, size)',
+    after: '',
+    test: 'test/attacks/full-audit-disk.test.ts',
+  },
+  {
+    promise: 'fill the disk of the audit files',
+    before: 'if (!(error instanceof AuditFault)) await account.fail(error)\n    throw error',
+    after:
+      'if (!(error instanceof AuditFault)) { await account.fail(error); throw error }\n    return { status: 204 } as never',
+    test: 'test/attacks/full-audit-disk.test.ts',
+  },
+  {
+    promise: 'read sizes and numbers of entries',
+    before: 'return secret.name(`${kind}\\0${name}`).slice(0, 32)',
+    after: "return Buffer.from(`${kind}\\0${name}`).toString('latin1').replaceAll('/', '-')",
+    test: 'test/engines/kv/planted.test.ts',
+  },
+  {
+    promise: 'overwrite pages of the database',
+    before: '    if (!this.#database.isTransaction) return\n    try {\n      this.#commit.run()\n    } catch {',
+    after: '    this.#commit.run()\n    try {\n      void this.#rollback\n    } catch {',
+    test: 'test/attacks/damaged-page.test.ts',
+  },
+  {
+    promise: 'give the directory to another user',
+    before: 'return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText',
+    after: 'return seen && now.sequence < 0 ? emptyText',
+    test: 'test/system/disaster.test.ts',
+  },
+]

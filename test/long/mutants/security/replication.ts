@@ -1,0 +1,261 @@
+/** Mutants of "An attacker between two clusters, or on a secondary". */
+import type { Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: 'connect to the cluster port',
+    before: '      true,\n    )\n    this.#injector',
+    after: '      false,\n    )\n    this.#injector',
+    test: 'test/attacks/replication-capture.test.ts',
+  },
+  {
+    promise: 'connect to the cluster port',
+    before: 'if (known) return known\n    if (revoked.includes',
+    after: 'if (known ?? secondaries[0]) return (known ?? secondaries[0]) as KnownSecondary\n    if (revoked.includes',
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: 'call a secondary without a token',
+    before: 'readonly hidesNonce = true',
+    after: 'readonly hidesNonce = false as boolean',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'call a secondary without a token',
+    before: 'if (started) checkNonce(given, nonce)',
+    after: '',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'call a secondary without a token',
+    before: 'token.side()\n        starts.check(call)\n        if (otp',
+    after: 'token.side()\n        if (otp',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'call a secondary without a token',
+    before: 'token.side()\n        starts.check(call)\n        const { nonce',
+    after: 'token.side()\n        const { nonce',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'call a secondary without a token',
+    before: `const isServed = onSecondary === 'read' ? READING.has(verb) : onSecondary`,
+    after: 'const isServed = onSecondary !== false',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: 'if (!isProven || (isLive && rival.isAuthenticated)) throw',
+    after: 'if (isLive && rival.isAuthenticated) throw',
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: 'if (isLive) this.#alarm(id, peer)',
+    after: '',
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: `return code.length === proof.length && timingSafeEqual(code, proof) ? 'valid' : 'invalid'`,
+    after: `return code.length === proof.length ? 'valid' : 'invalid'`,
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: `join: ({ id, nonce }: Session, epoch: number): Statement => ['join', id, base64(nonce), epoch]`,
+    after: `join: ({ id, nonce }: Session, epoch: number): Statement => ['join', id, base64(nonce.subarray(99)), epoch]`,
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: 'if (isProven || !needsProof) this.#heardAtMs',
+    after: 'this.#heardAtMs',
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: 'have the certificate of a secondary',
+    before: 'if ((this.#counts.get(key) ?? 0) >= most)',
+    after: 'if (false)',
+    test: 'test/dr/link/hostile.test.ts',
+  },
+  {
+    promise: 'have the certificate of a secondary',
+    before: "return method === 'Values' ? [all, [`${fingerprint} values`, VALUES_MAX]] : [all]",
+    after: 'return [all]',
+    test: 'test/dr/link/hostile.test.ts',
+  },
+  {
+    promise: 'have the certificate of a secondary',
+    before: 'const surplus = Math.max(0, own.length - OWN_CONNECTIONS_MAX)',
+    after: 'const surplus = 0',
+    test: 'test/dr/link/hostile.test.ts',
+  },
+  {
+    promise: 'name files of authorities to a server',
+    before: 'const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK)',
+    after: 'const fd = openSync(file, constants.O_RDONLY)',
+    test: 'test/daemon/unwrap.test.ts',
+  },
+  {
+    promise: 'name files of authorities to a server',
+    before: 'if (names.length > FILES_MAX) throw',
+    after: 'if (false) throw',
+    test: 'test/daemon/unwrap.test.ts',
+  },
+  {
+    promise: 'name files of authorities to a server',
+    before: 'if (bytes > DIRECTORY_BYTES_MAX) throw',
+    after: 'if (false) throw',
+    test: 'test/daemon/unwrap.test.ts',
+  },
+  {
+    promise: 'have a token that may write `sys/replication/dr/*`',
+    before:
+      "summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',\n      sudo: true,",
+    after: `summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',`,
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'have a token that may write `sys/replication/dr/*`',
+    before:
+      "summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',\n      sudo: true,",
+    after: `summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',`,
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'have a token that may write `sys/replication/dr/*`',
+    before:
+      "summary: 'Make this cluster a DR secondary: everything that it has gives way to what the primary has',\n      sudo: true,",
+    after: `summary: 'Make this cluster a DR secondary: everything that it has gives way to what the primary has',`,
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'have a token that may write `sys/replication/dr/*`',
+    before:
+      "summary: 'An activation token for a secondary: wrapped for one use, or sealed to its public key',\n      sudo: true,",
+    after: `summary: 'An activation token for a secondary: wrapped for one use, or sealed to its public key',`,
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'have a token that may write `sys/replication/dr/*`',
+    before: "summary: 'End replication: the secondaries of this primary are on their own',\n      sudo: true,",
+    after: `summary: 'End replication: the secondaries of this primary are on their own',`,
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'read the network between a secondary and the API',
+    before: 'const LOOPBACK_HOST = /^(?:localhost|127\\.\\d+\\.\\d+\\.\\d+|\\[::1\\])$/',
+    after: 'const LOOPBACK_HOST = /^(?:localhost|127\\.|\\[::1\\])/',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'wait for a drill on a secondary',
+    before: 'if (!reachesOut) return engine',
+    after: 'return engine',
+    test: 'test/secrets/isolated-core.test.ts',
+  },
+  {
+    promise: 'wait for a drill on a secondary',
+    before: `const OUTWARD = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const`,
+    after: `const OUTWARD = ['forget', 'periodic'] as const`,
+    test: 'test/secrets/isolated-core.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: 'if (generation === operationToken.generation) return undefined',
+    after: 'return undefined',
+    test: 'test/attacks/rolled-back-secondary.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: 'return decide(this.#standby.entries()) && (await this.#standby.verified(decide))',
+    after: 'return decide(this.#standby.entries())',
+    test: 'test/attacks/rolled-back-secondary.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: 'else if (state.code.length !== code.length || !timingSafeEqual(state.code, code))',
+    after: 'else if (state.code.length !== code.length)',
+    test: 'test/attacks/edited-role.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: 'else checkEpoch(state, store)\n',
+    after: '',
+    test: 'test/attacks/edited-role.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: 'if (store.hasRoleCode) throw new RoleChanged(entry',
+    after: 'if (false) throw new RoleChanged(entry',
+    test: 'test/attacks/edited-role.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: 'if (!set.fits(head)) throw new EntrySetMismatch()\n    return set\n  } catch',
+    after: 'return set\n  } catch',
+    test: 'test/attacks/rolled-back-secondary.test.ts',
+  },
+  {
+    promise: 'write into the database of a secondary',
+    before: '        await access.token.remove()\n        const authorizedBy',
+    after: '        const authorizedBy',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'use a token of the primary on its secondary',
+    before: 'if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined',
+    after: 'if (!known || known.entry.usesLeft !== 0) return undefined',
+    test: 'test/secrets/dr/standby-rights.test.ts',
+  },
+  {
+    promise: 'use a token of the primary on its secondary',
+    before: 'readRecords(storage).filter(({ isLeaving }) => !isLeaving)',
+    after: 'readRecords(storage)',
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+  {
+    promise: 'use a token of the primary on its secondary',
+    before: '(!needsSudo || decision.sudo)',
+    after: 'true',
+    test: 'test/secrets/dr/standby-rights.test.ts',
+  },
+  {
+    promise: 'use a token of the primary on its secondary',
+    before: 'new IdentityStore(storage, (accessor) => accessors.has(accessor))',
+    after: 'new IdentityStore(storage, () => true)',
+    test: 'test/secrets/dr/standby-rights.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: '    base64(nonce),\n    epoch,\n    api,\n    ...addresses,',
+    after: '    base64(nonce),\n    epoch,\n    api,',
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: `if (method === 'Ping' || method === 'Fence') return`,
+    after: `if (method === 'Values' && false) return`,
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: `read the link's traffic`,
+    before: 'const protectedKey = Buffer.from(secrets.protect(AUTHORITY_KEY, authority.key))',
+    after: 'const protectedKey = Buffer.from(authority.key)',
+    test: 'test/attacks/replication-capture.test.ts',
+  },
+  {
+    promise: `have the key of a secondary's certificate`,
+    before: `if (verdict === 'valid') return void this.#pending.delete(id)`,
+    after: `if (['valid', 'absent'].includes(verdict)) return void this.#pending.delete(id)`,
+    test: 'test/dr/link/membership.test.ts',
+  },
+  {
+    promise: 'read the network between a secondary and the API',
+    before: `url.protocol === 'http:' && !LOOPBACK_HOST.test(url.hostname) && !isInsecureAccepted`,
+    after: `url.protocol === 'none:'`,
+    test: 'test/secrets/replication-endpoints.test.ts',
+  },
+]

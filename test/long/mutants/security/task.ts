@@ -1,0 +1,155 @@
+/** Mutants of "A task on a host". */
+import type { Mutant } from '../mutant-list.ts'
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    promise: 'fill its own directories with any names',
+    before: 'if (target !== this.#root && !target.startsWith(`${this.#root}/`)) throw escapes()',
+    after: 'if (!target.startsWith(this.#root)) throw escapes()',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: 'if (this.#fds.length === 1) throw escapes()',
+    after: 'if (this.#fds.length === 1) return',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: 'this.#fds.push(openSync(this.#child(name), O_PATH | O_DIRECTORY | O_NOFOLLOW))',
+    after: 'this.#fds.push(openSync(this.#child(name), O_PATH | O_DIRECTORY))',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: 'return stat.nlink > 1n && new LinkSearch',
+    after: 'return stat.nlink > 2n && new LinkSearch',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: 'const PROTECTED = /^(secrets|private)$/i',
+    after: 'const PROTECTED = /^(secrets|private)$/',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: 'const match = PROTECTED.exec(foldedName(folder))',
+    after: 'const match = PROTECTED.exec(folder)',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: 'const fd = openSync(this.#child(name), O_PATH | O_NOFOLLOW)',
+    after: 'const fd = openSync(this.#child(name), O_PATH)',
+    test: 'test/host/files/beneath.test.ts',
+  },
+  {
+    promise: 'slow down other callers by tens of thousands',
+    before: 'const LINK_SEARCH_MAX = 1000',
+    after: 'const LINK_SEARCH_MAX = 10_000_000',
+    test: 'test/attacks/crowded-secrets.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: `if (startTicks === undefined) return 'the manifest does not say when it began'`,
+    after: '',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'if (manifestOwnerId === 0 || userId === undefined || userId === manifestOwnerId) return undefined',
+    after: 'if (manifestOwnerId === 0 || userId === undefined || userId !== 0) return undefined',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'if (!isForeign(place)) return\n  process.setgroups?.([])',
+    after: 'return\n  process.setgroups?.([])',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK',
+    after: 'const READ = constants.O_RDONLY | constants.O_NONBLOCK',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK',
+    after: 'const READ = constants.O_RDONLY | constants.O_NOFOLLOW',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'if (!isForeign(place)) return\n  const user',
+    after: 'return\n  const user',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW\nconst ROOT',
+    after: 'const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY\nconst ROOT',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'write its own manifest, where it owns its directory',
+    before: 'if (uid === ROOT || process.geteuid?.() !== ROOT) return\n',
+    after: 'return\n',
+    test: 'test/attacks/hostile-allocation-owner.test.ts',
+  },
+  {
+    promise: 'use what `outpost exec` gives it',
+    before: 'if ((mode & OTHERS) === 0) return',
+    after: 'return',
+    test: 'test/login/session.test.ts',
+  },
+  {
+    promise: 'use what `outpost exec` gives it',
+    before: 'if (made !== wrappingPath)',
+    after: 'if (false)',
+    test: 'test/login/session.test.ts',
+  },
+  {
+    promise: 'use what `outpost exec` gives it',
+    before: 'replaceFile(file, `${JSON.stringify(login)}\\n`)',
+    after: 'replaceFile(file, `${JSON.stringify(login)}\\n`, { mode: 0o644 })',
+    test: 'test/system/agent-login.test.ts',
+  },
+  {
+    promise: 'control the terminal of the command that shows the log',
+    before: `this.#begun = BEGUN.exec(text)?.[0] ?? ''`,
+    after: `this.#begun = ''`,
+    test: 'test/attacks/terminal-escapes.test.ts',
+  },
+  {
+    promise: 'control the terminal of the command that shows the log',
+    before: 'const OBEYED_IN_JSON = /[\\u007f-\\u009f',
+    after: 'const OBEYED_IN_JSON = /[\\u007f',
+    test: 'test/attacks/terminal-escapes.test.ts',
+  },
+  {
+    promise: 'control the terminal of the command that shows the log',
+    before: '|\\u00c2[\\u0080-\\u009f]/g',
+    after: '/g',
+    test: 'test/attacks/terminal-escapes.test.ts',
+  },
+  {
+    promise: 'control the terminal of the command that shows the log',
+    before: 'const OBEYED = /[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e',
+    after: 'const OBEYED = /[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f',
+    test: 'test/attacks/terminal-escapes.test.ts',
+  },
+  {
+    promise: 'log any bytes, with colours',
+    before: 'if (this.#mark) moveMark(this.#mark, data, end, endOffset)',
+    after: '',
+    test: 'test/host/logs/streams-model.test.ts',
+  },
+  {
+    promise: 'fill its own directories with any names',
+    before: '    } catch {\n      return true\n    }\n  }\n\n  #isInTask',
+    after: '    } catch {\n      return false\n    }\n  }\n\n  #isInTask',
+    test: 'test/host/files/beneath.test.ts',
+  },
+]

@@ -1,0 +1,43 @@
+/** The list of mutants follows the sources and the documents: `npm run test:long -- mutants` runs them. */
+import assert from 'node:assert/strict'
+import { resolve } from 'node:path'
+import { test } from 'node:test'
+import { listFaults, placeOf, promisesOf, readMutants, Sources } from './long/mutants/mutant-list.ts'
+
+const ROOT = resolve(import.meta.dirname, '..')
+
+test('each mutant quotes its document once, names a test and has its text in one place of the sources', async () => {
+  assert.deepEqual(listFaults(ROOT, await readMutants(ROOT)), [])
+})
+
+test('a mutant whose text is missing, repeated or unchanged has no place', () => {
+  const sources = new Sources(
+    new Map([
+      ['src/a.ts', 'if (a) b()\nif (c) b()\n'],
+      ['src/b.ts', 'if (d) e()\n'],
+    ]),
+  )
+  const mutant = { promise: 'p', test: 't' }
+  assert.deepEqual(placeOf(sources, { ...mutant, before: 'if (d)', after: 'if (!d)' }), {
+    file: 'src/b.ts',
+    mutated: 'if (!d) e()\n',
+  })
+  const faultOf = (before: string, after = '') => {
+    const place = placeOf(sources, { ...mutant, before, after })
+    return 'fault' in place ? place.fault : ''
+  }
+  assert.match(faultOf('if (x)'), /no source contains/)
+  assert.match(faultOf('b()'), /2 times: src\/a\.ts/)
+  assert.match(faultOf('e()', 'e()'), /not changed/)
+})
+
+test('bullets and table rows of the documents are promises', () => {
+  const guarantees = promisesOf(ROOT, 'guarantees')
+  assert.ok(guarantees.length > 100, `${guarantees.length} promises`)
+  assert.ok(guarantees.some((promise) => promise.startsWith('**Every byte once')))
+  const security = promisesOf(ROOT, 'security')
+  assert.ok(
+    security.some((promise) => promise.startsWith('|') && promise.includes('`test/attacks/foreign-page.test.ts`')),
+  )
+  assert.ok(!security.some((promise) => promise.startsWith('| can | cannot |')))
+})
