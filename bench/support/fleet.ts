@@ -5,13 +5,14 @@
 import { createPublicKey, generateKeyPairSync, type KeyObject, verify } from 'node:crypto'
 import { createServer } from 'node:http'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
-import { digestOf, type NodeMessage, type NodeState, signMessage } from '../../src/cluster/roster/description.ts'
-import { MemoryBus } from '../../src/cluster/nats/link.ts'
-import { RosterListener } from '../../src/cluster/roster/listen.ts'
+import { digestOf, type NodeMessage, type NodeState, signNodeMessage } from '../../src/cluster/roster/node-messages.ts'
+import { MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
+import { RosterListener } from '../../src/cluster/roster/roster-listener.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
 import { fsLogs } from '../../src/host/logs/logs.ts'
-import { NO_STORE, Roster } from '../../src/cluster/roster/roster.ts'
-import { ServerRoom } from '../../src/cluster/api/server-operations.ts'
+import { Roster } from '../../src/cluster/roster/roster.ts'
+import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
+import { ServerApi } from '../../src/cluster/api/server-operations.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
@@ -93,8 +94,8 @@ function stateOf(serial: number, allocationsEach: number): NodeState {
   return { node, allocations }
 }
 
-const bus = new MemoryBus()
-const link = bus.link()
+const broker = new MemoryBroker()
+const bus = broker.connect()
 const subjects = new Subjects('global')
 const silence = () => undefined
 const logger: Logger = {
@@ -116,7 +117,7 @@ function messageOf(node: Node, state?: NodeState): { subject: string; bytes: Buf
     ? { kind: 'state', ...order, node: state.node, allocations: [...state.allocations] }
     : { kind: 'beat', ...order }
   const subject = subjects.roster(node.id, kind)
-  return { subject, bytes: signMessage(message, subject, node.key) }
+  return { subject, bytes: signNodeMessage(message, subject, node.key) }
 }
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
@@ -124,10 +125,10 @@ const turn = () => new Promise((resolve) => setImmediate(resolve))
 async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Filled> {
   const roster = new Roster({ store: NO_STORE, logger })
   const facts = { name: 's', datacenter: 'dc1', version: '0', id: '', address: () => '127.0.0.1:1' }
-  const room = new ServerRoom({ roster, region: 'global', facts, collect: async () => undefined, logger })
-  new RosterListener({ link, subjects, roster, ownNodeId: undefined }).start()
+  const room = new ServerApi({ roster, region: 'global', facts, collect: async () => undefined, logger })
+  new RosterListener({ bus, subjects, roster, ownNodeId: undefined }).start()
   // Only some of the nodes beat at a time here; the others are not to be taken for silent.
-  setInterval(() => roster.pardon(), 5000).unref()
+  setInterval(() => roster.resetHeartbeats(), 5000).unref()
   const startMs = performance.now()
   for (let serial = 0; serial < count; serial++) {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519')
@@ -136,7 +137,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
     const node: Node = { id: state.node.id, key, digest: digestOf(state), sequence: 0 }
     nodes.push(node)
     const { subject, bytes } = messageOf(node, state)
-    link.publish(subject, bytes)
+    bus.publish(subject, bytes)
     if (serial % 50 === 0) await turn()
   }
   await turn()
@@ -153,7 +154,7 @@ const noLogs = fsLogs.in({
   followers: new Followers({ limit: 0, logger }),
 })
 
-async function listen(room: ServerRoom): Promise<{ port: number; barePort: number }> {
+async function listen(room: ServerApi): Promise<{ port: number; barePort: number }> {
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,
@@ -187,7 +188,7 @@ async function beats(perSecond: number, seconds: number): Promise<Beaten> {
   const cpu = process.cpuUsage()
   const startMs = performance.now()
   for (const [at, { subject, bytes }] of messages.entries()) {
-    link.publish(subject, bytes)
+    bus.publish(subject, bytes)
     if (at % 10 !== 9) continue
     const aheadMs = ((at + 1) / perSecond) * 1000 - (performance.now() - startMs)
     if (aheadMs > 1) await new Promise((resolve) => setTimeout(resolve, aheadMs))

@@ -1,28 +1,27 @@
 /**
- * The cluster room: several processes as one. A *server* keeps the roster of nodes and their allocations; a *node* says
- * what it has and serves calls; a call that reaches the wrong process is handed on to the right one.
+ * The cluster module: several processes as one. A *server* keeps the roster of nodes and their allocations; a *node* reports its
+ * state and serves calls; a call that arrives at another process is forwarded to the right one.
  *
- * The way of a call. `route` (this file) wraps each operation that belongs to a node: for this process's own it runs as it
- * is, otherwise `forward` sends input and request ID to the node, with an assertion in place of the token (`call-to-node`,
- * `assertion`): who calls and with which rights, signed by this server. There `node-admission` checks it, and `serve` looks
- * up the very same operation, parses, authorises and runs it, and sends back what it gives as the caller takes it. A process without a roster asks
- * any server. Who speaks about a node is in `description` (signed messages), `announce` (the node's side), `listen` and
- * `roster` (the server's). Everything crosses a `link`: NATS between machines, memory within a process. Tokens are
- * resolved by `authorizer`, and by asking a server where they are not known (`asking-authorizer`).
+ * Path of a call. `routed` (this file) wraps each operation of nodes. A call for this process's node runs here. Otherwise
+ * `forwarder` sends input and request ID to the node, with an assertion in place of the token (`assertion-issuer`, `assertion`): the
+ * caller and its permissions, authenticated by this server. There `node-admission` verifies it, and `call-server` finds the same
+ * operation, parses, authorizes and runs it, and sends the answer as the caller takes it. A process without a roster asks any
+ * server. Messages of nodes about themselves are in `node-messages` (signed), `node-announcer` (on the node), `roster-listener` and
+ * `roster` (on the server). All messages use a `message-bus`: NATS between machines, memory within a process. Tokens are
+ * resolved by `authorizer`, and by asking a server if they are unknown here (`remote-authorizer`).
  *
- * Promises. Permission is judged at every hop by what that hop knows, and never less strictly than where the call came in.
- * An answer that lost a part, its node or its connection breaks; it never looks whole. No caller makes anybody hold more
- * than the window of its call. Whatever arrives on the bus, from whomever, is parsed into a narrow type or dropped. What
- * is known to be gone is said at once.
+ * Promises. Permissions are checked at every hop, and never less strictly than at the first one. An answer that lost a part, its
+ * node or its connection breaks; it never looks complete. A caller can make a process buffer at most the window of its call.
+ * Each message from the bus, of any sender, is parsed into a narrow type or dropped. Failures that are known are reported at
+ * once.
  *
- * Assumes that the bus delivers messages of one sender in order or not at all, and that its permissions keep a node from
- * reading what is meant for another (docs/decisions/014). Calls to servers are sealed to the one that is asked, so that only
- * it reads the tokens and secrets in them (`call-to-server`, `sealed-calls`, docs/decisions/027); whose keys are servers' is
- * known to `server-trust`.
+ * Assumptions. The bus delivers messages of one sender in order or not at all, and its permissions keep a node from reading
+ * messages for another one (docs/decisions/014). Calls to servers are sealed to one server, so only that one can read the tokens and
+ * secrets in them (`sealed-call-sender`, `sealed-call-receiver`, docs/decisions/027). `server-trust` knows the keys of servers.
  *
- * What can go wrong. The bus is down: calls to other nodes are refused, each process goes on with what is its own. A node
- * is silent: its calls break after seven seconds, its record is `down` after three beats. Two processes with one node
- * ID: the second key is refused, loudly. A server that was away: complete again within one beat, from what nodes say.
+ * Failure modes. Without the bus, calls to other nodes are refused, and each process continues to serve its own. The calls of
+ * a silent node break after seven seconds, and it is `down` after three missed heartbeats. Of two processes with one node ID the
+ * second key is rejected with an error in the log. A server that was disconnected is complete again after one heartbeat.
  */
 import { Fault, Refusal } from '../platform/errors.ts'
 import {
@@ -38,29 +37,29 @@ import {
   type WholeAnswer,
 } from '../platform/operation.ts'
 import { isUuid } from '../platform/schema.ts'
-import type { ForwardedRequest } from './rpc/forward.ts'
-import type { NodeStatus } from './roster/roster.ts'
-import { ANY, type Group } from './nats/subjects.ts'
+import { ANY, type ServerGroup } from './nats/subjects.ts'
+import type { NodeStatus } from './roster/roster-records.ts'
 import { HOPS_MAX } from './rpc/call-message.ts'
+import type { ForwardedRequest } from './rpc/forwarder.ts'
 
-/** Who has what, as far as this process knows. */
-export interface Directory {
-  /** This process's node; undefined on a server that is none. */
+/** Locations of nodes and allocations, as far as this process knows them. */
+export interface NodeDirectory {
+  /** Node of this process; undefined on a server without one. */
   readonly ownNodeId: string | undefined
   hasAllocation(allocationId: string): boolean
-  /** Where an allocation is that is elsewhere. */
+  /** Location of an allocation of another node. */
   allocation(allocationId: string): { readonly nodeId: string; readonly namespace: string } | undefined
-  /** Undefined for a node that nobody has heard of. */
+  /** Undefined for an unknown node. */
   nodeState(nodeId: string): NodeStatus | undefined
-  /** True for a process that keeps no such list and can ask one that does. */
+  /** True for a process without a roster that can ask a server. */
   readonly canAsk: boolean
 }
 
-/** Where a call goes that is not for this process: to a node, or to any server. What it is about, as far as is known here. */
+/** Destination of a call to another process: a node, or any server. Serves as the target of the call for `authorize`. */
 class Destination {
   /** Undefined: any server. */
   readonly nodeId: string | undefined
-  /** Of the allocation that the call is about. */
+  /** Namespace of the target allocation. */
   readonly namespace: string | undefined
 
   constructor(nodeId: string | undefined, namespace?: string) {
@@ -71,70 +70,70 @@ class Destination {
 
 const ANY_SERVER = new Destination(undefined)
 
-/** What hands calls on; see `forward.ts`. */
-export interface Forwarding {
+/** The calls of a `Forwarder` that routing needs. */
+export interface CallForwarder {
   answer(request: ForwardedRequest): Promise<JsonText | undefined>
   whole(request: ForwardedRequest): Promise<WholeAnswer>
   stream(request: ForwardedRequest): AsyncIterable<Chunk>
 }
 
 /**
- * An operation as it is served where several nodes can be reached: here for what is here, otherwise where it belongs. Only
- * those with the target `node` are changed.
+ * Wraps an operation with the target `node`: a call for this process's node runs here, any other is forwarded. Other operations
+ * are returned unchanged.
  */
-export function routed(operation: AnyOperation, directory: Directory, forwarding: Forwarding): AnyOperation {
-  const isPlaced = operation.target === 'node' && 'locate' in operation
-  return isPlaced ? placed(operation, operation, directory, forwarding) : operation
+export function routed(operation: AnyOperation, directory: NodeDirectory, forwarding: CallForwarder): AnyOperation {
+  const isLocated = operation.target === 'node' && 'locate' in operation
+  return isLocated ? withRouting(operation, operation, directory, forwarding) : operation
 }
 
-/** An endpoint of nodes on a server that is none: all of its calls are handed on. */
-export function forwarded(endpoint: AnyEndpoint, directory: Directory, forwarding: Forwarding): AnyOperation {
-  return placed(endpoint, undefined, directory, forwarding)
+/** An endpoint of nodes on a server without a node: all calls are forwarded. */
+export function forwarded(endpoint: AnyEndpoint, directory: NodeDirectory, forwarding: CallForwarder): AnyOperation {
+  return withRouting(endpoint, undefined, directory, forwarding)
 }
 
-/** `handler` runs what is here. What a call is about is its destination, or what the handler finds. */
-function placed(
+/** `handler` runs calls for this process's node. The target of a call is its destination, or what the handler finds. */
+function withRouting(
   endpoint: AnyEndpoint,
   handler: Handler<unknown, unknown> | undefined,
-  directory: Directory,
-  forwarding: Forwarding,
+  directory: NodeDirectory,
+  forwarding: CallForwarder,
 ): AnyOperation {
   return {
     ...endpoint,
     find(input) {
-      const place = endpoint.locate?.(input)
-      const to = place && destination(place, directory)
-      if (to) return to
-      if (!handler && place && 'allocationId' in place) throw unknownAllocation(place.allocationId)
+      const target = endpoint.locate?.(input)
+      const destination = target && destinationOf(target, directory)
+      if (destination) return destination
+      if (!handler && target && 'allocationId' in target) throw unknownAllocation(target.allocationId)
       return handler?.find?.(input)
     },
     authorize(input, identity, about) {
-      // A process that does not know the place cannot judge; both that it asks will.
+      // Without the location the caller cannot be authorized here; the server and the node will do it.
       if (about !== ANY_SERVER) endpoint.authorize(input, identity, about)
     },
     run(input, call, about) {
-      if (about instanceof Destination) return handOn(endpoint, about, { input, call }, forwarding)
+      if (about instanceof Destination) return forward(endpoint, about, { input, call }, forwarding)
       if (handler) return handler.run(input, call, about)
-      throw new Fault(`this process can only hand ${endpoint.name} on`)
+      throw new Fault(`this process can only forward ${endpoint.name}`)
     },
   }
 }
 
-/** A server's endpoint as a process without a roster or a core serves it: by asking any server that has it, which also judges. */
-export function relayed(endpoint: AnyEndpoint, forwarding: Forwarding, group: Group = ANY): AnyOperation {
+/** An endpoint of servers on a process without a roster or core: all calls are forwarded to any server, which authorizes them. */
+export function relayed(endpoint: AnyEndpoint, forwarding: CallForwarder, group: ServerGroup = ANY): AnyOperation {
   return {
     ...endpoint,
     authorize: () => undefined,
-    run: (input: unknown, call: Call) => handOn(endpoint, ANY_SERVER, { input, call }, forwarding, group),
+    run: (input: unknown, call: Call) => forward(endpoint, ANY_SERVER, { input, call }, forwarding, group),
   }
 }
 
-function handOn(
+function forward(
   endpoint: AnyEndpoint,
   to: Destination,
   { input, call }: { input: unknown; call: Call },
-  forwarding: Forwarding,
-  group: Group = ANY,
+  forwarding: CallForwarder,
+  group: ServerGroup = ANY,
 ) {
   const isEndless = (endpoint.endless?.(input) || endpoint.longPoll?.(input)) ?? false
   const request = { ...requestFor(endpoint, to, call, group), isEndless }
@@ -142,15 +141,15 @@ function handOn(
   return endpoint.output === 'answer' ? forwarding.whole(request) : forwarding.answer(request)
 }
 
-function destination(place: CallTarget, directory: Directory): Destination | undefined {
-  if ('allocationId' in place) {
-    const { allocationId } = place
+function destinationOf(target: CallTarget, directory: NodeDirectory): Destination | undefined {
+  if ('allocationId' in target) {
+    const { allocationId } = target
     if (directory.hasAllocation(allocationId)) return undefined
     const known = directory.allocation(allocationId)
     if (known) return reachable(known.nodeId, directory, known.namespace)
     return directory.canAsk && isUuid(allocationId) ? ANY_SERVER : undefined
   }
-  const { nodeId } = place
+  const { nodeId } = target
   if (nodeId === undefined) {
     if (directory.ownNodeId !== undefined) return undefined
     throw new Refusal('invalid_request', 'No local Node and node_id not provided')
@@ -160,19 +159,19 @@ function destination(place: CallTarget, directory: Directory): Destination | und
   return directory.canAsk ? ANY_SERVER : reachable(nodeId, directory)
 }
 
-function reachable(nodeId: string, directory: Directory, namespace?: string): Destination {
+function reachable(nodeId: string, directory: NodeDirectory, namespace?: string): Destination {
   const state = directory.nodeState(nodeId)
   if (state === undefined) throw unknownNode(nodeId)
   if (state === 'down') throw new Refusal('not_found', 'No path to node')
   return new Destination(nodeId, namespace)
 }
 
-function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: Group): ForwardedRequest {
+function requestFor(endpoint: AnyEndpoint, to: Destination, call: Call, group: ServerGroup): ForwardedRequest {
   if (call.hops + 1 >= HOPS_MAX) throw new Refusal('not_found', 'No path to node')
   const { raw: input, requestId, hops, signal } = call
   const { nodeId, namespace } = to
   const request = { operation: endpoint.name, input, requestId, hops, signal }
-  // The token goes to servers only; a node gets what this server vouches for.
+  // Tokens are sent to servers only; a node receives what this server asserts.
   if (nodeId === undefined) {
     return { ...request, nodeId, group, token: call.token, remote: call.remote, draining: call.draining }
   }

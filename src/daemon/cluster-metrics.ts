@@ -66,13 +66,13 @@ function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>
       name: 'outpost.roster_refused',
       kind: 'counter',
       help: 'Refused messages of nodes, and allocations claimed by a node that does not own them, by reason.',
-      points: Object.entries(roster.refusals.counts).map(([reason, value]) => ({ labels: { reason }, value })),
+      points: Object.entries(roster.rejections.counts).map(([reason, value]) => ({ labels: { reason }, value })),
     },
     single(
       'counter',
       'outpost.node_beats_late',
       'Heartbeats that arrived more than half a period late.',
-      roster.lateBeats,
+      roster.lateHeartbeats,
     ),
   ]
 }

@@ -7,31 +7,38 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type AskingAuthorizer, createAskingAuthorizer } from '../cluster/trust/asking-authorizer.ts'
-import { type Authorizer, EVERYBODY, type OwnAuthorizer } from '../cluster/trust/authorizer.ts'
-import { AssertionIssuer } from '../cluster/rpc/call-to-node.ts'
-import { Announcer } from '../cluster/roster/announce.ts'
+import { type RemoteAuthorizer, createRemoteAuthorizer } from '../cluster/trust/remote-authorizer.ts'
+import { type Authorizer, UNRESTRICTED, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
+import { AssertionIssuer } from '../cluster/rpc/assertion-issuer.ts'
+import { NodeAnnouncer } from '../cluster/roster/node-announcer.ts'
 import { CurveKey } from '../cluster/trust/envelope.ts'
-import { FORGET_TOKENS, forgetOperation, SEALED_SERVER } from '../cluster/trust/forget-operation.ts'
-import { Forwarder } from '../cluster/rpc/forward.ts'
-import { type Link, MemoryBus } from '../cluster/nats/link.ts'
-import { RosterListener } from '../cluster/roster/listen.ts'
-import type { NatsOptions } from '../cluster/nats/nats-link.ts'
+import { Forwarder } from '../cluster/rpc/forwarder.ts'
+import { type MessageBus, MemoryBroker } from '../cluster/nats/message-bus.ts'
+import { RosterListener } from '../cluster/roster/roster-listener.ts'
+import type { NatsOptions } from '../cluster/nats/nats-bus.ts'
 import { NodeAdmission } from '../cluster/rpc/node-admission.ts'
 import { RegionCores } from '../cluster/roster/region-cores.ts'
-import { Roster, type RosterStore } from '../cluster/roster/roster.ts'
-import { type Directory, forwarded, relayed, routed } from '../cluster/route.ts'
-import { CallServer } from '../cluster/rpc/serve.ts'
-import { SealedCalls } from '../cluster/rpc/sealed-calls.ts'
-import { ServerCalls } from '../cluster/rpc/server-calls.ts'
-import { serverKeyOf } from '../cluster/trust/server-key.ts'
-import { SERVER_ENDPOINTS, ServerRoom } from '../cluster/api/server-operations.ts'
+import { Roster } from '../cluster/roster/roster.ts'
+import type { RosterStore } from '../cluster/roster/roster-records.ts'
+import { type NodeDirectory, forwarded, relayed, routed } from '../cluster/route.ts'
+import { CallServer } from '../cluster/rpc/call-server.ts'
+import { SealedCallReceiver } from '../cluster/rpc/sealed-call-receiver.ts'
+import { SealedCallSender } from '../cluster/rpc/sealed-call-sender.ts'
+import { serverSigningKey } from '../cluster/nats/nkey.ts'
+import { SERVER_ENDPOINTS, ServerApi } from '../cluster/api/server-operations.ts'
 import { callEveryNode } from '../cluster/api/status-operations.ts'
-import { ServerKeys, type ServerTrust } from '../cluster/trust/server-trust.ts'
-import { rosterContent } from '../cluster/roster/stored-roster.ts'
-import { type Group, type Party, Subjects } from '../cluster/nats/subjects.ts'
+import { ServerKeys } from '../cluster/trust/server-trust.ts'
+import { parseRoster } from '../cluster/roster/roster-records.ts'
+import { type ServerGroup, type ClusterMember, Subjects } from '../cluster/nats/subjects.ts'
 import { isShortened } from '../cluster/nats/timings.ts'
-import { parseGrants, RESOLVE_TOKEN, tokenOperation } from '../cluster/trust/token-operation.ts'
+import {
+  FORGET_TOKENS,
+  forgetTokensOperation,
+  parseGrants,
+  RESOLVE_TOKEN,
+  resolveTokenOperation,
+  SERVER_IDENTITY,
+} from '../cluster/trust/token-operations.ts'
 import type { Config } from '../config/load.ts'
 import { nextRun } from './files.ts'
 import { nodeStateOf } from './node-state.ts'
@@ -70,11 +77,11 @@ export function rosterStoreIn(database: RosterDatabase): RosterStore {
     saveAllocation: (id, record) => database.put('allocation', id, record),
     removeNode: (id) => database.remove('node', id),
     removeAllocation: (id) => database.remove('allocation', id),
-    saveClaim: (id, claim) => database.put('claim', id, claim),
-    removeClaim: (id) => database.remove('claim', id),
+    saveOwner: (id, owner) => database.put('claim', id, owner),
+    removeOwner: (id) => database.remove('claim', id),
     load() {
-      const [nodes, allocations, claims] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
-      return rosterContent({ nodes, allocations, claims }, (table, id) => database.logUnreadable(table, id))
+      const [nodes, allocations, owners] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
+      return parseRoster({ nodes, allocations, owners }, (table, id) => database.logUnreadable(table, id))
     },
   }
 }
@@ -95,17 +102,17 @@ interface OwnCore {
 /** The cluster module of this process. */
 export class Cluster {
   readonly #options: ClusterOptions
-  readonly #link: Link
+  readonly #bus: MessageBus
   readonly #subjects: Subjects
   readonly #forwarder: Forwarder
   readonly roster: Roster | undefined
   /** On a server. */
-  readonly #room: ServerRoom | undefined
+  readonly #api: ServerApi | undefined
   #url = ''
   #listener: RosterListener | undefined
-  #announcer: Announcer | undefined
+  #announcer: NodeAnnouncer | undefined
   #server: CallServer | undefined
-  #asking: AskingAuthorizer | undefined
+  #asking: RemoteAuthorizer | undefined
   readonly #groups: CallServer[] = []
   #keys: ServerKeys | undefined
   /** On a server with NATS. */
@@ -130,48 +137,48 @@ export class Cluster {
     if (!config.nats && !config.server.enabled) return undefined
     if (isShortened) logger.warn('OUTPOST_TIMINGS is set: cluster timeouts are for tests')
     const name = `outpost ${config.name}`
-    // Closed again if the constructor throws: a link would retry forever.
+    // Closed again if the constructor throws: a bus would retry forever.
     await using begun = new AsyncDisposableStack()
     const path = join(config.dataDir, 'server', 'roster.db')
     const database = config.server.enabled ? RosterDatabase.open(path, logger.named('roster')) : undefined
     begun.defer(() => database?.close())
     const natsServer: { expiryMs?: number } = {}
-    const link = config.nats
-      ? await natsLink({
+    const bus = config.nats
+      ? await natsBus({
           ...config.nats,
           name,
           logger: logger.named('nats'),
           onServerCertificate: (expiryMs) => (natsServer.expiryMs = expiryMs),
         })
-      : new MemoryBus().link()
-    begun.defer(() => link.close())
-    const cluster = new Cluster(options, link, database)
+      : new MemoryBroker().connect()
+    begun.defer(() => bus.close())
+    const cluster = new Cluster(options, bus, database)
     cluster.natsServer = natsServer
     cluster.#undo.use(begun.move())
-    cluster.#undo.defer(() => cluster.#room?.stop())
+    cluster.#undo.defer(() => cluster.#api?.stop())
     cluster.#undo.defer(() => cluster.#forwarder.stop())
     return cluster
   }
 
-  private constructor(options: ClusterOptions, link: Link, database: RosterDatabase | undefined) {
+  private constructor(options: ClusterOptions, bus: MessageBus, database: RosterDatabase | undefined) {
     const { config, logger } = options
     this.#options = options
-    this.#link = link
+    this.#bus = bus
     this.#subjects = new Subjects(config.region)
-    link.onChange((isConnected) => {
+    bus.onChange((isConnected) => {
       if (isConnected) this.#connections++
     })
-    this.#forwarder = new Forwarder({ link, subjects: this.#subjects })
+    this.#forwarder = new Forwarder({ bus, subjects: this.#subjects })
     if (!database) return
     const checksClocks = options.config.acl.enabled
     this.roster = new Roster({ store: rosterStoreIn(database), logger: logger.named('roster'), checksClocks })
-    this.#room = this.#openRoom(this.roster)
+    this.#api = this.#createApi(this.roster)
   }
 
-  #openRoom(roster: Roster): ServerRoom {
+  #createApi(roster: Roster): ServerApi {
     const { config, version, logger } = this.#options
     const address = () => config.advertise.http ?? (this.#url === '' ? '' : new URL(this.#url).host)
-    return new ServerRoom({
+    return new ServerApi({
       roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: this.#id, address },
@@ -197,17 +204,17 @@ export class Cluster {
     const away = (endpoint: AnyEndpoint) => forwarded(endpoint, directory, this.#forwarder)
     const nodes = host?.operations.map(here) ?? HOST_ENDPOINTS.map(away)
     const routes = [...nodes, ...others.map(here)]
-    const room = this.#room
-    if (!room) return [...routes, ...SERVER_ENDPOINTS.map((each) => relayed(each, this.#forwarder))]
+    const api = this.#api
+    if (!api) return [...routes, ...SERVER_ENDPOINTS.map((each) => relayed(each, this.#forwarder))]
     const routedLogs = nodes.find(({ name }) => name === fsLogs.endpoint.name)
     if (!routedLogs) throw new Fault('the operation host.logs is missing')
-    const operations = room.operations(routedLogs)
+    const operations = api.operations(routedLogs)
     // Never operations of the server itself or of its secrets core: reload, snapshots.
     this.#offered = [...routes.filter(({ target }) => target === 'node'), ...operations]
     return [...routes, ...operations]
   }
 
-  #directory(host: Host | undefined): Directory {
+  #directory(host: Host | undefined): NodeDirectory {
     const { roster } = this
     return {
       ownNodeId: host?.nodeId,
@@ -222,11 +229,11 @@ export class Cluster {
   }
 
   /** The authorizer of a process without a secrets core: servers resolve tokens that are not in its configuration. */
-  authorizer(own: OwnAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
+  authorizer(own: LocalAuthorizer, enabled: boolean, ttlMs: number): Authorizer {
     if (!enabled || !this.#options.config.nats) return own
     const ask = (token: string, remote: string | undefined, again: boolean) => this.#ask(token, remote, again)
     const freshMs = this.roster ? TOKEN_FRESH_MS.server : TOKEN_FRESH_MS.agent
-    const asking = createAskingAuthorizer({ own, ask, identityOf, freshMs, ttlMs })
+    const asking = createRemoteAuthorizer({ local: own, ask, identityOf, freshMs, ttlMs })
     this.#asking = asking
     const grantsOf = (token: string | undefined, remote?: string, again = false) =>
       token === undefined || own.find(token) ? own.grantsOf(token) : this.#ask(token, remote, again)
@@ -237,14 +244,14 @@ export class Cluster {
   async sealed(): Promise<void> {
     const signal = AbortSignal.timeout(FORGET_TIMEOUT_MS)
     const input = { params: {}, query: [], headers: {}, body: undefined }
-    const order = { operation: FORGET_TOKENS, identity: SEALED_SERVER, input, requestId: 'sealed', hops: 0, signal }
-    const room = this.#room
-    if (!room) return
+    const order = { operation: FORGET_TOKENS, identity: SERVER_IDENTITY, input, requestId: 'sealed', hops: 0, signal }
+    const api = this.#api
+    if (!api) return
     const tell = async (nodeId: string) => await this.#forwarder.value({ nodeId, ...order })
-    const { asked, failed, error } = await callEveryNode(room.fleet, tell, FORGETTING_AT_ONCE)
+    const { called, failed, error } = await callEveryNode(api.queries, tell, FORGETTING_AT_ONCE)
     if (failed === 0) return
     const logger = this.#options.logger.named('tokens')
-    logger.warn('token cache not cleared on some agents, their entries expire', { agents: asked, failed, error })
+    logger.warn('token cache not cleared on some agents, their entries expire', { agents: called, failed, error })
   }
 
   /** An agent asks any server; a server without a core asks one with a core. */
@@ -282,7 +289,7 @@ export class Cluster {
   /** Waits for a connection attempt in progress. */
   async #connected(signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_MS)])
-    while (!this.#link.isConnected && !over.aborted) await sleep(CONNECT_LOOK_MS, undefined, { ref: false })
+    while (!this.#bus.isConnected && !over.aborted) await sleep(CONNECT_LOOK_MS, undefined, { ref: false })
   }
 
   /** Operations of the core on a server without one, forwarded to the server with the core. */
@@ -308,32 +315,32 @@ export class Cluster {
     this.#keys = keys
     if (this.roster && this.#options.config.nats) this.#startCores(keys, parts)
     this.#forwarder.start(self, {
-      servers: new ServerCalls({ keys, curve: this.#curve, logger: logger.named('calls') }),
+      sender: new SealedCallSender({ keys, curve: this.#curve, logger: logger.named('calls') }),
       issuer: new AssertionIssuer({ key: () => keys.own }),
     })
     if (this.roster) {
       const heard = { roster: this.roster, ownNodeId: parts.host?.nodeId }
-      this.#listener = new RosterListener({ link: this.#link, subjects: this.#subjects, ...heard })
+      this.#listener = new RosterListener({ bus: this.#bus, subjects: this.#subjects, ...heard })
       this.#listener.start()
       this.#undo.defer(() => this.#listener?.stop())
-      const tokens = tokenOperation(parts.grantsOf)
-      const sealed = { link: this.#link, curve: this.#curve }
+      const tokens = resolveTokenOperation(parts.grantsOf)
+      const sealed = { bus: this.#bus, curve: this.#curve }
       const login =
         parts.core?.find(({ name }) => name === AGENT_LOGIN.name) ?? relayed(AGENT_LOGIN, this.#forwarder, 'core')
-      this.#serveGroup('any', new SealedCalls(sealed), [...this.#offered, tokens, login], parts.callers)
-      const ofServers = new SealedCalls({ ...sealed, servers: keys })
+      this.#serveGroup('any', new SealedCallReceiver(sealed), [...this.#offered, tokens, login], parts.callers)
+      const ofServers = new SealedCallReceiver({ ...sealed, servers: keys })
       if (parts.core) this.#serveGroup('core', ofServers, [...parts.core, tokens], parts.callers)
     }
     const { host } = parts
     if (!host) return
-    const common = { link: this.#link, subjects: this.#subjects, nodeId: host.nodeId }
-    const isOpen = () => parts.callers.resolve(undefined, undefined) === EVERYBODY
+    const common = { bus: this.#bus, subjects: this.#subjects, nodeId: host.nodeId }
+    const isOpen = () => parts.callers.resolve(undefined, undefined) === UNRESTRICTED
     const admission = new NodeAdmission({ nodeId: host.nodeId, keys, isOpen, logger: logger.named('calls') })
     this.#server = new CallServer({
-      link: this.#link,
+      bus: this.#bus,
       subjects: this.#subjects,
       as: { nodeId: host.nodeId, admission },
-      operations: [...parts.operations, forgetOperation(() => this.#asking?.forget())],
+      operations: [...parts.operations, forgetTokensOperation(() => this.#asking?.clear())],
       logger: logger.named('calls'),
       callsMax: CALLS_MAX,
       isSuperseded: () => this.#announcer?.isSuperseded ?? false,
@@ -342,7 +349,7 @@ export class Cluster {
     this.#undo.defer(() => this.#server?.stop())
     const privateKey = createPrivateKey(host.signingKey)
     const publicKey = createPublicKey(privateKey).export({ format: 'der', type: 'spki' }).subarray(-32)
-    const announcer = new Announcer({
+    const announcer = new NodeAnnouncer({
       ...common,
       key: { privateKey, publicKey },
       nextRun: (above) => nextRun(this.#options.config.client.stateDir, above),
@@ -356,7 +363,7 @@ export class Cluster {
   }
 
   /** The trusted server keys. Throws before `start`. */
-  get trust(): ServerTrust {
+  get trust(): ServerKeys {
     if (!this.#keys) throw new Fault('the cluster has not started')
     return this.#keys
   }
@@ -369,7 +376,7 @@ export class Cluster {
   #startCores(keys: ServerKeys, { clusterId, core }: OwnCore): void {
     const { config, logger } = this.#options
     const self = { serverId: this.#id, name: config.name, hasCore: core !== undefined }
-    const common = { link: this.#link, region: config.region, logger: logger.named('cores') }
+    const common = { bus: this.#bus, region: config.region, logger: logger.named('cores') }
     this.cores = new RegionCores({ ...common, keys, self, clusterId })
     this.cores.start()
     this.#undo.defer(() => this.cores?.stop())
@@ -383,17 +390,17 @@ export class Cluster {
     await this.cores.requireNone()
   }
 
-  #startKeys(self: Party, { clusterId, core }: OwnCore): ServerKeys {
+  #startKeys(self: ClusterMember, { clusterId, core }: OwnCore): ServerKeys {
     const { config, logger } = this.#options
     const login = config.nats
     const { publicKey: curveKey } = this.#curve
     const about = { serverId: this.#id, name: config.name, hasCore: core !== undefined, curveKey }
     const keys = new ServerKeys({
-      link: this.#link,
+      bus: this.#bus,
       subjects: this.#subjects,
       self,
       trusted: config.nats ?? {},
-      ownKey: this.roster && (() => serverKeyOf({ login, directory: join(config.dataDir, 'server') })),
+      readOwnKey: this.roster && (() => serverSigningKey({ login, directory: join(config.dataDir, 'server') })),
       about: this.roster && about,
       clusterId,
       logger: logger.named('keys'),
@@ -403,9 +410,14 @@ export class Cluster {
     return keys
   }
 
-  #serveGroup(group: Group, sealed: SealedCalls, operations: readonly AnyOperation[], callers: Callers): void {
+  #serveGroup(
+    group: ServerGroup,
+    sealed: SealedCallReceiver,
+    operations: readonly AnyOperation[],
+    callers: Callers,
+  ): void {
     const server = new CallServer({
-      link: this.#link,
+      bus: this.#bus,
       subjects: this.#subjects,
       as: { serverId: this.#id, sealed, callers },
       group,
@@ -432,7 +444,7 @@ export class Cluster {
 
   /** Connection to NATS; an in-memory bus is always connected. */
   get connection(): { readonly isConnected: boolean; readonly reconnects: number } {
-    return { isConnected: this.#link.isConnected, reconnects: Math.max(0, this.#connections - 1) }
+    return { isConnected: this.#bus.isConnected, reconnects: Math.max(0, this.#connections - 1) }
   }
 
   /** Calls between processes in progress. */
@@ -453,7 +465,7 @@ export class Cluster {
 }
 
 /** Loads the NATS client on demand. */
-async function natsLink(options: NatsOptions): Promise<Link> {
-  const { openNatsLink } = await import('../cluster/nats/nats-link.ts')
-  return openNatsLink(options)
+async function natsBus(options: NatsOptions): Promise<MessageBus> {
+  const { openNatsBus } = await import('../cluster/nats/nats-bus.ts')
+  return openNatsBus(options)
 }

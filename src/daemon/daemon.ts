@@ -9,7 +9,7 @@ import { mkdirSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Telemetry } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
-import { type Authorizer, createCoreAuthorizer, type OwnAuthorizer } from '../cluster/trust/authorizer.ts'
+import { type Authorizer, createCoreAuthorizer, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import { announce } from './announce.ts'
 import { CertificateExpiry } from './certificates.ts'
 import { type Demo, DEMO_TASK, startDemo } from '../cli/demo.ts'
@@ -108,7 +108,7 @@ class Agent implements Running {
   /** Undoes the completed steps. */
   readonly #undo = new AsyncDisposableStack()
   /** Tokens of the configuration; with servers, all other tokens too. */
-  #own: OwnAuthorizer
+  #own: LocalAuthorizer
   #authorizer: Authorizer
 
   constructor(parts: AgentParts) {
@@ -245,7 +245,7 @@ class Agent implements Running {
     return this.#cluster?.relayedCore((await import('../secrets/request/core-endpoints.ts')).CORE_ENDPOINTS)
   }
 
-  #trust(own: OwnAuthorizer, { acl }: Config): void {
+  #trust(own: LocalAuthorizer, { acl }: Config): void {
     this.#own = own
     const asking = this.#cluster?.authorizer(own, acl.enabled, acl.tokenTtlMs) ?? own
     this.#authorizer = this.#secrets && acl.enabled ? createCoreAuthorizer(own, this.#secrets.core) : asking

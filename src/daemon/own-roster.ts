@@ -3,9 +3,10 @@
  * work on every agent, and commands resolve IDs of a server and of a single host in the same way.
  */
 import { randomUUID } from 'node:crypto'
-import { digestOf } from '../cluster/roster/description.ts'
-import { NO_STORE, Roster } from '../cluster/roster/roster.ts'
-import { ServerRoom } from '../cluster/api/server-operations.ts'
+import { digestOf } from '../cluster/roster/node-messages.ts'
+import { Roster } from '../cluster/roster/roster.ts'
+import { NO_STORE } from '../cluster/roster/roster-records.ts'
+import { ServerApi } from '../cluster/api/server-operations.ts'
 import { TIMINGS } from '../cluster/nats/timings.ts'
 import { WIRE_VERSION } from '../cluster/rpc/wire.ts'
 import type { Config } from '../config/load.ts'
@@ -39,7 +40,7 @@ export interface OwnRosterOptions {
 export class OwnRoster {
   readonly #options: OwnRosterOptions
   readonly #roster: Roster
-  readonly #room: ServerRoom
+  readonly #api: ServerApi
   #url = ''
   #sequence = 0
   #refreshedAtMs = Number.NEGATIVE_INFINITY
@@ -52,7 +53,7 @@ export class OwnRoster {
     const { config, version } = options
     this.#options = options
     this.#roster = new Roster({ store: NO_STORE, logger: SILENT })
-    this.#room = new ServerRoom({
+    this.#api = new ServerApi({
       roster: this.#roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: randomUUID(), address: () => '' },
@@ -64,13 +65,13 @@ export class OwnRoster {
   operations(): AnyOperation[] {
     const logs = this.#options.host.operations.find(({ name }) => name === fsLogs.endpoint.name)
     if (!logs) throw new Fault('the operation host.logs is missing')
-    return this.#room.readings(logs)
+    return this.#api.localOperations(logs)
   }
 
   /** `url`: the HTTP address of the process. */
   async start(url: string): Promise<void> {
     this.#url = url
-    this.#unlisten = this.#options.host.allocations.onChange(() => this.#schedule(TIMINGS.stateRestMs))
+    this.#unlisten = this.#options.host.allocations.onChange(() => this.#schedule(TIMINGS.stateIntervalMs))
     await this.#refresh()
   }
 
@@ -78,7 +79,7 @@ export class OwnRoster {
     this.#isStopped = true
     clearTimeout(this.#timer)
     this.#unlisten()
-    this.#room.stop()
+    this.#api.stop()
   }
 
   /** Coalesces changes within `restMs` of the last refresh. */
@@ -99,14 +100,14 @@ export class OwnRoster {
     const state = nodeStateOf(host, about, this.#url)
     const order = { version: WIRE_VERSION, run: 1, sequence: ++this.#sequence, digest: digestOf(state) }
     const message = { kind: 'state' as const, ...order, sentAtMs: Date.now(), node: state.node }
-    const said = { message: { ...message, allocations: [...state.allocations] }, publicKey: NO_KEY }
-    const steps = this.#roster.takeSteps(host.nodeId, said)
-    while (steps.next().done !== true) {
+    const signed = { message: { ...message, allocations: [...state.allocations] }, publicKey: NO_KEY }
+    const slices = this.#roster.applyInSlices(host.nodeId, signed)
+    while (slices.next().done !== true) {
       const turn = yieldIfDue()
       if (turn) await turn
     }
     unlisten()
     this.#isRefreshing = false
-    this.#schedule(hasChanged ? TIMINGS.stateRestMs : TIMINGS.beatMs)
+    this.#schedule(hasChanged ? TIMINGS.stateIntervalMs : TIMINGS.heartbeatMs)
   }
 }

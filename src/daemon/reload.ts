@@ -1,7 +1,7 @@
 /**
  * Configuration reload: everything is checked and prepared first, and changes start only when nothing can fail.
  */
-import type { OwnAuthorizer } from '../cluster/trust/authorizer.ts'
+import type { LocalAuthorizer } from '../cluster/trust/authorizer.ts'
 import type { Config } from '../config/load.ts'
 import { diffReload, type ReloadDiff } from '../config/reload-diff.ts'
 import { readTlsFiles } from '../config/tls-files.ts'
@@ -20,7 +20,10 @@ export interface Reloadable {
 }
 
 /** Applies what can change at run time. Throws without a change if a file that the configuration names is invalid. */
-export function applyConfig(running: Reloadable, loaded: Config): ReloadDiff & { readonly authorizer: OwnAuthorizer } {
+export function applyConfig(
+  running: Reloadable,
+  loaded: Config,
+): ReloadDiff & { readonly authorizer: LocalAuthorizer } {
   const authorizer = authorizerOf(loaded, running.rootToken)
   const tls = readTlsFiles(loaded.tls)
   const log = running.log.prepare(loaded)

@@ -3,7 +3,7 @@
  */
 import { createHash } from 'node:crypto'
 import { isIP } from 'node:net'
-import { createAuthorizer, type OwnAuthorizer, type TokenIdentity } from '../cluster/trust/authorizer.ts'
+import { createAuthorizer, type LocalAuthorizer, type TokenIdentity } from '../cluster/trust/authorizer.ts'
 import type { Config } from '../config/load.ts'
 import type { HostOptions } from '../host/host.ts'
 import type { TlsFiles } from '../http/listener.ts'
@@ -15,7 +15,7 @@ import type { Grants, Identity } from '../platform/operation.ts'
 import { relayedParts } from '../secrets/request/path-parts.ts'
 import { anonymousIdentity, identityFrom, parsePolicy, rootIdentity } from '../secrets/policies/policy.ts'
 
-export function authorizerOf(config: Config, rootToken: string | undefined): OwnAuthorizer {
+export function authorizerOf(config: Config, rootToken: string | undefined): LocalAuthorizer {
   const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({
     name,
     sha256,

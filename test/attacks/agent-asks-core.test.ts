@@ -6,12 +6,12 @@ import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'
-import { Forwarder } from '../../src/cluster/rpc/forward.ts'
-import { openNatsLink } from '../../src/cluster/nats/nats-link.ts'
+import { Forwarder } from '../../src/cluster/rpc/forwarder.ts'
+import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
 import { newSeed, signingKeyOf } from '../../src/cluster/nats/nkey.ts'
 import { signAnnouncement } from '../../src/cluster/trust/server-announcement.ts'
 import { CurveKey } from '../../src/cluster/trust/envelope.ts'
-import { type Group, type Party, Subjects } from '../../src/cluster/nats/subjects.ts'
+import { type ServerGroup, type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
 import { keepingLogger } from '../host/allocations/host-fixture.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
@@ -24,16 +24,16 @@ import { eventually } from '../helpers/eventually.ts'
 const subjects = new Subjects('global')
 
 /** Who calls servers over this NATS under this name, with what outpost itself calls with. */
-async function callerOn(t: TestContext, login: Parameters<typeof openNatsLink>[0], self: Party) {
+async function callerOn(t: TestContext, login: Parameters<typeof openNatsBus>[0], self: ClusterMember) {
   const { logger } = login
-  const link = await openNatsLink(login)
-  t.after(() => link.close())
-  const sealing = sealingFor(t, { link, subjects, self, logger, hasCore: false })
-  const forwarder = new Forwarder({ link, subjects })
-  forwarder.start(self, { servers: sealing.calls })
+  const bus = await openNatsBus(login)
+  t.after(() => bus.close())
+  const sealing = sealingFor(t, { bus, subjects, self, logger, hasCore: false })
+  const forwarder = new Forwarder({ bus, subjects })
+  forwarder.start(self, { sender: sealing.calls })
   t.after(() => forwarder.stop())
   await eventually(() => sealing.keys.servers(true).length > 0)
-  const ask = (operation: string, group: Group) =>
+  const ask = (operation: string, group: ServerGroup) =>
     forwarder.value({
       nodeId: undefined,
       group,
@@ -44,7 +44,7 @@ async function callerOn(t: TestContext, login: Parameters<typeof openNatsLink>[0
       hops: 0,
       signal: AbortSignal.timeout(10_000),
     })
-  return { ask, link, sealing }
+  return { ask, bus, sealing }
 }
 
 /** By its address, for which the client has no name to compare with. */
@@ -95,7 +95,7 @@ test('with the key of a host no operation of a server’s own or of its secrets 
     const about = { serverId: 'mine', hasCore: true, curveKey: new CurveKey().publicKey, clockMs: 0, sequence: 1 }
     bus.publish(subjects.serverKey, signAnnouncement(about, subjects.serverKey, signingKeyOf(newSeed())))
     await bus.flush()
-    assert.ok(!server.stderr().includes('keys of servers were refused'), 'it has not even arrived')
+    assert.ok(!server.stderr().includes('server announcement rejected'), 'it has not even arrived')
   })
 })
 
@@ -112,12 +112,12 @@ test('where NATS lets everybody publish, configured keys keep a stranger from th
   const logger = keepingLogger()
   const login = { servers: [nats.url], name: 'stranger', logger }
   // The server's own key is not among them either, as after a rotation that forgot it: it says so.
-  await eventually(() => member.stderr.includes('the key of this server is not in nats.server_keys'))
+  await eventually(() => member.stderr.includes('key is not in nats.server_keys'))
   const { ask } = await callerOn(t, login, { serverId: 'stranger' })
   await assert.rejects(ask('secrets.read', 'core'), {
     code: 'unavailable',
-    message: /takes this call from servers only/,
+    message: /accepts this call from servers only/,
   })
-  await eventually(() => member.stderr.includes('keys of servers were refused'))
-  await eventually(() => /calls were refused, which could not be opened.*no server/.test(member.stderr))
+  await eventually(() => member.stderr.includes('server announcement rejected'))
+  await eventually(() => /sealed call refused.*no server/.test(member.stderr))
 })

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { EVERYBODY } from '../../src/cluster/trust/authorizer.ts'
+import { UNRESTRICTED } from '../../src/cluster/trust/authorizer.ts'
 import { root } from '../host/allocations/host-fixture.ts'
 import { idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
 
@@ -18,5 +18,5 @@ test('a caller who has a token is not told the address that the host announced',
     return (value as Record<string, unknown>)['HTTPAddr']
   }
   assert.equal(await addressFor(root), '')
-  assert.equal(await addressFor(EVERYBODY), 'thief.example:4646', 'with the ACL off there is no token to take')
+  assert.equal(await addressFor(UNRESTRICTED), 'thief.example:4646', 'with the ACL off there is no token to take')
 })

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
 import { Packr } from 'msgpackr'
 import { decodeProof } from '../../src/cluster/trust/assertion.ts'
-import { decodeRefused } from '../../src/cluster/trust/envelope.ts'
+import { decodeRefusal } from '../../src/cluster/trust/envelope.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { decodeAnswer, decodeCall, decodeControl } from '../../src/cluster/rpc/wire.ts'
 import { Member } from '../helpers/cluster.ts'
@@ -62,7 +62,7 @@ test('bytes that are no message are none, whatever they are taken for', () => {
     assert.equal(decodeAnswer(bytes), undefined)
     assert.equal(typeof decodeCall(bytes), 'string')
     assert.equal(decodeProof(bytes), undefined)
-    assert.equal(decodeRefused(bytes.subarray(0, 1)), undefined)
+    assert.equal(decodeRefusal(bytes.subarray(0, 1)), undefined)
   }
 })
 

@@ -5,7 +5,7 @@
 import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { NodeShares } from '../../src/cluster/rpc/node-shares.ts'
+import { NodeSlots } from '../../src/cluster/rpc/node-slots.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/platform/operation.ts'
 import { schema, pathParam } from '../../src/platform/schema.ts'
@@ -149,7 +149,7 @@ test('an allocation that loses its slot while it waits for a retry ends with the
 })
 
 test('places are shared: nodes with no more than an equal share lose none', () => {
-  const shares = new NodeShares({ slots: 100, slotsPerNode: 90 })
+  const shares = new NodeSlots({ slots: 100, slotsPerNode: 90 })
   const held = new Map<string, Set<() => void>>()
   const enter = (node: string, count: number) => {
     const leaves = held.get(node) ?? new Set()

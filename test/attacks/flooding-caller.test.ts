@@ -5,16 +5,16 @@
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { CallerLimits, HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../src/cluster/rpc/caller-limits.ts'
+import { CallerLimits, HOST_CALLS, HOST_CONCURRENT_CALLS_MAX } from '../../src/cluster/rpc/call-server.ts'
 import type { CallMessage } from '../../src/cluster/rpc/call-message.ts'
 import { CurveKey, sealRequest } from '../../src/cluster/trust/envelope.ts'
-import { Forwarder } from '../../src/cluster/rpc/forward.ts'
-import { type Link, MemoryBus } from '../../src/cluster/nats/link.ts'
-import { SealedCalls } from '../../src/cluster/rpc/sealed-calls.ts'
-import { CallServer } from '../../src/cluster/rpc/serve.ts'
+import { Forwarder } from '../../src/cluster/rpc/forwarder.ts'
+import { type MessageBus, MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
+import { SealedCallReceiver } from '../../src/cluster/rpc/sealed-call-receiver.ts'
+import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { ServedCall } from '../../src/cluster/rpc/served-call.ts'
-import { type Party, Subjects } from '../../src/cluster/nats/subjects.ts'
-import { ALLOWED_MAX } from '../../src/cluster/rpc/window.ts'
+import { type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
+import { ALLOWED_MAX } from '../../src/cluster/rpc/credit-window.ts'
 import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import { type Chunk, NOBODY, type Operation } from '../../src/platform/operation.ts'
@@ -40,21 +40,21 @@ const WAIT: Operation<Record<string, never>, unknown> = {
   run: (_input, { signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true })),
 }
 
-function serverOn(t: TestContext, link: Link, limits = new CallerLimits()) {
+function serverOn(t: TestContext, bus: MessageBus, limits = new CallerLimits()) {
   const logger = keepingLogger([])
   const self = { serverId: 's1' }
-  const sealing = sealingFor(t, { link, subjects, self, logger })
+  const sealing = sealingFor(t, { bus, subjects, self, logger })
   const as = { ...self, sealed: sealing.taken.any, callers: { resolve: () => NOBODY } }
-  const server = new CallServer({ link, subjects, as, operations: [WAIT], logger, callsMax: 4096, limits })
+  const server = new CallServer({ bus, subjects, as, operations: [WAIT], logger, callsMax: 4096, limits })
   server.start()
   t.after(() => server.stop())
   return { server, curve: sealing.curve }
 }
 
-async function callerOn(t: TestContext, link: Link, self: Party, signal: AbortSignal) {
-  const sealing = sealingFor(t, { link, subjects, self, logger: keepingLogger([]), hasCore: false })
-  const forwarder = new Forwarder({ link, subjects })
-  forwarder.start(self, { servers: sealing.calls })
+async function callerOn(t: TestContext, bus: MessageBus, self: ClusterMember, signal: AbortSignal) {
+  const sealing = sealingFor(t, { bus, subjects, self, logger: keepingLogger([]), hasCore: false })
+  const forwarder = new Forwarder({ bus, subjects })
+  forwarder.start(self, { sender: sealing.calls })
   t.after(() => forwarder.stop())
   await eventually(() => sealing.keys.servers(false).length > 0, 'the server is heard')
   return (requestId: string) =>
@@ -71,38 +71,41 @@ async function callerOn(t: TestContext, link: Link, self: Party, signal: AbortSi
 }
 
 test('calls that never end take a quarter of the places, and the others are left', async (t) => {
-  const bus = new MemoryBus()
+  const broker = new MemoryBroker()
   const over = new AbortController()
-  const { server } = serverOn(t, bus.link())
-  const attack = await callerOn(t, bus.link(), { nodeId: HOSTILE }, over.signal)
-  const ask = await callerOn(t, bus.link(), { nodeId: OTHER }, over.signal)
+  const { server } = serverOn(t, broker.connect())
+  const attack = await callerOn(t, broker.connect(), { nodeId: HOSTILE }, over.signal)
+  const ask = await callerOn(t, broker.connect(), { nodeId: OTHER }, over.signal)
   const refused: unknown[] = []
-  for (let at = 0; at < HOST_CALLS_UNDER_WAY + 50; at++)
+  for (let at = 0; at < HOST_CONCURRENT_CALLS_MAX + 50; at++)
     attack(`attack-${at}`).catch((why: unknown) => refused.push(why))
-  await eventually(() => server.calls === HOST_CALLS_UNDER_WAY && refused.length === 50, 'those beyond are refused')
+  await eventually(
+    () => server.calls === HOST_CONCURRENT_CALLS_MAX && refused.length === 50,
+    'those beyond are refused',
+  )
   assert.ok(refused.every((why) => why instanceof Refusal && why.code === 'too_many'))
   for (let at = 0; at < 20; at++) ask(`other-${at}`).catch(() => undefined)
-  await eventually(() => server.calls === HOST_CALLS_UNDER_WAY + 20, 'the calls of another host are served')
+  await eventually(() => server.calls === HOST_CONCURRENT_CALLS_MAX + 20, 'the calls of another host are served')
   over.abort()
   await eventually(() => server.calls === 0, 'all places are given back')
 })
 
 test('calls of many taken-over hosts together leave each further host its share', async (t) => {
-  const bus = new MemoryBus()
+  const broker = new MemoryBroker()
   const over = new AbortController()
   // Fewer than in production: a call is given up after seven seconds of silence, which thousands of them can cause on a busy machine.
   const [slots, slotsPerNode] = [192, 64]
-  const { server } = serverOn(t, bus.link(), new CallerLimits({ slots, slotsPerNode }))
+  const { server } = serverOn(t, broker.connect(), new CallerLimits({ slots, slotsPerNode }))
   const lost: unknown[] = []
   for (let host = 0; host < 5; host++) {
-    const attack = await callerOn(t, bus.link(), { nodeId: idOf('bad00000', host) }, over.signal)
+    const attack = await callerOn(t, broker.connect(), { nodeId: idOf('bad00000', host) }, over.signal)
     for (let at = 0; at < slotsPerNode; at++) attack(`${host}-${at}`).catch((why: unknown) => lost.push(why))
   }
   const beyond = 5 * slotsPerNode - slots
   await eventually(() => lost.length === beyond, 'those beyond are refused, or lose their places')
   assert.equal(server.calls, slots)
   assert.ok(lost.every((why) => why instanceof Refusal && why.code === 'too_many'))
-  const ask = await callerOn(t, bus.link(), { nodeId: OTHER }, over.signal)
+  const ask = await callerOn(t, broker.connect(), { nodeId: OTHER }, over.signal)
   const refused: unknown[] = []
   const share = Math.floor(slots / 6)
   for (let at = 0; at < share; at++) ask(`other-${at}`).catch((why: unknown) => refused.push(why))
@@ -113,18 +116,18 @@ test('calls of many taken-over hosts together leave each further host its share'
 })
 
 test('messages beyond a rate are not looked at, and other hosts are heard', async (t) => {
-  const bus = new MemoryBus()
-  const link = bus.link()
-  const { curve } = serverOn(t, link)
+  const broker = new MemoryBroker()
+  const bus = broker.connect()
+  const { curve } = serverOn(t, bus)
   const send = (host: string, count: number, payload: Uint8Array) => {
     for (let at = 0; at < count; at++) {
       const reply = subjects.reply({ nodeId: host }, 'any', `c${at}`)
-      link.publish(subjects.serverCall('s1', host), payload, reply)
+      bus.publish(subjects.serverCall('s1', host), payload, reply)
     }
   }
   let told = 0
   const answers = (host: string) =>
-    link.subscribe(subjects.reply({ nodeId: host }, '*', '*'), () => {
+    bus.subscribe(subjects.reply({ nodeId: host }, '*', '*'), () => {
       told++
     })
   answers(HOSTILE)
@@ -136,7 +139,7 @@ test('messages beyond a rate are not looked at, and other hosts are heard', asyn
   answers(OTHER)
   const other = new CurveKey()
   const to = { subject: subjects.serverCall('s1', OTHER), reply: subjects.reply({ nodeId: OTHER }, 'any', 'c') }
-  link.publish(
+  bus.publish(
     to.subject,
     sealRequest(other.sessionWithServer(curve.publicKey).toServer, headOf(other), to, PAYLOAD),
     to.reply,
@@ -158,13 +161,13 @@ test('fresh keys cost a bounded number of key agreements', () => {
       return super.sessionWithCaller(caller)
     }
   })()
-  const calls = new SealedCalls({ link: new MemoryBus().link(), curve })
+  const calls = new SealedCallReceiver({ bus: new MemoryBroker().connect(), curve })
   const open = (host: string, payload: Uint8Array) =>
     calls.open({
       subject: subjects.serverCall('s1', host),
       reply: subjects.reply({ nodeId: host }, 'any', 'c'),
       payload,
-      nobody: false,
+      isNoResponders: false,
     })
   const other = new CurveKey()
   const garbage = (at: number) => {

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { connect } from '@nats-io/transport-node'
-import { ALLOCATIONS_MAX, STATE_BYTES_MAX } from '../../src/cluster/roster/description.ts'
+import { ALLOCATIONS_MAX, STATE_BYTES_MAX } from '../../src/cluster/roster/node-messages.ts'
 import { ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { allocationOf, idOf } from '../helpers/fleet-server.ts'
 import { HostileNode } from '../helpers/hostile-node.ts'

@@ -8,10 +8,10 @@ import { generateKeyPairSync } from 'node:crypto'
 import { connect as connectTo } from 'node:net'
 import { setTimeout as pause } from 'node:timers/promises'
 import { test, type TestContext } from 'node:test'
-import { EVERYBODY } from '../../src/cluster/trust/authorizer.ts'
-import { digestOf, type NodeDescription, signMessage } from '../../src/cluster/roster/description.ts'
-import { openNatsLink } from '../../src/cluster/nats/nats-link.ts'
-import { CallServer } from '../../src/cluster/rpc/serve.ts'
+import { UNRESTRICTED } from '../../src/cluster/trust/authorizer.ts'
+import { digestOf, type NodeDescription, signNodeMessage } from '../../src/cluster/roster/node-messages.ts'
+import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
+import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
@@ -65,9 +65,9 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
   await server.start()
   const logger = keepingLogger()
-  const link = await openNatsLink({ servers: [nats.url], name: 'liar', logger })
-  t.after(() => link.close())
-  await eventually(() => link.isConnected)
+  const bus = await openNatsBus({ servers: [nats.url], name: 'liar', logger })
+  t.after(() => bus.close())
+  await eventually(() => bus.isConnected)
   const answers: { cat: () => AsyncIterable<Chunk>; logs: () => AsyncIterable<Chunk>; stats: () => Promise<unknown> } =
     {
       cat: () => streamOf({}),
@@ -79,8 +79,8 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
     streamSaid('host.logs', () => answers.logs()),
     valueSaid('host.stats', () => answers.stats()),
   ]
-  const admission = { identityOf: async () => EVERYBODY }
-  const calls = new CallServer({ link, subjects, as: { nodeId: NODE, admission }, operations, logger, callsMax: 9 })
+  const admission = { identityOf: async () => UNRESTRICTED }
+  const calls = new CallServer({ bus, subjects, as: { nodeId: NODE, admission }, operations, logger, callsMax: 9 })
   calls.start()
   t.after(() => calls.stop())
   const { privateKey, publicKey } = generateKeyPairSync('ed25519')
@@ -88,9 +88,9 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const state = { node: nodeOf(NODE, over), allocations: [allocation] }
   const order = { version: WIRE_VERSION, run: 1, sequence: 1, digest: digestOf(state) }
   const subject = subjects.roster(NODE, 'state')
-  const message = signMessage({ kind: 'state', ...order, ...state }, subject, key)
-  const say = setInterval(() => link.publish(subject, message), 500)
-  link.publish(subject, message)
+  const message = signNodeMessage({ kind: 'state', ...order, ...state }, subject, key)
+  const say = setInterval(() => bus.publish(subject, message), 500)
+  bus.publish(subject, message)
   try {
     await eventually(() => server.stderr.includes('node registered'))
   } catch (error) {

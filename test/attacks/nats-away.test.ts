@@ -5,7 +5,7 @@ import { startCluster } from '../helpers/cluster.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 // Nodes are `disconnected` after a beat and a little, and must not be down before all are connected again.
-process.env['OUTPOST_TIMINGS'] = JSON.stringify({ beatMs: 4000, reconnectMinMs: 100, reconnectMaxMs: 500 })
+process.env['OUTPOST_TIMINGS'] = JSON.stringify({ heartbeatMs: 4000, reconnectMinMs: 100, reconnectMaxMs: 500 })
 
 test('NATS is killed, and comes back', { timeout: 280_000 }, async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'], hosts: 1 })

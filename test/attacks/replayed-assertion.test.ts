@@ -5,13 +5,13 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
-import { AssertionIssuer } from '../../src/cluster/rpc/call-to-node.ts'
+import { AssertionIssuer } from '../../src/cluster/rpc/assertion-issuer.ts'
 import { CLOCK_SKEW_MS, decodeProof } from '../../src/cluster/trust/assertion.ts'
-import { EVERYBODY } from '../../src/cluster/trust/authorizer.ts'
-import { type ForwardedRequest, Forwarder } from '../../src/cluster/rpc/forward.ts'
-import { openNatsLink } from '../../src/cluster/nats/nats-link.ts'
+import { UNRESTRICTED } from '../../src/cluster/trust/authorizer.ts'
+import { type ForwardedRequest, Forwarder } from '../../src/cluster/rpc/forwarder.ts'
+import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
 import { NodeAdmission } from '../../src/cluster/rpc/node-admission.ts'
-import { CallServer } from '../../src/cluster/rpc/serve.ts'
+import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { decodeAnswer, decodeCall, encode, encodeCall } from '../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
@@ -56,10 +56,10 @@ interface Heard {
 
 /** A host, a server that calls it, and somebody else on the same NATS. */
 async function world(t: TestContext, natsUrl: string, options: { hostClock?: () => number } = {}) {
-  const open = () => openNatsLink({ servers: [natsUrl], name: 'test', logger: keepingLogger() })
-  const links = await Promise.all([open(), open(), open()])
-  await eventually(() => links.every(({ isConnected }) => isConnected))
-  const [atHost, atServer, stranger] = links
+  const open = () => openNatsBus({ servers: [natsUrl], name: 'test', logger: keepingLogger() })
+  const buses = await Promise.all([open(), open(), open()])
+  await eventually(() => buses.every(({ isConnected }) => isConnected))
+  const [atHost, atServer, stranger] = buses
   const done: string[] = []
   const trusted = new Set<string>()
   const server = { key: newKey(), nowMs: Date.now, isAclOn: true }
@@ -74,7 +74,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
     const admission = new NodeAdmission({ nodeId, keys, isOpen: () => !server.isAclOn, logger, ...(now && { now }) })
     const operations = [counting(done, 'test.change'), counting(done, 'test.else')]
     const host = new CallServer({
-      link: atHost,
+      bus: atHost,
       subjects,
       as: { nodeId, admission },
       operations,
@@ -85,7 +85,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
     hosts.set(nodeId, host)
     await eventually(() => call('ready', { nodeId }).catch(() => undefined), 'the host answers')
   }
-  const forwarder = new Forwarder({ link: atServer, subjects })
+  const forwarder = new Forwarder({ bus: atServer, subjects })
   forwarder.start(
     { serverId: 's1' },
     { issuer: new AssertionIssuer({ key: () => server.key, now: () => server.nowMs() }) },
@@ -103,7 +103,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
   t.after(async () => {
     forwarder.stop()
     for (const host of hosts.values()) host.stop()
-    for (const link of links) await link.close()
+    for (const bus of buses) await bus.close()
   })
   let calls = 0
   const call = (say: string, more: Partial<{ identity: Identity; nodeId: string; operation: string }> = {}) =>
@@ -179,7 +179,10 @@ test('a call with an assertion is good once, for this host, operation and input,
       { ...message, operation: 'test.else' },
       { ...message, input: { ...message.input, query: [['say', 'else'] as [string, string]] } },
       { ...message, requestId: 'r-else' },
-      { ...message, claims: message.claims && { ...message.claims, rights: { ...message.claims.rights, node: 3 } } },
+      {
+        ...message,
+        claims: message.claims && { ...message.claims, permissions: { ...message.claims.permissions, node: 3 } },
+      },
       { ...message, claims: message.claims && { ...message.claims, sequence: message.claims.sequence + 100 } },
     ]
     for (const other of others) {
@@ -240,9 +243,9 @@ test('a call with an assertion is good once, for this host, operation and input,
 
   await t.test('from a server whose ACL is off', async () => {
     const refused = { code: 'permission_denied', message: /takes calls with a server’s assertion only/ }
-    await assert.rejects(call('open', { identity: EVERYBODY }), refused)
+    await assert.rejects(call('open', { identity: UNRESTRICTED }), refused)
     server.isAclOn = false
-    assert.equal(await call('open', { identity: EVERYBODY }), '{"say":"open"}', 'off on both sides, it is open')
+    assert.equal(await call('open', { identity: UNRESTRICTED }), '{"say":"open"}', 'off on both sides, it is open')
     server.isAclOn = true
     done.length = 0
   })

@@ -67,7 +67,7 @@ test('a server’s key is replaced while calls are under way', { timeout: 280_00
 
   // Whoever has the old key is no server any more.
   host.reconfigure((text) => text.replace(/server_keys = .*/, `server_keys = ["${firstKey}"]`))
-  await eventually(() => host.stderr.includes('keys of servers were refused'))
+  await eventually(() => host.stderr.includes('server announcement rejected'))
   const refused = async () => (await ask(host.port, 'GET', '/v1/nodes')).status === 503
   await eventually(refused, 'the host takes the old key for no server')
 })

@@ -1,8 +1,8 @@
-/** Which node a call is for, and what is said when there is no way there. */
+/** Routing of calls to nodes and servers, and refusals for unreachable ones. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { ForwardedRequest } from '../../src/cluster/rpc/forward.ts'
-import { type Directory, forwarded, relayed, routed } from '../../src/cluster/route.ts'
+import type { ForwardedRequest } from '../../src/cluster/rpc/forwarder.ts'
+import { type NodeDirectory, forwarded, relayed, routed } from '../../src/cluster/route.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import {
   admit,
@@ -20,7 +20,7 @@ const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
 const GONE = '6f1c0b9e-2f0a-4a51-9d0c-000000000003'
 const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
 
-const directory: Directory = {
+const directory: NodeDirectory = {
   ownNodeId: OWN,
   hasAllocation: (id) => id === ALLOC,
   allocation: (id) =>
@@ -30,7 +30,7 @@ const directory: Directory = {
 }
 
 /** An operation at `place` that says where it ran, and what was handed on. */
-function serve(place: CallTarget, over: Partial<Directory> = {}) {
+function serve(place: CallTarget, over: Partial<NodeDirectory> = {}) {
   const handed: ForwardedRequest[] = []
   const operation: Operation<Record<string, never>, unknown> = {
     name: 'test.value',
@@ -61,7 +61,7 @@ function serve(place: CallTarget, over: Partial<Directory> = {}) {
   return { wrapped, handed }
 }
 
-test('what is ours runs here, what is another node’s is handed on with its input, its caller and hops', async () => {
+test('a call for this node runs here, and a call for another node is forwarded with input, caller and hops', async () => {
   for (const place of [{ nodeId: undefined }, { nodeId: OWN }, { allocationId: ALLOC }, { allocationId: 'unknown' }]) {
     const { wrapped, handed } = serve(place)
     assert.equal(await performed(wrapped, {}, callOf(identity('node:read'))), 'here')
@@ -83,13 +83,13 @@ test('what is ours runs here, what is another node’s is handed on with its inp
   }
 })
 
-test('permission is asked for before anything is handed on', () => {
+test('the caller is authorized before a call is forwarded', () => {
   const { wrapped } = serve({ nodeId: OTHER })
   assert.throws(() => admit(wrapped, {}, identity()), { code: 'permission_denied' })
 })
 
-test('no way there is said at once', () => {
-  const cases: [CallTarget, Partial<Directory>, string, string][] = [
+test('a call to an unreachable node is refused at once', () => {
+  const cases: [CallTarget, Partial<NodeDirectory>, string, string][] = [
     [{ nodeId: undefined }, { ownNodeId: undefined }, 'invalid_request', 'No local Node and node_id not provided'],
     [{ nodeId: 'short' }, {}, 'invalid_request', 'node lookup failed'],
     [{ nodeId: ALLOC }, {}, 'not_found', `Unknown node ${ALLOC}`],
@@ -107,7 +107,7 @@ test('no way there is said at once', () => {
   assert.throws(() => void performed(wrapped, {}, { ...callOf(), hops: 3 }), { message: 'No path to node' })
 })
 
-test('a process that keeps no list asks any server, for what is none of its own', async () => {
+test('a process without a roster forwards calls for other nodes to any server', async () => {
   const known = { allocation: () => undefined, nodeState: () => undefined, canAsk: true }
   for (const place of [{ nodeId: OTHER }, { allocationId: OTHER }]) {
     const { wrapped, handed } = serve(place, known)
@@ -120,7 +120,7 @@ test('a process that keeps no list asks any server, for what is none of its own'
   }
 })
 
-test('a server’s endpoint on a process without a roster is asked of any server, which judges', async () => {
+test('an endpoint of servers is forwarded to any server by a process without a roster, and authorized there', async () => {
   const handed: ForwardedRequest[] = []
   const operation: Operation<Record<string, never>, unknown> = {
     name: 'server.thing',
@@ -150,7 +150,7 @@ test('a server’s endpoint on a process without a roster is asked of any server
   assert.deepEqual([request?.operation, request?.token], ['server.thing', 't'])
 })
 
-test('a server that is no node needs the endpoint only: it looks the destination up once, judges and hands on', async () => {
+test('a server without a node looks the destination up once, authorizes the caller and forwards the call', async () => {
   const handed: ForwardedRequest[] = []
   const looked: string[] = []
   const endpoint: Endpoint<{ readonly id: string }, { readonly namespace: string }> = {
@@ -166,7 +166,7 @@ test('a server that is no node needs the endpoint only: it looks the destination
       if (!caller.allowsNamespace(namespace, 'read-fs')) throw new Refusal('permission_denied', 'Permission denied')
     },
   }
-  const counting: Directory = {
+  const counting: NodeDirectory = {
     ...directory,
     ownNodeId: undefined,
     hasAllocation: () => false,

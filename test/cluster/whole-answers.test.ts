@@ -1,10 +1,10 @@
-/** Answers that an operation has made whole, from the server that has the core to the one that hands them on. */
+/** Whole answers from the server with the core through another process. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { Forwarder } from '../../src/cluster/rpc/forward.ts'
-import { MemoryBus } from '../../src/cluster/nats/link.ts'
-import { CallServer } from '../../src/cluster/rpc/serve.ts'
-import { type Party, Subjects } from '../../src/cluster/nats/subjects.ts'
+import { Forwarder } from '../../src/cluster/rpc/forwarder.ts'
+import { MemoryBroker } from '../../src/cluster/nats/message-bus.ts'
+import { CallServer } from '../../src/cluster/rpc/call-server.ts'
+import { type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
 import { Fault } from '../../src/platform/errors.ts'
 import { type Operation, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
@@ -27,21 +27,21 @@ function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = '
     authorize: () => undefined,
     run: async () => answer,
   }
-  const bus = new MemoryBus()
+  const broker = new MemoryBroker()
   const logger = keepingLogger()
-  const links = [bus.link(), bus.link()] as const
-  const as: Party = from === 'server' ? { serverId: 's1' } : { nodeId: NODE }
+  const buses = [broker.connect(), broker.connect()] as const
+  const as: ClusterMember = from === 'server' ? { serverId: 's1' } : { nodeId: NODE }
   const self = { serverId: 's2' }
-  const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
+  const sealing = sealingFor(t, { bus: buses[0], subjects, self: as, logger })
   const serving =
     'serverId' in as
       ? { ...as, sealed: sealing.taken.any, callers: { resolve: () => root } }
       : { ...as, admission: { identityOf: async () => root } }
-  const server = new CallServer({ subjects, operations: [operation], logger, callsMax: 9, link: links[0], as: serving })
+  const server = new CallServer({ subjects, operations: [operation], logger, callsMax: 9, bus: buses[0], as: serving })
   server.start()
-  const forwarder = new Forwarder({ link: links[1], subjects })
-  const { calls: servers } = sealingFor(t, { link: links[1], subjects, self, logger })
-  forwarder.start(self, { servers })
+  const forwarder = new Forwarder({ bus: buses[1], subjects })
+  const { calls: sender } = sealingFor(t, { bus: buses[1], subjects, self, logger })
+  forwarder.start(self, { sender })
   t.after(() => {
     forwarder.stop()
     server.stop()
@@ -59,7 +59,7 @@ function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = '
 
 const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte))
 
-test('status, headers and the bytes of the body arrive as they are, whatever they are and however many', async (t) => {
+test('status, headers and body arrive unchanged, for any bytes and any length', async (t) => {
   const headers = { 'Content-Type': 'application/json', 'X-Odd': 'ü "quoted"' }
   const text = '{"data":{"text":"€ \\ud800 \u2028"}}'
   const bodies: [string | Uint8Array | undefined, Uint8Array | undefined][] = [
@@ -83,7 +83,7 @@ test('status, headers and the bytes of the body arrive as they are, whatever the
   }
 })
 
-test('a node makes no whole answers: its headers would be the server’s', async (t) => {
+test('a whole answer of a node is rejected, because its headers would be the server’s', async (t) => {
   for (const body of ['{}', Buffer.alloc(200_000)]) {
     const { forwarder, request } = asking(t, new WholeAnswer(200, { 'Set-Cookie': 'a=b' }, body), 'node')
     await assert.rejects(forwarder.whole(request), Fault)

@@ -1,10 +1,10 @@
-/** A node with two test operations and a caller, joined by two links. */
+/** A node with two test operations and a caller, joined by two buses. */
 import type { TestContext } from 'node:test'
-import { type ForwardedRequest, Forwarder } from '../../src/cluster/rpc/forward.ts'
-import type { Link } from '../../src/cluster/nats/link.ts'
-import { AssertionIssuer } from '../../src/cluster/rpc/call-to-node.ts'
+import { type ForwardedRequest, Forwarder } from '../../src/cluster/rpc/forwarder.ts'
+import type { MessageBus } from '../../src/cluster/nats/message-bus.ts'
+import { AssertionIssuer } from '../../src/cluster/rpc/assertion-issuer.ts'
 import { NodeAdmission } from '../../src/cluster/rpc/node-admission.ts'
-import { CallServer } from '../../src/cluster/rpc/serve.ts'
+import { CallServer } from '../../src/cluster/rpc/call-server.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../src/platform/operation.ts'
@@ -107,22 +107,22 @@ export interface World {
   readonly forwarder: Forwarder
   readonly server: CallServer
   readonly seen: string[]
-  readonly links: readonly Link[]
+  readonly buses: readonly MessageBus[]
   /** Bytes that the node has put on the bus so far. */
   readonly sent: () => number
   readonly call: (operation: string, query?: Record<string, string>, signal?: AbortSignal) => ForwardedRequest
 }
 
-export async function worldOver(t: TestContext, open: () => Promise<Link> | Link): Promise<World> {
+export async function worldOver(t: TestContext, open: () => Promise<MessageBus> | MessageBus): Promise<World> {
   const seen: string[] = []
-  const links = [await open(), await open()] as const
-  await eventually(() => links.every(({ isConnected }) => isConnected))
+  const buses = [await open(), await open()] as const
+  await eventually(() => buses.every(({ isConnected }) => isConnected))
   const subjects = new Subjects('global')
   const logger = keepingLogger()
   const key = newKey()
   let sentBytes = 0
   const options = {
-    link: counting(links[1], (bytes) => (sentBytes += bytes)),
+    bus: counting(buses[1], (bytes) => (sentBytes += bytes)),
     subjects,
     as: {
       nodeId: NODE,
@@ -138,13 +138,13 @@ export async function worldOver(t: TestContext, open: () => Promise<Link> | Link
     callsMax: 50,
   }
   const server = new CallServer(options)
-  const forwarder = new Forwarder({ link: links[0], subjects })
+  const forwarder = new Forwarder({ bus: buses[0], subjects })
   server.start()
   forwarder.start({ serverId: 'caller' }, { issuer: new AssertionIssuer({ key: () => key }) })
   t.after(async () => {
     forwarder.stop()
     server.stop()
-    for (const link of links) await link.close()
+    for (const bus of buses) await bus.close()
   })
   // A subscription takes effect a moment after it was made.
   await new Promise((resolve) => setTimeout(resolve, 100))
@@ -152,7 +152,7 @@ export async function worldOver(t: TestContext, open: () => Promise<Link> | Link
     forwarder,
     server,
     seen,
-    links,
+    buses,
     sent: () => sentBytes,
     call: (operation, query = {}, signal = new AbortController().signal) => ({
       nodeId: NODE,
@@ -166,17 +166,17 @@ export async function worldOver(t: TestContext, open: () => Promise<Link> | Link
   }
 }
 
-function counting(link: Link, count: (bytes: number) => void): Link {
+function counting(bus: MessageBus, count: (bytes: number) => void): MessageBus {
   return {
     publish(subject, payload, reply, rest) {
       count(payload.length + (rest?.length ?? 0))
-      link.publish(subject, payload, reply, rest)
+      bus.publish(subject, payload, reply, rest)
     },
-    subscribe: (subject, take, queue) => link.subscribe(subject, take, queue),
-    payloadBytesMax: link.payloadBytesMax,
-    isConnected: link.isConnected,
-    onChange: (tell) => link.onChange(tell),
-    close: () => link.close(),
+    subscribe: (subject, take, queue) => bus.subscribe(subject, take, queue),
+    payloadBytesMax: bus.payloadBytesMax,
+    isConnected: bus.isConnected,
+    onChange: (tell) => bus.onChange(tell),
+    close: () => bus.close(),
   }
 }
 

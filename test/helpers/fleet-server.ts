@@ -5,11 +5,12 @@ import {
   digestOf,
   type NodeDescription,
   type NodeState,
-} from '../../src/cluster/roster/description.ts'
+} from '../../src/cluster/roster/node-messages.ts'
 import { Followers } from '../../src/host/logs/follow/followers.ts'
 import { fsLogs } from '../../src/host/logs/logs.ts'
-import { NO_STORE, Roster } from '../../src/cluster/roster/roster.ts'
-import { ServerRoom } from '../../src/cluster/api/server-operations.ts'
+import { Roster } from '../../src/cluster/roster/roster.ts'
+import { NO_STORE } from '../../src/cluster/roster/roster-records.ts'
+import { ServerApi } from '../../src/cluster/api/server-operations.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation, Identity } from '../../src/platform/operation.ts'
@@ -66,7 +67,7 @@ export function allocationOf(id: string, over: Partial<AllocationDescription> = 
 export interface FleetServer {
   readonly url: string
   readonly port: number
-  readonly room: ServerRoom
+  readonly api: ServerApi
   readonly roster: Roster
   readonly logger: ReturnType<typeof keepingLogger>
   /** Nodes that were asked to collect. */
@@ -93,7 +94,7 @@ export async function startFleetServer(
   const roster = new Roster({ store: NO_STORE, logger })
   const collected: string[] = []
   let who = root
-  const room = new ServerRoom({
+  const api = new ServerApi({
     roster,
     region: 'global',
     facts: { name: 's1', datacenter: 'dc1', version: '0.1.0', id: idOf('00000000'), address: () => '127.0.0.1:4646' },
@@ -104,7 +105,7 @@ export async function startFleetServer(
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router(room.operations(logs)),
+    router: new Router(api.operations(logs)),
     logger,
     resolve: () => who,
     limits: LIMITS,
@@ -112,7 +113,7 @@ export async function startFleetServer(
   const { port } = await listener.listen()
   t.after(async () => {
     await listener.close()
-    room.stop()
+    api.stop()
   })
   const url = `http://127.0.0.1:${port}`
   const publicKey = Buffer.alloc(32)
@@ -121,7 +122,7 @@ export async function startFleetServer(
   return {
     url,
     port,
-    room,
+    api,
     roster,
     logger,
     collected,
@@ -134,9 +135,9 @@ export async function startFleetServer(
         node,
         allocations: [...allocations],
       }
-      roster.take(node.id, { message, publicKey })
+      roster.apply(node.id, { message, publicKey })
     },
-    leave: (nodeId) => void roster.take(nodeId, { message: { kind: 'leave', ...order(), digest: '' }, publicKey }),
+    leave: (nodeId) => void roster.apply(nodeId, { message: { kind: 'leave', ...order(), digest: '' }, publicKey }),
     actAs: (identity) => {
       who = identity
     },

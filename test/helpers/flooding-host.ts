@@ -7,8 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import { connect, nkeyAuthenticator, type NatsConnection } from '@nats-io/transport-node'
 import * as v from 'valibot'
-import { openNatsLink } from '../../src/cluster/nats/nats-link.ts'
-import type { SealedCall } from '../../src/cluster/rpc/server-calls.ts'
+import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
+import type { SealedCall } from '../../src/cluster/rpc/sealed-call-sender.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { encode, encodeCall, WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { eventually } from './eventually.ts'
@@ -55,14 +55,14 @@ const ends: (() => unknown)[] = []
 const lifetime = { after: (end: () => unknown) => void ends.push(end) }
 
 class Flood {
-  readonly #bus: NatsConnection
+  readonly #nats: NatsConnection
   readonly #serverId: string
   readonly #call: (name: string) => Promise<Made>
   readonly #made: Made[] = []
   readonly #garbage = Buffer.alloc(512, 0x10)
 
-  constructor(bus: NatsConnection, serverId: string, call: (name: string) => Promise<Made>) {
-    this.#bus = bus
+  constructor(nats: NatsConnection, serverId: string, call: (name: string) => Promise<Made>) {
+    this.#nats = nats
     this.#serverId = serverId
     this.#call = call
   }
@@ -74,23 +74,23 @@ class Flood {
       if (this.#made.length > CREDITED_MAX) this.#made.shift()
     }
     for (let at = 0; at < messages; at++) this.#message(at % 100)
-    await this.#bus.flush()
+    await this.#nats.flush()
   }
 
   #message(at: number): void {
     if (at < SHARES.garbage) {
       const reply = subjects.reply(self, 'any', `garbage${++sent.garbage}`)
-      this.#bus.publish(subjects.serverCall(this.#serverId, nodeId), this.#garbage, { reply })
+      this.#nats.publish(subjects.serverCall(this.#serverId, nodeId), this.#garbage, { reply })
     } else if (at < SHARES.garbage + SHARES.replies) {
       const reply = subjects.reply({ serverId: this.#serverId }, nodeId, `forged${++sent.replies}`)
-      this.#bus.publish(reply, encode({ kind: 'value', json: '{}' }))
+      this.#nats.publish(reply, encode({ kind: 'value', json: '{}' }))
     } else this.#credit()
   }
 
   #credit(): void {
     const made = this.#made[sent.credits++ % Math.max(1, this.#made.length)]
     if (!made) return
-    this.#bus.publish(made.subject, made.sealed.sealControl(encode({ kind: 'credit', taken: 0, allowed: ANY_AMOUNT })))
+    this.#nats.publish(made.subject, made.sealed.sealControl(encode({ kind: 'credit', taken: 0, allowed: ANY_AMOUNT })))
   }
 }
 
@@ -103,20 +103,20 @@ function callNamed(name: string): Uint8Array {
 async function flood(): Promise<void> {
   const { natsUrl, nkeyFile, caFile, authority, seed, seconds, messagesPerSecond, callsPerSecond } = settings
   const logger = keepingLogger([])
-  const link = await openNatsLink({ servers: [natsUrl], name: 'flood', nkeyFile, caFile, logger })
-  const { keys, calls } = sealingFor(lifetime, { link, subjects, self, logger, hasCore: false })
+  const bus = await openNatsBus({ servers: [natsUrl], name: 'flood', nkeyFile, caFile, logger })
+  const { keys, calls } = sealingFor(lifetime, { bus, subjects, self, logger, hasCore: false })
   const known = await eventually(() => keys.servers(false)[0], 'the server is heard')
-  link.subscribe(subjects.reply(self, '*', '*'), ({ payload }) => void (sent.answerBytes += payload.length))
+  bus.subscribe(subjects.reply(self, '*', '*'), ({ payload }) => void (sent.answerBytes += payload.length))
   // By its address, for which the client has no name to compare with.
   const tls = { ca: authority, checkServerIdentity: () => undefined }
   const authenticator = nkeyAuthenticator(new TextEncoder().encode(seed))
-  const bus = await connect({ servers: [natsUrl], authenticator, tls })
-  const node = new HostileNode(bus, nodeId)
+  const nats = await connect({ servers: [natsUrl], authenticator, tls })
+  const node = new HostileNode(nats, nodeId)
   const { serverId } = known
-  const attack = new Flood(bus, serverId, async (name) => {
+  const attack = new Flood(nats, serverId, async (name) => {
     const to = { subject: subjects.serverCall(serverId, nodeId), reply: subjects.reply(self, 'any', name) }
     const sealed = calls.seal(known, to, callNamed(name))
-    link.publish(to.subject, sealed.request, to.reply)
+    bus.publish(to.subject, sealed.request, to.reply)
     return { subject: subjects.serverFlow(serverId, nodeId, name), sealed }
   })
   const startedMs = performance.now()
@@ -135,7 +135,7 @@ async function flood(): Promise<void> {
   }
   parentPort?.postMessage(sent, [])
   for (const end of ends) await end()
-  await Promise.all([bus.close(), link.close()])
+  await Promise.all([nats.close(), bus.close()])
 }
 
 await flood()

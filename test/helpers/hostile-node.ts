@@ -6,8 +6,8 @@ import {
   digestOf,
   type NodeMessage,
   type NodeState,
-  signMessage,
-} from '../../src/cluster/roster/description.ts'
+  signNodeMessage,
+} from '../../src/cluster/roster/node-messages.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { nodeOf } from './fleet-server.ts'
 
@@ -49,7 +49,7 @@ export class HostileNode {
     const message: NodeMessage = state
       ? { kind: 'state', ...order, node: state.node, allocations: [...state.allocations] }
       : { kind: 'beat', ...order }
-    return signMessage(message, subjects.roster(this.nodeId, kind), this.#key)
+    return signNodeMessage(message, subjects.roster(this.nodeId, kind), this.#key)
   }
 
   async say(kind: 'state' | 'beat', payload: Uint8Array): Promise<void> {

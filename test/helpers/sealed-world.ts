@@ -1,12 +1,12 @@
 /** Servers and callers that know each other's keys over a bus, for calls that are sealed. */
 import type { TestContext } from 'node:test'
 import { CurveKey } from '../../src/cluster/trust/envelope.ts'
-import type { Link } from '../../src/cluster/nats/link.ts'
+import type { MessageBus } from '../../src/cluster/nats/message-bus.ts'
 import { newSeed, signingKeyOf } from '../../src/cluster/nats/nkey.ts'
-import { SealedCalls } from '../../src/cluster/rpc/sealed-calls.ts'
-import { ServerCalls } from '../../src/cluster/rpc/server-calls.ts'
+import { SealedCallReceiver } from '../../src/cluster/rpc/sealed-call-receiver.ts'
+import { SealedCallSender } from '../../src/cluster/rpc/sealed-call-sender.ts'
 import { ServerKeys, type TrustedKeys } from '../../src/cluster/trust/server-trust.ts'
-import type { Party, Subjects } from '../../src/cluster/nats/subjects.ts'
+import type { ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
 import type { Logger } from '../../src/platform/log.ts'
 
 export interface Sealing {
@@ -14,26 +14,33 @@ export interface Sealing {
   readonly curve: CurveKey
   readonly publicKey: string
   /** To make calls to servers with. */
-  readonly calls: ServerCalls
+  readonly calls: SealedCallSender
   /** To take calls with that anybody may make, and those that servers only may make. */
-  readonly taken: { readonly any: SealedCalls; readonly core: SealedCalls }
+  readonly taken: { readonly any: SealedCallReceiver; readonly core: SealedCallReceiver }
 }
 
 /** What a process has as a party on the bus, announced when it is a server. */
 export function sealingFor(
   t: Pick<TestContext, 'after'>,
-  options: { link: Link; subjects: Subjects; self: Party; logger: Logger; trusted?: TrustedKeys; hasCore?: boolean },
+  options: {
+    bus: MessageBus
+    subjects: Subjects
+    self: ClusterMember
+    logger: Logger
+    trusted?: TrustedKeys
+    hasCore?: boolean
+  },
 ): Sealing {
-  const { link, logger, self, subjects, trusted = {}, hasCore = true } = options
+  const { bus, logger, self, subjects, trusted = {}, hasCore = true } = options
   const key = signingKeyOf(newSeed())
   const curve = new CurveKey()
   const isServer = 'serverId' in self
   const keys = new ServerKeys({
-    link,
+    bus,
     subjects,
     self,
     trusted,
-    ownKey: isServer ? () => key : undefined,
+    readOwnKey: isServer ? () => key : undefined,
     about: isServer ? { serverId: self.serverId, hasCore, curveKey: curve.publicKey } : undefined,
     logger,
   })
@@ -43,7 +50,7 @@ export function sealingFor(
     keys,
     curve,
     publicKey: key.publicKey,
-    calls: new ServerCalls({ keys, curve, logger }),
-    taken: { any: new SealedCalls({ link, curve }), core: new SealedCalls({ link, curve, servers: keys }) },
+    calls: new SealedCallSender({ keys, curve, logger }),
+    taken: { any: new SealedCallReceiver({ bus, curve }), core: new SealedCallReceiver({ bus, curve, servers: keys }) },
   }
 }

@@ -6,21 +6,21 @@
 import type { Timings } from '../../src/cluster/nats/timings.ts'
 
 export const SHORT = {
-  beatMs: 1500,
-  stateRestMs: 100,
-  askAgainMs: 500,
+  heartbeatMs: 1500,
+  stateIntervalMs: 100,
+  stateRequestIntervalMs: 500,
   rosterSweepMs: 250,
-  aliveMs: 750,
-  giveUpMs: 3000,
+  keepaliveMs: 750,
+  silenceTimeoutMs: 3000,
   reconnectMinMs: 100,
   reconnectMaxMs: 500,
   resubscribeMs: 1500,
-  drainMs: 250,
+  drainTimeoutMs: 250,
   refusedTokenMs: 500,
   recheckMaxMs: 1000,
-  recheckOwnMs: 250,
+  recheckLocalMs: 250,
   coreProbeMs: 1000,
-  partAgainMs: 500,
+  logRetryMs: 500,
 } satisfies Partial<Timings>
 
 process.env['OUTPOST_TIMINGS'] ??= JSON.stringify(SHORT)

@@ -29,10 +29,10 @@ const SEED = GIVEN_SEED === 'random' ? Date.now() % 100_000 : Number(GIVEN_SEED)
 /** What a server says of a node that is not there, or while it reaches nobody itself. */
 const BEARABLE = [404, 429, 502, 503, 504]
 /** Longer than a process is borne that says nothing. */
-const LONG_MS = 1.3 * TIMINGS.giveUpMs
+const LONG_MS = 1.3 * TIMINGS.silenceTimeoutMs
 /** Of the other mishaps, and of the rests between them: shorter and longer than each of the times that matter. */
-const DOWN_MAX_MS = 0.22 * TIMINGS.giveUpMs
-const REST_MAX_MS = 0.36 * TIMINGS.giveUpMs
+const DOWN_MAX_MS = 0.22 * TIMINGS.silenceTimeoutMs
+const REST_MAX_MS = 0.36 * TIMINGS.silenceTimeoutMs
 /** Mishaps until each kind has come. */
 const DECK = 11
 const MEMORY_MIB_MAX = 300

@@ -154,10 +154,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
       await copy.start()
       await setWho(copy)
       assert.equal(copy.nodeId, member.nodeId)
-      await eventually(
-        () => /another process is taken for this node.*same key/.test(member.stderr),
-        'the first one is told',
-      )
+      await eventually(() => /duplicate node ID.*same key/.test(member.stderr), 'the first one is told')
       assert.deepEqual(await whoAnswers(world, member.nodeId), ['copy'])
       await copy.stop()
       // With its next beat it hears that nobody else is there.
@@ -173,10 +170,10 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
     await other.start()
     await setWho(other)
     await eventually(
-      () => /another process is taken for this node.*seen first/.test(other.stderr),
+      () => /duplicate node ID.*has registered the node ID with another key/.test(other.stderr),
       'the second one is told',
     )
-    assert.match(world.server().stderr, /another key speaks for a node that is known: refused/)
+    assert.match(world.server().stderr, /duplicate node ID, message with another key rejected/)
     assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
     await answers(world.server().port, allocId)
   })

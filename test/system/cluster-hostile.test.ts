@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { connect, type NatsConnection } from '@nats-io/transport-node'
 import { Packr } from 'msgpackr'
-import { openNatsLink } from '../../src/cluster/nats/nats-link.ts'
+import { openNatsBus } from '../../src/cluster/nats/nats-bus.ts'
 import type { KnownServer } from '../../src/cluster/trust/server-trust.ts'
 import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
@@ -25,10 +25,10 @@ async function busOf(t: TestContext, world: ClusterWorld): Promise<NatsConnectio
 /** A stranger on the bus, and the server as it has heard it. */
 async function strangerOn(t: TestContext, world: ClusterWorld): Promise<Sealing & { server: KnownServer }> {
   const logger = keepingLogger()
-  const link = await openNatsLink({ servers: [world.nats.url], name: 'me', logger })
-  t.after(() => link.close())
-  await eventually(() => link.isConnected)
-  const stranger = sealingFor(t, { link, subjects: new Subjects('global'), self: { nodeId: 'me' }, logger })
+  const bus = await openNatsBus({ servers: [world.nats.url], name: 'me', logger })
+  t.after(() => bus.close())
+  await eventually(() => bus.isConnected)
+  const stranger = sealingFor(t, { bus, subjects: new Subjects('global'), self: { nodeId: 'me' }, logger })
   return { ...stranger, server: await stranger.calls.pick('any', new Set()) }
 }
 
@@ -153,7 +153,7 @@ test('whatever arrives on the bus', { timeout: 240_000 }, async (suite) => {
     const bus = await busOf(t, world)
     // Signed messages say their format first.
     bus.publish(`outpost.global.roster.${member.nodeId}.state`, Buffer.concat([Buffer.of(200), Buffer.alloc(300)]))
-    await eventually(() => /messages about nodes were refused.*newer/.test(world.server().stderr))
+    await eventually(() => /node message rejected.*newer/.test(world.server().stderr))
   })
 
   await suite.test('malformed and oversized messages on every subject', async (t) => {

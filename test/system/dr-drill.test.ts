@@ -60,19 +60,13 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     const { code, stderr, stdout } = await drill(named, shares, a.keys.token)
     assert.equal(code, 0, stdout + stderr)
     assert.match(stdout, /the copy needs up to \d+ bytes in \S+outpost-drill: \d+ free, \d+ must stay free\n/)
-    assert.match(
-      stdout,
-      /copied \d+ entries \(\d+ bytes\) at position \d+, checksums verified; promoted to epoch 1/,
-    )
+    assert.match(stdout, /copied \d+ entries \(\d+ bytes\) at position \d+, checksums verified; promoted to epoch 1/)
     assert.match(stdout, /unsealed with key shares of the primary\n/)
     assert.match(
       stdout,
       /read kv\/data\/deleted: deleted, metadata exists\n[^]*read kv\/data\/app\/one: ok\n[^]*read old\/plain: ok\n/,
     )
-    assert.match(
-      stdout,
-      /integrity check passed\n[^]*removed the copy\nThe drill succeeded\n$/,
-    )
+    assert.match(stdout, /integrity check passed\n[^]*removed the copy\nThe drill succeeded\n$/)
     assert.doesNotMatch(stdout + stderr, new RegExp(VALUE))
     await unchanged()
   })

@@ -84,7 +84,10 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     assert.deepEqual([used.code, used.stdout], [1, ''], used.stderr)
     const joined = await run(b, 'join', issued.stdout, b.keys.token)
     assert.equal(joined.code, 0, joined.stderr)
-    assert.match(joined.stdout, /^Success! This cluster is a DR secondary and follows http\S+\. Next: outpost operator unseal/)
+    assert.match(
+      joined.stdout,
+      /^Success! This cluster is a DR secondary and follows http\S+\. Next: outpost operator unseal/,
+    )
     const status = await b.status()
     assert.deepEqual([status['mode'], status['state']], ['secondary', 'stream-wals'])
     assert.match((await run(b, 'join', issued.stdout, b.keys.token)).stderr, /is a DR secondary already: /)
@@ -112,7 +115,10 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     const done = await switched(a, b)
     assert.equal(done.code, 0, done.stderr)
     await writer.refused()
-    assert.match(done.stderr, /is demoted: [^]* same entries at position \d+\n[^]* is promoted to primary of epoch \d+\n/)
+    assert.match(
+      done.stderr,
+      /is demoted: [^]* same entries at position \d+\n[^]* is promoted to primary of epoch \d+\n/,
+    )
     assert.match(done.stdout, /^Success! http\S+ is the DR primary, http\S+ follows it/)
     for (const name of writer.acknowledged) await b.told('GET', `kv/data/${name}`, undefined, token)
     const [old, next] = [await a.status(), await b.status()]

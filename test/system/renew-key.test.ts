@@ -99,10 +99,10 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
     [[before?.ID, 'ready']],
   )
   assert.equal(machine.ok('systemctl', 'show', '-P', 'MainPID', 'outpost'), pid, 'it was not restarted')
-  assert.doesNotMatch(log('outpost-server'), /another key speaks|claims an allocation/)
+  assert.doesNotMatch(log('outpost-server'), /duplicate node ID|allocation of another node claimed/)
 
   // The key of before opens nothing.
   machine.ok('cp', '/root/old.nk', '/etc/outpost/cluster.nk')
   machine.ok('systemctl', 'restart', 'outpost')
-  await eventually(() => /no connection to NATS.*Authorization Violation/.test(log('outpost')))
+  await eventually(() => /cannot connect to NATS.*Authorization Violation/.test(log('outpost')))
 })

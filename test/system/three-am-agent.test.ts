@@ -38,8 +38,8 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
   const logged = (pattern: RegExp) => eventually(() => pattern.test(agent.stderr()), String(pattern))
 
   await t.test('the NATS server permits nothing, and has a small max_payload', async () => {
-    await logged(/the NATS server does not permit what this process needs/)
-    await logged(/this node has more to say than a message may hold/)
+    await logged(/NATS server denied permission/)
+    await logged(/node state is larger than a message/)
     await eventually(() => /Publish Violation/.test(readFileSync(natsLog, 'utf8')), 'the log of NATS')
   })
 
@@ -89,6 +89,6 @@ test('a server that is frozen: no server answers whose token it is', { timeout: 
   const answer = await fetch(`${world.host().member.url}/v1/client/metadata`, { headers })
   assert.deepEqual(
     [answer.status, await answer.text()],
-    [503, 'no server answers who this token belongs to, try again'],
+    [503, 'no server answered the request about this token, try again'],
   )
 })

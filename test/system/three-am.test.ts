@@ -35,7 +35,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'a filesystem is mounted on', in: 'host/gc/gc.test.ts', lower: 'a real mount, and the real collector' },
   { says: 'nothing for 5 s', in: 'cli/commands/logs.test.ts' },
   { says: 'cannot write the node state', in: 'system/three-am-agent.test.ts' },
-  { says: 'claims an allocation', in: 'attacks/stolen-allocation.test.ts' },
+  { says: 'allocation of another node claimed', in: 'attacks/stolen-allocation.test.ts' },
   { says: 'too many concurrent connections', in: 'system/limits.test.ts' },
   {
     says: 'rate limit quota exceeded',
@@ -76,7 +76,7 @@ const PROOFS: readonly Proof[] = [
     lower: 'the real database on a full disk',
   },
   {
-    says: 'no connection to NATS, trying on',
+    says: 'cannot connect to NATS, retrying',
     in: 'cluster/nats/nats-login.test.ts',
     lower: 'the real link to a real NATS',
   },
@@ -85,8 +85,8 @@ const PROOFS: readonly Proof[] = [
   { says: 'Unknown node', in: 'system/cluster-same.test.ts' },
   { says: 'the node does not answer', in: 'system/cluster-faults.test.ts' },
   { says: 'disconnected', in: 'attacks/nats-away.test.ts' },
-  { says: 'another key speaks for a node', in: 'system/cluster-faults.test.ts' },
-  { says: 'the NATS server does not permit what this process needs', in: 'system/three-am-agent.test.ts' },
+  { says: 'duplicate node ID', in: 'system/cluster-faults.test.ts' },
+  { says: 'NATS server denied permission', in: 'system/three-am-agent.test.ts' },
   { says: 'Publish Violation', in: 'system/three-am-agent.test.ts', by: 'NATS' },
   { says: 'Set both clocks right', in: 'attacks/replayed-assertion.test.ts', lower: OWN_CLOCK },
   { says: 'takes calls with a server’s assertion only', in: 'attacks/stolen-worker-key.test.ts' },
@@ -95,10 +95,10 @@ const PROOFS: readonly Proof[] = [
   { says: 'has an initialised secrets core', in: 'system/secrets-cores.test.ts' },
   { says: 'not connected to NATS, so this server cannot check', in: 'system/secrets-cores.test.ts' },
   { says: 'no server is connected', in: 'system/three-am-agent.test.ts' },
-  { says: 'the key of this server is not in nats.server_keys', in: 'attacks/agent-asks-core.test.ts' },
-  { says: 'calls were refused, which could not be opened', in: 'attacks/agent-asks-core.test.ts' },
-  { says: 'no server answers who this token belongs to', in: 'system/three-am-agent.test.ts' },
-  { says: 'this node has more to say than a message may hold', in: 'system/three-am-agent.test.ts' },
+  { says: 'key is not in nats.server_keys', in: 'attacks/agent-asks-core.test.ts' },
+  { says: 'sealed call refused', in: 'attacks/agent-asks-core.test.ts' },
+  { says: 'no server answered the request about this token', in: 'system/three-am-agent.test.ts' },
+  { says: 'node state is larger than a message', in: 'system/three-am-agent.test.ts' },
   { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
@@ -139,22 +139,22 @@ const PROOFS: readonly Proof[] = [
 /** Texts of a row that are further forms of its error, by the first text of the row. */
 const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
   'Permission denied': [{ says: 'X-Outpost-Token', in: 'cli/client/addresses.test.ts' }],
-  'no connection to NATS, trying on': [
+  'cannot connect to NATS, retrying': [
     { says: 'connection refused', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
     { says: 'Authorization Violation', in: 'cluster/nats/nats-login.test.ts', by: 'NATS' },
     { says: 'altnames', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
   ],
   'no server is connected': [
     { says: 'no server with the secrets core is connected', in: 'system/core-tokens.test.ts' },
-    { says: 'keys of servers were refused', in: 'attacks/server-key-rotated.test.ts' },
+    { says: 'server announcement rejected', in: 'attacks/server-key-rotated.test.ts' },
   ],
-  'calls were refused, which could not be opened': [
+  'sealed call refused': [
     { says: 'no server', in: 'attacks/agent-asks-core.test.ts' },
-    { says: 'wrong key', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_BUS },
-    { says: 'sent before', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_BUS },
-    { says: 'malformed', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_BUS },
-    { says: 'too old', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_CLOCK },
-    { says: 'too many callers', in: 'cluster/rpc/sealed-calls.test.ts', lower: OWN_BUS },
+    { says: 'wrong key', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_BUS },
+    { says: 'sent before', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_BUS },
+    { says: 'malformed', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_BUS },
+    { says: 'too old', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_CLOCK },
+    { says: 'too many callers', in: 'cluster/rpc/sealed-call-receiver.test.ts', lower: OWN_BUS },
   ],
   'the database was changed: a required entry': [{ says: 'put back', in: 'attacks/rolled-back-entry.test.ts' }],
 }

@@ -1,39 +1,40 @@
 /**
- * `/v1/event/stream`: what changes in the roster, one JSON object a line, as it happens. Topics are `Node` and
- * `Allocation`. `{}` comes at once and every 30 s, so that both sides know that the other is there.
+ * `/v1/event/stream`: changes of the roster as they happen, one JSON object a line. Topics are `Node` and `Allocation`. A heartbeat,
+ * `{}`, is sent at once and every 30 s.
  *
- * The last changes are kept for callers that come back with the index behind which they want to go on. A caller that
- * does not take its events is cut when too many wait for it: it can tell, and ask again with the index it has seen.
+ * The last changes are kept for callers that resume at an index. A caller that does not read its events is disconnected when too
+ * many are queued for it; it can resume with the last index that it has read.
  */
 import { Refusal } from '../../platform/errors.ts'
 import { type Call, type Chunk, handle, type Identity } from '../../platform/operation.ts'
 import { type Field, type InputOf, parseInteger, queryValue, schema } from '../../platform/schema.ts'
-import type { Fleet } from '../roster/fleet.ts'
+import type { Roster } from '../roster/roster.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
+import type { RosterChange } from '../roster/roster-records.ts'
 import { allocationValue } from './nomad-allocation.ts'
 import { nodeValue } from './nomad-node.ts'
-import type { ServerParts } from './nodes-operations.ts'
-import { namespaceField, readFields, requireRegion } from './query.ts'
-import type { Roster, RosterChange } from '../roster/roster.ts'
+import { namespaceField, readFields, requireRegion, type ServerDeps } from './query.ts'
 
 const HEARTBEAT_MS = 30_000
+/** Changes that are kept for callers that resume. */
 const KEPT_MAX = 1000
-/** Changes that may wait for one caller: they hold records, not text. */
-const WAITING_MAX = 10_000
-/** Lines of one write. */
+/** Changes queued for one caller: records, not text. */
+const QUEUED_MAX = 10_000
+/** Lines of one chunk. */
 const LINES_MAX = 64
 
-/** The last changes, and who hears the next ones. */
-export class Events {
+/** The last changes of the roster, and subscribers to the next ones. */
+export class RosterEvents {
   readonly #kept: RosterChange[] = []
   readonly #stopListening: () => void
-  readonly #takers = new Set<(change: RosterChange) => void>()
+  readonly #subscribers = new Set<(change: RosterChange) => void>()
 
   constructor(roster: Roster) {
     this.#stopListening = roster.listen((change) => {
       this.#kept.push(change)
-      // In lumps: moving a thousand entries for each change would cost more than the change.
+      // Removed in batches: moving a thousand entries for each change would cost more than the change.
       if (this.#kept.length > 2 * KEPT_MAX) this.#kept.splice(0, KEPT_MAX)
-      for (const take of this.#takers) take(change)
+      for (const subscriber of this.#subscribers) subscriber(change)
     })
   }
 
@@ -41,21 +42,22 @@ export class Events {
     this.#stopListening()
   }
 
-  /** Those at `index` and behind that are still known. */
+  /** Kept changes from `index` on. */
   from(index: number): readonly RosterChange[] {
     return this.#kept.filter((change) => change.index >= index)
   }
 
-  listen(take: (change: RosterChange) => void): () => void {
-    this.#takers.add(take)
-    return () => void this.#takers.delete(take)
+  /** Returns the function that ends the subscription. */
+  subscribe(subscriber: (change: RosterChange) => void): () => void {
+    this.#subscribers.add(subscriber)
+    return () => void this.#subscribers.delete(subscriber)
   }
 }
 
 type TopicName = 'Node' | 'Allocation'
 
-/** What one `topic=` asks for; `*` is all topics, or all keys. */
-interface Wanted {
+/** One `topic=` parameter; `*` means all topics, or all keys. */
+interface TopicFilter {
   readonly topic: TopicName | '*'
   readonly key: string
 }
@@ -67,20 +69,23 @@ const OTHER_TOPICS = new Set(
   ).split(' '),
 )
 
-const topic: Field<readonly Wanted[]> = {
+const topic: Field<readonly TopicFilter[]> = {
   in: 'query',
   type: 'string',
-  description: 'Node or Allocation, with :ID for one of them; may be given several times; all when absent',
+  description: 'Node or Allocation, optionally with :ID; repeatable; default: all',
   required: false,
   parse(raw, name) {
     const texts = raw.query.filter(([key, value]) => key === name && value !== '').map(([, value]) => value)
     return (texts.length === 0 ? ['*'] : texts).flatMap((text) => {
       const colon = text.indexOf(':')
-      const asked = colon < 0 ? text : text.slice(0, colon)
+      const requested = colon < 0 ? text : text.slice(0, colon)
       const key = colon < 0 ? '*' : text.slice(colon + 1)
-      if (asked === '*' || asked === 'Node' || asked === 'Allocation') return [{ topic: asked, key }]
-      if (OTHER_TOPICS.has(asked)) return []
-      throw new Refusal('invalid_request', `unknown topic ${JSON.stringify(asked.slice(0, 64))}: Node, Allocation or *`)
+      if (requested === '*' || requested === 'Node' || requested === 'Allocation') return [{ topic: requested, key }]
+      if (OTHER_TOPICS.has(requested)) return []
+      throw new Refusal(
+        'invalid_request',
+        `unknown topic ${JSON.stringify(requested.slice(0, 64))}: Node, Allocation or *`,
+      )
     })
   },
 }
@@ -88,7 +93,7 @@ const topic: Field<readonly Wanted[]> = {
 const index: Field<number> = {
   in: 'query',
   type: 'integer',
-  description: 'Where to begin, as far back as changes are known; with the next one when absent',
+  description: 'Index of the first event, as far as it is kept; default: the next event',
   required: false,
   parse(raw, name) {
     const text = queryValue(raw, name)
@@ -101,13 +106,13 @@ const index: Field<number> = {
 const fields = { topic, index, namespace: namespaceField, region: readFields.region }
 type EventInput = InputOf<typeof fields>
 
-/** True for a change that was asked for and that the caller may see. */
-function isWanted(change: RosterChange, input: EventInput, identity: Identity): boolean {
-  const asked = input.topic.some(
+/** True for a change that the caller has requested and may see. */
+function isSelected(change: RosterChange, input: EventInput, identity: Identity): boolean {
+  const isRequested = input.topic.some(
     ({ topic: name, key }) =>
       (name === '*' || name === topicOf(change)) && (key === '*' || keysOf(change).includes(key)),
   )
-  if (!asked) return false
+  if (!isRequested) return false
   if (change.kind === 'node') return identity.allowsNode('read')
   const { namespace } = change.record.allocation
   return (input.namespace === '*' || input.namespace === namespace) && identity.allowsNamespace(namespace, 'read-job')
@@ -121,7 +126,7 @@ function keysOf(change: RosterChange): readonly string[] {
   return change.kind === 'node' ? [change.key] : [change.key, change.record.allocation.jobId]
 }
 
-/** Each change becomes text once, for however many callers. */
+/** Text of each change, encoded once for all callers. */
 const lines = new WeakMap<RosterChange, string>()
 
 function lineOf(change: RosterChange, roster: Roster): string {
@@ -145,54 +150,54 @@ function lineOf(change: RosterChange, roster: Roster): string {
   return line
 }
 
-async function* streamed(
-  parts: { readonly fleet: Fleet; readonly events: Events },
+async function* streamEvents(
+  deps: { readonly queries: RosterQueries; readonly events: RosterEvents },
   input: EventInput,
   call: Call,
 ): AsyncGenerator<Chunk> {
-  const { fleet, events } = parts
-  const leave = fleet.admit()
-  const waiting: RosterChange[] = []
+  const { queries, events } = deps
+  const release = queries.admit()
+  const queue: RosterChange[] = []
   let isBehind = false
   let wake: (() => void) | undefined
   const take = (change: RosterChange) => {
-    if (isBehind || !isWanted(change, input, call.identity)) return
-    if (waiting.length >= WAITING_MAX) isBehind = true
-    else waiting.push(change)
+    if (isBehind || !isSelected(change, input, call.identity)) return
+    if (queue.length >= QUEUED_MAX) isBehind = true
+    else queue.push(change)
     wake?.()
   }
   if (input.index > 0) for (const change of events.from(input.index)) take(change)
-  const stop = events.listen(take)
+  const stop = events.subscribe(take)
   const onAbort = () => wake?.()
   call.signal.addEventListener('abort', onAbort)
   try {
     yield { status: 200, contentType: 'application/json', headers: { 'Cache-Control': 'no-cache' } }
     yield Buffer.from('{}\n')
     while (!call.signal.aborted) {
-      if (waiting.length > 0) {
-        const text = waiting.splice(0, LINES_MAX).map((change) => lineOf(change, fleet.roster))
+      if (queue.length > 0) {
+        const text = queue.splice(0, LINES_MAX).map((change) => lineOf(change, queries.roster))
         yield Buffer.from(text.join(''))
       } else if (isBehind) {
-        throw new Refusal('unavailable', 'the caller does not take its events, ask again with the index last seen')
+        throw new Refusal('unavailable', `more than ${QUEUED_MAX} events were not read, resume with the last index`)
       } else {
-        const { promise, resolve } = Promise.withResolvers<'beat' | undefined>()
-        const timer = setTimeout(() => resolve('beat'), HEARTBEAT_MS).unref()
+        const { promise, resolve } = Promise.withResolvers<'heartbeat' | undefined>()
+        const timer = setTimeout(() => resolve('heartbeat'), HEARTBEAT_MS).unref()
         wake = () => resolve(undefined)
-        if ((await promise) === 'beat') yield Buffer.from('{}\n')
+        if ((await promise) === 'heartbeat') yield Buffer.from('{}\n')
         clearTimeout(timer)
       }
     }
   } finally {
     call.signal.removeEventListener('abort', onAbort)
     stop()
-    leave()
+    release()
   }
 }
 
 export const eventStream = handle(
   {
     name: 'server.event_stream',
-    summary: 'Changes of nodes and allocations as they happen',
+    summary: 'Stream changes of nodes and allocations',
     http: ['GET /v1/event/stream'],
     target: 'server',
     input: schema(fields),
@@ -209,10 +214,10 @@ export const eventStream = handle(
       if (denied || (!mayNodes && !mayAllocations)) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region, events }: ServerParts & { readonly events: Events }) => ({
+  ({ queries, region, events }: ServerDeps & { readonly events: RosterEvents }) => ({
     run(input, call) {
       requireRegion(input.region, region)
-      return streamed({ fleet, events }, input, call)
+      return streamEvents({ queries, events }, input, call)
     },
   }),
 )

@@ -1,15 +1,15 @@
 /**
- * The expression language of `filter=`, as users of the field's lists know it:
+ * The expression language of `filter=`, a subset of that of the compatible system:
  *
  *     Status == ready and (Meta.rack == "r1" or "raw_exec" in Drivers) and Name not matches "^old-"
  *
  * `==`, `!=`, `is empty`, `is not empty`, `contains`, `not contains`, `in`, `not in`, `matches`, `not matches`, joined by
- * `and` (binds tighter), `or`, `not` and parentheses. A selector is dotted or quoted: `Meta.rack`, `Meta["a.b"]`. A
- * value is a word, a number, or text in double quotes or backticks. What a record does not have is empty and equals
- * nothing. Patterns are RE2's and found anywhere in the text.
+ * `and` (higher precedence), `or`, `not` and parentheses. A selector is dotted or quoted: `Meta.rack`, `Meta["a.b"]`. A
+ * value is a word, a number, or text in double quotes or backticks. A missing field is empty and equals nothing. Patterns
+ * have RE2 syntax and match anywhere in the text.
  *
- * An expression comes from whoever may list: its length, its depth and the size of its patterns are bounded, and matching
- * takes time in proportion to expression and record, whatever they are.
+ * Any caller that may list can send an expression. Therefore its length, its depth and the size of its patterns are bounded, and
+ * matching takes time linear in the sizes of expression and record.
  */
 import { createRequire } from 'node:module'
 import type { RE2JS } from 're2js'
@@ -18,31 +18,31 @@ import { Refusal } from '../../platform/errors.ts'
 const LENGTH_MAX = 4096
 const DEPTH_MAX = 64
 const PATTERN_LENGTH_MAX = 200
-/** What `{n}` in a pattern may repeat, all counts multiplied, and instructions of the compiled pattern. */
+/** Product of all repetition counts (`{n}`) of a pattern, and instructions of the compiled pattern. */
 const REPEAT_MAX = 64
 const PROGRAM_SIZE_MAX = 1000
-/** Longer texts are matched by their beginning: attributes and metadata are short. */
+/** Longer texts are truncated before matching. Attributes and metadata are shorter. */
 const TEXT_LENGTH_MAX = 4096
 
 const NO_ENGINE =
   'this server cannot match patterns, the package re2js of its installation cannot be loaded: run "npm ci --omit=dev" there, or filter without "matches"'
 
-type Datum = Readonly<Record<string, unknown>>
+type FilteredRecord = Readonly<Record<string, unknown>>
 
-export type Filter = (record: Datum) => boolean
+export type FilterExpression = (record: FilteredRecord) => boolean
 
 /**
- * What an expression means for a record. `fields` are the names that a selector may begin with.
- * @throws Refusal `invalid_request` that says where and why, as `line:column (offset): ...`.
+ * Compiles an expression. `fields` are the first names that a selector may have.
+ * @throws Refusal `invalid_request` with position and reason, as `line:column (offset): ...`.
  */
-export function parseFilter(text: string, fields: ReadonlySet<string>): Filter {
+export function parseFilter(text: string, fields: ReadonlySet<string>): FilterExpression {
   if (text.length > LENGTH_MAX) {
     throw new Refusal('invalid_request', `failed to read filter expression: longer than ${LENGTH_MAX} characters`)
   }
   return new Parser(text, fields).parse()
 }
 
-/** Reads `text` from left to right; every method leaves the place behind what it took. */
+/** Recursive descent parser; each method advances `#at` past what it has parsed. */
 class Parser {
   readonly #text: string
   readonly #fields: ReadonlySet<string>
@@ -54,26 +54,26 @@ class Parser {
     this.#fields = fields
   }
 
-  parse(): Filter {
+  parse(): FilterExpression {
     const filter = this.#or()
     this.#space()
     if (this.#at < this.#text.length) throw this.#wrong('expected and, or, or the end')
     return filter
   }
 
-  #or(): Filter {
+  #or(): FilterExpression {
     const terms = [this.#and()]
     while (this.#word('or')) terms.push(this.#and())
     return terms.length === 1 && terms[0] ? terms[0] : (record) => terms.some((term) => term(record))
   }
 
-  #and(): Filter {
+  #and(): FilterExpression {
     const terms = [this.#not()]
     while (this.#word('and')) terms.push(this.#not())
     return terms.length === 1 && terms[0] ? terms[0] : (record) => terms.every((term) => term(record))
   }
 
-  #not(): Filter {
+  #not(): FilterExpression {
     if (++this.#depth > DEPTH_MAX) throw this.#wrong(`more than ${DEPTH_MAX} levels deep`)
     try {
       if (this.#word('not')) {
@@ -89,44 +89,44 @@ class Parser {
     }
   }
 
-  /** `value in selector`, or a selector and what is said about it. */
-  #match(): Filter {
+  /** `value in selector`, or a selector with an operator. */
+  #match(): FilterExpression {
     const start = this.#at
     const value = this.#value()
     if (value !== undefined) {
       if (this.#word('in')) return membership(this.#selector(), value, true)
-      const behind = this.#at
+      const end = this.#at
       if (this.#word('not') && this.#word('in')) return membership(this.#selector(), value, false)
-      this.#at = behind
+      this.#at = end
     }
     this.#at = start
     const selector = this.#selector()
-    if (this.#sign('==')) return equality(selector, this.#neededValue(), true)
-    if (this.#sign('!=')) return equality(selector, this.#neededValue(), false)
+    if (this.#sign('==')) return equality(selector, this.#requiredValue(), true)
+    if (this.#sign('!=')) return equality(selector, this.#requiredValue(), false)
     if (this.#word('is')) return this.#emptiness(selector)
-    const wanted = !this.#word('not')
-    if (this.#word('contains')) return membership(selector, this.#neededValue(), wanted)
-    if (this.#word('matches')) return this.#pattern(selector, wanted)
-    const operators = wanted ? '==, !=, is, contains, not contains, matches or not matches' : 'contains or matches'
+    const expected = !this.#word('not')
+    if (this.#word('contains')) return membership(selector, this.#requiredValue(), expected)
+    if (this.#word('matches')) return this.#pattern(selector, expected)
+    const operators = expected ? '==, !=, is, contains, not contains, matches or not matches' : 'contains or matches'
     throw this.#wrong(`expected ${operators}`)
   }
 
-  #emptiness(selector: Selector): Filter {
-    const wanted = !this.#word('not')
+  #emptiness(selector: Selector): FilterExpression {
+    const expected = !this.#word('not')
     if (!this.#word('empty')) throw this.#wrong('expected empty')
-    return (record) => isEmpty(selector(record)) === wanted
+    return (record) => isEmpty(selector(record)) === expected
   }
 
-  #pattern(selector: Selector, wanted: boolean): Filter {
+  #pattern(selector: Selector, expected: boolean): FilterExpression {
     this.#space()
     const start = this.#at
-    const text = this.#neededValue()
+    const text = this.#requiredValue()
     const pattern = compile(text)
     if (typeof pattern === 'string') throw this.#wrong(pattern, start)
     return (record) => {
       const found = selector(record)
-      if (typeof found !== 'string') return !wanted
-      return pattern.matcher(found.slice(0, TEXT_LENGTH_MAX)).find() === wanted
+      if (typeof found !== 'string') return !expected
+      return pattern.matcher(found.slice(0, TEXT_LENGTH_MAX)).find() === expected
     }
   }
 
@@ -137,7 +137,7 @@ class Parser {
     if (first === undefined) throw this.#wrong('expected the name of a field')
     if (!this.#fields.has(first)) {
       const names = [...this.#fields].sort().join(', ')
-      throw this.#wrong(`there is no field ${JSON.stringify(first.slice(0, 64))}, there are ${names}`, start)
+      throw this.#wrong(`unknown field ${JSON.stringify(first.slice(0, 64))}, expected one of ${names}`, start)
     }
     const path = [first]
     for (;;) {
@@ -153,7 +153,7 @@ class Parser {
     }
   }
 
-  #neededValue(): string {
+  #requiredValue(): string {
     const value = this.#value()
     if (value === undefined) throw this.#wrong('expected a value')
     return value
@@ -170,7 +170,7 @@ class Parser {
     if (raw !== undefined) return raw.slice(1, -1)
     const text = this.#take(/"(?:[^"\\]|\\[^])*"/y)
     if (text === undefined) {
-      if (/["`]/.test(this.#text[this.#at] ?? '')) throw this.#wrong('this text has no end')
+      if (/["`]/.test(this.#text[this.#at] ?? '')) throw this.#wrong('missing closing quote')
       return undefined
     }
     return text.slice(1, -1).replace(/\\([^])/g, (_, character: string) => {
@@ -182,8 +182,8 @@ class Parser {
 
   #word(word: string): boolean {
     this.#space()
-    const behind = this.#text[this.#at + word.length]
-    if (!this.#text.startsWith(word, this.#at) || (behind !== undefined && !/[\s()"`]/.test(behind))) return false
+    const next = this.#text[this.#at + word.length]
+    if (!this.#text.startsWith(word, this.#at) || (next !== undefined && !/[\s()"`]/.test(next))) return false
     this.#at += word.length
     return true
   }
@@ -216,20 +216,20 @@ class Parser {
 
 const ESCAPES: Readonly<Record<string, string>> = { '"': '"', '\\': '\\', n: '\n', t: '\t', r: '\r', '/': '/' }
 
-type Selector = (record: Datum) => unknown
+type Selector = (record: FilteredRecord) => unknown
 
-/** The value at a path. A key may hold dots of its own: the rest of the path is tried as one key as well. */
-function resolve(record: Datum, path: readonly string[]): unknown {
+/** The value at a path. A key may contain dots, so the rest of the path is also tried as one key. */
+function resolve(record: FilteredRecord, path: readonly string[]): unknown {
   let value: unknown = record
   for (const [at, part] of path.entries()) {
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined
-    if (!Object.hasOwn(value, part)) return own(value, path.slice(at).join('.'))
-    value = own(value, part)
+    if (!Object.hasOwn(value, part)) return ownValue(value, path.slice(at).join('.'))
+    value = ownValue(value, part)
   }
   return value
 }
 
-function own(value: object, key: string): unknown {
+function ownValue(value: object, key: string): unknown {
   return Object.hasOwn(value, key) ? Reflect.get(value, key) : undefined
 }
 
@@ -239,18 +239,18 @@ function isEqual(found: unknown, value: string): boolean {
   return typeof found === 'boolean' && String(found) === value
 }
 
-function equality(selector: Selector, value: string, wanted: boolean): Filter {
-  return (record) => isEqual(selector(record), value) === wanted
+function equality(selector: Selector, value: string, expected: boolean): FilterExpression {
+  return (record) => isEqual(selector(record), value) === expected
 }
 
-/** Part of a text, an entry of a list, a key of a map. */
-function membership(selector: Selector, value: string, wanted: boolean): Filter {
+/** True for a part of a text, an entry of a list, a key of a map. */
+function membership(selector: Selector, value: string, expected: boolean): FilterExpression {
   const has = (found: unknown): boolean => {
     if (typeof found === 'string') return found.includes(value)
     if (Array.isArray(found)) return found.some((each) => isEqual(each, value))
     return typeof found === 'object' && found !== null && Object.hasOwn(found, value)
   }
-  return (record) => has(selector(record)) === wanted
+  return (record) => has(selector(record)) === expected
 }
 
 function isEmpty(found: unknown): boolean {
@@ -259,32 +259,32 @@ function isEmpty(found: unknown): boolean {
   return typeof found === 'object' && Object.keys(found).length === 0
 }
 
-/** Loaded with the first pattern, as in `host/logs/search/line-pattern`: every server starts, and few are asked for patterns. */
+/** Loaded with the first pattern, because few servers need it. */
 let engine: typeof import('re2js') | undefined
 
 function loadEngine(): typeof import('re2js') {
   try {
     engine ??= createRequire(import.meta.url)('re2js') as typeof import('re2js')
   } catch {
-    // Nothing else of a server needs the package, so it starts without it.
+    // A server starts without the package, because only patterns need it.
     throw new Refusal('unavailable', NO_ENGINE)
   }
   return engine
 }
 
-/** The compiled pattern, or what is wrong with it. */
+/** The compiled pattern, or the error. */
 function compile(text: string): RE2JS | string {
   if (text.length > PATTERN_LENGTH_MAX) return `the pattern is longer than ${PATTERN_LENGTH_MAX} characters`
   let repeats = 1
   for (const [, least = '0', most = ''] of text.matchAll(/\{(\d+)(?:,(\d*))?\}/g)) {
     repeats *= Math.max(1, Number(least), Number(most))
   }
-  if (repeats > REPEAT_MAX) return `the counts of the pattern make more than ${REPEAT_MAX}`
+  if (repeats > REPEAT_MAX) return `the repetition counts of the pattern exceed ${REPEAT_MAX}`
   const { RE2JS: Engine } = loadEngine()
   try {
     const pattern = Engine.compile(text)
-    return pattern.programSize() > PROGRAM_SIZE_MAX ? 'the pattern makes too large a program' : pattern
+    return pattern.programSize() > PROGRAM_SIZE_MAX ? 'the compiled pattern is too large' : pattern
   } catch (error) {
-    return `the pattern is not in RE2's syntax: ${error instanceof Error ? error.message.slice(0, 200) : 'unknown'}`
+    return `invalid RE2 pattern: ${error instanceof Error ? error.message.slice(0, 200) : 'unknown'}`
   }
 }

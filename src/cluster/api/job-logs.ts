@@ -1,18 +1,18 @@
 /**
- * `/v1/job/:id/logs`: the logs of all allocations of a job over one connection. Each allocation's `fs/logs` runs on its own
- * node with the same parameters; its frames are merged in arrival order, each labelled `"AllocID":"…"`. Searching is
- * done on the nodes (`grep=`), so only matching lines travel.
+ * `/v1/job/:id/logs`: the logs of all allocations of a job over one connection. `fs/logs` of each allocation runs on its node
+ * with the same parameters; its frames are merged in arrival order, each labelled `"AllocID":"…"`. Nodes search (`grep=`), so
+ * only matching lines are transferred.
  *
- * Promises. The lines of one allocation arrive in order and without a gap up to the frame that ends its part: `log ended`, or
- * `log failed` with the reason. The end of one part does not end the others. With `follow`, new allocations join
- * from the beginning of their logs, and one that cannot be read yet is retried. A slow client slows all nodes down;
- * memory is bounded (`round-robin-queue`).
+ * Promises. The lines of an allocation arrive in order and without a gap up to the frame that ends its log: `log ended`, or
+ * `log failed` with the reason. The end of one log does not end the others. With `follow`, new allocations join from the beginning
+ * of their logs, and a log that cannot be read yet is retried. A slow client slows down all nodes; memory is bounded
+ * (`byte-queue.ts`).
  *
- * A node is not trusted: how many allocations it announces, how long it takes and how much it sends do not affect the other
- * nodes. Slots to follow are shared among the nodes (`node-shares`), reads without follow have slots per node and a
- * limit (`host-reading`), and chunks are taken from the nodes round-robin (`merged-streams`).
+ * A node is not trusted: how many allocations it reports, how long it takes and how much it sends does not affect other nodes.
+ * Slots to follow are shared among the nodes (`node-slots.ts`); without `follow` a node has a few readers and limits for all its
+ * logs (`HostReading`); chunks are taken from the nodes by deficit round-robin.
  */
-import { setTimeout as pause } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Refusal, type RefusalCode } from '../../platform/errors.ts'
 import { admit, type AnyOperation, type Call, type Chunk, handle, isStreamHead } from '../../platform/operation.ts'
 import {
@@ -25,41 +25,44 @@ import {
   type RawInput,
   schema,
 } from '../../platform/schema.ts'
-import type { AllocationDescription } from '../roster/description.ts'
-import type { Fleet } from '../roster/fleet.ts'
-import type { AllocationRecord } from '../roster/roster.ts'
-import { HostReading } from './host-reading.ts'
-import { NodeShares, type Slot } from '../rpc/node-shares.ts'
-import { eventFrame, FrameLabels } from './frame-labels.ts'
-import { requireJob } from './jobs-operations.ts'
-import { MergedStreams } from './merged-streams.ts'
-import { isEnded } from './nomad-allocation.ts'
-import type { ServerParts } from './nodes-operations.ts'
-import { namespaceField, readFields, requireRegion } from './query.ts'
 import { TIMINGS } from '../nats/timings.ts'
+import type { AllocationDescription } from '../roster/node-messages.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
+import { MinimumRate, tooSlow } from '../rpc/node-limits.ts'
+import { type NodeSlot, NodeSlots } from '../rpc/node-slots.ts'
+import { DeficitRoundRobinQueue } from './byte-queue.ts'
+import { FrameLabeler, lastFrame } from './frame-labeler.ts'
+import { requireJob } from './jobs-operations.ts'
+import { isEnded } from './nomad-allocation.ts'
+import { namespaceField, readFields, requireRegion, type ServerDeps } from './query.ts'
 
 const HEARTBEAT_MS = 1000
 const HEARTBEAT = Buffer.from('{}')
-/** Interval of the checks for hosts that are too slow. */
-const JUDGE_MS = 1000
-/** Allocations followed at once over one connection: a thousand, and as many that one node makes up. */
+/** Interval of the rate checks of hosts. */
+const RATE_CHECK_MS = 1000
+/** Allocations followed over one connection: a thousand, and as many that a hostile node invents. */
 const FOLLOWED_MAX = 2000
-/** Allocations read at once without follow: at least one of each node, and about `READ_MAX` in all. */
-const READ_PER_NODE = 4
-const READ_MAX = 1000
+/** Concurrent reads without follow: at least one of each node, and about `READERS_MAX` in total. */
+const READERS_PER_NODE = 4
+const READERS_MAX = 1000
+/** Bytes of one host in one answer: twice what a hundred tasks keep of both outputs by default, as frames. */
+export const HOST_BYTES_MAX: number = 64 * 2 ** 30
+/** Counted for the start of each log, so that ten thousand empty ones are limited too. */
+const LOG_START_BYTES = 4096
 const NO_SLOT = `at most ${FOLLOWED_MAX} allocations of a job are followed at once, shared among its hosts`
 /** Refusals that a retry may resolve. */
 const RETRYABLE: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'unavailable', 'no_answer'])
-/** Parameters for where a log begins: an allocation that joins later is read from its beginning. */
+/** Parameters for the start of a log: an allocation that joins later is read from its beginning. */
 const START_PARAMETERS = ['offset', 'origin', 'tail_lines', 'since']
 /** Parameters of this endpoint, or set for each allocation. */
 const OWN_PARAMETERS = ['namespace', 'region', 'task', 'type', 'follow']
 
-/** `?follow` alone is enough here. */
+/** Accepts `?follow` without a value. */
 const follow: Field<boolean> = {
   in: 'query',
   type: 'boolean',
-  description: 'Go on with what is written, and with allocations that come',
+  description: 'Follow the logs, also of new allocations',
   required: false,
   parse(raw, name) {
     const text = raw.query.find(([key]) => key === name)?.[1]
@@ -69,41 +72,41 @@ const follow: Field<boolean> = {
   },
 }
 
-function notHere(description: string, why: string): Field<undefined> {
+function unsupported(reason: string): Field<undefined> {
   return {
     in: 'query',
     type: 'string',
-    description,
+    description: 'Not supported',
     required: false,
     parse(raw, name) {
       if (raw.query.some(([key, value]) => key === name && value !== '' && parseBoolean(value) !== false)) {
-        throw new Refusal('invalid_request', `${name} cannot be had for a job: ${why}`)
+        throw new Refusal('invalid_request', `${name} is not supported for the logs of a job: ${reason}`)
       }
     },
   }
 }
 
 const fields = {
-  id: pathParam('ID of the job, percent-encoded where it has slashes'),
+  id: pathParam('Job ID, percent-encoded if it contains slashes'),
   namespace: namespaceField,
   region: readFields.region,
-  task: queryText({ description: 'Name of the task; all tasks when absent', fallback: '*' }),
-  type: queryText({ description: 'stdout or stderr; both when absent', fallback: '*' }),
+  task: queryText({ description: 'Task name; default: all tasks', fallback: '*' }),
+  type: queryText({ description: 'stdout or stderr; default: both', fallback: '*' }),
   follow,
-  end_when_done: queryBoolean({ description: 'With follow: end when every task has ended', fallback: false }),
-  plain: notHere('Refused', 'frames say whose bytes they are'),
-  cursor: notHere('Refused', 'a place in many logs is no single one; follow one allocation, or use since'),
+  end_when_done: queryBoolean({ description: 'With follow: end when all tasks have ended', fallback: false }),
+  plain: unsupported('frames name the allocation'),
+  cursor: unsupported('a cursor is a position in one log, follow one allocation or use since'),
 }
 type LogsInput = InputOf<typeof fields>
 
-interface LogsParts extends ServerParts {
-  /** `host.logs` as this process routes it. */
+interface JobLogDeps extends ServerDeps {
+  /** `host.logs`, as this process routes it. */
   readonly logs: AnyOperation
 }
 
 /** The same request for one allocation. */
-function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoining: boolean): RawInput {
-  const left = raw.query.filter(
+function requestFor(input: LogsInput, raw: RawInput, allocationId: string, isJoining: boolean): RawInput {
+  const inherited = raw.query.filter(
     ([key]) => !OWN_PARAMETERS.includes(key) && !(isJoining && START_PARAMETERS.includes(key)),
   )
   const { task, type } = input
@@ -112,281 +115,303 @@ function requestOf(input: LogsInput, raw: RawInput, allocationId: string, isJoin
     ['type', type],
     ['follow', String(input.follow)],
   ]
-  return { params: { alloc_id: allocationId }, query: [...left, ...query], headers: {}, body: undefined }
+  return { params: { alloc_id: allocationId }, query: [...inherited, ...query], headers: {}, body: undefined }
 }
 
-/** An allocation's log in the answer. */
-interface Part {
-  readonly nodeId: string
-  readonly allocationId: string
-  /** Aborts when reading stops. */
-  readonly signal: AbortSignal
-  /** Why reading stopped before the end of the log. */
-  readonly lost: Refusal | undefined
+function sortedById(records: readonly AllocationRecord[]): AllocationRecord[] {
+  return records.toSorted(({ allocation: { id: a } }, { allocation: { id: b } }) => (a < b ? -1 : 1))
 }
 
-class FollowedPart implements Part {
-  readonly nodeId: string
-  readonly allocationId: string
+function failedFrame(allocationId: string, error: unknown): Buffer {
+  const text = error instanceof Refusal ? `${error.status} ${error.message}` : '500 the node had an internal error'
+  return lastFrame('log failed', allocationId, text)
+}
+
+/** Reading that can be ended before the end of the log. */
+class LogReading {
   readonly #abort = new AbortController()
-  slot: Slot | undefined
+  /** Reason, if it was ended before. */
   lost: Refusal | undefined
-
-  constructor({ nodeId, allocation }: AllocationRecord) {
-    this.nodeId = nodeId
-    this.allocationId = allocation.id
-  }
 
   get signal(): AbortSignal {
     return this.#abort.signal
   }
 
-  /** Another node has got its slot. */
-  lose(): void {
-    this.lost = new Refusal('too_many', NO_SLOT)
-    this.end()
+  end(reason?: Refusal): void {
+    this.lost ??= reason
+    this.#abort.abort(reason)
   }
 
-  end(): void {
-    this.#abort.abort()
+  /** The chunks of one log. */
+  read(chunks: AsyncIterable<Chunk>): AsyncIterable<Chunk> {
+    return chunks
   }
 }
 
-function inOrder(records: readonly AllocationRecord[]): AllocationRecord[] {
-  return records.toSorted(({ allocation: { id: a } }, { allocation: { id: b } }) => (a < b ? -1 : 1))
+/** One log that is followed. */
+class FollowedLog extends LogReading {
+  readonly record: AllocationRecord
+  readonly slot: NodeSlot | undefined
+
+  constructor(record: AllocationRecord, slots: NodeSlots) {
+    super()
+    this.record = record
+    this.slot = slots.acquire(record.nodeId, () => this.end(new Refusal('too_many', NO_SLOT)))
+  }
 }
 
-function count(left: Map<string, { id: string; count: number }>, nodeId: string, id: string): void {
-  const known = left.get(nodeId)
-  if (known) known.count++
-  else left.set(nodeId, { id, count: 1 })
-}
+/**
+ * All logs of one host that are read to their end. The host reports the end of a log, so one that sends for ever, or a little from
+ * time to time, would keep the answer from its end, with each of its logs. Therefore the limits apply to all logs of the host
+ * together; a host that exceeds them is not read any more, and the answer reports it.
+ */
+export class HostReading extends LogReading {
+  readonly #bytesMax: number
+  readonly #rate = new MinimumRate()
+  #bytes = 0
 
-function failedFrame(allocationId: string, reason: unknown): Buffer {
-  const text = reason instanceof Refusal ? `${reason.status} ${reason.message}` : '500 the node had an internal error'
-  return eventFrame('log failed', allocationId, text)
+  constructor(bytesMax = HOST_BYTES_MAX) {
+    super()
+    this.#bytesMax = bytesMax
+  }
+
+  override async *read(chunks: AsyncIterable<Chunk>): AsyncGenerator<Chunk> {
+    const iterator = chunks[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        this.#rate.beginWait()
+        const { done, value } = await iterator.next().finally(() => this.#rate.endWait())
+        if (done) return
+        this.#count(isStreamHead(value) ? LOG_START_BYTES : value.length)
+        yield value
+      }
+    } finally {
+      await iterator.return?.()
+    }
+  }
+
+  #count(bytes: number): void {
+    this.#rate.received(bytes)
+    this.#bytes += bytes
+    if (this.#bytes <= this.#bytesMax) return
+    const limit = `${this.#bytesMax / 2 ** 30} GiB`
+    this.end(new Refusal('no_answer', `at most ${limit} of one host are in one answer, read its logs one by one`))
+  }
+
+  /** Must be called about once a second. */
+  checkRate(): void {
+    if (!this.lost && this.#rate.isViolated()) this.end(tooSlow())
+  }
 }
 
 /** One request for the logs of a job. */
-class JobLogs {
-  readonly #fleet: Fleet
+class JobLogStream {
+  readonly #queries: RosterQueries
   readonly #logs: AnyOperation
   readonly #input: LogsInput
   readonly #call: Call
-  readonly #merged = new MergedStreams()
+  readonly #queue = new DeficitRoundRobinQueue()
+  /** Logs and hosts that are being read. */
+  #readerCount = 0
+  /** Allocations that were followed, or were refused a slot. */
   readonly #known = new Set<string>()
-  readonly #slots = new NodeShares({ slots: FOLLOWED_MAX })
-  readonly #followed = new Set<FollowedPart>()
+  readonly #slots = new NodeSlots({ slots: FOLLOWED_MAX })
+  readonly #followed = new Set<FollowedLog>()
   readonly #hosts: HostReading[] = []
-  #judgedAtMs = performance.now()
+  #rateCheckedAtMs = performance.now()
 
-  constructor(parts: { fleet: Fleet; logs: AnyOperation }, input: LogsInput, call: Call) {
-    this.#fleet = parts.fleet
-    this.#logs = parts.logs
+  constructor({ queries, logs }: JobLogDeps, input: LogsInput, call: Call) {
+    this.#queries = queries
+    this.#logs = logs
     this.#input = input
     this.#call = call
   }
 
   async *run(): AsyncGenerator<Chunk> {
     const { namespace, id, follow: isFollowed, end_when_done: ends } = this.#input
-    const records = [...(this.#fleet.job(namespace, id)?.allocations.values() ?? [])]
-    const wanted = records.filter(({ allocation }) => this.#isWanted(allocation))
-    const [first] = wanted
+    const all = [...(this.#queries.job(namespace, id)?.allocations.values() ?? [])]
+    const records = all.filter(({ allocation }) => this.#hasTask(allocation))
+    const [first] = records
     if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
-    // Bad parameters are bad for every allocation: refused before anything is sent.
-    if (first) this.#logs.input.parse(requestOf(this.#input, this.#call.raw, first.allocation.id, false))
-    const leave = this.#fleet.admit()
-    const stop = isFollowed ? this.#join() : () => undefined
-    const onAbort = () => this.#merged.wake()
+    // Invalid parameters are invalid for every allocation: refused before the head is sent.
+    if (first) this.#logs.input.parse(requestFor(this.#input, this.#call.raw, first.allocation.id, false))
+    const release = this.#queries.admit()
+    const stopJoining = isFollowed ? this.#followNew() : () => undefined
+    const onAbort = () => this.#queue.wake()
     this.#call.signal.addEventListener('abort', onAbort)
     try {
-      yield {
-        status: 200,
-        contentType: 'application/json',
-        frames: true,
-        headers: { 'X-Content-Type-Options': 'nosniff' },
-      }
-      if (isFollowed) this.#followAll(wanted)
-      else this.#readAll(wanted)
+      const headers = { 'X-Content-Type-Options': 'nosniff' }
+      yield { status: 200, contentType: 'application/json', frames: true, headers }
+      if (isFollowed) this.#followAll(records)
+      else this.#readAll(records)
       yield* this.#chunks(isFollowed && !ends)
     } finally {
       this.#call.signal.removeEventListener('abort', onAbort)
-      stop()
-      leave()
-      for (const part of this.#followed) part.end()
-      for (const host of this.#hosts) host.close()
-      this.#merged.close()
+      stopJoining()
+      release()
+      for (const reading of [...this.#followed, ...this.#hosts]) reading.end()
+      this.#queue.close()
     }
   }
 
-  #isWanted({ tasks }: AllocationDescription): boolean {
+  #hasTask({ tasks }: AllocationDescription): boolean {
     return this.#input.task === '*' || tasks.some(({ name }) => name === this.#input.task)
   }
 
+  /** Runs until the reader has ended; it reports its own errors. */
+  #start(reader: () => Promise<void>): void {
+    this.#readerCount++
+    const onEnd = () => {
+      this.#readerCount--
+      this.#queue.wake()
+    }
+    void reader().then(onEnd, onEnd)
+  }
+
   #followAll(records: readonly AllocationRecord[]): void {
-    const parts: FollowedPart[] = []
-    /** The first allocation of each node that got no slot, and how many did not. */
-    const left = new Map<string, { id: string; count: number }>()
-    for (const record of inOrder(records)) {
+    // All acquire their slots before the first one starts, because a later one may take the slot of an earlier one.
+    const logs = sortedById(records).map((record) => {
       this.#known.add(record.allocation.id)
-      const part = this.#enter(record)
-      if (part) parts.push(part)
-      else count(left, record.nodeId, record.allocation.id)
+      return this.#acquire(record)
+    })
+    const refused: AllocationRecord[] = []
+    for (const log of logs) {
+      if (log.slot && !log.lost) this.#start(() => this.#follow(log, false))
+      else {
+        this.#followed.delete(log)
+        refused.push(log.record)
+      }
     }
-    for (const part of parts) {
-      if (part.lost) {
-        this.#followed.delete(part)
-        count(left, part.nodeId, part.allocationId)
-      } else this.#merged.run(() => this.#follow(part, false))
-    }
-    for (const [nodeId, { count: many, id }] of left) {
-      const text = `${many} allocations of this host are not followed: ${NO_SLOT}`
-      this.#merged.run(async () => void (await this.#merged.put(eventFrame('log failed', id, text), nodeId)))
+    for (const [nodeId, [one, ...others]] of Map.groupBy(refused, (record) => record.nodeId)) {
+      const text = `${1 + others.length} allocations of this host are not followed: ${NO_SLOT}`
+      const frame = lastFrame('log failed', one?.allocation.id ?? '', text)
+      this.#start(async () => void (await this.#queue.put(nodeId, frame)))
     }
   }
 
   #readAll(records: readonly AllocationRecord[]): void {
-    const ofNodes = Map.groupBy(inOrder(records), ({ nodeId }) => nodeId)
-    const atOnce = Math.max(1, Math.min(READ_PER_NODE, Math.floor(READ_MAX / ofNodes.size)))
+    const ofNodes = Map.groupBy(sortedById(records), ({ nodeId }) => nodeId)
+    const readers = Math.max(1, Math.min(READERS_PER_NODE, Math.floor(READERS_MAX / ofNodes.size)))
     for (const own of ofNodes.values()) {
       const host = new HostReading()
       this.#hosts.push(host)
       const next = own.values()
-      for (let at = 0; at < atOnce; at++) this.#merged.run(() => this.#readHost(host, next))
+      for (let at = 0; at < readers; at++) this.#start(() => this.#readHost(host, next))
     }
   }
 
-  /** Reads the allocations of a host one by one; other readers of the host take from the same iterator. */
+  /** Reads logs of a host one after the other; all readers of the host take from the same iterator. */
   async #readHost(host: HostReading, next: IterableIterator<AllocationRecord>): Promise<void> {
-    for (const { allocation, nodeId } of next) {
+    for (const record of next) {
       if (host.lost) {
         const text = `${1 + [...next].length} allocations of this host are not read: ${host.lost.message}`
-        await this.#merged.put(eventFrame('log failed', allocation.id, text), nodeId)
+        await this.#queue.put(record.nodeId, lastFrame('log failed', record.allocation.id, text))
         return
       }
-      const part = {
-        allocationId: allocation.id,
-        nodeId,
-        signal: host.signal,
-        get lost() {
-          return host.lost
-        },
-      }
-      await this.#read(part, false, { through: (chunks) => host.read(chunks) })
+      await this.#read(record, host, {})
     }
   }
 
   /** Follows new allocations of the job; returns the function that stops it. */
-  #join(): () => void {
+  #followNew(): () => void {
     const { namespace, id: jobId } = this.#input
-    return this.#fleet.roster.listen((change) => {
-      // Removed allocations are forgotten: a node may announce new ones without end.
+    return this.#queries.roster.listen((change) => {
+      // Removed allocations are deleted, because a node may report new ones without end.
       if (change.type === 'AllocationRemoved') this.#known.delete(change.key)
       if (change.type !== 'AllocationUpdated') return
       const { allocation } = change.record
-      if (allocation.namespace !== namespace || allocation.jobId !== jobId || !this.#isWanted(allocation)) return
+      if (allocation.namespace !== namespace || allocation.jobId !== jobId || !this.#hasTask(allocation)) return
       if (this.#known.has(allocation.id)) return
-      // It was removed and came back, and its log has not ended meanwhile.
-      if (this.#isFollowed(allocation.id)) {
-        this.#known.add(allocation.id)
-        return
-      }
-      const part = this.#enter(change.record)
-      if (!part) return
+      // The allocation was removed and added again, and its log has not ended meanwhile.
+      const isFollowed = this.#followed.values().some(({ record }) => record.allocation.id === allocation.id)
+      const log = isFollowed ? undefined : this.#acquire(change.record)
+      if (log && !log.slot) return
       this.#known.add(allocation.id)
-      this.#merged.run(() => this.#follow(part, true))
+      if (log) this.#start(() => this.#follow(log, true))
     })
   }
 
-  #isFollowed(id: string): boolean {
-    return this.#followed.values().some(({ allocationId }) => allocationId === id)
-  }
-
-  #enter(record: AllocationRecord): FollowedPart | undefined {
-    const part = new FollowedPart(record)
-    part.slot = this.#slots.acquire(part.nodeId, () => part.lose())
-    if (!part.slot) return undefined
-    this.#followed.add(part)
-    return part
+  #acquire(record: AllocationRecord): FollowedLog {
+    const log = new FollowedLog(record, this.#slots)
+    if (log.slot) this.#followed.add(log)
+    return log
   }
 
   async *#chunks(isEndless: boolean): AsyncGenerator<Buffer> {
     // The interval begins with the last chunk: `next` may return early without one.
-    let quietSinceMs = performance.now()
+    let lastChunkMs = performance.now()
     while (!this.#call.signal.aborted) {
-      if (!this.#merged.isActive && !isEndless) return
+      if (this.#readerCount === 0 && this.#queue.length === 0 && !isEndless) return
       const startMs = performance.now()
-      this.#judge(startMs)
-      const chunk = await this.#merged.next(Math.max(1, quietSinceMs + HEARTBEAT_MS - startMs))
+      this.#checkRates(startMs)
+      const chunk = await this.#queue.next(Math.max(1, lastChunkMs + HEARTBEAT_MS - startMs))
       if (chunk) yield chunk
-      else if (performance.now() - quietSinceMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
+      else if (performance.now() - lastChunkMs >= HEARTBEAT_MS * 0.9) yield HEARTBEAT
       else continue
-      quietSinceMs = performance.now()
+      lastChunkMs = performance.now()
     }
   }
 
-  #judge(nowMs: number): void {
-    if (nowMs - this.#judgedAtMs < JUDGE_MS) return
-    this.#judgedAtMs = nowMs
-    for (const host of this.#hosts) host.judge()
+  #checkRates(nowMs: number): void {
+    if (nowMs - this.#rateCheckedAtMs < RATE_CHECK_MS) return
+    this.#rateCheckedAtMs = nowMs
+    for (const host of this.#hosts) host.checkRate()
   }
 
-  /** Reads until the stream ends; retries one that did not begin for as long as the allocation may still write. */
-  async #follow(part: FollowedPart, isJoining: boolean): Promise<void> {
-    const { allocationId, nodeId, signal } = part
+  /** Reads until the log ends. Retries a log that did not start for as long as the allocation may still write. */
+  async #follow(log: FollowedLog, isJoining: boolean): Promise<void> {
+    const { allocation, nodeId } = log.record
     try {
-      let mayGrow = this.#mayGrow(allocationId)
-      let outcome = await this.#read(part, isJoining)
-      while (outcome === 'retry' && mayGrow) {
-        await pause(TIMINGS.partAgainMs, undefined, { signal, ref: false }).catch(() => undefined)
-        if (signal.aborted) {
-          if (part.lost) await this.#merged.put(failedFrame(allocationId, part.lost), nodeId)
+      let mayGrow = this.#mayGrow(allocation.id)
+      let result = await this.#read(log.record, log, { isJoining })
+      while (result === 'retry' && mayGrow) {
+        await sleep(TIMINGS.logRetryMs, undefined, { signal: log.signal, ref: false }).catch(() => undefined)
+        if (log.signal.aborted) {
+          if (log.lost) await this.#queue.put(nodeId, failedFrame(allocation.id, log.lost))
           return
         }
-        // What was written before it ended is read by one more attempt.
-        mayGrow = this.#mayGrow(allocationId)
-        outcome = await this.#read(part, isJoining, { isRetry: true })
+        // One more attempt after the end of the allocation reads what it wrote before.
+        mayGrow = this.#mayGrow(allocation.id)
+        result = await this.#read(log.record, log, { isJoining, isRetry: true })
       }
     } finally {
-      this.#followed.delete(part)
-      if (part.slot) this.#slots.release(part.slot)
+      this.#followed.delete(log)
+      if (log.slot) this.#slots.release(log.slot)
     }
   }
 
   #mayGrow(allocationId: string): boolean {
-    const record = this.#fleet.roster.allocation(allocationId)
+    const record = this.#queries.roster.allocation(allocationId)
     return record !== undefined && !isEnded(record.allocation)
   }
 
-  /** Sends one allocation's log and the frame that ends it. A retry that fails as the first attempt did sends nothing. */
+  /** Sends one log and the frame that ends it. A retry that fails like the first attempt sends nothing. */
   async #read(
-    part: Part,
-    isJoining: boolean,
-    how: { readonly isRetry?: boolean; through?(chunks: AsyncIterable<Chunk>): AsyncIterable<Chunk> } = {},
+    { allocation: { id }, nodeId }: AllocationRecord,
+    reading: LogReading,
+    { isJoining = false, isRetry = false }: { readonly isJoining?: boolean; readonly isRetry?: boolean },
   ): Promise<'ended' | 'retry'> {
-    const { allocationId: id, nodeId } = part
-    let hasBegun = false
+    let hasStarted = false
     try {
-      const labels = new FrameLabels('AllocID', id)
-      const chunks = this.#open(part, isJoining)
-      for await (const chunk of how.through?.(chunks) ?? chunks) {
-        hasBegun = true
-        if (!isStreamHead(chunk) && !(await this.#merged.put(labels.take(chunk), nodeId))) return 'ended'
+      const labeler = new FrameLabeler('AllocID', id)
+      for await (const chunk of reading.read(this.#open(id, reading.signal, isJoining))) {
+        hasStarted = true
+        if (!isStreamHead(chunk) && !(await this.#queue.put(nodeId, labeler.label(chunk)))) return 'ended'
       }
-      if (part.lost) throw part.lost
-      const last = labels.isWhole ? eventFrame('log ended', id) : eventFrame('log failed', id, 'cut short')
-      await this.#merged.put(last, nodeId)
+      if (reading.lost) throw reading.lost
+      const last = labeler.isComplete ? lastFrame('log ended', id) : lastFrame('log failed', id, 'incomplete frame')
+      await this.#queue.put(nodeId, last)
       return 'ended'
     } catch (error) {
-      const mayRetry = !part.lost && !hasBegun && error instanceof Refusal && RETRYABLE.has(error.code)
-      if (!mayRetry || !how.isRetry) await this.#merged.put(failedFrame(id, part.lost ?? error), nodeId)
+      const mayRetry = !reading.lost && !hasStarted && error instanceof Refusal && RETRYABLE.has(error.code)
+      if (!mayRetry || !isRetry) await this.#queue.put(nodeId, failedFrame(id, reading.lost ?? error))
       return mayRetry ? 'retry' : 'ended'
     }
   }
 
-  #open({ allocationId: id, signal }: Part, isJoining: boolean): AsyncIterable<Chunk> {
+  #open(allocationId: string, signal: AbortSignal, isJoining: boolean): AsyncIterable<Chunk> {
     const { requestId, identity, token, hops, remote } = this.#call
-    const raw = requestOf(this.#input, this.#call.raw, id, isJoining)
+    const raw = requestFor(this.#input, this.#call.raw, allocationId, isJoining)
     const input = this.#logs.input.parse(raw)
     const about = admit(this.#logs, input, identity)
     const call = { requestId, identity, token, hops, remote, raw, signal }
@@ -399,7 +424,7 @@ class JobLogs {
 export const jobLogs = handle(
   {
     name: 'server.job_logs',
-    summary: 'The logs of all allocations of a job in one stream, each frame labelled with its allocation',
+    summary: 'Logs of all allocations of a job in one stream, each frame labelled with its allocation',
     http: ['GET /v1/job/:id/logs'],
     target: 'server',
     input: schema(fields),
@@ -413,10 +438,10 @@ export const jobLogs = handle(
       throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region, logs }: LogsParts) => ({
+  ({ queries, region, logs }: JobLogDeps) => ({
     run(input, call) {
       requireRegion(input.region, region)
-      return new JobLogs({ fleet, logs }, input, call).run()
+      return new JobLogStream({ queries, region, logs }, input, call).run()
     },
   }),
 )

@@ -1,13 +1,12 @@
-/** `/v1/jobs` and what is below one job: jobs are what allocations name (nomad-job.ts). */
+/** `/v1/jobs` and the endpoints of one job. Jobs are derived from allocations (nomad-job.ts). */
 import { Refusal } from '../../platform/errors.ts'
 import { type Call, handle, type Identity, type RoomEndpoint } from '../../platform/operation.ts'
 import { pathParam, queryBoolean, queryText, schema } from '../../platform/schema.ts'
-import { allocationLooks } from './allocations-operations.ts'
-import { type JobAllocations, jobKey } from '../roster/fleet.ts'
-import { list, readOne } from './listing.ts'
+import { type JobAllocations, jobKey } from '../roster/roster-queries.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
+import { allocationFormat, sortedAllocations } from './allocations-operations.ts'
+import { readOne, streamList } from './listing.ts'
 import { JOB_FILTER_FIELDS, jobOf, jobStub, jobSummary } from './nomad-job.ts'
-import type { AllocationRecord } from '../roster/roster.ts'
-import { inOrder, type ServerParts } from './nodes-operations.ts'
 import {
   LIST_ENDPOINT,
   listFields,
@@ -17,37 +16,39 @@ import {
   type ReadInput,
   requireNamespace,
   requireRegion,
+  type ServerDeps,
 } from './query.ts'
 
 const jobsFields = {
   ...listFields,
-  prefix: queryText({ description: 'What job IDs begin with', fallback: '' }),
+  prefix: queryText({ description: 'Prefix of the job IDs', fallback: '' }),
   namespace: namespaceField,
 }
 
 export const jobs = handle(
   {
     name: 'server.jobs',
-    summary: 'The jobs that allocations name',
+    summary: 'List jobs',
     http: ['GET /v1/jobs'],
     ...LIST_ENDPOINT,
     input: schema(jobsFields),
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'list-jobs'),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { identity } = call
-      const isSeen = ({ namespace, id }: JobAllocations) =>
+      const isVisible = ({ namespace, id }: JobAllocations) =>
         id.startsWith(input.prefix) &&
         (input.namespace === '*' ? identity.allowsNamespace(namespace, 'list-jobs') : namespace === input.namespace)
-      return list(
-        fleet,
+      return streamList(
+        queries,
         {
           topic: { kind: 'allocations' },
-          records: (from) => fleet.jobs({ from: from === undefined ? undefined : keyOf(from), reverse: input.reverse }),
-          isSeen,
+          records: (from) =>
+            queries.jobs({ from: from === undefined ? undefined : keyOf(from), reverse: input.reverse }),
+          isVisible,
           tokenOf: ({ namespace, id }) => `${namespace}.${id}`,
           text: (job) => JSON.stringify(jobStub(job)),
           filtered: { fields: JOB_FILTER_FIELDS, value: jobStub },
@@ -59,21 +60,21 @@ export const jobs = handle(
   }),
 )
 
-/** A token is namespace and ID; the first dot parts them, since a namespace has none. */
+/** A token is namespace and ID, separated by the first dot, because a namespace contains none. */
 function keyOf(token: string): string {
   const dot = token.indexOf('.')
-  if (dot < 0) throw new Refusal('invalid_request', 'next_token is not one of this list')
+  if (dot < 0) throw new Refusal('invalid_request', 'next_token is not a token of this list')
   return jobKey(token.slice(0, dot), token.slice(dot + 1))
 }
 
-const id = pathParam('ID of the job, percent-encoded where it has slashes')
+const id = pathParam('Job ID, percent-encoded if it contains slashes')
 const jobFields = { id, ...readFields, namespace: namespaceField }
 
-/** An endpoint below one job that gives one value, made from the job's allocations. */
-function jobReading(
+/** An endpoint of one job that answers with a value derived from the job's allocations. */
+function jobEndpoint(
   about: { readonly name: string; readonly summary: string; readonly path: string },
   value: (job: JobAllocations) => unknown,
-): RoomEndpoint<ServerParts> {
+): RoomEndpoint<ServerDeps> {
   return handle(
     {
       name: `server.${about.name}`,
@@ -84,14 +85,14 @@ function jobReading(
       longPoll: (input) => input.index > 0,
       authorize: (input, identity) => requireJob(input, identity),
     },
-    ({ fleet, region }: ServerParts) => ({
+    ({ queries, region }: ServerDeps) => ({
       async run(input, call) {
         requireRegion(input.region, region)
         const find = () => {
-          const found = fleet.job(input.namespace, input.id)
+          const found = queries.job(input.namespace, input.id)
           return found && value(found)
         }
-        return readOne(fleet, queryOf(input, call), find, 'job not found')
+        return readOne(queries, queryOf(input, call), find, 'job not found')
       },
     }),
   )
@@ -101,7 +102,7 @@ function queryOf(input: ReadInput & { readonly namespace: string; readonly id: s
   return { topic: { kind: 'job', namespace: input.namespace, id: input.id } as const, input, call }
 }
 
-/** One job is in one namespace. */
+/** A job has one namespace, so `*` is refused. */
 export function requireJob({ namespace }: { readonly namespace: string }, identity: Identity): void {
   if (namespace === '*') throw new Refusal('invalid_request', 'give the namespace of the job, not *')
   requireNamespace(namespace, identity, 'read-job')
@@ -111,35 +112,37 @@ const jobAllocationsFields = {
   id,
   ...listFields,
   namespace: namespaceField,
-  all: queryBoolean({ description: 'Accepted; there are no earlier jobs of the same ID', fallback: false }),
+  all: queryBoolean({ description: 'No effect: there are no earlier jobs with the same ID', fallback: false }),
 }
 
 export const jobAllocations = handle(
   {
     name: 'server.job_allocations',
-    summary: 'The allocations of one job; none for a job that nobody names',
+    summary: 'List the allocations of a job; empty for an unknown job',
     http: ['GET /v1/job/:id/allocations'],
     ...LIST_ENDPOINT,
     input: schema(jobAllocationsFields),
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireJob(input, identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { topic } = queryOf(input, call)
       const { namespace, id: jobId } = input
-      return list(
-        fleet,
+      return streamList(
+        queries,
         {
           topic,
           records(from) {
-            const { allocations } = fleet.job(namespace, jobId) ?? { allocations: new Map<string, AllocationRecord>() }
-            const part = { records: allocations.values(), size: allocations.size }
-            return inOrder(fleet, part, { from, reverse: input.reverse })
+            const { allocations } = queries.job(namespace, jobId) ?? {
+              allocations: new Map<string, AllocationRecord>(),
+            }
+            const set = { records: allocations.values(), size: allocations.size }
+            return sortedAllocations(queries, set, { from, reverse: input.reverse })
           },
-          isSeen: ({ allocation }) => allocation.jobId === jobId && allocation.namespace === namespace,
-          ...allocationLooks(fleet.roster, { resources: false, taskStates: true }),
+          isVisible: ({ allocation }) => allocation.jobId === jobId && allocation.namespace === namespace,
+          ...allocationFormat(queries.roster, { resources: false, taskStates: true }),
         },
         input,
         call,
@@ -148,19 +151,19 @@ export const jobAllocations = handle(
   }),
 )
 
-export const jobSummaryReading = jobReading(
-  { name: 'job_summary', path: '/summary', summary: 'How many allocations of a job are in which state' },
+export const jobSummaryEndpoint = jobEndpoint(
+  { name: 'job_summary', path: '/summary', summary: 'Count the allocations of a job by state' },
   jobSummary,
 )
 
-// There is no scheduler here: these are what `nomad job status` asks for beside the job.
-export const jobEvaluations = jobReading(
-  { name: 'job_evaluations', path: '/evaluations', summary: 'Always none: nothing is scheduled here' },
+// Without a scheduler these are empty; `nomad job status` requests them.
+export const jobEvaluations = jobEndpoint(
+  { name: 'job_evaluations', path: '/evaluations', summary: 'Always empty: there is no scheduler' },
   () => [],
 )
-export const jobDeployment = jobReading(
-  { name: 'job_deployment', path: '/deployment', summary: 'Always null: nothing is deployed here' },
+export const jobDeployment = jobEndpoint(
+  { name: 'job_deployment', path: '/deployment', summary: 'Always null: there are no deployments' },
   () => null,
 )
 
-export const job = jobReading({ name: 'job', path: '', summary: 'One job, as far as its allocations tell' }, jobOf)
+export const job = jobEndpoint({ name: 'job', path: '', summary: 'Read a job, as derived from its allocations' }, jobOf)

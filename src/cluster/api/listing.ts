@@ -1,93 +1,102 @@
 /**
- * Answers of a server about what it has heard: one record, or a list of any length. Both can wait for a change first. A
- * list is made and written piece by piece, with turns of the event loop between: neither its length nor a filter that
- * nothing matches holds anybody up, and memory does not grow with it.
+ * Answers from the roster: one record, or a list of any length, at once or as a blocking query. A list is built and written in
+ * pieces, and other work runs between them: neither its length nor a filter without matches delays other requests, and memory
+ * does not grow with its length.
  */
-import { yieldIfDue } from '../../platform/scheduler.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { type Call, type Chunk, JsonText } from '../../platform/operation.ts'
-import { type Filter, parseFilter } from './filter.ts'
-import type { Fleet, Topic } from '../roster/fleet.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
+import type { QueryTopic, RosterQueries } from '../roster/roster-queries.ts'
+import { type FilterExpression, parseFilter } from './filter.ts'
 import type { ListInput, ReadInput } from './query.ts'
 
 const PIECE_LENGTH = 64 * 1024
-/** Records between two looks at the clock. */
+/** Records that are processed without yielding. */
 const BATCH = 64
-/** A larger page is no page. */
 const PER_PAGE_MAX = 100_000
-/** Waiting ends at different times for those who began together. */
-const JITTER_PART = 1 / 16
+/** Relative jitter of the timeout, so that queries that began together do not end together. */
+const JITTER = 1 / 16
 const PRETTY_INDENT = 4
 
-/** One list: where its records come from and how they look. */
-export interface Listing<T> {
-  readonly topic: Topic
-  /** In order, beginning with the record that `from` names. Asked for when waiting is over. */
+/** The records of a list, and their representation. */
+export interface RecordList<T> {
+  readonly topic: QueryTopic
+  /** In order, starting at the record with the token `from`. Called after the blocking query. */
   records(from: string | undefined): Iterable<T>
-  /** False for what the caller may not see; absent where that is settled. */
-  readonly isSeen?: (record: T) => boolean
-  /** What `next_token` names it with. */
+  /** False for a record that is not part of the list, or that the caller may not see. Default: all are. */
+  readonly isVisible?: (record: T) => boolean
+  /** Value of `next_token` for a page that starts with the record. */
   tokenOf(record: T): string
   text(record: T): string
-  /** What a filter looks at. */
+  /** What a filter expression is applied to. */
   readonly filtered: { readonly fields: ReadonlySet<string>; value(record: T): Readonly<Record<string, unknown>> }
 }
 
-/** Headers of every read. */
+/** Headers of each read. */
 export function readHeaders(index: number): Record<string, string> {
   return { 'X-Nomad-Index': String(index), 'X-Nomad-KnownLeader': 'true', 'X-Nomad-LastContact': '0' }
 }
 
-/** Waits for a change, as the caller asked; returns the index of the topic after that. A drain ends the wait. */
-export async function settled(fleet: Fleet, topic: Topic, input: ReadInput, call: Call): Promise<number> {
+/** Runs the blocking query, if requested; returns the index of the topic. A stop of this process ends it. */
+async function waitForChange(queries: RosterQueries, topic: QueryTopic, input: ReadInput, call: Call): Promise<number> {
   if (input.index > 0) {
-    const waitMs = input.wait * (1 + Math.random() * JITTER_PART)
+    const waitMs = input.wait * (1 + Math.random() * JITTER)
     const signals = call.draining ? [call.signal, call.draining] : [call.signal]
-    await fleet.changed(topic, input.index, { waitMs, signals })
+    await queries.waitForChange(topic, input.index, { waitMs, signals })
   }
-  return fleet.indexOf(topic)
+  return queries.indexOf(topic)
 }
 
 /** One record, or the refusal `missing` (404). */
 export async function readOne(
-  fleet: Fleet,
-  query: { readonly topic: Topic; readonly input: ReadInput; readonly call: Call },
+  queries: RosterQueries,
+  query: { readonly topic: QueryTopic; readonly input: ReadInput; readonly call: Call },
   find: () => unknown,
   missing: string,
 ): Promise<JsonText> {
-  const index = await settled(fleet, query.topic, query.input, query.call)
+  const index = await waitForChange(queries, query.topic, query.input, query.call)
   const value = find()
   if (value === undefined) throw new Refusal('not_found', missing, readHeaders(index))
   return new JsonText(JSON.stringify(value), readHeaders(index))
 }
 
-/** A list as the body of an answer. A bad filter or page is refused before anything is sent. */
-export async function* list<T>(fleet: Fleet, listing: Listing<T>, input: ListInput, call: Call): AsyncGenerator<Chunk> {
-  const { fields } = listing.filtered
+/** The list as the chunks of an answer. An invalid filter or page size is refused before the head. */
+export async function* streamList<T>(
+  queries: RosterQueries,
+  list: RecordList<T>,
+  input: ListInput,
+  call: Call,
+): AsyncGenerator<Chunk> {
+  const { fields } = list.filtered
   const filter = input.filter === undefined ? undefined : parseFilter(input.filter, fields)
-  if (input.per_page > PER_PAGE_MAX) throw new Refusal('invalid_request', `per_page is more than ${PER_PAGE_MAX}`)
-  const headers = readHeaders(await settled(fleet, listing.topic, input, call))
-  let batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]> = matching(listing, filter, input.next_token, call)
+  if (input.per_page > PER_PAGE_MAX) throw new Refusal('invalid_request', `per_page must be at most ${PER_PAGE_MAX}`)
+  const headers = readHeaders(await waitForChange(queries, list.topic, input, call))
+  let batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]> = matching(list, filter, input.next_token, call)
   if (input.per_page > 0) {
     const page = await pageOf(batches, input.per_page)
-    if (page.next !== undefined) headers['X-Nomad-NextToken'] = listing.tokenOf(page.next)
+    if (page.next !== undefined) headers['X-Nomad-NextToken'] = list.tokenOf(page.next)
     batches = inBatches(page.records)
   }
   const isPretty = call.raw.query.some(([name, value]) => name === 'pretty' && value !== '0')
-  yield* written(
-    pieces(batches, (record) => listing.text(record), isPretty),
+  yield* streamed(
+    jsonPieces(batches, (record) => list.text(record), isPretty),
     headers,
   )
 }
 
-/** Those that match, some at a time, with turns for others between. */
-async function* matching<T>(listing: Listing<T>, filter: Filter | undefined, from: string | undefined, call: Call) {
-  const { isSeen = () => true } = listing
+/** Matching records in batches; other work runs between them. */
+async function* matching<T>(
+  list: RecordList<T>,
+  filter: FilterExpression | undefined,
+  from: string | undefined,
+  call: Call,
+) {
+  const { isVisible = () => true } = list
   let batch: T[] = []
-  let looked = 0
-  for (const record of listing.records(from)) {
-    if (isSeen(record) && (!filter || filter(listing.filtered.value(record)))) batch.push(record)
-    if (++looked % BATCH !== 0) continue
+  let visited = 0
+  for (const record of list.records(from)) {
+    if (isVisible(record) && (!filter || filter(list.filtered.value(record)))) batch.push(record)
+    if (++visited % BATCH !== 0) continue
     if (batch.length > 0) yield batch
     batch = []
     const turn = yieldIfDue()
@@ -113,8 +122,8 @@ function* inBatches<T>(records: readonly T[]): Generator<readonly T[]> {
   for (let from = 0; from < records.length; from += BATCH) yield records.slice(from, from + BATCH)
 }
 
-/** A JSON array in pieces. The bytes of one are used again for the second one behind it. */
-async function* pieces<T>(
+/** A JSON array in pieces. The memory of a piece is reused for the second piece after it. */
+async function* jsonPieces<T>(
   batches: AsyncIterable<readonly T[]> | Iterable<readonly T[]>,
   textOf: (record: T) => string,
   isPretty: boolean,
@@ -138,8 +147,8 @@ async function* pieces<T>(
 }
 
 /**
- * Gathers text into pieces. A long list goes through the same two buffers: making new ones for megabytes a request would
- * keep the garbage collector busy with everything else in memory, and that takes longer than the list.
+ * Collects text into pieces. A long list uses two alternating buffers: the garbage of new ones, megabytes for each request, would
+ * cost more than the list.
  */
 class PieceWriter {
   #small = ''
@@ -156,7 +165,7 @@ class PieceWriter {
       return
     }
     const [current] = this.#pair
-    // Three bytes are the most that one unit of text becomes.
+    // A UTF-16 code unit has at most three bytes of UTF-8.
     if (this.#at + text.length * 3 > current.length) this.#grow(text.length * 3)
     this.#at += this.#pair[0].write(text, this.#at)
   }
@@ -190,11 +199,11 @@ function indented(json: string): string {
   return `\n${text.replaceAll(/^/gm, ' '.repeat(PRETTY_INDENT))}`
 }
 
-/** What fits one piece goes out with its length. */
-async function* written(bodies: AsyncGenerator<Buffer>, headers: Record<string, string>): AsyncGenerator<Chunk> {
+/** A list of one piece is sent with its length. */
+async function* streamed(bodies: AsyncGenerator<Buffer>, headers: Record<string, string>): AsyncGenerator<Chunk> {
   const first = await bodies.next()
   if (first.done) return
-  // Whatever is not the last piece is at least so long.
+  // Only the last piece is shorter.
   const isWhole = first.value.length < PIECE_LENGTH
   const head = { status: 200, contentType: 'application/json', headers } as const
   yield isWhole ? { ...head, contentLength: first.value.length } : head
@@ -202,7 +211,7 @@ async function* written(bodies: AsyncGenerator<Buffer>, headers: Record<string, 
   if (!isWhole) yield* bodies
 }
 
-/** U+2028 and U+2029 end a line in old JavaScript; everywhere else here they are escaped too. */
+/** U+2028 and U+2029 end a line in old JavaScript. The compatible system escapes them. */
 function escaped(json: string): string {
   return /[\u2028\u2029]/.test(json) ? json.replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029') : json
 }

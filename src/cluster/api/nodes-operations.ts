@@ -1,10 +1,11 @@
-/** `/v1/nodes` and what is below one node: as the compatible system answers, from the roster. */
-import { EVERYBODY } from '../trust/authorizer.ts'
+/** `/v1/nodes` and the endpoints of one node, answered from the roster as the compatible system answers. */
 import { Refusal } from '../../platform/errors.ts'
 import { handle } from '../../platform/operation.ts'
 import { type Field, pathParam, queryBoolean, schema } from '../../platform/schema.ts'
-import type { Fleet } from '../roster/fleet.ts'
-import { list, readOne } from './listing.ts'
+import type { AllocationRecord, NodeRecord } from '../roster/roster-records.ts'
+import { UNRESTRICTED } from '../trust/authorizer.ts'
+import { sortedAllocations } from './allocations-operations.ts'
+import { readOne, streamList } from './listing.ts'
 import { ALLOCATION_FILTER_FIELDS, allocationValue, filteredAllocation } from './nomad-allocation.ts'
 import { filteredNode, NODE_FILTER_FIELDS, nodeStubText, nodeValue } from './nomad-node.ts'
 import {
@@ -16,22 +17,15 @@ import {
   requireNode,
   requireRegion,
   requireUuid,
+  type ServerDeps,
   uuidPrefix,
 } from './query.ts'
-import type { AllocationRecord, NodeRecord } from '../roster/roster.ts'
 
-/** What a server's endpoints work on. */
-export interface ServerParts {
-  readonly fleet: Fleet
-  /** Of this server. */
-  readonly region: string
-}
-
-/** `meta.KEY=VALUE`, as often as one likes: all must be so. */
+/** `meta.KEY=VALUE`, repeatable: all must match. */
 const meta: Field<readonly (readonly [string, string])[]> = {
   in: 'query',
   type: 'string',
-  description: 'meta.KEY=VALUE: only nodes whose metadata has this value; given several times, all of them',
+  description: 'meta.KEY=VALUE: only nodes with this metadata; repeatable, all must match',
   required: false,
   parse: (raw) =>
     raw.query
@@ -43,29 +37,32 @@ const nodesFields = {
   ...listFields,
   prefix: prefixField,
   meta,
-  resources: queryBoolean({ description: 'With the resources of each node', fallback: false }),
-  os: queryBoolean({ description: 'With the name of each operating system', fallback: false }),
-  status_time: queryBoolean({ description: 'With StatusUpdatedAt: since when each has its status', fallback: false }),
+  resources: queryBoolean({ description: 'Include resources', fallback: false }),
+  os: queryBoolean({ description: 'Include the name of the operating system', fallback: false }),
+  status_time: queryBoolean({
+    description: 'Include StatusUpdatedAt, the time of the last change of the status',
+    fallback: false,
+  }),
 }
 
 export const nodes = handle(
   {
     name: 'server.nodes',
-    summary: 'The nodes that this server has heard of',
+    summary: 'List nodes',
     http: ['GET /v1/nodes'],
     ...LIST_ENDPOINT,
     input: schema(nodesFields),
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const prefix = uuidPrefix(input.prefix, 'node')
-      const { roster, nodeIds } = fleet
-      const wanted = ({ node }: NodeRecord) => input.meta.every(([key, value]) => node.meta[key] === value)
-      return list(
-        fleet,
+      const { roster, nodeIds } = queries
+      const hasMetadata = ({ node }: NodeRecord) => input.meta.every(([key, value]) => node.meta[key] === value)
+      return streamList(
+        queries,
         {
           topic: { kind: 'nodes' },
           *records(from) {
@@ -74,7 +71,7 @@ export const nodes = handle(
               if (record) yield record
             }
           },
-          isSeen: wanted,
+          isVisible: hasMetadata,
           tokenOf: ({ node }) => node.id,
           text: (record) => nodeStubText(record, input),
           filtered: { fields: NODE_FILTER_FIELDS, value: filteredNode },
@@ -91,25 +88,25 @@ const nodeFields = { id: pathParam('Full UUID of the node'), ...readFields }
 export const node = handle(
   {
     name: 'server.node',
-    summary: 'What this server has heard of one node',
+    summary: 'Read a node',
     http: ['GET /v1/node/:id'],
     ...READ_ENDPOINT,
     input: schema(nodeFields),
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     async run(input, call) {
       requireRegion(input.region, region)
       requireUuid(input.id, 'node')
       const find = () => {
-        const record = fleet.roster.node(input.id)
+        const record = queries.roster.node(input.id)
         if (!record) return undefined
-        // Stock commands call this address with their token, and a node says it itself: one that was taken over would be
-        // sent tokens. Where there is none they ask this server. With the ACL off there are no tokens.
-        return { ...nodeValue(record), ...(call.identity === EVERYBODY ? {} : { HTTPAddr: '' }) }
+        // Stock commands send their token to this address. The node reports it, so a compromised node would receive tokens;
+        // without an address they use this server. With ACL off there are no tokens.
+        return { ...nodeValue(record), ...(call.identity === UNRESTRICTED ? {} : { HTTPAddr: '' }) }
       }
-      return readOne(fleet, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
+      return readOne(queries, { topic: { kind: 'node', id: input.id }, input, call }, find, 'node not found')
     },
   }),
 )
@@ -119,31 +116,31 @@ const nodeAllocationsFields = { id: pathParam('Full UUID of the node'), ...listF
 export const nodeAllocations = handle(
   {
     name: 'server.node_allocations',
-    summary: 'The allocations of one node',
+    summary: 'List the allocations of a node',
     http: ['GET /v1/node/:id/allocations'],
     ...LIST_ENDPOINT,
     input: schema(nodeAllocationsFields),
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     run(input, call) {
       requireRegion(input.region, region)
       requireUuid(input.id, 'node')
-      const { roster } = fleet
-      const isSeen = ({ allocation }: AllocationRecord) =>
+      const { roster } = queries
+      const isReadable = ({ allocation }: AllocationRecord) =>
         call.identity.allowsNamespace(allocation.namespace, 'read-job')
       const nameOf = () => roster.node(input.id)?.node.name ?? ''
-      return list(
-        fleet,
+      return streamList(
+        queries,
         {
           topic: { kind: 'node-allocations', id: input.id },
           *records(from) {
             const { reverse } = input
             const records = [...roster.allocationsOf(input.id)]
-            yield* inOrder(fleet, { records, size: records.length }, { from, reverse })
+            yield* sortedAllocations(queries, { records, size: records.length }, { from, reverse })
           },
-          isSeen: (record) => record.nodeId === input.id && isSeen(record),
+          isVisible: (record) => record.nodeId === input.id && isReadable(record),
           tokenOf: ({ allocation }) => allocation.id,
           text: (record) => JSON.stringify(allocationValue(record, nameOf())),
           filtered: {
@@ -163,7 +160,7 @@ const purgeFields = { id: pathParam('Full UUID of the node') }
 export const nodePurge = handle(
   {
     name: 'server.node_purge',
-    summary: 'Makes this server forget a node, its key and its allocations: for a host that was set up anew',
+    summary: 'Remove a node with its key and its allocations from this server, after the host was reinstalled',
     http: ['PUT /v1/node/:id/purge', 'POST /v1/node/:id/purge'],
     target: 'server',
     input: schema(purgeFields),
@@ -173,35 +170,11 @@ export const nodePurge = handle(
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet }: ServerParts) => ({
+  ({ queries }: ServerDeps) => ({
     async run({ id }) {
       requireUuid(id, 'node')
-      if (!fleet.roster.purge(id)) throw new Refusal('not_found', 'node not found')
-      return { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: fleet.roster.index }
+      if (!queries.roster.purge(id)) throw new Refusal('not_found', 'node not found')
+      return { EvalIDs: [], EvalCreateIndex: 0, NodeModifyIndex: queries.roster.index }
     },
   }),
 )
-
-/** More are not sorted at once, which would hold everybody up: all allocations are gone through in order instead. */
-const SORTED_MAX = 5000
-
-/** Some of the allocations, by ID; where they are very many, others too, and the list must leave them out. */
-export function* inOrder(
-  fleet: Fleet,
-  part: { readonly records: Iterable<AllocationRecord>; readonly size: number },
-  page: { readonly from: string | undefined; readonly reverse: boolean },
-): Generator<AllocationRecord> {
-  const { from, reverse } = page
-  if (part.size <= SORTED_MAX) {
-    const sign = reverse ? -1 : 1
-    for (const record of [...part.records].sort((a, b) => (a.allocation.id < b.allocation.id ? -sign : sign))) {
-      const { id } = record.allocation
-      if (from === undefined || (reverse ? id <= from : id >= from)) yield record
-    }
-    return
-  }
-  for (const id of fleet.allocationIds.read({ prefix: '', from, reverse })) {
-    const record = fleet.roster.allocation(id)
-    if (record) yield record
-  }
-}

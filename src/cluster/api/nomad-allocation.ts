@@ -1,12 +1,12 @@
 /**
- * An allocation as stock clients decode it: the stub of a list, and the whole record with the job that it names. There
- * is no scheduler here, so what only one would know (evaluations, deployments, metrics of a placement, reserved
- * resources) has the value it has where there is none, but is there: clients follow it without looking.
+ * Allocations in the JSON format of stock clients: the stub of a list, and the complete record with its job. Fields that only a
+ * scheduler could fill (evaluations, deployments, placement metrics, reserved resources) have their empty values and are always
+ * present, because clients dereference them without a check.
  */
-import type { AllocationDescription, TaskDescription } from '../roster/description.ts'
+import type { AllocationDescription, TaskDescription } from '../roster/node-messages.ts'
+import type { AllocationRecord } from '../roster/roster-records.ts'
 import { jobValue } from './nomad-job.ts'
 import { timeText } from './nomad-node.ts'
-import type { AllocationRecord } from '../roster/roster.ts'
 
 const NANOSECONDS_PER_MS = 1e6
 
@@ -15,7 +15,7 @@ export interface AllocationStubOptions {
   readonly taskStates: boolean
 }
 
-/** An allocation in a list. `nodeName` is the name of its node. */
+/** An allocation in a list. */
 export function allocationStub(
   record: AllocationRecord,
   nodeName: string,
@@ -53,7 +53,7 @@ export function allocationStub(
   }
 }
 
-/** The whole record. `withJob` false leaves the job out, as events do. */
+/** The complete record. Events omit the job (`withJob` false). */
 export function allocationValue(record: AllocationRecord, nodeName: string, withJob = true): Record<string, unknown> {
   const { allocation } = record
   const {
@@ -92,7 +92,7 @@ export function isEnded({ clientStatus }: AllocationDescription): boolean {
   return clientStatus !== 'pending' && clientStatus !== 'running'
 }
 
-/** What a filter may name. What costs to make is made when it is looked at. */
+/** Fields for filter expressions. Expensive ones are computed on access. */
 export function filteredAllocation(record: AllocationRecord, nodeName: string): Record<string, unknown> {
   const { allocation } = record
   return {

@@ -1,8 +1,8 @@
 /**
- * A job as stock clients decode it, as far as allocations tell of one: its groups, their tasks, how many run. Nobody
- * submits jobs here, so a job is what at least one allocation names, and it is gone with the last of them.
+ * Jobs in the JSON format of stock clients, derived from allocations: groups, tasks, numbers of running allocations. Jobs are not
+ * submitted, so a job exists while at least one allocation names it.
  */
-import type { JobAllocations, JobGroup } from '../roster/fleet.ts'
+import type { JobAllocations, JobGroup } from '../roster/roster-queries.ts'
 
 export interface JobFacts {
   readonly namespace: string
@@ -14,7 +14,7 @@ export interface JobFacts {
   readonly modifyIndex: number
 }
 
-/** The whole record. */
+/** The complete record. */
 export function jobValue(job: JobFacts): Record<string, unknown> {
   return {
     Affinities: null,
@@ -91,10 +91,10 @@ function taskValue(name: string): unknown {
   }
 }
 
-type Status = 'pending' | 'running' | 'dead'
+type JobStatus = 'pending' | 'running' | 'dead'
 
-function statusOf({ groups }: JobAllocations): Status {
-  let status: Status = 'dead'
+function statusOf({ groups }: JobAllocations): JobStatus {
+  let status: JobStatus = 'dead'
   for (const { counts } of groups.values()) {
     if (counts.has('running')) return 'running'
     if (counts.has('pending')) status = 'pending'
@@ -102,7 +102,8 @@ function statusOf({ groups }: JobAllocations): Status {
   return status
 }
 
-const COUNTED = {
+/** Name of the counter for each client status. */
+const COUNTER_NAMES = {
   pending: 'Starting',
   running: 'Running',
   complete: 'Complete',
@@ -120,11 +121,11 @@ function countsOf({ counts }: JobGroup): Record<string, number> {
     Starting: 0,
     Unknown: 0,
   }
-  for (const [status, count] of counts) named[COUNTED[status]] = count
+  for (const [status, count] of counts) named[COUNTER_NAMES[status]] = count
   return named
 }
 
-/** The whole record of a job that allocations name. */
+/** The complete record, derived from the job's allocations. */
 export function jobOf(job: JobAllocations): Record<string, unknown> {
   const { namespace, id, createIndex, modifyIndex, createTimeMs: submitTimeMs } = job
   const groups = new Map<string, { count: number; tasks: string[] }>()
@@ -135,7 +136,7 @@ export function jobOf(job: JobAllocations): Record<string, unknown> {
   return jobValue({ namespace, id, groups, status: statusOf(job), submitTimeMs, createIndex, modifyIndex })
 }
 
-/** How many of its allocations are in which state, by group. */
+/** Number of allocations by group and client status. */
 export function jobSummary(job: JobAllocations): Record<string, unknown> {
   return {
     Children: { Dead: 0, Pending: 0, Running: 0 },
@@ -147,7 +148,7 @@ export function jobSummary(job: JobAllocations): Record<string, unknown> {
   }
 }
 
-/** The job in a list. */
+/** A job in a list. */
 export function jobStub(job: JobAllocations): Record<string, unknown> {
   const status = statusOf(job)
   return {

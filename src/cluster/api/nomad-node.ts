@@ -1,23 +1,23 @@
 /**
- * A node as stock clients decode it: the stub of a list and the whole record. Keys are in alphabetical order, as the
- * compatible system writes them. What nobody here knows (drains, volumes, plugins) has the value it has where there is
- * none; what clients follow without looking (`NodeResources`, `ReservedResources`) is always there.
+ * Nodes in the JSON format of stock clients: the stub of a list and the complete record. Keys are in alphabetical order, as the
+ * compatible system writes them. Unsupported features (drains, volumes, plugins) have their empty values; fields that clients
+ * dereference without a check (`NodeResources`, `ReservedResources`) are always present.
  */
-import type { NodeRecord } from '../roster/roster.ts'
+import type { NodeRecord } from '../roster/roster-records.ts'
 
 const MEGABYTE = 1024 * 1024
 
 export interface NodeStubOptions {
   readonly resources: boolean
   readonly os: boolean
-  /** Since when the node has its status: stock clients have no such field. */
+  /** Adds the time of the last change of the status, which stock lists do not have. */
   readonly status_time: boolean
 }
 
-/** Records never change, so the text of one is made once for each of its eight forms. */
+/** Encoded stubs of each record, which is immutable, by combination of the options. */
 const texts = new WeakMap<NodeRecord, (string | undefined)[]>()
 
-/** JSON text of a node in a list. */
+/** A node in a list, as JSON. */
 export function nodeStubText(record: NodeRecord, options: NodeStubOptions): string {
   const form = (options.status_time ? 4 : 0) + (options.resources ? 2 : 0) + (options.os ? 1 : 0)
   let forms = texts.get(record)
@@ -53,7 +53,7 @@ function nodeStub(
   }
 }
 
-/** The whole record. */
+/** The complete record. */
 export function nodeValue(record: NodeRecord): Record<string, unknown> {
   const { node } = record
   return {
@@ -100,7 +100,7 @@ export function nodeValue(record: NodeRecord): Record<string, unknown> {
   }
 }
 
-/** What a filter may name. What costs to make is made when it is looked at. */
+/** Fields for filter expressions. Expensive ones are computed on access. */
 export function filteredNode(record: NodeRecord): Record<string, unknown> {
   const { node, status, statusText } = record
   return {
@@ -150,7 +150,7 @@ function hostOf(address: string): string {
   return address.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1')
 }
 
-/** Without fractions, as nodes stamp their own events. */
+/** RFC 3339, without fractions for a full second. */
 export function timeText(ms: number): string {
   return new Date(ms).toISOString().replace('.000Z', 'Z')
 }
@@ -173,8 +173,8 @@ function driversOf({ node, statusAtMs }: NodeRecord): Record<string, unknown> {
 
 function resourcesOf({ node }: NodeRecord): unknown {
   const { cpuMhz, cores, memoryBytes, diskBytes } = node.resources
-  const told = Number(node.attributes['unique.storage.bytestotal'] ?? 0) || 0
-  const disk = diskBytes || Math.min(Math.max(told, 0), Number.MAX_SAFE_INTEGER)
+  const reportedBytes = Number(node.attributes['unique.storage.bytestotal'] ?? 0) || 0
+  const disk = diskBytes || Math.min(Math.max(reportedBytes, 0), Number.MAX_SAFE_INTEGER)
   return {
     Cpu: {
       CpuShares: Math.round(cpuMhz),

@@ -1,6 +1,6 @@
 /**
- * What the endpoints of a server have in common in their queries: prefix, filter, pages, waiting for a change, region,
- * namespace. Names, rules and error texts are those of the compatible system.
+ * Query parameters that the endpoints of a server share: prefix, filter, pages, blocking queries, region, namespace. Names, rules
+ * and error texts are those of the compatible system.
  */
 import { parseDurationMs } from '../../platform/duration.ts'
 import { Refusal } from '../../platform/errors.ts'
@@ -15,6 +15,14 @@ import {
   queryValue,
   type RawInput,
 } from '../../platform/schema.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
+
+/** Services that the handlers of a server need. */
+export interface ServerDeps {
+  readonly queries: RosterQueries
+  /** Region of this server. */
+  readonly region: string
+}
 
 const WAIT_DEFAULT_MS = 5 * 60_000
 const WAIT_MAX_MS = 10 * 60_000
@@ -24,26 +32,26 @@ function field<T>(type: Field<T>['type'], description: string, parse: (text: str
   return { in: 'query', type, description, required: false, parse: read }
 }
 
-/** What nobody here needs to look at, but what must be well formed. */
-const stale = field('boolean', 'Accepted; every server answers for itself', (text) => {
+/** Without an effect, but validated. */
+const stale = field('boolean', 'No effect: each server answers from its own roster', (text) => {
   if (text !== undefined && parseBoolean(text) === undefined) {
     throw new Refusal('invalid_request', 'Expect `true` or `false` for `stale` query string parameter')
   }
 })
 
-const index = field('integer', 'Answer when the list has changed behind this index', (text) => {
+const index = field('integer', 'Blocking query: wait for a change after this index', (text) => {
   const value = text === undefined ? 0 : parseInteger(text)
   if (typeof value === 'string' || value < 0) throw new Refusal('invalid_request', 'Invalid index')
   return value
 })
 
-const wait = field('string', 'How long to wait with index, at most 10m', (text) => {
+const wait = field('string', 'Timeout of a blocking query, at most 10m', (text) => {
   const ms = text === undefined ? WAIT_DEFAULT_MS : parseDurationMs(text)
   if (ms === undefined || ms < 0) throw new Refusal('invalid_request', 'Invalid wait time')
   return Math.min(ms === 0 ? WAIT_DEFAULT_MS : ms, WAIT_MAX_MS)
 })
 
-const perPage = field('integer', 'Records of one page; 0 for all', (text) => {
+const perPage = field('integer', 'Records of a page; 0: all', (text) => {
   const value = text === undefined ? 0 : parseInteger(text)
   if (typeof value === 'string' || value < 0) {
     throw new Refusal('invalid_request', 'Expect a number for `per_page` query string parameter')
@@ -51,40 +59,43 @@ const perPage = field('integer', 'Records of one page; 0 for all', (text) => {
   return value
 })
 
-const region = queryText({ description: 'Region; only the own one is known', fallback: undefined })
+const region = queryText({ description: 'Region; only that of this server is supported', fallback: undefined })
 
-/** Of every read. */
+/** Parameters of each read. */
 export const readFields = { region, stale, index, wait }
 
-/** Of every list. */
+/** Parameters of each list. */
 export const listFields = {
   ...readFields,
-  filter: queryText({ description: 'Expression that records must match', fallback: undefined }),
+  filter: queryText({ description: 'Filter expression', fallback: undefined }),
   per_page: perPage,
   next_token: queryText({
-    description: 'Where the page begins: X-Nomad-NextToken of the one before',
+    description: 'Start of the page: X-Nomad-NextToken of the previous one',
     fallback: undefined,
   }),
-  reverse: queryBoolean({ description: 'The other way round', fallback: false }),
+  reverse: queryBoolean({ description: 'Descending order', fallback: false }),
 }
 
-/** Of every endpoint that answers with one record of this server, now or when it has changed (`?index=`). */
+/** Endpoints that answer with one record, at once or after a change (`?index=`). */
 export const READ_ENDPOINT = {
   target: 'server',
   output: 'json',
   errorFormat: 'plain',
 } as const
 
-/** The same with a list of records, page by page. */
+/** Endpoints that answer with a list of records, optionally in pages. */
 export const LIST_ENDPOINT = { ...READ_ENDPOINT, output: 'stream', produces: 'application/json' } as const
 
-export const prefixField = queryText({ description: 'What IDs begin with', fallback: '' })
-export const namespaceField = queryText({ description: 'Namespace; * for all that may be seen', fallback: 'default' })
+export const prefixField = queryText({ description: 'Prefix of the IDs', fallback: '' })
+export const namespaceField = queryText({
+  description: 'Namespace; * for all that the caller may list',
+  fallback: 'default',
+})
 
 export interface ReadInput {
   readonly region: string | undefined
   readonly index: number
-  /** Milliseconds. */
+  /** In milliseconds. */
   readonly wait: number
 }
 
@@ -95,15 +106,15 @@ export interface ListInput extends ReadInput {
   readonly reverse: boolean
 }
 
-/** Another region cannot be reached from here. */
-export function requireRegion(asked: string | undefined, own: string): void {
-  if (asked !== undefined && asked !== own) throw new Refusal('host_error', 'No path to region')
+/** Another region is not reachable. */
+export function requireRegion(requested: string | undefined, own: string): void {
+  if (requested !== undefined && requested !== own) throw new Refusal('host_error', 'No path to region')
 }
 
-/** What IDs begin with, in the form of IDs. An even number of hexadecimal digits, with or without hyphens. */
+/** Normalizes a prefix: an even number of hexadecimal digits, with or without hyphens. */
 export function uuidPrefix(text: string, what: 'node' | 'alloc'): string {
   const digits = text.replaceAll('-', '').toLowerCase()
-  const refuse = (why: string) => new Refusal('invalid_request', `${what} lookup failed: index error: ${why}`)
+  const refuse = (reason: string) => new Refusal('invalid_request', `${what} lookup failed: index error: ${reason}`)
   const hyphens = text.length - digits.length
   if (hyphens > 4) throw refuse(`UUID should have maximum of 4 "-"; got ${hyphens}`)
   if (digits.length % 2 !== 0) throw refuse('Input (without hyphens) must be even length')
@@ -114,14 +125,11 @@ export function uuidPrefix(text: string, what: 'node' | 'alloc'): string {
 
 export function requireUuid(id: string, what: 'node' | 'alloc'): void {
   if (isUuid(id)) return
-  const why = id.length === 36 ? 'Invalid UUID' : 'UUID must be 36 characters'
-  throw new Refusal('invalid_request', `${what} lookup failed: index error: ${why}`)
+  const reason = id.length === 36 ? 'Invalid UUID' : 'UUID must be 36 characters'
+  throw new Refusal('invalid_request', `${what} lookup failed: index error: ${reason}`)
 }
 
-/**
- * Refuses a namespace that the caller may not look into. With `*` everything is allowed here, and what may not be seen is
- * left out of the list.
- */
+/** Throws a Refusal for a namespace in which the caller lacks the capability. With `*` the list is filtered instead. */
 export function requireNamespace(namespace: string, identity: Identity, capability: NamespaceCapability): void {
   if (namespace === '*' || identity.allowsNamespace(namespace, capability)) return
   throw new Refusal('permission_denied', 'Permission denied')

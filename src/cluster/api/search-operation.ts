@@ -1,22 +1,21 @@
-/** `/v1/search`: IDs of nodes, allocations, jobs and namespaces that begin with a prefix, at most 20 of each. */
+/** `/v1/search`: IDs of nodes, allocations, jobs and namespaces with a prefix, at most 20 of each. */
 import * as v from 'valibot'
 import { Refusal } from '../../platform/errors.ts'
 import { handle, type Identity, JsonText } from '../../platform/operation.ts'
 import { type Field, schema } from '../../platform/schema.ts'
-import type { Fleet } from '../roster/fleet.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
 import { readHeaders } from './listing.ts'
-import type { ServerParts } from './nodes-operations.ts'
-import { namespaceField, readFields, requireRegion, uuidPrefix } from './query.ts'
+import { namespaceField, readFields, requireRegion, type ServerDeps, uuidPrefix } from './query.ts'
 
-const FOUND_MAX = 20
+const MATCHES_MAX = 20
 const CONTEXTS = ['allocs', 'jobs', 'namespaces', 'nodes'] as const
-type Context = (typeof CONTEXTS)[number]
-/** What the compatible system knows besides: nothing is ever found there. */
+type SearchContext = (typeof CONTEXTS)[number]
+/** Further contexts of the compatible system, always empty. */
 const OTHER_CONTEXTS =
   'deployment evals host_volumes node_pools plugins quotas recommendations scaling_policy vars volumes'.split(' ')
 
-/** One key of the body, which is an object of texts; others are not looked at. */
+/** A key of the body, a JSON object of texts; unknown keys are ignored. */
 function inBody<T>(description: string, parse: (text: string) => T): Field<T> {
   return {
     in: 'body',
@@ -28,7 +27,7 @@ function inBody<T>(description: string, parse: (text: string) => T): Field<T> {
       const parsed = v.safeParse(v.record(v.string(), v.unknown()), body)
       const text = parsed.success && !Array.isArray(body) ? (parsed.output[name] ?? '') : undefined
       if (typeof text === 'string') return parse(text)
-      throw new Refusal('invalid_request', 'give an object with Prefix and Context, both text')
+      throw new Refusal('invalid_request', 'give a JSON object with Prefix and Context, both strings')
     },
   }
 }
@@ -49,66 +48,70 @@ function json(text: string): unknown {
 }
 
 const fields = {
-  Prefix: inBody('What IDs begin with', (text) => text),
-  Context: inBody('allocs, jobs, namespaces, nodes, or all, which is also what it is when absent', contextsOf),
+  Prefix: inBody('Prefix of the IDs', (text) => text),
+  Context: inBody('allocs, jobs, namespaces, nodes or all; default: all', contextsOf),
   region: readFields.region,
   namespace: namespaceField,
 }
 
-/** IDs that the caller may see, in order. */
-function idsIn(fleet: Fleet, context: Context, asked: { prefix: string; namespace: string; identity: Identity }) {
-  const { prefix, namespace, identity } = asked
-  const { roster } = fleet
-  const isSeen = (name: string, capability: 'read-job' | 'list-jobs') =>
+/** Matching IDs in order; an empty string for each one that does not match, so that the caller of this generator can yield. */
+function matchingIds(
+  queries: RosterQueries,
+  context: SearchContext,
+  search: { prefix: string; namespace: string; identity: Identity },
+) {
+  const { prefix, namespace, identity } = search
+  const { roster } = queries
+  const isVisible = (name: string, capability: 'read-job' | 'list-jobs') =>
     (namespace === '*' || namespace === name) && identity.allowsNamespace(name, capability)
   const uuids = (what: 'node' | 'alloc') => {
     const digits = prefix.replaceAll('-', '')
     if (!/^[0-9a-f]*$/i.test(digits)) return undefined
     return uuidPrefix(digits.slice(0, digits.length - (digits.length % 2)), what)
   }
-  const sources: Record<Context, () => Iterable<string>> = {
+  const sources: Record<SearchContext, () => Iterable<string>> = {
     nodes() {
       const begin = identity.allowsNode('read') ? uuids('node') : undefined
-      return begin === undefined ? [] : fleet.nodeIds.read({ prefix: begin, reverse: false })
+      return begin === undefined ? [] : queries.nodeIds.read({ prefix: begin, reverse: false })
     },
     *allocs() {
       const begin = uuids('alloc')
       if (begin === undefined) return
-      for (const id of fleet.allocationIds.read({ prefix: begin, reverse: false })) {
+      for (const id of queries.allocationIds.read({ prefix: begin, reverse: false })) {
         const record = roster.allocation(id)
-        if (record && isSeen(record.allocation.namespace, 'read-job')) yield id
+        if (record && isVisible(record.allocation.namespace, 'read-job')) yield id
         else yield ''
       }
     },
     *jobs() {
-      for (const job of fleet.jobs({ reverse: false })) {
-        yield job.id.startsWith(prefix) && isSeen(job.namespace, 'list-jobs') ? job.id : ''
+      for (const job of queries.jobs({ reverse: false })) {
+        yield job.id.startsWith(prefix) && isVisible(job.namespace, 'list-jobs') ? job.id : ''
       }
     },
     namespaces: () =>
-      fleet.namespaces().filter((name) => name.startsWith(prefix) && identity.allowsNamespace(name, 'list-jobs')),
+      queries.namespaces().filter((name) => name.startsWith(prefix) && identity.allowsNamespace(name, 'list-jobs')),
   }
   return sources[context]()
 }
 
-/** Empty IDs stand for those that do not count, so that looking past many of them lets others have a turn. */
-async function firstOf(ids: Iterable<string>): Promise<{ found: string[]; isCut: boolean }> {
+/** The first matches. Yields to other work while it skips empty strings. */
+async function firstOf(ids: Iterable<string>): Promise<{ found: string[]; isTruncated: boolean }> {
   const found: string[] = []
-  let looked = 0
+  let visited = 0
   for (const id of ids) {
-    const turn = ++looked % 64 === 0 ? yieldIfDue() : undefined
+    const turn = ++visited % 64 === 0 ? yieldIfDue() : undefined
     if (turn) await turn
     if (id === '') continue
-    if (found.length === FOUND_MAX) return { found, isCut: true }
+    if (found.length === MATCHES_MAX) return { found, isTruncated: true }
     found.push(id)
   }
-  return { found, isCut: false }
+  return { found, isTruncated: false }
 }
 
 export const search = handle(
   {
     name: 'server.search',
-    summary: 'IDs that begin with a prefix',
+    summary: 'Find IDs by prefix',
     http: ['PUT /v1/search', 'POST /v1/search'],
     target: 'server',
     input: schema(fields),
@@ -122,7 +125,7 @@ export const search = handle(
       throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     async run(input, { identity }) {
       requireRegion(input.region, region)
       const { Prefix: prefix, Context: contexts } = input
@@ -130,12 +133,12 @@ export const search = handle(
       const truncations: Record<string, boolean> = {}
       for (const context of contexts) {
         const known = CONTEXTS.find((name) => name === context)
-        const ids = known ? idsIn(fleet, known, { prefix, namespace: input.namespace, identity }) : []
-        const { found, isCut } = await firstOf(ids)
+        const ids = known ? matchingIds(queries, known, { prefix, namespace: input.namespace, identity }) : []
+        const { found, isTruncated } = await firstOf(ids)
         matches[context] = found
-        truncations[context] = isCut
+        truncations[context] = isTruncated
       }
-      const { index } = fleet.roster
+      const { index } = queries.roster
       const answer = { Index: index, KnownLeader: true, LastContact: 0, Matches: matches, NextToken: '' }
       return new JsonText(JSON.stringify({ ...answer, Truncations: truncations }), readHeaders(index))
     },

@@ -1,47 +1,47 @@
 /**
- * Every endpoint of a server that the roster answers. An agent needs no more of them than `SERVER_ENDPOINTS`, whose calls it
- * hands on to a server; a server binds them to what it has.
+ * All endpoints that a server answers from its roster. An agent needs only their declarations (`SERVER_ENDPOINTS`) to forward
+ * calls to a server; a server binds them to its services.
  */
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, RoomEndpoint } from '../../platform/operation.ts'
-import { allocation, allocations } from './allocations-operations.ts'
-import { Events, eventStream } from './event-stream.ts'
-import { Fleet } from '../roster/fleet.ts'
-import { jobLogs } from './job-logs.ts'
-import { job, jobAllocations, jobDeployment, jobEvaluations, jobs, jobSummaryReading } from './jobs-operations.ts'
-import { node, nodeAllocations, nodePurge, nodes } from './nodes-operations.ts'
 import type { Roster } from '../roster/roster.ts'
+import { RosterQueries } from '../roster/roster-queries.ts'
+import { allocation, allocations } from './allocations-operations.ts'
+import { eventStream, RosterEvents } from './event-stream.ts'
+import { jobLogs } from './job-logs.ts'
+import { job, jobAllocations, jobDeployment, jobEvaluations, jobs, jobSummaryEndpoint } from './jobs-operations.ts'
+import { node, nodeAllocations, nodePurge, nodes } from './nodes-operations.ts'
 import { search } from './search-operation.ts'
 import {
   agentMembers,
   leader,
   license,
   namespaces,
-  type NodeCaller,
+  type NodeCollector,
   peers,
   regions,
   type ServerFacts,
   systemGc,
 } from './status-operations.ts'
 
-export interface ServerOptions {
+export interface ServerApiOptions {
   readonly roster: Roster
   readonly region: string
   readonly facts: ServerFacts
-  readonly collect: NodeCaller
+  readonly collect: NodeCollector
   readonly logger: Logger
 }
 
-/** What the handlers of a server are made of. */
-interface ServerRoomParts extends ServerOptions {
-  readonly fleet: Fleet
-  readonly events: Events
-  /** `host.logs` as this process routes it. */
+/** Services of the handlers. */
+interface ServerApiDeps extends ServerApiOptions {
+  readonly queries: RosterQueries
+  readonly events: RosterEvents
+  /** `host.logs`, as this process routes it. */
   readonly logs: AnyOperation
 }
 
-/** A line each. The router takes the first that fits, and an ID takes what is left of a path. */
-const TABLE: readonly RoomEndpoint<ServerRoomParts>[] = [
+/** The router uses the first match, and a job ID matches the rest of a path: specific routes come first. */
+const TABLE: readonly RoomEndpoint<ServerApiDeps>[] = [
   jobLogs,
   nodes,
   nodeAllocations,
@@ -51,7 +51,7 @@ const TABLE: readonly RoomEndpoint<ServerRoomParts>[] = [
   allocation,
   jobs,
   jobAllocations,
-  jobSummaryReading,
+  jobSummaryEndpoint,
   jobEvaluations,
   jobDeployment,
   job,
@@ -66,11 +66,11 @@ const TABLE: readonly RoomEndpoint<ServerRoomParts>[] = [
   eventStream,
 ]
 
-/** As data, for a process that only hands their calls on. */
+/** For a process that only forwards their calls. */
 export const SERVER_ENDPOINTS = TABLE.map(({ endpoint }) => endpoint)
 
-/** What only a server answers: who the servers are, what is the same for all hosts, and what changes other hosts. */
-const OF_SERVERS: ReadonlySet<RoomEndpoint<ServerRoomParts>> = new Set<RoomEndpoint<ServerRoomParts>>([
+/** Endpoints that only a server has: about servers, about the region, and those that change other hosts. */
+const SERVER_ONLY: ReadonlySet<RoomEndpoint<ServerApiDeps>> = new Set<RoomEndpoint<ServerApiDeps>>([
   nodePurge,
   leader,
   peers,
@@ -81,34 +81,33 @@ const OF_SERVERS: ReadonlySet<RoomEndpoint<ServerRoomParts>> = new Set<RoomEndpo
   systemGc,
 ])
 
-/** What a server's endpoints keep. */
-export class ServerRoom {
-  readonly fleet: Fleet
-  readonly #options: ServerOptions
-  readonly #events: Events
+export class ServerApi {
+  readonly queries: RosterQueries
+  readonly #options: ServerApiOptions
+  readonly #events: RosterEvents
 
-  constructor(options: ServerOptions) {
+  constructor(options: ServerApiOptions) {
     this.#options = options
-    this.fleet = new Fleet(options.roster)
-    this.#events = new Events(options.roster)
+    this.queries = new RosterQueries(options.roster)
+    this.#events = new RosterEvents(options.roster)
   }
 
-  /** The endpoints, with `logs`, which is `host.logs` as this process routes it. */
+  /** All operations. `logs` is `host.logs`, as this process routes it. */
   operations(logs: AnyOperation): AnyOperation[] {
-    return TABLE.map((each) => each.in(this.#parts(logs)))
+    return TABLE.map((each) => each.in(this.#deps(logs)))
   }
 
-  /** Those that read the roster, for an agent without servers, whose roster has its own node only. */
-  readings(logs: AnyOperation): AnyOperation[] {
-    return TABLE.filter((each) => !OF_SERVERS.has(each)).map((each) => each.in(this.#parts(logs)))
+  /** Operations of an agent without servers, whose roster has its own node only. */
+  localOperations(logs: AnyOperation): AnyOperation[] {
+    return TABLE.filter((each) => !SERVER_ONLY.has(each)).map((each) => each.in(this.#deps(logs)))
   }
 
-  #parts(logs: AnyOperation): ServerRoomParts {
-    return { ...this.#options, fleet: this.fleet, events: this.#events, logs }
+  #deps(logs: AnyOperation): ServerApiDeps {
+    return { ...this.#options, queries: this.queries, events: this.#events, logs }
   }
 
   stop(): void {
     this.#events.stop()
-    this.fleet.stop()
+    this.queries.stop()
   }
 }

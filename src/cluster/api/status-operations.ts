@@ -1,36 +1,44 @@
 /**
- * What clients ask a server about itself and its like: leader, peers, members, regions, namespaces, licence. Servers here
- * are equals and know nothing of each other, so each names itself: whoever it was that answered can be asked again.
+ * Status of a server: leader, peers, members, regions, namespaces, license. Servers are equal and do not know of each other, so
+ * each reports itself, and a client can always address the server that has answered.
  */
-import { handle, type Identity, type NamespaceCapability, type RoomEndpoint } from '../../platform/operation.ts'
 import { Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
+import { handle, type Identity, type NamespaceCapability, type RoomEndpoint } from '../../platform/operation.ts'
 import { schema } from '../../platform/schema.ts'
-import { list } from './listing.ts'
-import type { ServerParts } from './nodes-operations.ts'
-import { LIST_ENDPOINT, listFields, prefixField, readFields, requireNode, requireRegion } from './query.ts'
+import type { RosterQueries } from '../roster/roster-queries.ts'
+import { streamList } from './listing.ts'
+import {
+  LIST_ENDPOINT,
+  listFields,
+  prefixField,
+  readFields,
+  requireNode,
+  requireRegion,
+  type ServerDeps,
+} from './query.ts'
 
 export interface ServerFacts {
   readonly name: string
   readonly datacenter: string
   readonly version: string
-  /** Names this process; a UUID. */
+  /** UUID of this process. */
   readonly id: string
-  /** Of the HTTP API, `host:port`. Asked when needed: a port may be chosen late. */
+  /** Address of the HTTP API, `host:port`. A function, because the port may be assigned late. */
   readonly address: () => string
 }
 
 const regionFields = { region: readFields.region }
 
-interface StatusParts extends ServerParts {
+interface StatusDeps extends ServerDeps {
   readonly facts: ServerFacts
 }
 
-/** A value that is the same for everybody who may ask. */
-function said(
+/** An endpoint whose value does not depend on the caller. */
+function statusEndpoint(
   about: { readonly name: string; readonly summary: string; readonly path: string; readonly needsNode?: boolean },
-  value: (parts: StatusParts) => unknown,
-): RoomEndpoint<StatusParts> {
+  value: (parts: StatusDeps) => unknown,
+): RoomEndpoint<StatusDeps> {
   return handle(
     {
       name: `server.${about.name}`,
@@ -45,7 +53,7 @@ function said(
         if (about.needsNode) requireNode(identity)
       },
     },
-    (parts: StatusParts) => ({
+    (parts: StatusDeps) => ({
       async run(input) {
         requireRegion(input.region, parts.region)
         return value(parts)
@@ -54,24 +62,24 @@ function said(
   )
 }
 
-export const leader = said(
-  { name: 'leader', path: 'status/leader', summary: 'The address of this server' },
+export const leader = statusEndpoint(
+  { name: 'leader', path: 'status/leader', summary: 'Address of this server' },
   ({ facts }) => facts.address(),
 )
-export const peers = said(
-  { name: 'peers', path: 'status/peers', summary: 'The address of this server, in a list' },
+export const peers = statusEndpoint(
+  { name: 'peers', path: 'status/peers', summary: 'Address of this server, in a list' },
   ({ facts }) => [facts.address()],
 )
-export const regions = said(
-  { name: 'regions', path: 'regions', summary: 'The region of this server, in a list' },
+export const regions = statusEndpoint(
+  { name: 'regions', path: 'regions', summary: 'Region of this server, in a list' },
   ({ region }) => [region],
 )
-export const agentMembers = said(
-  { name: 'members', path: 'agent/members', summary: 'This server', needsNode: true },
+export const agentMembers = statusEndpoint(
+  { name: 'members', path: 'agent/members', summary: 'This server as the only member', needsNode: true },
   members,
 )
 
-function members({ facts, region }: StatusParts): unknown {
+function members({ facts, region }: StatusDeps): unknown {
   const { host, port } = hostAndPort(facts.address())
   const member = {
     Addr: host,
@@ -104,34 +112,35 @@ function hostAndPort(address: string): { host: string; port: number } {
   return { host: address.slice(0, mark).replace(/^\[(.*)\]$/, '$1'), port: Number(address.slice(mark + 1)) }
 }
 
-const SEEING: readonly NamespaceCapability[] = ['list-jobs', 'read-job', 'submit-job', 'read-logs', 'read-fs']
+/** Capabilities that make a namespace visible. */
+const VISIBLE_WITH: readonly NamespaceCapability[] = ['list-jobs', 'read-job', 'submit-job', 'read-logs', 'read-fs']
 const NAMESPACE_FIELDS: ReadonlySet<string> = new Set(['CreateIndex', 'Description', 'ModifyIndex', 'Name', 'Quota'])
 const namespacesFields = { ...listFields, prefix: prefixField }
 
 export const namespaces = handle(
   {
     name: 'server.namespaces',
-    summary: 'The namespaces that allocations name, as far as the caller may see them',
+    summary: 'List the namespaces of allocations that the caller may see',
     http: ['GET /v1/namespaces'],
     ...LIST_ENDPOINT,
     input: schema(namespacesFields),
     longPoll: (input) => input.index > 0,
     authorize: () => undefined,
   },
-  ({ fleet, region }: ServerParts) => ({
+  ({ queries, region }: ServerDeps) => ({
     run(input, call) {
       requireRegion(input.region, region)
       const { next_token: from, reverse } = input
-      return list(
-        fleet,
+      return streamList(
+        queries,
         {
           topic: { kind: 'allocations' },
           records() {
-            const names = fleet.namespaces().filter((name) => name.startsWith(input.prefix))
+            const names = queries.namespaces().filter((name) => name.startsWith(input.prefix))
             if (reverse) names.reverse()
             return from === undefined ? names : names.filter((name) => (reverse ? name <= from : name >= from))
           },
-          isSeen: (name) => SEEING.some((capability) => call.identity.allowsNamespace(name, capability)),
+          isVisible: (name) => VISIBLE_WITH.some((capability) => call.identity.allowsNamespace(name, capability)),
           tokenOf: (name) => name,
           text: (name) => JSON.stringify(namespaceValue(name)),
           filtered: { fields: NAMESPACE_FIELDS, value: namespaceValue },
@@ -159,11 +168,11 @@ function namespaceValue(name: string): Record<string, unknown> {
   }
 }
 
-/** There is no licence to show: 204, as an installation without one answers. */
+/** Answers 204, as an installation without a license. */
 export const license = handle(
   {
     name: 'server.license',
-    summary: 'Nothing: no licence is needed',
+    summary: 'Empty: there is no license',
     http: ['GET /v1/operator/license'],
     target: 'server',
     input: schema({}),
@@ -176,31 +185,31 @@ export const license = handle(
   () => ({ run: async () => undefined }),
 )
 
-/** Starts collection on a node; see `systemGc`. */
-export interface NodeCaller {
-  /** Resolves when the node has answered; rejects with what it refused. */
+/** Starts garbage collection on a node. */
+export interface NodeCollector {
+  /** Rejects with the node's refusal. */
   (
     nodeId: string,
     options: { readonly identity: Identity; readonly requestId: string; readonly hops: number },
   ): Promise<unknown>
 }
 
-interface GcParts extends ServerParts {
-  readonly collect: NodeCaller
+interface GcDeps extends ServerDeps {
+  readonly collect: NodeCollector
   readonly logger: Logger
 }
 
-/** Nodes that are asked at once. */
-const ASKED_AT_ONCE = 64
+/** Concurrent calls to nodes. */
+const CONCURRENT_CALLS = 64
 
 /**
- * `PUT /v1/system/gc`: asks every node that is there to collect what has ended, and answers without waiting for them, as
- * the compatible system does. Each node judges the caller again. One round at a time.
+ * `PUT /v1/system/gc`: starts garbage collection on all ready nodes, and answers without waiting for them, as the compatible
+ * system does. Each node authorizes the caller again. A request during a round does nothing.
  */
 export const systemGc = handle(
   {
     name: 'server.system_gc',
-    summary: 'Start to remove the directories of all allocations that have ended, on every node',
+    summary: 'Start garbage collection of ended allocations on all nodes',
     http: ['PUT /v1/system/gc'],
     target: 'server',
     input: schema(regionFields),
@@ -211,45 +220,45 @@ export const systemGc = handle(
       if (!identity.allowsNode('write')) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
-  ({ fleet, region, collect, logger }: GcParts) => {
+  ({ queries, region, collect, logger }: GcDeps) => {
     let isRunning = false
     return {
       async run(input, { identity, requestId, hops }) {
         requireRegion(input.region, region)
         if (isRunning) return
         isRunning = true
-        const all = async () => {
-          const { asked, failed, error } = await callEveryNode(fleet, (id) =>
+        const round = async () => {
+          const { called, failed, error } = await callEveryNode(queries, (id) =>
             collect(id, { identity, requestId, hops }),
           )
           isRunning = false
-          if (failed === 0) logger.info('every node was asked to collect', { nodes: asked })
-          else logger.warn('not every node took the order to collect', { nodes: asked, failed, error })
+          if (failed === 0) logger.info('garbage collection requested on all nodes', { nodes: called })
+          else logger.warn('garbage collection request failed on some nodes', { nodes: called, failed, error })
         }
-        void all()
+        void round()
       },
     }
   },
 )
 
-/** Calls each node that is there, so many at once. `error`: what the first one that failed said. */
+/** Calls all ready nodes. `error` is that of the first failed call. */
 export async function callEveryNode(
-  fleet: ServerParts['fleet'],
+  queries: RosterQueries,
   call: (nodeId: string) => Promise<unknown>,
-  atOnce = ASKED_AT_ONCE,
+  concurrency = CONCURRENT_CALLS,
 ) {
-  const outcome = { asked: 0, failed: 0, error: '' }
-  const ids = fleet.nodeIds.read({ prefix: '', reverse: false })
+  const outcome = { called: 0, failed: 0, error: '' }
+  const ids = queries.nodeIds.read({ prefix: '', reverse: false })
   const worker = async () => {
     for (const id of ids) {
-      if (fleet.roster.node(id)?.status !== 'ready') continue
-      outcome.asked++
+      if (queries.roster.node(id)?.status !== 'ready') continue
+      outcome.called++
       await call(id).catch((error: unknown) => {
         outcome.failed++
         outcome.error ||= error instanceof Error ? error.message : String(error)
       })
     }
   }
-  await Promise.all(Array.from({ length: atOnce }, worker))
+  await Promise.all(Array.from({ length: concurrency }, worker))
   return outcome
 }

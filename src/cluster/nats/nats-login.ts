@@ -1,6 +1,6 @@
 /**
- * How this process says who it is to a NATS server, and checks who the server is. Files are read anew for every attempt
- * to connect: what an operator puts right, or renews, counts from the next attempt on.
+ * Credentials and TLS settings of a connection to NATS. Files are read again for each attempt to connect, so a file that an
+ * operator has fixed or renewed takes effect at the next attempt.
  */
 import { checkServerIdentity } from 'node:tls'
 import type { Authenticator, NodeConnectionOptions } from '@nats-io/transport-node'
@@ -13,7 +13,7 @@ import {
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { bytesOf } from '../../platform/own-file.ts'
 
-/** At most one way to say who we are: a file of credentials, an nkey, user and password, or a token. Paths of files. */
+/** At most one of: a credentials file, an NKEY, user and password, a token. Files are paths. */
 export interface LoginOptions {
   readonly servers: readonly string[]
   readonly credentialsFile?: string
@@ -24,54 +24,54 @@ export interface LoginOptions {
   readonly caFile?: string
   readonly certFile?: string
   readonly keyFile?: string
-  /** Called at each TLS handshake with the end of validity of the server's certificate, in milliseconds since 1970. */
+  /** Called at each TLS handshake with the expiry time of the server's certificate, in milliseconds since 1970. */
   readonly onServerCertificate?: (expiryMs: number) => void
 }
 
 /**
- * Reads the files; the certificate of the server must be for one of `names`, which are hosts with or without scheme and
- * port. Throws a Fault that names the setting whose file cannot be used, and shows nothing of its content.
+ * Reads the files. The certificate of the server must be valid for one of `names`, which are hosts with or without scheme and port.
+ * @throws Fault that names the setting whose file cannot be used; it never contains the content of the file.
  */
 export function loginOf(
   options: LoginOptions,
   names: readonly string[],
 ): Pick<NodeConnectionOptions, 'authenticator' | 'tls'> {
-  // A server that offers TLS gets it in any case; where it is wanted, none that does not offer it is spoken to.
+  // The client uses TLS whenever a server offers it. With TLS settings it also refuses a server that does not.
   const { servers, caFile, certFile } = options
-  const isWanted = caFile !== undefined || certFile !== undefined || servers.some((server) => /^tls:/i.test(server))
+  const requiresTls = caFile !== undefined || certFile !== undefined || servers.some((server) => /^tls:/i.test(server))
   const authenticator = authenticatorsOf(options)
-  return isWanted ? { authenticator, tls: tlsOf(options, names) } : { authenticator }
+  return requiresTls ? { authenticator, tls: tlsOf(options, names) } : { authenticator }
 }
 
-/** Which settings say who we are, for the log. */
+/** The settings with credentials, for the log. */
 export function loginSettings({ credentialsFile, nkeyFile, user, tokenFile, certFile }: LoginOptions): string {
-  const ways = [
+  const settings = [
     credentialsFile && `nats.credentials_file ${credentialsFile}`,
     nkeyFile && `nats.nkey_file ${nkeyFile}`,
     user && `nats.user ${user} and nats.password_file`,
     tokenFile && `nats.token_file ${tokenFile}`,
     certFile && `nats.cert_file ${certFile}`,
-  ].filter((way) => way !== undefined)
-  return ways.length > 0 ? ways.join(', ') : 'nothing that says who we are'
+  ].filter((setting) => setting !== undefined)
+  return settings.length > 0 ? settings.join(', ') : 'a connection without credentials'
 }
 
 function authenticatorsOf(options: LoginOptions): Authenticator[] {
   const { credentialsFile, nkeyFile, user, passwordFile, tokenFile } = options
   if (credentialsFile !== undefined) {
     const bytes = readBytes('nats.credentials_file', credentialsFile)
-    return [usable(credsAuthenticator(bytes), 'nats.credentials_file', credentialsFile)]
+    return [checkedAuthenticator(credsAuthenticator(bytes), 'nats.credentials_file', credentialsFile)]
   }
   if (nkeyFile !== undefined) {
     const seed = new TextEncoder().encode(readLine('nats.nkey_file', nkeyFile))
-    return [usable(nkeyAuthenticator(seed), 'nats.nkey_file', nkeyFile)]
+    return [checkedAuthenticator(nkeyAuthenticator(seed), 'nats.nkey_file', nkeyFile)]
   }
   if (tokenFile !== undefined) return [tokenAuthenticator(readLine('nats.token_file', tokenFile))]
   if (user === undefined || passwordFile === undefined) return []
   return [usernamePasswordAuthenticator(user, readLine('nats.password_file', passwordFile))]
 }
 
-/** One that cannot sign would end the connection in the middle of its greeting, without a word about the file. */
-function usable(authenticator: Authenticator, setting: string, file: string): Authenticator {
+/** The error for credentials that cannot sign would otherwise come from the handshake, without the name of the file. */
+function checkedAuthenticator(authenticator: Authenticator, setting: string, file: string): Authenticator {
   try {
     authenticator('nonce')
   } catch {
@@ -96,7 +96,7 @@ function tlsOf(
     ...(caFile === undefined ? {} : { ca: readBytes('nats.ca_file', caFile).toString() }),
     ...(certFile === undefined ? {} : { cert: readBytes('nats.cert_file', certFile).toString() }),
     ...(keyFile === undefined ? {} : { key: readBytes('nats.key_file', keyFile).toString() }),
-    // The client of NATS has no name to compare with where the server is given by its address.
+    // Without it the client checks no name for a server that is configured by its address.
     checkServerIdentity(_, certificate) {
       onServerCertificate?.(Date.parse(certificate.valid_to))
       const errors = names.map((name) => checkServerIdentity(hostOf(name), certificate))
@@ -109,7 +109,7 @@ function hostOf(server: string): string {
   return new URL(`http://${server.replace(/^[a-z]+:\/\//i, '')}`).hostname.replace(/^\[|\]$/g, '')
 }
 
-/** The file without the line break at its end. */
+/** The content without its final line break. */
 function readLine(setting: string, file: string): string {
   return readBytes(setting, file)
     .toString()

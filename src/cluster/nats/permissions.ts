@@ -1,18 +1,18 @@
 /**
- * What a NATS server is to permit each member of a cluster, in the words of its configuration file. Everything an agent
- * may say or hear holds its node ID; see `subjects.ts` for why.
+ * NATS permissions of each member of a cluster, for the configuration of a NATS server. Every subject that an agent may
+ * publish or subscribe contains its node ID; `subjects.ts` has the reason.
  */
-import { ANY, type Party, Subjects } from './subjects.ts'
+import { ANY, type ClusterMember, Subjects } from './subjects.ts'
 
-export interface Permissions {
+export interface NatsPermissions {
   readonly publish: readonly string[]
   readonly subscribe: readonly string[]
 }
 
 /** `edge`: a server without the secrets core. */
-export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: string }, region: string): Permissions {
+export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: string }, region: string): NatsPermissions {
   const subjects = new Subjects(region)
-  const everyServer: Party = { serverId: '*' }
+  const everyServer: ClusterMember = { serverId: '*' }
   if (role === 'server' || role === 'edge') {
     return {
       publish: [
@@ -22,7 +22,7 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
         subjects.serverCall('*', '*'),
         subjects.serverCall('*', '*', 'core'),
         subjects.serverFlow('*', '*', '*'),
-        // For calls that it serves; never in the name of a node.
+        // Answers to the calls that it serves; a node answers under its own ID.
         subjects.reply({ nodeId: '*' }, ANY, '*'),
         subjects.reply(everyServer, ANY, '*'),
         subjects.serverKey,
@@ -58,8 +58,8 @@ export function permissionsOf(role: 'server' | 'edge' | { readonly nodeId: strin
   }
 }
 
-/** A process of both roles has one key with both permissions. */
-export function both(one: Permissions, other: Permissions): Permissions {
-  const of = (name: keyof Permissions) => [...new Set([...one[name], ...other[name]])]
+/** A process with both roles has one key with both permissions. */
+export function mergePermissions(one: NatsPermissions, other: NatsPermissions): NatsPermissions {
+  const of = (name: keyof NatsPermissions) => [...new Set([...one[name], ...other[name]])]
   return { publish: of('publish'), subscribe: of('subscribe') }
 }

@@ -1,32 +1,32 @@
 /**
- * Every subject there is, in one place.
+ * All subjects of a cluster.
  *
- *     outpost.<region>.node.<id>.call                      a call for the node, from a server
- *     outpost.<region>.node.<id>.flow.<call>               credit and cancel for it
- *     outpost.<region>.node.<id>.describe                  please say your whole state
- *     outpost.<region>.node.<id>.reply.any.<call>          what comes of a call that the node has made
- *     outpost.<region>.server.<id>.call.<caller>           a call for the server, from a node or a server; sealed
- *     outpost.<region>.server.<id>.core.<caller>           the same for its secrets core, from a server only
- *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancel for either
- *     outpost.<region>.server.<id>.reply.<from>.<call>     what comes of a call that a server has made, from a node or `any`
- *     outpost.<region>.roster.<node>.<kind>                what a node says about itself
- *     outpost.<region>.servers.key                         what a server says about itself: its keys (only servers publish)
- *     outpost.<region>.servers.ask.<caller>                please say it again
+ *     outpost.<region>.node.<id>.call                      call to the node, from a server
+ *     outpost.<region>.node.<id>.flow.<call>               its credit and cancellation
+ *     outpost.<region>.node.<id>.describe                  request for the node's state
+ *     outpost.<region>.node.<id>.reply.any.<call>          answer to a call of the node
+ *     outpost.<region>.server.<id>.call.<caller>           call to the server, from a node or a server; sealed
+ *     outpost.<region>.server.<id>.core.<caller>           call to its secrets core, from a server only; sealed
+ *     outpost.<region>.server.<id>.flow.<caller>.<call>    credit and cancellation of both
+ *     outpost.<region>.server.<id>.reply.<from>.<call>     answer to a call of a server, from a node or `any`
+ *     outpost.<region>.roster.<node>.<kind>                heartbeat, state or leave message of a node
+ *     outpost.<region>.servers.key                         announcement of a server with its keys (only servers publish)
+ *     outpost.<region>.servers.ask.<caller>                request for announcements
  *
- * Each holds who speaks wherever it is not a server, so that permissions can keep every agent to its own name: it may
- * neither answer for another node, nor steer another's calls, nor hear them, and tokens travel in calls. Servers may do
- * all that is theirs. `permissions.ts` says exactly that to a NATS server.
+ * Each subject that an agent uses contains the agent's node ID, so permissions can restrict an agent to its own name: it
+ * cannot answer for another node, nor control or read the calls of another node, which contain tokens. Servers may use all
+ * subjects of servers. `permissions.ts` states these rules for a NATS server.
  */
 
-/** Who calls on the bus: an agent as its node, a server under a name of its run. */
-export type Party = { readonly nodeId: string } | { readonly serverId: string }
+/** A process on the bus: an agent by its node ID, a server by an ID of its run. */
+export type ClusterMember = { readonly nodeId: string } | { readonly serverId: string }
 
-/** In the subject of an answer: it comes from a server. */
+/** In the subject of an answer: from any server. */
 export const ANY = 'any'
-/** Which servers a call may go to that names no node: all of them, or those with the secrets core. */
-export type Group = typeof ANY | 'core'
+/** Servers that may serve a call: all, or those with a secrets core. */
+export type ServerGroup = typeof ANY | 'core'
 
-export interface ReplyParts {
+export interface ReplySubject {
   readonly kind: 'node' | 'server'
   readonly callerId: string
   readonly from: string
@@ -50,8 +50,8 @@ export class Subjects {
     return `${this.#root}.node.${nodeId}.flow.${call}`
   }
 
-  /** Calls for a server; with the group `core`, those for its secrets core, which agents may not publish. */
-  serverCall(serverId: string, callerId: string, group: Group = ANY): string {
+  /** Calls to a server. Agents may not publish those of the group `core`. */
+  serverCall(serverId: string, callerId: string, group: ServerGroup = ANY): string {
     return `${this.#root}.server.${serverId}.${group === ANY ? 'call' : 'core'}.${callerId}`
   }
 
@@ -59,18 +59,18 @@ export class Subjects {
     return `${this.#root}.server.${serverId}.flow.${callerId}.${call}`
   }
 
-  /** Where the caller hears what comes of a call; `from` is a node, or `ANY`. */
-  reply(caller: Party, from: string, call: string): string {
-    const own = 'nodeId' in caller ? `node.${caller.nodeId}` : `server.${caller.serverId}`
-    return `${this.#root}.${own}.reply.${from}.${call}`
+  /** Answers to a call; `from` is a node ID, or `ANY` for a server. */
+  reply(caller: ClusterMember, from: string, call: string): string {
+    const prefix = 'nodeId' in caller ? `node.${caller.nodeId}` : `server.${caller.serverId}`
+    return `${this.#root}.${prefix}.reply.${from}.${call}`
   }
 
-  /** The parts of a subject where a caller hears what comes of a call; undefined for any other. */
-  partsOfReply(subject: string): ReplyParts | undefined {
+  /** Undefined for a subject that is not of an answer. */
+  parseReply(subject: string): ReplySubject | undefined {
     if (!subject.startsWith(this.#prefix)) return undefined
-    const [kind, callerId, word, from, call, ...more] = subject.slice(this.#prefix.length).split('.')
+    const [kind, callerId, type, from, call, ...more] = subject.slice(this.#prefix.length).split('.')
     if (kind !== 'node' && kind !== 'server') return undefined
-    if (!callerId || word !== 'reply' || !from || !call || more.length > 0) return undefined
+    if (!callerId || type !== 'reply' || !from || !call || more.length > 0) return undefined
     return { kind, callerId, from, call }
   }
 
@@ -90,8 +90,8 @@ export class Subjects {
     return `${this.#root}.roster.${nodeId}.${kind}`
   }
 
-  /** Whose message of which kind; undefined for what is no subject of the roster. */
-  partsOfRoster(subject: string): { readonly nodeId: string; readonly kind: string } | undefined {
+  /** Undefined for a subject that is not of the roster. */
+  parseRoster(subject: string): { readonly nodeId: string; readonly kind: string } | undefined {
     const prefix = `${this.#root}.roster.`
     if (!subject.startsWith(prefix)) return undefined
     const [nodeId, kind, ...more] = subject.slice(prefix.length).split('.')
@@ -99,11 +99,11 @@ export class Subjects {
   }
 }
 
-export function nameOf(party: Party): string {
-  return 'nodeId' in party ? party.nodeId : party.serverId
+export function memberId(member: ClusterMember): string {
+  return 'nodeId' in member ? member.nodeId : member.serverId
 }
 
-/** The last parts of a subject, joined. */
+/** The last parts of a subject, joined by dots. */
 export function lastParts(subject: string, count: number): string {
   let at = subject.length
   for (let left = count; left > 0 && at >= 0; left--) at = subject.lastIndexOf('.', at - 1)

@@ -1,48 +1,48 @@
 /**
- * How long the processes of a cluster wait for each other: the one place of these times, with their reasons. What follows
- * from them (when a beat is late, how often is looked) is reckoned where it is used.
+ * Intervals and timeouts between the processes of a cluster, with their reasons. Derived times (such as when a heartbeat is
+ * late) are computed where they are used.
  *
- * Tests of whole clusters set shorter ones in `OUTPOST_TIMINGS`, a JSON object of the names below, which all processes of
- * that cluster inherit (docs/decisions/036). It can shorten a time and never lengthen it, so that an environment makes no process
- * look at its callers' rights later, or bear silence longer, than the code promises. It is no setting for operators: a
- * process that finds it says so in its log.
+ * Tests of whole clusters set shorter ones in `OUTPOST_TIMINGS`, a JSON object with the names below, which all processes of
+ * that cluster inherit (docs/decisions/036). It can only shorten a time, so an environment variable cannot make a process
+ * check permissions less often, or tolerate silence longer, than documented. It is no setting for operators: a process logs
+ * that it is set.
  */
 import { Fault } from '../../platform/errors.ts'
 
 export const DEFAULT_TIMINGS = {
-  /** Between two beats of a node. A server takes it for down after three that are missed. */
-  beatMs: 10_000,
-  /** Least time between two states of a node: a host where much happens must not flood everybody. */
-  stateRestMs: 500,
-  /** One word of a server to a node in this time: the answer may be on its way. */
-  askAgainMs: 3000,
-  /** Between two looks of a server for nodes that are silent. */
+  /** Interval of the heartbeats of a node. A server reports it as down after three missed ones. */
+  heartbeatMs: 10_000,
+  /** Minimum interval between two states of a node, so that a busy host does not flood the servers. */
+  stateIntervalMs: 500,
+  /** Minimum interval between two requests of a server to a node for its state: the answer may be under way. */
+  stateRequestIntervalMs: 3000,
+  /** Interval of a server's checks for silent nodes. */
   rosterSweepMs: 1000,
-  /** Silence in a call after which the other side says that it is there. */
-  aliveMs: 2000,
-  /** Silence in a call after which the other side is given up: three words missed, and a little. */
-  giveUpMs: 7000,
-  /** From the first wait for NATS to the longest; each is cut by up to three quarters, so that a thousand agents do not come as one. */
+  /** Interval of the keepalive messages of both sides of a call that send nothing else. */
+  keepaliveMs: 2000,
+  /** Silence after which a call is aborted: three missed keepalives and a margin. */
+  silenceTimeoutMs: 7000,
+  /** Backoff of connection attempts; each wait is reduced by up to three quarters, so that agents do not reconnect all at once. */
   reconnectMinMs: 500,
   reconnectMaxMs: 4000,
-  /** The other end of a dead wire to NATS is noticed within two of them. */
+  /** Interval of pings to NATS. A dead connection is detected within two of them. */
   natsPingMs: 5000,
-  /** A subscription that was refused is tried again: permissions of a NATS server can change while we are connected. */
+  /** Interval of retries of a denied subscription: permissions can change while the process is connected. */
   resubscribeMs: 15_000,
-  /** What is published last gets this long to go out. */
-  drainMs: 2000,
-  /** For so long a token that servers refused is refused without asking again. */
+  /** Timeout for writing the last messages before the connection closes. */
+  drainTimeoutMs: 2000,
+  /** Time for which a token that a server refused is refused without another request. */
   refusedTokenMs: 2000,
-  /** Between two looks at a caller's rights that servers answer: with the time that they have for it, at most ten seconds. */
+  /** Longest interval of permission checks that a server answers: with the timeout of its answer, at most ten seconds. */
   recheckMaxMs: 5000,
-  /** Between two such looks that this process answers itself. */
-  recheckOwnMs: 1000,
-  /** A stretch of waiting for a node in which it has to send a least amount (`pace.ts`): a search through a large log is silent for minutes. */
-  paceMs: 600_000,
-  /** Between two questions to servers that are known to have another secrets core. A tenth of it: between two looks at one's own. */
+  /** Interval of permission checks that this process answers itself. */
+  recheckLocalMs: 1000,
+  /** Period in which a node must send a minimum (`node-limits.ts`). A search through a large log is silent for minutes. */
+  minimumRatePeriodMs: 600_000,
+  /** Interval of requests to servers that have another secrets core. The own core is checked in a tenth of it. */
   coreProbeMs: 10_000,
-  /** Until a part of a job's logs that could not be followed is asked for again. */
-  partAgainMs: 3000,
+  /** Delay before a log of a job that could not be followed is requested again. */
+  logRetryMs: 3000,
 } as const satisfies Readonly<Record<string, number>>
 
 type TimingName = keyof typeof DEFAULT_TIMINGS
@@ -52,15 +52,15 @@ function isTimingName(name: string): name is TimingName {
   return Object.hasOwn(DEFAULT_TIMINGS, name)
 }
 
-/** The times with what `text` shortens; throws a Fault for what is no such object. */
+/** The defaults, shortened by `text`. Throws a Fault for a text that is not such an object. */
 export function timingsOf(text: string | undefined): Timings {
   const timings: Record<TimingName, number> = { ...DEFAULT_TIMINGS }
   if (!text) return timings
   for (const [name, value] of Object.entries(objectIn(text))) {
-    if (!isTimingName(name)) throw new Fault(`OUTPOST_TIMINGS: no such time: ${name}`)
-    const most = DEFAULT_TIMINGS[name]
-    if (typeof value !== 'number' || !(value >= 1 && value <= most)) {
-      throw new Fault(`OUTPOST_TIMINGS: ${name} must be a number from 1 to ${most}`)
+    if (!isTimingName(name)) throw new Fault(`OUTPOST_TIMINGS: unknown name ${name}`)
+    const longest = DEFAULT_TIMINGS[name]
+    if (typeof value !== 'number' || !(value >= 1 && value <= longest)) {
+      throw new Fault(`OUTPOST_TIMINGS: ${name} must be a number from 1 to ${longest}`)
     }
     timings[name] = value
   }
@@ -78,7 +78,6 @@ function objectIn(text: string): object {
   return value
 }
 
-/** Whether these are not the times that the documents promise. */
+/** True if times differ from those in the documentation. */
 export const isShortened = Boolean(process.env['OUTPOST_TIMINGS'])
-/** The times of this process. */
 export const TIMINGS = timingsOf(process.env['OUTPOST_TIMINGS'])

@@ -1,13 +1,12 @@
 /**
- * How far the clock of each node is from the clock of this server, measured with each message of the node: the time at which it
- * was sent minus the time at which it was received. The result contains the way of the message, some milliseconds, or seconds
- * under load. Calls to a node with `acl { enabled = true }` carry times, so a larger difference than `CLOCK_SKEW_MS` makes the node
- * refuse all of them. A node of an older version sends no time and is never reported.
+ * Clock skew of each node relative to this server: send time minus reception time of the node's messages. It contains the
+ * transmission time: some milliseconds, or seconds under load. Calls to a node with `acl { enabled = true }` carry times, so
+ * the node rejects all of them if the skew exceeds `CLOCK_SKEW_MS`. A node of an older version sends no time and is never reported.
  */
 import type { Logger } from '../../platform/log.ts'
 import { CLOCK_SKEW_MS } from '../trust/assertion.ts'
 
-/** From here on a skew is worth a warning: half of what is refused. */
+/** Skew above which a warning is logged: half of what is rejected. */
 const SKEW_WARNING_MS = 30_000
 
 interface NodeClock {
@@ -17,7 +16,7 @@ interface NodeClock {
 
 export class NodeClocks {
   readonly #logger: Logger
-  /** Whether nodes refuse calls for their times. */
+  /** True if nodes reject calls with wrong times. */
   readonly #isChecked: boolean
   readonly #clocks = new Map<string, NodeClock>()
 
@@ -26,23 +25,23 @@ export class NodeClocks {
     this.#isChecked = isChecked
   }
 
-  /** Logs when a node passes the limit of a warning, in either direction. */
-  measured(nodeId: string, { name, sentAtMs }: { name: string; sentAtMs: number | undefined }, wallMs: number): void {
-    if (sentAtMs === undefined) return this.forget(nodeId)
+  /** Logs when the skew of a node crosses the limit, in either direction. */
+  measure(nodeId: string, { name, sentAtMs }: { name: string; sentAtMs: number | undefined }, wallMs: number): void {
+    if (sentAtMs === undefined) return this.remove(nodeId)
     const wasSkewed = isSkewed(this.#clocks.get(nodeId))
     const clock = { name, skewMs: sentAtMs - wallMs }
     this.#clocks.set(nodeId, clock)
     if (isSkewed(clock) === wasSkewed) return
     const facts = { node_id: nodeId, name, skew_seconds: Math.round(clock.skewMs / 1000) }
-    if (wasSkewed) this.#logger.info('clock of the node is right again', facts)
-    else this.#logger.warn('clock of the node is wrong, or the one of this server: set both right (NTP)', facts)
+    if (wasSkewed) this.#logger.info('node clock skew resolved', facts)
+    else this.#logger.warn('node clock skew', { ...facts, next: 'set both clocks right (NTP)' })
   }
 
-  forget(nodeId: string): void {
+  remove(nodeId: string): void {
     this.#clocks.delete(nodeId)
   }
 
-  /** Why calls to the node are refused; undefined where they are not. */
+  /** The reason why the node rejects calls; undefined if it does not. */
   fault(nodeId: string): string | undefined {
     const { skewMs } = this.#clocks.get(nodeId) ?? { skewMs: 0 }
     if (!this.#isChecked || Math.abs(skewMs) <= CLOCK_SKEW_MS) return undefined
@@ -51,13 +50,13 @@ export class NodeClocks {
     return `Clock of the node is ${seconds} s ${where} this server and calls to it are refused: set both clocks right (NTP)`
   }
 
-  /** The largest first. */
+  /** The largest skews. */
   largest(count: number): { readonly nodeId: string; readonly name: string; readonly skewMs: number }[] {
     const all = [...this.#clocks].map(([nodeId, clock]) => ({ nodeId, ...clock }))
     return all.sort((a, b) => Math.abs(b.skewMs) - Math.abs(a.skewMs)).slice(0, count)
   }
 
-  /** Nodes whose clocks deserve a warning. */
+  /** Nodes above the limit. */
   get skewed(): { readonly nodeId: string; readonly name: string; readonly skewMs: number }[] {
     return [...this.#clocks].flatMap(([nodeId, clock]) => (isSkewed(clock) ? [{ nodeId, ...clock }] : []))
   }

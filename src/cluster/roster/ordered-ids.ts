@@ -1,22 +1,25 @@
 /**
- * UUIDs in order, for lists that are read from any place and by prefix, a million of them as well. They are spread over
- * buckets by their first digits, and a bucket is sorted when it is read and has changed: to add one costs a push.
+ * An ordered set of UUIDs, for lists that are read from any position and by prefix, up to millions of IDs. IDs are distributed
+ * over buckets by their first digits, and a changed bucket is sorted when it is read, so adding an ID is cheap.
  */
 
+/** Hexadecimal digits that select the bucket. */
 const DIGITS = 3
+/** Removed IDs of a bucket up to which it is not cleaned up. */
+const STALE_MIN = 16
 
 interface Bucket {
   ids: string[]
-  sorted: boolean
-  /** How many of `ids` are gone, or stand there twice. */
-  stale: number
+  isSorted: boolean
+  /** Number of removed IDs in `ids`. */
+  staleCount: number
 }
 
 export class OrderedIds {
-  readonly #buckets = Array.from({ length: 16 ** DIGITS }, (): Bucket => ({ ids: [], sorted: true, stale: 0 }))
+  readonly #buckets = Array.from({ length: 16 ** DIGITS }, (): Bucket => ({ ids: [], isSorted: true, staleCount: 0 }))
   readonly #has: (id: string) => boolean
 
-  /** `has` says which of those that were added are still there. */
+  /** `has` returns true for an added ID that was not removed. */
   constructor(has: (id: string) => boolean) {
     this.#has = has
   }
@@ -24,34 +27,34 @@ export class OrderedIds {
   add(id: string): void {
     const bucket = this.#bucketOf(id)
     bucket.ids.push(id)
-    bucket.sorted = false
+    bucket.isSorted = false
   }
 
-  /** To be called when `has` no longer has it. */
+  /** Must be called after `has` returns false for the ID. */
   remove(id: string): void {
     const bucket = this.#bucketOf(id)
-    bucket.stale++
-    if (bucket.stale > 16 && bucket.stale > bucket.ids.length / 2) this.#settle(bucket)
+    bucket.staleCount++
+    if (bucket.staleCount > STALE_MIN && bucket.staleCount > bucket.ids.length / 2) this.#sort(bucket)
   }
 
   #bucketOf(id: string): Bucket {
     const bucket = this.#buckets[Number.parseInt(id.slice(0, DIGITS), 16)]
-    if (!bucket) throw new RangeError(`no UUID: ${id.slice(0, 64)}`)
+    if (!bucket) throw new RangeError(`not a UUID: ${id.slice(0, 64)}`)
     return bucket
   }
 
-  /** A new array each time, so whoever reads the old one is not disturbed. */
-  #settle(bucket: Bucket): readonly string[] {
-    if (bucket.sorted && bucket.stale === 0) return bucket.ids
+  /** Creates a new array, so readers of the old one are not affected. */
+  #sort(bucket: Bucket): readonly string[] {
+    if (bucket.isSorted && bucket.staleCount === 0) return bucket.ids
     bucket.ids = [...new Set(bucket.ids)].filter((id) => this.#has(id)).sort()
-    bucket.sorted = true
-    bucket.stale = 0
+    bucket.isSorted = true
+    bucket.staleCount = 0
     return bucket.ids
   }
 
   /**
-   * Those that begin with `prefix`, beginning with `from` itself, in order or in reverse. What is added or removed
-   * meanwhile may or may not be among them.
+   * IDs with this prefix, starting at `from` inclusive, in ascending or descending order. Concurrent changes may or may not be
+   * seen.
    */
   *read(options: { readonly prefix: string; readonly from?: string | undefined; readonly reverse: boolean }) {
     const { prefix, from, reverse } = options
@@ -63,7 +66,7 @@ export class OrderedIds {
     for (let at = reverse ? Math.min(first, most) : Math.max(first, least); at >= least && at <= most; at += step) {
       const bucket = this.#buckets[at]
       if (!bucket || bucket.ids.length === 0) continue
-      const ids = this.#settle(bucket)
+      const ids = this.#sort(bucket)
       for (const id of reverse ? ids.toReversed() : [...ids]) {
         if (!id.startsWith(prefix)) continue
         if (from !== undefined && (reverse ? id > from : id < from)) continue

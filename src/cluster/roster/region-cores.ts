@@ -1,38 +1,32 @@
 /**
  * The secrets cores of a region, as its servers announce them (docs/decisions/095).
  *
- * A region has one core: agents and servers without a core send their requests to any server that has one. With two
- * cores of different cluster IDs about half of the requests reach a core that does not know their token. Cores with the same
- * cluster ID count as one: the primary and the secondaries of disaster recovery.
+ * A region has one core: agents and servers without a core send their requests to any server that has one. With two cores of
+ * different cluster IDs about half of the requests reach a core that does not know their token. Cores with the same cluster ID
+ * count as one: the primary and the secondaries of disaster recovery.
  *
- * A server with another core is asked for its announcement until it answers no longer, so a server that has ended, or has
- * come back without its core, is reported only as long as it exists.
+ * A server with another core is sent requests for its announcement until it does not answer any more. So a server that has
+ * stopped, or has restarted without its core, is reported only while it exists.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Refusal } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
-import type { Link } from '../nats/link.ts'
-import type { KnownServer, ServerKeys } from '../trust/server-trust.ts'
+import type { MessageBus } from '../nats/message-bus.ts'
 import { TIMINGS } from '../nats/timings.ts'
+import type { KnownServer, ServerKeys } from '../trust/server-trust.ts'
 
-const CHECK_MS = TIMINGS.coreProbeMs / 10
-/** A server that has not answered so many questions in a row is gone. */
+const CHECK_INTERVAL_MS = TIMINGS.coreProbeMs / 10
+/** Consecutive unanswered requests after which a server counts as gone. */
 const UNANSWERED_MAX = 3
-/** For the announcements of all servers after a question. */
+/** Time for the announcements of all servers after a request. */
 const COLLECT_MS = 1000
-const LOG_AGAIN_MS = 600_000
-/** In one text. */
-const CORES_NAMED = 4
-
-/** The initialised core of a server. */
-export interface ServerCore {
-  readonly server: string
-  readonly clusterId: string
-}
+const LOG_INTERVAL_MS = 600_000
+/** Cores listed in a text. */
+const LISTED_CORES_MAX = 4
 
 export interface RegionCoresOptions {
   readonly keys: ServerKeys
-  readonly link: Link
+  readonly bus: MessageBus
   readonly region: string
   /** `hasCore`: false with `server { secrets = false }`. */
   readonly self: { readonly serverId: string; readonly name: string; readonly hasCore: boolean }
@@ -43,8 +37,8 @@ export interface RegionCoresOptions {
 
 export class RegionCores {
   readonly #options: RegionCoresOptions
-  readonly #logged = new LogOnce({ everyMs: LOG_AGAIN_MS })
-  /** Questions without an answer, by run of a server. */
+  readonly #logged = new LogOnce({ everyMs: LOG_INTERVAL_MS })
+  /** Consecutive unanswered requests, by run of a server. */
   readonly #unanswered = new Map<string, number>()
   #probedAtMs = Number.NEGATIVE_INFINITY
   #isConflict = false
@@ -55,56 +49,56 @@ export class RegionCores {
   }
 
   start(): void {
-    this.#timer = setInterval(() => this.#check(), CHECK_MS).unref()
+    this.#timer = setInterval(() => this.#check(), CHECK_INTERVAL_MS).unref()
   }
 
   stop(): void {
     clearInterval(this.#timer)
   }
 
-  /** How many cores with different cluster IDs there are. */
+  /** Number of cores with different cluster IDs. */
   get count(): number {
     return this.#byClusterId().size
   }
 
-  /** What is wrong and what to do, where there are several cores; else undefined. */
+  /** Describes the conflict and its resolution; undefined with one core. */
   get conflict(): string | undefined {
     const cores = this.#byClusterId()
     if (cores.size < 2) return undefined
-    return `${cores.size} secrets cores in region "${this.#options.region}": ${namesOf(cores)}. ${NEXT}`
+    return `${cores.size} secrets cores in region "${this.#options.region}": ${listCores(cores)}. ${NEXT}`
   }
 
-  /** Of another server, while this one is not initialised; what an operator does instead of initialising it. */
+  /** While this server is not initialised and another one has a core: what an operator does instead of initialising this one. */
   get insteadOfInit(): string | undefined {
     const { clusterId, self } = this.#options
     if (!self.hasCore || clusterId() !== undefined) return undefined
     const [other] = this.#others()
-    return other && `server "${nameOf(other)}" has the secrets core of this region, next: ${WITHOUT_CORE}`
+    return other && `server "${serverName(other)}" has the secrets core of this region, next: ${WITHOUT_CORE}`
   }
 
   /**
-   * Rejects with a Refusal where another server of the region has a core or had one a few minutes ago, and where this server
-   * cannot find out.
+   * Rejects with a Refusal if another server of the region has a core or had one a few minutes ago, and if this server cannot
+   * check that.
    */
   async requireNone(): Promise<void> {
-    const askedAtMs = performance.now()
-    this.#options.keys.askSoon()
+    const requestedAtMs = performance.now()
+    this.#options.keys.requestAnnouncements()
     await sleep(COLLECT_MS)
-    if (!this.#options.link.isConnected) throw new Refusal('unavailable', UNKNOWN)
-    // A run that was replaced by another one with the same key has ended.
+    if (!this.#options.bus.isConnected) throw new Refusal('unavailable', UNKNOWN)
+    // A run has ended if another one with the same key answers.
     const known = this.#options.keys.servers(false)
-    const answered = new Set(known.filter(({ heardAtMs }) => heardAtMs >= askedAtMs).map(({ key }) => key))
-    const other = this.#known().find(({ heardAtMs, key }) => heardAtMs >= askedAtMs || !answered.has(key))
+    const answered = new Set(known.filter(({ announcedAtMs }) => announcedAtMs >= requestedAtMs).map(({ key }) => key))
+    const other = this.#known().find(({ announcedAtMs, key }) => announcedAtMs >= requestedAtMs || !answered.has(key))
     if (!other) return
     const { region } = this.#options
     throw new Refusal(
       'invalid_request',
-      `server "${nameOf(other)}" of region "${region}" has an initialised secrets core (cluster_id ${other.clusterId}), ` +
+      `server "${serverName(other)}" of region "${region}" has an initialised secrets core (cluster_id ${other.clusterId}), ` +
         `nothing was changed. ${WITHOUT_CORE}; or initialise a second core with -force (force=true in the API)`,
     )
   }
 
-  /** Of other servers, also of such that do not answer any more. */
+  /** Cores of other servers, including servers that do not answer any more. */
   #known(): KnownCore[] {
     const { keys, self } = this.#options
     return keys
@@ -113,7 +107,7 @@ export class RegionCores {
       .filter(({ serverId }) => serverId !== self.serverId)
   }
 
-  /** Of other servers that answer. */
+  /** Cores of other servers that answer. */
   #others(): KnownCore[] {
     return this.#known().filter(({ serverId }) => (this.#unanswered.get(serverId) ?? 0) < UNANSWERED_MAX)
   }
@@ -125,7 +119,7 @@ export class RegionCores {
     const own = clusterId()
     if (own !== undefined) cores.set(own, [`"${self.name}" (this server)`])
     for (const other of this.#others()) {
-      const name = `"${nameOf(other)}"`
+      const name = `"${serverName(other)}"`
       const names = cores.get(other.clusterId)
       if (!names) cores.set(other.clusterId, [name])
       else if (!names.includes(name)) names.push(name)
@@ -140,20 +134,20 @@ export class RegionCores {
   }
 
   #probe(): void {
-    const { clusterId, keys, link, self } = this.#options
+    const { clusterId, keys, bus, self } = this.#options
     const known = this.#known()
     const own = clusterId()
     const [expected] = own !== undefined || self.hasCore ? [own] : known.map((other) => other.clusterId)
     if (known.every((other) => other.clusterId === expected)) return this.#unanswered.clear()
-    if (!link.isConnected || performance.now() - this.#probedAtMs < TIMINGS.coreProbeMs) return
+    if (!bus.isConnected || performance.now() - this.#probedAtMs < TIMINGS.coreProbeMs) return
     const runs = new Set(known.map(({ serverId }) => serverId))
     for (const run of this.#unanswered.keys()) if (!runs.has(run)) this.#unanswered.delete(run)
-    for (const { heardAtMs, serverId } of known) {
+    for (const { announcedAtMs, serverId } of known) {
       const before = this.#unanswered.get(serverId) ?? 0
-      this.#unanswered.set(serverId, heardAtMs >= this.#probedAtMs ? 0 : before + 1)
+      this.#unanswered.set(serverId, announcedAtMs >= this.#probedAtMs ? 0 : before + 1)
     }
     this.#probedAtMs = performance.now()
-    keys.askSoon()
+    keys.requestAnnouncements()
   }
 
   #report(): void {
@@ -161,7 +155,7 @@ export class RegionCores {
     const cores = this.#byClusterId()
     const isConflict = cores.size > 1
     if (isConflict && this.#logged.due([...cores.keys()].sort(byText).join()) > 0) {
-      logger.warn('several secrets cores in the region', { region, cores: namesOf(cores), next: NEXT })
+      logger.warn('several secrets cores in the region', { region, cores: listCores(cores), next: NEXT })
     } else if (!isConflict && this.#isConflict) {
       this.#logged.clear()
       logger.info('one secrets core in the region again', { region })
@@ -184,12 +178,12 @@ function hasClusterId(server: KnownServer): server is KnownCore {
   return server.clusterId !== undefined
 }
 
-function nameOf({ key, name }: KnownServer): string {
+function serverName({ key, name }: KnownServer): string {
   return name ?? key
 }
 
-function namesOf(cores: ReadonlyMap<string, readonly string[]>): string {
-  const shown = [...cores].slice(0, CORES_NAMED).map(([id, names]) => `${names.join(', ')} with cluster_id ${id}`)
+function listCores(cores: ReadonlyMap<string, readonly string[]>): string {
+  const shown = [...cores].slice(0, LISTED_CORES_MAX).map(([id, names]) => `${names.join(', ')} with cluster_id ${id}`)
   const more = cores.size - shown.length
   return `${shown.join('; ')}${more > 0 ? `; and ${more} more` : ''}`
 }

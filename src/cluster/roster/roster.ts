@@ -1,180 +1,154 @@
 /**
- * Every node that this server has heard of and every allocation on them, from what the nodes say. Never authoritative
- * over a node's own word: a call is still answered by the node.
+ * All nodes of a region and their allocations, as the nodes report them. The roster is no authority over a node: a call is
+ * still authorized and answered by the node.
  *
- * Each change raises the index, as the compatible system counts, and wakes whoever waits for one. A node that misses
- * three beats is `down`; with its next one it is `ready` again. While this server itself hears nothing, a node whose last
- * beat is too old is `disconnected`: its state is unknown, and it is not declared down for that. Times are when this
- * server heard, by its own clock, so a node whose clock is wrong does no harm.
+ * Each change raises the index, as in the compatible system, and wakes the blocking queries for it. A node that misses three
+ * heartbeats is `down`; with the next one it is `ready` again. While this server has no connection to NATS, a node whose last
+ * heartbeat is too old is `disconnected`: its state is unknown, and it is not reported as down. Times are times of reception by
+ * this server's clock, so a wrong clock of a node has no effect.
  *
- * The first key that is seen for a node ID is kept, and so is the first key that announces an allocation: another one is
- * refused, counted, and logged once a minute at most. It does not matter whether the owner is ready, down or restarting,
- * or whether it reports the allocation at present (`claims.ts`). A purge of the owner ends what it owns, and the next
- * announcement counts as the first one. A roster that was lost has no owners: whoever announces first owns.
+ * The first key of a node ID is stored, and so is the first key that reports an allocation. Another key is rejected, counted, and
+ * logged once a minute at most, whether the owner is ready, down or restarting, and also if it does not report the
+ * allocation at present (`allocation-owners.ts`). A purge of the owner ends its ownership, and the next report counts as the
+ * first one. After the loss of the roster's database the first report owns.
  */
-import type { Logger } from '../../platform/log.ts'
-import { type Claim, Claims } from './claims.ts'
+import type { Fields, Logger } from '../../platform/log.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { TIMINGS } from '../nats/timings.ts'
+import { AllocationOwners } from './allocation-owners.ts'
+import { NodeClocks } from './node-clocks.ts'
 import {
   type AllocationDescription,
-  atOnce,
   isNewer,
-  isSame,
-  type NodeDescription,
+  isSameDescription,
+  type NodeOwner,
   type NodeState,
+  runSlices,
   type SignedMessage,
-} from './description.ts'
-import { NodeClocks } from './node-clocks.ts'
-import { RosterRefusals } from './refusals.ts'
-import type { Speaker } from './node-owner.ts'
-import { TIMINGS } from '../nats/timings.ts'
+} from './node-messages.ts'
+import type { AllocationRecord, NodeRecord, NodeStatus, RosterChange, RosterStore } from './roster-records.ts'
 
-const MISSED_MAX = 3
-/** A beat after more silence than this is late: the process on the node, NATS or this server was held up. */
-const LATE_MS = 1.5 * TIMINGS.beatMs
-/** A node that is down for so long is forgotten. */
-const FORGET_AFTER_MS = 24 * 3600 * 1000
+const MISSED_HEARTBEATS_MAX = 3
+/** A heartbeat after a longer silence is late: the process on the node, NATS or this server was delayed. */
+const LATE_MS = 1.5 * TIMINGS.heartbeatMs
+/** Silence after which a node is removed. */
+const REMOVAL_MS = 24 * 3600 * 1000
 const EVENTS_MAX = 10
-/** While nothing can be heard, what is older is no news: a beat with its jitter, and a little. */
-const STALE_MS = 1.2 * TIMINGS.beatMs
-const EXPIRE_CLAIMS_MS = 60_000
+/** Age above which a heartbeat is too old while this server is disconnected: the interval with its jitter, and a margin. */
+const STALE_MS = 1.2 * TIMINGS.heartbeatMs
+const OWNER_EXPIRY_INTERVAL_MS = 60_000
 
-export interface NodeEvent {
-  readonly message: string
-  readonly atMs: number
-  readonly index: number
+/** Log message of each reason for a rejection. */
+const REJECTIONS = {
+  key: 'duplicate node ID, message with another key rejected',
+  claim: 'allocation of another node claimed, rejected',
+  // Signed with another key than it contains; not parseable; of a newer version.
+  forged: 'node message rejected',
+  malformed: 'node message rejected',
+  newer: 'node message rejected',
+  allocations: 'node state rejected, too many allocations',
+  bytes: 'node message rejected, too large',
+  rate: 'node messages rejected, too many',
+} as const
+
+export type RosterRejection = keyof typeof REJECTIONS
+
+const NEXT: Readonly<Partial<Record<RosterRejection, string>>> = {
+  key: 'a copied state directory, or a forgery: each host needs its own; if this host lost its state, purge the node',
+  claim: 'if the owner is gone for good, or is the wrong one, purge it',
+  allocations: 'collect allocations on the node',
+}
+/** Only an attack or a severe mistake causes these. */
+const SEVERE: ReadonlySet<RosterRejection> = new Set(['key', 'claim'])
+/** The sender is unknown, so these are logged without a distinction by node. */
+const ANONYMOUS: ReadonlySet<RosterRejection> = new Set(['forged', 'malformed', 'newer'])
+
+/** Counts rejected messages of nodes, and logs them once a minute for each reason and node. */
+export class RosterRejections {
+  readonly #limitedLogger: RateLimitedLogger
+  readonly counts: Record<RosterRejection, number> = {
+    key: 0,
+    claim: 0,
+    forged: 0,
+    malformed: 0,
+    newer: 0,
+    allocations: 0,
+    bytes: 0,
+    rate: 0,
+  }
+
+  constructor(logger: Logger) {
+    this.#limitedLogger = new RateLimitedLogger(logger)
+  }
+
+  count(reason: RosterRejection, nodeId: string | undefined, fields: Fields = {}): void {
+    this.counts[reason]++
+    const key = ANONYMOUS.has(reason) ? reason : `${reason} ${nodeId ?? ''}`
+    const next = NEXT[reason]
+    const facts = { reason, node_id: nodeId, ...fields, ...(next === undefined ? {} : { next }) }
+    this.#limitedLogger[SEVERE.has(reason) ? 'error' : 'warn'](REJECTIONS[reason], facts, key)
+  }
 }
 
-/** Of those that stock clients know. `disconnected`: this server cannot hear it at present. */
-export const NODE_STATUSES = ['ready', 'down', 'disconnected'] as const
-export type NodeStatus = (typeof NODE_STATUSES)[number]
-
-export interface NodeRecord {
-  readonly node: NodeDescription
-  readonly status: NodeStatus
-  /** Why it is what it is. */
-  readonly statusText: string
-  readonly statusAtMs: number
-  /** The last ones, the oldest first. */
-  readonly events: readonly NodeEvent[]
-  readonly createIndex: number
-  readonly modifyIndex: number
-}
-
-export interface AllocationRecord {
-  readonly allocation: AllocationDescription
-  readonly nodeId: string
-  readonly modifyTimeMs: number
-  readonly createIndex: number
-  readonly modifyIndex: number
-}
-
-interface Change<Kind extends string, Type extends string, Record> {
-  readonly index: number
-  readonly kind: Kind
-  readonly type: Type
-  readonly key: string
-  /** As it is now, or as it was last where it has gone. */
-  readonly record: Record
-}
-
-export type NodeChange = Change<'node', 'NodeRegistration' | 'NodeEvent' | 'NodeDeregistration', NodeRecord>
-export interface AllocationChange
-  extends Change<'allocation', 'AllocationUpdated' | 'AllocationRemoved', AllocationRecord> {
-  /** As it was before, where it was known. */
-  readonly before?: AllocationRecord
-}
-export type RosterChange = NodeChange | AllocationChange
-
-/** What outlives the process. Called after each change; it may write late, and all of it or a part. */
-export interface RosterStore {
-  saveNode(id: string, record: NodeRecord, publicKey: string): void
-  saveAllocation(id: string, record: AllocationRecord): void
-  removeNode(id: string): void
-  removeAllocation(id: string): void
-  saveClaim(id: string, claim: Claim): void
-  removeClaim(id: string): void
-  load(): RosterContent
-}
-
-/** For a roster that nothing has to outlive. */
-export const NO_STORE: RosterStore = {
-  saveNode: () => undefined,
-  saveAllocation: () => undefined,
-  removeNode: () => undefined,
-  removeAllocation: () => undefined,
-  saveClaim: () => undefined,
-  removeClaim: () => undefined,
-  load: () => ({ index: 0, nodes: [], allocations: [], claims: [] }),
-}
-
-export interface RosterContent {
-  readonly index: number
-  readonly nodes: Iterable<{ readonly record: NodeRecord; readonly publicKey: string }>
-  readonly allocations: Iterable<AllocationRecord>
-  /** To allocations that no node reported last. */
-  readonly claims: Iterable<{ readonly id: string; readonly claim: Claim }>
-}
-
-interface Entry {
+interface NodeEntry {
   record: NodeRecord
   readonly publicKey: string
   digest: string
   run: number
   sequence: number
-  heardAtMs: number
-  /** False until it speaks: since the start of this server, or since the connection to NATS came back. */
-  isHeard: boolean
-  /** Allocations on it. */
+  lastMessageMs: number
+  /** False until its first message after the start of this server, or after a reconnect to NATS. */
+  hasReported: boolean
+  /** IDs of its allocations. */
   readonly allocations: Set<string>
-  /** It claims allocations of others: its state is asked for again when one of them becomes free. */
-  hasRefused: boolean
+  /** It claims allocations of other nodes: its state is requested again when one of them is released. */
+  hasRejected: boolean
 }
 
 export interface RosterOptions {
   readonly store: RosterStore
   readonly logger: Logger
-  /** Nodes refuse calls whose times differ from theirs: with ACL. */
+  /** True if nodes reject calls with wrong times: with ACL on. */
   readonly checksClocks?: boolean
-  readonly refusals?: RosterRefusals
-  /** Monotonic and wall time, in milliseconds. */
+  /** Monotonic and wall clock, in milliseconds. */
   readonly now?: () => { readonly monotonicMs: number; readonly wallMs: number }
 }
 
-/** What became of a message of a node. */
-export type Taken = 'taken' | 'ask' | 'old' | 'refused' | 'superseded'
+/** Result of a message of a node. `ask`: the server lacks its state. */
+export type MessageResult = 'taken' | 'ask' | 'old' | 'refused' | 'superseded'
 
 export class Roster {
   readonly #store: RosterStore
   readonly #logger: Logger
   readonly #now: () => { readonly monotonicMs: number; readonly wallMs: number }
-  readonly #nodes = new Map<string, Entry>()
+  readonly #nodes = new Map<string, NodeEntry>()
   readonly #allocations = new Map<string, AllocationRecord>()
-  readonly #claims: Claims
-  readonly refusals: RosterRefusals
+  readonly #owners: AllocationOwners
+  readonly rejections: RosterRejections
   readonly clocks: NodeClocks
   readonly #listeners = new Set<(change: RosterChange) => void>()
   #index = 1
-  /** Beats since the start that came late. */
-  lateBeats = 0
+  /** Late heartbeats since the start. */
+  lateHeartbeats = 0
   #expiredAtMs = 0
 
   constructor(options: RosterOptions) {
     this.#store = options.store
-    this.#claims = new Claims(options.store)
-    this.refusals = options.refusals ?? new RosterRefusals(options.logger)
+    this.#owners = new AllocationOwners(options.store)
+    this.rejections = new RosterRejections(options.logger)
     this.#logger = options.logger
     this.clocks = new NodeClocks(options.logger, options.checksClocks ?? false)
     this.#now = options.now ?? (() => ({ monotonicMs: performance.now(), wallMs: Date.now() }))
     this.#load()
   }
 
-  /** What was known before the restart; nodes are taken for ready until they have missed their beats. */
+  /** Loads the roster of the previous process. Nodes count as ready until they have missed their heartbeats. */
   #load(): void {
-    const { index, nodes, allocations, claims } = this.#store.load()
+    const { index, nodes, allocations, owners } = this.#store.load()
     this.#index = Math.max(1, index)
-    const heardAtMs = this.#now().monotonicMs
+    const lastMessageMs = this.#now().monotonicMs
     for (const { record, publicKey } of nodes) {
-      const order = { digest: '', run: 0, sequence: 0, heardAtMs, hasRefused: false, isHeard: false }
+      const order = { digest: '', run: 0, sequence: 0, lastMessageMs, hasRejected: false, hasReported: false }
       const entry = { record, publicKey, ...order }
       this.#nodes.set(record.node.id, { ...entry, allocations: new Set() })
     }
@@ -184,13 +158,13 @@ export class Roster {
       if (entry) {
         this.#allocations.set(id, record)
         entry.allocations.add(id)
-        // Its node's row cannot be read, so its owner's key is not known.
+        // The row of its node was malformed, so the owner's key is unknown.
       } else this.#store.removeAllocation(id)
     }
-    this.#claims.load(claims)
+    this.#owners.load(owners)
   }
 
-  /** Rises with every change. */
+  /** Rises with each change. */
   get index(): number {
     return this.#index
   }
@@ -226,59 +200,59 @@ export class Roster {
     }
   }
 
-  /** Tells every change from now on; returns how to stop. */
-  listen(tell: (change: RosterChange) => void): () => void {
-    this.#listeners.add(tell)
-    return () => void this.#listeners.delete(tell)
+  /** Calls back for each change from now on; returns the function that ends it. */
+  listen(listener: (change: RosterChange) => void): () => void {
+    this.#listeners.add(listener)
+    return () => void this.#listeners.delete(listener)
+  }
+
+  /** Applies a verified message. `superseded`: a later run of the node has sent messages. */
+  apply(nodeId: string, signed: SignedMessage): MessageResult {
+    return runSlices(this.applyInSlices(nodeId, signed))
   }
 
   /**
-   * Takes in what a node has said, which is known to be signed. Returns `ask` when its whole state is wanted: it has
-   * another one than is known here. `superseded`: a later run of the node has spoken.
+   * As `apply`. Between two slices other nodes' messages, reads and purges may run; messages of the same node must wait for each
+   * other.
    */
-  take(nodeId: string, said: SignedMessage): Taken {
-    return atOnce(this.takeSteps(nodeId, said))
-  }
-
-  /** The same in steps, between which other nodes may be heard, asked about and purged. Messages of one node must wait for each other. */
-  *takeSteps(nodeId: string, { message, publicKey }: SignedMessage): Generator<undefined, Taken> {
+  *applyInSlices(nodeId: string, { message, publicKey }: SignedMessage): Generator<undefined, MessageResult> {
     const key = publicKey.toString('base64')
     const entry = this.#nodes.get(nodeId)
-    if (entry && entry.publicKey !== key) return this.#refuse(entry)
+    if (entry && entry.publicKey !== key) return this.#reject(entry)
     if (message.kind === 'state' && message.node.id !== nodeId) return 'refused'
     if (entry && message.run < entry.run) return 'superseded'
     if (entry && !isNewer(message, entry)) return 'old'
     const { wallMs } = this.#now()
     if (message.kind === 'state') {
-      this.clocks.measured(nodeId, { name: message.node.name, sentAtMs: message.sentAtMs }, wallMs)
-      const known = entry ?? this.#admit(message, key)
-      yield* this.#takeState(known, message, { ...message, isNew: !entry })
-      if (this.#has(known)) this.#settle(known, 'Node re-registered')
+      this.clocks.measure(nodeId, { name: message.node.name, sentAtMs: message.sentAtMs }, wallMs)
+      const known = entry ?? this.#addNode(message, key)
+      yield* this.#applyState(known, message, { ...message, isNew: !entry })
+      if (this.#has(known)) this.#markAlive(known, 'Node re-registered')
       return 'taken'
     }
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
-    this.clocks.measured(nodeId, { name: entry.record.node.name, sentAtMs: message.sentAtMs }, wallMs)
-    this.#heard(entry, message)
+    this.clocks.measure(nodeId, { name: entry.record.node.name, sentAtMs: message.sentAtMs }, wallMs)
+    this.#recordMessage(entry, message)
     if (message.kind === 'leave') this.#setStatus(entry, 'down', 'Node left')
-    else this.#settle(entry, 'Node heartbeat resumed')
+    else this.#markAlive(entry, 'Node heartbeat resumed')
     return message.kind === 'beat' && entry.digest !== message.digest ? 'ask' : 'taken'
   }
 
-  /** Who speaks for a node. */
-  speaker(nodeId: string): Speaker | undefined {
+  /** Undefined for an unknown node. */
+  owner(nodeId: string): NodeOwner | undefined {
     const entry = this.#nodes.get(nodeId)
     if (!entry) return undefined
     const { publicKey, run, record } = entry
-    return { publicKey: Buffer.from(publicKey, 'base64'), run, isThere: record.status !== 'down' }
+    return { publicKey: Buffer.from(publicKey, 'base64'), run, isAlive: record.status !== 'down' }
   }
 
-  #refuse(entry: Entry): 'refused' {
-    this.refusals.count('key', entry.record.node.id)
+  #reject(entry: NodeEntry): 'refused' {
+    this.rejections.count('key', entry.record.node.id)
     return 'refused'
   }
 
-  #admit({ node }: NodeState, publicKey: string): Entry {
-    const index = this.#next()
+  #addNode({ node }: NodeState, publicKey: string): NodeEntry {
+    const index = this.#nextIndex()
     const { wallMs } = this.#now()
     const record: NodeRecord = {
       node,
@@ -289,58 +263,58 @@ export class Roster {
       createIndex: index,
       modifyIndex: index,
     }
-    const order = { digest: '', run: 0, sequence: 0, heardAtMs: 0, hasRefused: false, isHeard: true }
-    const entry: Entry = { record, publicKey, ...order, allocations: new Set() }
+    const order = { digest: '', run: 0, sequence: 0, lastMessageMs: 0, hasRejected: false, hasReported: true }
+    const entry: NodeEntry = { record, publicKey, ...order, allocations: new Set() }
     this.#nodes.set(node.id, entry)
     this.#logger.info('node registered', { node_id: node.id, name: node.name })
     return entry
   }
 
-  *#takeState(
-    entry: Entry,
+  *#applyState(
+    entry: NodeEntry,
     state: NodeState,
     order: { run: number; sequence: number; digest: string; isNew: boolean },
   ): Generator<undefined, void> {
     const wasReady = entry.record.status === 'ready'
-    this.#heard(entry, order)
+    this.#recordMessage(entry, order)
     if (entry.digest === order.digest && wasReady) return
     entry.digest = order.digest
-    if (order.isNew || !isSame(entry.record.node, state.node)) this.#register(entry, state)
-    yield* this.#takeAllocations(entry, state.allocations)
+    if (order.isNew || !isSameDescription(entry.record.node, state.node)) this.#register(entry, state)
+    yield* this.#applyAllocations(entry, state.allocations)
   }
 
-  /** The node is heard: it is ready, unless its clock makes it refuse calls. */
-  #settle(entry: Entry, text: string): void {
+  /** A node that sends messages is ready, unless it rejects calls because of its clock. */
+  #markAlive(entry: NodeEntry, text: string): void {
     const fault = this.clocks.fault(entry.record.node.id)
     this.#setStatus(entry, fault === undefined ? 'ready' : 'disconnected', fault ?? text)
   }
 
-  #register(entry: Entry, { node }: NodeState): void {
-    const index = this.#next()
+  #register(entry: NodeEntry, { node }: NodeState): void {
+    const index = this.#nextIndex()
     entry.record = { ...entry.record, node, modifyIndex: index }
     this.#store.saveNode(node.id, entry.record, entry.publicKey)
-    this.#tell({ index, kind: 'node', type: 'NodeRegistration', key: node.id, record: entry.record })
+    this.#notify({ index, kind: 'node', type: 'NodeRegistration', key: node.id, record: entry.record })
   }
 
-  /** It may have been purged between two steps. */
-  #has(entry: Entry): boolean {
+  /** False if the node was purged between two slices. */
+  #has(entry: NodeEntry): boolean {
     return this.#nodes.get(entry.record.node.id) === entry
   }
 
-  *#takeAllocations(entry: Entry, allocations: readonly AllocationDescription[]): Generator<undefined, void> {
+  *#applyAllocations(entry: NodeEntry, allocations: readonly AllocationDescription[]): Generator<undefined, void> {
     const nodeId = entry.record.node.id
-    const named = new Set<string>()
-    entry.hasRefused = false
+    const reported = new Set<string>()
+    entry.hasRejected = false
     for (const allocation of allocations) {
       yield
       if (!this.#has(entry)) return
-      if (!this.#mayHave(entry, allocation.id)) continue
+      if (!this.#mayOwn(entry, allocation.id)) continue
       const known = this.#allocations.get(allocation.id)
-      this.#claims.delete(allocation.id)
-      named.add(allocation.id)
-      if (known?.nodeId === nodeId && isSame(known.allocation, allocation)) continue
+      this.#owners.delete(allocation.id)
+      reported.add(allocation.id)
+      if (known?.nodeId === nodeId && isSameDescription(known.allocation, allocation)) continue
       if (known && known.nodeId !== nodeId) this.#nodes.get(known.nodeId)?.allocations.delete(allocation.id)
-      const index = this.#next()
+      const index = this.#nextIndex()
       const record: AllocationRecord = {
         allocation,
         nodeId,
@@ -352,148 +326,149 @@ export class Roster {
       entry.allocations.add(allocation.id)
       this.#store.saveAllocation(allocation.id, record)
       const before = known ? { before: known } : {}
-      this.#tell({ index, kind: 'allocation', type: 'AllocationUpdated', key: allocation.id, record, ...before })
+      this.#notify({ index, kind: 'allocation', type: 'AllocationUpdated', key: allocation.id, record, ...before })
     }
     for (const id of entry.allocations) {
-      if (named.has(id)) continue
+      if (reported.has(id)) continue
       yield
       if (!this.#has(entry)) return
       if (entry.allocations.has(id)) this.#removeAllocation(entry, id)
     }
   }
 
-  /** Another key would draw the allocation's calls to itself. The owner's own key may come under another node ID. */
-  #mayHave(entry: Entry, allocationId: string): boolean {
+  /** Another key must not receive the allocation's calls. The owner's key may report it under another node ID. */
+  #mayOwn(entry: NodeEntry, allocationId: string): boolean {
     const nodeId = entry.record.node.id
     const holder = this.#allocations.get(allocationId)?.nodeId
     if (holder === nodeId) return true
     const other = holder === undefined ? undefined : this.#nodes.get(holder)
-    const owner = other?.publicKey ?? this.#claims.get(allocationId)?.publicKey
-    if (owner === undefined || (owner === entry.publicKey && other?.record.status !== 'ready')) return true
-    entry.hasRefused = true
-    const of = holder ?? this.#claims.get(allocationId)?.nodeId
-    this.refusals.count('claim', nodeId, { alloc_id: allocationId, owner_node_id: of })
+    const absent = this.#owners.get(allocationId)
+    const ownerKey = other?.publicKey ?? absent?.publicKey
+    if (ownerKey === undefined || (ownerKey === entry.publicKey && other?.record.status !== 'ready')) return true
+    entry.hasRejected = true
+    this.rejections.count('claim', nodeId, { alloc_id: allocationId, owner_node_id: holder ?? absent?.nodeId })
     return false
   }
 
-  /** Allocations became free: whoever was refused one is asked again. */
-  #released(): void {
-    for (const entry of this.#nodes.values()) if (entry.hasRefused) entry.digest = ''
+  /** Allocations were released: requests the states of nodes whose claims were rejected. */
+  #requestRejected(): void {
+    for (const entry of this.#nodes.values()) if (entry.hasRejected) entry.digest = ''
   }
 
-  /** Its node does not report it any more; what it owns stays its own. */
-  #removeAllocation(entry: Entry, id: string): void {
-    const { publicKey, record: of } = entry
+  /** The node does not report the allocation any more, but still owns it. */
+  #removeAllocation(entry: NodeEntry, id: string): void {
+    const { publicKey, record: nodeRecord } = entry
     entry.allocations.delete(id)
-    this.#claims.add(id, { nodeId: of.node.id, publicKey, sinceMs: this.#now().wallMs })
+    this.#owners.add(id, { nodeId: nodeRecord.node.id, publicKey, sinceMs: this.#now().wallMs })
     const record = this.#allocations.get(id)
     this.#allocations.delete(id)
     this.#store.removeAllocation(id)
-    if (record) this.#tell({ index: this.#next(), kind: 'allocation', type: 'AllocationRemoved', key: id, record })
+    if (record)
+      this.#notify({ index: this.#nextIndex(), kind: 'allocation', type: 'AllocationRemoved', key: id, record })
   }
 
-  /** This server could not hear anybody for a while: everybody gets the time of a few beats anew. */
-  pardon(): void {
+  /** Restarts the time for missed heartbeats of all nodes, after this server was disconnected. */
+  resetHeartbeats(): void {
     const { monotonicMs } = this.#now()
     for (const entry of this.#nodes.values()) {
       if (entry.record.status === 'down') continue
-      entry.heardAtMs = monotonicMs
-      entry.isHeard = false
+      entry.lastMessageMs = monotonicMs
+      entry.hasReported = false
     }
   }
 
-  /** Nodes that are not down and have not spoken since the start, or since the connection to NATS came back. */
-  get unheardCount(): number {
+  /** Number of nodes that are not down and have sent nothing since the start, or since the reconnect to NATS. */
+  get unreportedCount(): number {
     let count = 0
-    for (const { isHeard, record } of this.#nodes.values()) if (!isHeard && record.status !== 'down') count++
+    for (const { hasReported, record } of this.#nodes.values()) if (!hasReported && record.status !== 'down') count++
     return count
   }
 
   /**
-   * This server hears nothing at present: nodes whose last beat is too old are `disconnected` until they are heard again.
-   * `ownNodeId` is this process itself, which it knows to be there. Call it every second or so meanwhile.
+   * Must be called about once a second while this server is disconnected from NATS: nodes whose last heartbeat is too old
+   * become `disconnected`. `ownNodeId` is the node of this process, which needs no heartbeat.
    */
-  disconnect(ownNodeId: string | undefined): void {
+  markDisconnected(ownNodeId: string | undefined): void {
     const { monotonicMs } = this.#now()
     let count = 0
     for (const [id, entry] of this.#nodes) {
-      if (id === ownNodeId || entry.record.status !== 'ready' || monotonicMs - entry.heardAtMs <= STALE_MS) continue
+      if (id === ownNodeId || entry.record.status !== 'ready' || monotonicMs - entry.lastMessageMs <= STALE_MS) continue
       this.#setStatus(entry, 'disconnected', 'This server has no connection to NATS')
       count++
     }
-    if (count > 0) this.#logger.warn('nodes cannot be heard, their state is unknown', { nodes: count })
+    if (count > 0) this.#logger.warn('state of nodes unknown, not connected to NATS', { nodes: count })
   }
 
-  /** Looks for nodes that are silent. Call it every second or so. */
+  /** Must be called about once a second while this server is connected: marks silent nodes as down. */
   sweep(): void {
     const { monotonicMs, wallMs } = this.#now()
-    if (monotonicMs - this.#expiredAtMs > EXPIRE_CLAIMS_MS) {
+    if (monotonicMs - this.#expiredAtMs > OWNER_EXPIRY_INTERVAL_MS) {
       this.#expiredAtMs = monotonicMs
-      if (this.#claims.expire(wallMs) > 0) this.#released()
+      if (this.#owners.expire(wallMs) > 0) this.#requestRejected()
     }
     for (const [id, entry] of this.#nodes) {
-      const silentMs = monotonicMs - entry.heardAtMs
-      if (silentMs > FORGET_AFTER_MS) this.#forget(id, entry)
-      else if (silentMs > MISSED_MAX * TIMINGS.beatMs && entry.record.status !== 'down') {
+      const silentMs = monotonicMs - entry.lastMessageMs
+      if (silentMs > REMOVAL_MS) this.#removeNode(id, entry)
+      else if (silentMs > MISSED_HEARTBEATS_MAX * TIMINGS.heartbeatMs && entry.record.status !== 'down') {
         this.#setStatus(entry, 'down', 'Node heartbeat missed')
       }
     }
   }
 
   /**
-   * Forgets a node with its key, its allocations and its claims, as if it had never been there; one that is alive comes
-   * back with its next beat, whatever key it has then. False for one that is not known and owns nothing.
+   * Removes a node with its key, its allocations and its ownership. A node that is alive registers again with its next heartbeat,
+   * with any key. Returns false for an unknown node that owns nothing.
    */
   purge(id: string): boolean {
     const entry = this.#nodes.get(id)
-    if (entry) this.#forget(id, entry)
-    const claims = this.#claims.deleteOf(id)
-    if (!entry && claims === 0) return false
-    this.#logger.warn('a node was purged', { node_id: id, name: entry?.record.node.name, allocations_released: claims })
-    this.#released()
+    if (entry) this.#removeNode(id, entry)
+    const released = this.#owners.deleteOfNode(id)
+    if (!entry && released === 0) return false
+    this.#logger.warn('node purged', { node_id: id, name: entry?.record.node.name, allocations_released: released })
+    this.#requestRejected()
     return true
   }
 
-  #forget(id: string, entry: Entry): void {
+  #removeNode(id: string, entry: NodeEntry): void {
     for (const allocation of entry.allocations) this.#removeAllocation(entry, allocation)
     this.#nodes.delete(id)
-    this.clocks.forget(id)
+    this.clocks.remove(id)
     this.#store.removeNode(id)
-    this.#tell({ index: this.#next(), kind: 'node', type: 'NodeDeregistration', key: id, record: entry.record })
+    this.#notify({ index: this.#nextIndex(), kind: 'node', type: 'NodeDeregistration', key: id, record: entry.record })
   }
 
-  #heard(entry: Entry, { run, sequence }: { run: number; sequence: number }): void {
+  #recordMessage(entry: NodeEntry, { run, sequence }: { run: number; sequence: number }): void {
     const { monotonicMs } = this.#now()
-    if (entry.run === run && monotonicMs - entry.heardAtMs > LATE_MS) this.lateBeats++
-    entry.heardAtMs = monotonicMs
-    entry.isHeard = true
+    if (entry.run === run && monotonicMs - entry.lastMessageMs > LATE_MS) this.lateHeartbeats++
+    entry.lastMessageMs = monotonicMs
+    entry.hasReported = true
     entry.run = run
     entry.sequence = sequence
   }
 
-  #setStatus(entry: Entry, status: NodeStatus, text: string): void {
+  #setStatus(entry: NodeEntry, status: NodeStatus, text: string): void {
     const before = entry.record.status
-    // A clock that is wrong outlives a lost connection, and is told then: the first word of the text names the cause.
+    // The first word of the text identifies the cause: a clock skew is still reported after a lost connection.
     const [cause] = text.split(' ')
     if (before === status && entry.record.statusText.startsWith(`${cause} `)) return
-    const index = this.#next()
+    const index = this.#nextIndex()
     const { wallMs } = this.#now()
     const events = [...entry.record.events, { message: text, atMs: wallMs, index }].slice(-EVENTS_MAX)
     entry.record = { ...entry.record, status, statusText: text, statusAtMs: wallMs, events, modifyIndex: index }
     const { id, name } = entry.record.node
-    // All nodes together are disconnected and come back, which is logged in one line for all.
+    // `disconnected` concerns all nodes at once and is logged in one line.
     if (status === 'down' || (status === 'ready' && before === 'down')) {
       this.#logger[status === 'down' ? 'warn' : 'info'](`node is ${status}`, { node_id: id, name, reason: text })
     }
     this.#store.saveNode(id, entry.record, entry.publicKey)
-    this.#tell({ index, kind: 'node', type: 'NodeEvent', key: id, record: entry.record })
+    this.#notify({ index, kind: 'node', type: 'NodeEvent', key: id, record: entry.record })
   }
 
-  #next(): number {
+  #nextIndex(): number {
     return ++this.#index
   }
 
-  #tell(change: RosterChange): void {
-    for (const tell of this.#listeners) tell(change)
+  #notify(change: RosterChange): void {
+    for (const listener of this.#listeners) listener(change)
   }
 }

@@ -1,43 +1,43 @@
 /**
- * A call as it travels: a list of its parts, each at its place. Every call is encoded and decoded once, and a list costs
- * half of what a map with names does; for the same reason it is checked by hand.
+ * Encoding of a call: a list of its parts in fixed order. A list costs half as much as a map with names, for every call; for the
+ * same reason it is checked by hand.
  */
 import type { RawInput } from '../../platform/schema.ts'
-import { type Claims, claimsOf, partsOfClaims } from '../trust/assertion.ts'
-import { isCount, isMap, isText, listOf } from '../nats/decoded.ts'
+import { isCount, isMap, isText, listOf } from '../nats/message-pack.ts'
+import { type AssertionClaims, decodeClaims, encodeClaims } from '../trust/assertion.ts'
 
-/** Deepest path of forwarding: caller to server to node, and one server more. */
+/** Longest forwarding path: caller to server to node, and one more server. */
 export const HOPS_MAX = 3
 
 const TEXT_MAX = 1 << 20
 const SHORT_MAX = 8192
 const BODY_MAX = 32 << 20
 const QUERY_PAIRS_MAX = 256
-/** What can stand between two dots of a subject and means nothing but itself. */
+/** A part of a subject without wildcards. */
 const SUBJECT_PART = /^[\w-]{1,128}$/
 
 export interface CallMessage {
   readonly version: number
   readonly operation: string
   readonly input: RawInput
-  /** Towards servers only. */
+  /** In calls to servers only. */
   readonly token?: string | undefined
-  /** Towards nodes only: what a server vouches for. */
-  readonly claims?: Claims | undefined
+  /** In calls to nodes only: what a server asserts. */
+  readonly claims?: AssertionClaims | undefined
   readonly requestId: string
   readonly hops: number
-  /** Where the request came from that the call is made for. */
+  /** Client address of the request. */
   readonly remote?: string | undefined
-  /** Bytes that may be sent before the first credit. */
+  /** Bytes that may be sent before the first credit message. */
   readonly window: number
-  /** Its name: the last part of the subjects of its answers, its credit and its cancel. */
+  /** Name of the call: the last part of the subjects of its answers and control messages. */
   readonly call: string
 }
 
 const PARTS = 13
 
-/** The places are those that `callOf` reads. */
-export function partsOfCall(message: CallMessage): readonly unknown[] {
+/** In the order that `decodeCallParts` expects. */
+export function encodeCallParts(message: CallMessage): readonly unknown[] {
   const { claims, input, remote = null, token = null } = message
   return [
     message.version,
@@ -52,12 +52,12 @@ export function partsOfCall(message: CallMessage): readonly unknown[] {
     input.body ?? null,
     token,
     remote,
-    claims === undefined ? null : partsOfClaims(claims),
+    claims === undefined ? null : encodeClaims(claims),
   ]
 }
 
-/** Undefined for what is no call. */
-export function callOf(value: unknown): CallMessage | undefined {
+/** Undefined for a malformed value. */
+export function decodeCallParts(value: unknown): CallMessage | undefined {
   const parts = listOf(value, PARTS)
   if (!parts) return undefined
   const [version, operation, requestId, call, hops, window, params, query, headers, body, token, remote, claims] = parts
@@ -68,7 +68,7 @@ export function callOf(value: unknown): CallMessage | undefined {
   if (!isTextOrNull(body, BODY_MAX) || !isTextOrNull(token, SHORT_MAX) || !isTextOrNull(remote, SHORT_MAX)) {
     return undefined
   }
-  const asserted = claims === null ? undefined : claimsOf(claims)
+  const asserted = claims === null ? undefined : decodeClaims(claims)
   if (claims !== null && !asserted) return undefined
   return {
     version,

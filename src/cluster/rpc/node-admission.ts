@@ -1,48 +1,48 @@
 /**
- * Identity of a caller on a node, for calls that a server hands on: from the server's assertion, never from a token. Each
- * assertion is checked for its signature, the server's key, the node and its run, the time, and that it is used once; the
- * operation then judges the asserted rights itself.
+ * Authenticates forwarded calls on a node: by the server's assertion, never by a token. Checks the signature, the server's key,
+ * the node and its run, the validity period, and that the assertion is used once. The operation then authorizes the asserted
+ * permissions itself.
  *
- * A node whose ACL is off asks for nothing: everybody may do everything there. A node whose ACL is on takes no call
- * without an assertion, so a server whose ACL is off, which asserts nothing, cannot open it.
+ * A node with ACL off requires nothing: every caller has all permissions there. A node with ACL on accepts no call without an
+ * assertion, so a server with ACL off, which asserts nothing, cannot bypass it.
  *
- * Clocks may differ by `CLOCK_SKEW_MS`. After a restart of the node, assertions that were made for the process before are
- * not known to have been used; they name its run, and are refused for that. The server is told the run, and asks again.
+ * Clocks may differ by `CLOCK_SKEW_MS`. After a restart, the node does not know which assertions the previous process has
+ * accepted. They name its run, and are refused for that: the server learns the new run and sends the call again.
  */
+import type { KeyObject } from 'node:crypto'
 import { Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { Identity } from '../../platform/operation.ts'
-import { identityWith } from '../trust/asserted-rights.ts'
+import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { identityWith } from '../trust/asserted-permissions.ts'
 import {
   ASSERTION_TTL_MS,
-  type Claims,
+  type AssertionClaims,
   CLOCK_SKEW_MS,
   decodeProof,
-  MacKey,
+  isMacOf,
   macIn,
-  type Proof,
   runOf,
   sessionBytes,
   sessionNameIn,
 } from '../trust/assertion.ts'
-import { EVERYBODY } from '../trust/authorizer.ts'
-import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { CurveKey } from '../trust/envelope.ts'
 import { ReplayGuard } from '../trust/replay-guard.ts'
 import type { ReceivedCall } from './wire.ts'
 
-/** More than there are servers. */
+/** More than a cluster has servers. */
 const SESSIONS_MAX = 1024
-const KEEP_MS = 4 * (CLOCK_SKEW_MS + ASSERTION_TTL_MS)
+const REPLAY_WINDOW_MS = 4 * (CLOCK_SKEW_MS + ASSERTION_TTL_MS)
 
-/** What the servers' keys are asked: see `server-trust.ts`. */
-export interface KnownServerKeys {
+/** The checks of `ServerKeys` (`server-trust.ts`) that admission needs. */
+export interface ServerKeyVerifier {
   isServer(publicKey: string): boolean | Promise<boolean>
   verify(publicKey: string, bytes: Uint8Array, signature: Uint8Array): boolean
 }
 
-/** The assertion is good but for the run of the node: the server is to be told the run, and to ask again. */
-export class OtherRun extends Error {
+/** The assertion names another run of the node. The server learns the run of this process and sends the call again. */
+export class StaleRunError extends Error {
   readonly run: string
 
   constructor(run: string) {
@@ -51,60 +51,60 @@ export class OtherRun extends Error {
   }
 }
 
-interface Session {
+interface NodeSession {
   /** NKEY of the server. */
   readonly key: string
-  readonly secret: MacKey
+  readonly secret: KeyObject
 }
 
-/** Sessions of servers with this run of the node: see `assertion.ts`. */
-class Sessions {
-  readonly #keys: KnownServerKeys
+/** Sessions of servers with this run of the node (`assertion.ts`). */
+class NodeSessions {
+  readonly #keys: ServerKeyVerifier
   readonly #nodeId: string
   readonly #curve = new CurveKey()
-  readonly #known = new Map<string, Session>()
+  readonly #known = new Map<string, NodeSession>()
   /** Name of this run. */
   readonly run = runOf(this.#curve.publicKey)
 
-  constructor(keys: KnownServerKeys, nodeId: string) {
+  constructor(keys: ServerKeyVerifier, nodeId: string) {
     this.#keys = keys
     this.#nodeId = nodeId
   }
 
   /**
-   * Resolves with the key of the server that made the call, or rejects with a Refusal that says what is wrong. Sessions are
-   * known by all of a proof but the MAC, as it came: what is the same in every byte need not be decoded and verified again.
+   * Resolves to the key of the server that made the call, or rejects with a Refusal. A session is identified by the encoded
+   * proof without its MAC, so a proof that was verified before is neither decoded nor verified again.
    */
   async serverOf({ body, proof }: ReceivedCall): Promise<string> {
     if (!proof) throw damaged()
     const name = sessionNameIn(proof)
     const known = this.#known.get(name)
-    const session = known ?? this.#begin(proof)
-    if (!session.secret.isMacOf(body, macIn(proof))) throw refusal('the assertion was made for another call')
+    const session = known ?? this.#open(proof)
+    if (!isMacOf(session.secret, body, macIn(proof))) throw refusal('the assertion was made for another call')
     const isServer = this.#keys.isServer(session.key)
     if (!(typeof isServer === 'boolean' ? isServer : await isServer)) {
       throw refusal('the assertion is signed with a key that is not a server’s (nats { server_keys })')
     }
-    if (session !== known) this.#keep(name, session)
+    if (session !== known) this.#store(name, session)
     return session.key
   }
 
-  #begin(bytes: Uint8Array): Session {
+  #open(bytes: Uint8Array): NodeSession {
     const proof = decodeProof(bytes)
-    // The MAC must be the last of it, as `encodeProof` has it: what stands before it names the session.
+    // The MAC must be the last field, as `encodeProof` writes it, because the bytes before it identify the session.
     if (!proof || Buffer.compare(proof.mac, macIn(bytes)) !== 0) throw damaged()
-    const { curve, key, signature }: Proof = proof
+    const { curve, key, signature } = proof
     if (!this.#keys.verify(key, sessionBytes(this.#nodeId, this.run, curve), signature)) {
       throw refusal('the signature of the assertion is wrong')
     }
     try {
-      return { key, secret: new MacKey(this.#curve.sessionWithCaller(curve).toServer) }
+      return { key, secret: this.#curve.sessionWithCaller(curve).toServer }
     } catch {
       throw damaged()
     }
   }
 
-  #keep(name: string, session: Session): void {
+  #store(name: string, session: NodeSession): void {
     this.#known.delete(name)
     this.#known.set(name, session)
     const [oldest] = this.#known.keys()
@@ -122,37 +122,37 @@ function damaged(): Refusal {
 
 export interface NodeAdmissionOptions {
   readonly nodeId: string
-  readonly keys: KnownServerKeys
-  /** True while this node's ACL is off. */
+  readonly keys: ServerKeyVerifier
+  /** True while the ACL of this node is off. */
   readonly isOpen: () => boolean
   readonly logger: Logger
-  /** The clock of this host, in milliseconds; `Date.now` unless given. */
+  /** Wall clock in milliseconds. Default: `Date.now`. */
   readonly now?: () => number
 }
 
 export class NodeAdmission {
   readonly #options: NodeAdmissionOptions
-  readonly #sessions: Sessions
-  readonly #replays = new ReplayGuard(KEEP_MS)
-  readonly #complaints: RateLimitedLogger
+  readonly #sessions: NodeSessions
+  readonly #replays = new ReplayGuard(REPLAY_WINDOW_MS)
+  readonly #limitedLogger: RateLimitedLogger
   readonly #now: () => number
 
   constructor(options: NodeAdmissionOptions) {
     this.#options = options
-    this.#sessions = new Sessions(options.keys, options.nodeId)
-    this.#complaints = new RateLimitedLogger(options.logger)
+    this.#sessions = new NodeSessions(options.keys, options.nodeId)
+    this.#limitedLogger = new RateLimitedLogger(options.logger)
     this.#now = options.now ?? Date.now
   }
 
-  /** Rejects with a Refusal, or with an `OtherRun`. */
+  /** Rejects with a Refusal or a `StaleRunError`. */
   async identityOf(received: ReceivedCall): Promise<Identity> {
-    if (this.#options.isOpen()) return EVERYBODY
+    if (this.#options.isOpen()) return UNRESTRICTED
     try {
       return await this.#identityOf(received)
     } catch (error) {
       if (error instanceof Refusal) {
         const { operation, requestId } = received.message
-        this.#complaints.warn('forwarded calls were refused', {
+        this.#limitedLogger.warn('forwarded call refused', {
           reason: error.message,
           operation,
           request_id: requestId,
@@ -169,19 +169,20 @@ export class NodeAdmission {
       throw refusal(`it has acl { enabled = true } and takes calls with a server’s assertion only; ${hint}`)
     }
     if (claims.audience !== this.#options.nodeId) throw refusal('the assertion was made for another node')
-    // Said to anybody who asks: the run is no secret, and only a server can begin a session with it.
-    if (claims.audienceRun !== this.#sessions.run) throw new OtherRun(this.#sessions.run)
+    // The run is not secret: only a server can open a session with it.
+    if (claims.audienceRun !== this.#sessions.run) throw new StaleRunError(this.#sessions.run)
     const key = await this.#sessions.serverOf(received)
     this.#checkTime(claims)
     const use = this.#replays.use(`${key} ${claims.issuerRun}`, claims.sequence)
     if (use === 'used') throw refusal('the assertion was used before')
     if (use === 'full') throw new Refusal('too_many', 'too many servers have called this host, try again later')
-    return identityWith(claims.rights)
+    return identityWith(claims.permissions)
   }
 
-  #checkTime({ expiresAtMs, issuedAtMs }: Claims): void {
+  #checkTime({ expiresAtMs, issuedAtMs }: AssertionClaims): void {
     const nowMs = this.#now()
-    if (expiresAtMs - issuedAtMs > ASSERTION_TTL_MS) throw refusal('the assertion lasts for longer than it may')
+    if (expiresAtMs - issuedAtMs > ASSERTION_TTL_MS)
+      throw refusal(`the assertion is valid for more than ${ASSERTION_TTL_MS / 1000} s`)
     const aheadMs = issuedAtMs - nowMs
     if (aheadMs <= CLOCK_SKEW_MS && nowMs - expiresAtMs <= CLOCK_SKEW_MS) return
     const seconds = Math.round(Math.abs(aheadMs) / 1000)

@@ -1,19 +1,16 @@
 /**
- * One call under way, at its caller: what has come and has not been taken. Its bytes are bounded by its window; what is
- * missing, too much or unintelligible breaks it.
+ * One call in progress, at its caller: queues what was received and not yet taken. The window bounds its bytes; missing, excess or
+ * malformed messages break the call.
  *
- * Data travels in small messages, for which a reader wants no turn each: what has come meanwhile is put together, up to
- * whole chunks where these are frames, in two buffers that are used in turn (a consumer writes one chunk while it asks
- * for the next). An answer that is no larger than what a node may send unasked is handed on in one piece.
+ * Data is sent in small messages, and a reader should not run once for each of them: queued data is coalesced, up to complete
+ * chunks where these are frames, in two alternating buffers (a consumer writes one chunk while it requests the next one). An
+ * answer that fits into the first credit is returned in one piece.
  */
 import { Fault, Refusal } from '../../platform/errors.ts'
-import type { ChunkMemory } from './chunk-memory.ts'
-import { answerOfNode } from './node-answer.ts'
-import { type Pace, tooSlow } from './pace.ts'
-import type { PartMemory } from './part-memory.ts'
-import { NodeFault } from './served-call.ts'
 import { TIMINGS } from '../nats/timings.ts'
-import { FIRST_BYTES, Window, type WindowStock } from './window.ts'
+import { CreditWindow, FIRST_BYTES, type CreditPool } from './credit-window.ts'
+import { type MinimumRate, restrictAnswer, tooSlow, type UnfinishedChunks } from './node-limits.ts'
+import { NodeFault } from './served-call.ts'
 import {
   type AnswerMessage,
   type ControlMessage,
@@ -25,124 +22,147 @@ import {
   type ValueMessage,
 } from './wire.ts'
 
-export type Answer = HeadMessage | ValueMessage | Uint8Array
+export type AnswerPart = HeadMessage | ValueMessage | Uint8Array
 
-/** As much is put together when there is more. */
-const GATHER_BYTES = 128 * 1024
-/** Queued messages from which on small ones are coalesced. */
-const COALESCED_FROM = 32
-/** A full window of whole messages is a sixteenth of it. */
+/** Size up to which queued data is coalesced. */
+const COALESCED_BYTES = 128 * 1024
+/** Number of queued messages above which small ones are coalesced on arrival. */
+const COALESCE_ABOVE = 32
+/** Sixteen times a full window of messages of `DATA_BYTES_MAX`. */
 const QUEUED_MAX = 4096
-/** Largest chunk of frames: what one read gives, in base64, and more. */
+/** Largest chunk of frames: more than one read of a host in base64. */
 const CHUNK_BYTES_MAX = 4 << 20
 
-/** The caller may ask again, and mostly can go on where it was. */
+/** The caller may retry, and can usually resume. */
 export function lostPart(): Refusal {
-  return new Refusal('no_answer', 'a part of the answer was lost between node and server, try again')
+  return new Refusal('no_answer', 'part of the answer was lost between node and server, try again')
 }
 
-export interface PendingOptions {
+/** Buffers kept by a pool: 2 MiB. */
+const POOLED_BUFFERS_MAX = 32
+/** Node allocates smaller buffers from a shared one, which is fast. */
+const POOLED_BYTES_MIN = 4096
+
+/**
+ * Reused buffers for answers that are returned in one piece. Newly allocated ones live until their caller has read them, so they
+ * become garbage of the old generation: without the pool, forwarded reads of 64 KiB cost a quarter more processor time.
+ */
+export class BufferPool {
+  readonly #free: Buffer[] = []
+
+  /** A buffer of `FIRST_BYTES`; undefined for a size that is not pooled. */
+  acquire(bytes: number): Buffer | undefined {
+    if (bytes < POOLED_BYTES_MIN || bytes > FIRST_BYTES) return undefined
+    return this.#free.pop() ?? Buffer.allocUnsafeSlow(FIRST_BYTES)
+  }
+
+  release(buffer: Buffer): void {
+    if (this.#free.length < POOLED_BUFFERS_MAX) this.#free.push(buffer)
+  }
+}
+
+export interface PendingCallOptions {
   /** Sends credit and cancel. */
   readonly send: (message: ControlMessage) => void
-  /** The other side was silent for so long that it is given up. */
+  /** Called when the other side was silent until the timeout. */
   readonly onSilent?: () => void
-  /** Sends the call once more, for this run of the node's process. */
-  readonly onAgain?: (run: string) => void
-  readonly stock: WindowStock
-  readonly memory: PartMemory
-  /** The node that answers; absent for a server, which is trusted with more. */
+  /** Sends the call again, for this run of the node's process. */
+  readonly onStaleRun?: (run: string) => void
+  readonly credit: CreditPool
+  readonly buffers: BufferPool
+  readonly chunks: UnfinishedChunks
+  /** The node that answers; undefined for a server, which has no such limits. */
   readonly nodeId?: string | undefined
-  /** Shared by the calls of the process. */
-  readonly chunks: ChunkMemory
-  /** How slow the other side may be; absent where the answer may last. */
-  readonly pace?: Pace | undefined
+  /** Undefined for an answer that may last as long as its caller waits. */
+  readonly minimumRate?: MinimumRate | undefined
 }
 
 export class PendingCall {
-  readonly #options: PendingOptions
-  readonly #window: Window
+  readonly #options: PendingCallOptions
+  readonly #window: CreditWindow
   readonly #queue: (HeadMessage | ValueMessage | DataMessage)[] = []
   #wake: (() => void) | undefined
   #error: Error | undefined
-  #ended = false
+  #isEnded = false
   #sequence = 0
   #hasHead = false
-  #isAgain = false
+  #isSentAgain = false
   #hasFrames = false
-  /** How much data there will be, where the node has said it. */
+  /** Content-Length of the answer, if known. */
   #expectedBytes: number | undefined
-  /** What is being put together, and the buffer that was given away last. */
+  /** The buffer that is being filled, and the one that was returned last. */
   #buffer: Buffer | undefined
   #spare: Buffer | undefined
   #filled = 0
-  /** Of an unfinished chunk, in `ChunkMemory`. */
+  /** Reservation of an unfinished chunk in `UnfinishedChunks`. */
   #reserved = 0
-  #lent: Buffer | undefined
-  #heardAtMs = performance.now()
-  #spokeAtMs = performance.now()
+  /** From the buffer pool. */
+  #pooled: Buffer | undefined
+  #receivedAtMs = performance.now()
+  #sentAtMs = performance.now()
 
-  constructor(options: PendingOptions) {
+  constructor(options: PendingCallOptions) {
     this.#options = options
-    this.#window = new Window(options.stock)
+    this.#window = new CreditWindow(options.credit)
   }
 
-  /** In order; undefined behind the last. Bytes stay valid until the second call after. Throws what broke the call. */
-  async next(): Promise<Answer | undefined> {
+  /** The next part; undefined after the last one. Bytes stay valid until the second call after this one. Throws what broke the call. */
+  async next(): Promise<AnswerPart | undefined> {
     for (;;) {
       const [first] = this.#queue
       if (first !== undefined && !('data' in first)) {
         this.#queue.shift()
         return first
       }
-      const data = first && this.#gather(first)
+      const data = first && this.#coalesce(first)
       if (data) return data
       if (this.#queue.length > 0) continue
-      // Of bytes, what has come is given before what broke them.
-      if ((this.#error || this.#ended) && this.#filled > 0 && !this.#hasFrames) return this.#flush()
+      // Bytes that were received are returned before the error.
+      if ((this.#error || this.#isEnded) && this.#filled > 0 && !this.#hasFrames) return this.#flush()
       if (this.#error) throw this.#error
-      if (this.#ended && this.#filled > 0) throw new Fault('a node ended in the middle of a frame')
-      if (this.#ended) return undefined
-      this.#options.pace?.wait()
+      if (this.#isEnded && this.#filled > 0) throw new Fault('a node ended in the middle of a frame')
+      if (this.#isEnded) return undefined
+      this.#options.minimumRate?.beginWait()
       await new Promise<void>((resolve) => {
         this.#wake = resolve
       })
-      this.#options.pace?.go()
+      this.#options.minimumRate?.endWait()
     }
   }
 
-  /** Data from the front of the queue; undefined when the rest of a chunk of frames is still to come. */
-  #gather(first: DataMessage): Uint8Array | undefined {
-    if (this.#filled === 0) this.#makeFirstRoom()
+  /** Data from the front of the queue; undefined if the end of a chunk of frames was not received yet. */
+  #coalesce(first: DataMessage): Uint8Array | undefined {
+    if (this.#filled === 0) this.#prepareBuffer()
     for (let piece: DataMessage | undefined = first; piece; piece = this.#dataAt(0)) {
       this.#queue.shift()
       this.#append(piece.data)
-      this.#took(piece.data.length)
-      if (this.#isWhole(piece) && (this.#filled >= GATHER_BYTES || !this.#dataAt(0))) return this.#flush()
+      this.#onTaken(piece.data.length)
+      if (this.#isWhole(piece) && (this.#filled >= COALESCED_BYTES || !this.#dataAt(0))) return this.#flush()
     }
     return undefined
   }
 
-  #makeFirstRoom(): void {
-    if (!this.#isOnePiece) return void this.#makeRoom(this.#queuedBytes())
-    this.#lent ??= this.#options.memory.lend(this.#expectedBytes ?? 0)
-    this.#buffer ??= this.#lent
-    this.#makeRoom(this.#expectedBytes ?? 0)
+  #prepareBuffer(): void {
+    if (!this.#isOnePiece) return void this.#ensureCapacity(this.#queuedBytes())
+    this.#pooled ??= this.#options.buffers.acquire(this.#expectedBytes ?? 0)
+    this.#buffer ??= this.#pooled
+    this.#ensureCapacity(this.#expectedBytes ?? 0)
   }
 
-  /** True when memory is lent to this call: to be given back when its bytes are written. */
-  get isLent(): boolean {
-    return this.#lent !== undefined
+  /** True if the call must release its pooled buffer once the bytes are written. */
+  get hasPooledBuffer(): boolean {
+    return this.#pooled !== undefined
   }
 
-  giveBack(): void {
-    if (this.#lent) this.#options.memory.giveBack(this.#lent)
-    this.#lent = undefined
+  releaseBuffer(): void {
+    if (this.#pooled) this.#options.buffers.release(this.#pooled)
+    this.#pooled = undefined
   }
 
-  /** Of data at the front of the queue, as much as is put together at most. */
+  /** Bytes of data at the front of the queue, counted up to `COALESCED_BYTES`. */
   #queuedBytes(): number {
     let bytes = 0
-    for (let index = 0; bytes < GATHER_BYTES; index++) {
+    for (let index = 0; bytes < COALESCED_BYTES; index++) {
       const piece = this.#dataAt(index)
       if (!piece) break
       bytes += piece.data.length
@@ -155,7 +175,7 @@ export class PendingCall {
     return message && 'data' in message ? message : undefined
   }
 
-  /** True where a chunk may end for the consumer: frames are never torn. */
+  /** True if a chunk may end after this message: frames are never split. */
   #isWhole({ isLast }: DataMessage): boolean {
     if (this.#isOnePiece) return this.#filled >= (this.#expectedBytes ?? 0)
     return isLast || !this.#hasFrames
@@ -168,8 +188,9 @@ export class PendingCall {
   #append(data: Uint8Array): void {
     const bytes = this.#filled + data.length
     if (!this.#reserve(bytes)) return this.fail(new Fault('a node has too many unfinished chunks'))
-    if (bytes > CHUNK_BYTES_MAX) return this.fail(new Fault('a node sent a chunk without an end'))
-    this.#makeRoom(bytes).set(data, this.#filled)
+    if (bytes > CHUNK_BYTES_MAX)
+      return this.fail(new Fault(`a node sent an unfinished chunk above ${CHUNK_BYTES_MAX} bytes`))
+    this.#ensureCapacity(bytes).set(data, this.#filled)
     this.#filled = bytes
   }
 
@@ -187,8 +208,8 @@ export class PendingCall {
     this.#reserved = 0
   }
 
-  /** The buffer that is being filled, with room for so many bytes in all. */
-  #makeRoom(bytes: number): Buffer {
+  /** The buffer that is being filled, with at least this total size. */
+  #ensureCapacity(bytes: number): Buffer {
     const before = this.#buffer
     if (before && before.length >= bytes) return before
     const larger = Buffer.allocUnsafeSlow(before && this.#filled > 0 ? 2 * bytes : bytes)
@@ -207,38 +228,39 @@ export class PendingCall {
     return whole
   }
 
-  /** Messages that have come and were not taken. */
+  /** Number of messages that were not taken. */
   get queued(): number {
     return this.#queue.length
   }
 
-  take(payload: Uint8Array): void {
-    this.#heardAtMs = performance.now()
-    if (this.#error || this.#ended) return
+  receive(payload: Uint8Array): void {
+    this.#receivedAtMs = performance.now()
+    if (this.#error || this.#isEnded) return
     const data = decodeData(payload)
-    if (data) this.#takeData(data)
-    else this.#takeAnswer(this.#decoded(payload))
+    if (data) this.#receiveData(data)
+    else this.#receiveAnswer(this.#decoded(payload))
     this.#wakeUp()
   }
 
   #decoded(payload: Uint8Array): AnswerMessage | undefined {
     const answer = decodeAnswer(payload)
-    return answer && this.#options.nodeId !== undefined ? answerOfNode(answer) : answer
+    return answer && this.#options.nodeId !== undefined ? restrictAnswer(answer) : answer
   }
 
-  #takeData(message: DataMessage): void {
+  #receiveData(message: DataMessage): void {
     if (!this.#isNext(message.sequence)) return
     this.#sequence++
-    this.#options.pace?.came(message.data.length)
-    // Bytes are bounded by the window, messages by their count: many small ones cost far more memory than their bytes.
+    this.#options.minimumRate?.received(message.data.length)
+    // The window bounds bytes, `QUEUED_MAX` messages: many small ones need far more memory than their bytes.
     if (!this.#window.receive(message.data.length)) this.fail(new Fault('a node sent more than it was granted'))
-    else if (message.data.length === 0 || !this.#enqueue(message))
-      this.fail(new Fault('a node cut its answer into too many messages'))
+    else if (message.data.length === 0 || !this.#enqueue(message)) {
+      this.fail(new Fault('a node split its answer into too many messages'))
+    }
   }
 
-  /** Coalesces small messages once many are queued, up to the ends of chunks; false for one too many. */
+  /** Coalesces small messages once many are queued, up to ends of chunks. False if the queue is full. */
   #enqueue(message: DataMessage): boolean {
-    const last = this.#queue.length < COALESCED_FROM ? undefined : this.#queue.at(-1)
+    const last = this.#queue.length < COALESCE_ABOVE ? undefined : this.#queue.at(-1)
     const isCoalesced =
       last &&
       'data' in last &&
@@ -249,36 +271,36 @@ export class PendingCall {
     return true
   }
 
-  /** The next in the count of data messages, so that none before it is missing; breaks the call otherwise. */
+  /** True if no data message before this one is missing; breaks the call otherwise. */
   #isNext(sequence: number): boolean {
     if (sequence % 2 ** 32 === this.#sequence % 2 ** 32) return true
     this.fail(lostPart())
     return false
   }
 
-  #takeAnswer(answer: AnswerMessage | undefined): void {
-    if (!answer) this.fail(new Fault('a node sent what is no answer'))
+  #receiveAnswer(answer: AnswerMessage | undefined): void {
+    if (!answer) this.fail(new Fault('a node sent a malformed answer'))
     else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message, answer.headers))
     else if (answer.kind === 'fault') this.#end(new NodeFault('the node had an internal error, see its log'))
     else if (answer.kind === 'end') {
       if (this.#isNext(answer.sequence)) this.#end()
-    } else if (answer.kind === 'again') this.#again(answer.run)
+    } else if (answer.kind === 'again') this.#sendAgain(answer.run)
     else if (answer.kind === 'alive') {
       if (this.#isNext(answer.sequence) && answer.head && !this.#hasHead) this.fail(lostPart())
-    } else this.#takeHeadOrValue(answer)
+    } else this.#receiveHeadOrValue(answer)
   }
 
-  /** Once, and before anything else was said. */
-  #again(run: string): void {
-    const { onAgain } = this.#options
-    if (!onAgain || this.#isAgain || this.#hasHead || this.#sequence > 0) {
-      return this.fail(new Fault('a node asked for a call again that it has had'))
+  /** Only once, and only as the first message of an answer. */
+  #sendAgain(run: string): void {
+    const { onStaleRun } = this.#options
+    if (!onStaleRun || this.#isSentAgain || this.#hasHead || this.#sequence > 0) {
+      return this.fail(new Fault('a node requested again a call that it has accepted'))
     }
-    this.#isAgain = true
-    onAgain(run)
+    this.#isSentAgain = true
+    onStaleRun(run)
   }
 
-  #takeHeadOrValue(answer: HeadMessage | ValueMessage): void {
+  #receiveHeadOrValue(answer: HeadMessage | ValueMessage): void {
     if (answer.kind === 'head') {
       this.#hasHead = true
       this.#hasFrames = answer.frames === true
@@ -288,29 +310,29 @@ export class PendingCall {
     this.#queue.push(answer)
   }
 
-  /** The node has said its last word. */
+  /** The node has sent its last message. */
   #end(error?: Error): void {
     this.#error = error
-    this.#ended = true
+    this.#isEnded = true
   }
 
-  /** What has come before is still given; then this is thrown. */
+  /** Received parts are still returned, then the error is thrown. */
   fail(error: Error): void {
-    if (this.#error || this.#ended) return
+    if (this.#error || this.#isEnded) return
     this.#error = error
     this.#wakeUp()
   }
 
-  #took(bytes: number): void {
+  #onTaken(bytes: number): void {
     const isAllAllowed = this.#expectedBytes !== undefined && this.#expectedBytes <= this.#window.allowed
-    if (this.#window.take(bytes) && !isAllAllowed && !this.#ended && !this.#error) {
+    if (this.#window.take(bytes) && !isAllAllowed && !this.#isEnded && !this.#error) {
       this.#window.grow()
       this.#credit()
     }
   }
 
   #credit(): void {
-    this.#spokeAtMs = performance.now()
+    this.#sentAtMs = performance.now()
     const { taken, allowed } = this.#window
     this.#send({ kind: 'credit', taken, allowed })
   }
@@ -319,23 +341,23 @@ export class PendingCall {
     this.#options.send(message)
   }
 
-  /** Says that it is there; gives up a node that is silent or too slow. */
+  /** Sends a keepalive if due; ends the call if the node is silent or too slow. */
   sweep(): void {
     const nowMs = performance.now()
-    if (this.#options.pace?.isTooSlow()) this.fail(tooSlow())
-    else if (nowMs - this.#heardAtMs > TIMINGS.giveUpMs) {
+    if (this.#options.minimumRate?.isViolated()) this.fail(tooSlow())
+    else if (nowMs - this.#receivedAtMs > TIMINGS.silenceTimeoutMs) {
       this.#options.onSilent?.()
       this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
-    } else if (nowMs - this.#spokeAtMs > TIMINGS.aliveMs) {
-      if (this.#window.rest() && this.#filled === 0) this.#spare = this.#buffer = undefined
+    } else if (nowMs - this.#sentAtMs > TIMINGS.keepaliveMs) {
+      if (this.#window.shrinkIfIdle() && this.#filled === 0) this.#spare = this.#buffer = undefined
       this.#credit()
     }
   }
 
-  /** The reader is done. A node that does not know yet is told. */
+  /** Ends the call, and cancels it at the node unless it has ended there. */
   close(): void {
-    if (!this.#ended) this.#send({ kind: 'cancel' })
-    this.#ended = true
+    if (!this.#isEnded) this.#send({ kind: 'cancel' })
+    this.#isEnded = true
     this.#queue.length = 0
     this.#release()
     this.#buffer = this.#spare = undefined

@@ -1,6 +1,6 @@
 /**
- * One call under way, at the process that serves it: says what comes of it, never more ahead of the caller than that has
- * allowed, and ends when the caller is done, or silent for too long.
+ * One call in progress, at the process that serves it: sends the answer, never more than the caller's allowance ahead, and ends
+ * when the caller has cancelled or is silent for too long.
  */
 import { Fault, type Refusal } from '../../platform/errors.ts'
 import {
@@ -14,50 +14,50 @@ import {
   WholeAnswer,
 } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
-import type { CallMessage } from './call-message.ts'
-import type { Link } from '../nats/link.ts'
+import type { MessageBus } from '../nats/message-bus.ts'
 import { TIMINGS } from '../nats/timings.ts'
-import { ALLOWED_MAX } from './window.ts'
+import type { CallMessage } from './call-message.ts'
+import { ALLOWED_MAX } from './credit-window.ts'
 import { type AnswerMessage, DATA_BYTES_MAX, dataHead, decodeControl, encode } from './wire.ts'
 
-/** A value above this goes as data does, under the caller's credit. */
+/** Larger values are sent as data, under the caller's credit. */
 const VALUE_BYTES_MAX = 128 * 1024
-/** What a message needs besides its data. */
-const ROOM_BYTES = 64
+/** Largest size of a message besides its data. */
+const MESSAGE_OVERHEAD_BYTES = 64
 
-/** Of one object for all: an abort without a reason makes one each time, with a stack. */
-const OVER = new Error('the call is over')
-const DRAINING = new Error('a process on the way of the call stops')
+/** Shared: an abort without a reason creates an error with a stack each time. */
+const CALL_ENDED = new Error('the call has ended')
+const DRAINING = new Error('a process on the path of the call is stopping')
 
-/** A fault that a node reported about itself; its detail is in that node's log. */
+/** A fault that a node reported; the detail is in the node's log. */
 export class NodeFault extends Fault {}
 
 export function refusalMessage({ code, message, headers }: Refusal): AnswerMessage {
   return { kind: 'refusal', code, message, headers: { ...headers } }
 }
 
-/** The way back to the caller. */
+/** Sends the answer of one call to its caller. */
 export interface AnswerChannel {
-  /** The message is `payload` with `rest` behind it; both are the caller's again when it returns. */
+  /** Sends `payload` followed by `rest`; copies both. */
   send(payload: Uint8Array, rest?: Uint8Array): void
-  /** A message of the caller about the call; undefined for what is none. */
+  /** Opens a control message of the caller; undefined for an invalid one. */
   openControl(payload: Uint8Array): Uint8Array | undefined
   /** Largest message in bytes. */
   readonly payloadBytesMax: number
 }
 
-/** Messages as they are, for a call to a node. */
+/** Unsealed messages, for a call to a node. */
 export class PlainChannel implements AnswerChannel {
-  readonly #link: Link
+  readonly #bus: MessageBus
   readonly #reply: string
 
-  constructor(link: Link, reply: string) {
-    this.#link = link
+  constructor(bus: MessageBus, reply: string) {
+    this.#bus = bus
     this.#reply = reply
   }
 
   send(payload: Uint8Array, rest?: Uint8Array): void {
-    this.#link.publish(this.#reply, payload, '', rest)
+    this.#bus.publish(this.#reply, payload, '', rest)
   }
 
   openControl(payload: Uint8Array): Uint8Array {
@@ -65,7 +65,7 @@ export class PlainChannel implements AnswerChannel {
   }
 
   get payloadBytesMax(): number {
-    return this.#link.payloadBytesMax
+    return this.#bus.payloadBytesMax
   }
 }
 
@@ -76,36 +76,36 @@ export interface ServedCallOptions {
 
 export class ServedCall implements CallResponder {
   readonly message: CallMessage
-  /** Address of the first caller, where a server has seen it; what an agent says of it is not believed. */
+  /** Client address, if a server reported it. */
   readonly remote: string | undefined
   readonly #channel: AnswerChannel
   #abort: AbortController | undefined
   #drain: AbortController | undefined
   #isDraining = false
-  #isOver = false
+  #hasEnded = false
   readonly #dataBytesMax: number
   #sequence = 0
   #sent = 0
-  /** Bytes that the caller allows in all; never more than a window beyond what was sent, as the rest would stand before the answers of others. */
+  /** Total bytes that the caller allows; at most a window beyond what was sent, so that the answers of other calls are not delayed. */
   #allowed: number
   #wake: (() => void) | undefined
-  #spokeAtMs = performance.now()
-  #heardAtMs = performance.now()
+  #sentAtMs = performance.now()
+  #receivedAtMs = performance.now()
   #isStream = false
   #hasHead = false
   #bytesExpected: number | undefined
-  #hasSaidEnd = false
+  #isEndSent = false
 
   constructor(message: CallMessage, { channel, remote }: ServedCallOptions) {
     this.message = message
     this.remote = remote
     this.#channel = channel
     this.#allowed = Math.min(message.window, ALLOWED_MAX)
-    this.#dataBytesMax = Math.max(1, Math.min(DATA_BYTES_MAX, channel.payloadBytesMax - ROOM_BYTES))
+    this.#dataBytesMax = Math.max(1, Math.min(DATA_BYTES_MAX, channel.payloadBytesMax - MESSAGE_OVERHEAD_BYTES))
   }
 
-  get isOver(): boolean {
-    return this.#isOver
+  get hasEnded(): boolean {
+    return this.#hasEnded
   }
 
   call(): IncomingCall {
@@ -113,21 +113,21 @@ export class ServedCall implements CallResponder {
   }
 
   admitted(): void {
-    // What is endless here ends with its caller's silence.
+    // An endless call ends with the silence of its caller.
   }
 
   rightsLost(refusal: Refusal): void {
     this.abandon(refusal)
   }
 
-  /** Aborts when the call is over before its operation is. Made only for operations that look at it. */
+  /** Aborts when the call ends before its operation. Created only for operations that use it. */
   get signal(): AbortSignal {
     this.#abort ??= new AbortController()
-    if (this.#isOver) this.#abort.abort(OVER)
+    if (this.#hasEnded) this.#abort.abort(CALL_ENDED)
     return this.#abort.signal
   }
 
-  /** Aborts when this process stops, or the caller does. Created only for operations that wait for a change. */
+  /** Aborts when this process or the caller stops. Created only for blocking queries. */
   get draining(): AbortSignal {
     this.#drain ??= new AbortController()
     if (this.#isDraining) this.#drain.abort(DRAINING)
@@ -139,61 +139,61 @@ export class ServedCall implements CallResponder {
     this.#drain?.abort(DRAINING)
   }
 
-  say(message: AnswerMessage): void {
-    this.#spokeAtMs = performance.now()
+  send(message: AnswerMessage): void {
+    this.#sentAtMs = performance.now()
     this.#channel.send(encode(message))
   }
 
   async value(value: unknown): Promise<void> {
-    if (this.isOver) return
-    if (value === undefined) return this.say({ kind: 'value' })
+    if (this.hasEnded) return
+    if (value === undefined) return this.send({ kind: 'value' })
     if (value instanceof WholeAnswer) return this.#whole(value)
     const json = jsonOf(value)
     const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
-    // No character has more than three bytes for each of its units.
-    if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#channel.payloadBytesMax - ROOM_BYTES)) {
-      return this.say({ kind: 'value', json, ...headers })
+    // A UTF-16 code unit has at most three bytes of UTF-8.
+    if (json.length * 3 <= Math.min(VALUE_BYTES_MAX, this.#channel.payloadBytesMax - MESSAGE_OVERHEAD_BYTES)) {
+      return this.send({ kind: 'value', json, ...headers })
     }
     this.#isStream = true
     await this.#data(Buffer.from(json))
-    if (!this.isOver) this.say({ kind: 'sent_value', sequence: this.#sequence, ...headers })
+    if (!this.hasEnded) this.send({ kind: 'sent_value', sequence: this.#sequence, ...headers })
   }
 
   async #whole({ accessor, body, headers, status }: WholeAnswer): Promise<void> {
     const head = { status, headers: { ...headers }, ...(accessor !== undefined && { accessor }) }
     const bytes = typeof body === 'string' ? Buffer.from(body) : body
-    // Its headers need room too.
+    // The other half is for the headers.
     if (bytes === undefined || bytes.length <= Math.min(VALUE_BYTES_MAX, this.#channel.payloadBytesMax / 2)) {
-      return this.say({ kind: 'whole', ...head, ...(bytes && { body: bytes }) })
+      return this.send({ kind: 'whole', ...head, ...(bytes && { body: bytes }) })
     }
     this.#isStream = true
     await this.#data(bytes)
-    if (!this.isOver) this.say({ kind: 'sent_whole', sequence: this.#sequence, ...head })
+    if (!this.hasEnded) this.send({ kind: 'sent_whole', sequence: this.#sequence, ...head })
   }
 
   async stream(chunks: AsyncIterable<Chunk>): Promise<void> {
     this.#isStream = true
     for await (const chunk of chunks) {
-      if (this.isOver) return
+      if (this.hasEnded) return
       if (isStreamHead(chunk)) {
         const { headers, ...rest } = chunk
         this.#hasHead = true
         this.#bytesExpected = rest.contentLength
-        this.say({ kind: 'head', ...rest, headers: headers && { ...headers } })
+        this.send({ kind: 'head', ...rest, headers: headers && { ...headers } })
       } else await this.#data(chunk)
     }
-    if (!this.isOver && !this.#hasSaidEnd) this.say({ kind: 'end', sequence: this.#sequence })
+    if (!this.hasEnded && !this.#isEndSent) this.send({ kind: 'end', sequence: this.#sequence })
   }
 
-  /** As much at once as the caller allows. The link copies: the chunk's own bytes are used again. */
+  /** Sends as much at once as the caller allows. */
   async #data(chunk: Uint8Array): Promise<void> {
     for (let from = 0; from < chunk.length; ) {
-      while (this.#sent >= this.#allowed && !this.isOver) {
+      while (this.#sent >= this.#allowed && !this.hasEnded) {
         await new Promise<void>((resolve) => {
           this.#wake = resolve
         })
       }
-      if (this.isOver) return
+      if (this.hasEnded) return
       const to = Math.min(from + this.#allowed - this.#sent, chunk.length)
       this.#burst(chunk.subarray(from, to), to === chunk.length)
       from = to
@@ -207,14 +207,14 @@ export class ServedCall implements CallResponder {
       this.#channel.send(dataHead(this.#sequence++, isWhole), data.subarray(from, from + bytesMax))
     }
     this.#sent += data.length
-    this.#spokeAtMs = performance.now()
+    this.#sentAtMs = performance.now()
     if (this.#sent !== this.#bytesExpected) return
-    // Nothing can follow, so the end goes along.
-    this.#hasSaidEnd = true
-    this.say({ kind: 'end', sequence: this.#sequence })
+    // All bytes were sent, so the end is sent in the same write.
+    this.#isEndSent = true
+    this.send({ kind: 'end', sequence: this.#sequence })
   }
 
-  /** Credit, cancel or drain, as it came. */
+  /** Handles a received control message. */
   control(payload: Uint8Array): void {
     const opened = this.#channel.openControl(payload)
     const message = opened && decodeControl(opened)
@@ -224,35 +224,35 @@ export class ServedCall implements CallResponder {
     else this.credit(message.allowed)
   }
 
-  /** What the caller allows now, which may be less than before. */
+  /** Sets the total allowance, which may be less than before. */
   credit(allowed: number): void {
-    this.#heardAtMs = performance.now()
+    this.#receivedAtMs = performance.now()
     this.#allowed = Math.min(allowed, this.#sent + ALLOWED_MAX)
     this.#wakeUp()
   }
 
   cancel(): void {
-    this.#isOver = true
-    this.#abort?.abort(OVER)
+    this.#hasEnded = true
+    this.#abort?.abort(CALL_ENDED)
     this.#wakeUp()
   }
 
-  /** Ends it from our side, and says so. */
+  /** Ends the call with a refusal. */
   abandon(refusal: Refusal): void {
-    if (this.isOver) return
-    this.say(refusalMessage(refusal))
+    if (this.hasEnded) return
+    this.send(refusalMessage(refusal))
     this.cancel()
   }
 
   /**
-   * Says that it is there when it has nothing else to say, and what it has said: where all that the caller allows was lost
-   * on its way, both would wait for each other for ever. Gives up a caller that is silent.
+   * Sends a keepalive if due, with the number of data messages: if all messages within the allowance were lost, both sides would
+   * otherwise wait for ever. Ends the call if the caller is silent.
    */
   sweep(): void {
     const nowMs = performance.now()
-    if (nowMs - this.#heardAtMs > TIMINGS.giveUpMs && this.#isStream) this.cancel()
-    else if (nowMs - this.#spokeAtMs > TIMINGS.aliveMs) {
-      this.say({ kind: 'alive', sequence: this.#sequence, head: this.#hasHead })
+    if (nowMs - this.#receivedAtMs > TIMINGS.silenceTimeoutMs && this.#isStream) this.cancel()
+    else if (nowMs - this.#sentAtMs > TIMINGS.keepaliveMs) {
+      this.send({ kind: 'alive', sequence: this.#sequence, head: this.#hasHead })
     }
   }
 
@@ -263,9 +263,9 @@ export class ServedCall implements CallResponder {
   }
 }
 
-/** The call as the operation sees it. */
+/** The call, as the operation receives it. */
 class OperationCall implements IncomingCall {
-  /** Of the last check of its rights. */
+  /** Identity of the last permission check. */
   identity: Identity = NOBODY
   readonly #served: ServedCall
 

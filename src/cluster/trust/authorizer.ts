@@ -1,25 +1,23 @@
 /**
- * Who is calling: from the token that came with a call to an identity, for an agent that stands alone.
+ * Resolves the token of a call to an identity, on a process that resolves all tokens itself.
  *
- * The configuration names tokens by their SHA-256 (`acl { token "ops" { sha256 = "..." policy = "..." } }`); the
- * tokens themselves are nowhere on this machine, so reading its files gives nobody a token. Policies are not
- * this room's business: it is handed each token's identity ready made.
+ * The configuration names tokens by their SHA-256 (`acl { token "ops" { sha256 = "..." policy = "..." } }`). The tokens
+ * themselves are not on this machine, so an attacker with its files has no token. Policies are compiled elsewhere: this
+ * module receives the identity of each token.
  *
  * Promises:
- * - The time it takes to refuse or accept a token depends on the token's length and on how many tokens are
- *   configured, not on how much of it is right nor on which one it equals: hashes of equal length are compared in
- *   constant time, every one of them, whatever the ones before gave.
- * - An unknown token is refused; it never falls back to what calls without a token may do. A caller that presents a
- *   wrong token has a mistake to learn of.
- * - Neither a token nor a hash is kept, logged or put into an error. An identity carries the token's public name.
- * - With ACL off everybody may do everything, and a token that comes along is not even looked at.
+ * - The time to accept or refuse a token depends only on its length and on the number of configured tokens: all hashes are
+ *   compared, in constant time.
+ * - An unknown token is refused. It never has the permissions of a call without a token, because the caller must learn that its
+ *   token is wrong.
+ * - No token and no hash is stored, logged or part of an error. An identity contains the accessor of the token.
+ * - With ACL off every caller has all permissions, and tokens are ignored.
  *
- * Assumes that tokens are long and random, as `openssl rand` and every secrets server make them: a plain hash of a
- * short password could be guessed by whoever reads the configuration. Assumes that hashes were checked by the
- * configuration; one that is malformed here is a fault of ours.
+ * Assumptions: tokens are long and random, as `openssl rand` and secrets servers generate them. A plain hash of a short
+ * password could be guessed from the configuration. The configuration has validated the hashes; a malformed one is a fault.
  *
- * What can go wrong: nothing at run time, there is no input besides the token and no one to ask. The identities are
- * fixed; a reload builds a new authorizer and swaps it in, so a call sees the old set or the new one, never a mix.
+ * Failure modes: none at run time. Identities are immutable; a reload builds a new authorizer and replaces the old one, so a call
+ * sees one set or the other.
  */
 import { hash, timingSafeEqual } from 'node:crypto'
 import { Fault, unknownToken } from '../../platform/errors.ts'
@@ -27,7 +25,7 @@ import type { Grants, Identity } from '../../platform/operation.ts'
 import { TIMINGS } from '../nats/timings.ts'
 
 export interface TokenIdentity {
-  /** Public name, for messages about this configuration. */
+  /** Name in the configuration, for error messages. */
   readonly name: string
   /** 64 hexadecimal digits. */
   readonly sha256: string
@@ -36,89 +34,87 @@ export interface TokenIdentity {
 }
 
 export interface AuthorizerOptions {
-  /** False lets everybody do everything. */
+  /** False: every caller has all permissions. */
   readonly enabled: boolean
   readonly tokens: readonly TokenIdentity[]
-  /** Who calls without a token. */
+  /** Identity of calls without a token. */
   readonly anonymous: Identity
-  /** Who everybody is while `enabled` is false; may do everything unless given. */
+  /** Identity of all calls while `enabled` is false. Default: all permissions. */
   readonly management?: Identity
 }
 
 export interface Authorizer {
   /**
-   * The identity behind a token; an empty one counts as none, since that is what clients without a token send.
-   * @throws Refusal `permission_denied` for a token that is not known.
-   * @throws Refusal `unavailable` while nobody can tell.
+   * The identity of a token. An empty one counts as none, because clients without a token send it.
+   * @throws Refusal `permission_denied` for an unknown token.
+   * @throws Refusal `unavailable` if no process can resolve it at present.
    */
   resolve(token: string | undefined, remote?: string): Identity | Promise<Identity>
   /**
-   * As `resolve`, for a caller that was admitted before and whose answer still lasts. A use of the token is not taken, and
-   * nothing that is remembered stands for a server that can be asked.
+   * As `resolve`, for an admitted caller whose answer is in progress. It does not count as a use of the token, and a cached
+   * answer is used only if no server answers.
    */
   recheck(token: string | undefined, remote?: string): Identity | Promise<Identity>
-  /** Longest time between two rechecks of a caller, in milliseconds: short where they cost nothing. */
+  /** Longest interval of the rechecks of a caller, in milliseconds. */
   readonly recheckMs: number
-  /** What to tell another process about a token, where this one may; `again` as in `recheck`. Throws as `resolve` does. */
-  grantsOf?(token: string | undefined, remote?: string, again?: boolean): Grants | Promise<Grants>
+  /** Permissions of a token for another process. Absent where this process does not answer that. Throws as `resolve`. */
+  grantsOf?(token: string | undefined, remote?: string, isRecheck?: boolean): Grants | Promise<Grants>
 }
 
-/** Who knows tokens that are in no configuration: the secrets core of this process. Throws Refusals as `resolve` does. */
+/** Resolves tokens that are not configured: the secrets core of this process. Throws Refusals as `resolve`. */
 export interface TokenAuthority {
-  /** `remote`: the address that the token came from; some tokens are good for some addresses only. */
-  identityOf(token: string, remote: string | undefined, again?: boolean): Identity | Promise<Identity>
-  /** With `again` no use is taken of a token whose uses are limited: its caller was admitted before. */
-  grantsOf(token: string, remote: string | undefined, again?: boolean): Grants | Promise<Grants>
+  /** `remote` is the client address; a token may be bound to addresses. A recheck is no use of a token with limited uses. */
+  identityOf(token: string, remote: string | undefined, isRecheck?: boolean): Identity | Promise<Identity>
+  grantsOf(token: string, remote: string | undefined, isRecheck?: boolean): Grants | Promise<Grants>
 }
 
-/** The tokens of the configuration first, so that they work while the core is sealed; all others are the core's. */
-export function createCoreAuthorizer(own: OwnAuthorizer, core: TokenAuthority): Authorizer {
+/** Configured tokens first, so that they work while the core is sealed; the core resolves all others. */
+export function createCoreAuthorizer(local: LocalAuthorizer, core: TokenAuthority): Authorizer {
   return {
-    resolve: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote),
-    recheck: (token, remote) => own.find(token) ?? core.identityOf(token ?? '', remote, true),
-    recheckMs: TIMINGS.recheckOwnMs,
-    grantsOf: (token, remote, again) =>
-      own.find(token) ? own.grantsOf(token) : core.grantsOf(token ?? '', remote, again),
+    resolve: (token, remote) => local.find(token) ?? core.identityOf(token ?? '', remote),
+    recheck: (token, remote) => local.find(token) ?? core.identityOf(token ?? '', remote, true),
+    recheckMs: TIMINGS.recheckLocalMs,
+    grantsOf: (token, remote, isRecheck) =>
+      local.find(token) ? local.grantsOf(token) : core.grantsOf(token ?? '', remote, isRecheck),
   }
 }
 
-/** An authorizer that has its tokens itself. */
-export interface OwnAuthorizer extends Authorizer {
+/** An authorizer for configured tokens. */
+export interface LocalAuthorizer extends Authorizer {
   resolve(token: string | undefined): Identity
   recheck(token: string | undefined): Identity
-  /** The identity behind a token; undefined for one that is not known, where `resolve` refuses. */
+  /** Undefined for an unknown token, which `resolve` refuses. */
   find(token: string | undefined): Identity | undefined
-  /** What to tell another process about a token. Throws as `resolve` does. */
   grantsOf(token: string | undefined): Grants
 }
 
-/** Every caller of a process whose ACL is off. */
-export const EVERYBODY: Identity = Object.freeze<Identity>({
+/** Identity of all callers of a process with ACL off. */
+export const UNRESTRICTED: Identity = Object.freeze<Identity>({
   accessor: 'acl-disabled',
   allowsNode: () => true,
   allowsAgent: () => true,
   allowsNamespace: () => true,
 })
 
-const ALL: Grants = { accessor: 'acl-disabled', management: true, policies: [] }
+const ALL_GRANTS: Grants = { accessor: 'acl-disabled', management: true, policies: [] }
 
 /**
  * An authorizer over a fixed set of tokens.
  * @throws Fault when a hash is malformed.
  */
-export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
-  const management = options.management ?? EVERYBODY
+export function createAuthorizer(options: AuthorizerOptions): LocalAuthorizer {
+  const management = options.management ?? UNRESTRICTED
   if (!options.enabled) {
-    const everybody = () => management
+    const resolve = () => management
     return {
-      resolve: everybody,
-      recheck: everybody,
-      recheckMs: TIMINGS.recheckOwnMs,
-      find: everybody,
-      grantsOf: () => ALL,
+      resolve,
+      recheck: resolve,
+      recheckMs: TIMINGS.recheckLocalMs,
+      find: resolve,
+      grantsOf: () => ALL_GRANTS,
     }
   }
-  const known = options.tokens.map((token) => {
+  const configured = options.tokens.map((token) => {
     if (!/^[\da-f]{64}$/i.test(token.sha256)) {
       throw new Fault(`the sha256 of token ${JSON.stringify(token.name)} is malformed`)
     }
@@ -127,8 +123,8 @@ export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
   const lookUp = (presentedToken: string): TokenIdentity | undefined => {
     const presented = hash('sha256', presentedToken, 'buffer')
     let found: TokenIdentity | undefined
-    for (const { digest, token } of known) {
-      // Not `some` and no `break`: which token it is must not show in the time.
+    for (const { digest, token } of configured) {
+      // No early exit: the time must not depend on which token matches.
       const equal = timingSafeEqual(presented, digest)
       found = equal ? token : found
     }
@@ -141,7 +137,7 @@ export function createAuthorizer(options: AuthorizerOptions): OwnAuthorizer {
     find,
     resolve,
     recheck: resolve,
-    recheckMs: TIMINGS.recheckOwnMs,
+    recheckMs: TIMINGS.recheckLocalMs,
     grantsOf: (token) => (token === undefined ? undefined : lookUp(token))?.grants ?? refuse(),
   }
 }

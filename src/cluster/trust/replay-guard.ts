@@ -1,8 +1,7 @@
 /**
- * Tells a number that was used before from one that was not, for each server that calls this node. A server numbers its
- * calls to a node one by one, and NATS delivers those of one connection in order; a few may still overtake each other.
- * So what is kept of a server is its highest number and which of the last ones were used: a few hundred bytes, whatever
- * the number of calls.
+ * Detects replayed calls. A server numbers its calls to a node, and NATS delivers those of one connection in order; a few may still
+ * overtake each other. So the guard stores the highest number of each server and a sliding window of used ones: a few hundred
+ * bytes for each server, for any number of calls.
  */
 const WINDOW = 2048
 const ISSUERS_MAX = 1024
@@ -19,13 +18,13 @@ export class ReplayGuard {
   readonly #keepMs: number
   readonly #now: () => number
 
-  /** `keepMs`: longer than any assertion is good for. `now`: monotonic. */
+  /** `keepMs` must exceed the validity of an assertion. `now` is a monotonic clock. */
   constructor(keepMs: number, now: () => number = () => performance.now()) {
     this.#keepMs = keepMs
     this.#now = now
   }
 
-  /** Uses the number up. `full`: more issuers than can be told apart have called within `keepMs`. */
+  /** Marks the number as used. `full`: more than `ISSUERS_MAX` issuers have called within `keepMs`. */
   use(issuerName: string, sequence: number): 'fresh' | 'used' | 'full' {
     const issuer = this.#issuers.get(issuerName) ?? this.#admit(issuerName)
     if (!issuer) return 'full'

@@ -1,4 +1,4 @@
-/** The expression language of filters: what it means, and what is said of what it is not. */
+/** The filter expression language, and the errors of invalid expressions. */
 import assert from 'node:assert/strict'
 import { registerHooks } from 'node:module'
 import { test } from 'node:test'
@@ -19,7 +19,7 @@ const FIELDS = new Set(Object.keys(RECORD))
 const matches = (text: string) => parseFilter(text, FIELDS)(RECORD)
 
 // The first, before the engine is loaded.
-test('a pattern is refused where the installation lacks the engine, and is read once it is there', () => {
+test('a pattern is refused while the engine is not installed, and accepted after that', () => {
   const hooks = registerHooks({
     resolve(specifier, context, next) {
       if (specifier === 're2js') throw new Error("Cannot find module 're2js'")
@@ -39,7 +39,7 @@ test('a pattern is refused where the installation lacks the engine, and is read 
   assert.equal(matches('Name matches "^web"'), true)
 })
 
-test('every operator, both ways', () => {
+test('each operator matches and does not match as documented', () => {
   const yes = [
     'Status == ready',
     'Status == "ready"',
@@ -77,35 +77,35 @@ test('every operator, both ways', () => {
   }
 })
 
-test('and binds tighter than or, and not tighter than both', () => {
+test('not has precedence over and, which has precedence over or', () => {
   assert.equal(matches('Status == ready or Name == x and Name == y'), true)
   assert.equal(matches('(Status == ready or Name == x) and Name == y'), false)
   assert.equal(matches('not Name == x and Status == ready'), true)
   assert.equal(matches('not Name == web-1 or Status == ready'), true)
 })
 
-test('keys that every object inherits are no fields of a record', () => {
+test('inherited keys of objects are not fields of a record', () => {
   assert.equal(matches('Meta.constructor is empty'), true)
   assert.equal(matches('"__proto__" in Meta'), false)
 })
 
-test('what is no expression is refused with its place', () => {
+test('an invalid expression is refused with the position of the error', () => {
   const wrong: [string, RegExp][] = [
     ['', /1:1 \(0\): expected the name of a field/],
-    ['Nope == 1', /1:1 \(0\): there is no field "Nope", there are CreateIndex, /],
+    ['Nope == 1', /1:1 \(0\): unknown field "Nope", expected one of CreateIndex, /],
     ['Status', /1:7 \(6\): expected ==/],
     ['Status = ready', /1:8 \(7\): expected ==/],
     ['Status == ', /1:11 \(10\): expected a value/],
     ['Status == ready and', /1:20 \(19\): expected the name of a field/],
     ['Status == ready Name == x', /1:17 \(16\): expected and, or, or the end/],
-    ['Status == ready\nand Foo == 1', /2:5 \(20\): there is no field "Foo"/],
+    ['Status == ready\nand Foo == 1', /2:5 \(20\): unknown field "Foo"/],
     ['(Status == ready', /1:17 \(16\): expected \)/],
     ['Status is full', /1:11 \(10\): expected empty/],
-    ['Status == "ready', /1:11 \(10\): this text has no end/],
+    ['Status == "ready', /1:11 \(10\): missing closing quote/],
     ['Status == "a\\q"', /unknown escape \\q/],
-    ['Name matches "("', /1:14 \(13\): the pattern is not in RE2's syntax/],
-    ['Name matches "(?=x)"', /RE2's syntax/],
-    ['Name matches "((a{60}){60}){60}"', /counts of the pattern/],
+    ['Name matches "("', /1:14 \(13\): invalid RE2 pattern/],
+    ['Name matches "(?=x)"', /invalid RE2 pattern/],
+    ['Name matches "((a{60}){60}){60}"', /repetition counts of the pattern/],
     [`Name matches "${'a'.repeat(201)}"`, /longer than 200/],
     [`${'('.repeat(100)}Status == ready`, /more than 64 levels deep/],
     [`Status == ${'a'.repeat(5000)}`, /longer than 4096 characters/],

@@ -1,10 +1,10 @@
-/** The logs of a job: labels, ends and errors of single allocations, those that come, a reader that does not read. */
+/** Logs of a job: labels, ends and errors of single logs, new allocations, clients that do not read. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import { FrameLabels } from '../../../src/cluster/api/frame-labels.ts'
+import { FrameLabeler } from '../../../src/cluster/api/frame-labeler.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import type { AnyOperation, Call, Chunk, Operation } from '../../../src/platform/operation.ts'
 import type { RawInput } from '../../../src/platform/schema.ts'
@@ -99,18 +99,18 @@ async function follow(t: Pick<TestContext, 'after'>, server: FleetServer, query:
   return { said: () => said(framesOf(heard.text)), heard, close: () => abort.abort() }
 }
 
-test('frames are labelled however they were cut, and heartbeats are left out', () => {
+test('frames are labelled for any split into chunks, and heartbeats are dropped', () => {
   const stream = Buffer.concat([frame('first'), Buffer.from('{}'), frame('second'), Buffer.from('{}{}')])
   for (let size = 1; size <= stream.length; size++) {
-    const labels = new FrameLabels('AllocID', ONE)
+    const labels = new FrameLabeler('AllocID', ONE)
     const parts: Buffer[] = []
-    for (let at = 0; at < stream.length; at += size) parts.push(labels.take(stream.subarray(at, at + size)))
-    assert.equal(labels.isWhole, true)
+    for (let at = 0; at < stream.length; at += size) parts.push(labels.label(stream.subarray(at, at + size)))
+    assert.equal(labels.isComplete, true)
     const text = Buffer.concat(parts).toString()
     assert.deepEqual(said(framesOf(text)), ['01 first', '01 second'])
     assert.ok(text.endsWith(`,"Offset":6,"AllocID":"${ONE}"}`))
   }
-  assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.alloc(2 << 20)))
+  assert.throws(() => new FrameLabeler('AllocID', ONE).label(Buffer.alloc(2 << 20)))
 })
 
 const INVALID_FRAMES: readonly string[] = [
@@ -129,15 +129,15 @@ const INVALID_FRAMES: readonly string[] = [
   '{"File":"\u00ff"}',
 ]
 
-test('a frame that a client cannot read ends the log of its own allocation only', async (t) => {
+test('a frame that clients cannot parse ends the log of its own allocation only', async (t) => {
   for (const text of INVALID_FRAMES) {
-    assert.throws(() => new FrameLabels('AllocID', ONE).take(Buffer.from(text, 'latin1')), /invalid frame/, text)
+    assert.throws(() => new FrameLabeler('AllocID', ONE).label(Buffer.from(text, 'latin1')), /invalid frame/, text)
   }
   for (const text of [
     '{"File":"\\u007b\\"ü","FileEvent":"file deleted"}',
     '{"Data":"","File":"f","Offset":0,"Cursor":"c"}',
   ]) {
-    const labelled = new FrameLabels('AllocID', ONE).take(Buffer.from(text)).toString()
+    const labelled = new FrameLabeler('AllocID', ONE).label(Buffer.from(text)).toString()
     assert.equal(labelled, `${text.slice(0, -1)},"AllocID":"${ONE}"}`)
   }
   const { logs } = nodes(async function* ({ id }) {
@@ -154,7 +154,7 @@ test('a frame that a client cannot read ends the log of its own allocation only'
   ])
 })
 
-test('all allocations are read, one that fails says so and ends nobody else', async (t) => {
+test('all allocations are read, and the failure of one log is reported and does not end the others', async (t) => {
   const { logs, asked } = nodes(async function* ({ id }) {
     if (id === TWO) throw new Refusal('not_found', 'no {path} to node')
     yield { status: 200, frames: true }
@@ -183,7 +183,7 @@ test('all allocations are read, one that fails says so and ends nobody else', as
   ])
 })
 
-test('a log that ends in the middle of a frame is reported as cut short', async (t) => {
+test('a log that ends in the middle of a frame is reported as incomplete', async (t) => {
   const { logs } = nodes(async function* () {
     yield { status: 200, frames: true }
     yield Buffer.concat([frame('whole'), frame('cut').subarray(0, 20)])
@@ -191,10 +191,10 @@ test('a log that ends in the middle of a frame is reported as cut short', async 
   const server = await startFleetServer(t, logs)
   fill(server, [ONE])
   const body = await (await fetch(`${server.url}/v1/job/web/logs`)).text()
-  assert.deepEqual(said(framesOf(body)), ['01 whole', '01 log failed: cut short'])
+  assert.deepEqual(said(framesOf(body)), ['01 whole', '01 log failed: incomplete frame'])
 })
 
-test('what makes no sense is refused before anything is sent', async (t) => {
+test('invalid parameters are refused before the head is sent', async (t) => {
   const { logs, asked } = nodes(async function* () {
     yield { status: 200 }
   })
@@ -202,8 +202,8 @@ test('what makes no sense is refused before anything is sent', async (t) => {
   fill(server, [ONE])
   const cases: [string, number, RegExp][] = [
     ['web/logs?grep=%28', 400, /^grep is not a valid pattern$/],
-    ['web/logs?plain=true', 400, /^plain cannot be had for a job/],
-    ['web/logs?cursor=abc', 400, /^cursor cannot be had for a job/],
+    ['web/logs?plain=true', 400, /^plain is not supported for the logs of a job/],
+    ['web/logs?cursor=abc', 400, /^cursor is not supported for the logs of a job/],
     ['web/logs?follow=x', 400, /follow/],
     ['web/logs?namespace=*', 400, /give the namespace/],
     ['web/logs?task=nobody', 404, /^no allocation of this job has such a log$/],
@@ -220,7 +220,7 @@ test('what makes no sense is refused before anything is sent', async (t) => {
   assert.equal(asked.length, 0)
 })
 
-test('followed, allocations that come join from their beginning, and one that is not ready is tried again', async (t) => {
+test('new allocations are followed from the beginning of their logs, and a log that is not ready is retried', async (t) => {
   let isReady = false
   const { logs, asked } = nodes(async function* ({ id, signal }) {
     if (id === TWO && !isReady) throw new Refusal('not_found', 'not started yet')
@@ -244,10 +244,10 @@ test('followed, allocations that come join from their beginning, and one that is
   assert.equal(follower.heard.ended, false)
   follower.close()
   await eventually(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
-  await eventually(() => server.room.fleet.waiting === 0)
+  await eventually(() => server.api.queries.waiterCount === 0)
 })
 
-test('an allocation that is removed and comes back is followed on, once: anew where its log has ended, else as it was', async (t) => {
+test('an allocation that is removed and added again is followed once, from the beginning if its log has ended', async (t) => {
   const ends = new Map<string, () => void>()
   const { logs, asked } = nodes(async function* ({ id, signal }) {
     yield { status: 200 }
@@ -279,7 +279,7 @@ test('an allocation that is removed and comes back is followed on, once: anew wh
   assert.equal(asked.filter(({ id }) => id === TWO).length, 1)
 })
 
-test('of one allocation more than are followed at once the last is named, and a slot that is free is given to one that comes', async (t) => {
+test('an allocation above the limit is reported as not followed, and a released slot is used for a new one', async (t) => {
   const ends = new Map<string, () => void>()
   const { logs, asked } = nodes(async function* ({ id, signal }) {
     yield { status: 200 }
@@ -306,7 +306,7 @@ test('of one allocation more than are followed at once the last is named, and a 
   assert.equal(asked.length, 2001)
 })
 
-test('a quiet follow beats, however often its hosts do', async (t) => {
+test('a quiet stream sends heartbeats of its own interval', async (t) => {
   const { logs } = nodes(async function* ({ signal }) {
     yield { status: 200 }
     while (!signal.aborted) {
@@ -321,7 +321,7 @@ test('a quiet follow beats, however often its hosts do', async (t) => {
   assert.match(follower.heard.text, /^(?:\{\})+$/)
 })
 
-test('a job whose last allocation has ended ends the stream, where that was asked for', async (t) => {
+test('with end_when_done the stream ends when the last allocation has ended', async (t) => {
   const { logs } = nodes(async function* ({ raw }) {
     assert.ok(raw.query.some(([name, value]) => name === 'end_when_done' && value === 'true'))
     yield { status: 200 }
@@ -334,7 +334,7 @@ test('a job whose last allocation has ended ends the stream, where that was aske
   assert.deepEqual(follower.said().sort(), ['01 done', '01 log ended', '02 done', '02 log ended'])
 })
 
-test('a reader that does not read holds back a hundred nodes, and its leaving ends them', async (t) => {
+test('a reader that does not read stops a hundred nodes, and its disconnection ends their logs', async (t) => {
   const piece = Buffer.concat(Array.from({ length: 8 }, () => frame('x'.repeat(8192))))
   let made = 0
   let running = 0
@@ -372,7 +372,7 @@ test('a reader that does not read holds back a hundred nodes, and its leaving en
   assert.equal(asked.length, 100)
 })
 
-test('a busy allocation among 149 quiet ones is delivered whole to a client that pauses', async (t) => {
+test('the log of a busy allocation among 149 quiet ones arrives complete at a client that pauses', async (t) => {
   const PIECES = 100
   const piece = Buffer.concat(Array.from({ length: 8 }, () => frame('x'.repeat(12_000))))
   let sent = 0
@@ -441,7 +441,7 @@ async function* partOf(kind: PartKind, random: Random): AsyncGenerator<Chunk> {
   if (kind === 'failing') throw new Refusal('no_answer', 'a gap')
 }
 
-test('every line of busy, quiet, ending, failing and slow allocations arrives in order, or its gap is reported', async (t) => {
+test('each line of busy, quiet, ending, failing and slow allocations arrives in order, or its gap is reported', async (t) => {
   for (const seed of [1, 2]) {
     const random = new Random(seed)
     const parts = new Map<string, PartKind>()

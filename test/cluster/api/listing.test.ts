@@ -1,7 +1,7 @@
 /** A list of any length is sent in slices: what was not asked for yet is not read, and others get turns in between. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { list, type Listing } from '../../../src/cluster/api/listing.ts'
+import { type RecordList, streamList } from '../../../src/cluster/api/listing.ts'
 import type { ListInput } from '../../../src/cluster/api/query.ts'
 import { startFleetServer } from '../../helpers/fleet-server.ts'
 import { callOf } from '../../host/allocations/host-fixture.ts'
@@ -20,7 +20,7 @@ const ALL: ListInput = {
 /** A list of numbers, and how many of them were read. */
 function counted() {
   const read = { count: 0 }
-  const listing: Listing<number> = {
+  const list: RecordList<number> = {
     topic: { kind: 'nodes' },
     *records() {
       for (let record = 0; record < RECORDS; record++) {
@@ -32,13 +32,13 @@ function counted() {
     text: (record) => `{"ID":"${record}"}`,
     filtered: { fields: new Set(['ID']), value: (record) => ({ ID: String(record) }) },
   }
-  return { listing, read }
+  return { list, read }
 }
 
 test('the first bytes of a long list are sent before its records are read', async (t) => {
-  const { room } = await startFleetServer(t)
-  const { listing, read } = counted()
-  const chunks = list(room.fleet, listing, ALL, callOf())[Symbol.asyncIterator]()
+  const { api } = await startFleetServer(t)
+  const { list, read } = counted()
+  const chunks = streamList(api.queries, list, ALL, callOf())[Symbol.asyncIterator]()
   await chunks.next() // the head
   const { value } = await chunks.next()
   assert.ok(value instanceof Uint8Array && value.length > 1024)
@@ -47,8 +47,8 @@ test('the first bytes of a long list are sent before its records are read', asyn
 })
 
 test('others get turns while a filter looks for a record that is not there', async (t) => {
-  const { room } = await startFleetServer(t)
-  const { listing, read } = counted()
+  const { api } = await startFleetServer(t)
+  const { list, read } = counted()
   let turns = 0
   const count = () => {
     turns++
@@ -56,7 +56,7 @@ test('others get turns while a filter looks for a record that is not there', asy
   }
   setImmediate(count)
   let text = ''
-  for await (const chunk of list(room.fleet, listing, { ...ALL, filter: 'ID == none' }, callOf())) {
+  for await (const chunk of streamList(api.queries, list, { ...ALL, filter: 'ID == none' }, callOf())) {
     if (chunk instanceof Uint8Array) text += Buffer.from(chunk).toString()
   }
   assert.equal(text, '[]')

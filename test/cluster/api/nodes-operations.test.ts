@@ -1,4 +1,4 @@
-/** `/v1/nodes` and below, over HTTP: records, prefixes, filters, pages, waiting, permission. */
+/** `/v1/nodes` over HTTP: records, prefixes, filters, pages, blocking queries, permissions. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { allocationOf, each, idOf, nodeOf, startFleetServer } from '../../helpers/fleet-server.ts'
@@ -9,7 +9,7 @@ const A = idOf('aa000000')
 const B = idOf('aabb0000')
 const C = idOf('cc000000')
 
-test('nodes are listed by ID, with the headers of a server read', async (t) => {
+test('nodes are listed in the order of their IDs, with the headers of a read', async (t) => {
   const server = await startFleetServer(t)
   for (const id of [C, A, B]) server.say(nodeOf(id))
   const { status, headers, value } = await server.get('nodes')
@@ -28,13 +28,13 @@ test('nodes are listed by ID, with the headers of a server read', async (t) => {
   assert.equal(((await bare.json()) as unknown[]).length, 3)
 })
 
-test('nobody there is an empty list, not null', async (t) => {
+test('a list without nodes is an empty array and not null', async (t) => {
   const server = await startFleetServer(t)
   assert.equal((await server.get('nodes')).text, '[]')
   assert.equal((await server.get('nodes?pretty')).text, '[]\n')
 })
 
-test('a prefix is hexadecimal digits, two by two, with hyphens or without', async (t) => {
+test('a prefix has an even number of hexadecimal digits, with or without hyphens', async (t) => {
   const server = await startFleetServer(t)
   for (const id of [C, A, B]) server.say(nodeOf(id))
   const listed = async (prefix: string) => each((await server.get(`nodes?prefix=${prefix}`)).value)
@@ -51,7 +51,7 @@ test('a prefix is hexadecimal digits, two by two, with hyphens or without', asyn
   assert.equal((await server.get('nodes?prefix=a-a-a-a-a-a-')).status, 400)
 })
 
-test('metadata and filters choose nodes', async (t) => {
+test('metadata and filters select nodes', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A, { meta: { rack: 'r1', role: 'edge' } }))
   server.say(nodeOf(B, { meta: { rack: 'r1' } }))
@@ -66,7 +66,7 @@ test('metadata and filters choose nodes', async (t) => {
   assert.equal((await server.get('nodes?filter=Datacenter')).status, 400)
 })
 
-test('pages follow one another to the end, filtered and reversed as well', async (t) => {
+test('pages cover the complete list, also with a filter and in descending order', async (t) => {
   const server = await startFleetServer(t)
   const ids = Array.from({ length: 25 }, (_, at) => idOf(`${(at * 10).toString(16).padStart(2, '0')}000000`))
   for (const id of ids) server.say(nodeOf(id))
@@ -86,7 +86,7 @@ test('pages follow one another to the end, filtered and reversed as well', async
   assert.equal((await server.get('nodes?per_page=25')).headers.get('x-nomad-nexttoken'), null)
 })
 
-test('a node is shown whole; what is missing crashes stock clients', async (t) => {
+test('a node has all fields that stock clients dereference', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A, { meta: { rack: 'r1' } }))
   const { status, value, headers } = await server.get(`node/${A}`)
@@ -112,7 +112,7 @@ test('a node is shown whole; what is missing crashes stock clients', async (t) =
   assert.equal((await server.get('node/aa00')).status, 400)
 })
 
-test('a node that leaves is down, and says why', async (t) => {
+test('a node that has left is down with the reason', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A))
   server.leave(A)
@@ -120,7 +120,7 @@ test('a node that leaves is down, and says why', async (t) => {
   assert.deepEqual([stub?.['Status'], stub?.['StatusDescription']], ['down', 'Node left'])
 })
 
-test('allocations of a node, those that may be seen', async (t) => {
+test('the allocations of a node are those that the caller may read', async (t) => {
   const server = await startFleetServer(t)
   const [first, second, secret] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
   server.say(nodeOf(A), [allocationOf(second), allocationOf(first), allocationOf(secret, { namespace: 'secret' })])
@@ -136,7 +136,7 @@ test('allocations of a node, those that may be seen', async (t) => {
   }
 })
 
-test('parameters of every read are checked as the compatible system checks them', async (t) => {
+test('the parameters of a read are validated as in the compatible system', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A))
   const texts: [string, number, string][] = [
@@ -156,7 +156,7 @@ test('parameters of every read are checked as the compatible system checks them'
   assert.equal((await server.get('nodes', { method: 'DELETE' })).status, 405)
 })
 
-test('a question with an index is answered with the next change of that list, and of no other', async (t) => {
+test('a blocking query is answered after the next change of its own list only', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A))
   const { headers } = await server.get('nodes')
@@ -164,10 +164,10 @@ test('a question with an index is answered with the next change of that list, an
   const one = server.get(`node/${A}?index=${server.roster.index}&wait=60s`)
   const old = await server.get('nodes?index=1')
   assert.equal(old.status, 200)
-  await eventually(() => server.room.fleet.waiting === 2)
+  await eventually(() => server.api.queries.waiterCount === 2)
   server.say(nodeOf(A), [allocationOf(idOf('01000000'))])
   assert.equal((await server.get('nodes')).headers.get('x-nomad-index'), headers.get('x-nomad-index'))
-  assert.equal(server.room.fleet.waiting, 2)
+  assert.equal(server.api.queries.waiterCount, 2)
   server.say(nodeOf(A, { meta: { new: '1' } }), [allocationOf(idOf('01000000'))])
   assert.equal((await asked).status, 200)
   assert.equal((await one).status, 200)
@@ -178,7 +178,7 @@ test('a question with an index is answered with the next change of that list, an
     isAnswered = true
     return answer
   })
-  await eventually(() => server.room.fleet.waiting === 1)
+  await eventually(() => server.api.queries.waiterCount === 1)
   server.say(nodeOf(B), [allocationOf(idOf('02000000'))])
   assert.notEqual((await server.get('nodes')).headers.get('x-nomad-index'), nodesIndex)
   assert.equal(isAnswered, false)
@@ -186,7 +186,7 @@ test('a question with an index is answered with the next change of that list, an
   assert.deepEqual(each((await other).value, 'ClientStatus'), ['complete'])
 })
 
-test('waiting ends with its time, with the caller, and at once for an index of another server', async (t) => {
+test('a blocking query ends at its timeout, with its caller, and at once for an index of another server', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A))
   const index = server.roster.index
@@ -194,13 +194,13 @@ test('waiting ends with its time, with the caller, and at once for an index of a
   assert.equal((await server.get(`nodes?index=${index + 1000}&wait=60s`)).status, 200)
   const abort = new AbortController()
   const gone = server.get(`nodes?index=${index}&wait=60s`, { signal: abort.signal })
-  await eventually(() => server.room.fleet.waiting === 1)
+  await eventually(() => server.api.queries.waiterCount === 1)
   abort.abort()
   await assert.rejects(gone)
-  await eventually(() => server.room.fleet.waiting === 0)
+  await eventually(() => server.api.queries.waiterCount === 0)
 })
 
-test('a purged node is forgotten with its key, and comes back with whatever key it has then', async (t) => {
+test('a purged node is removed with its key, and registers again with any key', async (t) => {
   const server = await startFleetServer(t)
   server.say(nodeOf(A), [allocationOf('aa00aa00-0000-4000-8000-000000000001')])
   const purge = (id: string) => fetch(`${server.url}/v1/node/${id}/purge`, { method: 'PUT' })

@@ -1,11 +1,11 @@
-/** Every way to log in to a real NATS server, what is said while it fails, and that it works once the files are right. */
+/** All ways to log in to a real NATS server, the log while it fails, and recovery after the files are fixed. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { copyFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { createUser } from '@nats-io/nkeys'
-import { openNatsLink } from '../../../src/cluster/nats/nats-link.ts'
+import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import type { LoginOptions } from '../../../src/cluster/nats/nats-login.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 import { makeCertificates } from '../../helpers/certificates.ts'
@@ -27,22 +27,22 @@ interface Way {
 
 async function world(t: TestContext, servers: readonly string[], login: Omit<LoginOptions, 'servers'>) {
   const logger = keepingLogger()
-  const link = await openNatsLink({ ...login, servers, name: 'test', logger })
+  const bus = await openNatsBus({ ...login, servers, name: 'test', logger })
   const changes: boolean[] = []
-  link.onChange((isConnected) => void changes.push(isConnected))
-  t.after(() => link.close())
+  bus.onChange((isConnected) => void changes.push(isConnected))
+  t.after(() => bus.close())
   /** What an operator sees. */
   const loud = () => logger.lines.filter(({ level }) => level !== 'debug').map(({ message }) => message)
-  const attempts = () => logger.lines.filter(({ message }) => message.startsWith('no connection')).length
+  const attempts = () => logger.lines.filter(({ message }) => message.startsWith('cannot connect to NATS')).length
   const heard: string[] = []
-  link.subscribe('outpost.test', ({ payload }) => void heard.push(Buffer.from(payload).toString()))
+  bus.subscribe('outpost.test', ({ payload }) => void heard.push(Buffer.from(payload).toString()))
   const roundTrip = async (word: string) => {
     await eventually(() => {
-      link.publish('outpost.test', text.encode(word))
+      bus.publish('outpost.test', text.encode(word))
       return heard.includes(word)
     })
   }
-  return { link, logger, loud, attempts, changes, roundTrip }
+  return { bus, logger, loud, attempts, changes, roundTrip }
 }
 
 /** Wrong at first, then right; then the server is restarted. */
@@ -60,7 +60,7 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   await eventually(() => attempts() >= 3)
   const [first] = logger.lines
   assert.match(String(first?.fields['reason']), way.reason)
-  assert.deepEqual(loud(), ['no connection to NATS, trying on'], 'said once')
+  assert.deepEqual(loud(), ['cannot connect to NATS, retrying'], 'said once')
   write(1)
   await roundTrip('one')
   await nats.kill()
@@ -68,10 +68,10 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   await nats.restart()
   await roundTrip('two')
   assert.deepEqual(loud(), [
-    'no connection to NATS, trying on',
+    'cannot connect to NATS, retrying',
     'connected to NATS',
-    'connection to NATS lost, trying to get it back',
-    'no connection to NATS, trying on',
+    'connection to NATS lost, reconnecting',
+    'cannot connect to NATS, retrying',
     'connected to NATS',
   ])
   assert.deepEqual(changes, [true, false, true])
@@ -84,7 +84,7 @@ async function tryWay(t: TestContext, directory: string, way: Way): Promise<void
   }
 }
 
-test('a token', async (t) => {
+test('login with a token recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   await tryWay(t, directory, {
     config: 'authorization { token: "s3cret-token" }',
@@ -94,7 +94,7 @@ test('a token', async (t) => {
   })
 })
 
-test('user and password', async (t) => {
+test('login with user and password recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   await tryWay(t, directory, {
     config: 'authorization { users: [{ user: "agent", password: " s3cret with spaces " }] }',
@@ -104,7 +104,7 @@ test('user and password', async (t) => {
   })
 })
 
-test('an nkey', async (t) => {
+test('login with an NKEY recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   const [right, wrong] = [createUser(), createUser()]
   const seed = (user: typeof right) => `${Buffer.from(user.getSeed()).toString()}\n`
@@ -116,7 +116,7 @@ test('an nkey', async (t) => {
   })
 })
 
-test('a credentials file', async (t) => {
+test('login with a credentials file recovers after the file is fixed and after a restart', async (t) => {
   const directory = temporaryDirectory(t)
   const { config, credentials } = natsCredentials()
   await tryWay(t, directory, {
@@ -145,7 +145,7 @@ const unusable: readonly (readonly [
   ['no authority', undefined, (caFile) => ({ caFile }), /^nats.ca_file cannot be read/],
 ]
 for (const [name, content, login, reason] of unusable) {
-  test(`${name}: the setting is named, and nothing is given up`, async (t) => {
+  test(`${name}: the log names the setting, and attempts continue`, async (t) => {
     const file = join(temporaryDirectory(t), 'file')
     if (content !== undefined) writeFileSync(file, content)
     const nats = await startNatsServer(t)
@@ -156,7 +156,7 @@ for (const [name, content, login, reason] of unusable) {
   })
 }
 
-test('TLS: both sides show a certificate, and each looks at the other’s', async (t) => {
+test('with TLS both sides verify the certificate of the other one', async (t) => {
   const directory = temporaryDirectory(t)
   if (!makeCertificates(directory, ['server', 'client'])) return t.skip('needs openssl')
   const path = (name: string) => join(directory, name)
@@ -188,23 +188,23 @@ test('TLS: both sides show a certificate, and each looks at the other’s', asyn
   const days = ((expiries.at(-1) ?? 0) - Date.now()) / 86_400_000
   assert.ok(days > 1 && days <= 2, `the end of the certificate of the server is known: ${days}`)
   await nats.kill()
-  await eventually(() => !agent.link.isConnected)
+  await eventually(() => !agent.bus.isConnected)
   await nats.restart()
   await agent.roundTrip('two')
-  assert.ok(!distrustful.link.isConnected && !elsewhere.link.isConnected)
+  assert.ok(!distrustful.bus.isConnected && !elsewhere.bus.isConnected)
 })
 
-test('nobody listens there', async (t) => {
+test('a refused connection is logged with its reason', async (t) => {
   const nats = await startNatsServer(t)
   await nats.kill()
   const { attempts, loud, logger } = await world(t, [nats.url], {})
   await eventually(() => attempts() >= 2)
-  assert.deepEqual(loud(), ['no connection to NATS, trying on'])
+  assert.deepEqual(loud(), ['cannot connect to NATS, retrying'])
   assert.match(String(logger.lines[0]?.fields['reason']), /connection refused/)
 })
 
 for (const scheme of ['nats', 'tls']) {
-  test(`a server that does not offer TLS is not spoken to where it is wanted (${scheme}://)`, async (t) => {
+  test(`with TLS settings a server without TLS is refused (${scheme}://)`, async (t) => {
     const directory = temporaryDirectory(t)
     writeFileSync(join(directory, 'token'), 's3cret-token')
     if (!makeCertificates(directory, [])) return t.skip('needs openssl')
@@ -213,9 +213,9 @@ for (const scheme of ['nats', 'tls']) {
       tokenFile: join(directory, 'token'),
       ...(scheme === 'tls' ? {} : { caFile: join(directory, 'ca.pem') }),
     }
-    const { attempts, logger, link } = await world(t, [nats.url.replace('nats', scheme)], login)
+    const { attempts, logger, bus } = await world(t, [nats.url.replace('nats', scheme)], login)
     await eventually(() => attempts() >= 2)
     assert.match(String(logger.lines[0]?.fields['reason']), /tls/)
-    assert.equal(link.isConnected, false)
+    assert.equal(bus.isConnected, false)
   })
 }

@@ -1,4 +1,4 @@
-/** What a server makes of what nodes say: whole states and beats, silence, forgeries, clocks that are wrong, restarts. */
+/** The roster: states and heartbeats, silence, forgeries, clock skew, restarts. */
 import assert from 'node:assert/strict'
 import { generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
@@ -8,11 +8,12 @@ import {
   digestOf,
   type NodeMessage,
   type NodeState,
-  openMessage,
-  signMessage,
-} from '../../../src/cluster/roster/description.ts'
-import { Claims, CLAIMS_MAX, CLAIMS_PER_NODE_MAX } from '../../../src/cluster/roster/claims.ts'
-import { NO_STORE, Roster, type RosterChange, type RosterStore } from '../../../src/cluster/roster/roster.ts'
+  verifyNodeMessage,
+  signNodeMessage,
+} from '../../../src/cluster/roster/node-messages.ts'
+import { AllocationOwners, OWNED_MAX, OWNED_PER_NODE_MAX } from '../../../src/cluster/roster/allocation-owners.ts'
+import { Roster } from '../../../src/cluster/roster/roster.ts'
+import { NO_STORE, type RosterChange, type RosterStore } from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
 import { rosterStoreIn } from '../../../src/daemon/cluster.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
@@ -62,7 +63,7 @@ class Speaker {
     const order = { version: 1, run: this.run, sequence: ++this.sequence, digest: digestOf(state) }
     const message: NodeMessage =
       kind === 'state' ? { kind, ...order, node: state.node, allocations: [...state.allocations] } : { kind, ...order }
-    const opened = openMessage(signMessage(message, SUBJECT, this.key), SUBJECT)
+    const opened = verifyNodeMessage(signNodeMessage(message, SUBJECT, this.key), SUBJECT)
     assert.ok(typeof opened === 'object')
     return opened
   }
@@ -77,24 +78,24 @@ function rosterWith(store: RosterStore = NO_STORE) {
   return { roster, clock, logger, changes }
 }
 
-test('a state registers a node and its allocations; what has changed is told once, with rising indexes', () => {
+test('a state registers a node and its allocations, and each change is notified once with a rising index', () => {
   const { roster, changes } = rosterWith()
   const node = new Speaker(NODE)
   const first = stateOf(NODE, [allocation('6f1c0b9e-2f0a-4a51-9d0c-00000000000a')])
-  assert.equal(roster.take(NODE, node.say('beat', first)), 'ask')
-  assert.equal(roster.take(NODE, node.say('state', first)), 'taken')
+  assert.equal(roster.apply(NODE, node.say('beat', first)), 'ask')
+  assert.equal(roster.apply(NODE, node.say('state', first)), 'taken')
   assert.equal(roster.node(NODE)?.status, 'ready')
   assert.deepEqual(
     [...roster.allocationsOf(NODE)].map((record) => record.allocation.id),
     [first.allocations[0]?.id],
   )
   const told = changes.length
-  assert.equal(roster.take(NODE, node.say('state', first)), 'taken')
-  assert.equal(roster.take(NODE, node.say('beat', first)), 'taken')
+  assert.equal(roster.apply(NODE, node.say('state', first)), 'taken')
+  assert.equal(roster.apply(NODE, node.say('beat', first)), 'taken')
   assert.equal(changes.length, told)
   const second = stateOf(NODE, [], { rack: 'r7' })
-  assert.equal(roster.take(NODE, node.say('beat', second)), 'ask')
-  assert.equal(roster.take(NODE, node.say('state', second)), 'taken')
+  assert.equal(roster.apply(NODE, node.say('beat', second)), 'ask')
+  assert.equal(roster.apply(NODE, node.say('state', second)), 'taken')
   assert.equal(roster.node(NODE)?.node.meta['rack'], 'r7')
   assert.equal(roster.allocationCount, 0)
   const indexes = changes.map(({ index }) => index)
@@ -104,31 +105,31 @@ test('a state registers a node and its allocations; what has changed is told onc
   )
 })
 
-test('three missed beats are down, the next one is ready again, and the record tells', () => {
+test('a node is down after three missed heartbeats and ready after the next one, as its events record', () => {
   const { roster, clock } = rosterWith()
   const node = new Speaker(NODE)
   const state = stateOf(NODE)
-  roster.take(NODE, node.say('state', state))
+  roster.apply(NODE, node.say('state', state))
   clock.monotonicMs += 30_000
   roster.sweep()
   assert.equal(roster.node(NODE)?.status, 'ready')
   clock.monotonicMs += 1
   roster.sweep()
   assert.equal(roster.node(NODE)?.status, 'down')
-  assert.equal(roster.take(NODE, node.say('beat', state)), 'taken')
+  assert.equal(roster.apply(NODE, node.say('beat', state)), 'taken')
   assert.equal(roster.node(NODE)?.status, 'ready')
   assert.deepEqual(
     roster.node(NODE)?.events.map(({ message }) => message),
     ['Node registered', 'Node heartbeat missed', 'Node heartbeat resumed'],
   )
-  roster.take(NODE, node.say('leave', state))
+  roster.apply(NODE, node.say('leave', state))
   assert.equal(roster.node(NODE)?.status, 'down')
   clock.monotonicMs += 25 * 3600 * 1000
   roster.sweep()
   assert.equal(roster.node(NODE), undefined)
 })
 
-test('another key is refused, and so is another node’s name, a replay, and an allocation that is somebody’s', () => {
+test('another key, another node’s ID, a replay, and an allocation with another owner are rejected', () => {
   const { roster, logger } = rosterWith()
   const node = new Speaker(NODE)
   const thief = new Speaker(NODE)
@@ -136,22 +137,22 @@ test('another key is refused, and so is another node’s name, a replay, and an 
   const id = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
   const state = stateOf(NODE, [allocation(id)])
   const said = node.say('state', state)
-  roster.take(NODE, said)
-  assert.equal(roster.take(NODE, thief.say('state', stateOf(NODE))), 'refused')
+  roster.apply(NODE, said)
+  assert.equal(roster.apply(NODE, thief.say('state', stateOf(NODE))), 'refused')
   assert.equal(logger.lines.filter(({ level }) => level === 'error').length, 1)
-  assert.equal(roster.take(OTHER, other.say('state', stateOf(NODE))), 'refused')
-  assert.equal(roster.take(NODE, said), 'old')
-  roster.take(OTHER, other.say('state', stateOf(OTHER, [allocation(id)])))
+  assert.equal(roster.apply(OTHER, other.say('state', stateOf(NODE))), 'refused')
+  assert.equal(roster.apply(NODE, said), 'old')
+  roster.apply(OTHER, other.say('state', stateOf(OTHER, [allocation(id)])))
   assert.equal(roster.allocation(id)?.nodeId, NODE)
   // A restart has a higher run and counts from one again.
   node.run = 2
   node.sequence = 0
-  assert.equal(roster.take(NODE, node.say('beat', state)), 'taken')
+  assert.equal(roster.apply(NODE, node.say('beat', state)), 'taken')
 })
 
 const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
 
-test('an allocation stays its owner’s: ready, down, forgotten, collected, after a restart; a purge frees it', (t) => {
+test('an allocation keeps its owner while that is ready, down or removed, after collection and after a restart, until a purge', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const database = RosterDatabase.open(path, keepingLogger())
   const { roster, clock } = rosterWith(rosterStoreIn(database))
@@ -159,14 +160,14 @@ test('an allocation stays its owner’s: ready, down, forgotten, collected, afte
   const held = stateOf(NODE, [allocation(ALLOC)])
   let tries = 0
   const steal = (from: Roster) => {
-    const { claim } = from.refusals.counts
+    const { claim } = from.rejections.counts
     const state = stateOf(OTHER, [allocation(ALLOC)], { attempt: String(++tries) })
-    assert.equal(from.take(OTHER, thief.say('state', state)), 'taken')
-    return from.allocation(ALLOC)?.nodeId === OTHER ? 'stolen' : from.refusals.counts.claim - claim
+    assert.equal(from.apply(OTHER, thief.say('state', state)), 'taken')
+    return from.allocation(ALLOC)?.nodeId === OTHER ? 'stolen' : from.rejections.counts.claim - claim
   }
-  roster.take(NODE, owner.say('state', held))
+  roster.apply(NODE, owner.say('state', held))
   assert.equal(steal(roster), 1)
-  roster.take(NODE, owner.say('leave', held))
+  roster.apply(NODE, owner.say('leave', held))
   assert.equal(steal(roster), 1)
   assert.equal(roster.allocation(ALLOC)?.nodeId, NODE)
   // A day of silence: the node is forgotten, its claim is not.
@@ -180,38 +181,38 @@ test('an allocation stays its owner’s: ready, down, forgotten, collected, afte
   later.wallMs = clock.wallMs
   assert.equal(steal(restarted), 1)
   // The owner comes back, and collects it.
-  restarted.take(NODE, owner.say('state', held))
+  restarted.apply(NODE, owner.say('state', held))
   assert.equal(restarted.allocation(ALLOC)?.nodeId, NODE)
-  restarted.take(NODE, owner.say('state', stateOf(NODE)))
+  restarted.apply(NODE, owner.say('state', stateOf(NODE)))
   assert.equal(restarted.allocation(ALLOC), undefined)
   assert.equal(steal(restarted), 1)
   // Another key under the owner's node ID is not the owner; after a purge the next announcement is the first one.
   assert.equal(restarted.purge(NODE), true)
   const beat = thief.say('beat', stateOf(OTHER, [allocation(ALLOC)], { attempt: String(tries) }))
-  assert.equal(restarted.take(OTHER, beat), 'ask', 'whoever was refused is asked again')
+  assert.equal(restarted.apply(OTHER, beat), 'ask', 'whoever was refused is asked again')
   assert.equal(steal(restarted), 'stolen')
   again.close()
 })
 
-test('a claim that is not used ends after a week, and the owner’s key may come under another node ID', () => {
+test('ownership of an unreported allocation ends after a week, and the owner’s key may report it with another node ID', () => {
   const { roster, clock } = rosterWith()
   const [owner, other] = [new Speaker(NODE), new Speaker(OTHER)]
-  roster.take(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
+  roster.apply(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
   // The same key under another ID: not while the first one is there.
   const renamed = new Speaker(OTHER, owner.key)
-  roster.take(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)])))
+  roster.apply(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)])))
   assert.equal(roster.allocation(ALLOC)?.nodeId, NODE)
-  roster.take(NODE, owner.say('leave', stateOf(NODE)))
-  roster.take(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)], { attempt: '2' })))
+  roster.apply(NODE, owner.say('leave', stateOf(NODE)))
+  roster.apply(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)], { attempt: '2' })))
   assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
-  roster.take(OTHER, renamed.say('state', stateOf(OTHER)))
+  roster.apply(OTHER, renamed.say('state', stateOf(OTHER)))
   assert.equal(roster.purge(OTHER), true)
   assert.equal(roster.purge(OTHER), false)
 
-  roster.take(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
-  roster.take(NODE, owner.say('state', stateOf(NODE)))
+  roster.apply(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
+  roster.apply(NODE, owner.say('state', stateOf(NODE)))
   const claim = () =>
-    roster.take(OTHER, other.say('state', stateOf(OTHER, [allocation(ALLOC)], { at: String(clock.wallMs) })))
+    roster.apply(OTHER, other.say('state', stateOf(OTHER, [allocation(ALLOC)], { at: String(clock.wallMs) })))
   claim()
   assert.equal(roster.allocation(ALLOC), undefined)
   clock.wallMs += 7 * 24 * 3600 * 1000
@@ -226,75 +227,81 @@ test('a claim that is not used ends after a week, and the owner’s key may come
   assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
 })
 
-test('what is remembered of claims is bounded, and a node that makes up allocations drives out its own', () => {
+test('the number of stored owners is bounded, and a node that invents allocations evicts its own entries', () => {
   const kept = new Set<string>()
-  const claims = new Claims({ saveClaim: (id) => void kept.add(id), removeClaim: (id) => void kept.delete(id) })
+  const claims = new AllocationOwners({
+    saveOwner: (id) => void kept.add(id),
+    removeOwner: (id) => void kept.delete(id),
+  })
   claims.add('owned', { nodeId: 'honest', publicKey: 'k', sinceMs: 0 })
-  for (let at = 0; at < CLAIMS_PER_NODE_MAX + 10; at++) {
+  for (let at = 0; at < OWNED_PER_NODE_MAX + 10; at++) {
     claims.add(`made-up-${at}`, { nodeId: 'hostile', publicKey: 'h', sinceMs: at })
   }
-  assert.equal(claims.size, CLAIMS_PER_NODE_MAX + 1)
+  assert.equal(claims.size, OWNED_PER_NODE_MAX + 1)
   assert.equal(claims.get('made-up-9'), undefined)
-  for (let at = 0; claims.size < CLAIMS_MAX; at++) {
+  for (let at = 0; claims.size < OWNED_MAX; at++) {
     claims.add(`more-${at}`, { nodeId: `hostile-${at % 40}`, publicKey: 'h', sinceMs: at })
   }
   for (let at = 0; at < 5000; at++) claims.add(`last-${at}`, { nodeId: 'hostile-40', publicKey: 'h', sinceMs: at })
-  assert.ok(claims.size <= CLAIMS_MAX && claims.size > CLAIMS_MAX * 0.9)
+  assert.ok(claims.size <= OWNED_MAX && claims.size > OWNED_MAX * 0.9)
   assert.equal(claims.size, kept.size)
   assert.equal(claims.get('owned')?.publicKey, 'k')
 })
 
-test('while nothing can be heard nodes are disconnected, never down; heard again they are ready', () => {
+test('without a connection to NATS nodes become disconnected and never down, and their next message makes them ready', () => {
   const { roster, clock, logger } = rosterWith()
   const [node, own] = [new Speaker(NODE), new Speaker(OTHER)]
-  roster.take(NODE, node.say('state', stateOf(NODE)))
-  roster.take(OTHER, own.say('state', stateOf(OTHER)))
+  roster.apply(NODE, node.say('state', stateOf(NODE)))
+  roster.apply(OTHER, own.say('state', stateOf(OTHER)))
   const statuses = () => [roster.node(NODE)?.status, roster.node(OTHER)?.status]
   clock.monotonicMs += 10_000
-  roster.disconnect(OTHER)
+  roster.markDisconnected(OTHER)
   assert.deepEqual(statuses(), ['ready', 'ready'])
   for (let second = 0; second < 3600; second++) {
     clock.monotonicMs += 1000
-    roster.disconnect(OTHER)
+    roster.markDisconnected(OTHER)
   }
   assert.deepEqual(statuses(), ['disconnected', 'ready'])
-  assert.equal(logger.lines.filter(({ message }) => /state is unknown/.test(message)).length, 1)
+  assert.equal(logger.lines.filter(({ message }) => /state of nodes unknown/.test(message)).length, 1)
   // Connected again: three beats anew, and then it is down as any other.
-  roster.pardon()
+  roster.resetHeartbeats()
   clock.monotonicMs += 30_000
   roster.sweep()
   assert.equal(roster.node(NODE)?.status, 'disconnected')
-  roster.take(NODE, node.say('beat', stateOf(NODE)))
+  roster.apply(NODE, node.say('beat', stateOf(NODE)))
   assert.equal(roster.node(NODE)?.status, 'ready')
   clock.monotonicMs += 13_000
-  roster.disconnect(undefined)
-  roster.pardon()
+  roster.markDisconnected(undefined)
+  roster.resetHeartbeats()
   clock.monotonicMs += 31_000
   roster.sweep()
   assert.deepEqual(statuses(), ['down', 'down'])
 })
 
-test('bytes that are nothing, forged, cut or newer are told apart', () => {
+test('malformed, forged, truncated and newer messages are distinguished', () => {
   const node = new Speaker(NODE)
   const order = { version: 1, run: 1, sequence: 1, digest: 'd' }
-  const whole = signMessage({ kind: 'beat', ...order }, SUBJECT, node.key)
-  assert.equal(typeof openMessage(whole, SUBJECT), 'object')
-  assert.equal(openMessage(whole, `${SUBJECT}.other`), 'forged')
-  assert.equal(openMessage(whole.subarray(0, 50), SUBJECT), 'malformed')
-  assert.equal(openMessage(whole.subarray(0, -1), SUBJECT), 'forged')
-  assert.equal(openMessage(Buffer.alloc(200), SUBJECT), 'malformed')
-  assert.equal(openMessage(signMessage({ kind: 'beat', ...order, version: 9 }, SUBJECT, node.key), SUBJECT), 'newer')
+  const whole = signNodeMessage({ kind: 'beat', ...order }, SUBJECT, node.key)
+  assert.equal(typeof verifyNodeMessage(whole, SUBJECT), 'object')
+  assert.equal(verifyNodeMessage(whole, `${SUBJECT}.other`), 'forged')
+  assert.equal(verifyNodeMessage(whole.subarray(0, 50), SUBJECT), 'malformed')
+  assert.equal(verifyNodeMessage(whole.subarray(0, -1), SUBJECT), 'forged')
+  assert.equal(verifyNodeMessage(Buffer.alloc(200), SUBJECT), 'malformed')
+  assert.equal(
+    verifyNodeMessage(signNodeMessage({ kind: 'beat', ...order, version: 9 }, SUBJECT, node.key), SUBJECT),
+    'newer',
+  )
   const strange = { kind: 'beat', version: 1, run: 'x' } as unknown as NodeMessage
-  assert.equal(openMessage(signMessage(strange, SUBJECT, node.key), SUBJECT), 'malformed')
+  assert.equal(verifyNodeMessage(signNodeMessage(strange, SUBJECT, node.key), SUBJECT), 'malformed')
 })
 
-test('nodes that could not be heard before a restart are known after it', (t) => {
+test('nodes that were disconnected before a restart are known after it', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const first = RosterDatabase.open(path, keepingLogger())
   const before = rosterWith(rosterStoreIn(first))
-  before.roster.take(NODE, new Speaker(NODE).say('state', stateOf(NODE)))
+  before.roster.apply(NODE, new Speaker(NODE).say('state', stateOf(NODE)))
   before.clock.monotonicMs += 60_000
-  before.roster.disconnect(undefined)
+  before.roster.markDisconnected(undefined)
   assert.equal(before.roster.node(NODE)?.status, 'disconnected')
   first.close()
   const logger = keepingLogger()
@@ -303,16 +310,16 @@ test('nodes that could not be heard before a restart are known after it', (t) =>
   const { roster } = rosterWith(rosterStoreIn(second))
   assert.deepEqual(roster.node(NODE), before.roster.node(NODE))
   assert.deepEqual(logger.lines, [])
-  assert.equal(roster.take(NODE, new Speaker(NODE).say('state', stateOf(NODE))), 'refused', 'another key')
+  assert.equal(roster.apply(NODE, new Speaker(NODE).say('state', stateOf(NODE))), 'refused', 'another key')
 })
 
-test('what was known is there after a restart, and the same key is asked for', (t) => {
+test('the roster is restored after a restart, and requires the same keys', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
   const id = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
   const node = new Speaker(NODE)
   const first = RosterDatabase.open(path, keepingLogger())
   const before = rosterWith(rosterStoreIn(first))
-  before.roster.take(NODE, node.say('state', stateOf(NODE, [allocation(id)], { rack: 'r1' })))
+  before.roster.apply(NODE, node.say('state', stateOf(NODE, [allocation(id)], { rack: 'r1' })))
   first.close()
   const second = RosterDatabase.open(path, keepingLogger())
   t.after(() => second.close())
@@ -320,5 +327,5 @@ test('what was known is there after a restart, and the same key is asked for', (
   assert.deepEqual(roster.node(NODE), before.roster.node(NODE))
   assert.deepEqual(roster.allocation(id), before.roster.allocation(id))
   assert.ok(roster.index >= before.roster.index)
-  assert.equal(roster.take(NODE, new Speaker(NODE).say('state', stateOf(NODE))), 'refused')
+  assert.equal(roster.apply(NODE, new Speaker(NODE).say('state', stateOf(NODE))), 'refused')
 })

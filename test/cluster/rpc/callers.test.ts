@@ -1,11 +1,11 @@
-/** Who may answer a call, steer it and hear of it, when somebody on the bus makes names up. */
+/** Which process may answer, control and observe a call, with forged names on the bus. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { Forwarder } from '../../../src/cluster/rpc/forward.ts'
-import type { Addressed } from '../../../src/cluster/trust/envelope.ts'
-import { type Link, type Message, MemoryBus } from '../../../src/cluster/nats/link.ts'
-import { CallServer } from '../../../src/cluster/rpc/serve.ts'
-import { type Party, Subjects } from '../../../src/cluster/nats/subjects.ts'
+import { Forwarder } from '../../../src/cluster/rpc/forwarder.ts'
+import type { MessageAddress } from '../../../src/cluster/trust/envelope.ts'
+import { type MessageBus, type BusMessage, MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
+import { CallServer } from '../../../src/cluster/rpc/call-server.ts'
+import { type ClusterMember, Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { encode, encodeCall, WIRE_VERSION } from '../../../src/cluster/rpc/wire.ts'
 import type { Call, Operation } from '../../../src/platform/operation.ts'
 import { schema } from '../../../src/platform/schema.ts'
@@ -39,28 +39,28 @@ function slow() {
   return { operation, calls, letGo: () => open.splice(0).forEach((go) => go()) }
 }
 
-function world(t: TestContext, as: { nodeId: string } | { serverId: string }, self: Party) {
-  const bus = new MemoryBus()
+function world(t: TestContext, as: { nodeId: string } | { serverId: string }, self: ClusterMember) {
+  const broker = new MemoryBroker()
   const { operation, calls, letGo } = slow()
   const logger = keepingLogger()
   const common = { subjects, operations: [operation], logger, callsMax: 9 }
-  const links = [bus.link(), bus.link()] as const
-  const sealing = sealingFor(t, { link: links[0], subjects, self: as, logger })
+  const buses = [broker.connect(), broker.connect()] as const
+  const sealing = sealingFor(t, { bus: buses[0], subjects, self: as, logger })
   const admission = { identityOf: async () => root }
   const serving =
     'serverId' in as ? { ...as, sealed: sealing.taken.any, callers: { resolve: () => root } } : { ...as, admission }
-  const server = new CallServer({ ...common, link: links[0], as: serving })
-  const forwarder = new Forwarder({ link: links[1], subjects })
+  const server = new CallServer({ ...common, bus: buses[0], as: serving })
+  const forwarder = new Forwarder({ bus: buses[1], subjects })
   server.start()
-  const { calls: servers } = sealingFor(t, { link: links[1], subjects, self, logger })
-  forwarder.start(self, { servers })
+  const { calls: sender } = sealingFor(t, { bus: buses[1], subjects, self, logger })
+  forwarder.start(self, { sender })
   t.after(() => {
     letGo()
     forwarder.stop()
     server.stop()
   })
-  const heard: Message[] = []
-  const tap = bus.link()
+  const heard: BusMessage[] = []
+  const tap = broker.connect()
   tap.subscribe('outpost.>', (message) => void heard.push(message))
   const ask = () =>
     forwarder.value({
@@ -71,9 +71,9 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
       hops: 0,
       signal: new AbortController().signal,
     })
-  const sealedCall = async (call: string, to: Addressed) => {
-    const known = await servers.pick('any', new Set())
-    return servers.seal(known, to, callBytes(call)).request
+  const sealedCall = async (call: string, to: MessageAddress) => {
+    const known = await sender.pick('any', new Set())
+    return sender.seal(known, to, callBytes(call)).request
   }
   /** Where the name of the call that has been made is found. */
   const nameOfCall = () =>
@@ -81,7 +81,7 @@ function world(t: TestContext, as: { nodeId: string } | { serverId: string }, se
       .find(({ reply }) => reply !== '')
       ?.reply.split('.')
       .at(-1) ?? ''
-  return { server, ask, calls, letGo, heard, other: bus.link(), sealedCall, nameOfCall }
+  return { server, ask, calls, letGo, heard, other: broker.connect(), sealedCall, nameOfCall }
 }
 
 /** A moment in which everything that is under way arrives. */
@@ -94,7 +94,7 @@ function callBytes(call: string): Uint8Array {
   )
 }
 
-test('an answer that comes from another node than the one asked is none', async (t) => {
+test('an answer from another node than the called one is ignored', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const answer = ask()
   await eventually(() => calls.length === 1)
@@ -105,7 +105,7 @@ test('an answer that comes from another node than the one asked is none', async 
   assert.equal(await answer, '{"cancelled":false}')
 })
 
-test('a call that comes a second time while it is under way is served once', async (t) => {
+test('a call that is sent again while it is in progress is served once', async (t) => {
   const { ask, calls, heard, letGo, other, server } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const answer = ask()
   await eventually(() => calls.length === 1)
@@ -118,7 +118,7 @@ test('a call that comes a second time while it is under way is served once', asy
   assert.equal(await answer, '{"cancelled":false}')
 })
 
-test('a call that a server serves is steered by its caller only', async (t) => {
+test('control messages of a call are accepted from its caller only', async (t) => {
   const { ask, calls, letGo, other, nameOfCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const answer = ask()
   await eventually(() => calls.length === 1)
@@ -129,7 +129,7 @@ test('a call that a server serves is steered by its caller only', async (t) => {
   assert.equal(await answer, '{"cancelled":false}')
 })
 
-test('answers go to the caller that the subject of the call names, and to nobody else', async (t) => {
+test('answers are sent only to the caller in the subject of the call', async (t) => {
   const { server, calls, heard, other, sealedCall } = world(t, { serverId: 's1' }, { nodeId: OWN })
   const subject = subjects.serverCall('s1', OWN)
   const victims = [
@@ -157,7 +157,7 @@ test('answers go to the caller that the subject of the call names, and to nobody
   await eventually(() => server.calls === 1)
 })
 
-test('a node answers servers only, under the name of the call', async (t) => {
+test('a node answers servers only, with the name of the call', async (t) => {
   const { server, calls, heard, other } = world(t, { nodeId: OWN }, { serverId: 's1' })
   const wrong = [
     subjects.reply({ nodeId: OTHER }, 'any', 'c1'),
@@ -173,12 +173,12 @@ test('a node answers servers only, under the name of the call', async (t) => {
   await eventually(() => server.calls === 1)
 })
 
-test('where no server is, that is what an agent is told', async (t) => {
-  const bus = new MemoryBus()
-  const link: Link = bus.link()
-  const forwarder = new Forwarder({ link, subjects })
+test('an agent without a connected server receives a refusal that says so', async (t) => {
+  const broker = new MemoryBroker()
+  const bus: MessageBus = broker.connect()
+  const forwarder = new Forwarder({ bus, subjects })
   const self = { nodeId: OWN }
-  forwarder.start(self, { servers: sealingFor(t, { link, subjects, self, logger: keepingLogger() }).calls })
+  forwarder.start(self, { sender: sealingFor(t, { bus, subjects, self, logger: keepingLogger() }).calls })
   t.after(() => forwarder.stop())
   const request = {
     nodeId: undefined,

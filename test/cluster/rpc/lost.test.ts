@@ -1,9 +1,9 @@
-/** What a node says is lost on its way, and the way is good again before anybody gives up: no answer may wait for ever. */
+/** Messages of a node are lost and the connection recovers: no answer may wait for ever. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { type Link, MemoryBus } from '../../../src/cluster/nats/link.ts'
-import { FIRST_BYTES } from '../../../src/cluster/rpc/window.ts'
+import { type MessageBus, MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
+import { FIRST_BYTES } from '../../../src/cluster/rpc/credit-window.ts'
 import { decodeAnswer, decodeData } from '../../../src/cluster/rpc/wire.ts'
 import { collect, type World, worldOver } from '../../helpers/call-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -18,10 +18,10 @@ const DATA = (payload: Uint8Array) => decodeData(payload) !== undefined
 const HEAD = (payload: Uint8Array) => decodeAnswer(payload)?.kind === 'head'
 
 async function lossyWorld(t: TestContext, lost: LossyWorld['lost']): Promise<LossyWorld> {
-  const bus = new MemoryBus()
-  const caller = bus.link()
-  const node = bus.link()
-  const lossy: Link = {
+  const broker = new MemoryBroker()
+  const caller = broker.connect()
+  const node = broker.connect()
+  const lossy: MessageBus = {
     publish(subject, payload, reply, rest) {
       if (!world.lost(payload)) node.publish(subject, payload, reply, rest)
     },
@@ -31,14 +31,14 @@ async function lossyWorld(t: TestContext, lost: LossyWorld['lost']): Promise<Los
     onChange: () => undefined,
     close: () => node.close(),
   }
-  const links = [caller, lossy]
-  const world: LossyWorld = { ...(await worldOver(t, () => links.shift() ?? bus.link())), lost }
+  const buses = [caller, lossy]
+  const world: LossyWorld = { ...(await worldOver(t, () => buses.shift() ?? broker.connect())), lost }
   return world
 }
 
 const LOST = { code: 'no_answer', message: /was lost/ }
 
-test('data is lost until the node may send no more: the stream breaks', async (t) => {
+test('a stream breaks when all data within the allowance is lost', async (t) => {
   const world = await lossyWorld(t, DATA)
   const { forwarder, call, sent, server } = world
   const waiting = collect(forwarder.stream(call('test.stream', { bytes: '100000000' })))
@@ -48,13 +48,13 @@ test('data is lost until the node may send no more: the stream breaks', async (t
   await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })
 
-test('the head of a stream with nothing more to say is lost: it is refused', async (t) => {
+test('a stream is refused when its head is lost and no data follows', async (t) => {
   const { forwarder, call, server } = await lossyWorld(t, HEAD)
   await assert.rejects(collect(forwarder.stream(call('test.stream', { say: 'stay' }))), LOST)
   await eventually(() => server.calls === 0 && forwarder.calls === 0)
 })
 
-test('the head of a stream is lost and its data comes: it is refused', async (t) => {
+test('a stream is refused when its head is lost and data follows', async (t) => {
   const { forwarder, call, server } = await lossyWorld(t, HEAD)
   await assert.rejects(collect(forwarder.stream(call('test.stream', { bytes: '10', say: 'stay' }))), LOST)
   await eventually(() => server.calls === 0 && forwarder.calls === 0)

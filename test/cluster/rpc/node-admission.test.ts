@@ -1,15 +1,15 @@
-/** The exact ends of the times, numbers and amounts by which calls are admitted, and how far a served call goes without credit. */
+/** Exact limits of times, numbers and amounts for calls, and of what a served call sends without credit. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ASSERTION_TTL_MS, CLOCK_SKEW_MS } from '../../../src/cluster/trust/assertion.ts'
 import { TokenBuckets } from '../../../src/platform/token-bucket.ts'
-import { AssertionIssuer } from '../../../src/cluster/rpc/call-to-node.ts'
-import { CallerLimits, HOST_CALLS, HOST_CALLS_UNDER_WAY } from '../../../src/cluster/rpc/caller-limits.ts'
-import { NodeAdmission, OtherRun } from '../../../src/cluster/rpc/node-admission.ts'
-import { NodeShares } from '../../../src/cluster/rpc/node-shares.ts'
+import { AssertionIssuer } from '../../../src/cluster/rpc/assertion-issuer.ts'
+import { CallerLimits, HOST_CALLS, HOST_CONCURRENT_CALLS_MAX } from '../../../src/cluster/rpc/call-server.ts'
+import { NodeAdmission, StaleRunError } from '../../../src/cluster/rpc/node-admission.ts'
+import { NodeSlots } from '../../../src/cluster/rpc/node-slots.ts'
 import { ReplayGuard } from '../../../src/cluster/trust/replay-guard.ts'
 import { ServedCall } from '../../../src/cluster/rpc/served-call.ts'
-import { ALLOWED_MAX } from '../../../src/cluster/rpc/window.ts'
+import { ALLOWED_MAX } from '../../../src/cluster/rpc/credit-window.ts'
 import { decodeCall, encode, WIRE_VERSION } from '../../../src/cluster/rpc/wire.ts'
 import type { CallMessage } from '../../../src/cluster/rpc/call-message.ts'
 import type { Chunk } from '../../../src/platform/operation.ts'
@@ -40,12 +40,12 @@ async function serverAndNode(isServer?: () => Promise<boolean>) {
     return received
   }
   const other = await node.identityOf(make()).catch((error: unknown) => error)
-  assert.ok(other instanceof OtherRun)
-  issuer.learn(NODE, other.run)
+  assert.ok(other instanceof StaleRunError)
+  issuer.setRun(NODE, other.run)
   return { clocks, make, node }
 }
 
-test('an assertion is good up to the difference of the clocks to the millisecond, and no further', async () => {
+test('an assertion is accepted up to the tolerated clock skew to the millisecond, and rejected beyond it', async () => {
   const { clocks, make, node } = await serverAndNode()
   const admitted = async (nodeAheadMs: number) => {
     clocks.nodeMs = clocks.serverMs + nodeAheadMs
@@ -65,17 +65,14 @@ test('an assertion is good up to the difference of the clocks to the millisecond
   for (const [aheadMs, outcome] of expected) assert.equal(await admitted(aheadMs), outcome, `${aheadMs} ms`)
 })
 
-test('an assertion that lasts longer than it may is refused, although it is proved and within its time', async () => {
+test('an authenticated assertion with too long a validity is rejected within its validity', async () => {
   const { clocks, make, node } = await serverAndNode()
   const good = make()
   assert.ok(good.message.claims)
   // As a server would make it that has another limit. The session's key is the server's, so the claims alone can be judged here.
   const claims = { ...good.message.claims, expiresAtMs: good.message.claims.expiresAtMs + 1 }
   clocks.nodeMs = clocks.serverMs
-  await assert.rejects(
-    node.identityOf({ ...good, message: { ...good.message, claims } }),
-    /lasts for longer than it may/,
-  )
+  await assert.rejects(node.identityOf({ ...good, message: { ...good.message, claims } }), /is valid for more than 5 s/)
   await assert.rejects(
     node.identityOf({ ...good, message: { ...good.message, claims: { ...claims, audience: OTHER } } }),
     /made for another node/,
@@ -106,8 +103,8 @@ test('a server that has got another key proves its calls with that one', async (
     return node.identityOf(received)
   }
   const other = await call().catch((error: unknown) => error)
-  assert.ok(other instanceof OtherRun)
-  issuer.learn(NODE, other.run)
+  assert.ok(other instanceof StaleRunError)
+  issuer.setRun(NODE, other.run)
   await call()
   servers.clear()
   servers.add(after.publicKey)
@@ -116,7 +113,7 @@ test('a server that has got another key proves its calls with that one', async (
   await call()
 })
 
-test('a number that is as far behind the newest as is remembered is fresh once, one further behind is taken as used', () => {
+test('a number at the end of the replay window is accepted once, and an older one is rejected', () => {
   const guard = new ReplayGuard(1000, () => 0)
   assert.equal(guard.use('server', 5000), 'fresh')
   assert.deepEqual([guard.use('server', 5000 - 2047), guard.use('server', 5000 - 2047)], ['fresh', 'used'])
@@ -126,7 +123,7 @@ test('a number that is as far behind the newest as is remembered is fresh once, 
   assert.equal(guard.use('another', 5000), 'fresh')
 })
 
-test('as many servers as can be told apart are, and one that was silent for long makes room', () => {
+test('servers up to the limit are tracked separately, and a long silent one is replaced', () => {
   let nowMs = 5
   const guard = new ReplayGuard(1000, () => nowMs)
   for (let at = 0; at < 1024; at++) assert.equal(guard.use(`server ${at}`, 1), 'fresh')
@@ -139,11 +136,11 @@ test('as many servers as can be told apart are, and one that was silent for long
   assert.equal(guard.use('server 7', 2), 'used', 'one that has called meanwhile is remembered')
 })
 
-test('a host sends so many calls at once, some beyond are refused, the rest is dropped; other hosts and servers are not counted', () => {
+test('excess calls of a host are refused or dropped, and other hosts and servers are not affected', () => {
   const limits = new CallerLimits()
   const judged = new Map<string, number>()
   const judge = (caller: string) => {
-    const verdict = limits.judge(caller)
+    const verdict = limits.admit(caller)
     judged.set(verdict, (judged.get(verdict) ?? 0) + 1)
   }
   const many = HOST_CALLS.capacity * 2
@@ -151,33 +148,33 @@ test('a host sends so many calls at once, some beyond are refused, the rest is d
   // Some more are let in meanwhile, a thousand a second.
   assert.ok((judged.get('open') ?? 0) >= HOST_CALLS.capacity && (judged.get('open') ?? 0) < many)
   assert.ok((judged.get('refuse') ?? 0) >= 100 && (judged.get('drop') ?? 0) > 0)
-  assert.equal(limits.judge(OTHER), 'open')
-  for (let at = 0; at < many; at++) assert.equal(limits.judge('server-1'), 'open')
+  assert.equal(limits.admit(OTHER), 'open')
+  for (let at = 0; at < many; at++) assert.equal(limits.admit('server-1'), 'open')
 })
 
-test('a host has a quarter of all calls under way and no more, and gets a slot for each that ends', () => {
+test('a host has at most a quarter of all concurrent calls, and gets a slot for each call that ends', () => {
   const limits = new CallerLimits()
-  const leave = Array.from({ length: HOST_CALLS_UNDER_WAY }, () =>
-    limits.enter(NODE, () => assert.fail('it is not lost')),
+  const leave = Array.from({ length: HOST_CONCURRENT_CALLS_MAX }, () =>
+    limits.acquireSlot(NODE, () => assert.fail('it is not lost')),
   )
   assert.ok(leave.every((each) => each !== undefined))
   assert.equal(
-    limits.enter(NODE, () => undefined),
+    limits.acquireSlot(NODE, () => undefined),
     undefined,
   )
-  assert.ok(limits.enter(OTHER, () => undefined))
+  assert.ok(limits.acquireSlot(OTHER, () => undefined))
   leave[3]?.()
   leave[3]?.()
-  assert.ok(limits.enter(NODE, () => undefined))
+  assert.ok(limits.acquireSlot(NODE, () => undefined))
   assert.equal(
-    limits.enter(NODE, () => undefined),
+    limits.acquireSlot(NODE, () => undefined),
     undefined,
     'a slot that is released twice is one',
   )
 })
 
-test('a node that holds one slot more than another loses none to it: they would take it from each other for ever', () => {
-  const shares = new NodeShares({ slots: 3 })
+test('a node that holds one slot more than another keeps it, so that they do not take it from each other for ever', () => {
+  const shares = new NodeSlots({ slots: 3 })
   let lost = 0
   for (const node of ['one', 'one', 'two']) assert.ok(shares.acquire(node, () => lost++))
   assert.equal(
@@ -192,7 +189,7 @@ test('a node that holds one slot more than another loses none to it: they would 
   assert.equal(lost, 1)
 })
 
-test('a sender that has spent its allowance has not got it back when silent ones are forgotten', () => {
+test('removing silent senders does not restore the allowance of an active one', () => {
   let nowMs = 0
   const allowance = new TokenBuckets({ perSecond: 10, capacity: 5, now: () => nowMs })
   assert.equal(allowance.take('one', 5), true)
@@ -224,7 +221,7 @@ async function* chunksOf(...sizes: readonly number[]): AsyncGenerator<Chunk> {
   for (const size of sizes) yield Buffer.alloc(size)
 }
 
-test('without credit nothing is sent but the head; each credit lets exactly as much through, also where it falls behind', async () => {
+test('without credit only the head is sent, and each credit allows exactly its bytes, also if it is reduced', async () => {
   const { call, sent } = served(0)
   const streaming = call.stream(chunksOf(5000, 5000))
   await eventually(() => sent.messages === 1, 'the head')
@@ -242,14 +239,14 @@ test('without credit nothing is sent but the head; each credit lets exactly as m
   assert.equal(sent.bytes, 9999)
   assert.equal(await credit(10_000), 10_000)
   await streaming
-  assert.equal(call.isOver, false, 'its end was sent, the caller has not left')
+  assert.equal(call.hasEnded, false, 'its end was sent, the caller has not left')
 })
 
-test('a caller that allows more than the most is sent the most, and one that cancels while there is no credit ends the call', async () => {
+test('an allowance above the limit counts as the limit, and a cancellation without credit ends the call', async () => {
   const { call, sent } = served(Number.MAX_SAFE_INTEGER)
   const streaming = call.stream(chunksOf(3 * ALLOWED_MAX))
   await eventually(() => sent.bytes === ALLOWED_MAX, 'the most')
   call.control(encode({ kind: 'cancel' }))
   await streaming
-  assert.deepEqual([call.isOver, call.signal.aborted, sent.bytes], [true, true, ALLOWED_MAX])
+  assert.deepEqual([call.hasEnded, call.signal.aborted, sent.bytes], [true, true, ALLOWED_MAX])
 })

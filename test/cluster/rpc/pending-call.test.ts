@@ -1,26 +1,25 @@
-/** What a node that does not keep to its credit can make its caller queue. */
+/** What a node that ignores its credit can make its caller queue. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ChunkMemory } from '../../../src/cluster/rpc/chunk-memory.ts'
-import { PartMemory } from '../../../src/cluster/rpc/part-memory.ts'
-import { PendingCall } from '../../../src/cluster/rpc/pending-call.ts'
-import { FIRST_BYTES, WindowStock } from '../../../src/cluster/rpc/window.ts'
+import { UnfinishedChunks } from '../../../src/cluster/rpc/node-limits.ts'
+import { BufferPool, PendingCall } from '../../../src/cluster/rpc/pending-call.ts'
+import { CreditPool, FIRST_BYTES } from '../../../src/cluster/rpc/credit-window.ts'
 import { dataHead, DATA_BYTES_MAX, encode } from '../../../src/cluster/rpc/wire.ts'
 
-function startCall(chunks = new ChunkMemory(), nodeId = 'node') {
+function startCall(chunks = new UnfinishedChunks(), nodeId = 'node') {
   const flow = { allowed: FIRST_BYTES }
   const call = new PendingCall({
     send: (message) => {
       if (message.kind === 'credit') flow.allowed = message.allowed
     },
-    stock: new WindowStock(),
-    memory: new PartMemory(),
+    credit: new CreditPool(),
+    buffers: new BufferPool(),
     chunks,
     nodeId,
   })
   let sequence = 0
-  call.take(encode({ kind: 'head', status: 200, headers: {}, frames: true }))
-  const say = (data: Uint8Array, isLast = true) => call.take(Buffer.concat([dataHead(sequence++, isLast), data]))
+  call.receive(encode({ kind: 'head', status: 200, headers: {}, frames: true }))
+  const say = (data: Uint8Array, isLast = true) => call.receive(Buffer.concat([dataHead(sequence++, isLast), data]))
   return { call, flow, say }
 }
 
@@ -37,7 +36,7 @@ async function drained(call: PendingCall): Promise<{ bytes: number; error: unkno
   }
 }
 
-test('a node that sends beyond its credit breaks its call, and no more than the credit and one message is kept', async () => {
+test('a node that exceeds its credit breaks its call, and at most the credit and one message are queued', async () => {
   const { call, say } = startCall()
   const message = Buffer.alloc(DATA_BYTES_MAX, 'a')
   for (let bytes = 0; bytes < 8 << 20; bytes += message.length) say(message)
@@ -60,13 +59,13 @@ test('a chunk without an end breaks its call before it is kept whole', async () 
     } else await new Promise((resolve) => setImmediate(resolve))
   }
   const { bytes, error } = await ended
-  assert.match(String(error), /a chunk without an end/)
+  assert.match(String(error), /an unfinished chunk above/)
   assert.equal(bytes, 0)
   assert.ok(sent <= 9 << 20, `${sent} bytes were taken`)
 })
 
 test('a call that is closed gives its unfinished chunk back to the other calls of its node', async () => {
-  const chunks = new ChunkMemory()
+  const chunks = new UnfinishedChunks()
   const message = Buffer.alloc(DATA_BYTES_MAX, 'a')
   for (let calls = 0; calls < 50; calls++) {
     const { call, flow, say } = startCall(chunks)
@@ -90,7 +89,7 @@ test('messages of one byte are coalesced, in order', async () => {
   const text = Array.from({ length: 50_000 }, (_, at) => String(at % 10)).join('')
   for (const letter of text) say(Buffer.from(letter))
   assert.ok(call.queued < 100, `${call.queued} messages are queued`)
-  call.take(encode({ kind: 'end', sequence: text.length }))
+  call.receive(encode({ kind: 'end', sequence: text.length }))
   await call.next()
   let received = ''
   for (let answer = await call.next(); answer; answer = await call.next()) {
@@ -99,7 +98,7 @@ test('messages of one byte are coalesced, in order', async () => {
   assert.equal(received, text)
 })
 
-test('a node that sends empty messages, or cuts each chunk into two, breaks its call', async () => {
+test('a node that sends empty messages, or splits each chunk into two, breaks its call', async () => {
   const empty = startCall()
   for (let at = 0; at < 10_000; at++) empty.say(Buffer.alloc(0))
   assert.ok(empty.call.queued <= 1)
@@ -125,8 +124,8 @@ async function endlessChunk({ call, flow, say }: ReturnType<typeof startCall>, m
   return end.error
 }
 
-test('a node that ends no chunk of frames is given 32 MiB for all its calls, and other nodes theirs', async () => {
-  const chunks = new ChunkMemory()
+test('unfinished chunks of a node are limited to 32 MiB for all its calls, and other nodes are not affected', async () => {
+  const chunks = new UnfinishedChunks()
   const errors = []
   for (let at = 0; at < 16; at++) errors.push(await endlessChunk(startCall(chunks), 3 << 20))
   assert.match(errors.map(String).join(), /too many unfinished chunks/)

@@ -37,7 +37,7 @@ test('each token resolves to its own identity', async () => {
   )
 })
 
-test('no token is anonymous, a wrong one is refused', async () => {
+test('a call without a token is anonymous, and a wrong token is refused', async () => {
   assert.equal(await accessorOf(undefined), 'anonymous')
   assert.equal(await accessorOf(''), 'anonymous')
   for (const token of ['token-3', 'token-1 ', 'TOKEN-1', hash('token-1'), 'x'.repeat(16_000)]) {
@@ -64,7 +64,7 @@ test('with ACL off tokens are ignored and everything is allowed', async () => {
   assert.equal(await accessorOf('wrong', { enabled: false, management: named('root') }), 'root')
 })
 
-test('every hash is compared, whichever it is', async (t) => {
+test('all hashes are compared for any token', async (t) => {
   const spy = t.mock.method(crypto, 'timingSafeEqual')
   syncBuiltinESMExports()
   t.after(() => {
@@ -86,7 +86,7 @@ test('every hash is compared, whichever it is', async (t) => {
   assert.equal(spy.mock.callCount(), 50)
 })
 
-test('a malformed hash is a fault, and is not shown', () => {
+test('a malformed hash is a fault that does not contain it', () => {
   for (const sha256 of ['', 'planted', `${'ab'.repeat(31)}zz`, 'ab'.repeat(33)]) {
     assert.throws(
       () =>

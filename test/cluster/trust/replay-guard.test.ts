@@ -12,7 +12,7 @@ function opened() {
   return { clock, use: (sequence: number, issuer = 'server') => guard.use(issuer, sequence) }
 }
 
-test('each number is good once, in any order, as long as it is in the window', () => {
+test('each number is accepted once, in any order within the window', () => {
   const { use } = opened()
   for (const sequence of [1, 3, 2, 10]) assert.equal(use(sequence), 'fresh', String(sequence))
   for (const sequence of [1, 2, 3, 10]) assert.equal(use(sequence), 'used', String(sequence))
@@ -22,7 +22,7 @@ test('each number is good once, in any order, as long as it is in the window', (
   assert.deepEqual([use(5), use(6)], ['used', 'fresh'], 'what has left the window is used')
 })
 
-test('a jump clears the numbers in between, also where it is longer than the window', () => {
+test('a jump clears the skipped numbers, also if it is longer than the window', () => {
   for (const jump of [1, WINDOW - 1, WINDOW, WINDOW + 1, 10 * WINDOW + 7]) {
     const { use } = opened()
     for (let sequence = 1; sequence <= WINDOW; sequence++) use(sequence)
@@ -38,7 +38,7 @@ test('a jump clears the numbers in between, also where it is longer than the win
   }
 })
 
-test('more servers than can be told apart are refused, and no used number is forgotten for them', () => {
+test('servers above the limit are refused, and no used number is forgotten for them', () => {
   const { clock, use } = opened()
   for (let issuer = 0; issuer < ISSUERS_MAX; issuer++) assert.equal(use(7, `server-${issuer}`), 'fresh')
   assert.equal(use(1, 'one-more'), 'full')

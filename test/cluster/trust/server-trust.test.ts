@@ -1,13 +1,12 @@
-/** Which keys count as servers': from the configuration, or as servers announce them. */
+/** Trusted keys of servers: configured or announced. */
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { createUser, fromSeed } from '@nats-io/nkeys'
-import { MemoryBus } from '../../../src/cluster/nats/link.ts'
-import { newSeed, signingKeyOf } from '../../../src/cluster/nats/nkey.ts'
+import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
+import { newSeed, serverSigningKey, signingKeyOf } from '../../../src/cluster/nats/nkey.ts'
 import { signAnnouncement } from '../../../src/cluster/trust/server-announcement.ts'
-import { serverKeyOf } from '../../../src/cluster/trust/server-key.ts'
 import { ServerKeys, type TrustedKeys } from '../../../src/cluster/trust/server-trust.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
@@ -19,15 +18,15 @@ const subjects = new Subjects('global')
 const CURVE_KEY = new Uint8Array(32).fill(7)
 
 function worldOf(t: TestContext) {
-  const bus = new MemoryBus()
+  const broker = new MemoryBroker()
   const logger = keepingLogger()
   const keysFor = (serverId: string | undefined, trusted: TrustedKeys = {}, key = signingKeyOf(newSeed())) => {
     const keys = new ServerKeys({
-      link: bus.link(),
+      bus: broker.connect(),
       subjects,
       self: serverId === undefined ? { nodeId: 'node' } : { serverId },
       trusted,
-      ownKey: serverId === undefined ? undefined : () => key,
+      readOwnKey: serverId === undefined ? undefined : () => key,
       about: serverId === undefined ? undefined : { serverId, hasCore: true, curveKey: CURVE_KEY },
       logger,
     })
@@ -35,10 +34,10 @@ function worldOf(t: TestContext) {
     t.after(() => keys.stop())
     return { keys, publicKey: key.publicKey }
   }
-  return { bus, keysFor, logger }
+  return { broker, keysFor, logger }
 }
 
-test('a signature by the key of a NATS user is verified, and no other', (t) => {
+test('only a signature by a valid NKEY of a user is verified', (t) => {
   const pair = createUser()
   const key = signingKeyOf(new TextDecoder().decode(pair.getSeed()))
   const bytes = Buffer.from('what is signed')
@@ -54,7 +53,7 @@ test('a signature by the key of a NATS user is verified, and no other', (t) => {
   assert.throws(() => signingKeyOf('SUAnothing'), /does not hold the seed/)
 })
 
-test('an agent that meets the key of a server for the first time asks, and takes it', async (t) => {
+test('an agent requests announcements for an unknown key, and accepts an announced one', async (t) => {
   const { keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const server = keysFor('s1')
@@ -68,7 +67,7 @@ test('an agent that meets the key of a server for the first time asks, and takes
   )
 })
 
-test('a key that no server announces is refused after a moment, and at once when it comes again', async (t) => {
+test('a key that no server announces is refused after the timeout, and at once the next time', async (t) => {
   const { keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   keysFor('s1')
@@ -77,31 +76,31 @@ test('a key that no server announces is refused after a moment, and at once when
   assert.equal(agent.keys.isServer(stranger), false)
 })
 
-test('an announcement with a signature by another key is refused, and said once', async (t) => {
-  const { bus, keysFor, logger } = worldOf(t)
+test('an announcement signed with another key is rejected and logged once', async (t) => {
+  const { broker, keysFor, logger } = worldOf(t)
   const agent = keysFor(undefined)
   const [victim, thief] = [signingKeyOf(newSeed()), signingKeyOf(newSeed())]
   const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, clockMs: 0, sequence: 1 }
   const forged = signAnnouncement(about, subjects.serverKey, { ...thief, publicKey: victim.publicKey })
-  const link = bus.link()
+  const bus = broker.connect()
   for (const bytes of [forged, forged, forged.subarray(0, 80), Buffer.from('nonsense')]) {
-    link.publish(subjects.serverKey, bytes)
+    bus.publish(subjects.serverKey, bytes)
   }
   // Signed for another subject, as one of another region is.
-  link.publish(subjects.serverKey, signAnnouncement(about, new Subjects('other').serverKey, victim))
+  bus.publish(subjects.serverKey, signAnnouncement(about, new Subjects('other').serverKey, victim))
   assert.equal(await agent.keys.isServer(victim.publicKey), false)
-  assert.equal(logger.lines.filter(({ message }) => message === 'keys of servers were refused').length, 1)
+  assert.equal(logger.lines.filter(({ message }) => message === 'server announcement rejected').length, 1)
 })
 
-test('an announcement of an older version is accepted, and one with a faulty cluster ID is not', async (t) => {
-  const { bus, keysFor } = worldOf(t)
+test('an announcement of an older version is accepted, and one with an invalid cluster ID is rejected', async (t) => {
+  const { broker, keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const key = signingKeyOf(newSeed())
-  const link = bus.link()
+  const bus = broker.connect()
   const about = { hasCore: true, curveKey: CURVE_KEY, clockMs: 0, sequence: 1 }
   const clusterId = '3d0b5a1e-95a5-4c0e-8a42-6a1a3d7d2b11'
   const announce = (more: { serverId: string; name?: string; clusterId?: string }) =>
-    link.publish(subjects.serverKey, signAnnouncement({ ...about, ...more }, subjects.serverKey, key))
+    bus.publish(subjects.serverKey, signAnnouncement({ ...about, ...more }, subjects.serverKey, key))
   announce({ serverId: 'old' })
   announce({ serverId: 'faulty', name: 's1', clusterId: 'not a UUID' })
   announce({ serverId: 'hidden', name: 's1\u001b[2J', clusterId })
@@ -117,34 +116,37 @@ test('an announcement of an older version is accepted, and one with a faulty clu
 })
 
 test('an announcement that is sent again does not make its server heard again', async (t) => {
-  const { bus, keysFor } = worldOf(t)
+  const { broker, keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const key = signingKeyOf(newSeed())
   const about = { serverId: 's1', hasCore: true, curveKey: CURVE_KEY, clockMs: 0 }
   const signed = (sequence: number) => signAnnouncement({ ...about, sequence }, subjects.serverKey, key)
-  const heardAtMs = () => agent.keys.servers(false)[0]?.heardAtMs ?? 0
-  const link = bus.link()
+  const announcedAtMs = () => agent.keys.servers(false)[0]?.announcedAtMs ?? 0
+  const client = broker.connect()
   const publish = async (bytes: Uint8Array) => {
-    link.publish(subjects.serverKey, bytes)
+    client.publish(subjects.serverKey, bytes)
     for (let turns = 0; turns < 10; turns++) await new Promise((resolve) => setImmediate(resolve))
   }
   await publish(signed(2))
-  await eventually(() => heardAtMs() > 0)
-  const before = heardAtMs()
+  await eventually(() => announcedAtMs() > 0)
+  const before = announcedAtMs()
   for (const sequence of [2, 1]) await publish(signed(sequence))
-  assert.equal(heardAtMs(), before)
+  assert.equal(announcedAtMs(), before)
   await publish(signed(3))
-  assert.ok(heardAtMs() > before)
+  assert.ok(announcedAtMs() > before)
 })
 
-test('with keys in the configuration no announcement makes a server', async (t) => {
+test('with configured keys an announced key is not trusted', async (t) => {
   const { keysFor, logger } = worldOf(t)
   const [first, second] = [keysFor('s1'), keysFor('s2')]
   const agent = keysFor(undefined, { serverKeys: [first.publicKey] })
   await eventually(() => agent.keys.servers(false).length === 1)
   assert.equal(agent.keys.isServer(first.publicKey), true)
   assert.equal(agent.keys.isServer(second.publicKey), false)
-  assert.equal(logger.lines.find(({ message }) => /keys of servers/.test(message))?.fields['key'], second.publicKey)
+  assert.equal(
+    logger.lines.find(({ message }) => /server announcement rejected/.test(message))?.fields['key'],
+    second.publicKey,
+  )
   // Both while one is replaced, then the new one alone.
   agent.keys.trust({ serverKeys: [first.publicKey, second.publicKey], coreKeys: [second.publicKey] })
   await eventually(() => agent.keys.servers(false).length === 2)
@@ -157,29 +159,29 @@ test('with keys in the configuration no announcement makes a server', async (t) 
   assert.equal(agent.keys.servers(false).length, 1)
 })
 
-test('a server signs with the key that it logs in with, else with one that it makes once', (t) => {
+test('a server signs with its login key, otherwise with a key that it generates once', (t) => {
   const directory = temporaryDirectory(t)
   const pair = createUser()
   const nkeyFile = join(directory, 'cluster.nk')
   writeFileSync(nkeyFile, `${new TextDecoder().decode(pair.getSeed())}\n`)
-  assert.equal(serverKeyOf({ login: { nkeyFile }, directory }).publicKey, pair.getPublicKey())
+  assert.equal(serverSigningKey({ login: { nkeyFile }, directory }).publicKey, pair.getPublicKey())
   const { credentials } = natsCredentials()
   const credentialsFile = join(directory, 'server.creds')
   writeFileSync(credentialsFile, credentials)
   const seed = /^SU.*$/m.exec(credentials)?.[0] ?? ''
   const expected = fromSeed(new TextEncoder().encode(seed)).getPublicKey()
-  assert.equal(serverKeyOf({ login: { credentialsFile }, directory }).publicKey, expected)
+  assert.equal(serverSigningKey({ login: { credentialsFile }, directory }).publicKey, expected)
 
   const own = join(directory, 'server')
-  const made = serverKeyOf({ login: {}, directory: own })
+  const made = serverSigningKey({ login: {}, directory: own })
   assert.equal(statSync(join(own, 'server.nk')).mode & 0o777, 0o600)
-  assert.equal(serverKeyOf({ login: {}, directory: own }).publicKey, made.publicKey)
+  assert.equal(serverSigningKey({ login: {}, directory: own }).publicKey, made.publicKey)
   // What is there and no key is an error that shows nothing of it, and stays.
   const broken = join(directory, 'broken')
   mkdirSync(broken)
   writeFileSync(join(broken, 'server.nk'), 'SUSOMETHING')
   assert.throws(
-    () => serverKeyOf({ login: {}, directory: broken }),
+    () => serverSigningKey({ login: {}, directory: broken }),
     (error: Error) => /broken\/server\.nk/.test(error.message) && !error.message.includes('SUSOMETHING'),
   )
   assert.equal(readFileSync(join(broken, 'server.nk'), 'utf8'), 'SUSOMETHING')

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import * as v from 'valibot'
-import { both, type Permissions, permissionsOf } from '../../../cluster/nats/permissions.ts'
+import { mergePermissions, type NatsPermissions, permissionsOf } from '../../../cluster/nats/permissions.ts'
 import { isErrno, messageOf } from '../../../platform/errors.ts'
 import { replaceFile } from '../../../platform/own-file.ts'
 import { CommandError } from '../../framework/define-command.ts'
@@ -97,9 +97,9 @@ export function describe({ name, server, edge, nodeId }: Omit<Member, 'publicKey
   return `${name}: ${roles.join(', ')}`
 }
 
-function permissionsOfMember({ server, edge, nodeId }: Member, region: string): Permissions {
-  const none: Permissions = { publish: [], subscribe: [] }
-  return both(
+function permissionsOfMember({ server, edge, nodeId }: Member, region: string): NatsPermissions {
+  const none: NatsPermissions = { publish: [], subscribe: [] }
+  return mergePermissions(
     server ? permissionsOf(edge ? 'edge' : 'server', region) : none,
     nodeId === undefined ? none : permissionsOf({ nodeId }, region),
   )

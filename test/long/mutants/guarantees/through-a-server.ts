@@ -4,15 +4,15 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: "A host with its ACL on accepts no call without a server's assertion",
-    before: 'if (this.#options.isOpen()) return EVERYBODY\n    try {',
-    after: 'if (this.#options.isOpen() || !received.message.claims) return EVERYBODY\n    try {',
+    before: 'if (this.#options.isOpen()) return UNRESTRICTED\n    try {',
+    after: 'if (this.#options.isOpen() || !received.message.claims) return UNRESTRICTED\n    try {',
     test: 'test/attacks/replayed-assertion.test.ts',
   },
   {
     promise: "The response is the node's",
     before: "else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message, answer.headers))",
     after: "else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message))",
-    test: 'test/cluster/rpc/forward.test.ts',
+    test: 'test/cluster/rpc/forwarder.test.ts',
   },
   {
     promise: 'Each assertion is valid for one call, one host',
@@ -28,15 +28,15 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Neither can change a call, replay it or forge a response',
-    before: 'if (call <= newest - WINDOW || served.has(call)) return false',
+    before: 'if (call <= newest - WINDOW || received.has(call)) return false',
     after: 'if (call <= newest - WINDOW) return false',
-    test: 'test/cluster/rpc/sealed-calls.test.ts',
+    test: 'test/cluster/rpc/sealed-call-receiver.test.ts',
   },
   {
     promise: '**A call to a server is readable by this server alone.**',
-    before: 'return sealed(key, nonceOf(head.call, 0), [bytes, addressBytes(to)], [payload])',
-    after: 'return Buffer.concat([sealed(key, nonceOf(head.call, 0), [bytes, addressBytes(to)], [payload]), payload])',
-    test: 'test/cluster/rpc/sealed-calls.test.ts',
+    before: 'return seal(key, nonceOf(head.call, 0), [bytes, addressBytes(to)], [payload])',
+    after: 'return Buffer.concat([seal(key, nonceOf(head.call, 0), [bytes, addressBytes(to)], [payload]), payload])',
+    test: 'test/cluster/rpc/sealed-call-receiver.test.ts',
   },
   {
     promise: 'A host reaches no operation of the secrets core',
@@ -52,7 +52,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A host answers its own calls only.**',
-    before: 'return HEADERS.has(name.toLowerCase()) && HEADER_VALUE.test(value)',
+    before: 'return ALLOWED_HEADERS.has(name.toLowerCase()) && HEADER_VALUE.test(value)',
     after: 'return name !== "" && HEADER_VALUE.test(value)',
     test: 'test/attacks/lying-node.test.ts',
   },
@@ -64,8 +64,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Stock commands send no token to a host.**',
-    before: "(call.identity === EVERYBODY ? {} : { HTTPAddr: '' })",
-    after: "(call.identity !== EVERYBODY ? {} : { HTTPAddr: '' })",
+    before: "(call.identity === UNRESTRICTED ? {} : { HTTPAddr: '' })",
+    after: "(call.identity !== UNRESTRICTED ? {} : { HTTPAddr: '' })",
     test: 'test/attacks/announced-address.test.ts',
   },
   {
@@ -82,9 +82,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'While NATS is down, 503',
-    before: "if (!self || !link.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')",
+    before: "if (!self || !bus.isConnected) throw new Refusal('unavailable', 'not connected to NATS, try again')",
     after: "if (!self) throw new Refusal('unavailable', 'not connected to NATS, try again')",
-    test: 'test/cluster/rpc/forward.test.ts',
+    test: 'test/cluster/rpc/forwarder.test.ts',
   },
   {
     promise: 'Memory is bounded on the node, on the server and in NATS',
@@ -96,29 +96,30 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'If two processes claim the same node, one answers',
     before: "if (entry && message.run < entry.run) return 'superseded'",
     after: '',
-    test: 'test/cluster/roster/announce.test.ts',
+    test: 'test/cluster/roster/node-announcer.test.ts',
   },
   {
     promise: 'among processes with the key that was seen first, the latest start',
-    before: 'if (entry && entry.publicKey !== key) return this.#refuse(entry)',
+    before: 'if (entry && entry.publicKey !== key) return this.#reject(entry)',
     after: '',
     test: 'test/cluster/roster/roster.test.ts',
   },
   {
     promise: 'An allocation belongs to the node key that announced it first',
-    before: 'const owner = other?.publicKey ?? this.#claims.get(allocationId)?.publicKey',
-    after: 'const owner = other?.publicKey',
+    before: 'const ownerKey = other?.publicKey ?? absent?.publicKey',
+    after: 'const ownerKey = other?.publicKey',
     test: 'test/cluster/roster/roster.test.ts',
   },
   {
     promise: 'A claim of another node is refused, counted and logged',
-    before: "this.refusals.count('claim', nodeId, { alloc_id: allocationId, owner_node_id: of })",
+    before:
+      "this.rejections.count('claim', nodeId, { alloc_id: allocationId, owner_node_id: holder ?? absent?.nodeId })",
     after: '',
     test: 'test/cluster/roster/roster.test.ts',
   },
   {
     promise: 'A server without a connection to NATS shows nodes as `disconnected` after one heartbeat',
-    before: 'if (this.#link.isConnected) this.#roster.sweep()\n    else this.#roster.disconnect(this.#ownNodeId)',
+    before: 'if (this.#bus.isConnected) this.#roster.sweep()\n    else this.#roster.markDisconnected(this.#ownNodeId)',
     after: 'this.#roster.sweep()',
     test: 'test/attacks/nats-away.test.ts',
   },
@@ -138,19 +139,19 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'A token with limited uses spends one use for each call, forwarded or not',
     before: 'const isShared = grants.isUseLimited !== true',
     after: 'const isShared = true',
-    test: 'test/cluster/trust/asking-authorizer.test.ts',
+    test: 'test/cluster/trust/remote-authorizer.test.ts',
   },
   {
     promise: 'A token bound to addresses works if a server has seen the address itself',
     before: ".update(`${remote ?? ''} ${token}`, 'utf8')",
     after: ".update(` ${token}`, 'utf8')",
-    test: 'test/cluster/trust/asking-authorizer.test.ts',
+    test: 'test/cluster/trust/remote-authorizer.test.ts',
   },
   {
     promise: 'Messages that are malformed, too large, too many, or of a newer version are refused',
     before: "if (!this.#messages.take(nodeId, 1)) return 'rate'",
     after: '',
-    test: 'test/cluster/roster/roster-turns.test.ts',
+    test: 'test/cluster/roster/roster-listener.test.ts',
   },
 ]
 

@@ -46,8 +46,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'use the token after its end or more often than it has uses',
-    before: 'askedAtMs + Math.min(ttlMs, grants.expiresInMs ?? Number.POSITIVE_INFINITY)',
-    after: 'askedAtMs + ttlMs',
+    before: 'requestedAtMs + Math.min(ttlMs, grants.expiresInMs ?? Number.POSITIVE_INFINITY)',
+    after: 'requestedAtMs + ttlMs',
     test: 'test/attacks/remembered-token.test.ts',
   },
   {
@@ -58,25 +58,25 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'use the token after its end or more often than it has uses',
-    before: '      this.#memory.forget()\n      throw error',
+    before: '      this.#cache.clear()\n      throw error',
     after: '      throw error',
-    test: 'test/cluster/trust/asking-authorizer.test.ts',
+    test: 'test/cluster/trust/remote-authorizer.test.ts',
   },
   {
     promise: 'use the token after its end or more often than it has uses',
-    before: 'isShared && askedIn === this.#memory.generation',
+    before: 'isShared && generation === this.#cache.generation',
     after: 'isShared',
-    test: 'test/cluster/trust/asking-authorizer.test.ts',
+    test: 'test/cluster/trust/remote-authorizer.test.ts',
   },
   {
     promise: 'use the token after its end or more often than it has uses',
     before: ".update(`${remote ?? ''} ${token}`, 'utf8')",
     after: ".update(`${token}`, 'utf8')",
-    test: 'test/cluster/trust/asking-authorizer.test.ts',
+    test: 'test/cluster/trust/remote-authorizer.test.ts',
   },
   {
     promise: 'use the token after its end or more often than it has uses',
-    before: 'return isShared ? identity : await this.identityOf(asked)',
+    before: 'return isShared ? identity : await this.identityOf(lookup)',
     after: 'return identity',
     test: 'test/attacks/remembered-token.test.ts',
   },

@@ -1,0 +1,253 @@
+/** Allocations, jobs, search, status, collection and events of a server, over HTTP. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { allocationOf, each, type FleetServer, idOf, nodeOf, startFleetServer } from '../../helpers/fleet-server.ts'
+import { identity } from '../../host/allocations/host-fixture.ts'
+import { eventually } from '../../helpers/eventually.ts'
+
+const NODE = idOf('aa000000')
+const OTHER = idOf('bb000000')
+const [ONE, TWO, THREE] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
+
+/** Two jobs in `default`, one of the same name in `secret`, on two nodes. */
+function fill(server: FleetServer): void {
+  server.say(nodeOf(NODE, { name: 'n1' }), [
+    allocationOf(ONE),
+    allocationOf(TWO, { jobId: 'batch/1', clientStatus: 'complete', tasks: [] }),
+  ])
+  server.say(nodeOf(OTHER, { name: 'n2' }), [allocationOf(THREE, { namespace: 'secret' })])
+}
+
+test('the list of allocations is selected by namespace, prefix and filter, and has all fields that stock clients dereference', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  const listed = async (query: string) => each((await server.get(`allocations?${query}`)).value)
+  assert.deepEqual(await listed(''), [ONE, TWO])
+  assert.deepEqual(await listed('namespace=*'), [ONE, TWO, THREE])
+  assert.deepEqual(await listed('namespace=secret'), [THREE])
+  assert.deepEqual(await listed('prefix=02'), [TWO])
+  assert.deepEqual(await listed(`filter=${encodeURIComponent('NodeName == n1 and ClientStatus != running')}`), [TWO])
+  const [stub] = (await server.get('allocations')).value as Record<string, Record<string, never>>[]
+  assert.equal(stub?.['NodeName'], 'n1')
+  assert.equal(stub?.['TaskStates']?.['server']?.['State'], 'running')
+  const [bare] = (await server.get('allocations?task_states=false&resources=true')).value as Record<string, unknown>[]
+  assert.equal(bare?.['TaskStates'], null)
+  assert.ok(bare?.['AllocatedResources'])
+  assert.equal((await server.get('allocations?prefix=0')).status, 400)
+})
+
+test('an allocation is returned with its job, its tasks and all fields that stock clients dereference', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  const { value } = await server.get(`allocation/${ONE}?namespace=default`)
+  const allocation = value as {
+    TaskGroup: string
+    NodeID: string
+    Job: { Version: number; TaskGroups: { Name: string; Tasks: { Name: string }[] }[] }
+    Resources: Record<string, number>
+    TaskResources: Record<string, Record<string, number>>
+    Metrics: object
+  }
+  const group = allocation.Job.TaskGroups.find(({ Name }) => Name === allocation.TaskGroup)
+  assert.deepEqual(
+    group?.Tasks.map(({ Name }) => Name),
+    ['server'],
+  )
+  assert.deepEqual([allocation.Job.Version, allocation.NodeID], [0, NODE])
+  for (const name of ['CPU', 'MemoryMB', 'DiskMB']) assert.equal(typeof allocation.Resources[name], 'number')
+  assert.equal(typeof allocation.TaskResources['server']?.['CPU'], 'number')
+  assert.ok(allocation.Metrics)
+  const missing = await server.get(`allocation/${idOf('09000000')}`)
+  assert.deepEqual([missing.status, missing.text], [404, 'alloc not found'])
+  assert.equal((await server.get('allocation/01')).status, 400)
+})
+
+test('a record that the caller may not read is refused by name and omitted from lists', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  server.actAs(identity('default:read-job', 'default:list-jobs'))
+  assert.deepEqual(each((await server.get('allocations?namespace=*')).value), [ONE, TWO])
+  assert.deepEqual(each((await server.get('jobs?namespace=*')).value, 'Namespace'), ['default', 'default'])
+  assert.deepEqual(each((await server.get('namespaces')).value, 'Name'), ['default'])
+  const denied = ['allocations?namespace=secret', `allocation/${THREE}`, 'jobs?namespace=secret']
+  for (const path of [...denied, 'job/web?namespace=secret', 'agent/members', 'event/stream?topic=Node']) {
+    const { status, text } = await server.get(path)
+    assert.deepEqual([status, text], [403, 'Permission denied'], path)
+  }
+  server.actAs(identity())
+  assert.equal((await server.get('allocations')).status, 403)
+  assert.equal((await server.get('allocations?namespace=*')).text, '[]')
+  assert.equal((await server.get('event/stream')).status, 403)
+  assert.equal((await server.get('system/gc', { method: 'PUT' })).status, 403)
+})
+
+test('jobs are derived from allocations, and their counts follow each change', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  const { value } = await server.get('jobs')
+  assert.deepEqual(each(value), ['batch/1', 'web'])
+  assert.deepEqual(each(value, 'Status'), ['dead', 'running'])
+  assert.deepEqual(each((await server.get('jobs?prefix=w&per_page=20')).value), ['web'])
+  const pages = await server.get('jobs?per_page=1')
+  const token = pages.headers.get('x-nomad-nexttoken')
+  assert.deepEqual(each((await server.get(`jobs?per_page=1&next_token=${token}`)).value), ['web'])
+  const batch = (await server.get('job/batch%2F1')).value as Record<string, unknown>
+  assert.deepEqual([batch['ID'], batch['Type'], batch['Stop']], ['batch/1', 'service', true])
+  assert.deepEqual(each((await server.get('job/web/allocations?all=false&namespace=default')).value), [ONE])
+  assert.deepEqual(each((await server.get('job/web/allocations?namespace=secret')).value), [THREE])
+  assert.equal((await server.get('job/nobody/allocations')).text, '[]')
+  assert.equal((await server.get('job/web/evaluations')).text, '[]')
+  assert.equal((await server.get('job/web/deployment')).text, 'null')
+  const counts = async () => {
+    const { value: summary } = await server.get('job/web/summary')
+    const { Running, Complete } = (summary as { Summary: Record<string, Record<string, number>> }).Summary['api'] ?? {}
+    return [Running, Complete]
+  }
+  assert.deepEqual(await counts(), [1, 0])
+  const more = [allocationOf(ONE, { clientStatus: 'complete' }), allocationOf(idOf('04000000'))]
+  server.say(nodeOf(NODE, { name: 'n1' }), more)
+  assert.deepEqual(await counts(), [1, 1])
+  assert.equal((await server.get('job/batch%2F1')).status, 404)
+  server.say(nodeOf(NODE, { name: 'n1' }), [])
+  const gone = await server.get('job/web')
+  assert.deepEqual([gone.status, gone.text], [404, 'job not found'])
+})
+
+test('a search returns at most twenty IDs of each kind that have the prefix', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  const search = async (body: unknown, method = 'PUT') => {
+    const { value } = await server.get('search', { method, body: JSON.stringify(body) })
+    return value as { Matches: Record<string, string[]>; Truncations: Record<string, boolean> }
+  }
+  const found = await search({ Prefix: '01', Context: 'allocs' })
+  assert.deepEqual([found.Matches, found.Truncations], [{ allocs: [ONE] }, { allocs: false }])
+  assert.deepEqual((await search({ Prefix: 'aa0', Context: 'nodes' }, 'POST')).Matches, { nodes: [NODE] })
+  const all = await search({ Prefix: 'b', Context: 'all', Region: '', WaitIndex: 0 })
+  assert.deepEqual([all.Matches['jobs'], all.Matches['namespaces']], [['batch/1'], []])
+  assert.deepEqual((await search({ Prefix: 'web', Context: 'nodes' })).Matches, { nodes: [] })
+  const many = Array.from({ length: 21 }, (_, serial) => allocationOf(idOf('77000000', serial)))
+  server.say(nodeOf(idOf('cc000000')), many)
+  const cut = await search({ Prefix: '77', Context: 'allocs' })
+  assert.deepEqual([cut.Matches['allocs']?.length, cut.Truncations['allocs']], [20, true])
+  for (const body of ['', '[]', '{"Prefix":1}', '{"Context":"planets"}']) {
+    assert.equal((await server.get('search', { method: 'PUT', body })).status, 400, body)
+  }
+})
+
+test('a server reports itself as leader, peer, member and region', async (t) => {
+  const server = await startFleetServer(t)
+  assert.equal((await server.get('status/leader')).value, '127.0.0.1:4646')
+  assert.deepEqual((await server.get('status/peers')).value, ['127.0.0.1:4646'])
+  assert.deepEqual((await server.get('regions')).value, ['global'])
+  const members = (await server.get('agent/members')).value as { Members: Record<string, unknown>[] }
+  assert.deepEqual(each(members.Members, 'Name'), ['s1.global'])
+  const license = await server.get('operator/license')
+  assert.deepEqual([license.status, license.text, license.headers.get('content-length')], [204, '', null])
+  server.actAs(identity())
+  assert.equal((await server.get('regions')).status, 200)
+})
+
+test('garbage collection is started on all ready nodes', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  server.leave(OTHER)
+  const { status, text } = await server.get('system/gc', { method: 'PUT', body: '{}\n' })
+  assert.deepEqual([status, text], [200, ''])
+  await eventually(() =>
+    server.logger.lines.some(({ message }) => message === 'garbage collection requested on all nodes'),
+  )
+  assert.deepEqual(server.collected, [NODE])
+  for (const method of ['GET', 'POST']) assert.equal((await server.get('system/gc', { method })).status, 405)
+})
+
+interface EventLine {
+  readonly Index?: number
+  readonly Events?: readonly { Topic: string; Type: string; Key: string; Payload: Record<string, unknown> }[]
+}
+
+/** Reads an event stream; the lines so far can be looked at. */
+async function listen(t: Pick<import('node:test').TestContext, 'after'>, server: FleetServer, query: string) {
+  const abort = new AbortController()
+  t.after(() => abort.abort())
+  const answer = await fetch(`${server.url}/v1/event/stream?${query}`, { signal: abort.signal })
+  const lines: EventLine[] = []
+  const read = async () => {
+    let text = ''
+    for await (const bytes of answer.body ?? []) {
+      text += Buffer.from(bytes).toString()
+      const whole = text.split('\n')
+      text = whole.pop() ?? ''
+      lines.push(...whole.map((line) => JSON.parse(line) as EventLine))
+    }
+  }
+  void read().catch(() => undefined)
+  const keys = () => lines.flatMap(({ Events = [] }) => Events.map(({ Topic, Type, Key }) => `${Topic} ${Type} ${Key}`))
+  return { answer, lines, keys, close: () => abort.abort() }
+}
+
+test('the event stream sends changes of the selected topics and keys from an index on', async (t) => {
+  const server = await startFleetServer(t)
+  const all = await listen(t, server, 'namespace=*')
+  assert.equal(all.answer.headers.get('content-type'), 'application/json')
+  await eventually(() => all.lines.length > 0)
+  assert.deepEqual(all.lines[0], {})
+  const nodes = await listen(t, server, 'topic=Node')
+  const one = await listen(t, server, `topic=Allocation:${TWO}`)
+  await eventually(() => nodes.lines.length > 0 && one.lines.length > 0)
+  fill(server)
+  server.say(nodeOf(NODE, { name: 'n1' }), [])
+  const added = [ONE, TWO].map((id) => `Allocation AllocationUpdated ${id}`)
+  const secret = `Allocation AllocationUpdated ${THREE}`
+  const removed = [ONE, TWO].map((id) => `Allocation AllocationRemoved ${id}`)
+  const [first, second] = [NODE, OTHER].map((id) => `Node NodeRegistration ${id}`)
+  await eventually(() => all.keys().length === 7)
+  assert.deepEqual(all.keys(), [first, ...added, second, secret, ...removed])
+  await eventually(() => nodes.keys().length === 2)
+  assert.deepEqual(nodes.keys(), [first, second])
+  await eventually(() => one.keys().length === 2)
+  assert.deepEqual(one.keys(), [added[1], removed[1]])
+  const payload = all.lines[1]?.Events?.[0]?.Payload['Node'] as Record<string, unknown>
+  assert.equal(payload['ID'], NODE)
+  const index = all.lines[2]?.Index ?? 0
+  const again = await listen(t, server, `index=${index}`)
+  await eventually(() => again.keys().length === 5)
+  assert.deepEqual(again.keys(), [...added, second, ...removed])
+  for (const stream of [all, nodes, one, again]) stream.close()
+  await eventually(() => server.api.queries.waiterCount === 0)
+  assert.equal((await server.get('event/stream?topic=Planet')).status, 400)
+  assert.equal((await server.get('event/stream?index=x')).status, 400)
+})
+
+test('events of allocations in namespaces that the caller may not see are left out', async (t) => {
+  const server = await startFleetServer(t)
+  server.actAs(identity('default:read-job', 'node:read'))
+  const events = await listen(t, server, 'namespace=*')
+  await eventually(() => events.lines.length > 0)
+  fill(server)
+  server.leave(OTHER)
+  await eventually(() => events.keys().includes(`Node NodeEvent ${OTHER}`), 'what comes behind the others')
+  const allocations = events.keys().filter((key) => key.startsWith('Allocation'))
+  assert.deepEqual(
+    allocations,
+    [ONE, TWO].map((id) => `Allocation AllocationUpdated ${id}`),
+  )
+})
+
+test('a caller that is more than 10,000 events behind is cut, after those that wait for it', async (t) => {
+  const server = await startFleetServer(t)
+  const answer = await fetch(`${server.url}/v1/event/stream?namespace=*`)
+  assert.equal(answer.status, 200)
+  await eventually(() => server.api.queries.waiterCount === 1)
+  const many = Array.from({ length: 10_001 }, (_, serial) => allocationOf(idOf('0a000000', serial)))
+  server.say(nodeOf(NODE, { name: 'n1' }), many)
+  let text = ''
+  await assert.rejects(async () => {
+    for await (const bytes of answer.body ?? []) {
+      text += Buffer.from(bytes).toString()
+      // A heartbeat behind the events: the stream goes on, with a gap.
+      if (text.endsWith('}\n{}\n')) break
+    }
+  })
+  assert.equal(text.match(/"Topic":/g)?.length, 10_000)
+})
