@@ -28,19 +28,19 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'call a secondary without a token',
-    before: 'token.side()\n        starts.check(call)\n        if (otp',
-    after: 'token.side()\n        if (otp',
+    before: 'token.requireSecondary()\n        starts.check(call)\n        if (otp',
+    after: 'token.requireSecondary()\n        if (otp',
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'call a secondary without a token',
-    before: 'token.side()\n        starts.check(call)\n        const { nonce',
-    after: 'token.side()\n        const { nonce',
+    before: 'token.requireSecondary()\n        starts.check(call)\n        const { nonce',
+    after: 'token.requireSecondary()\n        const { nonce',
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'call a secondary without a token',
-    before: `const isServed = onSecondary === 'read' ? READING.has(verb) : onSecondary`,
+    before: `const isServed = onSecondary === 'read' ? READ_VERBS.has(verb) : onSecondary`,
     after: 'const isServed = onSecondary !== false',
     test: 'test/secrets/replication-endpoints.test.ts',
   },
@@ -52,7 +52,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: `have the key of a secondary's certificate`,
-    before: 'if (isLive) this.#alarm(id, peer)',
+    before: 'if (isLive) this.#raiseDuplicate(id, peer)',
     after: '',
     test: 'test/dr/link/membership.test.ts',
   },
@@ -64,8 +64,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: `have the key of a secondary's certificate`,
-    before: `join: ({ id, nonce }: Session, epoch: number): Statement => ['join', id, base64(nonce), epoch]`,
-    after: `join: ({ id, nonce }: Session, epoch: number): Statement => ['join', id, base64(nonce.subarray(99)), epoch]`,
+    before: `join: ({ id, nonce }: ProofSession, epoch: number): Statement => ['join', id, base64(nonce), epoch]`,
+    after: `join: ({ id, nonce }: ProofSession, epoch: number): Statement => ['join', id, base64(nonce.subarray(99)), epoch]`,
     test: 'test/dr/link/membership.test.ts',
   },
   {
@@ -113,35 +113,35 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',\n      sudo: true,",
-    after: `summary: 'Make this primary a secondary of its set; it connects to no primary before update-primary',`,
+      "summary: 'Demotes this primary to a secondary, which connects to no primary until update-primary',\n      sudo: true,",
+    after: `summary: 'Demotes this primary to a secondary, which connects to no primary until update-primary',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',\n      sudo: true,",
-    after: `summary: 'Cut a secondary off, at once and for good: it needs a new activation token to come back',`,
+      "summary: 'Revokes a secondary immediately; it needs a new activation token to reconnect',\n      sudo: true,",
+    after: `summary: 'Revokes a secondary immediately; it needs a new activation token to reconnect',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Make this cluster a DR secondary: everything that it has gives way to what the primary has',\n      sudo: true,",
-    after: `summary: 'Make this cluster a DR secondary: everything that it has gives way to what the primary has',`,
+      "summary: 'Enables DR replication with this cluster as a secondary, which deletes its data',\n      sudo: true,",
+    after: `summary: 'Enables DR replication with this cluster as a secondary, which deletes its data',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'An activation token for a secondary: wrapped for one use, or sealed to its public key',\n      sudo: true,",
-    after: `summary: 'An activation token for a secondary: wrapped for one use, or sealed to its public key',`,
+      "summary: 'Issues an activation token for a secondary, wrapped for one use or sealed to its public key',\n      sudo: true,",
+    after: `summary: 'Issues an activation token for a secondary, wrapped for one use or sealed to its public key',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
-    before: "summary: 'End replication: the secondaries of this primary are on their own',\n      sudo: true,",
-    after: `summary: 'End replication: the secondaries of this primary are on their own',`,
+    before: "summary: 'Disables DR replication on this primary',\n      sudo: true,",
+    after: `summary: 'Disables DR replication on this primary',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
@@ -152,14 +152,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'wait for a drill on a secondary',
-    before: 'if (!reachesOut) return engine',
+    before: 'if (!isExternal) return engine',
     after: 'return engine',
     test: 'test/secrets/isolated-core.test.ts',
   },
   {
     promise: 'wait for a drill on a secondary',
-    before: `const OUTWARD = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const`,
-    after: `const OUTWARD = ['forget', 'periodic'] as const`,
+    before: `const EXTERNAL_WORK = ['forget', 'periodic', 'release', 'renew', 'revoke'] as const`,
+    after: `const EXTERNAL_WORK = ['forget', 'periodic'] as const`,
     test: 'test/secrets/isolated-core.test.ts',
   },
   {
@@ -188,8 +188,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write into the database of a secondary',
-    before: 'if (store.hasRoleCode) throw new RoleChanged(entry',
-    after: 'if (false) throw new RoleChanged(entry',
+    before: 'if (store.hasRoleCode) throw new TamperedRoleError(entry',
+    after: 'if (false) throw new TamperedRoleError(entry',
     test: 'test/attacks/edited-role.test.ts',
   },
   {
@@ -200,7 +200,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write into the database of a secondary',
-    before: '        await access.token.remove()\n        const authorizedBy',
+    before: '        await access.operationToken.remove()\n        const authorizedBy',
     after: '        const authorizedBy',
     test: 'test/secrets/replication-endpoints.test.ts',
   },
@@ -208,7 +208,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: 'if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined',
     after: 'if (!known || known.entry.usesLeft !== 0) return undefined',
-    test: 'test/secrets/dr/standby-rights.test.ts',
+    test: 'test/secrets/dr/dr-token-auth.test.ts',
   },
   {
     promise: 'use a token of the primary on its secondary',
@@ -220,13 +220,13 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: '(!needsSudo || decision.sudo)',
     after: 'true',
-    test: 'test/secrets/dr/standby-rights.test.ts',
+    test: 'test/secrets/dr/dr-token-auth.test.ts',
   },
   {
     promise: 'use a token of the primary on its secondary',
     before: 'new IdentityStore(storage, (accessor) => accessors.has(accessor))',
     after: 'new IdentityStore(storage, () => true)',
-    test: 'test/secrets/dr/standby-rights.test.ts',
+    test: 'test/secrets/dr/dr-token-auth.test.ts',
   },
   {
     promise: `have the key of a secondary's certificate`,

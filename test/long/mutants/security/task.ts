@@ -52,7 +52,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write its own manifest, where it owns its directory',
-    before: `if (startTicks === undefined) return 'the manifest does not say when it began'`,
+    before: `if (startTicks === undefined) return 'the manifest does not contain its start time'`,
     after: '',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
   },
@@ -64,7 +64,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write its own manifest, where it owns its directory',
-    before: 'if (!isForeign(place)) return\n  process.setgroups?.([])',
+    before: 'if (!isForeign(handle)) return\n  process.setgroups?.([])',
     after: 'return\n  process.setgroups?.([])',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
   },
@@ -82,7 +82,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'write its own manifest, where it owns its directory',
-    before: 'if (!isForeign(place)) return\n  const user',
+    before: 'if (!isForeign(handle)) return\n  const user',
     after: 'return\n  const user',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
   },
@@ -106,7 +106,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'use what `outpost exec` gives it',
-    before: 'if (made !== wrappingPath)',
+    before: 'if (creationPath !== wrappingPath)',
     after: 'if (false)',
     test: 'test/login/session.test.ts',
   },
@@ -118,14 +118,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'control the terminal of the command that shows the log',
-    before: `this.#begun = BEGUN.exec(text)?.[0] ?? ''`,
-    after: `this.#begun = ''`,
+    before: `this.#incomplete = INCOMPLETE.exec(text)?.[0] ?? ''`,
+    after: `this.#incomplete = ''`,
     test: 'test/attacks/terminal-escapes.test.ts',
   },
   {
     promise: 'control the terminal of the command that shows the log',
-    before: 'const OBEYED_IN_JSON = /[\\u007f-\\u009f',
-    after: 'const OBEYED_IN_JSON = /[\\u007f',
+    before: 'const CONTROLS_IN_JSON = /[\\u007f-\\u009f',
+    after: 'const CONTROLS_IN_JSON = /[\\u007f',
     test: 'test/attacks/terminal-escapes.test.ts',
   },
   {
@@ -136,8 +136,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'control the terminal of the command that shows the log',
-    before: 'const OBEYED = /[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e',
-    after: 'const OBEYED = /[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f',
+    before: 'const CONTROLS = /[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e',
+    after: 'const CONTROLS = /[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f',
     test: 'test/attacks/terminal-escapes.test.ts',
   },
   {
