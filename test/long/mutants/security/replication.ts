@@ -220,7 +220,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: '(!needsSudo || decision.sudo)',
     after: 'true',
-    test: 'test/secrets/dr/dr-token-auth.test.ts',
+    test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'use a token of the primary on its secondary',
