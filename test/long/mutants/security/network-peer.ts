@@ -209,7 +209,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'guess secret IDs of a role',
     before: 'if (!role || !secret) throw refusal()',
-    after: 'if (!role) throw wrong()\n  if (!secret) throw refusal()',
+    after: 'if (!role) throw invalidCredentials()\n  if (!secret) throw refusal()',
     test: 'test/auth/approle.test.ts',
   },
   {
