@@ -4,8 +4,8 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'read which caller requested which path and when',
-    before: 'shown.includes(name) ? value : shownAs(value)',
-    after: `shown.includes(name) || typeof value === 'number' ? value : typeof value === 'object' ? value : shownAs(value)`,
+    before: 'plainFields.includes(name) ? value : replace(value)',
+    after: `plainFields.includes(name) || typeof value === 'number' ? value : typeof value === 'object' ? value : replace(value)`,
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
@@ -22,7 +22,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'read which caller requested which path and when',
-    before: `if (fields.length > VALUES_MAX) return { 'hmac-sha256': hashed(key, JSON.stringify(data)) }`,
+    before: `if (fields.length > VALUES_MAX) return { 'hmac-sha256': hmacOf(key, JSON.stringify(data)) }`,
     after: 'if (fields.length > VALUES_MAX) return { ...data }',
     test: 'test/secrets/audit/audit.test.ts',
   },
@@ -70,14 +70,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'add lines whose numbers and hashes fit',
-    before: `return isAhead && hasCode(line, this.#key) ? 'taken' : 'break'`,
-    after: `return isAhead ? 'taken' : 'break'`,
+    before: `return isAhead && hasValidMac(line, this.#key) ? 'accepted' : 'break'`,
+    after: `return isAhead ? 'accepted' : 'break'`,
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
     promise: 'add lines whose numbers and hashes fit',
-    before: `const judgement = known === 'as expected' && isInserted ? 'break' : known`,
-    after: 'const judgement = known',
+    before: `const verdict = endVerdict === 'expected' && isInserted ? 'break' : endVerdict`,
+    after: 'const verdict = endVerdict',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
@@ -125,7 +125,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'put an empty file in its place',
-    before: 'if (chain.isBehind) this.#lookAtOlder(chain)',
+    before: 'if (chain.isBehind) this.#searchRotated(chain)',
     after: '',
     test: 'test/secrets/audit/audit-chain.test.ts',
   },

@@ -160,9 +160,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'fill the disk of the audit files',
-    before: 'if (!(error instanceof AuditFault)) await account.fail(error)\n    throw error',
+    before: 'if (!(error instanceof AuditFault)) await requestAudit.recordError(error)\n    throw error',
     after:
-      'if (!(error instanceof AuditFault)) { await account.fail(error); throw error }\n    return { status: 204 } as never',
+      'if (!(error instanceof AuditFault)) { await requestAudit.recordError(error); throw error }\n    return { status: 204 } as never',
     test: 'test/attacks/full-audit-disk.test.ts',
   },
   {

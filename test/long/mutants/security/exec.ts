@@ -23,8 +23,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'The program that `exec` runs gets no token',
-    before: 'for (const name of [...CREDENTIALS, DESCRIPTOR]) delete left[name]',
-    after: 'for (const name of [DESCRIPTOR]) delete left[name]',
+    before: 'for (const name of [...CREDENTIALS, DESCRIPTOR]) delete rest[name]',
+    after: 'for (const name of [DESCRIPTOR]) delete rest[name]',
     test: 'test/cli/commands/exec/exec.test.ts',
     testName: 'a command gets secrets as variables',
   },
@@ -37,7 +37,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'The program that `exec` runs gets no token',
-    before: 'const shown = io.env === process.env ? shownCredential() : undefined',
+    before: 'const shown = io.env === process.env ? visibleCredential() : undefined',
     after: 'const shown = undefined as string | undefined',
     test: 'test/cli/commands/exec/exec.test.ts',
     testName: 'exec refuses to run',
@@ -62,14 +62,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'The commands send a token only to the address',
-    before: 'return theirs !== undefined && placeOf(theirs) === placeOf(url)',
-    after: 'return theirs !== undefined && theirs.hostname === url.hostname',
+    before: 'return familyUrl !== undefined && canonicalAddress(familyUrl) === canonicalAddress(url)',
+    after: 'return familyUrl !== undefined && familyUrl.hostname === url.hostname',
     test: 'test/cli/client/addresses.test.ts',
   },
   {
     promise: 'The commands send a token only to the address',
-    before: `const kept = isOf('OUTPOST') ? storedToken(env) : undefined`,
-    after: 'const kept = storedToken(env)',
+    before: `const stored = isOf('OUTPOST') ? storedToken(env) : undefined`,
+    after: 'const stored = storedToken(env)',
     test: 'test/cli/client/addresses.test.ts',
   },
   {
@@ -94,7 +94,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A key does not replace a variable',
-    before: `return isTaken ? 'in the environment' : undefined`,
+    before: `return isInUse ? 'in the environment' : undefined`,
     after: 'return undefined',
     test: 'test/cli/commands/exec/exec-names.test.ts',
   },

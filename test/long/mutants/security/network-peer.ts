@@ -4,14 +4,14 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'block callers behind the same proxy',
-    before: 'caller.size >= this.#limit && !this.#makeRoom(caller)',
+    before: 'caller.size >= this.#limit && !this.#evictIdle(caller)',
     after: 'caller.size >= this.#limit',
     test: 'test/attacks/crowded-proxy.test.ts',
   },
   {
     promise: 'block callers behind the same proxy',
-    before: 'if (held.idleSince === 0 || held.socket.bytesRead',
-    after: 'if (held.socket.bytesRead',
+    before: 'if (tracked.idleSince === 0 || tracked.socket.bytesRead',
+    after: 'if (tracked.socket.bytesRead',
     test: 'test/attacks/crowded-proxy.test.ts',
   },
   {
@@ -40,7 +40,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send bodies that are slow to parse',
-    before: 'isNobodys ? NOBODYS_LIMITS : undefined',
+    before: 'isAnonymous ? ANONYMOUS_LIMITS : undefined',
     after: 'undefined',
     test: 'test/attacks/costly-bodies.test.ts',
   },
@@ -52,13 +52,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send bodies that are slow to parse',
-    before: 'takesLong: () => operation.takesLongBody?.(token, remote) ?? true',
-    after: 'takesLong: () => true',
+    before: 'mayBeLong: () => operation.takesLongBody?.(token, remote) ?? true',
+    after: 'mayBeLong: () => true',
     test: 'test/attacks/costly-bodies.test.ts',
   },
   {
     promise: 'send bodies that are slow to parse',
-    before: '(isNobodys && length > NOBODYS_CHARACTERS_MAX)',
+    before: '(isAnonymous && length > ANONYMOUS_CHARACTERS_MAX)',
     after: 'false',
     test: 'test/attacks/costly-bodies.test.ts',
   },
@@ -76,7 +76,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send bytes that are not HTTP',
-    before: `return new Refusal('not_implemented', 'the only Transfer-Encoding that is read is chunked')`,
+    before: `return new Refusal('not_implemented', 'only Transfer-Encoding "chunked" is supported')`,
     after: 'return undefined',
     test: 'test/attacks/request-smuggling.test.ts',
   },
@@ -88,14 +88,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'upload a snapshot to an uninitialised server',
-    before: 'if (this.#from.has(remote) || others.length',
+    before: 'if (this.#addresses.has(remote) || others.length',
     after: 'if (others.length',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {
     promise: 'upload a snapshot to an uninitialised server',
     before: 'others.length >= UPLOADS_MAX',
-    after: 'this.#from.size >= UPLOADS_MAX',
+    after: 'this.#addresses.size >= UPLOADS_MAX',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {
@@ -209,7 +209,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'guess secret IDs of a role',
     before: 'if (!role || !secret) throw refusal()',
-    after: 'if (!role) throw wrong()\n  if (!secret) throw refusal()',
+    after: 'if (!role) throw invalidCredentials()\n  if (!secret) throw refusal()',
     test: 'test/auth/approle.test.ts',
   },
   {
@@ -262,8 +262,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'upload a snapshot to an uninitialised server',
-    before: 'if (this.#from.has(remote) || others.length >= UPLOADS_MAX)',
-    after: 'if (this.#from.has(remote) || this.#from.size >= UPLOADS_MAX)',
+    before: 'if (this.#addresses.has(remote) || others.length >= UPLOADS_MAX)',
+    after: 'if (this.#addresses.has(remote) || this.#addresses.size >= UPLOADS_MAX)',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {

@@ -4,8 +4,8 @@ import type { Mutant } from '../mutant-list.ts'
 export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'do what its policies allow, until the token ends',
-    before: 'if (found instanceof Refusal) return holder.end(found)',
-    after: 'if (found instanceof Refusal) return',
+    before: 'if (result instanceof Refusal) return holder.end(result)',
+    after: 'if (result instanceof Refusal) return',
     test: 'test/attacks/revoked-follower.test.ts',
   },
   {
@@ -16,15 +16,15 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'do what its policies allow, until the token ends',
-    before: 'young.leave = this.#join(young, withinMs)',
-    after: 'young.leave = () => undefined',
+    before: 'newHolder.leave = this.#join(newHolder, withinMs)',
+    after: 'newHolder.leave = () => undefined',
     test: 'test/attacks/revoked-follower.test.ts',
   },
   {
     promise: 'do what its policies allow, until the token ends',
     before: "const key = `${remote ?? ''}\\n${token ?? ''}`",
     after: "const key = `${token ?? ''}`",
-    test: 'test/http/rights.test.ts',
+    test: 'test/http/permission-checker.test.ts',
   },
   {
     promise: 'get the rest of a snapshot that it reads slowly',
@@ -40,8 +40,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'get the rest of a snapshot that it reads slowly',
-    before: 'if (!caller.use && !caller.isValid()) throw denied()\n  refuseOthers',
-    after: 'refuseOthers',
+    before: 'if (!caller.use && !caller.isValid()) throw denied()\n  refuseOtherMethods',
+    after: 'refuseOtherMethods',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {
@@ -100,25 +100,25 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'do what its policy allows without a code',
-    before: `reason === 'second factor' && mfaMethods.every((name) => this.#coded.includes(name))`,
+    before: `reason === 'second factor' && mfaMethods.every((name) => this.#verifiedMethods.includes(name))`,
     after: `reason === 'second factor'`,
     test: 'test/attacks/second-factor.test.ts',
   },
   {
     promise: 'do what its policy allows without a code',
-    before: 'if (changes.size > 0) await this.#gathered.add(changes)',
-    after: 'if (changes.size > 0) void this.#gathered.add(changes)',
+    before: 'if (changes.size > 0) await this.#groupCommit.add(changes)',
+    after: 'if (changes.size > 0) void this.#groupCommit.add(changes)',
     test: 'test/attacks/second-factor.test.ts',
   },
   {
     promise: 'do what its policy allows without a code',
-    before: 'return isList ? narrower(before, other) : withCodesOf(before, other)',
-    after: 'return isList ? narrower(before, other) : before',
+    before: 'return isList ? intersectLists(before, other) : addMfaMethods(before, other)',
+    after: 'return isList ? intersectLists(before, other) : before',
     test: 'test/engines/kv/reads.test.ts',
   },
   {
     promise: 'do what its policy allows without a code',
-    before: '{ ...withCodesOf(decision, bare), sudo: decision.sudo && bare.sudo }',
+    before: '{ ...addMfaMethods(decision, bare), sudo: decision.sudo && bare.sudo }',
     after: '{ ...decision, sudo: decision.sudo && bare.sudo }',
     test: 'test/secrets/mfa-step-up.test.ts',
   },
@@ -300,8 +300,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'guess codes of a second factor',
-    before: 'const FORGIVEN_AFTER_MS = 86_400_000',
-    after: 'const FORGIVEN_AFTER_MS = 3_600_000',
+    before: 'const COUNTER_RESET_MS = 86_400_000',
+    after: 'const COUNTER_RESET_MS = 3_600_000',
     test: 'test/attacks/guessed-codes.test.ts',
   },
   {
@@ -342,8 +342,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'send 32 MiB and 100,000 names',
-    before: 'verbs.map(judge).every(',
-    after: 'verbs.map(judge).some(',
+    before: 'operations.map(judge).every(',
+    after: 'operations.map(judge).some(',
     test: 'test/attacks/costly-bodies.test.ts',
   },
   {

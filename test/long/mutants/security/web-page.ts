@@ -52,8 +52,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'change anything, collect allocations by a GET',
-    before: 'originAnswer(endpoint, this.request, rule, hasToken && !this.#isOpen)',
-    after: 'originAnswer(endpoint, this.request, rule, hasToken)',
+    before: 'originHeadersFor(endpoint, this.request, rule, hasToken && !this.#isOpen)',
+    after: 'originHeadersFor(endpoint, this.request, rule, hasToken)',
     test: 'test/attacks/foreign-page.test.ts',
   },
 ]
