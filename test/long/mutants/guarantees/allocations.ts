@@ -34,14 +34,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'It signals a process only if the manifest states the start time',
-    before: "if (startTicks === undefined) return 'the manifest does not say when it began'",
+    before: "if (startTicks === undefined) return 'the manifest does not contain its start time'",
     after: '',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
     testName: 'does not say when',
   },
   {
     promise: 'Commands run by root trust no directory of another user',
-    before: 'becomeOwner(place)\n    const { manifest',
+    before: 'becomeOwner(handle)\n    const { manifest',
     after: 'const { manifest',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
     testName: 'what root writes',

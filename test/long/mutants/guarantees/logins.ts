@@ -89,8 +89,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'The use is durable before the request proceeds',
-    before: 'if (changes.size > 0) await this.#gathered.add(changes)',
-    after: 'if (changes.size > 0) void this.#gathered.add(changes)',
+    before: 'if (changes.size > 0) await this.#groupCommit.add(changes)',
+    after: 'if (changes.size > 0) void this.#groupCommit.add(changes)',
     test: 'test/secrets/mfa-step-up.test.ts',
   },
   {
@@ -125,8 +125,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Pending logins are limited in number and in time',
-    before: 'return found && found.expiresAtMs > this.#now() ? found : undefined',
-    after: 'return found',
+    before: 'return login && login.expiresAtMs > this.#now() ? login : undefined',
+    after: 'return login',
     test: 'test/secrets/mfa-login.test.ts',
   },
   {

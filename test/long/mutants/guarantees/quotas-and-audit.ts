@@ -52,8 +52,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**No forged line in the chain.** Each line has a code under a key below the barrier',
-    before: "if (!this.#isNew) return isAhead && hasCode(line, this.#key) ? 'taken' : 'break'",
-    after: "if (!this.#isNew) return isAhead ? 'taken' : 'break'",
+    before: "if (!this.#isNew) return isAhead && hasValidMac(line, this.#key) ? 'accepted' : 'break'",
+    after: "if (!this.#isNew) return isAhead ? 'accepted' : 'break'",
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
@@ -64,15 +64,15 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**No value in a line**, of requests, responses or errors',
-    before: 'return withoutValues(shown.key, text, request.data)',
+    before: 'return redactValues(format.key, text, request.data)',
     after: 'return text',
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
     promise: 'The rest of any other path is an HMAC',
     before:
-      'return undeclaredAt === path.length ? path : path.slice(0, undeclaredAt) + secret(shown, path.slice(undeclaredAt))',
-    after: 'return undeclaredAt > 0 ? path : secret(shown, path)',
+      'return undeclaredAt === path.length ? path : path.slice(0, undeclaredAt) + secret(format, path.slice(undeclaredAt))',
+    after: 'return undeclaredAt > 0 ? path : secret(format, path)',
     test: 'test/secrets/audit/audit.test.ts',
   },
   {
@@ -83,7 +83,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Before the token.** A request over its quota is refused before its token is checked',
-    before: 'if (quota?.refusal && !(isRecorded && quota.isAudited)) throw quota.refusal',
+    before: 'if (quota?.refusal && !(isAudited && quota.isAudited)) throw quota.refusal',
     after: '',
     test: 'test/secrets/quotas/quotas.test.ts',
   },
@@ -95,8 +95,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A device is enabled on a file that is empty, or whose last line has the form',
-    before: 'if (!isDevices) throw new Fault(`${path} has content that no audit device',
-    after: 'if (size < 0) throw new Fault(`${path} has content that no audit device',
+    before: 'if (!isDevices) throw new Fault(`${path} has content that was not written by an audit device',
+    after: 'if (size < 0) throw new Fault(`${path} has content that was not written by an audit device',
     test: 'test/secrets/audit/audit.test.ts',
   },
 ]

@@ -10,13 +10,13 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**What can be lost** with a primary',
-    before: 'if (together.acknowledged >= sequence) return undefined',
-    after: 'if (together.acknowledged >= sequence - 1) return undefined',
+    before: 'if (progress.acknowledged >= sequence) return undefined',
+    after: 'if (progress.acknowledged >= sequence - 1) return undefined',
     test: 'test/dr/primary/sync.test.ts',
   },
   {
     promise: 'A commit that still waits when its primary is replaced, demoted or stopped is refused',
-    before: 'if (lost) for (const waiter of this.#waiting.splice(0)) waiter.reject(lost)',
+    before: 'if (lost) for (const waiter of this.#waiters.splice(0)) waiter.reject(lost)',
     after: '',
     test: 'test/dr/primary/sync.test.ts',
   },
@@ -28,14 +28,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A planned change of roles loses no acknowledged write**',
-    before: 'await untilComplete(parts, primary, secondaryId)',
+    before: 'await untilComplete(context, primary, secondaryId)',
     after: '',
     test: 'test/dr/primary/demotion.test.ts',
   },
   {
     promise: '**Data is wiped only after all checks**',
-    before: 'const joined = await joinPrimary(link, upstream, parts, true).catch(failed)',
-    after: 'const joined = await joinPrimary(link, upstream, parts, true).catch(() => ({ atMs: nowMs(), bytes: 0 }))',
+    before: 'const joined = await joinPrimary(link, upstream, context, true).catch(failed)',
+    after: 'const joined = await joinPrimary(link, upstream, context, true).catch(() => ({ atMs: nowMs(), bytes: 0 }))',
     test: 'test/dr/link/activation.test.ts',
   },
   {
@@ -58,7 +58,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Tokens and leases survive a failover**',
-    before: "await this.#told('the core of the promoted cluster is sealed', () => this.#parts.transition.toPrimary())",
+    before:
+      "await this.#attempt('opening the secrets core after the promotion failed', () =>\n      this.#context.transition.toPrimary(),\n    )",
     after: '',
     test: 'test/dr/state/failover.test.ts',
   },
@@ -94,7 +95,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A reindex of a secondary** also compares its tree',
-    before: 'await this.#check()\n      this.#secondary?.repairSoon(true)',
+    before: 'await this.#check()\n      this.#secondary?.scheduleRepair(true)',
     after: 'await this.#check()',
     test: 'test/dr/secondary/repair.test.ts',
   },

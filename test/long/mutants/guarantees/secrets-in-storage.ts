@@ -169,7 +169,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: "More than 16 KiB are parsed only if the caller's policies have a rule for the path",
-    before: 'if (this.#isHopeless()) throw denied()',
+    before: 'if (this.#isDenied()) throw denied()',
     after: '',
     test: 'test/attacks/costly-bodies.test.ts',
   },

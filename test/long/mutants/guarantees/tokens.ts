@@ -17,9 +17,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Rights are checked while a response lasts.**',
-    before: 'if (found instanceof Refusal) return holder.end(found)',
-    after: 'if (found instanceof Refusal) return',
-    test: 'test/http/rights.test.ts',
+    before: 'if (result instanceof Refusal) return holder.end(result)',
+    after: 'if (result instanceof Refusal) return',
+    test: 'test/http/permission-checker.test.ts',
   },
   {
     promise: '**Uses are exact.**',
@@ -30,7 +30,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Lifetimes.** A lifetime of t lasts between 0.9 t and 1.12 t',
-    before: 'this.#timeMs += passedMs + Math.max(-most, Math.min(most, missingMs))',
+    before: 'this.#timeMs += passedMs + Math.max(-correctionMaxMs, Math.min(correctionMaxMs, missingMs))',
     after: 'this.#timeMs += passedMs + missingMs',
     test: 'test/secrets/core-clock.test.ts',
   },

@@ -23,8 +23,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Fresh.** A change of a secret reaches the files or the command',
-    before: "if (this.#plan.onChange === 'restart') this.#program?.replace(env)",
-    after: "if (this.#plan.onChange === 'none') this.#program?.replace(env)",
+    before: "if (this.#plan.onChange === 'restart') this.#program?.restart(env)",
+    after: "if (this.#plan.onChange === 'none') this.#program?.restart(env)",
     test: 'test/cli/commands/exec/exec.test.ts',
   },
   {
@@ -35,14 +35,14 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Renewed.** The token is renewed before it expires',
-    before: 'await pause(seconds * RENEWED_AFTER * between(EARLIER_MIN, 1) * 1000, signal)',
+    before: 'await pause(seconds * RENEW_AFTER_PART * randomBetween(EARLIER_MIN, 1) * 1000, signal)',
     after: 'await pause(seconds * 1000, signal)',
     test: 'test/login/session.test.ts',
   },
   {
     promise: 'until that succeeds, the old login remains',
-    before: 'else this.#before = replaced',
-    after: 'else void this.#end(replaced)',
+    before: 'else this.#replaced = replaced',
+    after: 'else void this.#revoke(replaced)',
     test: 'test/login/session.test.ts',
   },
   {
@@ -59,7 +59,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Secret.** Role ID, secret ID and token are in no log',
-    before: "return typeof shown === 'string' ? shown : 'no server answers, the log says why'",
+    before: "return typeof shown === 'string' ? shown : 'no server answers, see the log'",
     after: "return typeof shown === 'string' ? shown : messageOf(error)",
     test: 'test/login/session.test.ts',
   },
