@@ -83,7 +83,7 @@ test('a node that floods the servers', { timeout: 300_000 }, async (t) => {
     const said = await fetch(`http://127.0.0.1:${port}/v1/client/metadata`, { method: 'POST', body })
     assert.equal(said.status, 200)
     await eventually(async () => (await statusOf(nodeId)).Meta['after'] === 'the-flood', 'the server has heard it')
-    const lines = server.stderr.split('\n').filter((line) => line.includes(ATTACKER) && line.includes('refused'))
+    const lines = server.stderr.split('\n').filter((line) => line.includes(ATTACKER) && line.includes('rejected'))
     assert.ok(lines.length >= 3 && lines.length <= 8, `${lines.length} lines: ${lines.join('\n')}`)
   })
 })

@@ -62,7 +62,7 @@ function readers(heard: readonly Heard[], secrets: Readonly<Record<string, strin
   return [...found]
 }
 
-const notOpened = (log: string) => log.split('\n').filter((line) => line.includes('could not be opened'))
+const notOpened = (log: string) => log.split('\n').filter((line) => line.includes('sealed call refused'))
 
 interface Asked {
   readonly port: number
