@@ -92,9 +92,9 @@ test("root's directory has a manifest of another user: only that user's own proc
 }, (t) => {
   const [victim, own] = [sleeper(t, VICTIM), sleeper(t, MALLORY)]
   const claims = [
-    { pid: victim.pid, startTicks: startTicksOf(victim.pid), why: /it is a process of user 65533, and the manifest/ },
-    { pid: victim.pid, startTicks: undefined, why: /the manifest does not say when it began/ },
-    { pid: own.pid, startTicks: undefined, why: /the manifest does not say when it began/ },
+    { pid: victim.pid, startTicks: startTicksOf(victim.pid), why: /it belongs to user 65533, and the manifest/ },
+    { pid: victim.pid, startTicks: undefined, why: /the manifest does not contain its start time/ },
+    { pid: own.pid, startTicks: undefined, why: /the manifest does not contain its start time/ },
   ]
   for (const as of ['supervisor', 'task'] as const) {
     for (const { why, ...claim } of claims) {
@@ -128,7 +128,7 @@ test('a manifest in a directory of root’s does not say when its process began:
     for (const path of [directory, join(directory, 'alloc.json')]) chownSync(path, 0, 0)
     const { status, stderr } = stop(dataDir)
     assert.equal(status, 1)
-    assert.match(stderr, /is not signalled as root, the manifest does not say when it began/)
+    assert.match(stderr, /cannot signal process \d+ of allocation \S+ as root: the manifest does not contain its start time/)
     assert.ok(isRunning(victim.pid), as)
   }
 })
@@ -225,7 +225,7 @@ test("a task that owns its log directory cannot lead root's log writer out of it
   symlinkSync(outside, join(shared, 'logs'))
   const { status, stderr } = run('echo', 'planted')
   assert.equal(status, 1)
-  assert.match(stderr, /belongs to user 65534, who could put links into it/)
+  assert.match(stderr, /belongs to user 65534, who could add links/)
   const written = spawnSync(OUTPOST, ['alloc', 'write-log', '-data-dir', dataDir, '-task', 'web', ID], {
     encoding: 'utf8',
     input: 'planted\n',

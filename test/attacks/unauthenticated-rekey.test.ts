@@ -153,7 +153,7 @@ test('a lost root token: the command says what to do, and doing that gives a new
   ] as const) {
     for (const [bad, status, why] of [
       ['', 405, 'no token was sent, set OUTPOST_TOKEN'],
-      ['s.expired', 403, 'the token from OUTPOST_TOKEN is not allowed to do this'],
+      ['s.expired', 403, 'the token from OUTPOST_TOKEN lacks the permission'],
     ] as const) {
       const refused = await run(line, '', bad)
       assert.equal(refused.code, 1)

@@ -146,7 +146,7 @@ test('a first line that follows another one was changed', async (t) => {
   writeFileSync(file, text(lines))
   const { code, err } = await runAt(NOWHERE, ['audit', 'verify', file])
   assert.equal(code, 1)
-  assert.match(err, /audit\.log:1: this line was changed: the first line of a chain follows none/)
+  assert.match(err, /audit\.log:1: line changed: the first line of a chain has no previous line/)
 })
 
 test('lines of another chain, or without a code, do not continue a chain with codes', async (t) => {
@@ -160,8 +160,8 @@ test('lines of another chain, or without a code, do not continue a chain with co
   const head = headOf(first) ?? CHAIN_START
   const cases = [
     [formatLine(json, { head, key: own, prefix: '' }), /^$/],
-    [formatLine(json, { head, key: other, prefix: '' }), /audit\.log:2: this line was added: it is of another chain/],
-    [formatLegacyLine(json, head), /audit\.log:2: this line was added: it has no code/],
+    [formatLine(json, { head, key: other, prefix: '' }), /audit\.log:2: line added: it belongs to another chain/],
+    [formatLegacyLine(json, head), /audit\.log:2: line added: it has no HMAC/],
   ] as const
   for (const [second, expected] of cases) {
     writeFileSync(file, text([first, second]))

@@ -131,7 +131,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   assert.equal(stdout.trim(), await hashOf('file', planted[0] ?? ''))
   const verified = await run(`audit verify -path=file/ ${file}`, '', token)
   assert.equal(verified.code, 0, verified.stderr)
-  assert.match(verified.stdout, /^whole: lines 1 to \d+ in 1 file, as the server has it up to line \d+\n$/)
+  assert.match(verified.stdout, /^valid: lines 1 to \d+ in 1 file, verified by the server up to line \d+\n$/)
 })
 
 test('after kill -9 each request that was answered has its lines, and the chain goes on', {

@@ -123,7 +123,7 @@ test('a key that comes later is found; everything else is served meanwhile, and 
   const said = await hints(next, directory)
   assertHints(said, /provide the static key of the server .*LoadCredential=/, /operator unseal|Unseal Progress/)
   assert.match(said['unseal'] ?? '', /not with key shares: provide the static key/)
-  assert.match(said['read'] ?? '', /sealed, next: the server opens by itself with the static key of its machine/)
+  assert.match(said['read'] ?? '', /sealed, next: the server unseals itself with its static key/)
   writeFileSync(key, bytes)
   await eventually(async () => (await ask(next, 'GET', 'sys/health')).status === 200, 'it has opened')
   assert.equal((await ask(next, 'GET', 'auth/token/lookup-self', undefined, token)).status, 200)

@@ -33,7 +33,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'an allocation cannot be read', in: 'system/three-am-agent.test.ts' },
   { says: 'allocation not eligible for GC', in: 'system/three-am-agent.test.ts' },
   { says: 'a filesystem is mounted on', in: 'host/gc/gc.test.ts', lower: 'a real mount, and the real collector' },
-  { says: 'nothing for 5 s', in: 'cli/commands/logs.test.ts' },
+  { says: 'no data for 5 s', in: 'cli/commands/logs.test.ts' },
   { says: 'cannot write the node state', in: 'system/three-am-agent.test.ts' },
   { says: 'allocation of another node claimed', in: 'attacks/stolen-allocation.test.ts' },
   { says: 'too many concurrent connections', in: 'system/limits.test.ts' },

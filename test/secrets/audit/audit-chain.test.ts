@@ -132,7 +132,7 @@ test('lines that another program appends are not accepted as the end of the chai
   assert.deepEqual(shown.chain.broken, after.broken)
   const verified = await verify(t, world, file)
   assert.equal(verified.code, 1)
-  assert.match(verified.err, new RegExp(`audit\\.log:${wantedLine}: this line was changed or added: its code is not`))
+  assert.match(verified.err, new RegExp(`audit\\.log:${wantedLine}: line changed or added: its HMAC is invalid`))
   // It stays over a restart, and is cleared by an operator alone.
   await world.core.saveAuditHeads()
   const again = await killed(t, world)
@@ -176,7 +176,7 @@ test('an upgraded server starts a chain with MACs and verifies the lines before 
   // A line without a code behind it is no line of the upgrade.
   appendFileSync(file, `${formatLegacyLine('{"time":"2026"}', stateOf(again).head)}\n`)
   const added = await runAt({ url: 'http://127.0.0.1:9' }, ['audit', 'verify', file])
-  assert.match(added.err, /this line was added: it has no code, and lines before it have/)
+  assert.match(added.err, /line added: it has no HMAC, but earlier lines have/)
   await again.core.seal()
 })
 
@@ -287,7 +287,7 @@ test('a file that is emptied or removed is reported, and a rotation is not', asy
   assert.equal(stateOf(world).broken, undefined)
   const verified = await verify(t, world, file)
   assert.equal(verified.code, 1)
-  assert.match(verified.err, /audit\.log:1: the first line has the number \d+ instead of 1/)
+  assert.match(verified.err, /audit\.log:1: the first line has the number \d+, expected 1/)
 })
 
 test('a copy in the place of the file is written from then on, although its size is the same', async (t) => {
