@@ -128,7 +128,10 @@ test('a manifest in a directory of root’s does not say when its process began:
     for (const path of [directory, join(directory, 'alloc.json')]) chownSync(path, 0, 0)
     const { status, stderr } = stop(dataDir)
     assert.equal(status, 1)
-    assert.match(stderr, /cannot signal process \d+ of allocation \S+ as root: the manifest does not contain its start time/)
+    assert.match(
+      stderr,
+      /cannot signal process \d+ of allocation \S+ as root: the manifest does not contain its start time/,
+    )
     assert.ok(isRunning(victim.pid), as)
   }
 })

@@ -43,6 +43,6 @@ test('an agent logs in as the document says, and a program gets its secret', asy
   const { code, stderr, stdout } = await runShell(directory, port, text)
   const logs = ['server.log', 'agent.log'].map((name) => readFileSync(join(directory, name), 'utf8').slice(-3000))
   assert.equal(code, 0, `${stderr}\n${stdout}\n${logs.join('\n')}`)
-  assert.match(stdout, /"name":"secrets-login","state":"ok","reason":"logged in, the token is good for \d+ s"/)
+  assert.match(stdout, /"name":"secrets-login","state":"ok","reason":"logged in, token TTL \d+ s"/)
   assert.match(stdout, /^the password has 12 letters$/m)
 })

@@ -160,7 +160,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
       assert.equal(refused.code, 1)
       assert.match(
         refused.stderr,
-        /^outpost: no token: set OUTPOST_TOKEN, or log in; that of the agent .* is for root and the agent's user only$/m,
+        /^outpost: no token: set OUTPOST_TOKEN or log in \(the token of the agent .* is readable by root and the agent's user only\)$/m,
       )
       assert.equal(refused.stdout, '')
       assert.equal((await start(program, [...args, 'cat', loginFile], { env }).finished).stdout, '')
@@ -184,7 +184,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     const elsewhere = await start(OUTPOST, ['exec', '-address=http://127.0.0.1:9', ...options], { env }).finished
     assert.match(
       elsewhere.stderr,
-      /that of the agent of this host is for http:.*, and not sent to http:\/\/127\.0\.0\.1:9/,
+      /no token for http:\/\/127\.0\.0\.1:9: the token of the agent of this host is for http:/,
     )
     const { OUTPOST_ADDR: _, ...bare } = env
     const found = await start(OUTPOST, ['exec', ...options], { env: bare }).finished

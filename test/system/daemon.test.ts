@@ -62,7 +62,7 @@ test('the commands work as printed also where the disk is so slow that the demo 
 test('where the demo cannot run no commands are printed, and the agent serves all the same', async (t) => {
   const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'], { env: { PATH: '/nowhere' } })
   assert.deepEqual(commandsIn(agent.stdout()), [])
-  assert.match(agent.stdout(), /The demo task does not run/)
+  assert.match(agent.stdout(), /The demo task did not start/)
   await eventually(() => /^outpost: cannot /m.test(agent.stderr()), 'why it does not')
   assert.equal((await ask(agent.port, 'GET', '/v1/agent/health')).status, 200)
 })

@@ -133,7 +133,7 @@ async function refusesWhereInitialised({ keys, run, token }: Source, empty: Empt
   // Without -new the answer of a server that is not initialised names the way.
   const plain = await commandsAt(empty.agent, empty.directory)(`operator snapshot restore ${file}`, '', token)
   assert.equal(plain.code, 1)
-  assert.match(plain.stderr, /not initialised.*snapshot restore -new FILE/)
+  assert.match(plain.stderr, /not initialized.*snapshot restore -new FILE/)
 }
 
 async function beginsOnce(url: string, file: string): Promise<void> {
@@ -164,7 +164,7 @@ test('a static seal opens a restored server by itself', async (t) => {
   const at = commandsAt(await agentHere(t, ['-config', writeServer(second, seal)]), second)
   const restored = await at(`operator snapshot restore -new ${file}`)
   assert.equal(restored.code, 0, restored.stderr)
-  assert.match(restored.stdout, /opens by itself/)
+  assert.match(restored.stdout, /unseals itself/)
   await eventually(async () => (await at('token lookup', '', token)).code === 0, 'it has opened by itself')
 })
 

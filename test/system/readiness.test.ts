@@ -230,5 +230,5 @@ test('a host says which refused token it does not know', async (t) => {
   const run = commandsAt(agent, directory)
   const [poor, unknown] = [await run('node stats', '', 'poor-token'), await run('node stats', '', 'no-such-token')]
   assert.match(poor.stderr, /the token from OUTPOST_TOKEN lacks the permission/)
-  assert.match(unknown.stderr, /the token from OUTPOST_TOKEN is unknown or has expired/)
+  assert.match(unknown.stderr, /the token from OUTPOST_TOKEN is unknown or expired/)
 })

@@ -33,10 +33,7 @@ test('from the first start to an open server, and what is said on the way', asyn
 
   assert.deepEqual((await run('status')).code, 2)
   const sealed = await run('read cubbyhole/x', '', token)
-  assert.deepEqual(
-    [sealed.code, sealed.stderr],
-    [1, 'outpost: the secrets are sealed, next: outpost operator unseal\n'],
-  )
+  assert.deepEqual([sealed.code, sealed.stderr], [1, 'outpost: the server is sealed, next: outpost operator unseal\n'])
   const nothing = await run('operator unseal')
   assert.deepEqual(
     [nothing.code, /give a key share, @FILE to read it from a file, or - /.test(nothing.stderr)],
@@ -158,7 +155,7 @@ async function changesKeys({ keys, run, token }: Server): Promise<void> {
 
   assert.match(
     (await run('operator rekey -nonce=x -', 'y', token)).stderr,
-    /begin one with "outpost operator rekey -init"/,
+    /start one with "outpost operator rekey -init"/,
   )
   const rekey = await json(run, 'operator rekey -init -verify -key-shares=2 -key-threshold=2', token)
   assert.equal((await run('operator rekey -', keys.join('\n'), token)).code, 2, 'the nonce is missing')
@@ -267,7 +264,7 @@ if (HAS_PYTHON) {
       return (await start('python3', [program, '80', awaited, OUTPOST, ...command.split(' ')], { env }).finished).stdout
     }
     const given = await onTerminal('\u0003', 'hidden): ', 'operator unseal')
-    assert.match(given, /given up[^]*exit code 130\n$/)
+    assert.match(given, /interrupted[^]*exit code 130\n$/)
     const typed = await onTerminal(`nonsense\u0015${key}x\u007f\r`, 'hidden): ', 'operator unseal')
     assert.match(typed, /Unseal Key \(will be hidden\): [^]*Sealed +false[^]*exit code 0\n$/)
     assert.ok(!typed.includes(key.slice(0, 8)) && !typed.includes('nonsense'))
