@@ -36,13 +36,13 @@ test('from the first start to an open server, and what is said on the way', asyn
   assert.deepEqual([sealed.code, sealed.stderr], [1, 'outpost: the server is sealed, next: outpost operator unseal\n'])
   const nothing = await run('operator unseal')
   assert.deepEqual(
-    [nothing.code, /give a key share, @FILE to read it from a file, or - /.test(nothing.stderr)],
+    [nothing.code, /missing key share: give @FILE to read a file, or - /.test(nothing.stderr)],
     [2, true],
   )
   assert.equal((await run('operator unseal -')).code, 1, 'nothing came')
   assert.equal((await run('operator unseal -', 'nonsense')).code, 1)
   const first = await run('operator unseal -', `${keys[0]}\n`)
-  assert.deepEqual([first.code, first.stderr], [0, 'still sealed: 1 more key share\n'])
+  assert.deepEqual([first.code, first.stderr], [0, 'still sealed: 1 more key share required\n'])
   assert.match(first.stdout, /^Unseal Progress +1\/2$/m)
   assert.match((await run('operator unseal -reset')).stdout, /^Unseal Progress +0\/2$/m)
   assert.match((await run('operator unseal -', keys.join('\n'))).stdout, /^Sealed +false$/m)
@@ -270,7 +270,7 @@ if (HAS_PYTHON) {
     assert.ok(!typed.includes(key.slice(0, 8)) && !typed.includes('nonsense'))
     assert.equal((await run('status')).code, 0)
     const refused = await onTerminal('', '', 'operator snapshot save -')
-    assert.match(refused, /no text for a terminal[^]*exit code 2\n$/)
+    assert.match(refused, /cannot write a snapshot to a terminal[^]*exit code 2\n$/)
     const saved = await onTerminal('', '', `operator snapshot save ${directory}/t.snap`)
     assert.match(saved, /\[#* *\] [^]*saved [^]*exit code 0\n$/)
   })
