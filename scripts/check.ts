@@ -1,5 +1,5 @@
 /**
- * The checks that look at the sources without running them: types, lint and format, side by side, because none of them keeps
+ * The checks that look at the sources without running them: types, lint, format and the word list, side by side, because none of them keeps
  * two processors busy. What each one says is shown as a whole when it has ended; one that fails fails all.
  *
  *     npm run check
@@ -7,7 +7,7 @@
 import { spawn } from 'node:child_process'
 import { text } from 'node:stream/consumers'
 
-const CHECKS = ['types', 'lint', 'format:check']
+const CHECKS = ['types', 'lint', 'format:check', 'words']
 
 /** Runs a script of package.json; resolves with whether it passed. */
 async function passes(name: string): Promise<boolean> {

@@ -1,6 +1,6 @@
 /**
- * The program's entry: hands the command line to the command room, and starts the agent when that is what it asks for.
- * The agent's rooms are loaded only then, so that a command starts in a few dozen milliseconds.
+ * The entry point: runs the command of the command line, and the agent for `outpost agent`. The modules of the agent are loaded
+ * only for `outpost agent`, so that other commands start in a few dozen milliseconds.
  */
 import { runCommand } from './cli/command.ts'
 

@@ -46,6 +46,7 @@ const PLATFORM_FILES_MAX = 22
 const FILE_LINES_MAX = 500
 /** Files of a folder, without those of its folders. */
 const FOLDER_FILES_MAX = 30
+const VAGUE_TYPE_NAMES = new Set('Place Wanted Asked Found Reading Waiting Told Taken Opened Values'.split(' '))
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/
 /** The file that has the theory of operation of a module. */
 const MAIN_FILE: Readonly<Record<string, string>> = {
@@ -196,6 +197,22 @@ test('names say what a file is for', () => {
   assert.deepEqual(wrong, [])
   const odd = files.filter((file) => !/^[a-z0-9]+(-[a-z0-9]+)*\.ts$/.test(basename(file)))
   assert.deepEqual(odd, [], 'file names are kebab-case')
+})
+
+test('a name of an exported type is used once, and says what the type is', () => {
+  const declared = files.flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(/^(export )?(?:abstract )?(?:interface|type|class) (\w+)/gm)].map(
+      ([, exported, name = '']) => ({ exported: exported !== undefined, file: relative(ROOT, file), name }),
+    ),
+  )
+  const exported = declared.filter((type) => type.exported)
+  assert.ok(exported.length > 500, `${exported.length} exported types`)
+  const repeated = [...Map.groupBy(exported, ({ name }) => name)]
+    .filter(([, types]) => types.length > 1)
+    .map(([name, types]) => `${name}: ${types.map(({ file }) => file).join(', ')}`)
+  assert.deepEqual(repeated, [])
+  const vague = declared.filter(({ name }) => VAGUE_TYPE_NAMES.has(name)).map(({ file, name }) => `${name}: ${file}`)
+  assert.deepEqual(vague, [])
 })
 
 test('the platform module stays small', () => {

@@ -2,7 +2,7 @@
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
 import { createLogger, DescriptorOutput, LogSink } from '../../src/platform/log.ts'
-import { type AnyOperation, NOBODY, WholeAnswer } from '../../src/platform/operation.ts'
+import { type AnyOperation, ANONYMOUS, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
 import { helperOptions, type Said } from './child.ts'
 
@@ -37,7 +37,7 @@ const listener = new Listener({
   headers: [],
   router: new Router([trivial], [any]),
   logger: createLogger(new LogSink({ output: new DescriptorOutput(2), level: 'error' })),
-  resolve: () => NOBODY,
+  resolve: () => ANONYMOUS,
   limits: {
     connectionsPerClient: 0,
     headerBytesMax: 16_384,

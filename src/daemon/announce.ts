@@ -7,7 +7,7 @@
  */
 import { type Demo, printBanner } from '../cli/demo.ts'
 import type { Config } from '../config/load.ts'
-import { entryLine, type Fields } from '../platform/log.ts'
+import { entryLine, type LogFields } from '../platform/log.ts'
 
 const STARTED = '==> outpost agent started'
 
@@ -30,7 +30,7 @@ export function announce({ config, demo, rootToken, url }: Started): void {
   process.stdout.write(`${STARTED}\n`)
 }
 
-function printJson(message: string, fields: Fields): void {
+function printJson(message: string, fields: LogFields): void {
   const at = new Date().toISOString()
   process.stdout.write(`${entryLine({ at, level: 'info', module: 'outpost', message, fields }, true)}\n`)
 }

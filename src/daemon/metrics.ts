@@ -10,11 +10,11 @@ import type { HostStats } from '../host/stats/host-stats.ts'
 import type { ResourceUsage } from '../host/stats/resource-usage.ts'
 import type { Connections } from '../http/connections.ts'
 
-type Reading<T> = readonly [name: string, help: string, read: (from: T) => number]
+type MetricReader<T> = readonly [name: string, help: string, read: (from: T) => number]
 
 function gauges<T>(
   prefix: string,
-  readings: readonly Reading<T>[],
+  readings: readonly MetricReader<T>[],
   from: readonly { labels: Labels; of: T }[],
 ): Family[] {
   return readings.map(([name, help, read]) => ({
@@ -25,14 +25,14 @@ function gauges<T>(
   }))
 }
 
-const MEMORY: readonly Reading<HostStats['Memory']>[] = [
+const MEMORY: readonly MetricReader<HostStats['Memory']>[] = [
   ['total', 'Memory of the host in bytes.', (memory) => memory.Total],
   ['available', 'Available memory in bytes.', (memory) => memory.Available],
   ['used', 'Used memory in bytes, without caches.', (memory) => memory.Used],
   ['free', 'Free memory in bytes.', (memory) => memory.Free],
 ]
 
-const CORE: readonly Reading<HostStats['CPU'][number]>[] = [
+const CORE: readonly MetricReader<HostStats['CPU'][number]>[] = [
   ['user', 'User time of a core in percent.', (core) => core.User],
   ['system', 'System time of a core in percent.', (core) => core.System],
   ['idle', 'Idle time of a core in percent.', (core) => core.Idle],
@@ -40,7 +40,7 @@ const CORE: readonly Reading<HostStats['CPU'][number]>[] = [
   ['total_ticks', 'MHz of a core used.', (core) => core.TotalTicks],
 ]
 
-const DISK: readonly Reading<DiskStats>[] = [
+const DISK: readonly MetricReader<DiskStats>[] = [
   ['size', 'Size of a file system in bytes.', (disk) => disk.Size],
   ['used', 'Used bytes of a file system.', (disk) => disk.Used],
   ['available', 'Available bytes of a file system.', (disk) => disk.Available],
@@ -48,7 +48,7 @@ const DISK: readonly Reading<DiskStats>[] = [
   ['inodes_percent', 'Usage of inodes in percent.', (disk) => disk.InodesUsedPercent],
 ]
 
-const USAGE: readonly Reading<ResourceUsage>[] = [
+const USAGE: readonly MetricReader<ResourceUsage>[] = [
   ['memory.rss', 'Resident memory in bytes.', ({ MemoryStats }) => MemoryStats.RSS],
   ['memory.cache', 'Page cache in bytes.', ({ MemoryStats }) => MemoryStats.Cache],
   ['memory.swap', 'Swap in bytes.', ({ MemoryStats }) => MemoryStats.Swap],

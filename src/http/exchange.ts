@@ -14,7 +14,7 @@ import {
   type IncomingCall,
   invoke,
   JsonText,
-  NOBODY,
+  ANONYMOUS,
   StreamedAnswer,
   WholeAnswer,
 } from '../platform/operation.ts'
@@ -458,7 +458,7 @@ interface CallSource {
 
 export class OperationCall implements IncomingCall {
   /** From the last permission check. */
-  identity: Identity = NOBODY
+  identity: Identity = ANONYMOUS
   readonly raw: RawInput
   readonly token: string | undefined
   readonly hops = 0

@@ -14,14 +14,14 @@ import { write, writeSync } from 'node:fs'
 
 export const LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const
 export type Level = (typeof LEVELS)[number]
-export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>
+export type LogFields = Readonly<Record<string, string | number | boolean | null | undefined>>
 
 export interface Logger {
-  trace(message: string, fields?: Fields): void
-  debug(message: string, fields?: Fields): void
-  info(message: string, fields?: Fields): void
-  warn(message: string, fields?: Fields): void
-  error(message: string, fields?: Fields): void
+  trace(message: string, fields?: LogFields): void
+  debug(message: string, fields?: LogFields): void
+  info(message: string, fields?: LogFields): void
+  warn(message: string, fields?: LogFields): void
+  error(message: string, fields?: LogFields): void
   /** A logger for a part of the program; `name` is appended to `@module`. */
   named(name: string): Logger
   enabled(level: Level): boolean
@@ -34,7 +34,7 @@ export interface LogEntry {
   readonly level: Level
   readonly module: string
   readonly message: string
-  readonly fields: Fields
+  readonly fields: LogFields
 }
 
 /** The entry as one line without its newline, JSON or plain. */
@@ -232,7 +232,7 @@ function droppedLine(lines: number, json: boolean): string {
 
 /** A logger that writes to `sink`. */
 export function createLogger(sink: LogSink, name = 'outpost'): Logger {
-  const emit = (level: Level, message: string, fields?: Fields) => {
+  const emit = (level: Level, message: string, fields?: LogFields) => {
     if (!sink.enabled(level)) return
     sink.take({ at: timeNow(), level, module: name, message, fields: fields ?? {} })
   }
@@ -247,7 +247,7 @@ export function createLogger(sink: LogSink, name = 'outpost'): Logger {
   }
 }
 
-/** `2026-11-21T10:00:00.000Z [INFO]  outpost.http: request: method=GET status=200`, on one line whatever the values. */
+/** `2026-11-21T10:00:00.000Z [INFO]  outpost.http: request: method=GET status=200`, always on one line. */
 function plainLine({ at, level, module, message, fields }: LogEntry): string {
   const pairs = Object.entries(fields).filter(([, value]) => value !== undefined)
   const shown = pairs.map(

@@ -72,7 +72,7 @@ export interface Grants {
 }
 
 /** A caller without any permission. Operations that check the token themselves receive it. */
-export const NOBODY: Identity = {
+export const ANONYMOUS: Identity = {
   accessor: '',
   allowsNode: () => false,
   allowsAgent: () => false,

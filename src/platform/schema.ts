@@ -1,5 +1,5 @@
 /**
- * Input of an operation: declared as data, parsed once, whatever the transport.
+ * Input of an operation: declared as data, parsed once, the same for every transport.
  *
  * A schema is an ordered record of fields. Each field says where it comes from, what it is and how it is parsed, so
  * that the same declaration gives validation, OpenAPI and the order in which faults are reported. Number and boolean

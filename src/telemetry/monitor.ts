@@ -96,7 +96,7 @@ class Backlog {
     return text
   }
 
-  /** Until a line comes, somebody calls `wake`, or so many milliseconds have passed. */
+  /** Resolves when there is a line, when `wake` is called, or after `ms` milliseconds. */
   rest(ms: number): Promise<void> {
     if (this.#entries.length > 0) return Promise.resolve()
     return new Promise((resolve) => {

@@ -17,7 +17,7 @@ import { type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts
 import { ALLOWED_MAX } from '../../src/cluster/rpc/credit-window.ts'
 import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
-import { type Chunk, NOBODY, type Operation } from '../../src/platform/operation.ts'
+import { type Chunk, ANONYMOUS, type Operation } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { idOf } from '../helpers/fleet-server.ts'
@@ -44,7 +44,7 @@ function serverOn(t: TestContext, bus: MessageBus, limits = new CallerLimits()) 
   const logger = keepingLogger([])
   const self = { serverId: 's1' }
   const sealing = sealingFor(t, { bus, subjects, self, logger })
-  const as = { ...self, sealed: sealing.taken.any, callers: { resolve: () => NOBODY } }
+  const as = { ...self, sealed: sealing.taken.any, callers: { resolve: () => ANONYMOUS } }
   const server = new CallServer({ bus, subjects, as, operations: [WAIT], logger, callsMax: 4096, limits })
   server.start()
   t.after(() => server.stop())

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { handleRequest } from '../../src/secrets/request/handle.ts'
 import { BUCKETS_MAX } from '../../src/secrets/quotas/quota-buckets.ts'
-import { NOBODY } from '../../src/platform/operation.ts'
+import { ANONYMOUS } from '../../src/platform/operation.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import type { CoreWorld } from '../helpers/core-world.ts'
 import { openKv } from '../helpers/kv-world.ts'
@@ -84,7 +84,7 @@ test('very many addresses do not make the memory grow', async (t) => {
   const ask = (remote: string) =>
     handleRequest(core, 'read', one, {
       requestId: 'x',
-      identity: NOBODY,
+      identity: ANONYMOUS,
       signal,
       raw: one,
       token: undefined,

@@ -20,7 +20,7 @@ interface Row {
 
 const SECONDARY = `${DR}/secondary`
 const TOKEN_ENTRY = 'local/replication/operation-token'
-const NOBODY = ''
+const ANONYMOUS = ''
 
 /** The rows of the entries in a database that is in use. */
 function rowsOf({ directory }: DrServer): Map<string, Row> {
@@ -73,7 +73,7 @@ async function stopHere({ agent }: DrServer): Promise<void> {
 test('old rows that are put back into the database of a secondary', async (t) => {
   const { primary, secondary } = await pairHere(t)
   const refused = async (status: number, text: RegExp, path: string, dr_operation_token: string, more: object = {}) => {
-    const answer = await secondary.ask('POST', `${SECONDARY}/${path}`, { dr_operation_token, ...more }, NOBODY)
+    const answer = await secondary.ask('POST', `${SECONDARY}/${path}`, { dr_operation_token, ...more }, ANONYMOUS)
     assert.equal(answer.status, status, answer.text)
     assert.match(answer.errors.join(), text)
     assert.equal((await secondary.status())['mode'], 'secondary')
@@ -83,7 +83,7 @@ test('old rows that are put back into the database of a secondary', async (t) =>
     const token = await secondary.operationToken(primary.keys)
     const entry = rowsOf(secondary).get(TOKEN_ENTRY)
     assert.ok(entry)
-    await secondary.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token: token }, NOBODY)
+    await secondary.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token: token }, ANONYMOUS)
     // Deleted, and then replaced by a newer one, whose entry gives way to it.
     for (const isReplaced of [false, true]) {
       if (isReplaced) await secondary.operationToken(primary.keys)
@@ -108,11 +108,11 @@ test('old rows that are put back into the database of a secondary', async (t) =>
       await secondary.unseal(primary.keys)
       await refused(403, /secrets\.db\.seen/, 'merkle-check', token)
       const newer = await secondary.operationToken(primary.keys)
-      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, NOBODY)
+      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, ANONYMOUS)
       await stopHere(secondary)
       await secondary.restartHere()
       await secondary.unseal(primary.keys)
-      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, NOBODY)
+      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, ANONYMOUS)
     },
   )
 
@@ -123,7 +123,7 @@ test('old rows that are put back into the database of a secondary', async (t) =>
     const { body } = await primary.told('POST', 'auth/token/create', batch)
     const night = String((body['auth'] as Record<string, unknown>)['client_token'])
     await secondary.follows(primary)
-    await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: night }, NOBODY)
+    await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: night }, ANONYMOUS)
     const before = rowsOf(secondary)
     await primary.told('DELETE', 'sys/policies/acl/night')
     await secondary.follows(primary)
@@ -148,7 +148,7 @@ test('old rows that are put back into the database of a secondary', async (t) =>
     await primary.unseal(primary.keys)
     await eventually(() => !rowsOf(secondary).has(rows[0]?.path ?? ''), 'it is repaired from the primary')
     await secondary.follows(primary)
-    await secondary.told('POST', `${SECONDARY}/promote`, { dr_operation_token: token }, NOBODY)
+    await secondary.told('POST', `${SECONDARY}/promote`, { dr_operation_token: token }, ANONYMOUS)
     assert.equal((await secondary.status())['mode'], 'primary')
     const read = await secondary.ask('GET', 'sys/policies/acl/night', undefined, primary.keys.token)
     assert.equal(read.status, 404)

@@ -13,7 +13,7 @@ import { gzipSync } from 'node:zlib'
 import { Rejection } from '../../src/engines/framework/engine.ts'
 import type { UploadPace } from '../../src/http/upload.ts'
 import { Refusal } from '../../src/platform/errors.ts'
-import { NOBODY } from '../../src/platform/operation.ts'
+import { ANONYMOUS } from '../../src/platform/operation.ts'
 import { snapshotOperations } from '../../src/secrets/snapshot-operations.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/storage/snapshot/snapshot.ts'
 import { listening } from '../helpers/core-listener.ts'
@@ -153,7 +153,7 @@ test('slow senders at many addresses keep out neither the host itself nor more t
   }
   const upload = async (remote: string, body: AsyncIterable<Uint8Array>) => {
     const { signal } = new AbortController()
-    const call = { requestId: remote, identity: NOBODY, signal, raw, token: undefined, hops: 0, remote, body }
+    const call = { requestId: remote, identity: ANONYMOUS, signal, raw, token: undefined, hops: 0, remote, body }
     return restore.run(restore.input.parse(raw), call, undefined)
   }
   const slow = ['192.0.2.1', '192.0.2.2', '192.0.2.3', '192.0.2.4'].map((remote) => upload(remote, silent()))
@@ -236,7 +236,7 @@ for (const end of ['revoked', 'without rights', 'sealed'] as const) {
     const { signal } = new AbortController()
     const chunks = save.run(
       save.input.parse(raw),
-      { requestId: 'slow', identity: NOBODY, signal, raw, token, hops: 0, remote: '127.0.0.1' },
+      { requestId: 'slow', identity: ANONYMOUS, signal, raw, token, hops: 0, remote: '127.0.0.1' },
       undefined,
     )
     assert.ok(Symbol.asyncIterator in chunks)

@@ -7,7 +7,7 @@ import { TokenStore } from '../../src/secrets/tokens/token-store.ts'
 import { type AskOptions, type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { quickUserpass } from '../helpers/quick-userpass.ts'
 
-const NOBODY: AskOptions = { token: null }
+const ANONYMOUS: AskOptions = { token: null }
 
 interface World {
   readonly world: CoreWorld
@@ -21,7 +21,7 @@ async function open(t: TestContext, user: object = {}, engine: Engine = quickUse
   const made = await world.ask('POST', 'auth/userpass/users/alice', { password: 'right', ...user })
   assert.equal(made.status, 204, made.text)
   const login = (name: string, password: string, options: AskOptions = {}) =>
-    world.ask('POST', `auth/userpass/login/${name}`, { password }, { ...NOBODY, ...options })
+    world.ask('POST', `auth/userpass/login/${name}`, { password }, { ...ANONYMOUS, ...options })
   return { world, login }
 }
 
@@ -298,7 +298,7 @@ test('a login of a user that does not exist costs a hash as expensive as that of
   // More memory than a hash may use: whoever computes such a hash fails.
   const world = await CoreWorld.open(t, { engines: [userpassEngine({ hashCost: 1 << 17 })] })
   assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
-  const login = world.ask('POST', 'auth/userpass/login/absent', { password: 'wrong' }, NOBODY)
+  const login = world.ask('POST', 'auth/userpass/login/absent', { password: 'wrong' }, ANONYMOUS)
   await assert.rejects(login, /a password could not be hashed/)
 })
 

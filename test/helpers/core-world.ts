@@ -9,7 +9,7 @@ import type { SealSettings } from '../../src/storage/seal/static-key.ts'
 import { Seal, type SealOptions } from '../../src/storage/seal/seal.ts'
 import { cubbyhole } from '../../src/engines/cubbyhole/cubbyhole.ts'
 import type { Engine } from '../../src/engines/framework/engine.ts'
-import { type Call, NOBODY, StreamedAnswer } from '../../src/platform/operation.ts'
+import { type Call, ANONYMOUS, StreamedAnswer } from '../../src/platform/operation.ts'
 import { SecretsCore } from '../../src/secrets/core.ts'
 import { handleRequest } from '../../src/secrets/request/handle.ts'
 import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
@@ -200,7 +200,7 @@ export class CoreWorld {
     const token = options.token === undefined ? this.rootToken : (options.token ?? undefined)
     const call: Call = {
       requestId: `test-${++this.#requests}`,
-      identity: NOBODY,
+      identity: ANONYMOUS,
       signal: options.signal ?? new AbortController().signal,
       raw,
       token,

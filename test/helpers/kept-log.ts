@@ -1,17 +1,17 @@
 /** A logger that keeps what operators would see. */
-import type { Fields, Level, Logger } from '../../src/platform/log.ts'
+import type { LogFields, Level, Logger } from '../../src/platform/log.ts'
 
 export interface LogLine {
   readonly level: Level
   readonly message: string
-  readonly fields: Fields
+  readonly fields: LogFields
 }
 
 /** Adds to `lines` what is said at info and above. */
 export function keepingLogger(lines: LogLine[]): Logger {
   const at =
     (level: Level) =>
-    (message: string, fields: Fields = {}) =>
+    (message: string, fields: LogFields = {}) =>
       void lines.push({ level, message, fields })
   const logger: Logger = {
     trace: () => undefined,

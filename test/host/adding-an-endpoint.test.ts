@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test } from 'node:test'
-import { NOBODY } from '../../src/platform/operation.ts'
+import { ANONYMOUS } from '../../src/platform/operation.ts'
 import { NODE, UNKNOWN } from '../helpers/allocation.ts'
 import { EVERYBODY, startEdge } from '../helpers/edge.ts'
 import { checkExample, readGuide } from '../helpers/guide.ts'
@@ -35,7 +35,7 @@ test('the endpoint of the guide is a file of the tests and responds as described
   })
   const edge = await startEdge(t, {
     operations: [hello.in({ nodeId: NODE })],
-    resolve: (token) => (token === undefined ? EVERYBODY : NOBODY),
+    resolve: (token) => (token === undefined ? EVERYBODY : ANONYMOUS),
   })
   const get = async (path: string, ...headers: string[]) => {
     const { body, status } = await ask(edge.port, 'GET', path, ...headers)

@@ -10,7 +10,7 @@ import {
   handle,
   type Identity,
   invoke,
-  NOBODY,
+  ANONYMOUS,
   type PermissionHolder,
 } from '../../src/platform/operation.ts'
 import { queryBoolean, schema } from '../../src/platform/schema.ts'
@@ -42,7 +42,7 @@ function world(over: Partial<Endpoint<Input, string>> = {}, thing: () => string 
     endless: (asked) => asked.endless,
     authorize(_input, caller, about) {
       seen.push(`authorize ${caller.accessor} for ${about}`)
-      if (caller !== NOBODY && !caller.allowsNode('read')) throw new Refusal('permission_denied', 'no')
+      if (caller !== ANONYMOUS && !caller.allowsNode('read')) throw new Refusal('permission_denied', 'no')
     },
     ...over,
   }
@@ -70,7 +70,7 @@ function world(over: Partial<Endpoint<Input, string>> = {}, thing: () => string 
 }
 
 function arrived(query: [string, string][] = [], token?: string): IncomingCall {
-  return { ...callOf(NOBODY), raw: { params: {}, query, headers: {}, body: undefined }, token }
+  return { ...callOf(ANONYMOUS), raw: { params: {}, query, headers: {}, body: undefined }, token }
 }
 
 /** Who has the token `t`, and what was asked. */

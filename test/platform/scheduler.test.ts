@@ -1,7 +1,7 @@
 /** Requests that begin in one turn of the event loop are few, all of them begin, and in order. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { NOBODY } from '../../src/platform/operation.ts'
+import { ANONYMOUS } from '../../src/platform/operation.ts'
 import { Scheduler } from '../../src/platform/scheduler.ts'
 import { InFlight } from '../../src/secrets/request/in-flight.ts'
 
@@ -48,7 +48,7 @@ test('who comes when some still wait does not overtake them, although there is r
   const inFlight = new InFlight(new Scheduler(0).queue())
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
-  const call = { requestId: 'r', identity: NOBODY, signal, raw, token: undefined, hops: 0 }
+  const call = { requestId: 'r', identity: ANONYMOUS, signal, raw, token: undefined, hops: 0 }
   const leave = Array.from({ length: 8 }, () => inFlight.enter('write', 'x', call))
   const waiting = Array.from({ length: 10 }, () => inFlight.admit())
   for (const each of leave) each()

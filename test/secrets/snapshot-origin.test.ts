@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
 import { test } from 'node:test'
-import { type Call, NOBODY } from '../../src/platform/operation.ts'
+import { type Call, ANONYMOUS } from '../../src/platform/operation.ts'
 import { snapshotOperations } from '../../src/secrets/snapshot-operations.ts'
 import { restoreSnapshot, saveSnapshot } from '../../src/storage/snapshot/snapshot.ts'
 import { assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
@@ -26,7 +26,15 @@ async function restoredAnew(world: CoreWorld, snapshot: Buffer): Promise<void> {
   const restoreNew = operations.find(({ name }) => name === 'secrets.snapshot_restore_new')
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
-  const of = { requestId: 'the-restore', identity: NOBODY, signal, raw, token: undefined, hops: 0, remote: '10.1.2.3' }
+  const of = {
+    requestId: 'the-restore',
+    identity: ANONYMOUS,
+    signal,
+    raw,
+    token: undefined,
+    hops: 0,
+    remote: '10.1.2.3',
+  }
   const call: Call = {
     ...of,
     body: (async function* () {

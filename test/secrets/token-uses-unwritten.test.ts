@@ -4,7 +4,7 @@ import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
-import { type Call, NOBODY } from '../../src/platform/operation.ts'
+import { type Call, ANONYMOUS } from '../../src/platform/operation.ts'
 import { snapshotOperations } from '../../src/secrets/snapshot-operations.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
@@ -64,7 +64,7 @@ async function savedSnapshot(world: CoreWorld, token: string | undefined): Promi
   const saving = snapshotOperations(world.core, none).find(({ name }) => name === 'secrets.snapshot_save')
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
-  const call: Call = { requestId: 'test', identity: NOBODY, signal, raw, token, hops: 0, remote: '127.0.0.1' }
+  const call: Call = { requestId: 'test', identity: ANONYMOUS, signal, raw, token, hops: 0, remote: '127.0.0.1' }
   const saved = saving?.run({}, call, undefined)
   assert.ok(saved && Symbol.asyncIterator in saved)
   await saved[Symbol.asyncIterator]().next()

@@ -23,7 +23,7 @@ const KILLS_MAX = 3
 const DISK_MIB = 48
 /** A server whose clock was ahead once does not believe an earlier time. */
 const LONG = { ttl: '3h' }
-const NOBODY = ''
+const ANONYMOUS = ''
 
 interface World {
   readonly a: DrServer
@@ -119,7 +119,7 @@ async function killInPromotion(server: DrServer, keys: ClusterKeys): Promise<voi
   await server.restart()
   await server.unseal(keys)
   const dr_operation_token = await server.operationToken(keys)
-  await assert.rejects(server.ask('POST', `${DR}/secondary/promote`, { dr_operation_token, force: true }, NOBODY))
+  await assert.rejects(server.ask('POST', `${DR}/secondary/promote`, { dr_operation_token, force: true }, ANONYMOUS))
   await server.process.ended
   server.env = {}
 }
@@ -147,7 +147,7 @@ async function bothPromoted(t: TestContext, world: World): Promise<void> {
     'both secondaries were promoted: the first to tell the old primary goes on, the other is fenced',
     async () => {
       const dr_operation_token = await c.operationToken(keys)
-      await c.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, NOBODY)
+      await c.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, ANONYMOUS)
       await written(world, c, 'of-c')
       assert.deepEqual([(await b.status())['epoch'], (await c.status())['epoch']], [1, 1])
       c.process.child.kill('SIGSTOP')
@@ -171,17 +171,17 @@ async function bothPromoted(t: TestContext, world: World): Promise<void> {
     'the operation token of a promotion that was killed is dead, also once the server is a secondary again',
     async () => {
       await b.told('POST', `${DR}/primary/demote`, {}, keys.token)
-      const dead = await b.ask('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, NOBODY)
+      const dead = await b.ask('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, ANONYMOUS)
       assert.equal(dead.status, 403, dead.text)
       const dr_operation_token = await b.operationToken(keys)
-      await b.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, NOBODY)
+      await b.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, ANONYMOUS)
     },
   )
 }
 
 /** Kills it some time after the request has left; true when it was in the role by then. */
 async function killedDuring(world: World, server: DrServer, path: string, body: object): Promise<void> {
-  const token = path.endsWith('demote') ? world.keys.token : NOBODY
+  const token = path.endsWith('demote') ? world.keys.token : ANONYMOUS
   const asked = server.ask('POST', path, body, token).catch(() => undefined)
   await delay(world.random.between(0, 40))
   await server.kill()
@@ -216,7 +216,7 @@ async function killedInPromotion(world: World): Promise<void> {
   for (let at = 0; at < KILLS_MAX && (await becomes(b, 'secondary')); at++)
     await killedDuring(world, b, path, { dr_operation_token })
   // The token survives a restart as long as it has not been used.
-  if (await becomes(b, 'secondary')) await b.told('POST', path, { dr_operation_token }, NOBODY)
+  if (await becomes(b, 'secondary')) await b.told('POST', path, { dr_operation_token }, ANONYMOUS)
   assert.equal((await b.status())['mode'], 'primary')
   await eventually(async () => (await b.health()) === 200, 'it serves')
   for (const name of ['shared', 'of-b', 'goes-on', 'before-demotion'])

@@ -15,7 +15,7 @@ import { eventually } from '../helpers/eventually.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 
-const NOBODY = ''
+const ANONYMOUS = ''
 const SECONDARY = `${DR}/secondary`
 const ATTEMPT = `${SECONDARY}/generate-operation-token/attempt`
 const UPDATE = `${SECONDARY}/generate-operation-token/update`
@@ -114,8 +114,8 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
       assert.equal((await b.status())['cluster_id'], clusterId)
       await refused(b, 400, /path disabled in replication DR secondary mode/, 'cubbyhole/own', { a: '2' })
       // The keys are those of the primary from now on.
-      for (const key of b.keys.shares) await b.ask('PUT', 'sys/unseal', { key }, NOBODY)
-      assert.equal((await b.told('GET', 'sys/seal-status', undefined, NOBODY)).body['sealed'], true)
+      for (const key of b.keys.shares) await b.ask('PUT', 'sys/unseal', { key }, ANONYMOUS)
+      assert.equal((await b.told('GET', 'sys/seal-status', undefined, ANONYMOUS)).body['sealed'], true)
       assert.equal(await b.health(), 503)
       await b.unseal(a.keys)
       assert.equal(await b.health(), 472)
@@ -143,7 +143,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
 
   await t.test('4.1 POST secondary/reindex: diff, force, skip_flush, with the operation token', async () => {
     for (const more of [{ diff: true }, { force: true, skip_flush: true }]) {
-      const { warnings } = await b.told('POST', `${SECONDARY}/reindex`, { ...held(), ...more }, NOBODY)
+      const { warnings } = await b.told('POST', `${SECONDARY}/reindex`, { ...held(), ...more }, ANONYMOUS)
       assert.equal(warnings.length, 1)
       await eventually(async () => (await b.status())['reindex_progress'] === undefined, 'the reindex is over')
     }
@@ -151,7 +151,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
   })
 
   await t.test('4.1 POST secondary/merkle-check: information about corruption', async () => {
-    const { data } = await b.told('POST', `${SECONDARY}/merkle-check`, held(), NOBODY)
+    const { data } = await b.told('POST', `${SECONDARY}/merkle-check`, held(), ANONYMOUS)
     const report = data['merkle_corruption_report'] as Record<string, unknown>
     const trees = report['corrupted_tree_map'] as Record<string, Record<string, unknown>>
     assert.equal(report['corrupted_root'], false)
@@ -173,7 +173,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
       /revoked/,
       `${SECONDARY}/update-primary`,
       { ...held(), update_primary_addrs: ['127.0.0.1:1'] },
-      NOBODY,
+      ANONYMOUS,
     )
   })
 
@@ -185,9 +185,16 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
       /token and update_primary_addrs exclude each other/,
       `${SECONDARY}/update-primary`,
       both,
-      NOBODY,
+      ANONYMOUS,
     )
-    await refused(b, 400, /token or update_primary_addrs must be given/, `${SECONDARY}/update-primary`, held(), NOBODY)
+    await refused(
+      b,
+      400,
+      /token or update_primary_addrs must be given/,
+      `${SECONDARY}/update-primary`,
+      held(),
+      ANONYMOUS,
+    )
   })
 
   await t.test(
@@ -197,12 +204,12 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
       const { data } = await b.told('POST', `${SECONDARY}/generate-public-key`, {}, root)
       const token = await a.issue('b2', { secondary_public_key: data['secondary_public_key'] })
       assert.match(token, /^dr1\./)
-      const { warnings } = await b.told('POST', `${SECONDARY}/update-primary`, { ...held(), token }, NOBODY)
+      const { warnings } = await b.told('POST', `${SECONDARY}/update-primary`, { ...held(), token }, ANONYMOUS)
       assert.match(warnings[0] ?? '', /^Vault has successfully found secondary information/)
       await b.follows(a)
       const address = String((await b.status())['primary_cluster_addr'])
       const addresses = ['https://127.0.0.1:1', address]
-      await b.told('POST', `${SECONDARY}/update-primary`, { ...held(), update_primary_addrs: addresses }, NOBODY)
+      await b.told('POST', `${SECONDARY}/update-primary`, { ...held(), update_primary_addrs: addresses }, ANONYMOUS)
       await b.follows(a)
     },
   )
@@ -213,7 +220,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
       await a.told('POST', 'cubbyhole/kept', { a: '1' }, root)
       await b.follows(a)
       const promoting = { ...held(), primary_cluster_addr: '', force: false }
-      const { body, warnings } = await b.told('POST', `${SECONDARY}/promote`, promoting, NOBODY)
+      const { body, warnings } = await b.told('POST', `${SECONDARY}/promote`, promoting, ANONYMOUS)
       assert.equal(body['data'], null)
       assert.match(warnings[0] ?? '', /^This cluster is being promoted to a replication primary\./)
       const status = await b.status()
@@ -221,7 +228,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
       assert.deepEqual((await b.told('GET', 'cubbyhole/kept', undefined, root)).data, { a: '1' })
       await becomes(a, 'state', 'fenced')
       assert.equal((await a.ask('POST', 'cubbyhole/late', { a: '1' }, root)).status, 503)
-      await refused(b, 400, /^Not a DR secondary\.\n/, `${SECONDARY}/promote`, held(), NOBODY)
+      await refused(b, 400, /^Not a DR secondary\.\n/, `${SECONDARY}/promote`, held(), ANONYMOUS)
     },
   )
 
@@ -240,16 +247,16 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
 
   await t.test('7 update_primary_addrs on a newly demoted secondary: invalid combination', async () => {
     const addresses = { ...held(), update_primary_addrs: ['127.0.0.1:1'] }
-    await refused(a, 400, /use a token/, `${SECONDARY}/update-primary`, addresses, NOBODY)
+    await refused(a, 400, /use a token/, `${SECONDARY}/update-primary`, addresses, ANONYMOUS)
   })
 
   await t.test(
     '3.1 secondary, POST update-primary: a demoted one joins without a wipe, a blank token forgets',
     async () => {
       b.keys = { ...b.keys, token: root }
-      await a.told('POST', `${SECONDARY}/update-primary`, { ...held(), token: await b.issue('a') }, NOBODY)
+      await a.told('POST', `${SECONDARY}/update-primary`, { ...held(), token: await b.issue('a') }, ANONYMOUS)
       await a.follows(b)
-      await a.told('POST', `${SECONDARY}/update-primary`, { ...held(), token: '' }, NOBODY)
+      await a.told('POST', `${SECONDARY}/update-primary`, { ...held(), token: '' }, ANONYMOUS)
       await becomes(a, 'state', 'idle')
       assert.deepEqual((await a.status())['mode'], 'secondary')
     },
@@ -257,7 +264,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
 
   await t.test('4.1 POST secondary/disable with the operation token; 3.1 secondary: disabled', async () => {
     await refused(a, 400, /DR operation token was not provided/, `${SECONDARY}/disable`, {}, root)
-    const { warnings } = await a.told('POST', `${SECONDARY}/disable`, held(), NOBODY)
+    const { warnings } = await a.told('POST', `${SECONDARY}/disable`, held(), ANONYMOUS)
     assert.match(warnings[0] ?? '', /^This cluster is having replication disabled\./)
     assert.deepEqual(await a.status(), { mode: 'disabled' })
     assert.deepEqual((await a.told('GET', 'cubbyhole/kept', undefined, root)).data, { a: '1' }, 'its data stays')
@@ -286,40 +293,43 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
   const [first = '', second = ''] = a.keys.shares
 
   await t.test('3.2 none, POST attempt: in progress, one at a time; 4.1 GET and POST attempt', async () => {
-    const idle = await b.told('GET', ATTEMPT, undefined, NOBODY)
+    const idle = await b.told('GET', ATTEMPT, undefined, ANONYMOUS)
     assert.deepEqual([idle.data['started'], idle.data['required'], idle.data['otp_length']], [false, 2, 28])
     const owner = await newPgpKey('owner')
-    const { body } = await b.told('POST', ATTEMPT, { pgp_key: owner.publicKey }, NOBODY)
+    const { body } = await b.told('POST', ATTEMPT, { pgp_key: owner.publicKey }, ANONYMOUS)
     assert.deepEqual(
       [body['started'], body['progress'], body['otp'], body['pgp_fingerprint']],
       [true, 0, '', owner.fingerprint],
     )
-    await refused(b, 400, /root generation already in progress/, ATTEMPT, {}, NOBODY)
+    await refused(b, 400, /root generation already in progress/, ATTEMPT, {}, ANONYMOUS)
   })
 
   await t.test('3.2 in progress, DELETE attempt: none, progress cleared; 4.1 DELETE attempt', async () => {
-    const { body } = await b.told('GET', ATTEMPT, undefined, NOBODY)
-    await b.told('POST', UPDATE, { key: first, nonce: body['nonce'] }, NOBODY)
-    assert.equal((await b.ask('DELETE', ATTEMPT, undefined, NOBODY)).status, 400, 'its nonce is required')
-    assert.equal((await b.told('DELETE', `${ATTEMPT}?nonce=${String(body['nonce'])}`, undefined, NOBODY)).status, 204)
-    const { data } = await b.told('GET', ATTEMPT, undefined, NOBODY)
+    const { body } = await b.told('GET', ATTEMPT, undefined, ANONYMOUS)
+    await b.told('POST', UPDATE, { key: first, nonce: body['nonce'] }, ANONYMOUS)
+    assert.equal((await b.ask('DELETE', ATTEMPT, undefined, ANONYMOUS)).status, 400, 'its nonce is required')
+    assert.equal(
+      (await b.told('DELETE', `${ATTEMPT}?nonce=${String(body['nonce'])}`, undefined, ANONYMOUS)).status,
+      204,
+    )
+    const { data } = await b.told('GET', ATTEMPT, undefined, ANONYMOUS)
     assert.deepEqual([data['started'], data['progress'], data['nonce']], [false, 0, ''])
   })
 
   await t.test('3.2 in progress, POST update below the threshold: progress increases; 4.1 POST update', async () => {
-    const { nonce } = (await b.told('POST', ATTEMPT, {}, NOBODY)).body
-    const { body } = await b.told('POST', UPDATE, { key: first, nonce }, NOBODY)
+    const { nonce } = (await b.told('POST', ATTEMPT, {}, ANONYMOUS)).body
+    const { body } = await b.told('POST', UPDATE, { key: first, nonce }, ANONYMOUS)
     assert.deepEqual([body['nonce'], body['progress'], body['complete'], body['encoded_token']], [nonce, 1, false, ''])
-    await refused(b, 400, /^incorrect nonce supplied$/, UPDATE, { key: second, nonce: 'other' }, NOBODY)
-    await b.told('DELETE', ATTEMPT, { nonce }, NOBODY)
+    await refused(b, 400, /^incorrect nonce supplied$/, UPDATE, { key: second, nonce: 'other' }, ANONYMOUS)
+    await b.told('DELETE', ATTEMPT, { nonce }, ANONYMOUS)
   })
 
   await t.test(
     '3.2 in progress, POST update, threshold reached: complete, a token, encoded; 5 where it is taken',
     async () => {
-      const { nonce, otp } = (await b.told('POST', ATTEMPT, {}, NOBODY)).body
-      await b.told('POST', UPDATE, { key: first, nonce }, NOBODY)
-      const { body, data } = await b.told('POST', UPDATE, { key: second, nonce }, NOBODY)
+      const { nonce, otp } = (await b.told('POST', ATTEMPT, {}, ANONYMOUS)).body
+      await b.told('POST', UPDATE, { key: first, nonce }, ANONYMOUS)
+      const { body, data } = await b.told('POST', UPDATE, { key: second, nonce }, ANONYMOUS)
       assert.deepEqual([body['complete'], body['progress'], data['complete']], [true, 2, true])
       const token = decodeToken(String(body['encoded_token']), String(otp))
       assert.match(token, /^hvs\.\w{24}$/)
@@ -332,7 +342,7 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
         'POST',
         `${SECONDARY}/operation-token/delete`,
         { dr_operation_token: token },
-        NOBODY,
+        ANONYMOUS,
       )
       assert.equal(status, 204)
     },
@@ -340,9 +350,9 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
 
   await t.test('4.1 POST operation-token/delete: the token is good for nothing any more', async () => {
     const dr_operation_token = await b.operationToken(a.keys)
-    await b.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token }, NOBODY)
+    await b.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token }, ANONYMOUS)
     for (const path of ['promote', 'disable', 'update-primary', 'reindex', 'merkle-check', 'operation-token/delete']) {
-      await refused(b, 403, /^permission denied$/, `${SECONDARY}/${path}`, { dr_operation_token }, NOBODY)
+      await refused(b, 403, /^permission denied$/, `${SECONDARY}/${path}`, { dr_operation_token }, ANONYMOUS)
     }
     await b.follows(a)
   })

@@ -202,8 +202,8 @@ const capabilities = defineCommand({
             body: { token: await readSecret(operands[0], TOKEN, io), path },
           })
     const listed = answer.fields.under('data').value('capabilities')
-    const capabilities = Array.isArray(listed) ? listed.map(cell).toSorted() : []
-    printAs(formatOf(values, io), capabilities, io, () => `${capabilities.join(', ')}\n`)
+    const names = Array.isArray(listed) ? listed.map(cell).toSorted() : []
+    printAs(formatOf(values, io), names, io, () => `${names.join(', ')}\n`)
     return 0
   },
 })

@@ -12,7 +12,7 @@
  * allocation at present (`allocation-owners.ts`). A purge of the owner ends its ownership, and the next report counts as the
  * first one. After the loss of the roster's database the first report owns.
  */
-import type { Fields, Logger } from '../../platform/log.ts'
+import type { LogFields, Logger } from '../../platform/log.ts'
 import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import { TIMINGS } from '../nats/timings.ts'
 import { AllocationOwners } from './allocation-owners.ts'
@@ -81,7 +81,7 @@ export class RosterRejections {
     this.#limitedLogger = new RateLimitedLogger(logger)
   }
 
-  count(reason: RosterRejection, nodeId: string | undefined, fields: Fields = {}): void {
+  count(reason: RosterRejection, nodeId: string | undefined, fields: LogFields = {}): void {
     this.counts[reason]++
     const key = ANONYMOUS.has(reason) ? reason : `${reason} ${nodeId ?? ''}`
     const next = NEXT[reason]

@@ -4,7 +4,7 @@
  */
 import { messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { type AnyOperation, type Callers, type Identity, invoke, NOBODY } from '../../platform/operation.ts'
+import { type AnyOperation, type Callers, type Identity, invoke, ANONYMOUS } from '../../platform/operation.ts'
 import { PassingMap } from '../../platform/passing.ts'
 import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
 import { isNodeId } from '../../platform/schema.ts'
@@ -126,7 +126,7 @@ export class CallServer {
     this.#limits = options.limits ?? new CallerLimits()
     this.#limitedLogger = new RateLimitedLogger(options.logger)
     // On a node the assertion of a server replaces the token.
-    this.#callers = 'callers' in options.as ? options.as.callers : { resolve: () => NOBODY }
+    this.#callers = 'callers' in options.as ? options.as.callers : { resolve: () => ANONYMOUS }
     this.#operations = new Map(options.operations.map((operation) => [operation.name, operation]))
   }
 

@@ -10,7 +10,7 @@ import {
   type Identity,
   isStreamHead,
   JsonText,
-  NOBODY,
+  ANONYMOUS,
   WholeAnswer,
 } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -266,7 +266,7 @@ export class ServedCall implements CallResponder {
 /** The call, as the operation receives it. */
 class OperationCall implements IncomingCall {
   /** Identity of the last permission check. */
-  identity: Identity = NOBODY
+  identity: Identity = ANONYMOUS
   readonly #served: ServedCall
 
   constructor(served: ServedCall) {

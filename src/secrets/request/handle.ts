@@ -48,7 +48,7 @@ import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
 import { fencedPrimary } from '../dr/dr-replication.ts'
 import { RequestCall } from './request-call.ts'
-import type { CallerAdmission, Core, Request, RequestTarget, RequestTrace } from './request-states.ts'
+import type { CallerAdmission, Core, Request, ResolvedTarget, RequestTrace } from './request-states.ts'
 import { type RequestBody, type CoreRequestHead, requestHead, type Verb } from './request.ts'
 import { commitReply, needsFullCommit, restrictList, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
@@ -126,7 +126,7 @@ function serve(core: Core, method: Verb, raw: RawInput, call: Call, trace: Reque
   })
 }
 
-type TargetLocation = Pick<RequestTarget, 'head' | 'canonical' | 'givenRest' | 'resolved' | 'match'>
+type TargetLocation = Pick<ResolvedTarget, 'head' | 'canonical' | 'givenRest' | 'resolved' | 'match'>
 
 /** Finds the mount and the endpoint of a request, and makes its path canonical. */
 function resolveTarget(core: Core, head: CoreRequestHead): TargetLocation {
@@ -160,7 +160,7 @@ function isStatePath(path: Path | undefined): boolean {
 /** Records the request before it is executed, and the response before it is sent. */
 async function serveAudited(
   core: Core,
-  target: RequestTarget,
+  target: ResolvedTarget,
   audit: AuditTrail,
   admit: () => CallerAdmission,
 ): Promise<RequestAnswer> {
@@ -207,7 +207,7 @@ function resultOf<T>(step: () => T): StepResult<T> {
 
 function auditOf(
   core: Core,
-  target: RequestTarget,
+  target: ResolvedTarget,
   audit: NonNullable<Core['audit']>,
   { caller }: AdmittedCaller,
   body: BodyReader,
@@ -224,7 +224,7 @@ function auditOf(
 }
 
 /** A read changes state if its engine issues leases, or if its answer is wrapped. */
-function isReadOnly({ head, match, resolved }: RequestTarget): boolean {
+function isReadOnly({ head, match, resolved }: ResolvedTarget): boolean {
   const isRead = READ_VERBS.has(head.verb) && match?.path.readChanges !== true
   return isRead && resolved?.mount.engine.revoke === undefined && head.wrapping === undefined
 }
@@ -250,7 +250,7 @@ async function finishTokenUse(admitted: AdmittedCaller, answer: Promise<RequestA
 /** The limits depend on the caller's permissions. */
 function bodyReaderOf(
   core: Core,
-  { admitted, canonical, head, isOpen, match, raw }: RequestTarget & CallerAdmission,
+  { admitted, canonical, head, isOpen, match, raw }: ResolvedTarget & CallerAdmission,
 ): BodyReader {
   const isChecked = !isOpen && !match?.path.withoutToken?.isAllowed()
   const judge = (operation: EngineVerb) =>

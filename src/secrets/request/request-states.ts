@@ -60,7 +60,7 @@ export interface RequestTrace {
 }
 
 /** The head of a request with its mount and endpoint. The path is canonical in `head`, `resolved` and `match`. */
-export interface RequestTarget {
+export interface ResolvedTarget {
   readonly head: CoreRequestHead
   /** The path of `head` as policies match it. */
   readonly canonical: CanonicalPath
@@ -80,6 +80,6 @@ export interface CallerAdmission {
   readonly isOpen: boolean
 }
 
-export interface Request extends RequestTarget, CallerAdmission {
+export interface Request extends ResolvedTarget, CallerAdmission {
   readonly body: BodyReader
 }

@@ -1,13 +1,13 @@
 /** A host room of real files for the tests of allocations, state, metadata and collection. */
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Fields, type Level, type Logger } from '../../../src/platform/log.ts'
+import { type LogFields, type Level, type Logger } from '../../../src/platform/log.ts'
 import { admit, type AnyOperation, type Call, type Identity } from '../../../src/platform/operation.ts'
 
 export interface Line {
   readonly level: Level
   readonly message: string
-  readonly fields: Fields
+  readonly fields: LogFields
 }
 
 /** A logger that keeps its lines. */
@@ -15,7 +15,7 @@ export function keepingLogger(): Logger & { readonly lines: Line[] } {
   const lines: Line[] = []
   const at =
     (level: Level) =>
-    (message: string, fields: Fields = {}) =>
+    (message: string, fields: LogFields = {}) =>
       void lines.push({ level, message, fields })
   const log = {
     lines,
