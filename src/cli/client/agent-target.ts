@@ -74,8 +74,8 @@ function tokenFor(
   address: string | undefined,
 ): Pick<AgentTarget, 'token' | 'tokenFrom' | 'withheld'> {
   const isOf = (family: Family) => {
-    const text = (family === 'OUTPOST' ? address : undefined) ?? (env[`${family}_ADDR`] || DEFAULTS[family])
-    const familyUrl = parseAddress(text)
+    const shown = (family === 'OUTPOST' ? address : undefined) ?? (env[`${family}_ADDR`] || DEFAULTS[family])
+    const familyUrl = parseAddress(shown)
     return familyUrl !== undefined && canonicalAddress(familyUrl) === canonicalAddress(url)
   }
   const families = order.filter((family) => (env[`${family}_TOKEN`] ?? '') !== '')
@@ -116,8 +116,8 @@ function tlsTrust(env: NodeJS.ProcessEnv, order: readonly Family[]): TlsTrust {
   return trust
 }
 
-function parseAddress(text: string): URL | undefined {
-  const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`)
+function parseAddress(address: string): URL | undefined {
+  const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `http://${address}`)
   return url && (url.protocol === 'http:' || url.protocol === 'https:') && url.hostname !== '' ? url : undefined
 }
 
@@ -155,11 +155,12 @@ export function storedToken(env: NodeJS.ProcessEnv): string | undefined {
   const file = tokenFile(env)
   if (file === undefined) return undefined
   try {
-    const text = readFileSync(file, 'latin1').trim()
+    const token = readFileSync(file, 'latin1').trim()
     if ((statSync(file).mode & OTHERS_MODE) !== 0)
       throw new CommandError(`${file} is readable by other users: run chmod 600 ${file}`)
-    if (/[^\x21-\x7e]/.test(text)) throw new CommandError(`${file} does not contain a token: run "outpost login" again`)
-    return text === '' ? undefined : text
+    if (/[^\x21-\x7e]/.test(token))
+      throw new CommandError(`${file} does not contain a token: run "outpost login" again`)
+    return token === '' ? undefined : token
   } catch (error) {
     if (error instanceof CommandError) throw error
     if (isErrno(error, 'ENOENT', 'ENOTDIR', 'EACCES')) return undefined

@@ -78,8 +78,8 @@ const status = defineCommand({
       ['Status', escapeLine(job.text('Status'))],
       ['Created', ageOf(job.number('SubmitTime'))],
     ])
-    const text = [head, groupsTable(job), allocationsTable(allocations, values.verbose)].join('\n')
-    io.out(fitted(text, terminalOf(1, io.env, values['no-color'])))
+    const output = [head, groupsTable(job), allocationsTable(allocations, values.verbose)].join('\n')
+    io.out(fitted(output, terminalOf(1, io.env, values['no-color'])))
     return 0
   },
 })

@@ -207,7 +207,7 @@ const destroy = versionCommand(
 
 /** Strings, as `vault kv` sends them. Throws UsageError. */
 function versionsOf(given: readonly string[]): string[] {
-  const versions = given.flatMap((list) => list.split(',')).map((version) => version.trim())
+  const versions = given.flatMap((operand) => operand.split(',')).map((version) => version.trim())
   const invalid = versions.find((version) => !/^\d{1,15}$/.test(version))
   if (invalid === undefined) return versions
   throw new UsageError(`option -versions: expected numbers such as 1,2, got ${JSON.stringify(invalid)}`)

@@ -201,9 +201,9 @@ const capabilities = defineCommand({
             path: 'sys/capabilities',
             body: { token: await readSecret(operands[0], TOKEN, io), path },
           })
-    const listed = answer.fields.under('data').value('capabilities')
-    const capabilities = Array.isArray(listed) ? listed.map(cell).toSorted() : []
-    printAs(formatOf(values, io), capabilities, io, () => `${capabilities.join(', ')}\n`)
+    const value = answer.fields.under('data').value('capabilities')
+    const names = Array.isArray(value) ? value.map(cell).toSorted() : []
+    printAs(formatOf(values, io), names, io, () => `${names.join(', ')}\n`)
     return 0
   },
 })

@@ -77,7 +77,7 @@ function peerRow(row: JsonFields): readonly [string, string] {
   const state = row.text('connection_status')
   const isConnected = state === 'connected'
   const downtime = roundedDuration(row.number('disconnected_seconds') * 1000)
-  const details = [downtime, row.text('disconnect_reason')].filter((text) => text !== '')
+  const details = [downtime, row.text('disconnect_reason')].filter((detail) => detail !== '')
   const since = id === '' || isConnected ? '' : ` for ${details.join(': ')}`
   const marks = [
     ...(id === '' && row.boolean('sealed') ? [', sealed'] : []),
