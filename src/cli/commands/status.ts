@@ -7,7 +7,7 @@ import {
   coreOf,
   coreOptions,
   unsealStep,
-  type Readiness,
+  type ReadinessResponse,
   readinessOf,
   requireResponse,
   needsKeyShares,
@@ -58,13 +58,13 @@ async function show(values: StatusOptions, io: CommandIo): Promise<number> {
 }
 
 /** The server knows whether a database was lost. */
-function initialStep(readiness: Readiness | undefined): string {
+function initialStep(readiness: ReadinessResponse | undefined): string {
   const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
   return reason.startsWith('not initialized') ? reason : 'not initialized, next: outpost operator init'
 }
 
 /** The server knows whether an operator sealed it; without its checks only the kind of seal is known. */
-function nextStep(readiness: Readiness | undefined, seal: JsonFields): string {
+function nextStep(readiness: ReadinessResponse | undefined, seal: JsonFields): string {
   const reason = readiness?.checks.find(({ name }) => name === 'seal')?.reason ?? ''
   return escapeLine(/^sealed, next: (.+)$/.exec(reason)?.[1] ?? unsealStep(seal))
 }
@@ -72,7 +72,7 @@ function nextStep(readiness: Readiness | undefined, seal: JsonFields): string {
 /** Undefined for a process without secrets that reports its readiness. */
 async function sealStatus(
   core: CoreAccess,
-  readiness: Readiness | undefined,
+  readiness: ReadinessResponse | undefined,
   io: CommandIo,
 ): Promise<CoreResponse | undefined> {
   try {
@@ -85,13 +85,13 @@ async function sealStatus(
   }
 }
 
-function showReadiness(readiness: Readiness | undefined, values: StatusOptions, io: CommandIo): number {
+function showReadiness(readiness: ReadinessResponse | undefined, values: StatusOptions, io: CommandIo): number {
   printAs(formatOf(values, io), { readiness }, io, () => pairsTable(readyRows(readiness)))
   printFailingChecks(readiness, io)
   return readiness?.ready ? 0 : NOT_READY
 }
 
-function readyRows(readiness: Readiness | undefined): [string, unknown][] {
+function readyRows(readiness: ReadinessResponse | undefined): [string, unknown][] {
   if (!readiness) return []
   return [
     ['Ready', readiness.ready],
@@ -100,7 +100,7 @@ function readyRows(readiness: Readiness | undefined): [string, unknown][] {
 }
 
 /** Prints failing checks except the seal, which has its own message. */
-function printFailingChecks(readiness: Readiness | undefined, io: CommandIo): void {
+function printFailingChecks(readiness: ReadinessResponse | undefined, io: CommandIo): void {
   for (const warning of readiness?.warnings ?? []) io.err(`warning: ${escapeLine(warning)}\n`)
   for (const { name, reason, state } of readiness?.checks ?? []) {
     if (state !== 'ok' && name !== 'seal') io.err(`not ready: ${escapeLine(`${name}: ${reason}`)}\n`)

@@ -269,7 +269,7 @@ async function sealStatus(core: CoreAccess): Promise<JsonFields> {
   return fieldsOf(parsedOrNothing(await responseText(response, core.target)))
 }
 
-export interface Readiness {
+export interface ReadinessResponse {
   readonly ready: boolean
   /** `active` or `standby`. */
   readonly role: string
@@ -278,7 +278,7 @@ export interface Readiness {
 }
 
 /** The response of `/v1/agent/ready`; undefined for a server of another program. Throws CommandError. */
-export async function readinessOf(target: AgentTarget): Promise<Readiness | undefined> {
+export async function readinessOf(target: AgentTarget): Promise<ReadinessResponse | undefined> {
   const response = await openResponse(target, { path: '/v1/agent/ready' })
   const fields = fieldsOf(parseJson(await responseText(response, target)))
   const [checks, warnings] = [fields.value('checks'), fields.value('warnings')]

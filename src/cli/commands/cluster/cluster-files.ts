@@ -114,13 +114,13 @@ export function hostDirectoryOf({ nodeId }: Pick<Member, 'nodeId'>): string {
 }
 
 /** Public keys for `nats {}` of every member. */
-export interface ServerKeys {
+export interface ServerPublicKeys {
   readonly servers: readonly string[]
   /** Of the servers with a secrets core. */
   readonly cores: readonly string[]
 }
 
-export function serverKeysOf({ members }: Members): ServerKeys {
+export function serverKeysOf({ members }: Members): ServerPublicKeys {
   const servers = members.filter(({ server }) => server)
   return {
     servers: servers.map(({ publicKey }) => publicKey),
@@ -129,7 +129,7 @@ export function serverKeysOf({ members }: Members): ServerKeys {
 }
 
 /** The `cluster.hcl` of a member; other settings are in other files. */
-export function clusterHcl(member: Member, region: string, nats: readonly string[], keys: ServerKeys): string {
+export function clusterHcl(member: Member, region: string, nats: readonly string[], keys: ServerPublicKeys): string {
   const { name, server, edge, nodeId } = member
   const directory = hostDirectoryOf(member)
   const servers = nats.length > 0 ? nats : [EXAMPLE_ADDRESS]
@@ -158,7 +158,7 @@ export function addressesIn(text: string): readonly string[] | undefined {
 }
 
 /** A `cluster.hcl` with other server keys; the rest is unchanged. */
-export function withServerKeys(text: string, keys: ServerKeys): string {
+export function withServerKeys(text: string, keys: ServerPublicKeys): string {
   const rest = text.replaceAll(/^ *(?:server_keys|core_keys) *= *\[[^\]]*\]\n/gm, '')
   const lines = keyLines(keys)
   if (lines.length === 0) return rest
@@ -166,7 +166,7 @@ export function withServerKeys(text: string, keys: ServerKeys): string {
 }
 
 /** Lines for `nats {}`; empty without servers. */
-export function keyLines({ servers, cores }: ServerKeys): string[] {
+export function keyLines({ servers, cores }: ServerPublicKeys): string[] {
   if (servers.length === 0) return []
   return [`  server_keys = ${listOf(servers)}`, `  core_keys   = ${listOf(cores)}`]
 }
