@@ -26,7 +26,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   auth: ['engines/framework', 'storage/barrier/storage.ts'],
   secrets: ['engines', 'auth', 'storage/barrier', 'storage/seal', 'config/hcl.ts'], // policies are HCL (docs/decisions/003)
   login: [], // shared by the agent and `outpost exec`, which hand it the connection
-  supervisor: ['cli/framework'], // reports its errors as the command that runs it
+  supervisor: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides without a server, `audit verify`
   // reads audit lines, `mfa totp generate` draws QR codes; other commands talk HTTP like any client
   cli: [
@@ -62,12 +62,12 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   login: 'session.ts',
   storage: 'store/store.ts',
   dr: 'replication.ts',
+  supervisor: 'alloc-run.ts',
 }
 /** Modules whose theory of operation is that of another module. */
 const WITHOUT_THEORY: Readonly<Record<string, string>> = {
   auth: 'engines/framework/engine.ts',
   daemon: 'docs/architecture.md',
-  supervisor: 'cli/command.ts',
 }
 
 function walk(folder: string): string[] {

@@ -60,7 +60,7 @@ function ignoresSigterm(pid: number): boolean {
 }
 
 // Each with a directory of its own, and most of its time waiting.
-describe('what takes seconds', { concurrency: true }, () => {
+describe('slow tests', { concurrency: true }, () => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     test(`${signal} stops the command and what it started`, async (t) => {
       const dataDir = temporaryDirectory(t)
@@ -78,7 +78,7 @@ describe('what takes seconds', { concurrency: true }, () => {
     })
   }
 
-  test('a signal that comes while everything is being made ready is not lost', async (t) => {
+  test('a signal during the start is not lost', async (t) => {
     for (let round = 0; round < 12; round++) await signalledWhileMadeReady(t)
   })
 
@@ -99,14 +99,14 @@ describe('what takes seconds', { concurrency: true }, () => {
     assert.equal(manifestOf(dataDir, ID)?.Tasks['web']?.Restarts, 1)
   })
 
-  test('SIGKILL of the supervisor: what ignores SIGTERM is killed five seconds later', async (t) => {
+  test('after SIGKILL of the supervisor, processes that ignore SIGTERM are killed five seconds later', async (t) => {
     const dataDir = temporaryDirectory(t)
     const running = await supervised(dataDir, 'trap "" TERM PIPE; echo ready; while :; do sleep 0.1; done')
     process.kill(running.pid, 'SIGKILL')
     await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone', undefined, LOOK_MS)
   })
 
-  test('-detach tells why a command did not start', async (t) => {
+  test('-detach prints why a command did not start', async (t) => {
     const dataDir = temporaryDirectory(t)
     const detached = (id: string, ...command: string[]) =>
       outpost('alloc', 'run', '-data-dir', dataDir, '-id', id, '-detach', '--', ...command)
@@ -121,7 +121,7 @@ describe('what takes seconds', { concurrency: true }, () => {
   })
 })
 
-test('a stopped command may finish its work, and its exit code is ours', async (t) => {
+test('a stopped command may finish, and its exit code is passed on', async (t) => {
   const dataDir = temporaryDirectory(t)
   const script = 'trap "echo stopping; sleep 0.3; echo bye; exit 5" TERM; echo ready; while :; do sleep 0.05; done'
   const running = await supervised(dataDir, script)
@@ -136,7 +136,7 @@ test('a stopped command may finish its work, and its exit code is ours', async (
 
 const STUBBORN = 'trap "" TERM INT; echo ready; while :; do sleep 0.05; done'
 
-test('the kill timeout kills what does not stop', async (t) => {
+test('a command that does not stop is killed after the kill timeout', async (t) => {
   const dataDir = temporaryDirectory(t)
   const running = await supervised(dataDir, STUBBORN, ['-kill-timeout', '500ms'])
   const beganMs = performance.now()
@@ -258,7 +258,7 @@ test('-detach returns once the command runs, and the supervisor continues', asyn
   assert.ok(!isRunning(supervisor))
 })
 
-test('the supervisor outlives whoever reads its first line', async (t) => {
+test('the supervisor outlives the reader of its first line', async (t) => {
   const dataDir = temporaryDirectory(t)
   const command = `"$0" alloc run -data-dir "$1" -id ${join(ID)} -task web -- sh -c 'sleep 0.3; echo done' | true`
   await start('bash', ['-o', 'pipefail', '-c', command, OUTPOST, dataDir]).finished

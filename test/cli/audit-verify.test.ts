@@ -97,7 +97,7 @@ test('any byte that is changed is found, other than of the last line', async (t)
   }
 })
 
-test('with the server the end is compared, and a file that was made anew is found', async (t) => {
+test('with a server the last line is compared, and a replaced file is reported', async (t) => {
   const core = await recordingCore(t)
   const file = join(temporaryDirectory(t), 'audit.log')
   const { head, lines } = chainOf(20)
@@ -194,7 +194,7 @@ test('the files must contain the last line of the server', async (t) => {
   assert.match(ran.err, /audit\.log:10: line 20, the last line of the server, is in none of the files/)
 })
 
-test('a part of a line at the end of a file is told and does no harm', async (t) => {
+test('an incomplete last line is reported and does not fail the verification', async (t) => {
   const file = join(temporaryDirectory(t), 'audit.log')
   const { lines } = chainOf(3)
   writeFileSync(file, `${text(lines)}{"time":"2026-`)
@@ -205,7 +205,7 @@ test('a part of a line at the end of a file is told and does no harm', async (t)
   assert.equal(readFileSync(file, 'utf8').endsWith('2026-'), true, 'it is left as it is')
 })
 
-test('a command line that is wrong, and files that cannot be read', async (t) => {
+test('an invalid command line and unreadable files are errors', async (t) => {
   const none = await runAt(NOWHERE, ['audit', 'verify'])
   assert.equal(none.code, 2)
   assert.match(none.err, /missing FILE, usage: outpost audit verify FILE/)

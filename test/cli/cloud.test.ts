@@ -84,7 +84,7 @@ test('credentials as credential_process, variables and a profile', async (t) => 
   })
 })
 
-test('what is asked: a read with its wishes, and a code in a body', async (t) => {
+test('creds sends the options with the read, and an MFA code in the body', async (t) => {
   const core = await world(t)
   const wishes = ['-ttl=15m', '-role-arn=arn:aws:iam::1:role/r', '-session-name=me']
   const { code, err } = await runAt(core, ['cloud', 'creds', '-mount=aws-eu/', ...wishes, 'a'])
@@ -96,7 +96,7 @@ test('what is asked: a read with its wishes, and a code in a body', async (t) =>
   assert.deepEqual([line, body], ['PUT cloud/creds/a', { mfa_code: '123456', ttl: '1h' }])
 })
 
-test('what are no credentials is printed in no form', async (t) => {
+test('a response without credentials is an error in each format', async (t) => {
   const core = await world(t)
   for (const role of ['odd', 'kv']) {
     for (const format of ['env', 'credential_process', 'aws-profile']) {
@@ -114,7 +114,7 @@ test('what are no credentials is printed in no form', async (t) => {
   assert.equal(credentialsOf(fieldsOf({ data: USER.data }), 'x', 0).expiration, '', 'without a lease it is not known')
 })
 
-test('cloud role check: a line for each finding, and an exit code', async (t) => {
+test('cloud role check prints a line for each finding and exits by the result', async (t) => {
   const core = await recordingCore(t)
   const data = { result: 'failed', missing_actions: ['iam:CreateUser'], findings: ['ok: x', 'failed: \u001b[31my'] }
   core.answers = {

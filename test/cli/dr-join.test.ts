@@ -58,7 +58,7 @@ test('join succeeds only when the status says that the secondary follows, and sh
   assert.equal(tokenSentTo(core), 'activation')
 })
 
-test('the token comes from a file too, and "enable" with a source is the same command', async (t) => {
+test('the token can be in a file, and "enable" with a source is the same command', async (t) => {
   const file = join(temporaryDirectory(t), 'token')
   writeFileSync(file, 'activation\n')
   for (const line of [`join -token-file ${file}`, 'join -token-file -', 'join -', `enable @${file}`, 'enable -']) {
@@ -69,7 +69,7 @@ test('the token comes from a file too, and "enable" with a source is the same co
   }
 })
 
-test('a token as an argument is refused before any request, and is not shown', async (t) => {
+test('a token as an argument is refused before any request, and is not printed', async (t) => {
   const core = await server(t, FOLLOWS)
   for (const line of ['join SECRET', 'join - SECRET', 'join SECRET SECRET', 'enable SECRET', 'enable - SECRET']) {
     const { code, stderr, stdout } = await run(core, `operator dr ${line}`, 'activation\n')

@@ -54,7 +54,7 @@ test('a command is ended when exec is killed', async (t) => {
   await eventually(() => startTicksOf(pid) === undefined, 'the command has ended')
 })
 
-test('what a command leaves in its process group is ended with it', async (t) => {
+test('processes left in the process group end with the command', async (t) => {
   const { ended, pid } = await running(t, 'sleep 600 >/dev/null 2>&1 & echo $!; exit 7')
   assert.deepEqual(await ended, [7, null])
   await eventually(() => startTicksOf(pid) === undefined, 'what it has left behind')

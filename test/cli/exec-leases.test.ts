@@ -71,7 +71,7 @@ test('-format=aws sets the variables of AWS, and the lease is revoked when the c
   assert.match(refused.stderr, /cannot revoke lease cloud\/creds\/user\/\w+, it expires with its TTL: /)
 })
 
-test('a path of a versioned store without data/ is refused with the path that was meant', async (t) => {
+test('a path of a versioned mount without data/ is refused with the right path', async (t) => {
   const { exec, world } = await opened(t, [kv])
   await addKv(world)
   await writeSecret(world, 'app', { password: 'x' })
@@ -83,7 +83,7 @@ test('a path of a versioned store without data/ is refused with the path that wa
   assert.match(limited.stderr, /give -secret=secret\/data\/app\n$/)
 })
 
-test('a lease is renewed, and its secret read anew when it cannot be, or is near its maximum', async (t) => {
+test('a lease is renewed, or its secret read again if renewal fails or the maximum TTL is near', async (t) => {
   const seen = { reads: 0, renewals: 0, refuses: false }
   const revoked: unknown[] = []
   /** How many renewals each reading has come after. */

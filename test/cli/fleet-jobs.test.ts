@@ -51,7 +51,7 @@ test('jobs of all hosts and their logs', async (t) => {
     assert.equal((JSON.parse(json.stdout) as { Namespace: string }).Namespace, 'test')
   })
 
-  await t.test('a job that is ambiguous, and none', async () => {
+  await t.test('an ambiguous job and an unknown job are errors', async () => {
     for (const [given, hint] of [
       ['shop', '"shop" matches 2 jobs: give -namespace'],
       ['sh', '"sh" matches 3 jobs: give a longer prefix'],
@@ -90,7 +90,7 @@ test('jobs of all hosts and their logs', async (t) => {
     assert.match(absent.stderr, /no allocation of this job has such a log \(HTTP 404\)/)
   })
 
-  await t.test('logs that are followed', async () => {
+  await t.test('followed logs', async () => {
     const follow = beginHere(['job', 'logs', '-namespace', 'default', '-f', '-stdout', 'shop'], { OUTPOST_ADDR: url })
     await eventually(() => lines(follow.stdout()).length === 4, 'what is there')
     appendFileSync(join(world.host(1).logs, 'web.stdout.0'), 'three 1\n')
@@ -120,7 +120,7 @@ test('a log that cannot be read is reported, and the lines of the others stay wh
   assert.equal(stderr, `outpost: allocation ${allocIdOf(1)}: log failed: 404 No path to node\n`)
 })
 
-test('server members: the server that is asked', async (t) => {
+test('server members prints the queried server', async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'], hosts: 1 })
   const { port, url } = world.server()
   // An agent asks the server.

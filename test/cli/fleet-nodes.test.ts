@@ -10,7 +10,7 @@ import { runHere } from '../helpers/command-here.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { recordingCore } from './recording-core.ts'
 
-test('a server lists its hosts, shows one of them and forgets one', async (t) => {
+test('a server lists, shows and purges its hosts', async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'] })
   const { url } = world.server()
   const ask = (...args: string[]) => runHere(args, { OUTPOST_ADDR: url })

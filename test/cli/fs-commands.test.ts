@@ -62,7 +62,7 @@ test('lists, stats, prints and copies files', async (t) => {
   assert.match(missing.stderr, /^outpost: .*\(HTTP 404\)\n$/)
 })
 
-test('a copy that breaks leaves nothing behind', async (t) => {
+test('an interrupted copy leaves no file', async (t) => {
   const directory = workDirectory(t)
   const agent = await fakeAgent(t, (_, response) => {
     response.writeHead(200, { 'Content-Length': 1000 })

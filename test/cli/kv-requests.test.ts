@@ -180,7 +180,7 @@ test('each kv command sends the requests of the compatible one', async (t) => {
   }
 })
 
-test('what cannot be done is one line, and nothing is written', async (t) => {
+test('a request that cannot be carried out is one line of error and writes nothing', async (t) => {
   const core = await recordingCore(t)
   const deleted = version(2, { deletion_time: '2099-01-01T00:00:00Z' })
   const rows: [string, number, RegExp, Answers?][] = [

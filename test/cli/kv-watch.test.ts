@@ -39,7 +39,7 @@ test('each change is a line as it happens, until Ctrl-C', async (t) => {
   assert.deepEqual([code, stderr], [0, ''])
 })
 
-test('a script goes on with the cursor of any line, also within a commit', async (t) => {
+test('a script can continue with the cursor of any line, also within a commit', async (t) => {
   const { run, world } = await kvCommands(t)
   const start = (await run('watch -print-cursor secret')).stdout.trim()
   const operations = ['a', 'b', 'c'].map((path) => ({ op: 'put', path, data: {} }))
@@ -60,7 +60,7 @@ test('a script goes on with the cursor of any line, also within a commit', async
   assert.deepEqual([idle.code, idle.stdout, idle.stderr], [0, '', ''])
 })
 
-test('it ends where it cannot go on, and says so where it does not know what happened', async (t) => {
+test('it ends if it cannot continue, and reports a gap', async (t) => {
   const { run, world } = await kvCommands(t)
   const reset = await run('watch -once -format=json -cursor=1-999999999 secret')
   assert.deepEqual([reset.code, Object.keys(JSON.parse(reset.stdout) as object)], [0, ['reset', 'cursor']])
@@ -131,7 +131,7 @@ test('connections that break again and again lose nothing and repeat nothing', a
   assert.equal((await watching.finished).code, 0)
 })
 
-test('it goes on where the secrets were sealed for a while', async (t) => {
+test('it continues after a time in which the secrets were sealed', async (t) => {
   const { begin, world } = await kvCommands(t)
   const cursor = await cursorOf(world)
   const watching = begin(`watch -cursor=${cursor} secret`)

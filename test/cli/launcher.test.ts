@@ -68,7 +68,7 @@ test('follows symlinks to itself: absolute, relative, one to another, and to its
   assert.match((await start('sh', ['outpost', 'version'], { cwd: join(ROOT, 'bin') }).finished).stdout, PINNED)
 })
 
-test('says so when symlinks go round in a circle', async (t) => {
+test('a cycle of symlinks is an error', async (t) => {
   const directory = temporaryDirectory(t)
   const copy = treeIn(join(directory, 'tree'))
   symlinkSync('loop', join(directory, 'loop'))
@@ -92,7 +92,7 @@ test('paths and arguments with spaces, quotes and stars arrive whole', async (t)
   assert.equal(cache, join(directory, 'node_modules/.cache/outpost-compile'), 'never a world-writable place')
 })
 
-test('the compile cache of the caller counts, and sources come before a bundle, which may be older', async (t) => {
+test('the compile cache of the caller is used, and sources are preferred to a bundle', async (t) => {
   const directory = temporaryDirectory(t)
   const launcher = treeIn(directory)
   mkdirSync(join(directory, 'node_modules'))
@@ -116,7 +116,7 @@ test('the compile cache of the caller counts, and sources come before a bundle, 
   assert.deepEqual((await told(launcher, ['status'], { env })).argv, [join(directory, 'dist/main.js'), 'status'])
 })
 
-test('without the pinned Node: the one of PATH when it is new enough, else what to do', async (t) => {
+test('without the pinned Node, a recent one in PATH is used, else the error has the next step', async (t) => {
   const directory = temporaryDirectory(t)
   const launcher = treeIn(join(directory, 'tree'))
   const tools = join(directory, 'tools')

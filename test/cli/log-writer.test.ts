@@ -178,7 +178,7 @@ test('a restart continues the highest file, also where indexes are missing or na
   assert.equal(readFileSync(join(directory, 'web.stderr.20'), 'utf8'), 'old\n')
 })
 
-test('a file or link that somebody put in the way is not written to', (t) => {
+test('a file or link that another process placed is not written to', (t) => {
   const directory = temporaryDirectory(t)
   const outside = join(temporaryDirectory(t), 'outside')
   writeFileSync(outside, 'mine')

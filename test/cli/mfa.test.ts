@@ -78,7 +78,7 @@ for (const [line, wanted, answers = {}] of cases) {
   })
 }
 
-test('a generated secret is shown without its picture where there is no terminal, and as it came as JSON', async (t) => {
+test('a generated secret is printed without the QR code if stdout is not a terminal, and unchanged as JSON', async (t) => {
   const core = await recordingCore(t)
   core.answers = { [`GET ${METHOD}/generate`]: [200, ENROLLED] }
   const shown = await runAt(core, ['mfa', 'totp', 'generate', 'phone'])
@@ -118,14 +118,14 @@ test('generate fails for an entity with a secret, which is kept', async (t) => {
   assert.match(other.err, /outpost mfa totp replace/)
 })
 
-test('a token without an entity is told so', async (t) => {
+test('a token without an entity is an error with the next step', async (t) => {
   const core = await recordingCore(t)
   core.answers = { [`GET ${METHOD}/generate`]: [400, { errors: ['missing entityID'] }] }
   const { code, err } = await runAt(core, ['mfa', 'totp', 'generate', 'phone'])
   assert.deepEqual([code, /your token has no entity: log in as a user/.test(err)], [1, true])
 })
 
-test('what names nothing is said, and an entity that is not there', async (t) => {
+test('unknown methods and entities are errors with the name', async (t) => {
   const core = await recordingCore(t)
   const nothing = [404, { errors: [] }] as const
   core.answers = {
@@ -165,7 +165,7 @@ test('codes go with the request in one header; the option outranks the variables
   assert.deepEqual([code, err.includes('3456')], [2, false])
 })
 
-test('a refusal for want of a code names the option, and one of a login says what it may be', async (t) => {
+test('a refusal without a code names the option, and one of a login the possible causes', async (t) => {
   const core = await recordingCore(t)
   const text =
     'permission denied: a policy asks for a second factor here. Send an unused code of each of the MFA methods phone, key as X-Vault-MFA: METHOD:CODE'
@@ -178,7 +178,7 @@ test('a refusal for want of a code names the option, and one of a login says wha
   assert.match((await runAt(core, [...args, '-mfa=phone:1'])).err, /login refused: invalid or used MFA code/)
 })
 
-test('a login that needs a code asks for it on a terminal only, and says how else to give it', async (t) => {
+test('a login prompts for a code on a terminal only, else the error names the option', async (t) => {
   const core = await recordingCore(t)
   const any = [{ type: 'totp', id: UUID, uses_passcode: true, name: 'phone' }]
   const requirement = { mfa_request_id: 'the-id', mfa_constraints: { ops: { any } } }
@@ -205,7 +205,7 @@ async function onTerminal(url: string, typed: string, awaited: string, args: rea
 }
 
 if (HAS_PYTHON) {
-  test('on a terminal the QR code of a generated secret says its URL', async (t) => {
+  test('on a terminal the QR code of a generated secret encodes its URL', async (t) => {
     const core = await recordingCore(t)
     core.answers = { [`GET ${METHOD}/generate`]: [200, ENROLLED] }
     const shown = await onTerminal(core.url, '', '', ['mfa', 'totp', 'generate', 'phone'])
@@ -214,7 +214,7 @@ if (HAS_PYTHON) {
     assert.ok(plain.includes(URL_SECRET) && !plain.includes('█'))
   })
 
-  test('on a terminal a login asks for its code, which is not shown, three times at most', async (t) => {
+  test('on a terminal a login prompts for the code without echo, at most three times', async (t) => {
     const core = await recordingCore(t)
     const any = [{ type: 'totp', id: UUID, uses_passcode: true, name: 'phone' }]
     const requirement = { mfa_request_id: 'the-id', mfa_constraints: { ops: { any }, others: { any } } }

@@ -266,7 +266,7 @@ const cases: [string, Exchange[], Answers?][] = [
   ['group delete ops', [['DELETE identity/group/name/ops']]],
 ]
 
-test('logins send what was given, without the token that there is', async (t) => {
+test('logins send the given credentials without the current token', async (t) => {
   const core = await recordingCore(t)
   const asked = async (args: readonly string[], line: string) => {
     core.asked.length = 0

@@ -40,15 +40,15 @@ export interface TlsTrust {
   readonly key?: string
 }
 
-type Family = 'OUTPOST' | 'NOMAD' | 'VAULT'
+type AddressFamily = 'OUTPOST' | 'NOMAD' | 'VAULT'
 
-const ORDER: Readonly<Record<Subject, readonly Family[]>> = {
+const ORDER: Readonly<Record<Subject, readonly AddressFamily[]>> = {
   hosts: ['OUTPOST', 'NOMAD', 'VAULT'],
   secrets: ['OUTPOST', 'VAULT', 'NOMAD'],
 }
 const DEFAULT_ADDRESS = 'http://127.0.0.1:4646'
 /** Default addresses of the programs of each family. */
-const DEFAULTS: Readonly<Record<Family, string>> = {
+const DEFAULTS: Readonly<Record<AddressFamily, string>> = {
   OUTPOST: DEFAULT_ADDRESS,
   NOMAD: 'http://127.0.0.1:4646',
   VAULT: 'https://127.0.0.1:8200',
@@ -70,7 +70,7 @@ export function agentTarget(env: NodeJS.ProcessEnv, subject: Subject, address?: 
 function tokenFor(
   url: URL,
   env: NodeJS.ProcessEnv,
-  order: readonly Family[],
+  order: readonly AddressFamily[],
   address: string | undefined,
 ): Pick<AgentTarget, 'token' | 'tokenFrom' | 'withheld'> {
   const isOf = (family: Family) => {
@@ -96,7 +96,7 @@ export function tokenVariableOf({ from }: Pick<AgentTarget, 'from'>): string {
   return from === undefined || from.startsWith('-') ? 'OUTPOST_TOKEN' : from.replace(/_ADDR$/, '_TOKEN')
 }
 
-function tlsTrust(env: NodeJS.ProcessEnv, order: readonly Family[]): TlsTrust {
+function tlsTrust(env: NodeJS.ProcessEnv, order: readonly AddressFamily[]): TlsTrust {
   const ca = pemNamedBy(env, names(order, 'CACERT'))
   const cert = pemNamedBy(env, names(order, 'CLIENT_CERT'))
   const key = pemNamedBy(env, names(order, 'CLIENT_KEY'))
@@ -121,7 +121,7 @@ function parseAddress(given: string): URL | undefined {
   return url && (url.protocol === 'http:' || url.protocol === 'https:') && url.hostname !== '' ? url : undefined
 }
 
-function names(order: readonly Family[], what: string): string[] {
+function names(order: readonly AddressFamily[], what: string): string[] {
   return order.map((family) => `${family}_${what}`)
 }
 

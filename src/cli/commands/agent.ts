@@ -2,7 +2,16 @@
 import type { Level } from '../../platform/log.ts'
 import { isUuid } from '../../platform/schema.ts'
 import { checkOperands, CommandError, defineCommand } from '../framework/define-command.ts'
-import { choice, flag, integer, parseOptions, text, texts, UsageError, type ValuesOf } from '../framework/options.ts'
+import {
+  choice,
+  flag,
+  integer,
+  parseOptions,
+  text,
+  texts,
+  UsageError,
+  type OptionValues,
+} from '../framework/options.ts'
 import type { AgentOptions } from '../framework/services.ts'
 
 const PORT_MAX = 65_535
@@ -57,7 +66,7 @@ export function readAgentOptions(args: readonly string[]): AgentOptions {
   return optionsFrom(values)
 }
 
-function optionsFrom(values: ValuesOf<typeof OPTIONS>): AgentOptions {
+function optionsFrom(values: OptionValues<typeof OPTIONS>): AgentOptions {
   if (!values.dev && values.config.length === 0) {
     throw new UsageError('missing configuration: give -config FILE, or -dev for development')
   }

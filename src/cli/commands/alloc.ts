@@ -17,7 +17,7 @@ import {
   findOne,
 } from '../client/local-allocations.ts'
 import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
-import { flag, text, UsageError, type ValuesOf } from '../framework/options.ts'
+import { flag, text, UsageError, type OptionValues } from '../framework/options.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
 import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { formatTable, humanBytes } from '../output/table.ts'
@@ -72,7 +72,7 @@ const list = defineCommand({
   },
 })
 
-type ListFilters = ValuesOf<typeof LIST_OPTIONS>
+type ListFilters = OptionValues<typeof LIST_OPTIONS>
 
 function listOf(target: AgentTarget, filters: ListFilters, nodeId: string | undefined): Promise<unknown[]> {
   const { job, namespace = '*', status } = filters

@@ -10,7 +10,7 @@ import { faultOfTaskName } from '../../supervisor/alloc-layout.ts'
 import { dataDirOption } from '../client/local-allocations.ts'
 import { cleanPath, coreOf, coreOptions } from '../core/core-access.ts'
 import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
-import { choice, duration, flag, text, texts, UsageError, type ValuesOf } from '../framework/options.ts'
+import { choice, duration, flag, text, texts, UsageError, type OptionValues } from '../framework/options.ts'
 import { Program } from './exec/program.ts'
 import { openAllocationSecrets, openDirectory, type SecretDirectory, SecretFiles } from './exec/secret-files.ts'
 import {
@@ -93,7 +93,7 @@ const OPTIONS = {
   ...coreOptions,
 }
 
-type ExecOptions = ValuesOf<typeof OPTIONS>
+type ExecOptions = OptionValues<typeof OPTIONS>
 
 export const command = defineCommand({
   name: 'exec',

@@ -11,7 +11,7 @@ import { formatPairs, formatTable } from '../output/table.ts'
 import { fitted, terminalOf } from '../output/terminal.ts'
 import { FollowSession } from '../streams/follow-session.ts'
 import type { Frame } from '../streams/frame-reader.ts'
-import { faultOf, logsOptions, type LogsValues, queryOf, typesOf } from '../streams/logs-options.ts'
+import { faultOf, logsOptions, type LogsOptionValues, queryOf, typesOf } from '../streams/logs-options.ts'
 import { jsonOutput, prefixedOutput } from '../streams/stream-output.ts'
 
 const namespaceOption = text({
@@ -111,7 +111,7 @@ const logs = defineCommand({
   operands: { shown: 'JOB', min: 1, max: 2 },
   async run(given, operands, io) {
     const { job: name, tail } = withTailCount(given, operands)
-    const values: LogsValues = { ...given, tail, all: false, prefix: true, task: [], 'no-resume': true }
+    const values: LogsOptionValues = { ...given, tail, all: false, prefix: true, task: [], 'no-resume': true }
     const fault = faultOf(values, undefined)
     if (fault !== undefined) throw new UsageError(fault)
     const target = agentOf(given, io)
@@ -137,7 +137,7 @@ const logs = defineCommand({
 })
 
 /** `-tail 100 JOB`: the first of two operands is the number of lines. Throws UsageError. */
-function withTailCount({ n, tail }: Pick<LogsValues, 'n' | 'tail'>, [first = '', second]: readonly string[]) {
+function withTailCount({ n, tail }: Pick<LogsOptionValues, 'n' | 'tail'>, [first = '', second]: readonly string[]) {
   if (second === undefined) return { job: first, tail }
   if (tail === true && n === undefined && /^\d{1,9}$/.test(first)) return { job: second, tail: Number(first) }
   throw new UsageError(`unexpected argument ${JSON.stringify(second)}`)

@@ -174,7 +174,7 @@ async function byRole(mount: string, given: ReadonlyMap<string, string>, io: Com
   const { role_id: role, secret_id: secret } = knownPairs(given, ['role_id', 'secret_id'])
   if (role === undefined) throw new UsageError('missing role_id=ID')
   requireOneInput([role, secret])
-  const roleId = await readSecret(role, { what: 'role ID', prompt: 'LoginRole ID (will be hidden): ' }, io)
+  const roleId = await readSecret(role, { what: 'role ID', prompt: 'Role ID (will be hidden): ' }, io)
   const prompt = { what: 'secret ID', prompt: 'Secret ID (will be hidden): ' }
   const body = { role_id: roleId, secret_id: await readSecret(secret, prompt, io) }
   return { method: 'PUT', path: `auth/${mount}/login`, body }

@@ -5,7 +5,14 @@ import type { CommandIo } from '../framework/define-command.ts'
 import { defineCommand } from '../framework/define-command.ts'
 import { FollowSession } from '../streams/follow-session.ts'
 import { type Query, AgentRefusal } from '../client/http-client.ts'
-import { faultOf, logsOptions, type LogsValues, queryOf, typesOf, withTailCount } from '../streams/logs-options.ts'
+import {
+  faultOf,
+  logsOptions,
+  type LogsOptionValues,
+  queryOf,
+  typesOf,
+  withTailCount,
+} from '../streams/logs-options.ts'
 import { UsageError } from '../framework/options.ts'
 import { jsonOutput, prefixedOutput, rawOutput, type StreamOutput } from '../streams/stream-output.ts'
 import { terminalOf } from '../output/terminal.ts'
@@ -61,7 +68,12 @@ export const command = defineCommand({
   },
 })
 
-function outputOf(values: LogsValues, session: FollowSession, io: CommandIo, tasks: readonly string[]): StreamOutput {
+function outputOf(
+  values: LogsOptionValues,
+  session: FollowSession,
+  io: CommandIo,
+  tasks: readonly string[],
+): StreamOutput {
   if (values.json) return jsonOutput(session.sinks)
   const prefixed = values.prefix || values.all || tasks.length > 1
   return prefixed ? prefixedOutput(session.sinks, terminalOf(1, io.env, values['no-color'])) : rawOutput(session.sinks)

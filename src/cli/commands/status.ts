@@ -95,7 +95,7 @@ function readyRows(readiness: ReadyResponse | undefined): [string, unknown][] {
   if (!readiness) return []
   return [
     ['Ready', readiness.ready],
-    ['LoginRole', readiness.role],
+    ['Role', readiness.role],
   ]
 }
 

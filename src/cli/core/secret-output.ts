@@ -129,10 +129,10 @@ function envelopeOf(body: unknown): unknown {
   return { ...always, ...(auth ? { auth } : {}), ...(wrap_info ? { wrap_info } : {}) }
 }
 
-type Rows = (readonly [string, unknown])[]
+type TableRows = (readonly [string, unknown])[]
 
-function secretRows(fields: JsonFields): Rows {
-  const rows: Rows = []
+function secretRows(fields: JsonFields): TableRows {
+  const rows: TableRows = []
   const lease = fields.text('lease_id')
   if (lease !== '') {
     rows.push(['lease_id', lease], ['lease_duration', ttlText(fields.number('lease_duration'))])
@@ -148,7 +148,7 @@ function secretRows(fields: JsonFields): Rows {
 }
 
 /** Sorted keys; a number of seconds, according to the key, is printed as a duration. */
-export function dataRows(data: Readonly<Record<string, unknown>>): Rows {
+export function dataRows(data: Readonly<Record<string, unknown>>): TableRows {
   const keys = Object.keys(data).toSorted()
   return keys.map((key) => {
     const value = data[key]
@@ -160,8 +160,8 @@ function isDuration(key: string): boolean {
   return /(?:^|_)(?:ttl|period|duration)$/.test(key)
 }
 
-function wrapRows(wrap: JsonFields): Rows {
-  const rows: Rows = [
+function wrapRows(wrap: JsonFields): TableRows {
+  const rows: TableRows = [
     ['wrapping_token:', wrap.text('token')],
     ['wrapping_accessor:', wrap.text('accessor')],
     ['wrapping_token_ttl:', ttlText(wrap.number('ttl'))],
@@ -172,7 +172,7 @@ function wrapRows(wrap: JsonFields): Rows {
   return wrapped === '' ? rows : [...rows, ['wrapped_accessor:', wrapped]]
 }
 
-function authRows(auth: JsonFields): Rows {
+function authRows(auth: JsonFields): TableRows {
   const meta = auth.under('metadata')
   const seconds = auth.number('lease_duration')
   return [
@@ -191,7 +191,7 @@ function authRows(auth: JsonFields): Rows {
 }
 
 /** A table with the columns `Key` and `Value`. */
-export function pairsTable(rows: Rows): string {
+export function pairsTable(rows: TableRows): string {
   return wideTable(
     ['Key', 'Value'],
     rows.map(([key, value]) => [cell(key), cell(value)]),

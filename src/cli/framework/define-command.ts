@@ -4,7 +4,7 @@
  * completion are generated from the same data.
  */
 import type { ByteSink } from './byte-sink.ts'
-import { type Options, parseOptions, UsageError, type ValuesOf } from './options.ts'
+import { type Options, parseOptions, UsageError, type OptionValues } from './options.ts'
 import type { DaemonServices } from './services.ts'
 
 /** The streams and environment of a command; tests replace them. */
@@ -60,7 +60,7 @@ interface CommandDefinition<O extends Options> {
   readonly operandsEndOptions?: boolean
   /** Exit code for an invalid command line, where 2 has another meaning. */
   readonly usageExitCode?: number
-  run(values: ValuesOf<O>, operands: readonly string[], io: CommandIo, services: CommandServices): Promise<number>
+  run(values: OptionValues<O>, operands: readonly string[], io: CommandIo, services: CommandServices): Promise<number>
 }
 
 /** A command without the types of its options. */

@@ -41,7 +41,7 @@ export interface Option<T> {
 }
 
 export type Options = Readonly<Record<string, Option<unknown>>>
-export type ValuesOf<O extends Options> = { readonly [K in keyof O]: O[K] extends Option<infer T> ? T : never }
+export type OptionValues<O extends Options> = { readonly [K in keyof O]: O[K] extends Option<infer T> ? T : never }
 
 /** A switch; `-name=false` is accepted. */
 export function flag(help: string): Option<boolean> {
@@ -63,7 +63,7 @@ export function optionalFlag(help: string): Option<boolean | undefined> {
   return { ...plain, initial: undefined, take: (given) => plain.take(given, false) }
 }
 
-interface TextOptions<D> {
+interface TextOptionDefinition<D> {
   readonly placeholder: string
   readonly help: string
   readonly fallback: D
@@ -73,7 +73,7 @@ interface TextOptions<D> {
 }
 
 /** One text; the last occurrence counts. */
-export function text<D extends string | undefined>(options: TextOptions<D>): Option<string | D> {
+export function text<D extends string | undefined>(options: TextOptionDefinition<D>): Option<string | D> {
   return {
     ...shown(options.placeholder, options.help, options.shownDefault ?? options.fallback),
     initial: options.fallback,
@@ -99,7 +99,7 @@ export function texts(placeholder: string, help: string): Option<readonly string
   }
 }
 
-interface IntegerOptions<D> {
+interface IntegerOptionDefinition<D> {
   readonly placeholder: string
   readonly help: string
   readonly fallback: D
@@ -108,7 +108,7 @@ interface IntegerOptions<D> {
   readonly max: number
 }
 
-export function integer<D extends number | undefined>(options: IntegerOptions<D>): Option<number | D> {
+export function integer<D extends number | undefined>(options: IntegerOptionDefinition<D>): Option<number | D> {
   const { min, max } = options
   return {
     ...shown(options.placeholder, options.help, options.shownDefault ?? options.fallback?.toString()),
@@ -163,7 +163,7 @@ function shown(placeholder: string, help: string, shownDefault: string | undefin
 }
 
 export interface ParsedArguments<O extends Options> {
-  readonly values: ValuesOf<O>
+  readonly values: OptionValues<O>
   readonly operands: readonly string[]
 }
 
@@ -205,7 +205,7 @@ export function parseOptions<O extends Options>(
     values.set(name, valueOf(name, option, value ?? 'true', values.get(name)))
   }
   // Asserted: each value comes from the option of the same name.
-  return { values: Object.fromEntries(values) as ValuesOf<O>, operands }
+  return { values: Object.fromEntries(values) as OptionValues<O>, operands }
 }
 
 interface FormatAlias {

@@ -2,7 +2,7 @@
 import { parseDurationMs } from '../../platform/duration.ts'
 import type { Query } from '../client/http-client.ts'
 import { isUuid } from '../../platform/schema.ts'
-import { choice, flag, integer, type Option, text, texts, type ValuesOf } from '../framework/options.ts'
+import { choice, flag, integer, type Option, text, texts, type OptionValues } from '../framework/options.ts'
 
 const LINES_DEFAULT = 10
 /** Assumed length of a line for a server that cannot count lines, as with `nomad`. */
@@ -69,14 +69,17 @@ function tailOption(): Option<boolean | number> {
  * `-tail 100 ALLOC` means 100 lines, as with the shell command `tail`. A number counts as the number of lines only if a full ID
  * follows. Returns the other operands.
  */
-export function withTailCount<V extends LogsValues>(values: V, operands: readonly string[]): [V, readonly string[]] {
+export function withTailCount<V extends LogsOptionValues>(
+  values: V,
+  operands: readonly string[],
+): [V, readonly string[]] {
   const [count = '', id = '', ...rest] = operands
   if (values.tail !== true || values.n !== undefined || !/^\d{1,9}$/.test(count) || !isUuid(id))
     return [values, operands]
   return [{ ...values, tail: Number(count) }, [id, ...rest]]
 }
 
-export type LogsValues = ValuesOf<typeof logsOptions> & { readonly 'no-color': boolean }
+export type LogsOptionValues = OptionValues<typeof logsOptions> & { readonly 'no-color': boolean }
 
 function faultOfSince(value: string): string | undefined {
   const isDuration = (parseDurationMs(value) ?? -1) >= 0
@@ -85,7 +88,7 @@ function faultOfSince(value: string): string | undefined {
 }
 
 /** The fault of a combination of options, or undefined. */
-export function faultOf(values: LogsValues, operandTask: string | undefined): string | undefined {
+export function faultOf(values: LogsOptionValues, operandTask: string | undefined): string | undefined {
   if (typeof values.tail === 'number' && (values.n ?? values.c) !== undefined)
     return 'options -tail N, -n and -c exclude each other'
   if (values.n !== undefined && values.c !== undefined) return 'options -n and -c exclude each other'
@@ -101,14 +104,14 @@ export function faultOf(values: LogsValues, operandTask: string | undefined): st
 }
 
 /** `*` for both outputs, as in the query. */
-export function typesOf(values: LogsValues): 'stdout' | 'stderr' | '*' {
+export function typesOf(values: LogsOptionValues): 'stdout' | 'stderr' | '*' {
   if (values.stderr || values.type === 'stderr') return 'stderr'
   if (values.stdout || values.type === 'stdout') return 'stdout'
   return '*'
 }
 
 /** The query without task and type. */
-export function queryOf(values: LogsValues): Query {
+export function queryOf(values: LogsOptionValues): Query {
   const isTailed = values.tail !== false || values.n !== undefined || values.c !== undefined
   const begin = isTailed
     ? tailQuery({ c: values.c, n: values.n ?? linesOf(values.tail) })
@@ -129,7 +132,7 @@ function linesOf(tail: boolean | number): number | undefined {
 }
 
 /** As with `nomad`, `-f` without a selection starts with the newest file. */
-function isNewestOnly(values: LogsValues): boolean {
+function isNewestOnly(values: LogsOptionValues): boolean {
   return values.f && typesOf(values) === '*' && values.since === undefined && values.grep === undefined
 }
 

@@ -49,7 +49,7 @@ test('sends method, query, body and token, and reads JSON', async (t) => {
   assert.deepEqual([headers['x-nomad-token'], headers['x-vault-token']], ['the-token', 'the-token'])
 })
 
-test('an error answer is its own text, whichever format it has', async (t) => {
+test('the text of an error response is printed, in each format', async (t) => {
   const address = await serve(t, (request, response) => {
     response.statusCode = request.url === '/denied' ? 403 : 404
     const errors = request.url === '/denied' ? ['1 error occurred:\n\t* permission denied\n\n'] : ['first', 'second']
@@ -101,7 +101,7 @@ test('a connection that breaks after a response does not suggest another protoco
   )
 })
 
-test('what goes wrong on the way says what to do', async (t) => {
+test('connection errors have the next step', async (t) => {
   const closed = createTcpServer()
   await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve))
   const { port } = closed.address() as AddressInfo

@@ -22,7 +22,7 @@ function begin(url: string, ...args: readonly string[]) {
   return start(OUTPOST, ['logs', ...args], { env: envAt(url) })
 }
 
-test('asks for what the options say', async (t) => {
+test('options become parameters of the request', async (t) => {
   const agent = await fakeAgent(t, (_, response) => void response.end(frame('x\n', { File: OUT })))
   const query = async (...args: string[]) => {
     const { code, stderr, stdout } = await logs(agent.url, ...args, ALLOC_ID, 'web')
@@ -83,7 +83,7 @@ for (const [args, message] of wrong) {
   })
 }
 
-test('both outputs go their ways, byte for byte', async (t) => {
+test('stdout and stderr are printed to stdout and stderr, byte for byte', async (t) => {
   const odd = Buffer.from([0, 255, 10, 13, 128, 27])
   const agent = await fakeAgent(t, (_, response) => {
     response.write(frame('a\n', { File: OUT }))
@@ -96,7 +96,7 @@ test('both outputs go their ways, byte for byte', async (t) => {
 
 // They wait for seconds, each for itself.
 describe('connections that break', { concurrency: true }, () => {
-  test('a connection that falls silent is a broken one', async (t) => {
+  test('a silent connection counts as lost', async (t) => {
     const agent = await fakeAgent(t, ({ query }, response) => {
       if (query.get('cursor') === '1') response.end(frame('b\n', { File: OUT, Cursor: '2' }))
       else response.write(frame('a\n', { File: OUT, Cursor: '1' }))
@@ -106,7 +106,7 @@ describe('connections that break', { concurrency: true }, () => {
     assert.match(stderr, /lost \(no data for 5 s\), resuming\noutpost: resumed\n$/)
   })
 
-  test('connections that break without having brought anything are tried again less and less often', async (t) => {
+  test('connections that break without data are retried with backoff', async (t) => {
     const askedMs: number[] = []
     const agent = await fakeAgent(t, (_, response, count) => {
       askedMs.push(performance.now())
@@ -119,7 +119,7 @@ describe('connections that break', { concurrency: true }, () => {
     assert.ok((askedMs[5] ?? 0) - (askedMs[0] ?? 0) >= 3100, askedMs.join())
   })
 
-  test('a broken connection goes on at the last whole frame, and says so once', async (t) => {
+  test('a lost connection resumes after the last complete frame, with one message', async (t) => {
     const lines = Array.from({ length: 40 }, (_, count) => `line ${count}\n`)
     const agent = await fakeAgent(t, ({ query }, response, count) => {
       const from = Number(query.get('cursor') || 0)
@@ -177,7 +177,7 @@ test('the command waits for an agent that is unreachable', async (t) => {
   assert.match(stderr, /^outpost: connection to \S+ lost \(closed by the agent\), resuming\noutpost: resumed\n$/)
 })
 
-test('-no-resume gives up; so does an answer that refuses', async (t) => {
+test('-no-resume and a refusal end the command', async (t) => {
   const agent = await fakeAgent(t, (_, response, count) => {
     if (count % 2 === 1) {
       response.statusCode = 404
@@ -194,7 +194,7 @@ test('-no-resume gives up; so does an answer that refuses', async (t) => {
   assert.match(given.stderr, /^outpost: connection to \S+ lost \(closed by the agent\)\n$/)
 })
 
-test('a server without cursors is resumed as well as it can be, and says what is not exact', async (t) => {
+test('a server without cursors is resumed by offsets, with a warning about inexact output', async (t) => {
   const agent = await fakeAgent(t, ({ query }, response, count) => {
     if (query.get('offset') === '8') response.end(frame('three\n', { File: OUT }))
     else if (count > 0) response.end(frame('later\n', { File: OUT }))
@@ -217,7 +217,7 @@ test('a server that knows no "*" is asked for both types', async (t) => {
   assert.deepEqual([code, stdout, stderr], [0, 'stdout\n', 'stderr\n'])
 })
 
-test('what happens to a file is said; an error text inside the stream is an error', async (t) => {
+test('file events are printed, and an error text in the stream is an error', async (t) => {
   const agent = await fakeAgent(t, (_, response) => {
     response.write(frame('', { File: OUT, FileEvent: 'file truncated' }))
     response.end('failed to list entries:\n no such file')

@@ -100,7 +100,7 @@ test('on a terminal they name the cluster and change nothing without a yes', asy
 })
 
 if (HAS_PYTHON) {
-  test('a real terminal is asked', async (t) => {
+  test('a real terminal gets the prompt', async (t) => {
     const recorded = await core(t)
     const env = { ...process.env, OUTPOST_ADDR: recorded.url, OUTPOST_TOKEN: 'a-token', TYPED: 'yes\r' }
     const args = [PROGRAM, '100', 'cancels): ', OUTPOST, 'operator', 'seal']

@@ -60,7 +60,7 @@ for (const [args, values, operands] of accepted) {
   })
 }
 
-test('where operands end the options, what follows is theirs', () => {
+test('after the first operand of a program, options are operands', () => {
   const parsed = parseOptions(OPTIONS, ['-dev', 'sleep', '-name', '--', 'x'], 'first')
   assert.deepEqual(parsed.operands, ['sleep', '-name', '--', 'x'])
   assert.deepEqual(parsed.values, { ...NOTHING, dev: true })
@@ -72,7 +72,7 @@ for (const args of [['-h'], ['-name', 'x', '--help'], ['-dev', '-help', 'x']]) {
   })
 }
 
-test('help that is an operand or a value is none', () => {
+test('help as an operand or a value of an option is not the help option', () => {
   assert.deepEqual(parseOptions(OPTIONS, ['-name', '-help', 'x', '-h'], 'first').operands, ['x', '-h'])
   assert.deepEqual(parseOptions(OPTIONS, ['--', '-h'], 'anywhere').operands, ['-h'])
 })

@@ -64,7 +64,7 @@ test('a table, JSON, YAML and one field', async (t) => {
   }
 })
 
-test('YAML says what JSON says', () => {
+test('YAML has the content of JSON', () => {
   const value = parseExact(
     '{"n":1,"yes":"no","a b":"c: d","-":"#x","empty":{},"none":[],"deep":[[1,[2]],{"k":[{"x":null}]}],"e":1e400,"t":"a\\tb"}',
   )
@@ -88,7 +88,7 @@ test('YAML says what JSON says', () => {
   assert.equal(ttlText(3605.9), '1h0m5s')
 })
 
-test('what a terminal would obey is not printed in a table', async (t) => {
+test('tables escape control characters', async (t) => {
   const core = await recordingCore(t)
   core.answers = { 'GET x': [200, { data: { 'a\u001b[2J': '\u001b]0;title\u0007' } }] }
   const { out } = await runAt(core, ['read', 'x'])
@@ -151,7 +151,7 @@ test('errors are one line with the next step', async (t) => {
   }
 })
 
-test('what the connection needs can be an option', async (t) => {
+test('options override the variables of the connection', async (t) => {
   const core = await recordingCore(t)
   const url = core.url.replace('http:', 'https:')
   const nowhere = await runAt({ url }, ['read', '-ca-cert=/nowhere', 'x'], { OUTPOST_CACERT: '/elsewhere' })
@@ -160,7 +160,7 @@ test('what the connection needs can be an option', async (t) => {
   assert.match(half.err, /OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other/)
 })
 
-test('a wrong command line asks nobody', async (t) => {
+test('an invalid command line sends no request', async (t) => {
   const core = await recordingCore(t)
   for (const [args, message] of [
     [['read'], /missing PATH, usage: outpost read PATH/],

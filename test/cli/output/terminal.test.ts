@@ -84,7 +84,7 @@ if (HAS_PYTHON) {
     }
   })
 
-  test('a copy shows how far it is, and leaves the line clean', async (t) => {
+  test('a copy shows its progress and clears the line', async (t) => {
     const agent = await agentFor(t)
     const directory = mkdtempSync(join(tmpdir(), 'outpost-terminal-'))
     t.after(() => rmSync(directory, { recursive: true, force: true }))

@@ -40,7 +40,7 @@ test('frames of every size, cut at every kind of place, give the same bytes', ()
   }
 })
 
-test('frames that are cut right behind their data survive that the buffer is moved', () => {
+test('a frame cut right after its data survives a move of the buffer', () => {
   const data = new Random(11).bytes(65_536)
   const text = `{"Data":"${data.toString('base64')}","File":"f","Cursor":"c"}`
   const cut = text.indexOf('","File"') + 1

@@ -7,7 +7,7 @@ import { faultOfName, faultOfTaskName } from '../../../supervisor/alloc-layout.t
 import { detach, runAllocation, startReporter } from '../../../supervisor/alloc-run.ts'
 import { dataDirOption } from '../../client/local-allocations.ts'
 import { CommandError, defineCommand } from '../../framework/define-command.ts'
-import { duration, flag, integer, text, UsageError, type ValuesOf } from '../../framework/options.ts'
+import { duration, flag, integer, text, UsageError, type OptionValues } from '../../framework/options.ts'
 
 /** One tebibyte. */
 const MAX_FILE_SIZE_MB = 1_048_576
@@ -52,7 +52,7 @@ const OPTIONS = {
   'data-dir': dataDirOption,
   detach: flag('Run in the background and return after the start'),
 }
-type RunOptions = ValuesOf<typeof OPTIONS>
+type RunOptions = OptionValues<typeof OPTIONS>
 
 const DETAILS = [
   'Prints the allocation ID, waits for CMD, and exits with the exit code of CMD, or with 128 plus the signal',

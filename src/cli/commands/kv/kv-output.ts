@@ -13,7 +13,7 @@ import {
   printWarnings,
 } from '../../core/secret-output.ts'
 
-interface OutputOptions {
+interface KvOutputOptions {
   readonly format: Format | undefined
   readonly field?: string | undefined
 }
@@ -29,7 +29,7 @@ export function titled(title: string, below: string): string {
 }
 
 /** The version that a write has created. */
-export function printVersion(answer: CoreResponse, path: string, values: OutputOptions, io: CommandIo): void {
+export function printVersion(answer: CoreResponse, path: string, values: KvOutputOptions, io: CommandIo): void {
   const format = formatOf(values, io)
   const data = answer.fields.value('data')
   if (format !== 'table' || values.field !== undefined || !isJsonObject(data)) {
@@ -41,7 +41,7 @@ export function printVersion(answer: CoreResponse, path: string, values: OutputO
 }
 
 /** A version that was read; without data if it was deleted or destroyed. */
-export function printRead(answer: CoreResponse, path: string, values: OutputOptions, io: CommandIo): void {
+export function printRead(answer: CoreResponse, path: string, values: KvOutputOptions, io: CommandIo): void {
   const format = formatOf(values, io)
   const inner = answer.fields.under('data')
   const data = inner.value('data')

@@ -258,7 +258,7 @@ interface EnrolmentOptions {
   readonly 'no-qr': boolean
 }
 
-interface Enrolment {
+interface TotpEnrolment {
   readonly method: string
   /** Set for an administrator, who may replace an existing secret. */
   readonly entity?: string
@@ -270,7 +270,7 @@ interface Enrolment {
  */
 async function printEnrolment(
   answer: CoreResponse,
-  { entity, method }: Enrolment,
+  { entity, method }: TotpEnrolment,
   values: EnrolmentOptions,
   io: CommandIo,
 ): Promise<number> {

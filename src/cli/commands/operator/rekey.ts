@@ -108,7 +108,7 @@ export const command = defineCommand({
   },
 })
 
-interface RekeyAttempt {
+interface RekeyState {
   readonly core: CoreAccess
   readonly base: string
   /** Of the rekey, or of its verification. */
@@ -137,7 +137,7 @@ function requestBody(values: RekeyOptions): Record<string, unknown> {
 
 /** Without a nonce, cancels the current attempt. */
 async function cancel(
-  { core, path }: RekeyAttempt,
+  { core, path }: RekeyState,
   { nonce: given, verify }: { readonly nonce: string | undefined; readonly verify: boolean },
   io: CommandIo,
 ): Promise<void> {
@@ -166,7 +166,7 @@ async function backup(
 }
 
 async function submit(
-  { base, core, path: attemptPath }: RekeyAttempt,
+  { base, core, path: attemptPath }: RekeyState,
   given: { readonly key: string | undefined; readonly nonce: string | undefined; readonly verify: boolean },
   format: Format,
   io: CommandIo,

@@ -8,7 +8,7 @@ import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { didYouMean } from '../../framework/options.ts'
 
 const VERBS = ['read', 'list', 'scan', 'create', 'update', 'patch', 'delete'] as const
-type Verb = (typeof VERBS)[number]
+type PolicyVerb = (typeof VERBS)[number]
 const WARNINGS_MAX = 50
 
 export const command = defineCommand({
@@ -65,7 +65,7 @@ export const command = defineCommand({
   },
 })
 
-function verbOf(given: string): Verb {
+function verbOf(given: string): PolicyVerb {
   const verb = VERBS.find((each) => each === given.toLowerCase())
   if (verb) return verb
   throw new UsageError(

@@ -66,7 +66,7 @@ test('the layout, with secrets closed to others whatever the umask', async (t) =
   assert.deepEqual(readdirSync(join(dataDir, 'alloc', ID, 'web/private')), [], 'the pipes have no names left')
 })
 
-test('the manifest tells of each stage', async (t) => {
+test('the manifest has each state of the task', async (t) => {
   const dataDir = temporaryDirectory(t)
   const beganMs = Date.now()
   const options = ['-task', 'server', '-job', 'web', '-name', 'web.api[0]', '-namespace', 'prod', '-max-files', '3']
@@ -217,7 +217,7 @@ test('a directory of another supervisor is left alone', async (t) => {
   assert.match((await run(dataDir, [], ['true']).finished).stderr, /alloc\.json is malformed: repair or remove it\n$/)
 })
 
-test('a data directory that cannot be made is said so', async (t) => {
+test('a data directory that cannot be created is an error', async (t) => {
   const dataDir = temporaryDirectory(t)
   writeFileSync(join(dataDir, 'file'), '')
   const { code, stdout, stderr } = await run(join(dataDir, 'file'), [], ['true']).finished
@@ -240,7 +240,7 @@ async function timedRun(t: TestContext, script: string) {
   return { dataDir, finished, tookMs: performance.now() - beganMs }
 }
 
-test('what it leaves behind without its pipes is killed at once', async (t) => {
+test('remaining processes without the output pipes are killed at once', async (t) => {
   const { dataDir, finished, tookMs } = await timedRun(t, 'sleep 100 >/dev/null 2>&1 & exit 3')
   assert.equal(finished.code, 3)
   assert.ok(tookMs < 60_000, `${tookMs} ms`)
@@ -252,7 +252,7 @@ function stateOf(pid: number): string | undefined {
   return /^State:\s+(\S)/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]
 }
 
-test('a slow disk or a slow reader never makes us grow: the command waits', async (t) => {
+test('with a slow disk or reader the command waits, and memory does not grow', async (t) => {
   const dataDir = temporaryDirectory(t)
   const running = run(dataDir, ['-max-files', '2', '-max-file-size', '1'], ['sh', '-c', 'exec yes'])
   const pid = await taskRuns(dataDir, 'sh')
@@ -275,7 +275,7 @@ test('a slow disk or a slow reader never makes us grow: the command waits', asyn
 })
 
 // Each with a directory of its own, and most of its time waiting.
-describe('what takes seconds', { concurrency: true }, () => {
+describe('slow tests', { concurrency: true }, () => {
   test('output is in the file at once, and /dev/stdout can be opened', async (t) => {
     const dataDir = temporaryDirectory(t)
     const script = 'echo one > /dev/stdout; printf half; read line; echo two > /dev/stderr'
@@ -297,7 +297,7 @@ describe('what takes seconds', { concurrency: true }, () => {
     assert.equal(refused?.stdout, '')
   })
 
-  test('what the command leaves behind has two seconds for its output, then it is killed', async (t) => {
+  test('remaining processes have two seconds for their output, then they are killed', async (t) => {
     const { dataDir, finished, tookMs } = await timedRun(t, '(sleep 0.5; echo late; exec sleep 100) & echo early')
     assert.equal(finished.code, 0)
     assert.equal(logOf(dataDir, ID, 'sh', 'stdout').bytes.toString(), 'early\nlate\n')
@@ -305,7 +305,7 @@ describe('what takes seconds', { concurrency: true }, () => {
     assert.deepEqual(processesMentioning(dataDir), [])
   })
 
-  test('a process in a session of its own is not touched, and does not hold us up', async (t) => {
+  test('a process in another session is not signalled, and does not delay the end', async (t) => {
     const { dataDir, finished, tookMs } = await timedRun(t, 'setsid sh -c "echo $$; sleep 30" & sleep 0.2')
     assert.equal(finished.code, 0)
     assert.ok(tookMs < 29_000, `${tookMs} ms`)

@@ -36,7 +36,7 @@ function publicKeyOf(directory: string, name: string): string {
   return fromSeed(new TextEncoder().encode(seed)).getPublicKey()
 }
 
-test('keys are for their owner, and only public keys are anywhere else', async (t) => {
+test('secret keys are readable by their owner only, other files have public keys', async (t) => {
   const directory = join(temporaryDirectory(t), 'keys')
   // Whatever the umask is.
   const line = ['cluster', 'keys', '-out', directory, '-server', 's1', '-agent', `w1=${ID}`, '-agent', 'w2']
@@ -59,7 +59,7 @@ test('keys are for their owner, and only public keys are anywhere else', async (
   assert.equal(checked.status, 0, checked.stderr)
 })
 
-test('the part of the configuration is one that loads', async (t) => {
+test('the generated configuration can be loaded', async (t) => {
   const directory = temporaryDirectory(t)
   const nats = ['-nats', 'tls://a.example.com:4222', '-nats', 'tls://b.example.com:4222']
   assert.equal((await keys('-out', directory, '-region', 'eu', '-server', 's1', '-agent', 'w1', ...nats)).code, 0)
@@ -136,7 +136,7 @@ test('the first server has the secrets core, and further ones forward to it', as
   assert.deepEqual(cores('s3', 'w1'), [true, false])
 })
 
-test('again: what is there stays, what is new is added, what is removed is gone', async (t) => {
+test('a second run keeps existing members, adds new ones and removes others', async (t) => {
   const directory = temporaryDirectory(t)
   await keys('-out', directory, '-server', 's1', '-agent', 'w1')
   const before = contents(directory)
@@ -201,7 +201,7 @@ test('an existing key is used, and a file without a key is not overwritten', asy
   assert.equal(readFileSync(seed, 'utf8'), 'something of somebody')
 })
 
-test('what makes no sense is refused, and nothing is changed', async (t) => {
+test('contradictory options are refused, and nothing is changed', async (t) => {
   const directory = temporaryDirectory(t)
   await keys('-out', directory, '-agent', `w1=${ID}`)
   const before = contents(directory)

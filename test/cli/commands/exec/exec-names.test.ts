@@ -49,7 +49,7 @@ test('a key replaces a variable of the environment only where the command line n
   assert.deepEqual(named({ named: new Map([['DB_PASSWORD', 'p']]) }, of({ p: 'x' })), [['DB_PASSWORD', 'x']])
 })
 
-test('-env gives keys other names, and leaves out what no option names', () => {
+test('-env renames keys and omits the others', () => {
   const secrets = [of({ access_key: 'AK', secret_key: 'SK', security_token: null }), of({ host: 'h' }, 'q')]
   const aws = { AWS_ACCESS_KEY_ID: 'access_key', AWS_SECRET_ACCESS_KEY: 'secret_key' }
   const rules = { named: new Map(Object.entries(aws)) }

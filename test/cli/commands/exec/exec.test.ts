@@ -254,7 +254,7 @@ function isRunning(pid: string): boolean {
   }
 }
 
-test('what a command leaves in its process group ends with it, before it is started again too', async (t) => {
+test('processes left in the process group end with the command, also before a restart', async (t) => {
   const { at, world } = await opened(t)
   await writeSecret(world, 'app', { key: 'one' })
   // The shell ends by SIGTERM, its child does not.
@@ -281,7 +281,7 @@ function refusal(at: At, options: string): Promise<Finished> {
   return runHere(['exec', ...options.split(' ').filter(Boolean), '--', 'sh', '-c', 'echo it ran'], environmentOf(at))
 }
 
-test('what cannot be given to a command is refused before it runs', async (t) => {
+test('secrets that cannot be passed to a command are refused before it starts', async (t) => {
   const { at, world } = await opened(t)
   await writeSecret(world, 'app', { token: 'planted-3' })
   await writeSecret(world, 'evil', { ld_preload: 'planted-3' })

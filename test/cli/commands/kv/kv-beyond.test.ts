@@ -85,7 +85,7 @@ test('secrets are copied, moved and found, and changed together or not at all', 
   assert.equal((await run('transaction operations.json')).code, 2)
 })
 
-test('a tree goes into a file and comes back, in several requests', async (t) => {
+test('a tree is exported and imported in several requests', async (t) => {
   const { begin, directory, run, world } = await kvCommands(t)
   const secrets = Object.fromEntries(
     Array.from({ length: 1300 }, (_, at) => [`d${at % 7}/k${at}`, { data: { at, text: `value ${at}` } }]),
@@ -119,7 +119,7 @@ test('a tree goes into a file and comes back, in several requests', async (t) =>
   assert.equal((await readSecret(world, 'to/d0/k0')).metadata?.['version'], 1)
 })
 
-test('an import that fails in the middle says what is there, and goes on from there', async (t) => {
+test('a failed import prints the number of imported secrets, and can be continued', async (t) => {
   const { directory, run } = await kvCommands(t)
   const secrets: Record<string, object> = Object.fromEntries(
     Array.from({ length: 1200 }, (_, at) => [`k${at}`, { data: { at } }]),
@@ -137,7 +137,7 @@ test('an import that fails in the middle says what is there, and goes on from th
   assert.match((await run(`import secret/to ${file}`)).stdout, /created 700, updated 0, .* unchanged 500/)
 })
 
-test('of a step whose answer is lost it is said that nobody knows', async (t) => {
+test('a lost response of an import is reported as an unknown result', async (t) => {
   const directory = workDirectory(t)
   const file = join(directory, 'tree.json')
   writeFileSync(file, '{"secrets": {"a": {"data": {"id": 12345678901234567890}}}}')
@@ -151,7 +151,7 @@ test('of a step whose answer is lost it is said that nobody knows', async (t) =>
   assert.match(err, /^outpost: no secret was imported; the result of the next 1 from "a" is unknown: bad gateway /)
 })
 
-test('an export that breaks in the middle leaves no file, nor the one that was there changed', async (t) => {
+test('an interrupted export leaves no new file and does not change an existing one', async (t) => {
   const directory = workDirectory(t)
   const core = await recordingCore(t)
   core.answers = {
@@ -175,7 +175,7 @@ test('numbers stay as they were written', async (t) => {
   assert.match((await run('export secret/to')).stdout, /^"a":\{"data":\{"id":12345678901234567890,"x":1\.0\}/m)
 })
 
-test('a bad file is named by line or secret, and nothing of it is written', async (t) => {
+test('an invalid file is an error with the line or secret, and nothing is written', async (t) => {
   const { directory, run, world } = await kvCommands(t)
   const file = join(directory, 'bad.json')
   for (const [text, message] of [
@@ -209,7 +209,7 @@ test('a bad file is named by line or secret, and nothing of it is written', asyn
   assert.equal((await run('import secret/to')).code, 2)
 })
 
-test('what may not be read is left out with a word, and what may not be asked leaves no file', async (t) => {
+test('unreadable secrets are omitted with a warning, and a refused export leaves no file', async (t) => {
   const { directory, run, world } = await kvCommands(t)
   for (const name of ['a', 'b']) await writeSecret(world, name, { name })
   const token = await tokenWith(
@@ -232,7 +232,7 @@ test('what may not be read is left out with a word, and what may not be asked le
   assert.ok(!existsSync(join(directory, 'no')))
 })
 
-test('a .env file goes in and out; its bad line is named', async (t) => {
+test('a .env file is imported and exported, and an invalid line is named', async (t) => {
   const { run, world } = await kvCommands(t)
   const done = await run('import -format=env secret/app/db -', { input: 'USER=app\nPASSWORD="a b$"\n' })
   assert.match(done.stdout, /^Success! Imported to: secret\/app\/db \(created 1, /)
@@ -278,7 +278,7 @@ if (HAS_PYTHON) {
   })
 }
 
-test('where JSON is wrong is found as the parser finds it', () => {
+test('the position of a JSON error is that of the parser', () => {
   for (const [text, at] of [
     ['{"a" 1}', 5],
     ['[1,]', 3],

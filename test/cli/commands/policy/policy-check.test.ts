@@ -13,7 +13,7 @@ function linesOf({ code, stderr, stdout }: Finished) {
   return { code, stderr, lines: stdout.trimEnd().split('\n') }
 }
 
-test('policy check says what decides, and its exit code is the decision', async (t) => {
+test('policy check prints the deciding rule and exits by the decision', async (t) => {
   const directory = temporaryDirectory(t)
   const file = join(directory, 'app.hcl')
   const more = join(directory, 'more.hcl')

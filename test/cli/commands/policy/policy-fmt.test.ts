@@ -55,14 +55,14 @@ function bare(text: string): string {
 
 const fmt = (path: string) => runHere(['policy', 'fmt', path], process.env)
 
-test('only white space changes, and a second time nothing', () => {
+test('only white space changes, and a second run changes nothing', () => {
   assert.equal(formatHcl(UNEVEN), EVEN)
   assert.equal(formatHcl(EVEN), EVEN)
   assert.equal(bare(UNEVEN), bare(EVEN))
   assert.equal(formatHcl('path "x" {\r\ncapabilities = []\r\n}'), 'path "x" {\n  capabilities = []\n}\n')
 })
 
-test('a file is written anew, with its rights; what is no policy stays', async (t) => {
+test('a formatted file keeps its mode, and an invalid policy is not changed', async (t) => {
   const file = join(temporaryDirectory(t), 'p.hcl')
   writeFileSync(file, 'path "x" {\ncapabilities=["read"]\n}')
   chmodSync(file, 0o640)

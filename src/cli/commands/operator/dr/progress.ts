@@ -70,7 +70,7 @@ const PROGRESS_MS = 2000
 /** The wait ends if the secondary reports the same problem for this long. */
 const STALL_MS = 60_000
 
-interface SyncProgress {
+interface JoinProgress {
   readonly isFollowing: boolean
   readonly text: string
   /** Why it is not connected; empty if nothing prevents it. */
@@ -105,7 +105,7 @@ export async function untilFollowing(core: CoreAccess, io: CommandIo): Promise<s
   }
 }
 
-async function progressOf(core: CoreAccess): Promise<SyncProgress> {
+async function progressOf(core: CoreAccess): Promise<JoinProgress> {
   try {
     const { fields } = await drStatus(core)
     const [primary] = peersOf(fields)
