@@ -68,7 +68,7 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
   assert.deepEqual(check.now(), { ok: false, reason: 'starting' })
 
   await told(
-    /the certificate of https:[^ ]* is not trusted \([A-Z_]+\), set secrets\.ca_file to its authority's PEM file/,
+    /the certificate of https:[^ ]* is not trusted \([A-Z_]+\): set secrets\.ca_file to the PEM file/,
   )
   const ca = `ca_file = "${directory}/ca.pem"`
   login.set(settings(ca).secrets)

@@ -73,7 +73,7 @@ function tokenFor(
   order: readonly AddressFamily[],
   address: string | undefined,
 ): Pick<AgentTarget, 'token' | 'tokenFrom' | 'withheld'> {
-  const isOf = (family: Family) => {
+  const isOf = (family: AddressFamily) => {
     const given = (family === 'OUTPOST' ? address : undefined) ?? (env[`${family}_ADDR`] || DEFAULTS[family])
     const familyUrl = parseAddress(given)
     return familyUrl !== undefined && canonicalAddress(familyUrl) === canonicalAddress(url)
