@@ -67,9 +67,7 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
   assert.equal(check?.name, 'secrets-login')
   assert.deepEqual(check.now(), { ok: false, reason: 'starting' })
 
-  await told(
-    /the certificate of https:[^ ]* is not trusted \([A-Z_]+\): set secrets\.ca_file to the PEM file/,
-  )
+  await told(/the certificate of https:[^ ]* is not trusted \([A-Z_]+\): set secrets\.ca_file to the PEM file/)
   const ca = `ca_file = "${directory}/ca.pem"`
   login.set(settings(ca).secrets)
   await told(/does not accept this caller/)
