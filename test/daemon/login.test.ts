@@ -70,7 +70,7 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
   await told(/the certificate of https:[^ ]* is not trusted \([A-Z_]+\): set secrets\.ca_file to the PEM file/)
   const ca = `ca_file = "${directory}/ca.pem"`
   login.set(settings(ca).secrets)
-  await told(/does not accept this caller/)
+  await told(/requires a client certificate/)
   login.set(settings(`${ca}\ncert_file = "${directory}/none.pem"\nkey_file = "${directory}/host.key"`).secrets)
   await told(/ENOENT.*none\.pem/)
   const both = settings(`${ca}\ncert_file = "${directory}/host.pem"\nkey_file = "${directory}/host.key"`).secrets
