@@ -211,9 +211,11 @@ export class StoreTree implements MerkleTree {
           onProgress?.(report.done, report.total)
           return
         }
-        // Released below: it may serve another store.
+        // Released below: it may serve another store. After `close` it is being terminated, and a release would remove the listener
+        // for its exit, which `close` waits for.
         this.#worker = undefined
-        void (report.kind === 'tree' ? releaseStoreWorker(worker) : worker.terminate())
+        const isReusable = report.kind === 'tree' && !this.#isClosed
+        void (isReusable ? releaseStoreWorker(worker) : worker.terminate())
         if (report.kind === 'tree') resolve(report)
         else fail(report.message)
       })

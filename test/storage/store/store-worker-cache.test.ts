@@ -114,6 +114,22 @@ test('closing a store does not end a worker that now writes for another store', 
   assert.deepEqual(other.paths(''), ['a'])
 })
 
+test('a store closes although its tree was built at the same moment', { timeout: 20_000 }, async (t) => {
+  const posted = t.mock.method(Worker.prototype, 'postMessage')
+  const store = await SqliteStore.open(join(temporaryDirectory(t), 'a.db'))
+  await store.tree.enable()
+  const before = posted.mock.callCount()
+  const checking = store.tree.check().catch(() => undefined)
+  const isBuilding = () =>
+    posted.mock.calls.slice(before).some(({ arguments: [message] }) => /"task":"tree"/.test(JSON.stringify(message)))
+  while (!isBuilding()) await new Promise(setImmediate)
+  // Meanwhile the worker reports the tree, and this thread has not received the report when the worker is terminated.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300)
+  await store.close()
+  await checking
+  await openAndClose(join(temporaryDirectory(t), 'b.db'))
+})
+
 test('an idle worker ends after a timeout', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const worker = acquireStoreWorker()
