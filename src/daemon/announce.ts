@@ -3,7 +3,7 @@
  *
  * With `log_json = true` each line is a JSON object like a log line, so a collector of both streams can parse all lines. The message
  * of the last line is the same as in the plain form, because tools wait for it. Otherwise the form is plain, also if the log is
- * JSON because stderr is no terminal.
+ * JSON because stderr is not a terminal.
  */
 import { type Demo, printBanner } from '../cli/demo.ts'
 import type { Config } from '../config/load.ts'

@@ -261,7 +261,7 @@ export class Cluster {
     const signal = AbortSignal.timeout(ASK_TIMEOUT_MS)
     const group = this.roster ? 'core' : 'any'
     const common = { nodeId: undefined, group, operation: RESOLVE_TOKEN, requestId: 'resolve', hops: 0 } as const
-    // An address from an agent is no evidence, so agents send none.
+    // An address from an agent proves nothing, so agents send none.
     const seen = this.roster ? remote : undefined
     try {
       return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { Fault } from './errors.ts'
 
 /** Undefined for a text that is not JSON or does not match the schema. */
-export function parsedRecord<T>(schema: v.GenericSchema<unknown, T>, stored: Buffer | string): T | undefined {
+export function tryParseRecord<T>(schema: v.GenericSchema<unknown, T>, stored: Buffer | string): T | undefined {
   let value: unknown
   try {
     value = JSON.parse(stored.toString('utf8'))
@@ -16,7 +16,7 @@ export function parsedRecord<T>(schema: v.GenericSchema<unknown, T>, stored: Buf
 
 /** `name` is for the error: `a role`. Throws a Fault for a record that is damaged or has another format. */
 export function parseRecord<T>(schema: v.GenericSchema<unknown, T>, stored: Buffer | string, name: string): T {
-  const record = parsedRecord(schema, stored)
+  const record = tryParseRecord(schema, stored)
   if (record === undefined) throw new Fault(`the record of ${name} is damaged or was written by another version`)
   return record
 }

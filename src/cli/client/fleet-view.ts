@@ -1,9 +1,8 @@
 /** Tables of nodes, allocations and jobs. */
 import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { shortIdsOf } from './id-prefix.ts'
-import { humanAge } from '../output/table.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
-import { formatPairs, formatTable } from '../output/table.ts'
+import { formatPairs, formatTable, humanAge } from '../output/table.ts'
 
 const NANOSECONDS_PER_MS = 1e6
 

@@ -10,8 +10,7 @@ import { CommandError } from '../framework/define-command.ts'
 import type { Manifest } from '../../supervisor/manifest.ts'
 import { text } from '../framework/options.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
-import { humanAge } from '../output/table.ts'
-import { formatPairs, formatTable } from '../output/table.ts'
+import { formatPairs, formatTable, humanAge } from '../output/table.ts'
 
 export const dataDirOption = text({
   placeholder: 'DIR',

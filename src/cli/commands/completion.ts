@@ -1,11 +1,8 @@
 /** `outpost completion`. */
-import { bashCompletion } from '../completion/shell-scripts.ts'
-import { fishCompletion } from '../completion/shell-scripts.ts'
+import { bashCompletion, fishCompletion, zshCompletion } from '../completion/shell-scripts.ts'
 import { completionTree } from '../completion/completion-tree.ts'
-import { zshCompletion } from '../completion/shell-scripts.ts'
 import { defineCommand } from '../framework/define-command.ts'
-import { UsageError } from '../framework/options.ts'
-import { didYouMean } from '../framework/options.ts'
+import { didYouMean, UsageError } from '../framework/options.ts'
 
 const SHELLS = new Map([
   ['bash', bashCompletion],

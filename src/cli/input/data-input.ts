@@ -5,8 +5,7 @@
 import { CommandError } from '../framework/define-command.ts'
 import { UsageError } from '../framework/options.ts'
 import { isJsonObject, parseExact } from '../output/json.ts'
-import { hideArguments } from './secret-input.ts'
-import { fileText, sourceOf, standardInput } from './secret-input.ts'
+import { fileText, hideArguments, sourceOf, standardInput } from './secret-input.ts'
 
 /** Limit of a server. */
 const BYTES_MAX = 32 * 1024 * 1024

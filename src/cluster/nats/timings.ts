@@ -4,7 +4,7 @@
  *
  * Tests of whole clusters set shorter ones in `OUTPOST_TIMINGS`, a JSON object with the names below, which all processes of
  * that cluster inherit (docs/decisions/036). It can only shorten a time, so an environment variable cannot make a process
- * check permissions less often, or tolerate silence longer, than documented. It is no setting for operators: a process logs
+ * check permissions less often, or tolerate silence longer, than documented. It is not a setting for operators: a process logs
  * that it is set.
  */
 import { Fault } from '../../platform/errors.ts'

@@ -1,5 +1,5 @@
 /**
- * All nodes of a region and their allocations, as the nodes report them. The roster is no authority over a node: a call is
+ * All nodes of a region and their allocations, as the nodes report them. The roster has no authority over a node: a call is
  * still authorized and answered by the node.
  *
  * Each change raises the index, as in the compatible system, and wakes the blocking queries for it. A node that misses three

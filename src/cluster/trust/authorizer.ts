@@ -63,7 +63,7 @@ export interface Authorizer {
 
 /** Resolves tokens that are not configured: the secrets core of this process. Throws Refusals as `resolve`. */
 export interface TokenAuthority {
-  /** `remote` is the client address; a token may be bound to addresses. A recheck is no use of a token with limited uses. */
+  /** `remote` is the client address; a token may be bound to addresses. A recheck does not count as a use of a token with limited uses. */
   identityOf(token: string, remote: string | undefined, isRecheck?: boolean): Identity | Promise<Identity>
   grantsOf(token: string, remote: string | undefined, isRecheck?: boolean): Grants | Promise<Grants>
 }

@@ -43,7 +43,7 @@ export interface RemoteAuthorizerOptions {
   readonly local: LocalAuthorizer
   /**
    * Asks a server. Rejects with a Refusal: `permission_denied` for an unknown token, `sealed` if the secrets core is
-   * sealed, any other code if no server answered. A recheck is no use of the token.
+   * sealed, any other code if no server answered. A recheck does not count as a use of the token.
    */
   readonly ask: (token: string, remote: string | undefined, isRecheck: boolean) => Promise<Grants>
   readonly identityOf: (grants: Grants) => Identity

@@ -107,7 +107,7 @@ export class ServerKeys {
     if (this.#options.bus.isConnected) this.#connected()
   }
 
-  /** The signing key of this process; undefined on a process that is no server. */
+  /** The signing key of this process; undefined on a process that is not a server. */
   get own(): SigningKey | undefined {
     return this.#own
   }

@@ -11,11 +11,10 @@ import { allocIdParam, handleAllocation, originQuery, pathQuery } from '../alloc
 import type { BufferLease } from '../files/buffers.ts'
 import { scopeHash } from './locate/resume-cursor.ts'
 import { FileCursor } from './follow/file-cursor.ts'
-import { startOfFile } from './single-file.ts'
+import { SingleFileFollower, SingleFileReader, startOfFile } from './single-file.ts'
 import type { Followers } from './follow/followers.ts'
 import { LineStage } from './search/line-stage.ts'
 import { tasksEnded } from './log-selection.ts'
-import { SingleFileReader, SingleFileFollower } from './single-file.ts'
 import {
   type LogStreamOptions,
   streamOptionFields,

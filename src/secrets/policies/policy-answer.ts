@@ -1,9 +1,8 @@
 /** The output of `outpost policy check`: the decision about a request with its reasons, as lines with positions in files. */
-import { type Canonical, canonicalAt } from '../../engines/framework/path-table.ts'
+import { type Canonical, canonicalAt, PathTable } from '../../engines/framework/path-table.ts'
 import { path as enginePath, type Path } from '../../engines/framework/engine.ts'
 import { inPath, type EngineField } from '../../engines/framework/fields.ts'
 import type { NameFold } from '../../engines/framework/name-fold.ts'
-import { PathTable } from '../../engines/framework/path-table.ts'
 import type { AccessRequest, Decision, RuleOrigin } from './acl.ts'
 import { explain } from './policy-explain.ts'
 import { lintPolicy } from './policy-lint.ts'

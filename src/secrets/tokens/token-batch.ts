@@ -6,7 +6,7 @@ import * as v from 'valibot'
 import { decrypt, encrypt } from '../../storage/barrier/cipher.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { textRecord } from '../../engines/framework/records.ts'
-import { parsedRecord } from '../../platform/stored-record.ts'
+import { tryParseRecord } from '../../platform/stored-record.ts'
 import { loginSchema, type TokenEntry } from './token-entry.ts'
 
 export const BATCH_KEY_BYTES = 32
@@ -73,7 +73,7 @@ export function openBatch(token: string, hash: string, key: Buffer): TokenEntry 
   } catch {
     return undefined
   }
-  const parsed = parsedRecord(payloadSchema, text)
+  const parsed = tryParseRecord(payloadSchema, text)
   if (!parsed) return undefined
   const { login, ...payload } = parsed
   return {

@@ -84,7 +84,7 @@ export interface ReplicaStore {
    * primary's cluster, which the store adopts.
    */
   beginCopy(from: CommitPosition, clusterId?: string): Promise<void>
-  /** During a copy: writes and deletes entries in one transaction. Deleting a missing entry is no error. */
+  /** During a copy: writes and deletes entries in one transaction. Deleting a missing entry is not an error. */
   copyEntries(puts: readonly ReplicaEntry[], deletes: readonly string[]): Promise<void>
   /** Ends a copy. The entries must be those of `position()`. */
   finishCopy(): Promise<void>

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { cloud } from '../../../src/engines/cloud/cloud.ts'
-import { POLICY } from '../../helpers/cloud-world.ts'
-import { storeInvalidRole } from '../../helpers/cloud-world.ts'
+import { POLICY, storeInvalidRole } from '../../helpers/cloud-world.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 
 const ROLE = 'arn:aws:iam::123456789012:role/path/r'

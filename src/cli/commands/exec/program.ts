@@ -1,10 +1,9 @@
 /** The process of `exec`: start, signals, and restart with a new environment. */
 import { spawn } from 'node:child_process'
-import { exitCodeOf, exitOf, startFaultOf } from '../../../supervisor/child-process.ts'
+import { exitCodeOf, exitOf, startFaultOf, startWatchdog } from '../../../supervisor/child-process.ts'
 import { CommandError } from '../../framework/define-command.ts'
 import { sendSignal } from '../../../supervisor/process-identity.ts'
 import type { SignalForwarder } from '../../../supervisor/signal-forwarder.ts'
-import { startWatchdog } from '../../../supervisor/child-process.ts'
 
 export interface ProgramOptions {
   readonly command: readonly [string, ...string[]]

@@ -3,9 +3,8 @@ import { readFileSync } from 'node:fs'
 import { messageOf } from '../../../platform/errors.ts'
 import type { PolicyAnswer, PolicyQuestion } from '../../../secrets/policies/policy-answer.ts'
 import { type CommandIo, defineCommand } from '../../framework/define-command.ts'
-import { flag, text, texts, UsageError } from '../../framework/options.ts'
+import { didYouMean, flag, text, texts, UsageError } from '../../framework/options.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
-import { didYouMean } from '../../framework/options.ts'
 
 const VERBS = ['read', 'list', 'scan', 'create', 'update', 'patch', 'delete'] as const
 type PolicyVerb = (typeof VERBS)[number]

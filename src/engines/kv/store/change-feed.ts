@@ -45,7 +45,7 @@ export interface ChangePage {
 const ROWS_PER_PAGE = 500
 const CACHED_EVENTS_MAX = 4096
 const SUBSCRIBERS_MAX = 5000
-/** Interval at which waiting subscribers learn that the core was sealed, which is no commit. */
+/** Interval at which waiting subscribers learn that the core was sealed, which is not a commit. */
 const POLL_INTERVAL_MS = 1000
 
 interface ChangeWaiter {

@@ -5,10 +5,9 @@ import { confirm, confirmOptions } from '../../../core/confirmation.ts'
 import { type CoreAccess, coreOf, coreOptions, requireResponse } from '../../../core/core-access.ts'
 import { readSecret } from '../../../input/secret-input.ts'
 import { escapeLine } from '../../../framework/terminal-escapes.ts'
-import { drStatus, requestChange } from './dr-access.ts'
+import { drStatus, fileSource, OPERANDS_MAX, requestChange, secretOperand } from './dr-access.ts'
 import { untilFollowing } from './progress.ts'
 import { KeyShares, operationToken, deleteOperationToken } from './operation-token.ts'
-import { fileSource, OPERANDS_MAX, secretOperand } from './dr-access.ts'
 
 const STDIN = '-'
 const TOKEN = { what: 'activation token', prompt: 'Activation token (will be hidden): ' }
