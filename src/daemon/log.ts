@@ -7,6 +7,9 @@ import { DescriptorOutput, LogSink } from '../platform/log.ts'
 
 const STANDARD_ERROR = new DescriptorOutput(2)
 
+/** Time limit for an output that accepts nothing. */
+const DRAIN_MS = 1000
+
 /** The log of a process: the configured file, else stderr; plain text only on a terminal. */
 export class ProcessLog {
   readonly sink: LogSink
@@ -23,8 +26,15 @@ export class ProcessLog {
     process.once('exit', this.#onExit)
   }
 
-  /** Flushes queued lines; nothing may be logged afterwards. */
-  close(): void {
+  /**
+   * Flushes queued lines; nothing may be logged afterwards. Waits for the write in progress, so that what the process writes to
+   * standard error next, such as the error of a failed start, is its last line.
+   */
+  async close(): Promise<void> {
+    const limit = Promise.withResolvers<undefined>()
+    const timer = setTimeout(() => limit.resolve(undefined), DRAIN_MS)
+    await Promise.race([this.sink.drain(), limit.promise])
+    clearTimeout(timer)
     process.off('exit', this.#onExit)
     this.sink.close()
   }

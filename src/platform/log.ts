@@ -111,6 +111,8 @@ export class LogSink {
   #output: LogOutput
   /** Replaced outputs, closed after the write in progress. */
   readonly #replaced: LogOutput[] = []
+  /** Callers of `drain`. */
+  readonly #waiting: (() => void)[] = []
   #json: boolean
   #pending = ''
   #writing = false
@@ -200,7 +202,14 @@ export class LogSink {
       this.#writing = false
       this.#closeReplaced()
       this.#flush()
+      if (!this.#writing) for (const resolve of this.#waiting.splice(0)) resolve()
     })
+  }
+
+  /** Resolves when all queued lines are written; not before an output that accepts nothing has a reader again. */
+  drain(): Promise<void> {
+    this.#flush()
+    return this.#writing ? new Promise((resolve) => this.#waiting.push(resolve)) : Promise.resolve()
   }
 
   /** Writes all queued lines synchronously, at process exit. */

@@ -13,7 +13,7 @@ function program(end: string): string {
     import { createLogger } from ${JSON.stringify(join(SOURCES, 'platform/log.ts'))}
     const log = new ProcessLog({ logLevel: 'info', logJson: true })
     const logger = createLogger(log.sink)
-    process.once('SIGTERM', () => { log.close(); process.exit(0) })
+    process.once('SIGTERM', async () => { await log.close(); process.exit(0) })
     for (let at = 0; at < ${LINES}; at++) logger.info('line ' + at)
     ${end}
   `
@@ -37,3 +37,19 @@ for (const { name, end, code } of ENDS) {
     )
   })
 }
+
+test('what is written to standard error after the log was closed is the last line', () => {
+  // The only thread for asynchronous writes is busy while the log is closed.
+  const end = `
+    import { pbkdf2 } from 'node:crypto'
+    import { writeSync } from 'node:fs'
+    pbkdf2('a', 'b', 300_000, 64, 'sha512', () => undefined)
+    logger.error('in progress')
+    await log.close()
+    writeSync(2, 'the cause\\n')
+  `
+  const env = { ...process.env, UV_THREADPOOL_SIZE: '1' }
+  const ended = spawnSync(process.execPath, ['--input-type=module', '-e', program(end)], { encoding: 'utf8', env })
+  assert.equal(ended.status, 0, ended.stderr.slice(-2000))
+  assert.match(ended.stderr, /"@message":"in progress"}\nthe cause\n$/)
+})
