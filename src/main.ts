@@ -18,7 +18,7 @@ process.exitCode = await runCommand(process.argv.slice(2), undefined, {
   },
   async beginDrill(options, signal) {
     const [{ beginDrill }, { programVersion }] = await Promise.all([
-      import('./daemon/drill.ts'),
+      import('./daemon/drill/drill.ts'),
       import('./cli/commands/version.ts'),
     ])
     return beginDrill(options, programVersion(), signal)

@@ -45,7 +45,9 @@ const STORAGE_FLOORS = ['sqlite', 'merkle', 'snapshot/format', 'store', 'snapsho
 const PLATFORM_FILES_MAX = 22
 const FILE_LINES_MAX = 500
 /** Files of a folder, without those of its folders. */
-const FOLDER_FILES_MAX = 30
+const FOLDER_FILES_MAX = 21
+/** One file for each word after `outpost`. */
+const COMMAND_WORDS = 'src/cli/commands'
 const VAGUE_TYPE_NAMES = new Set('Place Wanted Asked Found Reading Waiting Told Taken Opened Values'.split(' '))
 const BANNED_NAMES = /(^|-)(util|utils|helper|helpers|manager|common|base|misc)(-|\.)/
 /** The file that has the theory of operation of a module. */
@@ -187,7 +189,7 @@ test('files and folders stay small', () => {
     .map(({ file, lines }) => `${relative(ROOT, file)}: ${lines} lines, at most ${FILE_LINES_MAX}`)
   assert.deepEqual(long, [])
   const full = [...Map.groupBy(files, (file) => dirname(file))]
-    .filter(([, members]) => members.length > FOLDER_FILES_MAX)
+    .filter(([folder, members]) => members.length > FOLDER_FILES_MAX && relative(ROOT, folder) !== COMMAND_WORDS)
     .map(([folder, { length }]) => `${relative(ROOT, folder)}: ${length} files, at most ${FOLDER_FILES_MAX}`)
   assert.deepEqual(full, [])
 })

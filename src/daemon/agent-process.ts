@@ -5,7 +5,7 @@
 import { flushCompileCache } from 'node:module'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentOptions } from '../cli/framework/services.ts'
-import { type Running, startAgent } from './daemon.ts'
+import { type Running, startAgent } from './start-agent.ts'
 import { Fault } from '../platform/errors.ts'
 
 /** Time limit for a start to end after a signal: a step may wait for a disk. */

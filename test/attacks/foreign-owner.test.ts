@@ -9,7 +9,7 @@ import { createHash } from 'node:crypto'
 import { chownSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { developmentKey, nextRun } from '../../src/daemon/files.ts'
+import { developmentKey, nextRun } from '../../src/daemon/setup/files.ts'
 import { makeFile, nameFile } from '../../src/platform/own-file.ts'
 import {
   asService,

@@ -5,7 +5,7 @@ import { chmodSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } 
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { type Running, startAgent } from '../../src/daemon/daemon.ts'
+import { type Running, startAgent } from '../../src/daemon/start-agent.ts'
 
 /** The version that the agent is told it has. */
 export const VERSION = '0.0.0-test'

@@ -9,7 +9,7 @@ const LINES = 500
 
 function program(end: string): string {
   return `
-    import { ProcessLog } from ${JSON.stringify(join(SOURCES, 'daemon/log.ts'))}
+    import { ProcessLog } from ${JSON.stringify(join(SOURCES, 'daemon/setup/log.ts'))}
     import { createLogger } from ${JSON.stringify(join(SOURCES, 'platform/log.ts'))}
     const log = new ProcessLog({ logLevel: 'info', logJson: true })
     const logger = createLogger(log.sink)

@@ -5,7 +5,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
-import { unwrapAt } from '../../src/daemon/unwrap.ts'
+import { unwrapAt } from '../../src/daemon/modules/unwrap.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const TARGET = { address: 'https://127.0.0.1:1', caFile: '', caPath: '', caCert: '' }
@@ -19,7 +19,7 @@ test('a pipe as ca_file, or in ca_path, is refused and not waited for', async (t
   execFileSync('mkfifo', [join(directory, 'pipe')])
   // In a process of its own: one that opens a pipe without a writer does nothing else, not even to end a test.
   const program = `
-    import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/unwrap.ts'))}
+    import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/modules/unwrap.ts'))}
     for (const file of ${JSON.stringify([{ caFile: join(directory, 'pipe') }, { caPath: directory }])})
       await unwrapAt('token', { ...${JSON.stringify(TARGET)}, ...file }).catch(({ message }) => console.log(message))`
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {

@@ -33,7 +33,7 @@ test('docs/adding-an-engine.md matches the code', () => {
     assert.match(guide, new RegExp(`\\b${word}\\b`))
     assert.match(code, new RegExp(`\\b${word}\\b`), word)
   }
-  assert.match(readFileSync(join(ROOT, 'src/daemon/engines.ts'), 'utf8'), /coreEngines.* = \[cubbyhole/)
+  assert.match(readFileSync(join(ROOT, 'src/daemon/modules/engines.ts'), 'utf8'), /coreEngines.* = \[cubbyhole/)
   assert.deepEqual([cubbyhole.type, cubbyhole.isSingle, cubbyhole.paths.length], ['cubbyhole', true, 1])
 })
 

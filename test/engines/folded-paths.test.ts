@@ -11,7 +11,7 @@ import { type Engine, path, type Path } from '../../src/engines/framework/engine
 import { type EngineField, inPath } from '../../src/engines/framework/fields.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
 import { totp } from '../../src/engines/totp/totp.ts'
-import { coreEngines } from '../../src/daemon/engines.ts'
+import { coreEngines } from '../../src/daemon/modules/engines.ts'
 import { findParameterFault } from '../../src/secrets/policies/parameter-rules.ts'
 import { defaultCanonical } from '../../src/secrets/policies/policy-answer.ts'
 import { CoreWorld } from '../helpers/core-world.ts'

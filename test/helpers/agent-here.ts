@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { runCommand } from '../../src/cli/command.ts'
 import { programVersion } from '../../src/cli/commands/version.ts'
-import type { Running } from '../../src/daemon/daemon.ts'
+import type { Running } from '../../src/daemon/start-agent.ts'
 
 export interface AgentHere {
   readonly url: string
@@ -98,7 +98,7 @@ export async function agentHere(
   }
   const printing = { take: io.out, isStarting: true }
   const start = async () => {
-    const { startAgent } = await import('../../src/daemon/daemon.ts')
+    const { startAgent } = await import('../../src/daemon/start-agent.ts')
     await runCommand(['agent', ...args, '-config', config], io, {
       async startAgent(options) {
         held.agent = await startAgent(options, programVersion())

@@ -6,7 +6,7 @@
  */
 import type { KeyObject } from 'node:crypto'
 import type { Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/log.ts'
 import type { BusSubscription, MessageBus } from '../nats/message-bus.ts'
 import type { Subjects } from '../nats/subjects.ts'
 import { TIMINGS } from '../nats/timings.ts'

@@ -13,7 +13,7 @@
  * first one. After the loss of the roster's database the first report owns.
  */
 import type { LogFields, Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/log.ts'
 import { TIMINGS } from '../nats/timings.ts'
 import { AllocationOwners } from './allocation-owners.ts'
 import { NodeClocks } from './node-clocks.ts'

@@ -3,7 +3,7 @@
  */
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/log.ts'
 import type { MessageBus } from '../nats/message-bus.ts'
 import { ANY, type ServerGroup, type Subjects } from '../nats/subjects.ts'
 import {

@@ -10,7 +10,7 @@
  */
 import { type KeyObject, verify } from 'node:crypto'
 import type { Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/rate-limited-log.ts'
+import { RateLimitedLogger } from '../../platform/log.ts'
 import type { MessageBus, BusMessage, BusSubscription } from '../nats/message-bus.ts'
 import { type SigningKey, verifyingKeyOf } from '../nats/nkey.ts'
 import { openAnnouncement, type ServerAnnouncement, signAnnouncement } from './server-announcement.ts'

@@ -1,6 +1,6 @@
 /**
  * The interfaces between the endpoints of DR replication, the core and the module `dr`. That module knows no keys and no tokens,
- * this one no links; the daemon connects both (`daemon/dr.ts`).
+ * this one no links; the daemon connects both (`daemon/modules/dr.ts`).
  */
 import type { HeldKey } from '../../storage/barrier/held-key.ts'
 import type { Seal } from '../../storage/seal/seal.ts'

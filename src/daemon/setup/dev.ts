@@ -5,9 +5,9 @@ import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve as absolute } from 'node:path'
-import type { AgentOptions } from '../cli/framework/services.ts'
-import { loadConfig, type LoadedConfig } from '../config/load.ts'
-import { checkPolicy } from '../secrets/policies/policy.ts'
+import type { AgentOptions } from '../../cli/framework/services.ts'
+import { loadConfig, type LoadedConfig } from '../../config/load.ts'
+import { checkPolicy } from '../../secrets/policies/policy.ts'
 
 export interface Dev {
   readonly rootToken: string

@@ -4,7 +4,7 @@
  */
 import { lstatSync, readdirSync, realpathSync, rmdirSync, unlinkSync } from 'node:fs'
 import { basename, dirname, join, resolve, sep } from 'node:path'
-import { Fault, isErrno } from '../platform/errors.ts'
+import { Fault, isErrno } from '../../platform/errors.ts'
 
 export const COPY_NAME = 'drill-copy.db'
 

@@ -1,7 +1,7 @@
 /** The state that a node announces: identity, resources, metadata, allocations. */
-import { type NodeState, TASKS_MAX } from '../cluster/roster/node-messages.ts'
-import type { Config } from '../config/load.ts'
-import type { Host } from '../host/host.ts'
+import { type NodeState, TASKS_MAX } from '../../cluster/roster/node-messages.ts'
+import type { Config } from '../../config/load.ts'
+import type { Host } from '../../host/host.ts'
 
 /** `url`: the HTTP address of the process. */
 export function nodeStateOf(

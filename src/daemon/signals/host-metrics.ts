@@ -2,13 +2,13 @@
  * Metrics of host, HTTP listener and configuration: with Nomad's names where Nomad has them (`nomad.`), else `outpost.`. Reads known
  * values and measures nothing.
  */
-import { type AnyFamily, type Family, type Labels, type Point, single } from '../telemetry/metric.ts'
-import type { Allocation } from '../host/allocations/allocation.ts'
-import type { DiskStats } from '../host/stats/host-disks.ts'
-import type { Host } from '../host/host.ts'
-import type { HostStats } from '../host/stats/host-stats.ts'
-import type { ResourceUsage } from '../host/stats/resource-usage.ts'
-import type { Connections } from '../http/connections.ts'
+import { type AnyFamily, type Family, type Labels, type Point, single } from '../../telemetry/metric.ts'
+import type { Allocation } from '../../host/allocations/allocation.ts'
+import type { DiskStats } from '../../host/stats/host-disks.ts'
+import type { Host } from '../../host/host.ts'
+import type { HostStats } from '../../host/stats/host-stats.ts'
+import type { ResourceUsage } from '../../host/stats/resource-usage.ts'
+import type { Connections } from '../../http/connections.ts'
 
 type MetricReader<T> = readonly [name: string, help: string, read: (from: T) => number]
 

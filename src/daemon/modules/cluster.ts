@@ -7,30 +7,30 @@
 import { createPrivateKey, createPublicKey, randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type RemoteAuthorizer, createRemoteAuthorizer } from '../cluster/trust/remote-authorizer.ts'
-import { type Authorizer, UNRESTRICTED, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
-import { AssertionIssuer } from '../cluster/rpc/assertion-issuer.ts'
-import { NodeAnnouncer } from '../cluster/roster/node-announcer.ts'
-import { CurveKey } from '../cluster/trust/envelope.ts'
-import { Forwarder } from '../cluster/rpc/forwarder.ts'
-import { type MessageBus, MemoryBroker } from '../cluster/nats/message-bus.ts'
-import { RosterListener } from '../cluster/roster/roster-listener.ts'
-import type { NatsOptions } from '../cluster/nats/nats-bus.ts'
-import { NodeAdmission } from '../cluster/rpc/node-admission.ts'
-import { RegionCores } from '../cluster/roster/region-cores.ts'
-import { Roster } from '../cluster/roster/roster.ts'
-import type { RosterStore } from '../cluster/roster/roster-records.ts'
-import { type NodeDirectory, forwarded, relayed, routed } from '../cluster/route.ts'
-import { CallServer } from '../cluster/rpc/call-server.ts'
-import { SealedCallReceiver } from '../cluster/rpc/sealed-call-receiver.ts'
-import { SealedCallSender } from '../cluster/rpc/sealed-call-sender.ts'
-import { serverSigningKey } from '../cluster/nats/nkey.ts'
-import { SERVER_ENDPOINTS, ServerApi } from '../cluster/api/server-operations.ts'
-import { callEveryNode } from '../cluster/api/status-operations.ts'
-import { ServerKeys } from '../cluster/trust/server-trust.ts'
-import { parseRoster } from '../cluster/roster/roster-records.ts'
-import { type ServerGroup, type ClusterMember, Subjects } from '../cluster/nats/subjects.ts'
-import { isShortened } from '../cluster/nats/timings.ts'
+import { type RemoteAuthorizer, createRemoteAuthorizer } from '../../cluster/trust/remote-authorizer.ts'
+import { type Authorizer, UNRESTRICTED, type LocalAuthorizer } from '../../cluster/trust/authorizer.ts'
+import { AssertionIssuer } from '../../cluster/rpc/assertion-issuer.ts'
+import { NodeAnnouncer } from '../../cluster/roster/node-announcer.ts'
+import { CurveKey } from '../../cluster/trust/envelope.ts'
+import { Forwarder } from '../../cluster/rpc/forwarder.ts'
+import { type MessageBus, MemoryBroker } from '../../cluster/nats/message-bus.ts'
+import { RosterListener } from '../../cluster/roster/roster-listener.ts'
+import type { NatsOptions } from '../../cluster/nats/nats-bus.ts'
+import { NodeAdmission } from '../../cluster/rpc/node-admission.ts'
+import { RegionCores } from '../../cluster/roster/region-cores.ts'
+import { Roster } from '../../cluster/roster/roster.ts'
+import type { RosterStore } from '../../cluster/roster/roster-records.ts'
+import { type NodeDirectory, forwarded, relayed, routed } from '../../cluster/route.ts'
+import { CallServer } from '../../cluster/rpc/call-server.ts'
+import { SealedCallReceiver } from '../../cluster/rpc/sealed-call-receiver.ts'
+import { SealedCallSender } from '../../cluster/rpc/sealed-call-sender.ts'
+import { serverSigningKey } from '../../cluster/nats/nkey.ts'
+import { SERVER_ENDPOINTS, ServerApi } from '../../cluster/api/server-operations.ts'
+import { callEveryNode } from '../../cluster/api/status-operations.ts'
+import { ServerKeys } from '../../cluster/trust/server-trust.ts'
+import { parseRoster } from '../../cluster/roster/roster-records.ts'
+import { type ServerGroup, type ClusterMember, Subjects } from '../../cluster/nats/subjects.ts'
+import { isShortened } from '../../cluster/nats/timings.ts'
 import {
   FORGET_TOKENS,
   forgetTokensOperation,
@@ -38,21 +38,21 @@ import {
   RESOLVE_TOKEN,
   resolveTokenOperation,
   SERVER_IDENTITY,
-} from '../cluster/trust/token-operations.ts'
-import type { Config } from '../config/load.ts'
-import { nextRun } from './files.ts'
+} from '../../cluster/trust/token-operations.ts'
+import type { Config } from '../../config/load.ts'
+import { nextRun } from '../setup/files.ts'
 import { nodeStateOf } from './node-state.ts'
-import { identityOf } from './settings.ts'
-import { nodeGc } from '../host/gc/gc-operations.ts'
-import type { Host } from '../host/host.ts'
-import { HOST_ENDPOINTS } from '../host/host-operations.ts'
-import { fsLogs } from '../host/logs/logs.ts'
-import { Fault, Refusal } from '../platform/errors.ts'
-import type { Logger } from '../platform/log.ts'
-import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from '../platform/operation.ts'
-import type { LoginRequest } from '../login/session.ts'
-import { AGENT_LOGIN } from '../secrets/request/core-endpoints.ts'
-import { RosterDatabase } from '../storage/store/roster-store.ts'
+import { identityOf } from '../setup/settings.ts'
+import { nodeGc } from '../../host/gc/gc-operations.ts'
+import type { Host } from '../../host/host.ts'
+import { HOST_ENDPOINTS } from '../../host/host-operations.ts'
+import { fsLogs } from '../../host/logs/logs.ts'
+import { Fault, Refusal } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from '../../platform/operation.ts'
+import type { LoginRequest } from '../../login/session.ts'
+import { AGENT_LOGIN } from '../../secrets/request/core-endpoints.ts'
+import { RosterDatabase } from '../../storage/store/roster-store.ts'
 
 /** Limit of concurrent calls that a node serves; each may be a stream. */
 const CALLS_MAX = 4096
@@ -466,6 +466,6 @@ export class Cluster {
 
 /** Loads the NATS client on demand. */
 async function natsBus(options: NatsOptions): Promise<MessageBus> {
-  const { openNatsBus } = await import('../cluster/nats/nats-bus.ts')
+  const { openNatsBus } = await import('../../cluster/nats/nats-bus.ts')
   return openNatsBus(options)
 }

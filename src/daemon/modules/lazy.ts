@@ -2,7 +2,7 @@
 import type { Cluster, ClusterOptions } from './cluster.ts'
 import type { OwnRoster, OwnRosterOptions } from './own-roster.ts'
 import type { SecretsOptions, SecretsModule } from './secrets.ts'
-import type { Host } from '../host/host.ts'
+import type { Host } from '../../host/host.ts'
 
 /** Undefined for an agent without NATS. */
 export async function openCluster(options: ClusterOptions): Promise<Cluster | undefined> {

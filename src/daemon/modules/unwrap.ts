@@ -1,9 +1,9 @@
 /** Unwraps an activation token at the primary that issued it: `sys/wrapping/unwrap` over HTTP or HTTPS. */
 import { closeSync, constants, fstatSync, openSync, opendirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { openResponse, responseText } from '../cli/client/http-client.ts'
-import { messageOf } from '../platform/errors.ts'
-import type { UnwrapTarget } from '../secrets/dr/dr-replication.ts'
+import { openResponse, responseText } from '../../cli/client/http-client.ts'
+import { messageOf } from '../../platform/errors.ts'
+import type { UnwrapTarget } from '../../secrets/dr/dr-replication.ts'
 
 /** Timeout of the whole request. */
 const ANSWER_MS = 30_000

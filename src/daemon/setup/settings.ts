@@ -3,17 +3,17 @@
  */
 import { createHash } from 'node:crypto'
 import { isIP } from 'node:net'
-import { createAuthorizer, type LocalAuthorizer, type TokenIdentity } from '../cluster/trust/authorizer.ts'
-import type { Config } from '../config/load.ts'
-import type { HostOptions } from '../host/host.ts'
-import type { TlsFiles } from '../http/listener.ts'
-import { PathLog, type PathParts } from '../http/path-log.ts'
-import { ServedHosts } from '../http/served-hosts.ts'
-import { formatDuration } from '../platform/duration.ts'
-import type { Logger } from '../platform/log.ts'
-import type { Grants, Identity } from '../platform/operation.ts'
-import { relayedParts } from '../secrets/request/path-parts.ts'
-import { anonymousIdentity, identityFrom, parsePolicy, rootIdentity } from '../secrets/policies/policy.ts'
+import { createAuthorizer, type LocalAuthorizer, type TokenIdentity } from '../../cluster/trust/authorizer.ts'
+import type { Config } from '../../config/load.ts'
+import type { HostOptions } from '../../host/host.ts'
+import type { TlsFiles } from '../../http/listener.ts'
+import { PathLog, type PathParts } from '../../http/path-log.ts'
+import { ServedHosts } from '../../http/served-hosts.ts'
+import { formatDuration } from '../../platform/duration.ts'
+import type { Logger } from '../../platform/log.ts'
+import type { Grants, Identity } from '../../platform/operation.ts'
+import { relayedParts } from '../../secrets/request/path-parts.ts'
+import { anonymousIdentity, identityFrom, parsePolicy, rootIdentity } from '../../secrets/policies/policy.ts'
 
 export function authorizerOf(config: Config, rootToken: string | undefined): LocalAuthorizer {
   const tokens: TokenIdentity[] = config.acl.tokens.map(({ name, sha256, policy }) => ({

@@ -3,14 +3,14 @@
  * while the core is sealed; only values that are unknown then are absent.
  */
 import { dirname, join } from 'node:path'
-import { Histogram, IntervalValues } from '../telemetry/histogram.ts'
-import { type AnyFamily, type Family, single } from '../telemetry/metric.ts'
-import { messageOf } from '../platform/errors.ts'
-import type { Logger } from '../platform/log.ts'
-import { replaceFile, textIfThere } from '../platform/own-file.ts'
-import type { SecretsCore } from '../secrets/core.ts'
-import { countTokens } from '../secrets/system/system-counters.ts'
-import type { SqliteStore } from '../storage/store/store.ts'
+import { Histogram, IntervalValues } from '../../telemetry/histogram.ts'
+import { type AnyFamily, type Family, single } from '../../telemetry/metric.ts'
+import { messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import { replaceFile, textIfThere } from '../../platform/own-file.ts'
+import type { SecretsCore } from '../../secrets/core.ts'
+import { countTokens } from '../../secrets/system/system-counters.ts'
+import type { SqliteStore } from '../../storage/store/store.ts'
 
 /** Upper bounds in milliseconds, for disks from fast caches to failing ones. */
 const COMMIT_BOUNDS_MS = [0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000]

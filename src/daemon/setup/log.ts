@@ -1,9 +1,9 @@
 /** The destination of the log by the configuration, and its changes at run time. */
 import { isatty } from 'node:tty'
-import { LogFile } from '../telemetry/log-file.ts'
-import type { Config } from '../config/load.ts'
-import { messageOf } from '../platform/errors.ts'
-import { DescriptorOutput, LogSink } from '../platform/log.ts'
+import { LogFile } from '../../telemetry/log-file.ts'
+import type { Config } from '../../config/load.ts'
+import { messageOf } from '../../platform/errors.ts'
+import { DescriptorOutput, LogSink } from '../../platform/log.ts'
 
 const STANDARD_ERROR = new DescriptorOutput(2)
 

@@ -6,10 +6,10 @@
  * read from their files, which each new connection reads again.
  */
 import { readFileSync } from 'node:fs'
-import type { Family } from '../telemetry/metric.ts'
-import { daysLeft, expiryMsOf, expiryText } from '../config/tls-files.ts'
-import type { Config } from '../config/load.ts'
-import type { Logger } from '../platform/log.ts'
+import type { Family } from '../../telemetry/metric.ts'
+import { daysLeft, expiryMsOf, expiryText } from '../../config/tls-files.ts'
+import type { Config } from '../../config/load.ts'
+import type { Logger } from '../../platform/log.ts'
 
 const CHECK_MS = 86_400_000
 /** Cache time of the values for scrapes. */

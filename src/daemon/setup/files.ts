@@ -4,9 +4,9 @@
 import { randomBytes } from 'node:crypto'
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { isErrno, messageOf } from '../platform/errors.ts'
-import type { Logger } from '../platform/log.ts'
-import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from '../platform/own-file.ts'
+import { isErrno, messageOf } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from '../../platform/own-file.ts'
 
 /**
  * Writes `<data_dir>/http.addr`, or `cluster.addr` for secondaries. On a full disk it logs a warning, and the process serves all the same.

@@ -3,20 +3,20 @@
  * work on every agent, and commands resolve IDs of a server and of a single host in the same way.
  */
 import { randomUUID } from 'node:crypto'
-import { digestOf } from '../cluster/roster/node-messages.ts'
-import { Roster } from '../cluster/roster/roster.ts'
-import { NO_STORE } from '../cluster/roster/roster-records.ts'
-import { ServerApi } from '../cluster/api/server-operations.ts'
-import { TIMINGS } from '../cluster/nats/timings.ts'
-import { WIRE_VERSION } from '../cluster/rpc/wire.ts'
-import type { Config } from '../config/load.ts'
+import { digestOf } from '../../cluster/roster/node-messages.ts'
+import { Roster } from '../../cluster/roster/roster.ts'
+import { NO_STORE } from '../../cluster/roster/roster-records.ts'
+import { ServerApi } from '../../cluster/api/server-operations.ts'
+import { TIMINGS } from '../../cluster/nats/timings.ts'
+import { WIRE_VERSION } from '../../cluster/rpc/wire.ts'
+import type { Config } from '../../config/load.ts'
 import { nodeStateOf } from './node-state.ts'
-import type { Host } from '../host/host.ts'
-import { fsLogs } from '../host/logs/logs.ts'
-import { Fault } from '../platform/errors.ts'
-import type { Logger } from '../platform/log.ts'
-import type { AnyOperation } from '../platform/operation.ts'
-import { yieldIfDue } from '../platform/scheduler.ts'
+import type { Host } from '../../host/host.ts'
+import { fsLogs } from '../../host/logs/logs.ts'
+import { Fault } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import type { AnyOperation } from '../../platform/operation.ts'
+import { yieldIfDue } from '../../platform/scheduler.ts'
 
 /** Messages within one process are not signed. */
 const NO_KEY = Buffer.alloc(0)

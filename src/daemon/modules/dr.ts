@@ -2,18 +2,18 @@
  * Connects the dr module: the store that it ships, the core that opens and closes with the role, and the endpoints that change the
  * role. The dr module itself has no keys.
  */
-import type { Barrier } from '../storage/barrier/barrier.ts'
-import { KEYRING_PATH } from '../storage/barrier/keyring.ts'
-import type { Config } from '../config/load.ts'
-import { writeAddress } from './files.ts'
+import type { Barrier } from '../../storage/barrier/barrier.ts'
+import { KEYRING_PATH } from '../../storage/barrier/keyring.ts'
+import type { Config } from '../../config/load.ts'
+import { writeAddress } from '../setup/files.ts'
 import { unwrapAt } from './unwrap.ts'
-import { messageOf, Refusal } from '../platform/errors.ts'
-import type { Logger } from '../platform/log.ts'
-import { type MembershipKey, parseBundle, Replication, type RoleTransitions } from '../dr/replication.ts'
-import { certificatesIn } from '../dr/state/replication-state.ts'
-import type { SecretsCore } from '../secrets/core.ts'
-import type { ReplicationMode, DrReplication, ReplicationSide } from '../secrets/dr/dr-replication.ts'
-import type { SqliteStore } from '../storage/store/store.ts'
+import { messageOf, Refusal } from '../../platform/errors.ts'
+import type { Logger } from '../../platform/log.ts'
+import { type MembershipKey, parseBundle, Replication, type RoleTransitions } from '../../dr/replication.ts'
+import { certificatesIn } from '../../dr/state/replication-state.ts'
+import type { SecretsCore } from '../../secrets/core.ts'
+import type { ReplicationMode, DrReplication, ReplicationSide } from '../../secrets/dr/dr-replication.ts'
+import type { SqliteStore } from '../../storage/store/store.ts'
 
 /** Key purpose of the proofs of membership. */
 const MEMBERSHIP_PURPOSE = 'outpost replication membership'

@@ -1,8 +1,8 @@
 /** Metrics and readiness check of replication, from the last known status. */
-import type { Check, CheckResult } from '../telemetry/readiness.ts'
-import { type Family, single } from '../telemetry/metric.ts'
+import type { Check, CheckResult } from '../../telemetry/readiness.ts'
+import { type Family, single } from '../../telemetry/metric.ts'
 import { clockWarning, SKEW_WARNING_MS } from './clock-warning.ts'
-import type { ReplicationPart } from './dr.ts'
+import type { ReplicationPart } from '../modules/dr.ts'
 
 type Status = Readonly<Record<string, unknown>>
 
