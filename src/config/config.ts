@@ -143,7 +143,22 @@ export interface ServerConfig {
   /** False: callers without a token may use `sys/generate-root/`. */
   readonly disableUnauthedGenerateRootEndpoints: boolean
   readonly replication: ReplicationConfig
+  /** Absent: no scheduled snapshots. */
+  readonly snapshot?: SnapshotConfig
   readonly seal: { readonly type: 'shamir' | 'static'; readonly settings: Readonly<Record<string, string>> }
+}
+
+/** Scheduled snapshots. */
+export interface SnapshotConfig {
+  readonly intervalMs: number
+  /** Number of snapshots that are kept. */
+  readonly keep: number
+  /** Absolute directory, or `s3://bucket/prefix`. */
+  readonly path: string
+  /** Of S3; absent: that of the SDK's environment. */
+  readonly region?: string
+  /** URL of an S3-compatible store; absent: AWS. */
+  readonly endpoint?: string
 }
 
 /** Disaster recovery replication. The role is not a setting. */

@@ -2,7 +2,7 @@
  * The defaults of all settings, and the complete `Config` from raw settings. Rules that concern several settings are in `rules.ts`.
  */
 import { join } from 'node:path'
-import type { Config, ConfiguredToken, NatsConfig, SecretsLoginConfig, ServerConfig } from './config.ts'
+import type { Config, ConfiguredToken, NatsConfig, SecretsLoginConfig, ServerConfig, SnapshotConfig } from './config.ts'
 import type { Setting } from './fields.ts'
 import { type RawSeal, sealTypeOf } from './rules.ts'
 import type { RawConfig } from './schema.ts'
@@ -116,6 +116,12 @@ const REPLICATION: ValuesOf<NonNullable<RawBlock<'server'>['replication']>> = {
   logshipper_buffer_length: 65_536,
   logshipper_buffer_size: 256 << 20,
   bandwidth_limit: 0,
+}
+
+const SNAPSHOT: ValuesOf<NonNullable<RawBlock<'server'>['snapshot']>, 'interval' | 'keep' | 'path'> = {
+  interval: 86_400_000,
+  keep: 7,
+  path: '',
 }
 
 /** The default of NATS clients. */
@@ -272,7 +278,18 @@ function serverConfig({ server, data_dir: dataDir }: RawConfig, dev: boolean): S
       bufferBytes: replication.logshipper_buffer_size,
       bandwidthBytes: replication.bandwidth_limit,
     },
+    ...(server?.snapshot && { snapshot: snapshotConfig(server.snapshot) }),
     seal: sealConfig(server?.seal?.at(-1)),
+  }
+}
+
+function snapshotConfig(snapshot: NonNullable<RawBlock<'server'>['snapshot']>): SnapshotConfig {
+  const { interval, keep, path } = valuesOf(snapshot, SNAPSHOT)
+  return {
+    intervalMs: interval,
+    keep,
+    path,
+    ...given({ region: snapshot.region, endpoint: snapshot.endpoint }),
   }
 }
 

@@ -2,7 +2,7 @@
  * The kinds of settings: how each is read from the tree, its faults, and how the values of two files are merged. A schema (`schema.ts`) is
  * a record of these. Reading collects all faults.
  */
-import { parseDurationMs } from '../platform/duration.ts'
+import { formatDuration, parseDurationMs } from '../platform/duration.ts'
 import { type HclEntry, labelledBlocks, type HclNode, type ObjectNode, type TextPosition } from './hcl.ts'
 import { nearestName } from './nearest-name.ts'
 
@@ -175,8 +175,8 @@ export function number(rule: NumberRange): SettingField<Setting<number>> {
 /** Timers of Node are limited to 31 bits of milliseconds; a longer one would fire at once. */
 const DURATION_MAX_MS = 24 * 24 * 3_600_000
 
-/** A Go duration string, in milliseconds; longer than zero unless `zero` is allowed. */
-export function duration(options: { zero?: boolean } = {}): SettingField<Setting<number>> {
+/** A Go duration string, in milliseconds; longer than zero unless `zero` is allowed, and at least `minMs`. */
+export function duration(options: { zero?: boolean; minMs?: number } = {}): SettingField<Setting<number>> {
   const what = 'a duration such as "30s" or "1h30m"'
   return setting('string', what, (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
@@ -184,6 +184,8 @@ export function duration(options: { zero?: boolean } = {}): SettingField<Setting
     if (ms === undefined) return wrong(`${path}: expected ${what}`)
     if (ms < 0) return wrong(`${path}: a duration must not be negative`)
     if (ms === 0 && options.zero !== true) return wrong(`${path}: a duration must be longer than zero`)
+    const { minMs = 0 } = options
+    if (ms < minMs) return wrong(`${path}: a duration must be at least ${formatDuration(minMs)}`)
     return ms <= DURATION_MAX_MS ? ms : wrong(`${path}: a duration must be at most 576h`)
   })
 }

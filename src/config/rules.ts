@@ -46,6 +46,7 @@ export function checkRules(raw: RawConfig, config: Config, options: RuleOptions)
     options.warnings.push(`${locationPrefix(parallel.where)}client.gc_parallel_destroys must be at least 1: using 1`)
   }
   checkSeals(raw.server?.seal ?? [], faults)
+  if (raw.server?.snapshot) checkSnapshot(raw.server.snapshot, config, faults)
   if (raw.nats) checkNats(raw.nats, faults)
   if (raw.secrets) checkLogin(raw.secrets, faults)
   checkExposure(raw, config, options)
@@ -199,6 +200,26 @@ function checkNats(nats: RawBlock<'nats'>, faults: FaultList): void {
   const unknownKey = coreKeys?.value.find((key) => !serverKeys?.value.includes(key))
   if (coreKeys && unknownKey !== undefined && !isUnread(faults, 'nats.server_keys', 'nats.core_keys')) {
     faults.add(coreKeys.where, `nats.core_keys: ${unknownKey} is not in nats.server_keys, which names all servers`)
+  }
+}
+
+/** Scheduled snapshots. A block without settings has no location. */
+function checkSnapshot(
+  snapshot: NonNullable<RawBlock<'server'>['snapshot']>,
+  { server }: Config,
+  faults: FaultList,
+): void {
+  const where = blockLocation(snapshot)
+  const { endpoint, path, region } = snapshot
+  if (!path && !isUnread(faults, 'server.snapshot.path')) {
+    faults.add(where, 'server.snapshot needs path: an absolute directory or s3://bucket/prefix')
+  }
+  if (server.enabled && !server.secrets) {
+    faults.add(where, 'server.snapshot is for the server with the secrets core, and server.secrets is false')
+  }
+  const setting = region ?? endpoint
+  if (setting && path && !path.value.startsWith('s3://')) {
+    faults.add(setting.where, 'server.snapshot: region and endpoint are for a path with s3://')
   }
 }
 

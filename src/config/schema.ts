@@ -29,6 +29,7 @@ const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
 /** SHA-256 of no bytes: as the hash of a token it would accept the empty token. */
 const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855'
 const ANY = Number.MAX_SAFE_INTEGER
+const MINUTE_MS = 60_000
 
 const isHost = (value: string) => isIP(value) !== 0 || HOST_NAME.test(value)
 
@@ -171,6 +172,23 @@ const replication = block({
   bandwidth_limit: size(0),
 })
 
+/** Undefined for an absolute directory, or `s3://bucket` with a prefix. */
+function snapshotPath(value: string): string | undefined {
+  if (!value.startsWith('s3://')) {
+    return absoluteDirectory(value) === undefined ? undefined : 'expected an absolute directory or s3://bucket/prefix'
+  }
+  const isBucket = /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[A-Za-z0-9!_.*'()-]+)*\/?$/.test(value)
+  return isBucket ? undefined : 'expected s3://bucket/prefix'
+}
+
+const snapshot = block({
+  interval: duration({ minMs: MINUTE_MS }),
+  keep: number({ min: 1, max: 10_000 }),
+  path: text(snapshotPath),
+  region: text((value) => (/^[a-z0-9-]{1,64}$/.test(value) ? undefined : 'expected a region such as eu-central-1')),
+  endpoint: text(serverUrl),
+})
+
 const server = block({
   enabled: boolean(),
   storage_path: absolutePath(),
@@ -180,6 +198,7 @@ const server = block({
   disable_unauthed_rekey_endpoints: boolean(),
   disable_unauthed_generate_root_endpoints: boolean(),
   replication,
+  snapshot,
 })
 
 const nats = block({

@@ -10,6 +10,7 @@ import type { Logger } from '../../platform/log.ts'
 import { replaceFile, textIfThere } from '../../platform/own-file.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import { countTokens } from '../../secrets/system/system-counters.ts'
+import type { SnapshotSchedule, SnapshotScheduleStatus } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
 /** Upper bounds in milliseconds, for disks from fast caches to failing ones. */
@@ -23,6 +24,7 @@ export interface SecretsMetricsOptions {
   readonly core: SecretsCore
   readonly store: SqliteStore
   readonly logger: Logger
+  readonly schedule?: SnapshotSchedule | undefined
 }
 
 export class SecretsMetrics {
@@ -116,7 +118,10 @@ export class SecretsMetrics {
   #snapshot(): Family[] {
     if (this.#options.core.isSecondary) return []
     const help = 'Time of the last complete snapshot in seconds since the epoch; 0: never.'
-    return [single('gauge', 'outpost.snapshot.last_success_timestamp_seconds', help, this.#savedAtMs / 1000)]
+    return [
+      single('gauge', 'outpost.snapshot.last_success_timestamp_seconds', help, this.#savedAtMs / 1000),
+      ...scheduleFamilies(this.#options.schedule?.status),
+    ]
   }
 
   #changedEntries(): Family {
@@ -239,6 +244,31 @@ export class SecretsMetrics {
       ...gaugeOf('outpost.store.disk_free_bytes', 'Free space of the file system of the database.', () => freeBytes),
     ]
   }
+}
+
+/** None without a schedule, and where nothing is saved. */
+function scheduleFamilies(status: SnapshotScheduleStatus | undefined): Family[] {
+  if (!status) return []
+  const { bytes, durationMs, failures, intervalMs, lastSavedAtMs } = status
+  return [
+    ...scheduleGauge('interval_seconds', 'Interval of scheduled snapshots.', intervalMs / 1000),
+    ...scheduleGauge(
+      'last_success_timestamp_seconds',
+      'Time of the newest scheduled snapshot in seconds since the epoch; 0: none.',
+      lastSavedAtMs === undefined ? undefined : lastSavedAtMs / 1000,
+    ),
+    ...scheduleGauge('bytes', 'Size of the last scheduled snapshot of this process.', bytes),
+    ...scheduleGauge(
+      'duration_seconds',
+      'Duration of that snapshot with its verification.',
+      durationMs && durationMs / 1000,
+    ),
+    single('counter', 'outpost.snapshot.scheduled.failures', 'Failed attempts of scheduled snapshots.', failures),
+  ]
+}
+
+function scheduleGauge(name: string, help: string, value: number | undefined): Family[] {
+  return value === undefined ? [] : [single('gauge', `outpost.snapshot.scheduled.${name}`, help, value)]
 }
 
 /** Empty if the value cannot be read: an unreadable database must not remove other metrics. */

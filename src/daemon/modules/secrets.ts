@@ -9,12 +9,14 @@ import { EntrySetMismatch, RollbackError } from '../../storage/barrier/entry-set
 import { KEY_BYTES } from '../../storage/barrier/keyring.ts'
 import { sealSettings } from '../../storage/seal/static-key.ts'
 import { Seal } from '../../storage/seal/seal.ts'
+import type { SnapshotConfig } from '../../config/config.ts'
 import type { Config } from '../../config/load.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { developmentKey } from '../setup/files.ts'
 import { ReplicationPart } from './dr.ts'
 import { SecretsMetrics } from './secrets-metrics.ts'
 import { apiUrlOf, sanitizedSettings } from '../setup/settings.ts'
+import { systemClock } from '../../platform/clock.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation } from '../../platform/operation.ts'
@@ -27,6 +29,9 @@ import { pathParts } from '../../secrets/request/path-parts.ts'
 import { isRotationDue } from '../../secrets/system/seal/system-seal-rotate.ts'
 import type { ServerInfo } from '../../secrets/system/core-parts.ts'
 import { restoreSnapshot, saveSnapshot } from '../../storage/snapshot/snapshot.ts'
+import { DirectoryTarget } from '../../storage/snapshot/scheduled/directory-target.ts'
+import { S3Target } from '../../storage/snapshot/scheduled/s3-target.ts'
+import { SnapshotSchedule } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
 import { SeenPosition } from '../../storage/store/seen-position.ts'
 import { type FileFault, SqliteStore } from '../../storage/store/store.ts'
 
@@ -63,6 +68,8 @@ export class SecretsModule {
   readonly forCluster: readonly AnyOperation[]
   readonly snapshots: readonly AnyOperation[]
   readonly metrics: SecretsMetrics
+  /** Undefined unless `server { snapshot }` is configured. */
+  readonly schedule: SnapshotSchedule | undefined
   readonly replication: ReplicationPart
   /** The segments of a path that may be logged verbatim. */
   readonly pathParts = (path: string) => pathParts(this.core, path)
@@ -98,6 +105,8 @@ export class SecretsModule {
     begun.defer(() => module.core.saveAuditHeads())
     begun.defer(() => module.#stopTicking())
     await module.#tick()
+    module.schedule?.start()
+    begun.defer(() => module.schedule?.stop())
     module.#undo = begun.move()
     return module
   }
@@ -160,7 +169,8 @@ export class SecretsModule {
       auditDirectories: config.server.auditDirectories,
       unauthed: unauthedOf(options),
     })
-    this.metrics = new SecretsMetrics({ core: this.core, store, logger })
+    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot)
+    this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
@@ -173,6 +183,32 @@ export class SecretsModule {
   join(cluster: OtherServers): void {
     this.#cluster = cluster
     this.core.onSeal(() => cluster.sealed())
+  }
+
+  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig): SnapshotSchedule {
+    const store = this.#store
+    const [, bucket = '', prefix = ''] = /^s3:\/\/([^/]+)\/?(.*?)\/?$/.exec(path) ?? []
+    return new SnapshotSchedule({
+      intervalMs,
+      keep,
+      clusterId: () => store.clusterId,
+      targetOf: (clusterId) =>
+        bucket === ''
+          ? new DirectoryTarget(path, clusterId)
+          : new S3Target({ bucket, prefix: prefix && `${prefix}/`, region, endpoint }, clusterId),
+      source: (out, signal) => saveSnapshot(store, out, { signal }),
+      reasonToSkip: () => this.#reasonToSkipSnapshot(),
+      clock: systemClock,
+      logger: this.#logger.named('snapshot'),
+      onSaved: () => this.metrics.snapshotSaved(),
+    })
+  }
+
+  #reasonToSkipSnapshot(): string | undefined {
+    const { core } = this
+    if (core.isSecondary) return 'DR secondary'
+    if (core.fence) return 'fenced primary'
+    return this.clusterId === undefined ? 'not initialized' : undefined
   }
 
   /** Cluster ID, also while sealed; undefined unless initialized. The members of a replication set share it. */

@@ -12,6 +12,7 @@ import type { ReplicationPart } from '../modules/dr.ts'
 import type { AgentLogin } from '../../login/agent-login.ts'
 import type { ChainBreak } from '../../secrets/audit/device-chain.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
+import type { SnapshotSchedule } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
 import type { FileFault } from '../../storage/store/store.ts'
 
 /** Phase of the process. */
@@ -27,6 +28,7 @@ export interface ReadinessParts {
   readonly replication?: ReplicationPart | undefined
   /** Warnings about certificates that expire. */
   readonly certificateWarnings?: () => readonly string[]
+  readonly schedule?: SnapshotSchedule | undefined
   /** Fault of the database files of the core. */
   readonly fileFault: () => FileFault | undefined
 }
@@ -144,7 +146,8 @@ export function warningsOf({
   config,
   core,
   replication,
-}: Pick<ReadinessParts, 'certificateWarnings' | 'cluster' | 'config' | 'core' | 'replication'>): string[] {
+  schedule,
+}: Pick<ReadinessParts, 'certificateWarnings' | 'cluster' | 'config' | 'core' | 'replication' | 'schedule'>): string[] {
   const { nats } = config
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
@@ -153,7 +156,13 @@ export function warningsOf({
     ...replicationWarnings(replication),
     ...auditWarnings(core),
     ...(certificateWarnings?.() ?? []),
+    ...snapshotWarnings(schedule),
   ]
+}
+
+function snapshotWarnings(schedule: SnapshotSchedule | undefined): string[] {
+  const error = schedule?.status?.error
+  return error === undefined ? [] : [`the last scheduled snapshot failed: ${error}`]
 }
 
 /** No failing check: it would fail on all these servers, and a load balancer would remove the right core too. */

@@ -60,6 +60,7 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
     login: parts.login,
     replication: secrets?.replication,
     certificateWarnings: () => now.certificates?.warnings ?? [],
+    schedule: secrets?.schedule,
   }
   return startTelemetry({
     facts: {

@@ -16,15 +16,12 @@ import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
 import { constants, createGunzip, createGzip } from 'node:zlib'
 import { Fault, isErrno, messageOf, Refusal } from '../../platform/errors.ts'
+import { ArchiveReceiver, sha256Of, type SnapshotProgress } from './format/archive-receiver.ts'
 import {
-  damagedSnapshot,
-  decodeMeta,
-  encodeMeta,
-  MEMBERS,
   type ArchiveMember,
+  damagedSnapshot,
+  encodeMeta,
   paddingOf,
-  readTarHeader,
-  SMALL_MEMBER_BYTES_MAX,
   type SnapshotMeta,
   TAR_BLOCK_BYTES,
   tarHeader,
@@ -36,9 +33,6 @@ import { releaseStoreWorker, acquireStoreWorker } from '../store/store-worker-ca
 import type { SqliteStore } from '../store/store.ts'
 
 export type { SnapshotMeta } from './format/snapshot-archive.ts'
-
-/** Bytes of entries that were sent or received, and their total. */
-export type SnapshotProgress = (doneBytes: number, totalBytes: number) => void
 
 export interface SnapshotOptions {
   readonly onProgress?: SnapshotProgress
@@ -104,13 +98,17 @@ export async function restoreSnapshot(
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
   return withSpoolRefusal(store.path, async (fd) => {
-    const receiver = new ArchiveReceiver(fd, onProgress, (meta) => {
-      if (force || meta.clusterId === store.clusterId || store.isEmpty) return
-      throw new Refusal(
-        'invalid_request',
-        'the snapshot is of another cluster: restore it with force if that is intended',
-      )
-    })
+    const receiver = new ArchiveReceiver(
+      (piece, at) => writeAt(fd, piece, at),
+      onProgress,
+      (meta) => {
+        if (force || meta.clusterId === store.clusterId || store.isEmpty) return
+        throw new Refusal(
+          'invalid_request',
+          'the snapshot is of another cluster: restore it with force if that is intended',
+        )
+      },
+    )
     try {
       const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
       const received = pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
@@ -118,13 +116,40 @@ export async function restoreSnapshot(
       await (signal ? Promise.race([received, aborted(signal)]) : received)
     } catch (error) {
       await receiver.stop()
-      const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-      throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
+      throw asDamaged(error)
     }
     const { meta, sha256 } = receiver.end()
     await withLock(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
     return meta
   })
+}
+
+/**
+ * Reads a whole snapshot and checks its structure and checksums. Rejects with a Refusal for a damaged or incomplete one. Whether the
+ * entries can be decrypted is not checked, because that needs the keys.
+ */
+export async function verifySnapshot(input: Readable, { signal }: SnapshotOptions = {}): Promise<SnapshotMeta> {
+  const entries = createHash('sha256')
+  const receiver = new ArchiveReceiver(
+    async (piece) => void entries.update(piece),
+    undefined,
+    () => undefined,
+  )
+  const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
+  try {
+    await pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
+  } catch (error) {
+    throw asDamaged(error)
+  }
+  const { meta, sha256 } = receiver.end()
+  if (entries.digest('hex') !== sha256) throw damagedSnapshot('its checksums do not match')
+  return meta
+}
+
+/** The Refusal of a stream that gzip cannot read; other errors unchanged. */
+function asDamaged(error: unknown): unknown {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  return code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
 }
 
 /** The copy uses another connection, which would open a file that replaced the database. */
@@ -227,123 +252,15 @@ async function* archiveOf(
   yield Buffer.alloc(2 * TAR_BLOCK_BYTES)
 }
 
+async function writeAt(fd: number, piece: Buffer, at: number): Promise<void> {
+  for (let done = 0; done < piece.length; ) {
+    const { bytesWritten } = await writeFile(fd, piece, done, piece.length - done, at + done)
+    done += bytesWritten
+  }
+}
+
 async function readAt(fd: number, at: number, bytes: number): Promise<Buffer> {
   const { bytesRead, buffer } = await readFile(fd, Buffer.alloc(bytes), 0, bytes, at)
   if (bytesRead === 0) throw new Fault('the copy of the entries is truncated')
   return buffer.subarray(0, bytesRead)
-}
-
-function sha256Of(bytes: Buffer): string {
-  return createHash('sha256').update(bytes).digest('hex')
-}
-
-/** Parses an archive while it arrives: small members into memory, the entries into the file. */
-class ArchiveReceiver {
-  readonly #fd: number
-  readonly #onProgress: SnapshotProgress | undefined
-  readonly #accept: (meta: SnapshotMeta) => void
-  readonly #small = new Map<ArchiveMember, Buffer>()
-  #meta: SnapshotMeta | undefined
-  #buffered: Buffer = Buffer.alloc(0)
-  /** The member that is being received and its missing bytes; undefined between members. */
-  #current: { readonly name: ArchiveMember; left: number; padding: number; at: number } | undefined
-  /** Number of members that were started. */
-  #membersStarted = 0
-  #isOver = false
-  #isStopped = false
-  #writing: Promise<unknown> | undefined
-
-  constructor(fd: number, onProgress: SnapshotProgress | undefined, accept: (meta: SnapshotMeta) => void) {
-    this.#fd = fd
-    this.#onProgress = onProgress
-    this.#accept = accept
-  }
-
-  async receive(chunks: AsyncIterable<Buffer>): Promise<void> {
-    for await (const chunk of chunks) {
-      this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk])
-      while (await this.#step());
-    }
-  }
-
-  /** Resolves once no write to the file is pending. */
-  async stop(): Promise<void> {
-    this.#isStopped = true
-    await this.#writing?.catch(() => undefined)
-  }
-
-  /** Verifies that the archive is complete. */
-  end(): { meta: SnapshotMeta; sha256: string } {
-    const sums = this.#small.get('SHA256SUMS')
-    const seal = this.#small.get('SHA256SUMS.sealed')
-    const described = this.#small.get('meta.json')
-    if (!this.#meta || !described || !sums || !seal || !this.#isOver) throw damagedSnapshot('it is truncated')
-    const [, ofMeta, ofState] =
-      /^([0-9a-f]{64}) {2}meta\.json\n([0-9a-f]{64}) {2}state\.bin\n$/.exec(sums.toString()) ?? []
-    if (ofMeta !== sha256Of(described) || !ofState || seal.toString().trim() !== sha256Of(sums)) {
-      throw damagedSnapshot('its checksums do not match')
-    }
-    return { meta: this.#meta, sha256: ofState }
-  }
-
-  /** Consumes a part of the buffered bytes. False when it needs more of them. */
-  async #step(): Promise<boolean> {
-    const current = this.#current
-    if (this.#isOver) {
-      if (this.#buffered.some((byte) => byte !== 0)) throw damagedSnapshot('it has trailing data')
-      this.#buffered = Buffer.alloc(0)
-      return false
-    }
-    if (!current) return this.#startMember()
-    const piece = this.#buffered.subarray(0, current.left)
-    if (piece.length > 0) {
-      await this.#store(current.name, piece, current.at)
-      current.left -= piece.length
-      current.at += piece.length
-      this.#buffered = this.#buffered.subarray(piece.length)
-      return true
-    }
-    if (current.left > 0 || this.#buffered.length < current.padding) return false
-    this.#buffered = this.#buffered.subarray(current.padding)
-    this.#current = undefined
-    if (current.name === 'meta.json') {
-      this.#meta = decodeMeta(this.#small.get('meta.json') ?? Buffer.alloc(0))
-      this.#accept(this.#meta)
-    }
-    return true
-  }
-
-  #startMember(): boolean {
-    if (this.#buffered.length < TAR_BLOCK_BYTES) return false
-    const header = readTarHeader(this.#buffered.subarray(0, TAR_BLOCK_BYTES))
-    this.#buffered = this.#buffered.subarray(TAR_BLOCK_BYTES)
-    const expected = MEMBERS[this.#membersStarted]
-    if (!header) {
-      this.#isOver = true
-      return true
-    }
-    const { name, size } = header
-    if (name !== expected) throw damagedSnapshot('it has unexpected members')
-    if (expected === 'state.bin') {
-      if (size !== this.#meta?.bytes) throw damagedSnapshot('the size of its entries does not match its metadata')
-    } else if (size > SMALL_MEMBER_BYTES_MAX) throw damagedSnapshot(`${expected} is too large`)
-    else this.#small.set(expected, Buffer.alloc(0))
-    this.#membersStarted++
-    this.#current = { name: expected, left: size, padding: paddingOf(size), at: 0 }
-    return true
-  }
-
-  async #store(name: ArchiveMember, piece: Buffer, at: number): Promise<void> {
-    if (name !== 'state.bin') {
-      this.#small.set(name, Buffer.concat([this.#small.get(name) ?? Buffer.alloc(0), piece]))
-      return
-    }
-    for (let done = 0; done < piece.length; ) {
-      if (this.#isStopped) throw new Fault('the restore was aborted')
-      const writing = writeFile(this.#fd, piece, done, piece.length - done, at + done)
-      this.#writing = writing
-      done += (await writing).bytesWritten
-    }
-    this.#onProgress?.(at + piece.length, this.#meta?.bytes ?? 0)
-  }
 }

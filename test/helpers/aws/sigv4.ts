@@ -10,6 +10,8 @@ export interface Signed {
   readonly url: string
   readonly headers: IncomingHttpHeaders
   readonly body: string
+  /** Where the service signs another hash than that of the text: S3. */
+  readonly payloadHash?: string
 }
 
 export interface Scope {
@@ -53,7 +55,7 @@ function claimOf(headers: IncomingHttpHeaders): Claim | undefined {
 
 /** Who claims to have signed it; undefined for a request without a signature. `secretOf` throws for a key that is none. */
 export function verified(
-  { body, headers, method, url }: Signed,
+  { body, headers, method, payloadHash = sha256(body), url }: Signed,
   secretOf: (keyId: string) => string,
   nowMs: number,
 ): Scope | undefined {
@@ -78,7 +80,7 @@ export function verified(
         .trim()
         .replace(/ +/g, ' ')}\n`,
   )
-  const request = [method, path, query, lines.join(''), claim.names.join(';'), sha256(body)].join('\n')
+  const request = [method, path, query, lines.join(''), claim.names.join(';'), payloadHash].join('\n')
   const scope = `${claim.date}/${claim.region}/${claim.service}/aws4_request`
   const text = `AWS4-HMAC-SHA256\n${stamp}\n${scope}\n${sha256(request)}`
   const key = ['aws4_request'].reduce(hmac, hmac(hmac(hmac(`AWS4${secret}`, claim.date), claim.region), claim.service))

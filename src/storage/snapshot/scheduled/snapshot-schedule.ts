@@ -1,0 +1,173 @@
+/**
+ * Saves a snapshot at each interval and keeps the latest ones.
+ *
+ * Promises. A snapshot counts only after it was read back and verified, and only then are older ones removed. Only snapshots of this cluster
+ * are removed, and never the one just saved. The time of the last snapshot is that in the names at the target, so a restart neither
+ * repeats nor delays a snapshot. A failure is logged, counted, and retried with backoff within the interval.
+ *
+ * Nothing is saved where `reasonToSkip` gives a reason: an uninitialized server, a DR secondary, a fenced primary (another server may write
+ * newer ones to the same place). A sealed server saves: its entries are ciphertext in any state.
+ */
+import { sleep, type Clock } from '../../../platform/clock.ts'
+import { formatDuration } from '../../../platform/duration.ts'
+import { messageOf } from '../../../platform/errors.ts'
+import type { Logger } from '../../../platform/log.ts'
+import { snapshotName, type SnapshotSource, type SnapshotTarget } from './snapshot-target.ts'
+
+/** First pause after a failure; doubled with each further one. */
+const RETRY_MS = 60_000
+const RETRY_MS_MAX = 900_000
+/** Pause where nothing is saved, until the server is initialized or promoted. */
+const SKIP_MS = 1000
+/** The role may change before a snapshot is due. */
+const POLL_MS = 60_000
+
+export interface SnapshotScheduleOptions {
+  readonly intervalMs: number
+  readonly keep: number
+  readonly clusterId: () => string
+  readonly targetOf: (clusterId: string) => SnapshotTarget
+  readonly source: SnapshotSource
+  /** Undefined if a snapshot may be saved. */
+  readonly reasonToSkip: () => string | undefined
+  readonly clock: Clock
+  readonly logger: Logger
+  /** After each complete snapshot. */
+  readonly onSaved: () => void
+  /** Replaceable in tests. */
+  readonly pause?: (ms: number, signal: AbortSignal) => Promise<void>
+}
+
+export interface SnapshotScheduleStatus {
+  readonly intervalMs: number
+  /** Wall time in milliseconds of the newest snapshot at the target; 0: none; undefined until the target was listed. */
+  readonly lastSavedAtMs: number | undefined
+  readonly bytes: number | undefined
+  readonly durationMs: number | undefined
+  readonly failures: number
+  /** Why the last attempt failed; undefined after a success. */
+  readonly error: string | undefined
+}
+
+export class SnapshotSchedule {
+  readonly #options: SnapshotScheduleOptions
+  readonly #pause: (ms: number, signal: AbortSignal) => Promise<void>
+  readonly #stopping = new AbortController()
+  #running: Promise<void> | undefined
+  #lastSavedAtMs: number | undefined
+  /** Monotonic time of the next snapshot. */
+  #dueMs = 0
+  #saved: { readonly bytes: number; readonly durationMs: number } | undefined
+  #failures = 0
+  /** Failures since the last success. */
+  #failuresInRow = 0
+  #error: string | undefined
+  #target: { readonly clusterId: string; readonly target: SnapshotTarget } | undefined
+
+  constructor(options: SnapshotScheduleOptions) {
+    this.#options = options
+    this.#pause = options.pause ?? sleep
+  }
+
+  /** Undefined where nothing is saved, such as on a DR secondary. */
+  get status(): SnapshotScheduleStatus | undefined {
+    if (this.#options.reasonToSkip() !== undefined) return undefined
+    return {
+      intervalMs: this.#options.intervalMs,
+      lastSavedAtMs: this.#lastSavedAtMs,
+      bytes: this.#saved?.bytes,
+      durationMs: this.#saved?.durationMs,
+      failures: this.#failures,
+      error: this.#error,
+    }
+  }
+
+  start(): void {
+    this.#running ??= this.#run()
+  }
+
+  /** Aborts a snapshot in progress and resolves when its temporary file is gone. */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stopping
+    while (!signal.aborted) await this.#pause(await this.#step(signal), signal)
+  }
+
+  /** Saves a snapshot if it is due. Returns the time to the next step in milliseconds; never rejects. */
+  async #step(signal: AbortSignal): Promise<number> {
+    const { clock, intervalMs, logger, reasonToSkip } = this.#options
+    try {
+      if (reasonToSkip() !== undefined) {
+        // Another server may save meanwhile, so the target is listed again.
+        this.#lastSavedAtMs = undefined
+        return SKIP_MS
+      }
+      const target = this.#currentTarget()
+      if (this.#lastSavedAtMs === undefined) await this.#readLast(target, signal)
+      const untilDueMs = this.#dueMs - clock.monotonicMs()
+      if (untilDueMs > 0) return Math.min(untilDueMs, POLL_MS)
+      await this.#save(target, signal)
+      return Math.min(intervalMs, POLL_MS)
+    } catch (error) {
+      if (signal.aborted) return 0
+      const retryMs = Math.min(RETRY_MS * 2 ** Math.min(this.#failuresInRow, 10), RETRY_MS_MAX, intervalMs)
+      this.#failures++
+      this.#failuresInRow++
+      this.#error = messageOf(error)
+      logger.error('scheduled snapshot failed, will retry', {
+        target: this.#target?.target.location,
+        error: this.#error,
+        retry_in: formatDuration(retryMs),
+      })
+      return retryMs
+    }
+  }
+
+  #currentTarget(): SnapshotTarget {
+    const clusterId = this.#options.clusterId()
+    if (this.#target?.clusterId !== clusterId) {
+      this.#target = { clusterId, target: this.#options.targetOf(clusterId) }
+      this.#lastSavedAtMs = undefined
+    }
+    return this.#target.target
+  }
+
+  async #readLast(target: SnapshotTarget, signal: AbortSignal): Promise<void> {
+    const { clock, intervalMs } = this.#options
+    const lastMs = (await target.list(signal)).at(-1)?.takenAtMs ?? 0
+    this.#lastSavedAtMs = lastMs
+    // A clock that was set back must not stop the schedule.
+    const untilDueMs = Math.min(Math.max(0, lastMs + intervalMs - clock.nowMs()), intervalMs)
+    this.#dueMs = clock.monotonicMs() + (lastMs === 0 ? 0 : untilDueMs)
+  }
+
+  async #save(target: SnapshotTarget, signal: AbortSignal): Promise<void> {
+    const { clock, clusterId, intervalMs, logger, onSaved, source } = this.#options
+    const [startedMs, atMs] = [clock.monotonicMs(), clock.nowMs()]
+    const name = snapshotName(clusterId(), atMs)
+    const { bytes, meta } = await target.save(name, source, signal)
+    const durationMs = clock.monotonicMs() - startedMs
+    this.#dueMs = startedMs + intervalMs
+    this.#saved = { bytes, durationMs }
+    this.#lastSavedAtMs = atMs
+    this.#failuresInRow = 0
+    this.#error = undefined
+    onSaved()
+    const fields = { target: target.location, name, bytes, entries: meta.entries }
+    logger.info('scheduled snapshot saved', { ...fields, duration_ms: Math.round(durationMs) })
+    await this.#removeOld(target, name, signal)
+  }
+
+  /** An error is a failure of the schedule, because the target fills; the snapshot is saved nevertheless. */
+  async #removeOld(target: SnapshotTarget, saved: string, signal: AbortSignal): Promise<void> {
+    const stored = (await target.list(signal)).filter(({ name }) => name !== saved)
+    const old = stored.slice(0, Math.max(0, stored.length - (this.#options.keep - 1)))
+    for (const { name } of old) await target.remove(name, signal)
+    if (old.length === 0) return
+    this.#options.logger.info('old snapshots removed', { target: target.location, count: old.length })
+  }
+}
