@@ -40,6 +40,7 @@ export async function permittedCluster(
   const users = () => ({ 'users.conf': readFileSync(join(out, 'users.conf'), 'utf8') })
   const config = readFileSync(join(ROOT, 'systemd/nats/nats-server.conf'), 'utf8')
     .replace(/^listen:.*$/m, '')
+    .replace('"127.0.0.1:8222"', '"127.0.0.1:-1"')
     .replaceAll('/etc/nats/server.crt', join(directory, 'server.pem'))
     .replaceAll('/etc/nats/server.key', join(directory, 'server.key'))
   const nats = await startNatsServer(t, config, users())

@@ -28,7 +28,7 @@ function configOf(directory: string, nats: NatsServer): string {
   const lines = [
     `data_dir = "${directory}/data"`,
     'ports {\n http = 0\n cluster = 0\n}',
-    'server { enabled = true }\nclient { enabled = true }',
+    `server {\n enabled = true\n snapshot {\n path = "${directory}/backups"\n }\n}\nclient { enabled = true }`,
     `nats { servers = ["${nats.url}"] }`,
     // It never succeeds, and has figures all the same.
     `secrets {\n role_id = "none"\n secret_id_file = "${directory}/none"\n}`,

@@ -28,6 +28,13 @@ export interface NodeRecord {
   readonly modifyIndex: number
 }
 
+/** Status text of a node whose process stopped with an announcement, and not by a crash or a lost connection. */
+export const NODE_LEFT = 'Node left'
+
+export function hasLeft({ status, statusText }: NodeRecord): boolean {
+  return status === 'down' && statusText === NODE_LEFT
+}
+
 export interface AllocationRecord {
   readonly allocation: AllocationDescription
   readonly nodeId: string

@@ -26,7 +26,14 @@ import {
   runSlices,
   type SignedMessage,
 } from './node-messages.ts'
-import type { AllocationRecord, NodeRecord, NodeStatus, RosterChange, RosterStore } from './roster-records.ts'
+import {
+  type AllocationRecord,
+  NODE_LEFT,
+  type NodeRecord,
+  type NodeStatus,
+  type RosterChange,
+  type RosterStore,
+} from './roster-records.ts'
 
 const MISSED_HEARTBEATS_MAX = 3
 /** A heartbeat after a longer silence is late: the process on the node, NATS or this server was delayed. */
@@ -233,7 +240,7 @@ export class Roster {
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
     this.clocks.measure(nodeId, { name: entry.record.node.name, sentAtMs: message.sentAtMs }, wallMs)
     this.#recordMessage(entry, message)
-    if (message.kind === 'leave') this.#setStatus(entry, 'down', 'Node left')
+    if (message.kind === 'leave') this.#setStatus(entry, 'down', NODE_LEFT)
     else this.#markAlive(entry, 'Node heartbeat resumed')
     return message.kind === 'beat' && entry.digest !== message.digest ? 'ask' : 'taken'
   }

@@ -1,5 +1,6 @@
 /** Metrics of the cluster module: NATS connection, calls, nodes. */
 import { type AnyFamily, type Family, single } from '../../telemetry/metric.ts'
+import { hasLeft } from '../../cluster/roster/roster-records.ts'
 import type { Cluster } from '../modules/cluster.ts'
 
 /** Limit of series: most of 10,000 nodes are near zero. */
@@ -37,13 +38,16 @@ export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[]
 }
 
 function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>): Family[] {
-  const nodes: Record<string, number> = { ready: 0, down: 0, disconnected: 0 }
-  for (const { status } of roster.nodes()) nodes[status] = (nodes[status] ?? 0) + 1
+  const nodes: Record<string, number> = { ready: 0, down: 0, left: 0, disconnected: 0 }
+  for (const record of roster.nodes()) {
+    const status = hasLeft(record) ? 'left' : record.status
+    nodes[status] = (nodes[status] ?? 0) + 1
+  }
   return [
     {
       name: 'outpost.nodes',
       kind: 'gauge',
-      help: 'Known nodes by status.',
+      help: 'Known nodes by status; left: stopped and not restarted, removed after a day.',
       points: Object.entries(nodes).map(([status, value]) => ({ labels: { status }, value })),
     },
     {

@@ -13,7 +13,7 @@ import {
 } from '../../../src/cluster/roster/node-messages.ts'
 import { AllocationOwners, OWNED_MAX, OWNED_PER_NODE_MAX } from '../../../src/cluster/roster/allocation-owners.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
-import { NO_STORE, type RosterChange, type RosterStore } from '../../../src/cluster/roster/roster-records.ts'
+import { NO_STORE, type RosterChange, type RosterStore, hasLeft } from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
 import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
@@ -116,6 +116,11 @@ test('a node is down after three missed heartbeats and ready after the next one,
   clock.monotonicMs += 1
   roster.sweep()
   assert.equal(roster.node(NODE)?.status, 'down')
+  const isLeft = () => {
+    const record = roster.node(NODE)
+    return record && hasLeft(record)
+  }
+  assert.equal(isLeft(), false, 'missed heartbeats are not a stop')
   assert.equal(roster.apply(NODE, node.say('beat', state)), 'taken')
   assert.equal(roster.node(NODE)?.status, 'ready')
   assert.deepEqual(
@@ -124,6 +129,10 @@ test('a node is down after three missed heartbeats and ready after the next one,
   )
   roster.apply(NODE, node.say('leave', state))
   assert.equal(roster.node(NODE)?.status, 'down')
+  assert.equal(isLeft(), true)
+  roster.apply(NODE, node.say('beat', state))
+  assert.equal(isLeft(), false)
+  roster.apply(NODE, node.say('leave', state))
   clock.monotonicMs += 25 * 3600 * 1000
   roster.sweep()
   assert.equal(roster.node(NODE), undefined)
