@@ -41,7 +41,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'Four kinds of failed logins cost the same hash',
     before: 'if (!mayLogInFrom(user.terms.boundCidrs, call.remote)) throw refusal()',
-    after: 'if (!mayLogInFrom(user.terms.boundCidrs, call.remote)) throw wrong()',
+    after: 'if (!mayLogInFrom(user.terms.boundCidrs, call.remote)) throw invalidCredentials()',
     test: 'test/auth/userpass.test.ts',
   },
   {
