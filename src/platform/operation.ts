@@ -178,7 +178,7 @@ export interface StreamHead {
   /** Exact number of bytes of the body, if known. */
   readonly contentLength?: number
   readonly headers?: Readonly<Record<string, string>>
-  /** True if each chunk consists of complete frames (frame.ts); over WebSocket each chunk is a message. */
+  /** True if each chunk consists of complete frames (stream-frame.ts); over WebSocket each chunk is a message. */
   readonly frames?: boolean
 }
 

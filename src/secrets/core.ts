@@ -15,7 +15,7 @@ import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
 import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
-import { LockedUsers } from './logins/login-failures.ts'
+import { UserLockout } from './logins/user-lockout.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/request-audit.ts'
 import { Leases, leasesLeftError } from './leases/leases.ts'
@@ -35,7 +35,8 @@ import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-co
 import { InFlight } from './request/in-flight.ts'
 import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
-import { type DrFence, disabledOnSecondary, fencedPrimary, type ReplicationSide } from './dr/dr-replication.ts'
+import { disabledOnSecondary, fencedPrimary } from './dr/dr-refusals.ts'
+import type { DrFence, ReplicationSide } from './dr/dr-replication.ts'
 import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { ServerInfo } from './system/core-parts.ts'
@@ -87,7 +88,7 @@ export class SecretsCore implements Core {
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
-  readonly lockedUsers = new LockedUsers(() => this.now())
+  readonly userLockout = new UserLockout(() => this.now())
   /** `sys/` while the core is not active: only paths that are declared for any state. */
   readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
@@ -407,7 +408,7 @@ export class SecretsCore implements Core {
   }
 
   failuresOf(mount: Mount): LoginFailures {
-    return this.lockedUsers.of(mount)
+    return this.userLockout.of(mount)
   }
 
   /** Revokes what a mount has issued: tokens, leases, then the rest. Resolves with the reasons of failed revocations. */

@@ -4,8 +4,7 @@
  */
 import type { HeldKey } from '../../storage/barrier/held-key.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
-import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
-import { Refusal } from '../../platform/errors.ts'
+import type { EngineCall } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
@@ -118,20 +117,4 @@ export interface ReplicationSide {
   }
   /** Calls `sys/wrapping/unwrap` of another server. Rejects with an Error if there is no response. */
   unwrap(token: string, target: UnwrapTarget): Promise<{ readonly status: number; readonly text: string }>
-}
-
-/** For a request that a fenced primary does not serve, because its data may be stale. */
-export function fencedPrimary({ reason, text }: DrFence): Refusal {
-  const next =
-    reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects and is unsealed'
-  return new Refusal('unavailable', `this DR primary is fenced and serves no requests: ${text}; ${next}`)
-}
-
-/** Load balancers, monitoring tools and stock commands match this text. */
-const DISABLED_ON_SECONDARY = 'path disabled in replication DR secondary mode'
-
-/** For a request that a secondary does not serve. */
-export function disabledOnSecondary({ primaryAddress }: Pick<DrReplication, 'primaryAddress'>): Rejection {
-  const where = primaryAddress ? [`send the request to the primary, ${primaryAddress}`] : []
-  return new Rejection(400, [DISABLED_ON_SECONDARY, ...where])
 }

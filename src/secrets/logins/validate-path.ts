@@ -1,6 +1,6 @@
 /** `sys/mfa/validate`: the second step of a login that requires a code. */
 import { Storage } from '../../storage/barrier/storage.ts'
-import { rangesInBoth } from '../../engines/framework/addresses.ts'
+import { rangesInBoth } from '../../engines/framework/cidr.ts'
 import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
 import { anything, text } from '../../engines/framework/fields.ts'
 import type { LoginFailures, LoginGrant } from '../../engines/framework/login-grant.ts'
