@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Telemetry } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
-import { announce } from './announce.ts'
+import { printReadyLine } from './ready-line.ts'
 import { CertificateExpiry } from './monitoring/certificates.ts'
 import { type Demo, DEMO_TASK, startDemo } from '../cli/demo.ts'
 import type { AgentOptions } from '../cli/framework/services.ts'
@@ -70,7 +70,7 @@ export async function startAgent(options: AgentOptions, version: string, signal?
     const { url } = running
     const demo = options.devNoDemo || !dev?.temporaryDir ? undefined : await running.startDemo()
     signal?.throwIfAborted()
-    announce({ config, url, rootToken: dev?.rootToken, demo })
+    printReadyLine({ config, url, rootToken: dev?.rootToken, demo })
     running.service.ready(running)
     return running
   } catch (error) {

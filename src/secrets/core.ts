@@ -248,16 +248,16 @@ export class SecretsCore implements Core {
    * Enters standby as a DR secondary: requests in flight end with 503, queued commits become durable, the barrier closes and its
    * root key is kept. Resolves after agents were notified.
    */
-  async standDown(): Promise<void> {
+  async enterStandby(): Promise<void> {
     const closed = this.#close()
-    await Promise.all([closed.then(() => this.options.seal.standDown()), this.#invalidateTokens()])
+    await Promise.all([closed.then(() => this.options.seal.enterStandby()), this.#invalidateTokens()])
     this.options.logger.info('secrets core in standby')
   }
 
   /** Leaves standby with the kept root key. Throws a Refusal (503) if there is none. */
-  async standUp(): Promise<void> {
+  async leaveStandby(): Promise<void> {
     if (this.isActive) return
-    this.barrier.openHeld()
+    this.barrier.openFromStandby()
     await this.activateOrSeal()
   }
 
@@ -391,16 +391,16 @@ export class SecretsCore implements Core {
   }
 
   login(...[accepted, credentials]: Parameters<Core['login']>): PreparedLogin {
-    const onBarred = (mountPath: string, reason: string) => this.onBarred(mountPath, reason)
-    return prepareLogin({ ...this.open, now: () => this.now(), onBarred }, accepted, credentials)
+    const onLoginRefused = (mountPath: string, reason: string) => this.onLoginRefused(mountPath, reason)
+    return prepareLogin({ ...this.open, now: () => this.now(), onLoginRefused }, accepted, credentials)
   }
 
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'> {
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'onSettled' | 'parts'> {
     return releaseAliases(this.open.identity, { mount, names, nowMs: this.now() })
   }
 
   /** A login with valid credentials was refused. */
-  onBarred(mountPath: string, reason: string): void {
+  onLoginRefused(mountPath: string, reason: string): void {
     this.options.logger.warn('login with valid credentials refused, the response has no reason', {
       mount: mountPath,
       reason,

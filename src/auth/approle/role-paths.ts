@@ -240,11 +240,11 @@ function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undef
   if (!role) return undefined
   const { mount } = call
   const deletes = [at.role(hashOf(mount, 'role', role.name)), at.roleId(hashOf(mount, 'role-id', role.roleId))]
-  const landed = () => {
+  const onSettled = () => {
     // If the removal failed, the role keeps its secret IDs.
     if (durableRole(name, call)?.uid === role.uid) return
     // No request finds secret IDs of a removed role. If this fails, `tidy/secret-id` removes them.
     setImmediate(() => void tidySecretIds(call, role.uid, true).catch(() => undefined))
   }
-  return { batch: { puts: [], deletes }, releasedAliases: [role.roleId], landed }
+  return { batch: { puts: [], deletes }, releasedAliases: [role.roleId], onSettled }
 }

@@ -2,7 +2,7 @@
  * The interfaces between the endpoints of DR replication, the core and the module `dr`. That module knows no keys and no tokens,
  * this one no links; the daemon connects both (`daemon/modules/dr.ts`).
  */
-import type { HeldKey } from '../../storage/barrier/held-key.ts'
+import type { StandbyKey } from '../../storage/barrier/standby-key.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
 import type { EngineCall } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
@@ -18,7 +18,7 @@ export interface DrCore {
     /** Absent if DR replication is not configured. */
     readonly replication?: ReplicationSide
   }
-  readonly barrier: { readonly standby: HeldKey }
+  readonly barrier: { readonly standby: StandbyKey }
   /** Milliseconds since 1970, by the clock for TTLs. */
   now(): number
 }
