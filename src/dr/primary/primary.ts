@@ -293,7 +293,7 @@ export class Primary {
   }
 
   /** Fields of each heartbeat and of the response to `Join`. */
-  #announcement(position: CommitPosition) {
+  #announcement(position: CommitPosition = this.#context.store.position()) {
     const { store, nowMs } = this.#context
     const { api } = this.#context.addresses()
     return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }
@@ -404,11 +404,7 @@ export class Primary {
         timings: times,
         bandwidth: this.#bandwidth,
         window: { rows: settings.bufferLength, bytes: settings.bufferBytes },
-        heartbeat: () => ({
-          ...this.#announcement(store.position()),
-          sync: this.sync.state,
-          isSealed: proofs.isSealed,
-        }),
+        heartbeat: () => ({ ...this.#announcement(), sync: this.sync.state, isSealed: proofs.isSealed }),
         isAwaited: () => this.sync.state === 'on',
         onProgress: () => this.#progress(connected),
         now: nowMs,
