@@ -14,7 +14,7 @@ const VALUE = Buffer.alloc(1024, 7)
 const IN_FLIGHT = 64
 /** Asked of p99 at the steady rate. */
 const ASKED_MS = 100
-const TIMINGS = { beatMs: 1000, gatherMs: 4, startMs: 1 }
+const TIMINGS = { heartbeatMs: 1000, gatherMs: 4, startMs: 1 }
 
 const lagOf = (primary: Site) => primary.replication.metrics.primary?.secondaries[0]?.lagEntries ?? 0
 

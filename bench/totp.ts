@@ -4,7 +4,8 @@
  */
 import { TOTP, URI } from 'otpauth'
 import qrcode from 'qrcode'
-import { codeAt, type CodeForm, matchCode, newKey, otpauthUrl, stepAt } from '../src/engines/totp/codes.ts'
+import { matchCode } from '../src/engines/totp/code-check.ts'
+import { codeAt, type CodeForm, newKey, otpauthUrl, stepAt } from '../src/engines/totp/codes.ts'
 import { qrPng } from '../src/engines/totp/qr.ts'
 import { CoreServer } from './support/core.ts'
 import { alone, type Options, type Row, WrongContent } from './support/figure.ts'

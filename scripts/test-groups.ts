@@ -21,7 +21,7 @@ const TIMES = ['short-pace', 'short-timings']
 const ALONE: Readonly<Record<string, string>> = {
   'attacks/hostile-pgp-key.test.ts': 'measures the CPU of its process',
   'attacks/nats-away.test.ts': 'sets times of clusters in its process',
-  'storage/barrier/freed-memory.test.ts': 'searches the memory of its process',
+  'storage/barrier/forced-gc.test.ts': 'searches the memory of its process',
   'cluster/trust/authorizer.test.ts': 'counts comparisons in its process',
   'auth/hash-threads.test.ts': 'looks at the threads of its process',
   'engines/kv/watch-stream.test.ts': 'measures the memory of its process',

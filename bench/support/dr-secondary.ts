@@ -2,6 +2,6 @@
 import { parseBundle } from '../../src/dr/replication.ts'
 import { Site } from '../../test/helpers/replication-site.ts'
 
-const site = await Site.start({ after: () => undefined }, 'secondary', { timings: { beatMs: 1000 } })
+const site = await Site.start({ after: () => undefined }, 'secondary', { timings: { heartbeatMs: 1000 } })
 await site.replication.enableSecondary(parseBundle(process.argv[2]))
 // The link keeps the process up.

@@ -10,8 +10,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Telemetry } from '../telemetry/telemetry.ts'
 import type { ReloadOutcome } from '../telemetry/reload.ts'
 import { type Authorizer, createCoreAuthorizer, type LocalAuthorizer } from '../cluster/trust/authorizer.ts'
-import { announce } from './announce.ts'
-import { CertificateExpiry } from './signals/certificates.ts'
+import { printReadyLine } from './ready-line.ts'
+import { CertificateExpiry } from './monitoring/certificates.ts'
 import { type Demo, DEMO_TASK, startDemo } from '../cli/demo.ts'
 import type { AgentOptions } from '../cli/framework/services.ts'
 import type { Cluster } from './modules/cluster.ts'
@@ -31,10 +31,10 @@ import type { AgentLogin } from '../login/agent-login.ts'
 import { configOf, type Dev, openDev, removeTemporary } from './setup/dev.ts'
 import { writeAddress } from './setup/files.ts'
 import { ProcessLog } from './setup/log.ts'
-import type { Phase } from './signals/readiness.ts'
+import type { Phase } from './monitoring/readiness.ts'
 import { agentLogin } from './modules/login.ts'
 import { applyConfig } from './reload.ts'
-import { openTelemetry } from './signals/telemetry.ts'
+import { openTelemetry } from './monitoring/telemetry.ts'
 import { openCluster, openOwnRoster, openSecrets } from './modules/lazy.ts'
 import type { SecretsModule } from './modules/secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './setup/settings.ts'
@@ -70,7 +70,7 @@ export async function startAgent(options: AgentOptions, version: string, signal?
     const { url } = running
     const demo = options.devNoDemo || !dev?.temporaryDir ? undefined : await running.startDemo()
     signal?.throwIfAborted()
-    announce({ config, url, rootToken: dev?.rootToken, demo })
+    printReadyLine({ config, url, rootToken: dev?.rootToken, demo })
     running.service.ready(running)
     return running
   } catch (error) {

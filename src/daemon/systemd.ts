@@ -16,7 +16,7 @@ import type { Readable, Writable } from 'node:stream'
 import { type Logger, LogOnce } from '../platform/log.ts'
 
 /** State of the running daemon. */
-export interface Vitals {
+export interface DaemonStatus {
   /** One line for `systemctl status`. */
   status(): string
   /** True if a connection to the own address arrives within this time. */
@@ -25,7 +25,7 @@ export interface Vitals {
 
 export interface ServiceManager {
   /** Reports ready and starts the watchdog. */
-  ready(vitals: Vitals): void
+  ready(daemon: DaemonStatus): void
   /** Reports the reload before and after `reload`, which returns the error, if any. */
   reloading(reload: () => string | undefined): void
   /** Sends the status text again. */
@@ -81,7 +81,7 @@ interface SystemdOptions {
 class Systemd implements ServiceManager {
   readonly #options: SystemdOptions
   #shell: ChildProcessByStdio<Writable, null, Readable> | undefined
-  #vitals: Vitals | undefined
+  #daemon: DaemonStatus | undefined
   #reloadFault: string | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
@@ -93,10 +93,10 @@ class Systemd implements ServiceManager {
     this.#startShell()
   }
 
-  ready(vitals: Vitals): void {
-    this.#vitals = vitals
+  ready(daemon: DaemonStatus): void {
+    this.#daemon = daemon
     this.#send('READY=1', this.#status())
-    if (this.#options.limitMs > 0) void this.#startTicking(vitals)
+    if (this.#options.limitMs > 0) void this.#startTicking(daemon)
   }
 
   reloading(reload: () => string | undefined): void {
@@ -107,12 +107,12 @@ class Systemd implements ServiceManager {
   }
 
   changed(): void {
-    if (this.#vitals) this.#send(this.#status())
+    if (this.#daemon) this.#send(this.#status())
   }
 
   stopping(): void {
     clearTimeout(this.#timer)
-    this.#vitals = undefined
+    this.#daemon = undefined
     this.#send('STOPPING=1', 'STATUS=stopping: requests in progress finish')
   }
 
@@ -122,15 +122,15 @@ class Systemd implements ServiceManager {
     this.#shell?.stdin.end()
   }
 
-  async #startTicking(vitals: Vitals): Promise<void> {
+  async #startTicking(daemon: DaemonStatus): Promise<void> {
     const periodMs = this.#options.limitMs / 2
-    const reachable = await vitals.answers(periodMs / 2)
+    const reachable = await daemon.answers(periodMs / 2)
     if (!reachable) {
       this.#options.logger.warn('own address unreachable, the watchdog checks the event loop only')
     }
     const tick = async () => {
-      const lives = !reachable || (await vitals.answers(periodMs / 2))
-      if (this.#vitals === undefined) return
+      const lives = !reachable || (await daemon.answers(periodMs / 2))
+      if (this.#daemon === undefined) return
       if (lives) this.#send('WATCHDOG=1', this.#status())
       else this.#warnOnce(LISTENER_UNREACHABLE)
       if (lives) this.#logged.forget(LISTENER_UNREACHABLE)
@@ -143,7 +143,7 @@ class Systemd implements ServiceManager {
 
   #status(): string {
     const fault = this.#reloadFault === undefined ? '' : `; configuration not reloaded: ${this.#reloadFault}`
-    return `STATUS=${this.#vitals?.status() ?? ''}${fault}`
+    return `STATUS=${this.#daemon?.status() ?? ''}${fault}`
   }
 
   #send(...assignments: readonly string[]): void {

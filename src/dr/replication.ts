@@ -32,7 +32,7 @@ import { beginDemotion } from './primary/demotion.ts'
 import { type FenceState, fenceStateOf, Fencing } from './primary/fencing.ts'
 import { Primary } from './primary/primary.ts'
 import { firstThatAnswers, preflight } from './secondary/join.ts'
-import { becomePrimary, PromotionNotice, whyNotReady } from './secondary/promotion.ts'
+import { becomePrimary, PromotionNotice, notReadyReason } from './secondary/promotion.ts'
 import { isCorrupted } from './secondary/repair.ts'
 import { Secondary } from './secondary/secondary.ts'
 import { type LinkTimings, type ReplicationContext, TIMINGS } from './state/replication-context.ts'
@@ -119,7 +119,7 @@ export class Replication {
   get primaryAddress(): string {
     const { upstream, deposed } = this.#state.now
     if (deposed) return deposed.api || (deposed.addresses[0] ?? '')
-    return this.#secondary?.lastBeat?.api || upstream?.api || upstream?.address || ''
+    return this.#secondary?.lastHeartbeat?.api || upstream?.api || upstream?.address || ''
   }
 
   /** Why this primary accepts no writes; undefined while it does. Read for every request. */
@@ -364,7 +364,7 @@ export class Replication {
       this.#requireMode('secondary')
       const { store, transition, logger } = this.#context
       await this.#secondary?.stop()
-      const why = whyNotReady(store, this.#state.now, this.#secondary)
+      const why = notReadyReason(store, this.#state.now, this.#secondary)
       if (why !== undefined && !force) {
         this.#startSecondary()
         throw new Refusal('invalid_request', `${why}: try again later or provide the "force" argument`)
@@ -374,7 +374,7 @@ export class Replication {
         throw error
       })
       if (why !== undefined) logger.warn('promotion forced', { why })
-      const told = this.#secondary?.lastBeat?.epoch ?? 0
+      const told = this.#secondary?.lastHeartbeat?.epoch ?? 0
       const seen = Math.max(store.epoch, Math.min(told, store.epoch + EPOCH_STEP_MAX))
       await this.#state.change(() => ({ promoting: seen + 1, primaryClusterAddr }))
       await this.#finishPromotion(seen + 1)

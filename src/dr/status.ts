@@ -49,7 +49,7 @@ export function primaryBrief(primary: Primary) {
 
 export function secondaryBrief({ context, state }: Pick<StatusContext, 'context' | 'state'>, secondary: Secondary) {
   const isBootstrapping = state.upstream !== undefined && !context.store.isWhole
-  return { mode: isBootstrapping ? 'bootstrapping' : 'secondary', sync: secondary.lastBeat?.sync ?? 'off' }
+  return { mode: isBootstrapping ? 'bootstrapping' : 'secondary', sync: secondary.lastHeartbeat?.sync ?? 'off' }
 }
 
 interface PrimaryStatusContext extends StatusContext {
@@ -107,19 +107,21 @@ export function primaryStatus(about: PrimaryStatusContext, primary: Primary): Dr
 export function secondaryStatus(about: StatusContext, secondary: Secondary): DrStatus {
   const { context, state } = about
   const { upstream } = state
-  const { lastBeat, progress } = secondary
+  const { lastHeartbeat, progress } = secondary
   const known = upstream ? [...new Set([upstream.address, ...upstream.known])].map(withScheme) : []
   const primaries = upstream && {
-    api_address: lastBeat?.api ?? upstream.api,
+    api_address: lastHeartbeat?.api ?? upstream.api,
     cluster_address: withScheme(upstream.address),
     connection_status: secondary.isConnected ? 'connected' : 'disconnected',
     /** Null while disconnected. */
-    sealed: secondary.isConnected ? (lastBeat?.isSealed ?? null) : null,
+    sealed: secondary.isConnected ? (lastHeartbeat?.isSealed ?? null) : null,
     // The primary measures the clock of the secondary against its own.
-    clock_skew_ms: String(lastBeat ? 0 - lastBeat.skewMs : 0),
-    last_heartbeat: lastBeat ? rfc3339(lastBeat.heardAtMs) : '',
-    last_heartbeat_duration_ms: String(lastBeat?.durationMs ?? 0),
-    replication_primary_canary_age_ms: String(lastBeat ? Math.round(performance.now() - lastBeat.monotonicMs) : 0),
+    clock_skew_ms: String(lastHeartbeat ? 0 - lastHeartbeat.skewMs : 0),
+    last_heartbeat: lastHeartbeat ? rfc3339(lastHeartbeat.heardAtMs) : '',
+    last_heartbeat_duration_ms: String(lastHeartbeat?.durationMs ?? 0),
+    replication_primary_canary_age_ms: String(
+      lastHeartbeat ? Math.round(performance.now() - lastHeartbeat.monotonicMs) : 0,
+    ),
   }
   return {
     ...commonOf(about),

@@ -2,7 +2,7 @@
  * The endpoints of the host module. A server that forwards calls to hosts uses `HOST_ENDPOINTS` only; a host binds the handlers
  * to its parts.
  */
-import type { AnyOperation, RoomEndpoint } from '../platform/operation.ts'
+import type { AnyOperation, EndpointBinding } from '../platform/operation.ts'
 import type { AllocationTable } from './allocations/allocation.ts'
 import { fsCat, fsReadAt } from './files/content.ts'
 import { fsLs, fsStat } from './files/files.ts'
@@ -26,7 +26,7 @@ export interface HostParts {
 }
 
 /** All endpoints of a host. */
-const TABLE: readonly RoomEndpoint<HostParts>[] = [
+const TABLE: readonly EndpointBinding<HostParts>[] = [
   fsLs,
   fsStat,
   fsCat,

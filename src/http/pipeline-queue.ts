@@ -26,7 +26,7 @@ interface ConnectionQueue {
 
 /**
  * Not a Set: with frequent changes V8's successive tables keep each other alive, and so the exchanges in
- * them, until the next full collection (see `platform/passing.ts`).
+ * them, until the next full collection (see `platform/transient-map.ts`).
  */
 class ActiveExchanges {
   readonly #exchanges: Exchange[] = []

@@ -4,7 +4,7 @@
  */
 import { fstatSync, openSync, closeSync, readFileSync, statSync, constants } from 'node:fs'
 import { messageOf } from '../platform/errors.ts'
-import { nameOfUser } from '../platform/own-file.ts'
+import { nameOfUser } from '../platform/program-file.ts'
 import { pause } from './retry.ts'
 
 /** An AppRole role and the files of its credentials. */

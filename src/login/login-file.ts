@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Fault } from '../platform/errors.ts'
-import { openIfThere, replaceFile } from '../platform/own-file.ts'
+import { openIfExists, replaceFile } from '../platform/program-file.ts'
 
 /** Below the state directory of an agent. */
 export const LOGIN_FILE = 'secrets-login.json'
@@ -55,7 +55,7 @@ export function removeLogin(file: string): void {
 
 /** Undefined without a file. Throws a Fault for a file that cannot be used. */
 export function readLogin(file: string): StoredLogin | undefined {
-  const descriptor = openIfThere(file)
+  const descriptor = openIfExists(file)
   if (descriptor === undefined) return undefined
   try {
     requireTrusted(file, fstatSync(descriptor))

@@ -178,7 +178,7 @@ export interface StreamHead {
   /** Exact number of bytes of the body, if known. */
   readonly contentLength?: number
   readonly headers?: Readonly<Record<string, string>>
-  /** True if each chunk consists of complete frames (frame.ts); over WebSocket each chunk is a message. */
+  /** True if each chunk consists of complete frames (stream-frame.ts); over WebSocket each chunk is a message. */
   readonly frames?: boolean
 }
 
@@ -257,7 +257,7 @@ export type AnyEndpoint = Endpoint<unknown>
 export type AnyOperation = Operation<unknown, unknown>
 
 /** An endpoint and the constructor of its handler. `Deps` are the services of the module that runs it. */
-export interface RoomEndpoint<Deps> {
+export interface EndpointBinding<Deps> {
   readonly endpoint: AnyEndpoint
   /** The operation, with these services. */
   in(deps: Deps): AnyOperation
@@ -267,7 +267,7 @@ export interface RoomEndpoint<Deps> {
 export function handle<Deps, In, Out, About, Found extends About>(
   endpoint: Endpoint<In, About>,
   bind: (deps: Deps) => Handler<In, Out, Found>,
-): RoomEndpoint<Deps> {
+): EndpointBinding<Deps> {
   return {
     endpoint,
     in(deps) {

@@ -15,7 +15,7 @@ import type { Logger } from '../platform/log.ts'
 import type { Grants, Identity } from '../platform/operation.ts'
 import type { Core } from './request/request-states.ts'
 import { type PreparedLogin, prepareLogin, releaseAliases } from './logins/login.ts'
-import { LockedUsers } from './logins/login-failures.ts'
+import { UserLockout } from './logins/user-lockout.ts'
 import { AuditTrail } from './audit/audit.ts'
 import { recordOrigin } from './audit/request-audit.ts'
 import { Leases, leasesLeftError } from './leases/leases.ts'
@@ -35,7 +35,8 @@ import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-co
 import { InFlight } from './request/in-flight.ts'
 import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
-import { type DrFence, disabledOnSecondary, fencedPrimary, type ReplicationSide } from './dr/dr-replication.ts'
+import { disabledOnSecondary, fencedPrimary } from './dr/dr-refusals.ts'
+import type { DrFence, ReplicationSide } from './dr/dr-replication.ts'
 import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
 import type { ServerInfo } from './system/core-parts.ts'
@@ -87,7 +88,7 @@ export class SecretsCore implements Core {
   readonly engines: readonly Engine[]
   readonly inFlight = new InFlight()
   readonly requestCounts = new RequestCounts()
-  readonly lockedUsers = new LockedUsers(() => this.now())
+  readonly userLockout = new UserLockout(() => this.now())
   /** `sys/` while the core is not active: only paths that are declared for any state. */
   readonly #sealedSystem: ResolvedPath['mount']
   readonly #time: ClockSources
@@ -247,16 +248,16 @@ export class SecretsCore implements Core {
    * Enters standby as a DR secondary: requests in flight end with 503, queued commits become durable, the barrier closes and its
    * root key is kept. Resolves after agents were notified.
    */
-  async standDown(): Promise<void> {
+  async enterStandby(): Promise<void> {
     const closed = this.#close()
-    await Promise.all([closed.then(() => this.options.seal.standDown()), this.#invalidateTokens()])
+    await Promise.all([closed.then(() => this.options.seal.enterStandby()), this.#invalidateTokens()])
     this.options.logger.info('secrets core in standby')
   }
 
   /** Leaves standby with the kept root key. Throws a Refusal (503) if there is none. */
-  async standUp(): Promise<void> {
+  async leaveStandby(): Promise<void> {
     if (this.isActive) return
-    this.barrier.openHeld()
+    this.barrier.openFromStandby()
     await this.activateOrSeal()
   }
 
@@ -390,16 +391,16 @@ export class SecretsCore implements Core {
   }
 
   login(...[accepted, credentials]: Parameters<Core['login']>): PreparedLogin {
-    const onBarred = (mountPath: string, reason: string) => this.onBarred(mountPath, reason)
-    return prepareLogin({ ...this.open, now: () => this.now(), onBarred }, accepted, credentials)
+    const onLoginRefused = (mountPath: string, reason: string) => this.onLoginRefused(mountPath, reason)
+    return prepareLogin({ ...this.open, now: () => this.now(), onLoginRefused }, accepted, credentials)
   }
 
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'> {
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'onSettled' | 'parts'> {
     return releaseAliases(this.open.identity, { mount, names, nowMs: this.now() })
   }
 
   /** A login with valid credentials was refused. */
-  onBarred(mountPath: string, reason: string): void {
+  onLoginRefused(mountPath: string, reason: string): void {
     this.options.logger.warn('login with valid credentials refused, the response has no reason', {
       mount: mountPath,
       reason,
@@ -407,7 +408,7 @@ export class SecretsCore implements Core {
   }
 
   failuresOf(mount: Mount): LoginFailures {
-    return this.lockedUsers.of(mount)
+    return this.userLockout.of(mount)
   }
 
   /** Revokes what a mount has issued: tokens, leases, then the rest. Resolves with the reasons of failed revocations. */

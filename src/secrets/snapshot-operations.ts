@@ -11,11 +11,11 @@
  * block other addresses.
  */
 import { PassThrough, Readable } from 'node:stream'
-import { isOutOfSpace, isUntimely } from '../storage/barrier/barrier.ts'
+import { isOutOfSpace, isStoreUnavailable } from '../storage/barrier/barrier.ts'
 import { KEY_PATHS } from '../storage/seal/seal.ts'
 import { denied } from '../engines/framework/engine.ts'
 import { Fault, Refusal, sealed } from '../platform/errors.ts'
-import { type AnyOperation, type Call, type Chunk, handle, type RoomEndpoint } from '../platform/operation.ts'
+import { type AnyOperation, type Call, type Chunk, handle, type EndpointBinding } from '../platform/operation.ts'
 import { header, queryBoolean, schema } from '../platform/schema.ts'
 import type { SecretsCore } from './core.ts'
 import { RequestAudit, type AuditContext } from './audit/request-audit.ts'
@@ -106,7 +106,7 @@ async function authorize(
     if (!isUsed && 'caller' in admission) await finishUse(admission.caller).catch(() => undefined)
     await recordError(requestAudit, error)
     if (isOutOfSpace(error)) throw new Refusal('insufficient_storage', error.message)
-    if (isUntimely(error)) throw new Refusal('unavailable', error.message)
+    if (isStoreUnavailable(error)) throw new Refusal('unavailable', error.message)
     throw unrecorded(error)
   }
 }
@@ -215,7 +215,7 @@ async function runAudited(requestAudit: RequestAudit | undefined, work: () => Pr
   await recordSuccess(requestAudit)
 }
 
-function saveOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<SnapshotParts> {
+function saveOperation({ name, path }: SnapshotEndpoint): EndpointBinding<SnapshotParts> {
   return handle(
     {
       name,
@@ -259,7 +259,7 @@ async function* streamSnapshot(
   core.options.logger.info('snapshot saved', { path: `sys/${path}`, ...origin })
 }
 
-function restoreOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<SnapshotParts> {
+function restoreOperation({ name, path }: SnapshotEndpoint): EndpointBinding<SnapshotParts> {
   return handle(
     {
       name,
@@ -383,7 +383,7 @@ const restoreNew = handle(
   },
 )
 
-const OPERATIONS: readonly RoomEndpoint<SnapshotParts>[] = [
+const OPERATIONS: readonly EndpointBinding<SnapshotParts>[] = [
   saveOperation({ name: 'secrets.snapshot_save', path: PLAIN }),
   saveOperation({ name: 'secrets.snapshot_save_raft', path: RAFT }),
   restoreOperation({ name: 'secrets.snapshot_restore', path: PLAIN }),

@@ -3,7 +3,7 @@
  *
  * Promises: a supervisor runs one command in an allocation directory (`<data_dir>/alloc/<uuid>`), in a process of its own that needs no
  * agent and survives every agent. It captures stdout and stderr without loss of bytes that the disk can store (`log-writer.ts`), keeps
- * the manifest `alloc.json` up to date (`manifest-keeper.ts`), forwards signals (`signal-forwarder.ts`), and leaves no process behind in
+ * the manifest `alloc.json` up to date (`manifest-updater.ts`), forwards signals (`signal-forwarder.ts`), and leaves no process behind in
  * the process group of the command. At most one supervisor runs in a directory (`alloc-open.ts`). The agent only reads the directory.
  *
  * The order at the start: open and lock the directory, install the signal handlers, write the first manifest, create the layout, start
@@ -24,7 +24,7 @@ import { messageOf } from '../platform/errors.ts'
 import { type AllocLayout, type AllocPaths, createLayout, faultOfTaskName } from './alloc-layout.ts'
 import { openAllocation } from './alloc-open.ts'
 import { withoutLauncherVariables } from './child-process.ts'
-import { type AllocIdentity, ManifestKeeper } from './manifest-keeper.ts'
+import { type AllocIdentity, ManifestUpdater } from './manifest-updater.ts'
 import { SignalForwarder } from './signal-forwarder.ts'
 import { type RunResult, supervise } from './supervise.ts'
 import { SupervisorError } from './supervisor-error.ts'
@@ -62,7 +62,7 @@ export async function runAllocation(request: AllocationRequest): Promise<RunResu
   const task = request.task ?? taskNameOf(command[0])
   const { handle, id, previous, release } = await openAllocation(request.root, request.id ?? crypto.randomUUID())
   const identity = identityOf(request, id, task)
-  const keeper = new ManifestKeeper({
+  const manifestUpdater = new ManifestUpdater({
     directory: handle.at,
     identity,
     task,
@@ -75,7 +75,7 @@ export async function runAllocation(request: AllocationRequest): Promise<RunResu
   // Before the manifest, because `alloc stop` signals the process that the manifest names.
   const signals = new SignalForwarder(killTimeoutMs)
   try {
-    keeper.pending()
+    manifestUpdater.pending()
   } catch (error) {
     signals.detach()
     if (!previous) removeIfEmpty(handle.directory)
@@ -97,13 +97,13 @@ export async function runAllocation(request: AllocationRequest): Promise<RunResu
       layout,
       maxFiles,
       maxFileBytes: maxFileSizeMb * BYTES_PER_MB,
-      keeper,
+      manifestUpdater,
       signals,
       onStarted: () => request.onStarted(id),
       warn,
     })
   } catch (error) {
-    await keeper.finished({ exitCode: 1, failed: true })
+    await manifestUpdater.finished({ exitCode: 1, failed: true })
     throw error
   } finally {
     signals.detach()

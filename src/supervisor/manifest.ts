@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto'
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno } from '../platform/errors.ts'
-import { replaceFile } from '../platform/own-file.ts'
+import { replaceFile } from '../platform/program-file.ts'
 import type { ProcessIdentity } from './process-identity.ts'
 
 const MANIFEST_NAME = 'alloc.json'

@@ -13,7 +13,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { AllocLayout } from './alloc-layout.ts'
 import { exitCodeOf, exitOf, startFaultOf, startWatchdog } from './child-process.ts'
 import { LogWriter } from './log-writer.ts'
-import type { ManifestKeeper } from './manifest-keeper.ts'
+import type { ManifestUpdater } from './manifest-updater.ts'
 import { openPipes } from './output-pipe.ts'
 import { sendSignal, startTicksOf } from './process-identity.ts'
 import type { SignalForwarder } from './signal-forwarder.ts'
@@ -33,7 +33,7 @@ export interface CommandRun {
   readonly layout: AllocLayout
   readonly maxFiles: number
   readonly maxFileBytes: number
-  readonly keeper: ManifestKeeper
+  readonly manifestUpdater: ManifestUpdater
   readonly signals: SignalForwarder
   /** Called when the command has started. */
   onStarted(pid: number): void
@@ -50,7 +50,7 @@ export interface RunResult {
 
 /** Runs the command. Resolves when it has exited and output and manifest are written. Throws SupervisorError. */
 export async function supervise(request: CommandRun): Promise<RunResult> {
-  const { keeper, signals } = request
+  const { manifestUpdater, signals } = request
   const logs = openLogs(request)
   const pipes = openPipes(
     request.layout.private,
@@ -63,8 +63,8 @@ export async function supervise(request: CommandRun): Promise<RunResult> {
     const exited = exitOf(child)
     if (child.pid === undefined) return await notStarted(request, await exited.catch((error: unknown) => error))
     const watchdog = startWatchdog(child.pid)
-    keeper.running(child.pid, startTicksOf(child.pid))
-    signals.attach(child.pid, () => keeper.stopping())
+    manifestUpdater.running(child.pid, startTicksOf(child.pid))
+    signals.attach(child.pid, () => manifestUpdater.stopping())
     request.onStarted(child.pid)
     const exit = await exited
     await drain(child.pid, Promise.all(pipes.map((pipe) => pipe.ended)))
@@ -72,7 +72,7 @@ export async function supervise(request: CommandRun): Promise<RunResult> {
     logs.forEach((log) => log.retry())
     reportLosses(logs, request.warn)
     const exitCode = exitCodeOf(exit)
-    await keeper.finished({ exitCode, failed: exitCode !== 0 && !signals.isStopping })
+    await manifestUpdater.finished({ exitCode, failed: exitCode !== 0 && !signals.isStopping })
     return { exitCode }
   } finally {
     clearInterval(retry)
@@ -95,7 +95,7 @@ function start(request: CommandRun, stdout: number | undefined, stderr: number |
 
 async function notStarted(request: CommandRun, error: unknown): Promise<RunResult> {
   const { exitCode, text } = startFaultOf(request.command[0], error)
-  await request.keeper.finished({ exitCode, failed: true })
+  await request.manifestUpdater.finished({ exitCode, failed: true })
   return { exitCode, startFault: text }
 }
 

@@ -4,7 +4,7 @@
  * Each client has a buffer of `LINES_MAX` lines. A slow client loses lines and never delays the process; the stream reports the number of
  * lost lines every `DROP_REPORT_MS`. The access log has one line when the stream ends, so the stream does not feed itself.
  */
-import { HEARTBEAT } from '../platform/frame.ts'
+import { HEARTBEAT } from '../platform/stream-frame.ts'
 import { Refusal } from '../platform/errors.ts'
 import { entryLine, type Level, LEVELS, type LogEntry, type LogSink } from '../platform/log.ts'
 import { type Call, type Chunk, handle } from '../platform/operation.ts'

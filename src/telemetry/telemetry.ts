@@ -16,7 +16,7 @@
  * Failure modes. A source that throws breaks the answer that reads it. Counters start at zero with each process.
  */
 import type { Logger, LogSink } from '../platform/log.ts'
-import type { AnyOperation, RoomEndpoint } from '../platform/operation.ts'
+import type { AnyOperation, EndpointBinding } from '../platform/operation.ts'
 import type { AnyFamily, CommonLabels, NameFilter } from './metric.ts'
 import { Metrics } from './metrics.ts'
 import { agentMonitor } from './monitor.ts'
@@ -74,7 +74,7 @@ interface TelemetryParts extends Pick<TelemetryOptions, 'facts' | 'sink' | 'relo
 }
 
 /** The endpoints of the process itself. */
-const TABLE: readonly RoomEndpoint<TelemetryParts>[] = [
+const TABLE: readonly EndpointBinding<TelemetryParts>[] = [
   agentHealth,
   agentSelf,
   agentReady,

@@ -21,7 +21,7 @@ import {
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { PAGE_BYTES } from '../../src/storage/sqlite/database.ts'
-import { SeenPosition } from '../../src/storage/store/seen-position.ts'
+import { RollbackCheck } from '../../src/storage/store/rollback-check.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
@@ -49,7 +49,7 @@ function killed(t: TestContext, path: string): string {
 async function warningAt(path: string): Promise<string | undefined> {
   const store = await SqliteStore.open(path)
   try {
-    return new SeenPosition(store).warning
+    return new RollbackCheck(store).warning
   } finally {
     await store.close()
   }

@@ -10,7 +10,7 @@ import { chownSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, stat
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { developmentKey, nextRun } from '../../src/daemon/setup/files.ts'
-import { makeFile, nameFile } from '../../src/platform/own-file.ts'
+import { createFile, nameFile } from '../../src/platform/program-file.ts'
 import {
   asService,
   asUser,
@@ -143,18 +143,18 @@ test('one file of another user: the start fails and names the file and the comma
 test('what is made new never takes the place of a file', (t) => {
   const directory = workDirectory(t)
   const path = join(directory, 'key')
-  makeFile(path, 'first')
-  assert.throws(() => makeFile(path, 'second'), { code: 'EEXIST' })
+  createFile(path, 'first')
+  assert.throws(() => createFile(path, 'second'), { code: 'EEXIST' })
   writeFileSync(`${path}.temporary`, 'third')
   assert.throws(() => nameFile(`${path}.temporary`, path), { code: 'EEXIST' })
   assert.equal(readFileSync(path, 'utf8'), 'first')
   assert.equal(statSync(path).mode & 0o777, 0o600)
   // Killed between the two steps of giving a name: the file is whole, and its other name is no obstacle.
   linkSync(path, `${path}.new`)
-  assert.throws(() => makeFile(path, 'fourth'), { code: 'EEXIST' })
+  assert.throws(() => createFile(path, 'fourth'), { code: 'EEXIST' })
   assert.equal(readFileSync(path, 'utf8'), 'first')
   rmSync(path)
-  makeFile(path, 'fifth')
+  createFile(path, 'fifth')
   assert.equal(readFileSync(path, 'utf8'), 'fifth')
 })
 

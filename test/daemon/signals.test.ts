@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { AnyFamily } from '../../src/telemetry/metric.ts'
-import { replicationFamilies } from '../../src/daemon/signals/dr-metrics.ts'
+import { replicationFamilies } from '../../src/daemon/monitoring/dr-metrics.ts'
 import { SecretsMetrics } from '../../src/daemon/modules/secrets-metrics.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { keepingLogger } from '../helpers/kept-log.ts'

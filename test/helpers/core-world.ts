@@ -105,7 +105,7 @@ export class CoreWorld {
     this.nowMs = options.nowMs ?? this.nowMs
     this.#answered = options.answered
     const below = wrap(store)
-    const barrier = new Barrier(below, { now: () => this.nowMs, freeMemory: () => undefined })
+    const barrier = new Barrier(below, { now: () => this.nowMs, scheduleGc: () => undefined })
     this.seal = new Seal(below, barrier, seal ?? { type: 'shamir' }, { isSecondary, ...sealOptions })
     this.core = new SecretsCore({
       barrier,

@@ -23,7 +23,7 @@ export const MEMBERSHIP_KEY = 'the key of the set'
 
 /** Fast enough for tests, and patient with a busy machine where it counts. */
 const TIMINGS = {
-  beatMs: 50,
+  heartbeatMs: 50,
   silenceMs: 20_000,
   answerMs: 20_000,
   retryMinMs: 10,

@@ -51,7 +51,7 @@ export class ScriptedReplication implements ReplicationSide {
     const turn = async (name: string, mode: ReplicationMode, ...given: unknown[]) => {
       this.asked.push([name, ...given])
       this.mode = mode
-      await (mode === 'secondary' ? this.world?.core.standDown() : this.world?.core.standUp())
+      await (mode === 'secondary' ? this.world?.core.enterStandby() : this.world?.core.leaveStandby())
     }
     const note = async (name: string, ...given: unknown[]) => void this.asked.push([name, ...given])
     return {

@@ -24,7 +24,7 @@ test('the modules have the tables and the parts that docs/adding-an-endpoint.md 
   for (const [, , file = '', parts = ''] of rows) {
     const text = readFileSync(join(ROOT, file), 'utf8')
     assert.match(text, new RegExp(`interface ${parts} `), `${file} has ${parts}`)
-    assert.match(text, new RegExp(`TABLE: readonly RoomEndpoint<${parts}>\\[\\] = `), `${file} has a table`)
+    assert.match(text, new RegExp(`TABLE: readonly EndpointBinding<${parts}>\\[\\] = `), `${file} has a table`)
   }
 })
 

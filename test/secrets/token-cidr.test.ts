@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { AddressRanges } from '../../src/engines/framework/addresses.ts'
+import { CidrRanges } from '../../src/engines/framework/cidr.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { make } from './token-world.ts'
 
@@ -26,7 +26,7 @@ test('address ranges match IPv4, IPv6 and mapped addresses', () => {
     ['10.0.0.0/8', 'somewhere', false],
   ]
   for (const [range, address, wanted] of rows) {
-    assert.equal(new AddressRanges([range]).includes(address), wanted, `${range} ${address}`)
+    assert.equal(new CidrRanges([range]).includes(address), wanted, `${range} ${address}`)
   }
   for (const wrong of [
     '10.0.0.0/33',
@@ -39,7 +39,7 @@ test('address ranges match IPv4, IPv6 and mapped addresses', () => {
     '10.0.0.0/-1',
     '::ffff:1.2.3.4/8',
   ]) {
-    assert.throws(() => new AddressRanges([wrong]), /bound CIDRs/, wrong)
+    assert.throws(() => new CidrRanges([wrong]), /bound CIDRs/, wrong)
   }
 })
 

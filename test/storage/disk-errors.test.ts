@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { checkDatabase } from '../../src/storage/store/check.ts'
+import { checkDatabase } from '../../src/storage/store/database-check.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 

@@ -1,6 +1,6 @@
 /** `role/…`: the roles of an AppRole mount. */
 import { randomUUID } from 'node:crypto'
-import { AddressRanges } from '../../engines/framework/addresses.ts'
+import { CidrRanges } from '../../engines/framework/cidr.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import {
   changedGroups,
@@ -229,7 +229,7 @@ function check(role: AppRole, call: EngineCall): void {
   if (secretIdBoundCidrs.length > CIDRS_MAX)
     throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges are allowed`)
   // Throws for an invalid range.
-  void new AddressRanges(secretIdBoundCidrs)
+  void new CidrRanges(secretIdBoundCidrs)
   if (!role.bindSecretId && secretIdBoundCidrs.length === 0 && terms.boundCidrs.length === 0) {
     throw new Rejection(400, 'at least one constraint should be enabled on the role')
   }
@@ -240,11 +240,11 @@ function remove({ role_name: name }: RoleInput, call: EngineCall): Reply | undef
   if (!role) return undefined
   const { mount } = call
   const deletes = [at.role(hashOf(mount, 'role', role.name)), at.roleId(hashOf(mount, 'role-id', role.roleId))]
-  const landed = () => {
+  const onSettled = () => {
     // If the removal failed, the role keeps its secret IDs.
     if (durableRole(name, call)?.uid === role.uid) return
     // No request finds secret IDs of a removed role. If this fails, `tidy/secret-id` removes them.
     setImmediate(() => void tidySecretIds(call, role.uid, true).catch(() => undefined))
   }
-  return { batch: { puts: [], deletes }, releasedAliases: [role.roleId], landed }
+  return { batch: { puts: [], deletes }, releasedAliases: [role.roleId], onSettled }
 }

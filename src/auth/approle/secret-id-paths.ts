@@ -1,7 +1,7 @@
 /** `role/:name/secret-id…`: the secret IDs of a role. */
 import { randomUUID } from 'node:crypto'
 import type { Batch } from '../../storage/barrier/storage.ts'
-import { AddressRanges, isRangeWithin } from '../../engines/framework/addresses.ts'
+import { CidrRanges, isRangeWithin } from '../../engines/framework/cidr.ts'
 import { type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { commaList, duration, type EngineInput, integer, isObject, text } from '../../engines/framework/fields.ts'
 import type { ReadEntry } from '../../engines/framework/records.ts'
@@ -155,7 +155,7 @@ function subset(requested: readonly string[] | undefined, ofRole: readonly strin
   const cidrs = [...(requested ?? [])]
   if (cidrs.length > CIDRS_MAX) throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges are allowed`)
   // Throws for an invalid range.
-  void new AddressRanges(cidrs)
+  void new CidrRanges(cidrs)
   if (ofRole.length === 0) return cidrs
   const outside = cidrs.find((each) => !isRangeWithin(each, ofRole))
   if (outside === undefined) return cidrs

@@ -9,7 +9,7 @@
  */
 import * as v from 'valibot'
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
-import { callerNetwork } from '../../engines/framework/addresses.ts'
+import { callerNetwork } from '../../engines/framework/cidr.ts'
 import {
   changedGroups,
   changedTerms,

@@ -8,7 +8,7 @@
  */
 import { readFileSync, statSync } from 'node:fs'
 import { isErrno, messageOf } from '../../platform/errors.ts'
-import { replaceFile } from '../../platform/own-file.ts'
+import { replaceFile } from '../../platform/program-file.ts'
 import { CommandError, type CommandIo } from '../framework/define-command.ts'
 import { flag, text } from '../framework/options.ts'
 import { escapeJson } from '../framework/terminal-escapes.ts'

@@ -4,7 +4,7 @@
  */
 import { closeSync, lstatSync, openSync, writeSync } from 'node:fs'
 import { isErrno, messageOf } from '../../platform/errors.ts'
-import { FileReplacement } from '../../platform/own-file.ts'
+import { FileReplacement } from '../../platform/program-file.ts'
 import { openSink } from '../framework/byte-sink.ts'
 import { CommandError, type CommandIo } from '../framework/define-command.ts'
 

@@ -1,5 +1,5 @@
 /**
- * Appends a key to each frame of a stream: `,"AllocID":"…"`. Frames contain no other closing brace (platform/frame.ts), so a frame ends
+ * Appends a key to each frame of a stream: `,"AllocID":"…"`. Frames contain no other closing brace (platform/stream-frame.ts), so a frame ends
  * at the first one, however the stream is split into chunks. Heartbeats are dropped.
  *
  * A node is not trusted: a frame that clients cannot parse would end the stream of all nodes. So a frame must have the form that

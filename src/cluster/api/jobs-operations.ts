@@ -1,6 +1,6 @@
 /** `/v1/jobs` and the endpoints of one job. Jobs are derived from allocations (nomad-job.ts). */
 import { Refusal } from '../../platform/errors.ts'
-import { type Call, handle, type Identity, type RoomEndpoint } from '../../platform/operation.ts'
+import { type Call, handle, type Identity, type EndpointBinding } from '../../platform/operation.ts'
 import { pathParam, queryBoolean, queryText, schema } from '../../platform/schema.ts'
 import { type JobAllocations, jobKey } from '../roster/roster-queries.ts'
 import type { AllocationRecord } from '../roster/roster-records.ts'
@@ -74,7 +74,7 @@ const jobFields = { id, ...readFields, namespace: namespaceField }
 function jobEndpoint(
   about: { readonly name: string; readonly summary: string; readonly path: string },
   value: (job: JobAllocations) => unknown,
-): RoomEndpoint<ServerDeps> {
+): EndpointBinding<ServerDeps> {
   return handle(
     {
       name: `server.${about.name}`,

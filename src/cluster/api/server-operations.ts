@@ -3,7 +3,7 @@
  * calls to a server; a server binds them to its services.
  */
 import type { Logger } from '../../platform/log.ts'
-import type { AnyOperation, RoomEndpoint } from '../../platform/operation.ts'
+import type { AnyOperation, EndpointBinding } from '../../platform/operation.ts'
 import type { Roster } from '../roster/roster.ts'
 import { RosterQueries } from '../roster/roster-queries.ts'
 import { allocation, allocations } from './allocations-operations.ts'
@@ -41,7 +41,7 @@ interface ServerApiDeps extends ServerApiOptions {
 }
 
 /** The router uses the first match, and a job ID matches the rest of a path: specific routes come first. */
-const TABLE: readonly RoomEndpoint<ServerApiDeps>[] = [
+const TABLE: readonly EndpointBinding<ServerApiDeps>[] = [
   jobLogs,
   nodes,
   nodeAllocations,
@@ -70,7 +70,7 @@ const TABLE: readonly RoomEndpoint<ServerApiDeps>[] = [
 export const SERVER_ENDPOINTS = TABLE.map(({ endpoint }) => endpoint)
 
 /** Endpoints that only a server has: about servers, about the region, and those that change other hosts. */
-const SERVER_ONLY: ReadonlySet<RoomEndpoint<ServerApiDeps>> = new Set<RoomEndpoint<ServerApiDeps>>([
+const SERVER_ONLY: ReadonlySet<EndpointBinding<ServerApiDeps>> = new Set<EndpointBinding<ServerApiDeps>>([
   nodePurge,
   leader,
   peers,

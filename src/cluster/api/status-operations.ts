@@ -4,7 +4,7 @@
  */
 import { Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { handle, type Identity, type NamespaceCapability, type RoomEndpoint } from '../../platform/operation.ts'
+import { handle, type Identity, type NamespaceCapability, type EndpointBinding } from '../../platform/operation.ts'
 import { schema } from '../../platform/schema.ts'
 import type { RosterQueries } from '../roster/roster-queries.ts'
 import { streamList } from './listing.ts'
@@ -38,7 +38,7 @@ interface StatusDeps extends ServerDeps {
 function statusEndpoint(
   about: { readonly name: string; readonly summary: string; readonly path: string; readonly needsNode?: boolean },
   value: (parts: StatusDeps) => unknown,
-): RoomEndpoint<StatusDeps> {
+): EndpointBinding<StatusDeps> {
   return handle(
     {
       name: `server.${about.name}`,

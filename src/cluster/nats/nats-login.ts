@@ -11,7 +11,7 @@ import {
   usernamePasswordAuthenticator,
 } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { bytesOf } from '../../platform/own-file.ts'
+import { bytesOf } from '../../platform/program-file.ts'
 
 /** At most one of: a credentials file, an NKEY, user and password, a token. Files are paths. */
 export interface LoginOptions {

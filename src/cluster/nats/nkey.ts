@@ -10,7 +10,7 @@ import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { createUser, fromPublic, fromSeed } from '@nats-io/nkeys'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
-import { bytesOf, makeFile, textIfThere } from '../../platform/own-file.ts'
+import { bytesOf, createFile, readTextIfExists } from '../../platform/program-file.ts'
 import type { LoginOptions } from './nats-login.ts'
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'
@@ -139,11 +139,11 @@ function keyIn(setting: string, file: string, read: (file: string) => string): S
 
 /** Never replaces a file: one that cannot be read is an error, and one that another process has created meanwhile is used. */
 function readOrCreateSeed(file: string): string {
-  const existing = textIfThere(file)
+  const existing = readTextIfExists(file)
   if (existing !== undefined) return existing
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 })
   try {
-    makeFile(file, `${newSeed()}\n`)
+    createFile(file, `${newSeed()}\n`)
   } catch (error) {
     if (!isErrno(error, 'EEXIST')) throw error
   }

@@ -5,7 +5,7 @@
 import { messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { type AnyOperation, type Callers, type Identity, invoke, ANONYMOUS } from '../../platform/operation.ts'
-import { PassingMap } from '../../platform/passing.ts'
+import { TransientMap } from '../../platform/transient-map.ts'
 import { RateLimitedLogger } from '../../platform/log.ts'
 import { isNodeId } from '../../platform/schema.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
@@ -112,7 +112,7 @@ function slotsExhausted(): Refusal {
 export class CallServer {
   readonly #options: CallServerOptions
   readonly #operations: ReadonlyMap<string, AnyOperation>
-  readonly #calls = new PassingMap<string, ServedCall>()
+  readonly #calls = new TransientMap<string, ServedCall>()
   readonly #subscriptions: BusSubscription[] = []
   readonly #limitedLogger: RateLimitedLogger
   readonly #limits: CallerLimits

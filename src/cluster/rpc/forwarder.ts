@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Chunk, JsonText, WholeAnswer } from '../../platform/operation.ts'
-import { PassingMap } from '../../platform/passing.ts'
+import { TransientMap } from '../../platform/transient-map.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import type { BusMessage, BusSubscription, MessageBus } from '../nats/message-bus.ts'
 import { ANY, type ClusterMember, lastParts, memberId, type ServerGroup, type Subjects } from '../nats/subjects.ts'
@@ -72,7 +72,7 @@ interface ForwardedCall {
 
 export class Forwarder {
   readonly #options: ForwarderOptions
-  readonly #calls = new PassingMap<string, ForwardedCall>()
+  readonly #calls = new TransientMap<string, ForwardedCall>()
   readonly #run = randomBytes(12).toString('hex')
   #subscription: BusSubscription | undefined
   #sweeper: NodeJS.Timeout | undefined

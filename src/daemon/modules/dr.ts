@@ -143,10 +143,10 @@ export class ReplicationPart implements ReplicationSide {
   #transition(): RoleTransitions {
     const { barrier, logger } = this.#options
     return {
-      toSecondary: async () => this.#core?.standDown(),
+      toSecondary: async () => this.#core?.enterStandby(),
       wiped: async () => barrier.standby.forget(),
       beforePrimary: () => this.#verify(),
-      toPrimary: async () => this.#core?.standUp(),
+      toPrimary: async () => this.#core?.leaveStandby(),
       fenced: async () => logger.error('primary was replaced, writes are refused; next: outpost operator dr demote'),
     }
   }

@@ -7,7 +7,7 @@ import { Histogram, IntervalValues } from '../../telemetry/histogram.ts'
 import { type AnyFamily, type Family, single } from '../../telemetry/metric.ts'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { replaceFile, textIfThere } from '../../platform/own-file.ts'
+import { replaceFile, readTextIfExists } from '../../platform/program-file.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
 import { countTokens } from '../../secrets/system/system-counters.ts'
 import type { SnapshotSchedule, SnapshotScheduleStatus } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
@@ -284,7 +284,7 @@ function gaugeOf(name: string, help: string, read: () => number | undefined): Fa
 /** The time in a file in milliseconds; 0 without a valid time. */
 function timeIn(file: string): number {
   try {
-    const time = Number((textIfThere(file) ?? '').trim())
+    const time = Number((readTextIfExists(file) ?? '').trim())
     return Number.isSafeInteger(time) && time > 0 ? time : 0
   } catch {
     return 0

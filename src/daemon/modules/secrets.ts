@@ -20,7 +20,7 @@ import { systemClock } from '../../platform/clock.ts'
 import { Fault, messageOf, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation } from '../../platform/operation.ts'
-import { foreignOwner } from '../../platform/own-file.ts'
+import { foreignOwner } from '../../platform/program-file.ts'
 import { SecretsCore } from '../../secrets/core.ts'
 import { newRecord } from '../../secrets/mounts/mount-record.ts'
 import { agentLoginOperation, secretsOperations } from '../../secrets/request/handle.ts'
@@ -32,7 +32,7 @@ import { restoreSnapshot, saveSnapshot } from '../../storage/snapshot/snapshot.t
 import { DirectoryTarget } from '../../storage/snapshot/scheduled/directory-target.ts'
 import { S3Target } from '../../storage/snapshot/scheduled/s3-target.ts'
 import { SnapshotSchedule } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
-import { SeenPosition } from '../../storage/store/seen-position.ts'
+import { RollbackCheck } from '../../storage/store/rollback-check.ts'
 import { type FileFault, SqliteStore } from '../../storage/store/store.ts'
 
 /** Interval of background work. */
@@ -75,7 +75,7 @@ export class SecretsModule {
   readonly pathParts = (path: string) => pathParts(this.core, path)
   readonly #store: SqliteStore
   readonly #seal: Seal
-  readonly #seen: SeenPosition
+  readonly #rollbackCheck: RollbackCheck
   readonly #logger: Logger
   #cluster: OtherServers | undefined
   #timer: NodeJS.Timeout | undefined
@@ -100,7 +100,7 @@ export class SecretsModule {
     begun.defer(() => module.replication.close())
     await module.replication.open(module.core)
     if (options.devRootToken !== undefined) await module.#openForDevelopment(options.devRootToken)
-    begun.defer(() => module.#seen.write())
+    begun.defer(() => module.#rollbackCheck.write())
     begun.defer(() => module.core.seal())
     begun.defer(() => module.core.saveAuditHeads())
     begun.defer(() => module.#stopTicking())
@@ -131,8 +131,8 @@ export class SecretsModule {
     }
     this.#store = store
     this.#logger = logger
-    this.#seen = new SeenPosition(store)
-    const { warning } = this.#seen
+    this.#rollbackCheck = new RollbackCheck(store)
+    const { warning } = this.#rollbackCheck
     if (warning !== undefined) logger.warn(warning)
     const serverInfo = serverInfoOf(options)
     const apiAddress = () => serverInfo.apiAddress?.() ?? ''
@@ -150,7 +150,7 @@ export class SecretsModule {
       devRootToken === undefined ? sealSettings(type, settings) : { type: 'shamir' },
       {
         isSecondary: () => this.replication.mode === 'secondary',
-        refusal: () => this.#seen.refusal,
+        refusal: () => this.#rollbackCheck.refusal,
         ...(warning !== undefined && { warning }),
       },
     )
@@ -232,7 +232,7 @@ export class SecretsModule {
     const one = { shares: 1, threshold: 1, pgpKeys: [] }
     const request = { unseal: one, recovery: { ...one, shares: 0, threshold: 0 }, rootTokenPgpKey: '' }
     if (!this.#seal.status.initialised) {
-      const { refusal } = this.#seen
+      const { refusal } = this.#rollbackCheck
       if (refusal !== undefined) throw new Fault(refusal)
       await this.#seal.initialise(request, this.core.initialState(rootToken, developmentMounts()), Buffer.from(key))
     }
@@ -265,7 +265,7 @@ export class SecretsModule {
           error: why,
         })
     }
-    void this.#seen.write()
+    void this.#rollbackCheck.write()
     if (this.#isStopped) return
     this.#timer = setTimeout(() => void this.#tick(why), TICK_MS)
     this.#timer.unref()

@@ -6,7 +6,13 @@ import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { isErrno, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { accessFault, bytesIfThere, makeFile, replaceFile, textIfThere } from '../../platform/own-file.ts'
+import {
+  accessFault,
+  readBytesIfExists,
+  createFile,
+  replaceFile,
+  readTextIfExists,
+} from '../../platform/program-file.ts'
 
 /**
  * Writes `<data_dir>/http.addr`, or `cluster.addr` for secondaries. On a full disk it logs a warning, and the process serves all the same.
@@ -35,11 +41,11 @@ export function writeAddress(
  */
 export function nextRun(stateDir: string, above: number): number {
   const file = join(stateDir, 'run')
-  const before = textIfThere(file)
+  const before = readTextIfExists(file)
   const run = Math.max((Number.parseInt(before ?? '', 10) || 0) + 1, above + 1, Date.now())
   mkdirSync(stateDir, { recursive: true, mode: 0o700 })
   try {
-    if (before === undefined) makeFile(file, `${run}\n`)
+    if (before === undefined) createFile(file, `${run}\n`)
     else replaceFile(file, `${run}\n`)
   } catch (error) {
     if (!isFull(error)) throw accessFault(file, error)
@@ -49,10 +55,10 @@ export function nextRun(stateDir: string, above: number): number {
 
 /** The unseal key of `-dev`; created if the file is missing. */
 export function developmentKey(file: string, bytes: number): Buffer {
-  const before = bytesIfThere(file)
+  const before = readBytesIfExists(file)
   if (before !== undefined) return before
   const key = randomBytes(bytes)
-  makeFile(file, key)
+  createFile(file, key)
   return key
 }
 

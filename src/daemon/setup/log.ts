@@ -8,7 +8,7 @@ import { DescriptorOutput, LogSink } from '../../platform/log.ts'
 const STANDARD_ERROR = new DescriptorOutput(2)
 
 /** Time limit for an output that accepts nothing. */
-const DRAIN_MS = 1000
+const DRAIN_MS = 5000
 
 /** The log of a process: the configured file, else stderr; plain text only on a terminal. */
 export class ProcessLog {

@@ -17,8 +17,8 @@ import { CHUNK_BYTES, splitIntoChunks, type RequestOf, type ResponseOf, ROWS_MAX
 import type { LinkTimings } from '../state/replication-context.ts'
 import type { ProofVerdict } from '../link/proofs.ts'
 
-type Beat = Extract<ResponseOf<'Follow'>, { kind: 'beat' }>
-type From = Extract<RequestOf<'Follow'>, { kind: 'from' }>
+type PrimaryHeartbeat = Extract<ResponseOf<'Follow'>, { kind: 'beat' }>
+type FollowStart = Extract<RequestOf<'Follow'>, { kind: 'from' }>
 type Acknowledgement = Exclude<RequestOf<'Follow'>, { kind: 'from' }>
 
 export interface ConnectedSecondaryContext {
@@ -42,7 +42,7 @@ export interface ConnectedSecondaryContext {
   /** A proof was not valid. */
   readonly onRejected: () => void
   /** Fields of a heartbeat that are the same for all secondaries. */
-  readonly beat: () => Omit<Beat, 'kind' | 'beat' | 'skewMs' | 'durationMs'>
+  readonly heartbeat: () => Omit<PrimaryHeartbeat, 'kind' | 'beat' | 'skewMs' | 'durationMs'>
   /** Whether commits wait for secondaries: rows are then sent without delay. */
   readonly isAwaited: () => boolean
   /** It has acknowledged more, or completed its initial sync. */
@@ -173,7 +173,7 @@ export class ConnectedSecondary {
   }
 
   /** Resolves when the connection ends. Rejects with a LinkError for a protocol violation. */
-  async run(from: From): Promise<void> {
+  async run(from: FollowStart): Promise<void> {
     const { store, timings } = this.#context
     if (!store.holds(from.position)) return this.#diverged('position not in the log of the primary')
     this.#sent = this.#acknowledged = from.position.sequence
@@ -191,7 +191,7 @@ export class ConnectedSecondary {
     for (const event of ['cancelled', 'end', 'close', 'error']) this.#call.on(event, end)
     const stopListening = store.onAppended(() => this.#wake())
     const window = { rows: this.#context.window.rows, bytes: Math.min(this.#context.window.bytes, from.windowBytes) }
-    const ticks = setInterval(() => this.#tick(), Math.max(10, timings.beatMs / 4))
+    const ticks = setInterval(() => this.#tick(), Math.max(10, timings.heartbeatMs / 4))
     try {
       while (!this.#hasEnded) await this.#step(window)
     } finally {
@@ -212,8 +212,8 @@ export class ConnectedSecondary {
   async #step(window: { readonly rows: number; readonly bytes: number }): Promise<void> {
     const nowMs = performance.now()
     if (nowMs >= this.#nextHeartbeatMs) {
-      this.#nextHeartbeatMs = nowMs + this.#context.timings.beatMs
-      return this.#sendBeat()
+      this.#nextHeartbeatMs = nowMs + this.#context.timings.heartbeatMs
+      return this.#sendHeartbeat()
     }
     const isOpen = this.inFlightBytes < window.bytes && this.#sentRows - this.#acknowledgedRows < window.rows
     const rows = isOpen ? this.#rows(window) : []
@@ -252,10 +252,10 @@ export class ConnectedSecondary {
     await send(this.#call, { kind: 'rows', rows: packed })
   }
 
-  async #sendBeat(): Promise<void> {
+  async #sendHeartbeat(): Promise<void> {
     const beat = ++this.#heartbeatNumber
     const { skewMs, durationMs } = this
-    const heartbeat = this.#context.beat()
+    const heartbeat = this.#context.heartbeat()
     this.#pendingHeartbeats.set(beat, { atMs: heartbeat.atMs, monotonicMs: performance.now() })
     this.#pendingHeartbeats.delete(beat - PENDING_HEARTBEATS_MAX)
     await send(this.#call, { kind: 'beat', beat, skewMs, durationMs, ...heartbeat })
@@ -378,7 +378,7 @@ export class ConnectedSecondary {
 const PENDING_HEARTBEATS_MAX = 16
 
 /** The first message of a stream. Rejects with a LinkError when none comes. */
-export function firstFollowMessage(call: FollowCall, waitMs: number): Promise<From> {
+export function firstFollowMessage(call: FollowCall, waitMs: number): Promise<FollowStart> {
   return new Promise((resolve, reject) => {
     const end = () => reject(new LinkError('lost', 'the stream ended before the first message'))
     const timer = setTimeout(end, waitMs)

@@ -156,7 +156,7 @@ export class Fencing {
   start(): void {
     this.#isActive = true
     if (this.#context.settings.fenceAfterMs > 0)
-      this.#silenceTimer ??= setInterval(() => void this.#checkSilence(), this.#context.times.beatMs)
+      this.#silenceTimer ??= setInterval(() => void this.#checkSilence(), this.#context.times.heartbeatMs)
   }
 
   /** Resolves when no decision is pending. */

@@ -86,7 +86,7 @@ export class Primary {
     if (mayCreateAuthority && !this.#state.authority) await this.#registry.makeAuthority()
     await this.#listen()
     this.resumeSync()
-    this.#retentionTimer ??= setInterval(() => void this.#retainLog(), this.#context.times.beatMs)
+    this.#retentionTimer ??= setInterval(() => void this.#retainLog(), this.#context.times.heartbeatMs)
     this.#saveTimer ??= setInterval(() => void this.#saveProgress(), SAVE_INTERVAL_MS)
     await this.#retainLog()
   }
@@ -293,7 +293,7 @@ export class Primary {
   }
 
   /** Fields of each heartbeat and of the response to `Join`. */
-  #announcement(position: CommitPosition) {
+  #announcement(position: CommitPosition = this.#context.store.position()) {
     const { store, nowMs } = this.#context
     const { api } = this.#context.addresses()
     return { position, epoch: store.epoch, atMs: nowMs(), addresses: [this.#registry.clusterAddress()], api }
@@ -365,7 +365,7 @@ export class Primary {
    */
   async #admit({ id }: KnownSecondary, peer: Peer, isProven: boolean): Promise<void> {
     for (let rival = this.#rivalOf(id, peer); rival; rival = this.#rivalOf(id, peer)) {
-      const isLive = await rival.probe(2 * this.#context.times.beatMs)
+      const isLive = await rival.probe(2 * this.#context.times.heartbeatMs)
       if (rival.isEnded) continue
       if (isLive) this.#raiseDuplicate(id, peer)
       if (!isProven || (isLive && rival.isAuthenticated)) throw new LinkError('busy', OTHER_CONNECTION)
@@ -404,7 +404,7 @@ export class Primary {
         timings: times,
         bandwidth: this.#bandwidth,
         window: { rows: settings.bufferLength, bytes: settings.bufferBytes },
-        beat: () => ({ ...this.#announcement(store.position()), sync: this.sync.state, isSealed: proofs.isSealed }),
+        heartbeat: () => ({ ...this.#announcement(), sync: this.sync.state, isSealed: proofs.isSealed }),
         isAwaited: () => this.sync.state === 'on',
         onProgress: () => this.#progress(connected),
         now: nowMs,

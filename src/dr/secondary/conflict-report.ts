@@ -4,7 +4,7 @@
  */
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { FileReplacement, syncDirectory } from '../../platform/own-file.ts'
+import { FileReplacement, syncDirectory } from '../../platform/program-file.ts'
 import { decodeBatch } from '../../storage/sqlite/batch.ts'
 import type { LogRow, CommitPosition, ReplicaStore } from '../../storage/store/replica.ts'
 

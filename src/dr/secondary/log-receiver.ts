@@ -6,7 +6,7 @@ import { type FollowStream, type LinkClient, LinkError, linkErrorOf } from '../l
 import { ChunkAssembler, type ResponseOf } from '../link/messages.ts'
 import type { AdvertisedAddresses, LinkTimings } from '../state/replication-context.ts'
 
-export type Beat = Extract<ResponseOf<'Follow'>, { kind: 'beat' }>
+export type PrimaryHeartbeat = Extract<ResponseOf<'Follow'>, { kind: 'beat' }>
 
 /** Received rows that are not applied yet. */
 const WINDOW_BYTES = 16 << 20
@@ -25,7 +25,7 @@ export interface LogReceiverContext {
   readonly nowMs: () => number
   /** Called after rows were applied and before they are acknowledged. */
   readonly onApplied: (position: CommitPosition) => Promise<void>
-  readonly onBeat: (beat: Beat) => void
+  readonly onHeartbeat: (beat: PrimaryHeartbeat) => void
 }
 
 export class LogReceiver {
@@ -75,7 +75,7 @@ export class LogReceiver {
     signal.addEventListener('abort', onAbort, { once: true })
     // An abort during the connection attempt fires no event here.
     if (signal.aborted) onAbort()
-    const silence = setInterval(() => this.#checkSilence(), times.beatMs)
+    const silence = setInterval(() => this.#checkSilence(), times.heartbeatMs)
     this.#call.on('data', (message: ResponseOf<'Follow'>) => this.#receive(message))
     this.#call.on('drain', () => this.#acknowledge(store.position()))
     this.#call.on('error', (error) => this.#fail(error))
@@ -118,15 +118,15 @@ export class LogReceiver {
       if (message.kind === 'diverged') this.#resolve(message.why)
       else if (message.kind === 'part') this.#partialRow.add(message.bytes)
       else if (message.kind === 'rows') this.#applier.enqueue(rowsOf(message.rows, this.#partialRow))
-      else this.#onBeat(message)
+      else this.#onHeartbeat(message)
     } catch (error) {
       this.#fail(new LinkError('malformed', 'the primary sent a malformed message', { cause: error }))
     }
   }
 
-  #onBeat(beat: Beat): void {
-    const { store, nowMs, onBeat } = this.#context
-    onBeat(beat)
+  #onHeartbeat(beat: PrimaryHeartbeat): void {
+    const { store, nowMs, onHeartbeat } = this.#context
+    onHeartbeat(beat)
     this.#write({ kind: 'echo', beat: beat.beat, atMs: nowMs(), ...this.#withProof(store.position()) })
   }
 

@@ -16,7 +16,7 @@ import { sessionOf } from './join.ts'
 import type { Secondary } from './secondary.ts'
 
 /** Undefined if the initial sync is complete, the history is that of the primary, and no other promotion is known. */
-export function whyNotReady(
+export function notReadyReason(
   store: Pick<ReplicaStore, 'isWhole'>,
   { upstream }: ReplicationRecord,
   secondary: Pick<Secondary, 'isDiverged' | 'replaced'> | undefined,

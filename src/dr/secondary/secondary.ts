@@ -11,7 +11,7 @@ import type { ProofSession } from '../link/proofs.ts'
 import type { KnownUpstream } from '../state/replication-state.ts'
 import { lastSharedSequence, writeConflictReport } from './conflict-report.ts'
 import { claimedEpoch, dialFirst, type JoinedPrimary, joinPrimary, type SecondaryContext } from './join.ts'
-import { type Beat, LogReceiver } from './log-receiver.ts'
+import { type PrimaryHeartbeat, LogReceiver } from './log-receiver.ts'
 import { copyDifference, type CopyProgress } from './merkle-sync.ts'
 import { checkAndRepair, isCorrupted } from './repair.ts'
 
@@ -29,7 +29,7 @@ export class Secondary {
   #copied = { entries: 0, bytes: 0 }
   /** Why it is disconnected, for the status; undefined while it is connected. */
   #trouble: string | undefined
-  #lastBeat: (Beat & { readonly heardAtMs: number; readonly monotonicMs: number }) | undefined
+  #lastHeartbeat: (PrimaryHeartbeat & { readonly heardAtMs: number; readonly monotonicMs: number }) | undefined
   /** Monotonic: when it last had everything up to the known head of the primary. */
   #caughtUpMs = performance.now()
   #startedAtMs = 0
@@ -68,8 +68,8 @@ export class Secondary {
     return this.#copied
   }
 
-  get lastBeat() {
-    return this.#lastBeat
+  get lastHeartbeat() {
+    return this.#lastHeartbeat
   }
 
   get startedAtMs(): number {
@@ -96,16 +96,16 @@ export class Secondary {
 
   /** Rows behind the last announced head of the primary; undefined before its first message. */
   get lagEntries(): number | undefined {
-    const head = this.#lastBeat?.position.sequence
+    const head = this.#lastHeartbeat?.position.sequence
     return head === undefined ? undefined : Math.max(0, head - this.#context.store.position().sequence)
   }
 
   /** Grows while the primary is silent; undefined before its first message. */
   get lagSeconds(): number | undefined {
-    if (!this.#lastBeat) return undefined
+    if (!this.#lastHeartbeat) return undefined
     const nowMs = performance.now()
-    const silentMs = nowMs - this.#lastBeat.monotonicMs
-    if ((this.lagEntries ?? 0) === 0) return silentMs <= this.#context.times.beatMs * 2 ? 0 : silentMs / 1000
+    const silentMs = nowMs - this.#lastHeartbeat.monotonicMs
+    if ((this.lagEntries ?? 0) === 0) return silentMs <= this.#context.times.heartbeatMs * 2 ? 0 : silentMs / 1000
     return (nowMs - this.#caughtUpMs) / 1000
   }
 
@@ -285,10 +285,10 @@ export class Secondary {
       nowMs,
       onApplied: async (position) => {
         await this.#finishCopy(position)
-        if (position.sequence >= (this.#lastBeat?.position.sequence ?? 0)) this.#caughtUpMs = performance.now()
+        if (position.sequence >= (this.#lastHeartbeat?.position.sequence ?? 0)) this.#caughtUpMs = performance.now()
       },
-      onBeat: (beat) => {
-        this.#onBeat(beat)
+      onHeartbeat: (beat) => {
+        this.#onHeartbeat(beat)
         onConnected()
       },
     })
@@ -330,9 +330,9 @@ export class Secondary {
     }
   }
 
-  #onBeat(beat: Beat): void {
+  #onHeartbeat(beat: PrimaryHeartbeat): void {
     const monotonicMs = performance.now()
-    this.#lastBeat = { ...beat, heardAtMs: this.#context.nowMs(), monotonicMs }
+    this.#lastHeartbeat = { ...beat, heardAtMs: this.#context.nowMs(), monotonicMs }
     this.#isConnected = true
     this.#phase = 'stream-wals'
     this.#trouble = this.#refusal = this.#replaced = undefined

@@ -18,8 +18,8 @@ export interface ReplicationSettings {
 
 export interface LinkTimings {
   /** Heartbeat interval. */
-  readonly beatMs: number
-  /** A connection without a message for so long is closed; a multiple of `beatMs`. */
+  readonly heartbeatMs: number
+  /** A connection without a message for so long is closed; a multiple of `heartbeatMs`. */
   readonly silenceMs: number
   /** Timeout of a connection attempt and of a call. */
   readonly answerMs: number
@@ -36,7 +36,7 @@ export interface LinkTimings {
 }
 
 export const TIMINGS: LinkTimings = {
-  beatMs: 1000,
+  heartbeatMs: 1000,
   silenceMs: 5000,
   answerMs: 10_000,
   retryMinMs: 200,

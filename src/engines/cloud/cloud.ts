@@ -23,7 +23,7 @@
  */
 import type { Engine } from '../framework/engine.ts'
 import { CloudMount } from './mount/cloud-mount.ts'
-import { checkPaths } from './roles/role-dry-run.ts'
+import { checkPaths } from './roles/role-check-path.ts'
 import { credsPaths } from './roles/creds-paths.ts'
 import { orphanPaths } from './roles/orphan-paths.ts'
 import { leasePaths, rootPaths } from './root/config-paths.ts'

@@ -163,7 +163,7 @@ export interface MfaRequirement {
 }
 
 /** A mount, passed to the periodic work of its engine. */
-export interface WorkCall {
+export interface PeriodicCall {
   readonly mount: MountFacts
   /** Limited to the prefix of the mount; the same object as in requests to the mount. */
   readonly storage: Storage
@@ -243,7 +243,7 @@ export interface Reply {
   /** What engines of the core write elsewhere in the same commit. */
   readonly parts?: readonly CommitPart[]
   /** Called once the commit is durable or has failed. */
-  readonly landed?: () => void
+  readonly onSettled?: () => void
 }
 
 export type HandlerResult = Reply | undefined | Promise<Reply | undefined>
@@ -383,12 +383,12 @@ export interface Engine {
    * Background work: rolling back what a killed process left, rotation. Called about once a second for each mount while the core
    * is active, never concurrently for one mount. It writes with `call.storage.commit`. What it throws is logged.
    */
-  periodic?(call: WorkCall): Promise<void> | undefined
+  periodic?(call: PeriodicCall): Promise<void> | undefined
   /**
    * Called before the mount is disabled, after its leases were revoked. Undoes the remaining external effects. Resolves with
    * texts about those that it could not undo, which prevent the disabling.
    */
-  release?(call: WorkCall): Promise<readonly string[]>
+  release?(call: PeriodicCall): Promise<readonly string[]>
   /** Counters of a mount since the start of the process: the same families for every mount. Must be fast. */
   metrics?(where: { readonly mount: MountFacts; readonly storage: Storage }): readonly EngineMetric[]
   /** Throws a Refusal for a lease that may not be renewed now. Absent: every renewable lease may be renewed. */

@@ -1,6 +1,6 @@
 /** Records of an engine in its storage: codecs, the batch of a request, lists of hidden names. */
 import * as v from 'valibot'
-import { KnownOf } from '../../platform/passing.ts'
+import { WeakCache } from '../../platform/transient-map.ts'
 import { parseRecord } from '../../platform/stored-record.ts'
 import type { Batch, Put, Storage } from '../../storage/barrier/storage.ts'
 import type { EngineCall } from './engine.ts'
@@ -9,7 +9,7 @@ import { runSliced, RECORD_COST, type SlicedWork } from '../../platform/sliced-w
 
 /** Encodes and decodes entries. An entry is decoded once for as long as its buffer is the same. Values are shared and must not be modified. */
 export class CachedCodec<T extends object> {
-  readonly #known = new KnownOf<Buffer, T>()
+  readonly #known = new WeakCache<Buffer, T>()
   readonly #decode: (bytes: Buffer) => T
   readonly #encode: (value: T) => Buffer
 

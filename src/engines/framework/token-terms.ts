@@ -1,6 +1,6 @@
 /** Settings that all auth methods share: the fields `token_*` of roles and users, and the groups that logins report to identity. */
 import * as v from 'valibot'
-import { AddressRanges } from './addresses.ts'
+import { CidrRanges } from './cidr.ts'
 import { Rejection } from './engine.ts'
 import {
   aliasField,
@@ -105,7 +105,7 @@ function checkTerms(terms: TokenTerms): void {
   if (terms.boundCidrs.length > CIDRS_MAX)
     throw new Rejection(400, `at most ${CIDRS_MAX} addresses and ranges are allowed`)
   // Throws for an invalid range.
-  void new AddressRanges(terms.boundCidrs)
+  void new CidrRanges(terms.boundCidrs)
   if (terms.maxTtlSeconds > 0 && terms.ttlSeconds > terms.maxTtlSeconds) {
     throw new Rejection(400, "'token_ttl' cannot be greater than 'token_max_ttl'")
   }
@@ -136,7 +136,7 @@ export function termsResponse(terms: TokenTerms): Record<string, unknown> {
 
 /** Without bound ranges every address is allowed; with them an unknown address is not. */
 export function mayLogInFrom(cidrs: readonly string[], remote: string | undefined): boolean {
-  return cidrs.length === 0 || new AddressRanges(cidrs).includes(remote)
+  return cidrs.length === 0 || new CidrRanges(cidrs).includes(remote)
 }
 
 const GROUPS_MAX = 64

@@ -1,13 +1,40 @@
 /**
- * Limits on one-time codes: each is accepted once, and wrong codes are rate-limited.
+ * Decides whether a one-time code is accepted: it must match a time step within the skew, its step must not be used, and its key must
+ * not have too many wrong codes. All functions are synchronous, so that a handler can check a code and return the batch that marks it
+ * as used in one step (docs/decisions/048).
  *
  * A code is accepted once (RFC 6238 §5.2), in any order: the latest used time steps are recorded, and no step below them is
  * accepted. The record does not depend on when a code was accepted. A clock that is set back does not make a code valid
  * again, and a clock that was wrong for a while does not lock users out.
  */
+import { timingSafeEqual } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
 import { Refusal } from '../../platform/errors.ts'
+import { codeAt, type CodeForm, stepAt } from './codes.ts'
+
+/**
+ * The step of `code` within `skew` steps of now, or undefined. All candidates are computed and compared in constant time, so
+ * the response time does not depend on which one matched. If two match (one in a million), the result is always the same: the
+ * current step before the previous one before the next one.
+ */
+export function matchCode(
+  key: Uint8Array,
+  form: CodeForm,
+  code: string,
+  timeMs: number,
+  skew: 0 | 1,
+): number | undefined {
+  const given = Buffer.from(code)
+  const now = stepAt(form, timeMs)
+  let matched: number | undefined
+  for (const step of skew === 0 ? [now] : [now + 1, now - 1, now]) {
+    if (step < 0) continue
+    const expected = Buffer.from(codeAt(key, form, step))
+    if (given.length === expected.length && timingSafeEqual(given, expected)) matched = step
+  }
+  return matched
+}
 
 /** More than the steps that are valid at one time, as the system clock may be set back by some steps. */
 const STEPS_MAX = 8

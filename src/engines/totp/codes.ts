@@ -1,11 +1,10 @@
 /**
  * One-time codes: HOTP (RFC 4226) and TOTP (RFC 6238), the base32 form of keys, and the otpauth URL for authenticator
- * applications. Used by the TOTP engine and by MFA methods. All functions are synchronous, so that a handler can check a code
- * and return the batch that marks it as used in one step (docs/decisions/048).
+ * applications. Used by the TOTP engine and by MFA methods. `code-check.ts` decides whether a code is accepted.
  *
  * No error contains a part of a key or a code.
  */
-import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
+import { createHmac, randomBytes } from 'node:crypto'
 
 export type Algorithm = 'SHA1' | 'SHA256' | 'SHA512'
 
@@ -39,29 +38,6 @@ export function codeAt(key: Uint8Array, { algorithm, digits }: CodeForm, step: n
 /** Time steps since 1970 (RFC 6238 §4.2). */
 export function stepAt({ periodSeconds }: CodeForm, timeMs: number): number {
   return Math.floor(timeMs / (periodSeconds * 1000))
-}
-
-/**
- * The step of `code` within `skew` steps of now, or undefined. All candidates are computed and compared in constant time, so
- * the response time does not depend on which one matched. If two match (one in a million), the result is always the same: the
- * current step before the previous one before the next one.
- */
-export function matchCode(
-  key: Uint8Array,
-  form: CodeForm,
-  code: string,
-  timeMs: number,
-  skew: 0 | 1,
-): number | undefined {
-  const given = Buffer.from(code)
-  const now = stepAt(form, timeMs)
-  let matched: number | undefined
-  for (const step of skew === 0 ? [now] : [now + 1, now - 1, now]) {
-    if (step < 0) continue
-    const expected = Buffer.from(codeAt(key, form, step))
-    if (given.length === expected.length && timingSafeEqual(given, expected)) matched = step
-  }
-  return matched
 }
 
 export interface OtpauthOptions {

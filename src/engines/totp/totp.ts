@@ -12,8 +12,8 @@ import type { Storage } from '../../storage/barrier/storage.ts'
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../framework/engine.ts'
 import { text } from '../framework/fields.ts'
 import { hiddenNames } from '../framework/records.ts'
-import { isUsed, withStep, WrongCodeLimit } from './code-check.ts'
-import { codeAt, matchCode, otpauthUrl, stepAt } from './codes.ts'
+import { isUsed, matchCode, withStep, WrongCodeLimit } from './code-check.ts'
+import { codeAt, otpauthUrl, stepAt } from './codes.ts'
 import { checkedKey, KEY_FIELDS, KEY_NAME, type KeyInput } from './key-input.ts'
 import {
   durableKey,

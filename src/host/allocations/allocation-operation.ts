@@ -12,7 +12,7 @@ import {
   type Identity,
   type JsonSchema,
   type NamespaceCapability,
-  type RoomEndpoint,
+  type EndpointBinding,
 } from '../../platform/operation.ts'
 import { pathParam, queryText, type Schema } from '../../platform/schema.ts'
 import { type Allocation, type AllocationTable, findAllocation } from './allocation.ts'
@@ -64,7 +64,7 @@ interface AllocationOwner {
 export function handleAllocation<Owner extends AllocationOwner, In extends { readonly alloc_id: string }, Out>(
   { path, needs, ...rest }: AllocationEndpoint<In>,
   bind: (owner: Owner) => (allocation: Allocation, input: In, call: Call) => Promise<Out> | AsyncIterable<Chunk>,
-): RoomEndpoint<Owner> {
+): EndpointBinding<Owner> {
   const endpoint: Endpoint<In, { readonly namespace: string }> = {
     ...rest,
     http: [`* /v1/client/${path}`],

@@ -21,7 +21,7 @@
  * twice, `CONFIRM_MS` apart and after reading the manifest again, because a supervisor writes the end of a task shortly
  * after it. Tasks without process IDs count as running.
  *
- * Collected allocations stay visible as records (`collected.ts`); an existing directory takes precedence over its record.
+ * Collected allocations stay visible as records (`collected-records.ts`); an existing directory takes precedence over its record.
  *
  * Assumes a local disk and that only the operator and supervisors can write to `<alloc_dir>`. Failure modes: no inotify
  * watches left (polling, logged once); `<alloc_dir>` unreadable (the last snapshots stay, logged once).
@@ -42,7 +42,7 @@ import {
   scanAllocation,
 } from './allocation-scan.ts'
 import { AllocationWatch, type OpenChokidar } from './allocation-watch.ts'
-import type { CollectedRecords } from './collected.ts'
+import type { CollectedRecords } from './collected-records.ts'
 import { type ProcessTable, hostProcesses, taskLiveness } from './process-liveness.ts'
 
 const POLL_MS = 600

@@ -6,7 +6,7 @@
  * speed soon gets half a megabyte per system call. At most `LARGE_SETS_MAX` large sets are in use; other streams keep small
  * buffers. Memory is bounded by the large sets plus the small buffers of the permitted streams.
  */
-import { FRAME_DATA_BYTES_MAX } from '../../platform/frame.ts'
+import { FRAME_DATA_BYTES_MAX } from '../../platform/stream-frame.ts'
 
 const SMALL_READ_BYTES = FRAME_DATA_BYTES_MAX
 const LARGE_READ_BYTES = 8 * FRAME_DATA_BYTES_MAX

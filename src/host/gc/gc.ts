@@ -6,7 +6,7 @@
  * removals run in parallel; the automatic collection waits for each removal before it measures again, so it removes the
  * oldest allocations, no more than necessary, and logs the reason.
  *
- * The steps of a collection: write the record (`collected.ts`), rename the directory to `.collected-<uuid>-<random>` in the
+ * The steps of a collection: write the record (`collected-records.ts`), rename the directory to `.collected-<uuid>-<random>` in the
  * same directory, remove it there. After a crash before the rename the directory takes precedence over the record, and the
  * allocation is collected again. After a crash behind it the rest is removed at the next start or interval. A failed
  * removal (no permission) is retried in the same way. A directory that contains a mount point is not touched and an error is
@@ -26,7 +26,7 @@ import { Fault, Refusal, isErrno, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { Allocation } from '../allocations/allocation.ts'
 import type { AllocationRegistry } from '../allocations/allocations.ts'
-import type { CollectedRecords } from '../allocations/collected.ts'
+import type { CollectedRecords } from '../allocations/collected-records.ts'
 import { findDirectoryUser, hasLogPipes, mountsBelow } from './directory-use.ts'
 import { removeTree } from './remove-tree.ts'
 

@@ -11,12 +11,12 @@ import {
   existingLogs,
   oldestPosition,
   isMerged,
-  logNotFound,
   requireFewLogs,
   type LogSelection,
   selectLogs,
   startOfLog,
 } from './log-selection.ts'
+import { logNotFound } from './log-errors.ts'
 import { type LogWithStart, TaskLogReader } from './log-reader.ts'
 import { MergedLogs } from './merged-logs.ts'
 import type { FollowSource, ResumeEvent, OpenedSource } from './follow/stream-source.ts'

@@ -1,10 +1,10 @@
 /** The logs that a request selects, and its start position in each. */
-import { Refusal } from '../../platform/errors.ts'
 import { collectedRefusal } from '../files/alloc-files.ts'
 import type { Allocation, Task } from '../allocations/allocation.ts'
 import { type ResumeCursor, LOGS_MAX } from './locate/resume-cursor.ts'
 import type { LogStart } from './follow/log-cursor.ts'
 import { LogFiles, type LogPosition, logStart } from './locate/log-files.ts'
+import { logNotFound, noLogFound, taskNotStarted, tooManyLogs, unknownTask } from './log-errors.ts'
 import { laterPosition, type IndexedFile, tailPosition } from './locate/log-position.ts'
 import { requireLogOf, resumeLog } from './resume.ts'
 import { sincePosition } from './locate/log-since.ts'
@@ -43,7 +43,7 @@ export function selectLogs(allocation: Allocation, selection: LogSelection): rea
   if (first) return [first, ...others]
   const { task } = selection
   if (task !== '*' && !allocation.tasks.has(task)) throw unknownTask(task)
-  throw new Refusal('not_found', `no log found for task "${task}" and log type "${selection.type}"`)
+  throw noLogFound(selection)
 }
 
 /** As `selectLogs`, without a Refusal. `listed` returns the names in the log directory if they are already known. */
@@ -64,22 +64,14 @@ export function existingLogs(
 function singleLog(allocation: Allocation, { task: name, type }: LogSelection): LogFiles {
   const task = allocation.tasks.get(name)
   if (!task) throw unknownTask(name)
-  if (!hasStarted(task)) throw new Refusal('not_found', `task "${name}" not started yet. No logs available`)
+  if (!hasStarted(task)) throw taskNotStarted(name)
   const logs = new LogFiles(allocation, { task: name, type })
   if (task.logsDisabled) throw logNotFound(logs)
   return logs
 }
 
-function unknownTask(name: string): Refusal {
-  return new Refusal('invalid_request', `unknown task name ${JSON.stringify(name)}`)
-}
-
 function hasStarted(task: Task): boolean {
   return task.state !== 'pending' || task.startedAtMs !== undefined
-}
-
-export function logNotFound({ task, type }: LogFiles): Refusal {
-  return new Refusal('not_found', `log entry for task "${task}" and log type "${type}" not found`)
 }
 
 /** True if all selected tasks have ended. */
@@ -96,11 +88,7 @@ export function checkCursor(cursor: ResumeCursor | undefined, logs: readonly Log
 
 /** Throws a Refusal if the logs do not fit into one cursor. */
 export function requireFewLogs(logs: readonly LogFiles[]): void {
-  if (logs.length <= LOGS_MAX) return
-  throw new Refusal(
-    'invalid_request',
-    `a cursor can have at most ${LOGS_MAX} logs, and the request selects ${logs.length}: select one type or one task, or omit cursor (outpost logs: -no-resume)`,
-  )
+  if (logs.length > LOGS_MAX) throw tooManyLogs(logs.length, LOGS_MAX)
 }
 
 /** The start of a request in one of its logs, which has the files `indexes`; undefined if the log has no files any more. */

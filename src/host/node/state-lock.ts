@@ -17,7 +17,7 @@ import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, writeSync 
 import { join } from 'node:path'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { accessFault } from '../../platform/own-file.ts'
+import { accessFault } from '../../platform/program-file.ts'
 
 /** Exit code of `flock -n` if another process holds the lock. */
 const HELD_EXIT_CODE = 1

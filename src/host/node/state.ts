@@ -2,7 +2,7 @@
  * The durable state of this node: `<state_dir>/state.json` with its ID, its key and its dynamic metadata.
  *
  * Promises: a resolved update is durable; a failed update changed nothing on the disk or in memory; the file is complete at
- * every instant (`platform/own-file.ts`); updates are serialized, and those that wait for the same write share it. The file
+ * every instant (`platform/program-file.ts`); updates are serialized, and those that wait for the same write share it. The file
  * is 0600 in a directory 0700, because it has the node's private key. The ID, the key and the metadata are in ONE file, so
  * that a crash never leaves one without the others.
  *
@@ -13,7 +13,7 @@
  * differs from the file's is refused: servers have pinned this node's key to the old ID, so another ID is a new node, which
  * the operator confirms by moving the file. Always lower case.
  *
- * Records of collected allocations have a separate file (`collected.ts`): they are many and best effort, and a metadata
+ * Records of collected allocations have a separate file (`collected-records.ts`): they are many and best effort, and a metadata
  * update must not rewrite them.
  *
  * Assumes that no other process uses the same directory (`state-lock.ts`).
@@ -28,11 +28,11 @@ import {
   accessFault,
   type DiskSteps,
   diskSteps,
-  makeDurably,
+  createDurably,
   removeLeftovers,
   RenamedButNotSynced,
   writeDurably,
-} from '../../platform/own-file.ts'
+} from '../../platform/program-file.ts'
 import { isUuid } from '../../platform/schema.ts'
 
 /** Dynamic metadata; `null` is a tombstone of a static key. */
@@ -117,7 +117,7 @@ export class HostState {
       return new HostState(path, stored, options)
     }
     const fresh: StoredNodeState = { nodeId: configuredId ?? randomUUID(), nodeKey: newKey(), dynamicMeta: new Map() }
-    await makeDurably(path, textOf(fresh), options.steps)
+    await createDurably(path, textOf(fresh), options.steps)
     return new HostState(path, fresh, options)
   }
 

@@ -10,7 +10,7 @@ import { keyedNumbers, readProcFile, type KernelUnits } from './proc-file.ts'
 import type { ProcessTree } from './process-tree.ts'
 import { MEASURED, processMemory, type CpuStats, type MemoryStats } from './resource-usage.ts'
 import type { ResourceUsage, TaskResourceUsage } from './resource-usage.ts'
-import { TaskFamily, type FamilySample, type CpuTime } from './task-family.ts'
+import { TaskProcesses, type TaskProcessSample, type CpuTime } from './task-processes.ts'
 
 /** Shared by the meters of all tasks. */
 export interface MeterSources {
@@ -50,7 +50,7 @@ export class TaskMeter {
   live = false
   /** Monotonic time of the last sample, also of one without processes. */
   checkedAtMs = Number.NEGATIVE_INFINITY
-  readonly #family = new TaskFamily()
+  readonly #processes = new TaskProcesses()
   #previous: SamplePoint | undefined
   #cgroups: ProcessCgroups = {}
   #samplesToLookup = 0
@@ -58,13 +58,13 @@ export class TaskMeter {
 
   /** Number of member processes. */
   get size(): number {
-    return this.#family.size
+    return this.#processes.size
   }
 
   /** Called at the end of the task: keeps only its last sample. */
   end(): void {
     this.live = false
-    this.#family.clear()
+    this.#processes.clear()
     this.#restart()
   }
 
@@ -78,9 +78,9 @@ export class TaskMeter {
   /** Takes a sample with one short step per `next()`. The tree must be refreshed just before. */
   *sample(task: Task, from: MeterSources): Generator<void> {
     this.checkedAtMs = from.clock.monotonicMs()
-    if (this.#family.find(task, from.tree)) this.#restart()
+    if (this.#processes.find(task, from.tree)) this.#restart()
     yield
-    if (this.#family.size === 0) {
+    if (this.#processes.size === 0) {
       this.end()
       return
     }
@@ -92,10 +92,10 @@ export class TaskMeter {
     if (groupMemory && groupCpu) {
       const point = this.#point(from, source, groupCpu)
       this.#publish(from, cgroupMemoryStats(groupMemory), this.#groupCpuStats(from, point, groupCpu), null, point)
-      this.#family.dropCounters()
+      this.#processes.dropCounters()
       return
     }
-    const sample = yield* this.#family.read(from.tree)
+    const sample = yield* this.#processes.read(from.tree)
     if (sample.stats.size === 0) {
       this.end()
       return
@@ -103,18 +103,18 @@ export class TaskMeter {
     const point = this.#point(from, source, groupCpu)
     // Minus one tick, because start times are rounded down.
     const sinceTicks = this.#previous ? this.#previous.uptimeSeconds * from.units.ticksPerSecond - 1 : 0
-    const { all, byPid } = this.#family.spent(sample, sinceTicks, from.units)
+    const { all, byPid } = this.#processes.spent(sample, sinceTicks, from.units)
     const pids = yield* this.#pidUsages(from, point, sample, byPid)
     const memory = groupMemory ? cgroupMemoryStats(groupMemory) : sumOfProcesses(pids)
     const cpu = groupCpu ? this.#groupCpuStats(from, point, groupCpu) : this.#processCpuStats(from, point, all)
     this.#publish(from, memory, cpu, pids, point)
-    this.#family.keep(sample)
+    this.#processes.keep(sample)
   }
 
   *#pidUsages(
     from: MeterSources,
     point: SamplePoint,
-    sample: FamilySample,
+    sample: TaskProcessSample,
     byPid: ReadonlyMap<number, CpuTime>,
   ): Generator<void, Record<string, ResourceUsage>> {
     const elapsedMs = this.#elapsedMs(from, point)
@@ -151,13 +151,13 @@ export class TaskMeter {
   #exclusiveCgroups(from: MeterSources): ProcessCgroups {
     const lookupDue = this.#samplesToLookup <= 0
     if (lookupDue) {
-      const pid = this.#family.anyPid()
+      const pid = this.#processes.anyPid()
       this.#cgroups = pid === undefined ? {} : from.cgroups.cgroupsOf(pid)
     }
     const verdicts = new Map<string, boolean>()
     const owned = (folder: CgroupFolder | undefined) => {
       if (!folder) return false
-      const verdict = verdicts.get(folder.path) ?? this.#family.owns(folder.path, from.tree)
+      const verdict = verdicts.get(folder.path) ?? this.#processes.owns(folder.path, from.tree)
       verdicts.set(folder.path, verdict)
       return verdict
     }
@@ -203,7 +203,7 @@ export class TaskMeter {
   /** Since the last sample; for the first, since the start of the task. */
   #elapsedMs(from: MeterSources, point: SamplePoint): number {
     if (this.#previous) return point.atMs - this.#previous.atMs
-    return (point.uptimeSeconds - this.#family.oldestStartTicks() / from.units.ticksPerSecond) * 1000
+    return (point.uptimeSeconds - this.#processes.oldestStartTicks() / from.units.ticksPerSecond) * 1000
   }
 
   #point(from: MeterSources, source: string, group: CgroupCpu | undefined): SamplePoint {

@@ -6,7 +6,7 @@
  * error. The number of comparisons is bounded; quotations beyond the limit become HMACs without a comparison.
  */
 import type { KeyedHash } from '../../platform/keyed-hash.ts'
-import { hmacOf, VALUES_MAX } from './audit-values.ts'
+import { hmacOf, VALUES_MAX } from './audit-hmac.ts'
 
 /** A double-quoted string with escapes. The last one may be truncated. */
 const QUOTED = /"((?:[^"\\]|\\[^])*)(?:"|\\?$)/g

@@ -34,7 +34,7 @@ import {
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { DiskReserve } from '../../platform/disk-reserve.ts'
-import { accessFault } from '../../platform/own-file.ts'
+import { accessFault } from '../../platform/program-file.ts'
 import { Fault, isErrno } from '../../platform/errors.ts'
 import { type ChainHead, headOf } from './audit-chain.ts'
 import type { ChainBreak, DeviceChain, FileEnd } from './device-chain.ts'

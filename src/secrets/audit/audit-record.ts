@@ -2,7 +2,7 @@
 import type { AuthBlock, Caller, EngineVerb } from '../../engines/framework/engine.ts'
 import type { KeyedHash } from '../../platform/keyed-hash.ts'
 import { redactValues } from './audit-errors.ts'
-import { elideKeys, hmacData, hmacOf, hmacValue } from './audit-values.ts'
+import { elideKeys, hmacData, hmacOf, hmacValue } from './audit-hmac.ts'
 
 type Data = Readonly<Record<string, unknown>>
 

@@ -2,10 +2,9 @@
  * The interfaces between the endpoints of DR replication, the core and the module `dr`. That module knows no keys and no tokens,
  * this one no links; the daemon connects both (`daemon/modules/dr.ts`).
  */
-import type { HeldKey } from '../../storage/barrier/held-key.ts'
+import type { StandbyKey } from '../../storage/barrier/standby-key.ts'
 import type { Seal } from '../../storage/seal/seal.ts'
-import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
-import { Refusal } from '../../platform/errors.ts'
+import type { EngineCall } from '../../engines/framework/engine.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { ResponseWrapping } from '../wrapping/wrapping.ts'
 
@@ -19,7 +18,7 @@ export interface DrCore {
     /** Absent if DR replication is not configured. */
     readonly replication?: ReplicationSide
   }
-  readonly barrier: { readonly standby: HeldKey }
+  readonly barrier: { readonly standby: StandbyKey }
   /** Milliseconds since 1970, by the clock for TTLs. */
   now(): number
 }
@@ -118,20 +117,4 @@ export interface ReplicationSide {
   }
   /** Calls `sys/wrapping/unwrap` of another server. Rejects with an Error if there is no response. */
   unwrap(token: string, target: UnwrapTarget): Promise<{ readonly status: number; readonly text: string }>
-}
-
-/** For a request that a fenced primary does not serve, because its data may be stale. */
-export function fencedPrimary({ reason, text }: DrFence): Refusal {
-  const next =
-    reason === 'replaced' ? 'send requests there' : 'it serves again when a secondary connects and is unsealed'
-  return new Refusal('unavailable', `this DR primary is fenced and serves no requests: ${text}; ${next}`)
-}
-
-/** Load balancers, monitoring tools and stock commands match this text. */
-const DISABLED_ON_SECONDARY = 'path disabled in replication DR secondary mode'
-
-/** For a request that a secondary does not serve. */
-export function disabledOnSecondary({ primaryAddress }: Pick<DrReplication, 'primaryAddress'>): Rejection {
-  const where = primaryAddress ? [`send the request to the primary, ${primaryAddress}`] : []
-  return new Rejection(400, [DISABLED_ON_SECONDARY, ...where])
 }

@@ -2,7 +2,7 @@
  * Authenticates tokens of the primary on its DR secondary, whose core is not active. The entries are replicated, and the held root
  * key decrypts those of tokens, policies and entities. Nothing can be written, so a token with limited uses is refused.
  */
-import type { HeldEntries, HeldKey } from '../../storage/barrier/held-key.ts'
+import type { StandbyEntries, StandbyKey } from '../../storage/barrier/standby-key.ts'
 import { Storage } from '../../storage/barrier/storage.ts'
 import { denied, type EngineCall, type EngineVerb } from '../../engines/framework/engine.ts'
 import { sealed } from '../../platform/errors.ts'
@@ -14,10 +14,10 @@ import { isBatch } from '../tokens/token-batch.ts'
 import { TokenStore } from '../tokens/token-store.ts'
 
 export class DrTokenAuth {
-  readonly #standby: HeldKey
+  readonly #standby: StandbyKey
   readonly #now: () => number
 
-  constructor(standby: HeldKey, now: () => number) {
+  constructor(standby: StandbyKey, now: () => number) {
     this.#standby = standby
     this.#now = now
   }
@@ -39,7 +39,7 @@ export class DrTokenAuth {
 
   /** Access is granted on verified entries only. Verification reads all entries, so a refusal is decided without it. */
   async #isAllowed(token: string, call: EngineCall, verb: EngineVerb, needsSudo: boolean): Promise<boolean> {
-    const decide = (entries: HeldEntries) => {
+    const decide = (entries: StandbyEntries) => {
       const decision = this.#decide(entries, token, call, verb)
       return decision?.allowed === true && (!needsSudo || decision.sudo)
     }
@@ -47,7 +47,7 @@ export class DrTokenAuth {
   }
 
   #decide(
-    entries: HeldEntries,
+    entries: StandbyEntries,
     token: string,
     { path, data, remote }: EngineCall,
     operation: EngineVerb,

@@ -82,21 +82,21 @@ export class IdentityStore {
     return new IdentityDraft(this.#storage, this.#hashName, nowMs)
   }
 
-  /** The part of a commit for a draft. `landed` must be called after the commit, successful or not. */
-  part(draft: IdentityDraft): { readonly part: CommitPart; readonly landed: () => void } {
+  /** The part of a commit for a draft. `onSettled` must be called after the commit, successful or not. */
+  part(draft: IdentityDraft): { readonly part: CommitPart; readonly onSettled: () => void } {
     const { batch } = draft
     const salt = this.#saltPut
     const puts = salt ? [...batch.puts, { path: salt.path, value: Buffer.from(salt.value) }] : batch.puts
-    const landed = () => {
+    const onSettled = () => {
       if (this.#saltPut && this.#storage.get(identityPaths.salt)) this.#saltPut = undefined
       this.#dropCached(draft)
     }
-    return { part: { storage: this.#storage, batch: { puts, deletes: batch.deletes } }, landed }
+    return { part: { storage: this.#storage, batch: { puts, deletes: batch.deletes } }, onSettled }
   }
 
   /** Resolves when the change is durable and applies to the next request. */
   async commit(draft: IdentityDraft): Promise<void> {
-    const { landed, part } = this.part(draft)
+    const { onSettled, part } = this.part(draft)
     if (part.batch.puts.length + part.batch.deletes.length === 0) return
     try {
       await Storage.commitAll([
@@ -104,7 +104,7 @@ export class IdentityStore {
         ...(draft.deletedEntities.size > 0 ? this.#deletionParts(draft.deletedEntities) : []),
       ])
     } finally {
-      landed()
+      onSettled()
     }
   }
 

@@ -38,7 +38,7 @@ export interface LoginServices {
   readonly loginMfa: LoginMfa
   readonly now: () => number
   /** Called when a login with correct credentials gets no token. The caller is not given the reason, which would confirm them. */
-  readonly onBarred: (mountPath: string, reason: string) => void
+  readonly onLoginRefused: (mountPath: string, reason: string) => void
 }
 
 /** A login whose answer waits until its parts are durable. */
@@ -47,7 +47,7 @@ export interface PreparedLogin {
   /** For one commit. */
   readonly parts: readonly CommitPart[]
   /** To be called after the commit, successful or not. */
-  readonly landed: () => void
+  readonly onSettled: () => void
   /** Present if there is no token: to be thrown when the parts are durable. */
   readonly refusal?: Refusal | undefined
 }
@@ -71,15 +71,15 @@ export function prepareLogin(
   const enforcements = loginMfa.enforcementsFor(loginFactsOf(services, accepted, entity))
   if (enforcements.length === 0) return issueToken(services, accepted, draft, entity)
   if (!credentials) {
-    const { landed, part } = identity.part(draft)
+    const { onSettled, part } = identity.part(draft)
     // These callbacks hold the request, and so the password, which must not stay in memory.
     const { accepted: _accepted, refusal: _refusal, ...order } = login
     const pending = { mountUuid: mount.record.uuid, path, order, entityId: entity.id }
     const auth = mfaAuthBlock(loginMfa.begin(pending, enforcements))
-    return { reply: { auth, warnings: [MFA_WARNING] }, parts: draft.changedEntities.size > 0 ? [part] : [], landed }
+    return { reply: { auth, warnings: [MFA_WARNING] }, parts: draft.changedEntities.size > 0 ? [part] : [], onSettled }
   }
   const { parts: codeParts, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, codeMissing)
-  if (refusal) return { reply: {}, parts: codeParts, landed: () => undefined, refusal }
+  if (refusal) return { reply: {}, parts: codeParts, onSettled: () => undefined, refusal }
   const prepared = issueToken(services, accepted, draft, entity)
   return { ...prepared, parts: [...prepared.parts, ...codeParts] }
 }
@@ -132,13 +132,13 @@ export function issueToken(
 ): PreparedLogin {
   const { identity, tokens } = services
   const type = tokenTypeOf(login, mount)
-  const reason = barOf(login, type)
+  const reason = reasonForRefusal(login, type)
   if (reason !== undefined) {
-    services.onBarred(mount.record.path, reason)
+    services.onLoginRefused(mount.record.path, reason)
     throw login.refusal()
   }
   const { entry, token, warnings } = newEntry(services, { mount, path, login, entityId: entity.id, type })
-  const { landed, part } = identity.part(draft)
+  const { onSettled, part } = identity.part(draft)
   const isStored = entry.type === 'service'
   const shownToken = isStored ? token : tokens.sealBatch(entry)
   const identityParts = draft.changedEntities.size > 0 ? [part] : []
@@ -147,7 +147,7 @@ export function issueToken(
   // Cached rights are of before this login, so they are computed again if the login changed the entity.
   const policies = draft.changedEntities.size > 0 ? identity.policiesOf(entity) : identity.rights(entity.id)?.policies
   const auth = authBlock(entry, shownToken, policies)
-  return { reply: { auth, warnings }, parts: [...identityParts, ...tokenParts], landed }
+  return { reply: { auth, warnings }, parts: [...identityParts, ...tokenParts], onSettled }
 }
 
 /** The entity of the alias, with the metadata and groups that the auth method reports now. */
@@ -182,7 +182,7 @@ interface LoginTokenRequest extends AcceptedLogin {
 }
 
 /** The reason why a login gets no token. Such terms are refused when they are written, but a mount can be tuned later. */
-function barOf({ terms }: LoginGrant, type: TokenEntry['type']): string | undefined {
+function reasonForRefusal({ terms }: LoginGrant, type: TokenEntry['type']): string | undefined {
   if (canonicalNames(terms.policies).includes('root')) return 'auth methods cannot create root tokens'
   // Uses of a batch token are not counted, so the limit would have no effect.
   return type === 'batch' && terms.numUses > 0 ? 'batch tokens cannot have a limited number of uses' : undefined
@@ -253,7 +253,7 @@ function displayName({ record }: Mount, login: LoginGrant): string {
 export function releaseAliases(
   identity: IdentityStore,
   { mount, names, nowMs }: { readonly mount: Mount; readonly names: readonly string[]; readonly nowMs: number },
-): Pick<PreparedLogin, 'landed' | 'parts'> {
+): Pick<PreparedLogin, 'onSettled' | 'parts'> {
   const { accessor } = mount.record
   const draft = identity.draft(nowMs)
   for (const name of names) {
@@ -262,7 +262,7 @@ export function releaseAliases(
     const others = entity.aliases.filter((each) => each.mountAccessor !== accessor || each.name !== name)
     draft.putEntity({ ...entity, aliases: others })
   }
-  if (draft.changedEntities.size === 0) return { parts: [], landed: () => undefined }
-  const { landed, part } = identity.part(draft)
-  return { parts: [part], landed }
+  if (draft.changedEntities.size === 0) return { parts: [], onSettled: () => undefined }
+  const { onSettled, part } = identity.part(draft)
+  return { parts: [part], onSettled }
 }

@@ -1,6 +1,6 @@
 /** `sys/mfa/validate`: the second step of a login that requires a code. */
 import { Storage } from '../../storage/barrier/storage.ts'
-import { rangesInBoth } from '../../engines/framework/addresses.ts'
+import { rangesInBoth } from '../../engines/framework/cidr.ts'
 import { type Path, path, Rejection } from '../../engines/framework/engine.ts'
 import { anything, text } from '../../engines/framework/fields.ts'
 import type { LoginFailures, LoginGrant } from '../../engines/framework/login-grant.ts'
@@ -12,9 +12,9 @@ import { enabledEntityOf, issueToken, loginFactsOf, type LoginServices, type Pre
 
 export interface ValidateServices {
   /** Throws a Refusal (503) while the core is sealed. */
-  readonly open: Omit<LoginServices, 'now' | 'onBarred'> & { readonly mounts: MountTable }
+  readonly open: Omit<LoginServices, 'now' | 'onLoginRefused'> & { readonly mounts: MountTable }
   failuresOf(mount: Mount): LoginFailures
-  onBarred(mountPath: string, reason: string): void
+  onLoginRefused(mountPath: string, reason: string): void
   now(): number
 }
 
@@ -30,8 +30,8 @@ export function validatePaths(core: ValidateServices): Path[] {
       unauthenticated: true,
       update({ mfa_payload: payload, mfa_request_id: id }) {
         if (id === '') throw new Rejection(400, 'missing request ID')
-        const { landed, parts, refusal, reply } = validateLogin(core, id, parseMfaPayload(payload))
-        return refusal ? commitAndThrow(parts, refusal) : { ...reply, parts, landed }
+        const { onSettled, parts, refusal, reply } = validateLogin(core, id, parseMfaPayload(payload))
+        return refusal ? commitAndThrow(parts, refusal) : { ...reply, parts, onSettled }
       },
     }),
   ]
@@ -48,7 +48,7 @@ function validateLogin(core: ValidateServices, requestId: string, credentials: M
   const services: LoginServices = {
     ...core.open,
     now: () => core.now(),
-    onBarred: (mountPath, reason) => core.onBarred(mountPath, reason),
+    onLoginRefused: (mountPath, reason) => core.onLoginRefused(mountPath, reason),
   }
   const pending = loginMfa.find(requestId)
   const mount = pending && mounts.byUuid(pending.mountUuid)
@@ -62,7 +62,7 @@ function validateLogin(core: ValidateServices, requestId: string, credentials: M
   if (entity.id !== pending.entityId) throw invalidRequestId()
   const enforcements = loginMfa.enforcementsFor(loginFactsOf(services, acceptedLogin, entity))
   const { parts: codeParts, refusal } = loginMfa.satisfy(entity.id, enforcements, credentials, unsatisfied)
-  if (refusal) return { reply: {}, parts: codeParts, landed: () => undefined, refusal }
+  if (refusal) return { reply: {}, parts: codeParts, onSettled: () => undefined, refusal }
   loginMfa.drop(requestId)
   const prepared = issueToken(services, acceptedLogin, draft, entity)
   return { ...prepared, parts: [...prepared.parts, ...codeParts] }

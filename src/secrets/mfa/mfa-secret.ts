@@ -6,8 +6,8 @@
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { isObject } from '../../engines/framework/fields.ts'
-import { type Algorithm, ALGORITHMS, matchCode, newKey } from '../../engines/totp/codes.ts'
-import { isUsed, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/code-check.ts'
+import { type Algorithm, ALGORITHMS, newKey } from '../../engines/totp/codes.ts'
+import { isUsed, matchCode, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/code-check.ts'
 import { Fault } from '../../platform/errors.ts'
 import { formOf, type TotpMethod } from './mfa-method.ts'
 

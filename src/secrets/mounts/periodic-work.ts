@@ -1,5 +1,5 @@
 /** Runs the periodic work of engines (`Engine.periodic`) for each mount, about once a second. A slow or failing mount does not delay the others. */
-import type { WorkCall } from '../../engines/framework/engine.ts'
+import type { PeriodicCall } from '../../engines/framework/engine.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import type { Mount } from './mounts.ts'
@@ -69,7 +69,7 @@ export class PeriodicWork {
     }
   }
 
-  #call({ facts, storage }: Mount): WorkCall {
+  #call({ facts, storage }: Mount): PeriodicCall {
     const { logger, now } = this.#options
     return { mount: facts, storage, nowMs: now(), logger, signal: this.#closed.signal }
   }

@@ -1,6 +1,6 @@
 /** Rate limit per address, or per IPv6 /64 network, for expensive operations that require no token. */
 import { LRUCache } from 'lru-cache'
-import { callerNetwork } from '../../engines/framework/addresses.ts'
+import { callerNetwork } from '../../engines/framework/cidr.ts'
 import { type EngineCall, Rejection } from '../../engines/framework/engine.ts'
 
 const WINDOW_MS = 60_000

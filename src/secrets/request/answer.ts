@@ -2,7 +2,7 @@
  * Makes the status, headers and body of an answer from a handler's reply or from an error, and the text of `?help=1`. The
  * members of the envelope and their order are Vault's, because stock clients and scripts depend on them.
  */
-import { isOutOfSpace, isTooLarge, isUntimely } from '../../storage/barrier/barrier.ts'
+import { isOutOfSpace, isTooLarge, isStoreUnavailable } from '../../storage/barrier/barrier.ts'
 import { type Path, Rejection, type Reply } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
@@ -119,7 +119,7 @@ export function errorAnswer(status: number, errors: readonly string[], data?: Re
 
 /** The answer to an error that the caller caused or can handle; undefined for an internal fault. */
 export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
-  if (isUntimely(error)) return errorAnswer(503, [error.message])
+  if (isStoreUnavailable(error)) return errorAnswer(503, [error.message])
   if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
   if (error instanceof AuditFault) return errorAnswer(500, [error.message])
   if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])

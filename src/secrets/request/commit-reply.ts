@@ -25,8 +25,8 @@ export interface CommitServices {
   readonly wrapping: ResponseWrapping
   /** Creates the token of a login, or requires an MFA code. Throws a Rejection if the login is refused. */
   login(accepted: AcceptedLogin, credentials: MfaCredentials | undefined): PreparedLogin
-  /** Removes aliases of an auth method from their entities. The caller commits `parts`, then calls `landed`. */
-  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'landed' | 'parts'>
+  /** Removes aliases of an auth method from their entities. The caller commits `parts`, then calls `onSettled`. */
+  releaseAliases(mount: Mount, names: readonly string[]): Pick<PreparedLogin, 'onSettled' | 'parts'>
 }
 
 /** A request whose handler has replied. */
@@ -63,9 +63,9 @@ export async function commitReply(
     return await commitPrepared(core, request, reply, prepared)
   } finally {
     prepared.issued?.done()
-    prepared.login?.landed()
-    prepared.released?.landed()
-    reply?.landed?.()
+    prepared.login?.onSettled()
+    prepared.released?.onSettled()
+    reply?.onSettled?.()
   }
 }
 
@@ -74,7 +74,7 @@ interface PreparedCommit {
   readonly parts: CommitPart[]
   readonly issued: ReturnType<typeof prepareLease> | undefined
   readonly login: PreparedLogin | undefined
-  readonly released: Pick<PreparedLogin, 'landed'> | undefined
+  readonly released: Pick<PreparedLogin, 'onSettled'> | undefined
 }
 
 function prepareCommit(core: CommitServices, request: HandledRequest, reply: Reply | undefined): PreparedCommit {

@@ -46,7 +46,7 @@ import { AGENT_LOGIN, CORE_VERBS, isAgentPath } from './core-endpoints.ts'
 import { stepUp } from '../mfa/step-up.ts'
 import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
-import { fencedPrimary } from '../dr/dr-replication.ts'
+import { fencedPrimary, isServedOnSecondary, isServedWhileFenced } from '../dr/dr-refusals.ts'
 import { RequestCall } from './request-call.ts'
 import type { CallerAdmission, Core, Request, ResolvedTarget, RequestTrace } from './request-states.ts'
 import { type RequestBody, type CoreRequestHead, requestHead, type Verb } from './request.ts'
@@ -141,15 +141,13 @@ function resolveTarget(core: Core, head: CoreRequestHead): TargetLocation {
 
 /** Throws a Rejection if a secondary does not serve the path. */
 function requireServed(core: Core, path: Path | undefined, verb: Verb): void {
-  const { onSecondary = false } = path ?? {}
-  const isServed = onSecondary === 'read' ? READ_VERBS.has(verb) : onSecondary
-  if (!isServed) throw core.disabledOnSecondary()
+  if (!isServedOnSecondary(path, READ_VERBS.has(verb))) throw core.disabledOnSecondary()
 }
 
 /** Throws a Refusal if a fenced primary does not serve the path. */
 function requireUnfenced(core: Core, path: Path | undefined): void {
   const { fence } = core
-  if (fence && !path?.whileFenced && !path?.whileSealed && !path?.onSecondary) throw fencedPrimary(fence)
+  if (fence && !isServedWhileFenced(path)) throw fencedPrimary(fence)
 }
 
 /** True for paths that are not audited: they show the server's state to unauthenticated callers, or change it while the core is sealed. */

@@ -1,6 +1,6 @@
 /** The requests in flight: for `sys/in-flight-req`, and to yield to other work of the process while there are many. */
 import type { Call } from '../../platform/operation.ts'
-import { PassingMap } from '../../platform/passing.ts'
+import { TransientMap } from '../../platform/transient-map.ts'
 import { type SchedulerQueue, scheduler } from '../../platform/scheduler.ts'
 import type { Verb } from './request.ts'
 
@@ -27,7 +27,7 @@ const METHODS: Readonly<Record<Verb, string>> = {
 
 export class InFlight {
   /** By a sequence number. */
-  readonly #requests = new PassingMap<number, InFlightRequest>()
+  readonly #requests = new TransientMap<number, InFlightRequest>()
   #sequence = 0
   /** Requests that wait to start. */
   readonly #queue: SchedulerQueue

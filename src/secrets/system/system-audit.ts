@@ -8,7 +8,7 @@ import { type DeviceRecord } from '../audit/audit-store.ts'
 import type { AuditStore } from '../audit/audit-store.ts'
 import type { AuditTrail } from '../audit/audit.ts'
 import { DEVICE_TYPES } from '../audit/audit-options.ts'
-import { hmacOf } from '../audit/audit-values.ts'
+import { hmacOf } from '../audit/audit-hmac.ts'
 import { mountPath } from '../mounts/mount-settings.ts'
 
 interface Auditing {

@@ -1,12 +1,12 @@
 /** `sys/locked-users`: user names and role IDs that are temporarily locked after failed logins. */
 import { path, type Path } from '../../engines/framework/engine.ts'
 import { inPath, text } from '../../engines/framework/fields.ts'
-import type { LockedUsers } from '../logins/login-failures.ts'
+import type { UserLockout } from '../logins/user-lockout.ts'
 import { isAuthPath } from '../mounts/mount-record.ts'
 import type { MountTable } from '../mounts/mounts.ts'
 import type { OpenStores } from './core-parts.ts'
 
-type LockedParts = OpenStores<{ readonly mounts: MountTable }> & { readonly lockedUsers: LockedUsers }
+type LockedParts = OpenStores<{ readonly mounts: MountTable }> & { readonly userLockout: UserLockout }
 
 export function lockedUserPaths(core: LockedParts): Path[] {
   return [
@@ -19,7 +19,7 @@ export function lockedUserPaths(core: LockedParts): Path[] {
           return isAuthPath(record.path) && (requested === '' || record.accessor === requested)
         })
         const counts = mounts.flatMap((mount) => {
-          const names = core.lockedUsers.locked(mount)
+          const names = core.userLockout.locked(mount)
           const { accessor } = mount.record
           return names.length > 0 ? [{ mount_accessor: accessor, counts: names.length, alias_identifiers: names }] : []
         })
@@ -37,7 +37,7 @@ export function lockedUserPaths(core: LockedParts): Path[] {
       },
       sudo: true,
       update({ alias_identifier: name, mount_accessor: accessor }) {
-        core.lockedUsers.unlock(accessor, name)
+        core.userLockout.unlock(accessor, name)
         return undefined
       },
     }),

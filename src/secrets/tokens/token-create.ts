@@ -84,11 +84,11 @@ export function createToken(
   const { entry, token, warnings } = newEntry(core, request)
   const isStored = entry.type === 'service'
   const shownToken = isStored ? token : tokens.sealBatch(entry)
-  const { landed, part } = identity.part(draft)
+  const { onSettled, part } = identity.part(draft)
   const parts: CommitPart[] = isStored ? [tokens.newPart(entry, { isChosen: input.id !== '' })] : []
   if (part.batch.puts.length > 0 && aliasEntityId !== undefined) parts.push(part)
   // The caller commits these parts, with the wrapping token if the answer is wrapped.
-  return { auth: authBlock(entry, shownToken, identity.rights(entry.entityId)?.policies), warnings, parts, landed }
+  return { auth: authBlock(entry, shownToken, identity.rights(entry.entityId)?.policies), warnings, parts, onSettled }
 }
 
 /** ID of the entity of an alias, which is created if missing. Throws a Rejection for an alias that the role does not allow. */

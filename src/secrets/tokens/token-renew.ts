@@ -39,7 +39,7 @@ export async function renewToken(
   try {
     await tokens.change(before, entry, groupChange ? [groupChange.part] : [])
   } finally {
-    groupChange?.landed()
+    groupChange?.onSettled()
   }
   return { auth: authBlock(entry, token, core.open.identity.rights(entry.entityId)?.policies), warnings }
 }

@@ -14,7 +14,7 @@ import {
 } from '../../engines/framework/fields.ts'
 import { parseRecord } from '../../platform/stored-record.ts'
 import { canonicalNames } from '../policies/policy-name.ts'
-import { AddressRanges } from '../../engines/framework/addresses.ts'
+import { CidrRanges } from '../../engines/framework/cidr.ts'
 import { tokenPaths } from './token-entry.ts'
 import { tokenMountTtlLimits, type TokenServices } from './token-services.ts'
 
@@ -180,7 +180,7 @@ function checkRole(role: TokenRole): void {
     throw new Rejection(400, `given role path suffix contains invalid characters; must match ${PATH_SUFFIX.source}`)
   }
   // Throws a Rejection for a malformed range.
-  void new AddressRanges(role.boundCidrs)
+  void new CidrRanges(role.boundCidrs)
   if (role.tokenType !== 'batch') return
   const unsupported = [
     [!role.orphan, 'non-orphan tokens'],

@@ -16,7 +16,7 @@ import { type Caller, Rejection } from '../../engines/framework/engine.ts'
 import { KeyedHash } from '../../platform/keyed-hash.ts'
 import { Fault } from '../../platform/errors.ts'
 import { BATCH_KEY_BYTES, isBatch, openBatch, sealBatch } from './token-batch.ts'
-import { AddressRanges } from '../../engines/framework/addresses.ts'
+import { CidrRanges } from '../../engines/framework/cidr.ts'
 import { isEnabledByRecord } from '../mounts/mount-record.ts'
 import {
   callerOf,
@@ -63,12 +63,12 @@ export class CachedToken {
   readonly entry: TokenEntry
   readonly caller: Caller
   /** Undefined for a token that is not bound to addresses. */
-  readonly #boundRanges: AddressRanges | undefined
+  readonly #boundRanges: CidrRanges | undefined
 
   constructor(entry: TokenEntry) {
     this.entry = entry
     this.caller = callerOf(entry)
-    this.#boundRanges = entry.boundCidrs.length > 0 ? new AddressRanges(entry.boundCidrs) : undefined
+    this.#boundRanges = entry.boundCidrs.length > 0 ? new CidrRanges(entry.boundCidrs) : undefined
   }
 
   isAllowedFrom(remote: string | undefined): boolean {

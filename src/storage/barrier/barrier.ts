@@ -17,13 +17,13 @@
  * A damaged entry: a Fault with its path. Entries that do not match their head: the barrier stays sealed.
  */
 import { Fault, sealed } from '../../platform/errors.ts'
-import { KnownOf } from '../../platform/passing.ts'
+import { WeakCache } from '../../platform/transient-map.ts'
 import { type Batch, BatchTooLarge, type Put } from '../sqlite/batch.ts'
 import { type StoredEntry, type History, type PageOptions, type Store, StoreError } from '../store/store.ts'
 import { decrypt, encrypt } from './cipher.ts'
 import { EntryGuard, type EntryIntegrity } from './entry-guard.ts'
-import { freeMemory } from './freed-memory.ts'
-import { HeldKey } from './held-key.ts'
+import { scheduleGc } from './forced-gc.ts'
+import { StandbyKey } from './standby-key.ts'
 import { derivedKey, Keyring, KEYRING_PATH, openRing, PurposeCodes, ringEntry, WrongKey } from './keyring.ts'
 
 export { KEYRING_PATH, WrongKey } from './keyring.ts'
@@ -35,7 +35,7 @@ const COUNTED_AHEAD = 2 ** 20
 const COUNT_PATH = 'core/encryptions'
 
 /** Whether a commit was refused for the state of the store or the cluster: a retry, or another server, may accept it. */
-export function isUntimely(error: unknown): error is StoreError {
+export function isStoreUnavailable(error: unknown): error is StoreError {
   return error instanceof StoreError && ['busy', 'closed', 'displaced', 'fenced', 'replica'].includes(error.kind)
 }
 
@@ -61,26 +61,26 @@ export interface BarrierOptions {
   readonly now?: () => number
   /** Encryptions with one key before it is rotated. */
   readonly encryptionsMax?: number
-  /** Called after keys were dropped. By default it collects the garbage, see `freed-memory.ts`. */
-  readonly freeMemory?: () => void
+  /** Called after keys were dropped. By default it collects the garbage, see `forced-gc.ts`. */
+  readonly scheduleGc?: () => void
 }
 
 export class Barrier {
   readonly #store: Store
   readonly #now: () => number
   readonly #encryptionsMax: number
-  readonly #freeMemory: () => void
+  readonly #scheduleGc: () => void
   #ring: Keyring | undefined
   /** The last element is the root key, which rotations need. Before it are replaced root keys whose replacement is not durable yet. */
   #rootKeys: Buffer[] = []
   #encryptions = 0
   #countedTo = 0
   /** Plaintexts by ciphertext, while the store has the ciphertext in memory. */
-  #plaintexts = new KnownOf<Uint8Array, Buffer>()
+  #plaintexts = new WeakCache<Uint8Array, Buffer>()
   readonly #codes = new PurposeCodes()
   readonly #guard: EntryGuard
-  /** The root key of a standby server; nothing is read or written with it before `openHeld`. */
-  readonly standby: HeldKey
+  /** The root key of a standby server; nothing is read or written with it before `openFromStandby`. */
+  readonly standby: StandbyKey
   #wasInitialised = false
   /** The ring has a key that the stored ring lacks: it is written with the next batch. */
   #isRingUnsaved = false
@@ -88,10 +88,10 @@ export class Barrier {
   constructor(store: Store, options: BarrierOptions = {}) {
     const { now = Date.now, encryptionsMax = ENCRYPTIONS_MAX } = options
     this.#store = store
-    this.standby = new HeldKey(store)
+    this.standby = new StandbyKey(store)
     this.#now = now
     this.#encryptionsMax = encryptionsMax
-    this.#freeMemory = options.freeMemory ?? freeMemory
+    this.#scheduleGc = options.scheduleGc ?? scheduleGc
     this.#guard = new EntryGuard(store, now)
     store.onFailure(() => this.#fallBack())
   }
@@ -169,7 +169,7 @@ export class Barrier {
   }
 
   /** Opens the barrier with the held key. Throws a Refusal (503) without one. On failure the key stays held. */
-  openHeld(): void {
+  openFromStandby(): void {
     const key = this.standby.copy()
     try {
       this.unseal(key)
@@ -181,8 +181,8 @@ export class Barrier {
     }
   }
 
-  /** Seals the barrier and holds its root key: nothing is read or written before `openHeld`. */
-  standDown(): void {
+  /** Seals the barrier and holds its root key: nothing is read or written before `openFromStandby`. */
+  enterStandby(): void {
     const key = Buffer.from(this.#root())
     try {
       this.seal()
@@ -225,8 +225,8 @@ export class Barrier {
     this.#codes.clear()
     this.#ring = undefined
     this.#rootKeys = []
-    this.#plaintexts = new KnownOf()
-    if (wasOpen) this.#freeMemory()
+    this.#plaintexts = new WeakCache()
+    if (wasOpen) this.#scheduleGc()
   }
 
   /** The durable entry. Only durable state may be returned to clients. */
@@ -317,7 +317,7 @@ export class Barrier {
     return decrypt(name, value, (term) => ring.key(term))
   }
 
-  /** As `HeldKey.codeOf`, with the keys of the open barrier. Throws a Refusal (503) while it is sealed. */
+  /** As `StandbyKey.codeOf`, with the keys of the open barrier. Throws a Refusal (503) while it is sealed. */
   codeOf(purpose: string, text: string): Buffer {
     const { setKey } = this.#open()
     if (!setKey) throw new Fault('the keyring has no key for the entry set')

@@ -130,7 +130,7 @@ export function tailsOf(store: Store, after: string, limit: number): { path: str
  * loop continues; the rows since the first page are then applied to the set, which results in the state of the last row. Resolves, in
  * the same turn as the comparison, to the set of the current entries, which the caller closes. Rejects with EntrySetMismatch, also
  * when entries changed without the log (a copy, a repair): the caller retries. An older database as a whole passes; it is detected by
- * `storage/store/seen-position.ts`.
+ * `storage/store/rollback-check.ts`.
  */
 export async function verifiedSet(store: Store, key: Buffer): Promise<EntrySet> {
   const set = new EntrySet(key)

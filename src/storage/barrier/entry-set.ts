@@ -17,7 +17,7 @@
  */
 import { hash, timingSafeEqual } from 'node:crypto'
 import { Fault, Refusal } from '../../platform/errors.ts'
-import { PassingMap } from '../../platform/passing.ts'
+import { TransientMap } from '../../platform/transient-map.ts'
 import { type Batch, HEAD_PATH, LOCAL_PREFIX } from '../sqlite/batch.ts'
 import { type EntryMark, MarkTable } from './mark-table.ts'
 import { freshNonce } from './cipher.ts'
@@ -142,7 +142,7 @@ export class EntrySet {
   #counter = 0
   #pendingBatches: PendingBatch[] = []
   /** Queued changes by path, in order: the database may have the state before or after any of them. */
-  readonly #queuedChanges = new PassingMap<string, EntryChange[]>()
+  readonly #queuedChanges = new TransientMap<string, EntryChange[]>()
   watcher: EntrySetWatcher | undefined
 
   /** `key` is copied; `close` overwrites the copy. */

@@ -33,7 +33,7 @@ export interface RingKey {
   readonly installedAtMs: number
 }
 
-/** A KeyObject is the fastest form. Its memory is overwritten when it is freed, see `freed-memory.ts`. */
+/** A KeyObject is the fastest form. Its memory is overwritten when it is freed, see `forced-gc.ts`. */
 export interface ReadyKey {
   readonly term: number
   readonly key: KeyObject

@@ -1,4 +1,4 @@
-/** Builds the Merkle tree of all entries of one point in time for `tree-keeper.ts`, in a worker (`store-worker.ts`), and verifies their checksums. */
+/** Builds the Merkle tree of all entries of one point in time for `tree-updater.ts`, in a worker (`store-worker.ts`), and verifies their checksums. */
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../../platform/errors.ts'
 import { LOCAL_PREFIX } from '../sqlite/batch.ts'

@@ -344,11 +344,11 @@ export class Seal {
   }
 
   /** Changes to standby: seals the barrier, holds its root key, and ends every attempt. */
-  async standDown(): Promise<void> {
+  async enterStandby(): Promise<void> {
     this.resetUnseal()
     for (const attempt of this.#attempts) attempt.end()
     if (this.#responseTimer) await this.#finish()
-    if (!this.#barrier.isSealed) this.#barrier.standDown()
+    if (!this.#barrier.isSealed) this.#barrier.enterStandby()
   }
 
   /** Runs changes one after another. Rejects with the error of `change`. */

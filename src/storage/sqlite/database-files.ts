@@ -2,7 +2,7 @@
 import { chmodSync, closeSync, openSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
-import { accessFault } from '../../platform/own-file.ts'
+import { accessFault } from '../../platform/program-file.ts'
 
 /**
  * Creates an empty file with mode 0600, independent of the umask, or sets that mode on an existing file. SQLite creates its side

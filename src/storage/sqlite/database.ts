@@ -10,7 +10,7 @@ import { randomUUID } from 'node:crypto'
 import { closeSync, constants, readSync, rmSync, statSync } from 'node:fs'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
-import { accessFault, isThere, nameFile, openIfThere } from '../../platform/own-file.ts'
+import { accessFault, fileExists, nameFile, openIfExists } from '../../platform/program-file.ts'
 import { keepPrivate, restrict } from './database-files.ts'
 import { checksumOf, factIn, writeFact } from './rows.ts'
 
@@ -44,10 +44,10 @@ export const MIGRATIONS: readonly string[] = [
 /** Opens the database for writing, creates a missing one, and migrates it. The caller holds its lock. Throws a Fault for the operator. */
 export function openForWriting(path: string): DatabaseSync {
   // O_RDWR: SQLite falls back to a read-only connection, whose later errors look like damage.
-  const fd = openIfThere(path, constants.O_RDWR)
+  const fd = openIfExists(path, constants.O_RDWR)
   if (fd === undefined) createDatabase(path)
   else checkHeader(path, fd)
-  isThere(`${path}-wal`) // refuses a FIFO, into which SQLite would write without an error
+  fileExists(`${path}-wal`) // refuses a FIFO, into which SQLite would write without an error
   for (const suffix of ['', '-wal', '-shm']) restrict(path + suffix)
   const database = open(path, false)
   try {
@@ -77,7 +77,7 @@ function isDiskError(error: unknown): boolean {
 
 /** Opens the database for reading beside a writer. Reads see committed state and never wait for writes. */
 export function openForReading(path: string): DatabaseSync {
-  const fd = openIfThere(path)
+  const fd = openIfExists(path)
   if (fd === undefined) throw new Fault(`the database ${path} does not exist`)
   checkHeader(path, fd)
   return open(path, true)
@@ -92,7 +92,7 @@ function open(path: string, readOnly: boolean): DatabaseSync {
 }
 
 function createDatabase(path: string): void {
-  if (isThere(`${path}-wal`)) {
+  if (fileExists(`${path}-wal`)) {
     throw new Fault(
       `the database ${path} is missing and ${path}-wal exists: move the database back, or move the -wal file away to start with an empty database`,
     )

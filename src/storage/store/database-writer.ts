@@ -11,7 +11,7 @@ import { lockDatabase } from '../sqlite/database-files.ts'
 import { Checkpoint, openForWriting } from '../sqlite/database.ts'
 import { DisplacedFilesError, type FileFault, FileGuard, WalLength } from '../sqlite/file-guard.ts'
 import { factIn, type LogLimits } from '../sqlite/rows.ts'
-import { type SeenState, SeenMark } from '../sqlite/seen-mark.ts'
+import { type NewestPosition, SeenFile } from '../sqlite/seen-file.ts'
 import { changesOf, type ReplicaOrder, ReplicaWriter, sizeOf } from './replica-writer.ts'
 import { NotChained, type ReplicaState } from './replica.ts'
 import { applySnapshot, type ReceivedSnapshot } from './snapshot-entries.ts'
@@ -34,7 +34,7 @@ export type WriterOrder =
   | { readonly kind: 'tree'; readonly id: number; readonly order: TreeOrder }
   | { readonly kind: 'acknowledged'; readonly id: number; readonly sequence: number | undefined }
   | ({ readonly kind: 'restore'; readonly id: number; readonly fd: number } & ReceivedSnapshot)
-  /** Sets the generation of the operation token, see `seen-mark.ts`. */
+  /** Sets the generation of the operation token, see `seen-file.ts`. */
   | { readonly kind: 'generation'; readonly id: number; readonly generation: string | undefined }
   /** `seen`: write the file `.seen`. `role code`: record in it that the state of replication has a code. */
   | { readonly kind: 'nothing' | 'seen' | 'role code' | 'close'; readonly id: number }
@@ -101,7 +101,7 @@ export class DatabaseWriter {
   readonly #database: DatabaseSync
   readonly #guard: FileGuard
   readonly #checkpoint: Checkpoint
-  readonly #seen: SeenMark
+  readonly #seen: SeenFile
   #cluster: string
   #writer: Writer
   #replica: ReplicaWriter
@@ -126,7 +126,7 @@ export class DatabaseWriter {
     this.#writer = this.#newWriter()
     this.#replica = new ReplicaWriter(this.#database, this.#writer)
     this.#tree = new TreeWriter(this.#database, this.#writer)
-    this.#seen = new SeenMark(path)
+    this.#seen = new SeenFile(path)
     this.#cluster = String(factIn(this.#database, 'cluster'))
     this.#trimming = setTimeout(() => this.#trim(), TRIM_MS)
     port.report({ kind: 'open' })
@@ -267,7 +267,7 @@ export class DatabaseWriter {
     this.#seen.write(this.#currentPosition)
   }
 
-  get #currentPosition(): SeenState {
+  get #currentPosition(): NewestPosition {
     const { epoch, position } = this.#writer
     return { cluster: this.#cluster, epoch, sequence: position.sequence }
   }

@@ -145,7 +145,7 @@ export class ReplicaWriter {
     this.#writer.dropLog()
     this.#writer.transact(0, () => {
       removeEntries(this.#database)
-      this.#writer.keeper?.reset('made')
+      this.#writer.treeUpdater?.reset('made')
       this.#writer.standAt(BEGINNING, BEGINNING.epoch)
       writeFact(this.#database, 'copy', false)
     })

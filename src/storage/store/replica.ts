@@ -60,7 +60,7 @@ export interface ReplicaStore {
   readonly clusterId: string
   /** The newest row, to which the next row is chained. */
   position(): CommitPosition
-  /** Whether the state of replication has had a code, from the file `.seen` (`seen-mark.ts`). */
+  /** Whether the state of replication has had a code, from the file `.seen` (`seen-file.ts`). */
   readonly hasRoleCode: boolean
   /** Sets `hasRoleCode`. Resolves once the file is synced. */
   setRoleCode(): Promise<void>

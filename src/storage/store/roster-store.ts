@@ -18,7 +18,7 @@ import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { accessFault, openIfThere } from '../../platform/own-file.ts'
+import { accessFault, openIfExists } from '../../platform/program-file.ts'
 import { keepPrivate } from '../sqlite/database-files.ts'
 
 const VERSION = 1
@@ -54,7 +54,7 @@ export class RosterDatabase {
   static open(path: string, logger: Logger): RosterDatabase {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
     // open(2) reports why the file cannot be opened; SQLite does not.
-    const fd = openIfThere(path, constants.O_RDWR)
+    const fd = openIfExists(path, constants.O_RDWR)
     if (fd !== undefined) closeSync(fd)
     try {
       return new RosterDatabase(path, logger)

@@ -1,7 +1,7 @@
 /** Snapshots at the level of the database: copies its entries into a file, and replaces its content by the entries of a file. */
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../../platform/errors.ts'
-import { treeStateIn } from '../merkle/tree-keeper.ts'
+import { treeStateIn } from '../merkle/tree-updater.ts'
 import type { SnapshotMeta } from '../snapshot/format/snapshot-archive.ts'
 import { type SnapshotCopy, copyEntries, readRecords, verifyRecords } from '../snapshot/format/snapshot-records.ts'
 import { openForReading } from '../sqlite/database.ts'

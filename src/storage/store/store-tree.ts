@@ -1,11 +1,11 @@
-/** The Merkle tree as the main thread sees it. Requests go to the thread that maintains the tree (`tree-keeper.ts`). */
+/** The Merkle tree as the main thread sees it. Requests go to the thread that maintains the tree (`tree-updater.ts`). */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Worker } from 'node:worker_threads'
 import { sleep } from '../../platform/clock.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import type { EntriesTree, TreeTask, TreeThreadReport } from '../merkle/entries-tree.ts'
-import { treeStateIn } from '../merkle/tree-keeper.ts'
+import { treeStateIn } from '../merkle/tree-updater.ts'
 import {
   compositeRoot,
   EMPTY_ROOT,

@@ -11,7 +11,7 @@
  * refused, so a demoted primary writes nothing.
  *
  * For replication the store has a role, and applies rows and copies of another store's log (`replica.ts`) with the same guarantees.
- * While replication is enabled, the transactions of the entries also maintain a Merkle tree (`tree-keeper.ts`). On a primary with
+ * While replication is enabled, the transactions of the entries also maintain a Merkle tree (`tree-updater.ts`). On a primary with
  * synchronous replication, a commit is acknowledged once it is durable here and the secondaries have it (`acknowledgement`).
  *
  * Assumes that values are ciphertext (the store cannot check it), that the disk honours `fsync`, and that no other process writes to the
@@ -31,7 +31,7 @@ import { openForReading } from '../sqlite/database.ts'
 import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapshot } from '../sqlite/entry-reader.ts'
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
-import { readSeen } from '../sqlite/seen-mark.ts'
+import { readSeenFile } from '../sqlite/seen-file.ts'
 import { StoreError } from '../sqlite/store-error.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
@@ -143,7 +143,7 @@ export class SqliteStore implements Store, ReplicaStore {
     })
     this.#epoch = epochIn(this.#reader)
     this.#isWhole = isWholeIn(this.#reader)
-    const seen = readSeen(`${path}.seen`)
+    const seen = readSeenFile(`${path}.seen`)
     this.#seenGeneration = seen?.generation
     this.#hasRoleCode = seen?.hasRoleCode ?? false
     queue.role = roleIn(this.#reader)
@@ -364,7 +364,7 @@ export class SqliteStore implements Store, ReplicaStore {
     return this.#log.bytes
   }
 
-  /** Writes the position of the database to the file `.seen`, as each commit does (`seen-mark.ts`). */
+  /** Writes the position of the database to the file `.seen`, as each commit does (`seen-file.ts`). */
   async markSeen(): Promise<void> {
     try {
       await this.#queue.order({ kind: 'seen' })
@@ -373,7 +373,7 @@ export class SqliteStore implements Store, ReplicaStore {
     }
   }
 
-  /** The generation in the file `.seen` (`seen-mark.ts`). */
+  /** The generation in the file `.seen` (`seen-file.ts`). */
   get seenGeneration(): string | undefined {
     return this.#seenGeneration
   }

@@ -1,7 +1,7 @@
-/** The writer's side of the Merkle tree (`tree-keeper.ts`): requests of the main thread, and writes of pages between commits. */
+/** The writer's side of the Merkle tree (`tree-updater.ts`): requests of the main thread, and writes of pages between commits. */
 import type { DatabaseSync } from 'node:sqlite'
 import { PAGES } from '../merkle/tree.ts'
-import { type TreeComparison, TreeKeeper, treeStateIn } from '../merkle/tree-keeper.ts'
+import { type TreeComparison, TreeUpdater, treeStateIn } from '../merkle/tree-updater.ts'
 import type { Writer } from './writer.ts'
 
 export type TreeOrder =
@@ -26,59 +26,59 @@ export class TreeWriter {
   constructor(database: DatabaseSync, writer: Writer) {
     this.#database = database
     this.#writer = writer
-    if (treeStateIn(database) !== 'off') writer.keeper = new TreeKeeper(database)
+    if (treeStateIn(database) !== 'off') writer.treeUpdater = new TreeUpdater(database)
   }
 
   execute(order: TreeOrder): TreeAnswer {
-    const { keeper } = this.#writer
+    const { treeUpdater } = this.#writer
     if (order.do === 'keep') return this.#keep()
     if (order.do === 'drop') return this.#drop()
-    if (!keeper) throw new Error('the Merkle tree is disabled')
-    if (order.do === 'compare') return this.#compare(keeper, order.change, order.hashes, order.repair)
-    if (order.do === 'begin scan') keeper.beginScan()
-    if (order.do === 'end scan') keeper.endScan()
-    const { isMade } = keeper
-    if (order.do === 'pages') return { isMade, hashes: keeper.pages() }
-    return order.do === 'subpages' ? { isMade, hashes: keeper.subpages(order.pages) } : { isMade }
+    if (!treeUpdater) throw new Error('the Merkle tree is disabled')
+    if (order.do === 'compare') return this.#compare(treeUpdater, order.change, order.hashes, order.repair)
+    if (order.do === 'begin scan') treeUpdater.beginScan()
+    if (order.do === 'end scan') treeUpdater.endScan()
+    const { isMade } = treeUpdater
+    if (order.do === 'pages') return { isMade, hashes: treeUpdater.pages() }
+    return order.do === 'subpages' ? { isMade, hashes: treeUpdater.subpages(order.pages) } : { isMade }
   }
 
   /** Writes the pages when the notes are long. To be called after the result of a transaction was delivered. */
   saveIfDue(): void {
-    const { keeper } = this.#writer
-    if (!keeper?.isSaveDue) return
+    const { treeUpdater } = this.#writer
+    if (!treeUpdater?.isSaveDue) return
     try {
-      this.#save(keeper)
+      this.#save(treeUpdater)
     } catch {
       // A full or failing disk: notes continue, and the next transaction retries.
     }
   }
 
   #keep(): TreeAnswer {
-    if (!this.#writer.keeper) {
-      this.#writer.keeper = this.#writer.transact(0, () => new TreeKeeper(this.#database))
+    if (!this.#writer.treeUpdater) {
+      this.#writer.treeUpdater = this.#writer.transact(0, () => new TreeUpdater(this.#database))
     }
-    return { isMade: this.#writer.keeper.isMade }
+    return { isMade: this.#writer.treeUpdater.isMade }
   }
 
   #drop(): TreeAnswer {
-    const { keeper } = this.#writer
-    if (keeper) this.#writer.transact(0, () => keeper.drop())
-    this.#writer.keeper = undefined
+    const { treeUpdater } = this.#writer
+    if (treeUpdater) this.#writer.transact(0, () => treeUpdater.drop())
+    this.#writer.treeUpdater = undefined
     return { isMade: false }
   }
 
-  #compare(keeper: TreeKeeper, change: number, hashes: Uint8Array, repair: TreeRepair): TreeAnswer {
-    const { difference, ...found } = keeper.compare(change, hashes)
-    keeper.endScan()
+  #compare(treeUpdater: TreeUpdater, change: number, hashes: Uint8Array, repair: TreeRepair): TreeAnswer {
+    const { difference, ...found } = treeUpdater.compare(change, hashes)
+    treeUpdater.endScan()
     if (repair.kind !== 'none') {
       const pages = repair.kind === 'all' ? Array.from({ length: PAGES }, (_, page) => page) : found.damagedPages
-      this.#writer.transact(0, () => keeper.repair(found, difference, pages))
-      if (!repair.isLater || pages.length > 0) this.#save(keeper)
+      this.#writer.transact(0, () => treeUpdater.repair(found, difference, pages))
+      if (!repair.isLater || pages.length > 0) this.#save(treeUpdater)
     }
-    return { isMade: keeper.isMade, ...found, hashes: keeper.pages() }
+    return { isMade: treeUpdater.isMade, ...found, hashes: treeUpdater.pages() }
   }
 
-  #save(keeper: TreeKeeper): void {
-    this.#writer.transact(0, () => keeper.save())
+  #save(treeUpdater: TreeUpdater): void {
+    this.#writer.transact(0, () => treeUpdater.save())
   }
 }

@@ -13,7 +13,7 @@
 import { dirname } from 'node:path'
 import type { Worker } from 'node:worker_threads'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { PassingMap } from '../../platform/passing.ts'
+import { TransientMap } from '../../platform/transient-map.ts'
 import { type Batch, checkBatch, isLocal, mayUseReserve } from '../sqlite/batch.ts'
 import type { FileFault } from '../sqlite/file-guard.ts'
 import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from '../sqlite/store-error.ts'
@@ -66,8 +66,8 @@ type OrderResult =
 
 export class WriterQueue {
   readonly #worker: Worker
-  readonly #pending = new PassingMap<number, PendingOrder>()
-  readonly #overlay = new PassingMap<string, QueuedValue & { readonly id: number }>()
+  readonly #pending = new TransientMap<number, PendingOrder>()
+  readonly #overlay = new TransientMap<string, QueuedValue & { readonly id: number }>()
   readonly #listeners = new Set<() => void>()
   /** Called with each durable batch, before its promise settles. */
   onWritten: (batch: Batch, sequence: number) => void = () => undefined

@@ -3,7 +3,7 @@
  * sync of the disk. It runs in a worker thread (`store-worker.ts`), so no other thread waits for the disk.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { TreeKeeper } from '../merkle/tree-keeper.ts'
+import type { TreeUpdater } from '../merkle/tree-updater.ts'
 import { type Batch, decodeBatch, HEAD_PATH, isLocal, type Put } from '../sqlite/batch.ts'
 import {
   type LogBase,
@@ -83,7 +83,7 @@ export class Writer {
   /** The newest head in the transaction; earlier heads are not written. */
   #head: (Put & { readonly sequence: number }) | undefined
   /** Maintains the Merkle tree; undefined while it is disabled. */
-  keeper: TreeKeeper | undefined
+  treeUpdater: TreeUpdater | undefined
 
   constructor(
     database: DatabaseSync,
@@ -148,7 +148,7 @@ export class Writer {
       this.#head = undefined
       const result = work()
       this.#writeHead()
-      this.keeper?.beforeCommit()
+      this.treeUpdater?.beforeCommit()
       // In the same transaction: the next rows reuse the freed pages, and it takes no further sync.
       if (this.#total - this.#base.total > this.#limits.bytesMax) this.#trimRows(rows + TRIMMED_EXTRA_ROWS)
       return result
@@ -192,20 +192,24 @@ export class Writer {
   /** To be called within `transact`. */
   put({ path, value }: Put, sequence: number): void {
     const crc = entryCrc(path, sequence, value)
-    if (this.keeper && this.#putWithTree(this.keeper, path, { sequence, crc, value })) return
+    if (this.treeUpdater && this.#putWithTree(this.treeUpdater, path, { sequence, crc, value })) return
     this.#put.run(path, sequence, crc, value)
   }
 
   /** Returns true after it inserted a new entry: most are new, so the old leaf need not be read. */
-  #putWithTree(keeper: TreeKeeper, path: string, entry: { sequence: number; crc: number; value: Uint8Array }): boolean {
+  #putWithTree(
+    treeUpdater: TreeUpdater,
+    path: string,
+    entry: { sequence: number; crc: number; value: Uint8Array },
+  ): boolean {
     const { sequence, crc, value } = entry
-    const isNew = !keeper.hasLeaf(path) && this.#insert.run(path, sequence, crc, value).changes === 1
-    keeper.put(path, entry, isNew)
+    const isNew = !treeUpdater.hasLeaf(path) && this.#insert.run(path, sequence, crc, value).changes === 1
+    treeUpdater.put(path, entry, isNew)
     return isNew
   }
 
   remove(path: string): void {
-    this.keeper?.remove(path)
+    this.treeUpdater?.remove(path)
     this.#remove.run(path)
   }
 
@@ -324,10 +328,10 @@ export class Writer {
       this.#role = before.role
       // SQLite may have rolled back after a failed commit.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
-      this.keeper?.afterRollback()
+      this.treeUpdater?.afterRollback()
       throw error
     }
-    this.keeper?.afterCommit()
+    this.treeUpdater?.afterCommit()
     this.#guard.afterCommit()
     return result
   }

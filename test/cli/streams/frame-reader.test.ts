@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Frame, FrameReader, MalformedFrame } from '../../../src/cli/streams/frame-reader.ts'
-import { FrameLabel, framesBytesMax } from '../../../src/platform/frame.ts'
+import { FrameLabel, framesBytesMax } from '../../../src/platform/stream-frame.ts'
 import { Random } from '../../helpers/frames.ts'
 
 function readAll(bytes: Buffer, cut: () => number): Frame[] {

@@ -42,7 +42,7 @@ async function fencedPrimary(t: TestContext) {
     state,
     logger: keepingLogger([]),
     settings: { ...SETTINGS, fenceAfterMs: FENCE_AFTER_MS },
-    times: { ...TIMINGS, beatMs: 5 },
+    times: { ...TIMINGS, heartbeatMs: 5 },
     primary: () => primary,
     transition: {
       toSecondary: () => Promise.resolve(),

@@ -106,7 +106,7 @@ test('a commit that waits when its primary is replaced, stopped or demoted fails
 test('sync is on again as soon as a secondary has caught up under load, without waiting for a heartbeat', async (t) => {
   const settings = { sync: true, syncTimeoutMs: 200 }
   // One heartbeat at the beginning of each connection, and then none.
-  const timings = { beatMs: 600_000, silenceMs: 1_200_000 }
+  const timings = { heartbeatMs: 600_000, silenceMs: 1_200_000 }
   const primary = await Site.start(t, 'primary', { settings, timings })
   const secondary = await Site.start(t, 'secondary', { timings })
   await primary.replication.enablePrimary({ primaryClusterAddr: '' })

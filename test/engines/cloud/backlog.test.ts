@@ -1,7 +1,7 @@
 /** Retries of failed revocations in AWS. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { RetryBacklog } from '../../../src/engines/cloud/intents/revocation-backlog.ts'
+import { RetryBacklog } from '../../../src/engines/cloud/intents/retry-backlog.ts'
 
 test('retries with pauses that double up to 15 s', async () => {
   const backlog = new RetryBacklog()

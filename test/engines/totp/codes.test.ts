@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Secret, TOTP, URI } from 'otpauth'
+import { matchCode } from '../../../src/engines/totp/code-check.ts'
 import {
   ALGORITHMS,
   base32Of,
   bytesOfBase32,
   codeAt,
   type CodeForm,
-  matchCode,
   newKey,
   otpauthUrl,
   stepAt,

@@ -22,7 +22,7 @@ import {
 } from '../../../src/host/allocations/allocations.ts'
 import { hostProcesses, type ProcessTable } from '../../../src/host/allocations/process-liveness.ts'
 import { type Clock, systemClock } from '../../../src/platform/clock.ts'
-import { CollectedRecords } from '../../../src/host/allocations/collected.ts'
+import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
 import { complete, keepingLogger, nextId, writeManifest } from './host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'

@@ -2,7 +2,7 @@
 import { realpathSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
-import { CollectedRecords } from '../../../src/host/allocations/collected.ts'
+import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
 import { GarbageCollector } from '../../../src/host/gc/gc.ts'
 import { keepingLogger } from '../allocations/host-fixture.ts'
 

@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
-import { CollectedRecords } from '../../../src/host/allocations/collected.ts'
+import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
 import { allocationGc, nodeGc } from '../../../src/host/gc/gc-operations.ts'
 import { GarbageCollector, type GcSettings, type DiskUsage, measureUsage } from '../../../src/host/gc/gc.ts'
 import { removeTree } from '../../../src/host/gc/remove-tree.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { type DiskSteps, diskSteps } from '../../../src/platform/own-file.ts'
+import { type DiskSteps, diskSteps } from '../../../src/platform/program-file.ts'
 import { parseMetadataBody } from '../../../src/host/node/metadata-body.ts'
 import {
   type MetadataView,

@@ -7,7 +7,7 @@ import { ALICE } from './policy-table-templates.ts'
 const NOW = Date.UTC(2026, 10, 21)
 
 /** Entries in memory, whose commits end when the test says so. */
-class HeldEntries implements EntryAccess {
+class StandbyEntries implements EntryAccess {
   readonly #durable = new Map<string, Buffer>()
   #queue: { readonly batch: Batch; readonly done: (error?: Error) => void }[] = []
   reads = 0
@@ -59,8 +59,8 @@ class HeldEntries implements EntryAccess {
   }
 }
 
-function opening(): { storage: HeldEntries; store: PolicyStore; allowed: () => boolean } {
-  const storage = new HeldEntries()
+function opening(): { storage: StandbyEntries; store: PolicyStore; allowed: () => boolean } {
+  const storage = new StandbyEntries()
   const store = new PolicyStore(new Storage(storage))
   return {
     storage,

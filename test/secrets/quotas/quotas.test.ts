@@ -1,7 +1,7 @@
 /** Rate-limit quotas through the core: which rule counts, what a caller is told, and what is left after a restart. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
-import { callerNetwork } from '../../../src/engines/framework/addresses.ts'
+import { callerNetwork } from '../../../src/engines/framework/cidr.ts'
 import { ANONYMOUS } from '../../../src/secrets/request/authorization.ts'
 import { AddressRate } from '../../../src/secrets/quotas/address-rate.ts'
 import { type RateLimit, QuotaBuckets } from '../../../src/secrets/quotas/quota-buckets.ts'

@@ -6,7 +6,7 @@ import { copyFileSync, existsSync, readFileSync, rmSync, statSync, truncateSync,
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { test, type TestContext } from 'node:test'
-import { checkDatabase } from '../../../src/storage/store/check.ts'
+import { checkDatabase } from '../../../src/storage/store/database-check.ts'
 import { migrate } from '../../../src/storage/sqlite/database.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'

@@ -5,10 +5,10 @@ import { dirname, join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { test } from 'node:test'
 import { encodeBatch, HEAD_PATH } from '../../../src/storage/sqlite/batch.ts'
-import { checkDatabase } from '../../../src/storage/store/check.ts'
+import { checkDatabase } from '../../../src/storage/store/database-check.ts'
 import { checksumOf, type LogRow } from '../../../src/storage/sqlite/rows.ts'
 import { NotChained } from '../../../src/storage/store/replica.ts'
-import { SeenPosition } from '../../../src/storage/store/seen-position.ts'
+import { RollbackCheck } from '../../../src/storage/store/rollback-check.ts'
 import { restoreSnapshot, saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { SqliteStore, StoreError } from '../../../src/storage/store/store.ts'
 import { EVERY_ROW } from '../../helpers/every-row.ts'
@@ -182,8 +182,8 @@ test('wipe leaves only the state of replication, and the next start reports no l
   await store.close()
   const again = await SqliteStore.open(path)
   t.after(() => again.close())
-  assert.equal(new SeenPosition(again).warning, undefined)
-  assert.equal(new SeenPosition(again).refusal, undefined)
+  assert.equal(new RollbackCheck(again).warning, undefined)
+  assert.equal(new RollbackCheck(again).refusal, undefined)
   assert.deepEqual(checkDatabase(path), [])
 })
 

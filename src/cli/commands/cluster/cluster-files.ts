@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { mergePermissions, type NatsPermissions, permissionsOf } from '../../../cluster/nats/permissions.ts'
 import { isErrno, messageOf } from '../../../platform/errors.ts'
-import { replaceFile } from '../../../platform/own-file.ts'
+import { replaceFile } from '../../../platform/program-file.ts'
 import { CommandError } from '../../framework/define-command.ts'
 
 const MEMBERS_VERSION = 1

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { createUser, fromSeed } from '@nats-io/nkeys'
 import { messageOf } from '../../../platform/errors.ts'
-import { isThere } from '../../../platform/own-file.ts'
+import { fileExists } from '../../../platform/program-file.ts'
 import { isUuid } from '../../../platform/schema.ts'
 import { CommandError, defineCommand } from '../../framework/define-command.ts'
 import { text, texts, UsageError } from '../../framework/options.ts'
@@ -201,7 +201,7 @@ function changeMembers(
       ...(nodeId === undefined ? {} : { nodeId }),
     }
     const isNew = known?.server !== server || known.nodeId !== nodeId || (known.edge ?? false) !== edge
-    if (isNew || !isThere(join(folder, 'cluster.hcl'))) fresh.add(name)
+    if (isNew || !fileExists(join(folder, 'cluster.hcl'))) fresh.add(name)
     members.set(name, member)
     print(`${isNew ? 'created  ' : 'unchanged'}  ${describe(member)}`)
   }
@@ -234,12 +234,12 @@ function writeClusterFiles(
   for (const member of members.members) {
     const file = join(directory, member.name, 'cluster.hcl')
     if (fresh.has(member.name)) {
-      const nats = (isThere(file) ? addressesIn(readFileSync(file, 'utf8')) : undefined) ?? members.nats ?? []
+      const nats = (fileExists(file) ? addressesIn(readFileSync(file, 'utf8')) : undefined) ?? members.nats ?? []
       if (nats.length === 0) print(`${file} needs NATS addresses: give -nats, or edit "servers" in the file`)
       writeFileSync(file, clusterHcl(member, members.region, nats, keys), { mode: 0o644 })
       continue
     }
-    if (!isThere(file)) continue
+    if (!fileExists(file)) continue
     const before = readFileSync(file, 'utf8')
     const after = withServerKeys(before, keys)
     if (after === before) continue
@@ -260,7 +260,7 @@ function unitOf({ nodeId }: Member): string {
 
 /** The public key of the key in the file, which is created if it is missing. */
 function publicKeyIn(file: string): string {
-  if (!isThere(file)) {
+  if (!fileExists(file)) {
     const seed = Buffer.from(createUser().getSeed())
     writeFileSync(file, `${seed.toString()}\n`, { mode: 0o600, flag: 'wx', flush: true })
   }

@@ -5,7 +5,7 @@
 import { closeSync, constants, fstatSync, mkdirSync, openSync, rmSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { isErrno, messageOf } from '../../../platform/errors.ts'
-import { replaceFile } from '../../../platform/own-file.ts'
+import { replaceFile } from '../../../platform/program-file.ts'
 import { readAllocationAt } from '../../../supervisor/alloc-directory.ts'
 import { openAllocDirectory, openUserDirectory } from '../../../supervisor/alloc-directory-handle.ts'
 import { CommandError } from '../../framework/define-command.ts'

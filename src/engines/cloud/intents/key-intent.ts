@@ -5,11 +5,11 @@
 import { randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
-import type { WorkCall } from '../../framework/engine.ts'
+import type { PeriodicCall } from '../../framework/engine.ts'
 import { runSliced } from '../../../platform/sliced-work.ts'
 import type { IamClient } from '../aws/aws.ts'
 import { AwsFailure, invalidResponse } from '../aws/aws-failure.ts'
-import { RetryBacklog } from './revocation-backlog.ts'
+import { RetryBacklog } from './retry-backlog.ts'
 import { StoredRecord } from '../../framework/records.ts'
 import { ENTRY_PATHS, readable } from '../aws/entries.ts'
 import { checkLocation, isSameLocation, type AccountLocation, locationField } from '../aws/account.ts'
@@ -210,7 +210,7 @@ export class KeyIntents {
   }
 
   /** Attempts due intents, or all if `isUrgent`. Resolves with the number of remaining intents. Rejects only if sealed. */
-  async run(where: WorkCall, withIam: CloudIam, isUrgent = false): Promise<number> {
+  async run(where: PeriodicCall, withIam: CloudIam, isUrgent = false): Promise<number> {
     for (const path of this.#backlog.due(this.#paths(), where.nowMs, isUrgent)) {
       const user = await this.#readable(path, where)
       // A rotation in progress handles it.
@@ -221,7 +221,7 @@ export class KeyIntents {
   }
 
   /** Undefined if the intent is gone or damaged. A damaged one is retried later. */
-  async #readable(path: string, { logger, nowMs }: WorkCall): Promise<KeyIntent | undefined> {
+  async #readable(path: string, { logger, nowMs }: PeriodicCall): Promise<KeyIntent | undefined> {
     try {
       return keyIntents.of(this.#storage.pending(path))
     } catch (damage) {
@@ -231,7 +231,7 @@ export class KeyIntents {
     }
   }
 
-  async #attempt(path: string, where: WorkCall, withIam: CloudIam): Promise<void> {
+  async #attempt(path: string, where: PeriodicCall, withIam: CloudIam): Promise<void> {
     const intent = keyIntents.of(this.#storage.pending(path))
     if (!intent) return
     const { account, username } = intent

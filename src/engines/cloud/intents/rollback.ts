@@ -4,9 +4,9 @@
  * response may have been lost, and AWS is eventually consistent.
  */
 import type { Storage } from '../../../storage/barrier/storage.ts'
-import type { WorkCall } from '../../framework/engine.ts'
+import type { PeriodicCall } from '../../framework/engine.ts'
 import type { IamClient } from '../aws/aws.ts'
-import { RetryBacklog } from './revocation-backlog.ts'
+import { RetryBacklog } from './retry-backlog.ts'
 import { readable } from '../aws/entries.ts'
 import { INTENT_TAG, type UserIntent, intentOf, intentPath, intentPaths, users } from './records.ts'
 import type { AwsClients } from '../aws/aws-clients.ts'
@@ -37,7 +37,7 @@ export class UserRollback {
   }
 
   /** Attempts due intents, or all if `isUrgent`. Resolves with the number of remaining intents. Rejects only if sealed. */
-  async run(where: WorkCall, aws: AwsClients, isUrgent = false): Promise<number> {
+  async run(where: PeriodicCall, aws: AwsClients, isUrgent = false): Promise<number> {
     const { nowMs, storage } = where
     const paths = intentPaths(storage)
     for (const path of this.#created)
@@ -63,7 +63,7 @@ export class UserRollback {
     return this.#backlog.errors()
   }
 
-  async #attempt(path: string, where: WorkCall, aws: AwsClients): Promise<void> {
+  async #attempt(path: string, where: PeriodicCall, aws: AwsClients): Promise<void> {
     const { logger, nowMs, storage } = where
     let intent: UserIntent | undefined
     const isDone = await this.#backlog.attempt(
@@ -83,7 +83,7 @@ export class UserRollback {
     if (isDone) await storage.commit({ puts: [], deletes: [path] })
   }
 
-  async #undo(intent: UserIntent, quietMs: number, where: WorkCall, aws: AwsClients): Promise<boolean> {
+  async #undo(intent: UserIntent, quietMs: number, where: PeriodicCall, aws: AwsClients): Promise<boolean> {
     const { mount, storage } = where
     // The user of this name has a lease: it is not of this intent, which only had the same name.
     if (users.read((each) => storage.pending(each), mount, intent.username)) return true

@@ -1,7 +1,7 @@
 /** State of a mount in memory, which is not needed after a restart: clients, retries, shared sessions, metrics. */
 import { KeyedMutex } from '../../../platform/mutex.ts'
 import type { Storage } from '../../../storage/barrier/storage.ts'
-import { type EngineMetric, type MountFacts, Rejection, type WorkCall } from '../../framework/engine.ts'
+import { type EngineMetric, type MountFacts, Rejection, type PeriodicCall } from '../../framework/engine.ts'
 import { type AccountLocation, locationOf } from '../aws/account.ts'
 import { AwsClients } from '../aws/aws-clients.ts'
 import { AwsFailure, invalidResponse } from '../aws/aws-failure.ts'
@@ -104,7 +104,7 @@ export class CloudMount {
   }
 
   /** Rolls back intents that are due, or all if `isUrgent`. Resolves with the number of remaining ones. */
-  async rollBack(call: WorkCall, isUrgent = false): Promise<number> {
+  async rollBack(call: PeriodicCall, isUrgent = false): Promise<number> {
     const [users, keys] = await Promise.all([
       this.rollback.run(call, this.aws, isUrgent),
       this.keys.run(call, this.withIam, isUrgent),

@@ -32,11 +32,11 @@ export const orphanPaths: readonly Path[] = [
       }),
     },
     async read(_input, call): Promise<Reply> {
-      const others = (await elsewhere(call)).map(({ path: _path, ...shown }) => shown)
+      const others = (await otherAccountIntents(call)).map(({ path: _path, ...shown }) => shown)
       return { data: { orphans: await orphans(call), ...(others.length > 0 && { elsewhere: others }) } }
     },
     async update({ forget_elsewhere: isForgetting, remove, usernames }, call): Promise<Reply> {
-      if (isForgetting) return { data: await forgetElsewhere(call) }
+      if (isForgetting) return { data: await forgetOtherAccountIntents(call) }
       const all = await orphans(call)
       const selected = usernames ? all.filter(({ username }) => usernames.includes(username)) : all
       if (!remove) return { data: { orphans: selected } }
@@ -64,7 +64,7 @@ async function orphans(call: EngineCall): Promise<Orphan[]> {
 }
 
 /** Intents of other accounts than that of the root configuration. */
-async function elsewhere(call: EngineCall) {
+async function otherAccountIntents(call: EngineCall) {
   const { aws, keys, rollback } = CloudMount.of(call)
   const all = [...rollback.idle(call.storage), ...keys.idle()]
   if (all.every(([, { place }]) => !place)) return []
@@ -78,8 +78,8 @@ async function elsewhere(call: EngineCall) {
   })
 }
 
-async function forgetElsewhere(call: EngineCall): Promise<Record<string, unknown>> {
-  const others = await elsewhere(call)
+async function forgetOtherAccountIntents(call: EngineCall): Promise<Record<string, unknown>> {
+  const others = await otherAccountIntents(call)
   const deletes = others.map((each) => each.path)
   if (deletes.length > 0) await call.storage.commit({ puts: [], deletes })
   return { forgotten: [...new Set(others.map(({ username }) => username))].sort() }

@@ -6,7 +6,7 @@
 import { randomInt } from 'node:crypto'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import { messageOf } from '../../../platform/errors.ts'
-import { path, type Path, Rejection, type WorkCall } from '../../framework/engine.ts'
+import { path, type Path, Rejection, type PeriodicCall } from '../../framework/engine.ts'
 import { rejectionOf } from '../aws/aws-failure.ts'
 import { CloudMount, type MountContext } from '../mount/cloud-mount.ts'
 import { ENTRY_PATHS } from '../aws/entries.ts'
@@ -121,7 +121,7 @@ export class RootSchedule {
     return schedule
   }
 
-  async run(call: WorkCall): Promise<void> {
+  async run(call: PeriodicCall): Promise<void> {
     const { logger, nowMs, storage } = call
     const config = rootOf((each) => storage.get(each))
     if (!config || config.isRotationDisabled || nowMs < this.#nextAtMs) return

@@ -6,7 +6,7 @@
 import { randomInt } from 'node:crypto'
 import type { Batch, Storage } from '../../../storage/barrier/storage.ts'
 import { messageOf } from '../../../platform/errors.ts'
-import { Rejection, type WorkCall } from '../../framework/engine.ts'
+import { Rejection, type PeriodicCall } from '../../framework/engine.ts'
 import { runSliced } from '../../../platform/sliced-work.ts'
 import type { IamClient } from '../aws/aws.ts'
 import { AwsFailure, rejectionOf } from '../aws/aws-failure.ts'
@@ -118,7 +118,7 @@ export class StaticSchedule {
     this.#failures.delete(name)
   }
 
-  async run(call: WorkCall): Promise<void> {
+  async run(call: PeriodicCall): Promise<void> {
     const { nowMs } = call
     if (nowMs < this.#nextAtMs) return
     this.#nextAtMs = Number.POSITIVE_INFINITY
@@ -131,7 +131,7 @@ export class StaticSchedule {
     }
   }
 
-  async #rotateDue(call: WorkCall): Promise<void> {
+  async #rotateDue(call: PeriodicCall): Promise<void> {
     const { nowMs } = call
     const all = await this.#readable(call)
     const names = new Set(all.map(({ name }) => name))
@@ -145,7 +145,7 @@ export class StaticSchedule {
   }
 
   /** All roles except damaged ones, which are checked again after a pause. */
-  async #readable(call: WorkCall): Promise<StaticRole[]> {
+  async #readable(call: PeriodicCall): Promise<StaticRole[]> {
     const { logger, mount, nowMs, storage } = call
     const isFirst = !this.#isDamaged
     this.#isDamaged = false
@@ -164,7 +164,7 @@ export class StaticSchedule {
   }
 
   /** A failure is retried later and does not affect other roles. */
-  async #rotate(name: string, call: WorkCall): Promise<void> {
+  async #rotate(name: string, call: PeriodicCall): Promise<void> {
     const { logger, mount, nowMs, storage } = call
     try {
       await CloudMount.of(call).exclusive(`static/${name}`, async () => {

@@ -98,7 +98,7 @@ function userReply(
     },
     ...(warnings.length > 0 && { warnings }),
     batch: { puts: [users.put(call.mount, user)], deletes: [intentPath(intent)] },
-    landed: () => CloudMount.of(call).rollback.end(intent),
+    onSettled: () => CloudMount.of(call).rollback.end(intent),
   }
 }
 

@@ -6,7 +6,7 @@
  * due, or `wake()` is called.
  */
 import { Fault } from '../../../platform/errors.ts'
-import { FRAME_DATA_BYTES_MAX } from '../../../platform/frame.ts'
+import { FRAME_DATA_BYTES_MAX } from '../../../platform/stream-frame.ts'
 import type { BufferLease } from '../../files/buffers.ts'
 import {
   EDGE_BYTES,

@@ -14,7 +14,7 @@
  * cannot keep the disk space of a deleted file.
  */
 import { closeSync, fstatSync, lstatSync, readSync, type BigIntStats } from 'node:fs'
-import { FRAME_DATA_BYTES_MAX, type FrameLabel, framesBytesMax } from '../../../platform/frame.ts'
+import { FRAME_DATA_BYTES_MAX, type FrameLabel, framesBytesMax } from '../../../platform/stream-frame.ts'
 import { OpenFile } from '../../files/read.ts'
 import type { DirectoryWatches, WatchedDirectory, WatchedFile } from './watched-directory.ts'
 

@@ -5,7 +5,7 @@
  * Every chunk is one frame of one file, and its cursor resumes behind its last line. Without matches, heartbeats carry the
  * progress of the search.
  */
-import { FRAME_DATA_BYTES_MAX } from '../../../platform/frame.ts'
+import { FRAME_DATA_BYTES_MAX } from '../../../platform/stream-frame.ts'
 import { type FileMark, moveMark, resetMark } from '../locate/resume-cursor.ts'
 import { LineFilter, type LineRun } from './line-filter.ts'
 import type { LinePattern } from './line-pattern.ts'

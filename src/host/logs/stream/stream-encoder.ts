@@ -9,7 +9,7 @@ import {
   FrameLabel,
   framesBytesMax,
   HEARTBEAT,
-} from '../../../platform/frame.ts'
+} from '../../../platform/stream-frame.ts'
 import { BufferLease } from '../../files/buffers.ts'
 import { cursorCharsMax, encodeCursor, type FileMark, moveMark } from '../locate/resume-cursor.ts'
 import type { DataStep, StreamSource } from '../follow/stream-source.ts'

@@ -7,7 +7,7 @@ import { createReadStream, createWriteStream } from 'node:fs'
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isErrno } from '../../../platform/errors.ts'
-import { diskSteps } from '../../../platform/own-file.ts'
+import { diskSteps } from '../../../platform/program-file.ts'
 import { verifySnapshot } from '../snapshot.ts'
 import {
   type SavedSnapshot,

@@ -61,13 +61,13 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'Failures with other names, at any number, unlock no name',
     before: "if (reason === 'evict' && nowMs - count.lastMs < windowMs) this.#sketch.add(",
     after: "if (reason === 'set' && nowMs - count.lastMs < windowMs) this.#sketch.add(",
-    test: 'test/secrets/logins/login-failures.test.ts',
+    test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {
     promise: 'Five wrong secret IDs lock a role ID',
     before: 'return !!count && count.failures >= threshold &&',
     after: 'return !!count && count.failures > threshold &&',
-    test: 'test/secrets/logins/login-failures.test.ts',
+    test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {
     promise: 'No name of an entity, alias, group, user or role appears in a path of the store',

@@ -60,7 +60,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: '**A line is bounded.** Data of more than 10,000 values has one HMAC per field',
     before: 'if (fields.length > VALUES_MAX) return',
     after: 'if (fields.length > 10 * VALUES_MAX) return',
-    test: 'test/secrets/audit/audit-values.test.ts',
+    test: 'test/secrets/audit/audit-hmac.test.ts',
   },
   {
     promise: '**No value in a line**, of requests, responses or errors',

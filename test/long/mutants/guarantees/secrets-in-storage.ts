@@ -68,7 +68,7 @@ export const MUTANTS: readonly Mutant[] = [
       'return seen.sequence > now.sequence ? olderText(path, `${seen.sequence - now.sequence} changes`) : undefined',
     after:
       'return seen.sequence > now.sequence + 1 ? olderText(path, `${seen.sequence - now.sequence} changes`) : undefined',
-    test: 'test/storage/sqlite/seen-mark.test.ts',
+    test: 'test/storage/sqlite/seen-file.test.ts',
   },
   {
     promise: 'is refused with 500 by each read. This holds from the first read after unsealing on',
@@ -86,7 +86,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'On an empty database beside that file, init and `restore -new` are refused',
     before: 'return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined',
     after: 'return seen && now.sequence > 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined',
-    test: 'test/storage/sqlite/seen-mark.test.ts',
+    test: 'test/storage/sqlite/seen-file.test.ts',
   },
   {
     promise: '**One process.** A second process is refused',
@@ -141,7 +141,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: '**A sealed process** has overwritten its keys',
     before: 'setTimeout(collectNow, DELAY_MS).unref()',
     after: 'setTimeout(() => undefined, DELAY_MS).unref()',
-    test: 'test/storage/barrier/freed-memory.test.ts',
+    test: 'test/storage/barrier/forced-gc.test.ts',
   },
   {
     promise: '**A failed start** ends immediately',

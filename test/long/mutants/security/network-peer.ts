@@ -222,7 +222,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'guess secret IDs of a role',
     before: 'const least = counts.reduce((a, b) => (b.failures < a.failures ? b : a))',
     after: 'const least = counts.reduce((a, b) => (b.failures > a.failures ? b : a))',
-    test: 'test/secrets/logins/login-failures.test.ts',
+    test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {
     promise: 'send PGP keys where rekey without a token',

@@ -40,8 +40,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'call a secondary without a token',
-    before: `const isServed = onSecondary === 'read' ? READ_VERBS.has(verb) : onSecondary`,
-    after: 'const isServed = onSecondary !== false',
+    before: `return onSecondary === 'read' ? isRead : onSecondary`,
+    after: 'return onSecondary !== false',
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {

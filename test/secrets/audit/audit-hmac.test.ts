@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { KeyedHash } from '../../../src/platform/keyed-hash.ts'
-import { hmacOf, hmacData, VALUES_MAX } from '../../../src/secrets/audit/audit-values.ts'
+import { hmacOf, hmacData, VALUES_MAX } from '../../../src/secrets/audit/audit-hmac.ts'
 
 const key = new KeyedHash(Buffer.alloc(32, 1))
 

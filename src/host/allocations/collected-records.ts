@@ -9,7 +9,13 @@ import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errnoOf, Fault, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
-import { accessFault, type DiskSteps, removeLeftovers, textIfThere, writeDurably } from '../../platform/own-file.ts'
+import {
+  accessFault,
+  type DiskSteps,
+  removeLeftovers,
+  readTextIfExists,
+  writeDurably,
+} from '../../platform/program-file.ts'
 import { isUuid } from '../../platform/schema.ts'
 import type { Allocation } from './allocation.ts'
 import { completeAllocation } from './allocation-scan.ts'
@@ -110,7 +116,7 @@ export class CollectedRecords {
 
 function readList(path: string, log: Logger): readonly unknown[] {
   try {
-    const text = textIfThere(path)
+    const text = readTextIfExists(path)
     if (text === undefined) return []
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && 'allocations' in value && Array.isArray(value.allocations)) {

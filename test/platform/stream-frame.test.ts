@@ -1,7 +1,7 @@
 /** Frames, byte for byte, against the plainest encoder. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { FRAME_DATA_BYTES_MAX, FrameLabel, framesBytesMax, HEARTBEAT } from '../../src/platform/frame.ts'
+import { FRAME_DATA_BYTES_MAX, FrameLabel, framesBytesMax, HEARTBEAT } from '../../src/platform/stream-frame.ts'
 import { FrameReader, naiveFrame, Random } from '../helpers/frames.ts'
 
 const NAMES = [

@@ -1,11 +1,11 @@
 /**
- * Compares the database with the position in the file `.seen` (`seen-mark.ts`): a database that is behind it is an earlier copy, or lost
+ * Compares the database with the position in the file `.seen` (`seen-file.ts`): a database that is behind it is an earlier copy, or lost
  * the end of its write-ahead log. The file does not protect against an attacker, who can remove it. It detects an accidental rollback.
  */
-import { readSeen, type SeenState } from '../sqlite/seen-mark.ts'
+import { readSeenFile, type NewestPosition } from '../sqlite/seen-file.ts'
 import type { SqliteStore } from './store.ts'
 
-export class SeenPosition {
+export class RollbackCheck {
   readonly #file: string
   readonly #store: SqliteStore
   /** For the operator, when the database is behind the file. */
@@ -14,7 +14,7 @@ export class SeenPosition {
   constructor(store: SqliteStore) {
     this.#store = store
     this.#file = `${store.path}.seen`
-    const [seen, now] = [readSeen(this.#file), this.#now()]
+    const [seen, now] = [readSeenFile(this.#file), this.#now()]
     this.warning = seen && warningOf(store.path, seen, now)
   }
 
@@ -23,11 +23,11 @@ export class SeenPosition {
    * call, because an operator who moves it away confirms that the loss is intended.
    */
   get refusal(): string | undefined {
-    const [seen, now] = [readSeen(this.#file), this.#now()]
+    const [seen, now] = [readSeenFile(this.#file), this.#now()]
     return seen && now.sequence === 0 && seen.sequence > 0 ? emptyText(this.#store.path, seen) : undefined
   }
 
-  #now(): SeenState {
+  #now(): NewestPosition {
     return { cluster: this.#store.clusterId, epoch: this.#store.epoch, sequence: this.#store.position().sequence }
   }
 
@@ -37,7 +37,7 @@ export class SeenPosition {
   }
 }
 
-function warningOf(path: string, seen: SeenState, now: SeenState): string | undefined {
+function warningOf(path: string, seen: NewestPosition, now: NewestPosition): string | undefined {
   if (now.sequence === 0 && seen.sequence > 0) {
     return emptyText(path, seen)
   }
@@ -53,7 +53,7 @@ function olderText(path: string, what: string): string {
   )
 }
 
-function emptyText(path: string, { sequence }: SeenState): string {
+function emptyText(path: string, { sequence }: NewestPosition): string {
   return (
     `the database ${path} is empty, and this server had written ${sequence} changes: it was removed or cut. Stop the server and put ` +
     `the database back. To restore a snapshot with -new, or to start with an empty database, move ${path}.seen away first`

@@ -5,12 +5,12 @@ import { lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { promisify } from 'node:util'
-import { readSeen, SeenMark } from '../../../src/storage/sqlite/seen-mark.ts'
-import { SeenPosition } from '../../../src/storage/store/seen-position.ts'
+import { readSeenFile, SeenFile } from '../../../src/storage/sqlite/seen-file.ts'
+import { RollbackCheck } from '../../../src/storage/store/rollback-check.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-const MARK = new URL('../../../src/storage/sqlite/seen-mark.ts', import.meta.url).href
+const MARK = new URL('../../../src/storage/sqlite/seen-file.ts', import.meta.url).href
 /** A slow machine needs seconds; a thread that waits for the other end of a pipe waits for ever. */
 const PATIENCE_MS = 120_000
 
@@ -18,7 +18,7 @@ const seen = (sequence: number) => ({ cluster: 'c', epoch: 1, sequence })
 
 test('the file has mode 0600 and is written in place', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
-  const mark = new SeenMark(path)
+  const mark = new SeenFile(path)
   t.after(() => mark.close())
   mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
   const { ino, mode } = lstatSync(`${path}.seen`)
@@ -30,20 +30,20 @@ test('the file has mode 0600 and is written in place', (t) => {
 
 test('creates the file again after it was replaced, and leaves the moved file unchanged', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
-  const mark = new SeenMark(path)
+  const mark = new SeenFile(path)
   t.after(() => mark.close())
   mark.write(seen(1))
   renameSync(`${path}.seen`, `${path}.aside`)
   writeFileSync(`${path}.seen`, readFileSync(`${path}.aside`))
   mark.reopenIfReplaced()
   mark.write(seen(2))
-  assert.deepEqual([readSeen(`${path}.seen`)?.sequence, readSeen(`${path}.aside`)?.sequence], [2, 1])
+  assert.deepEqual([readSeenFile(`${path}.seen`)?.sequence, readSeenFile(`${path}.aside`)?.sequence], [2, 1])
 })
 
 test('the generation of the operation token survives commits and restarts until it is replaced or removed', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
-  const kept = () => readSeen(`${path}.seen`)?.generation
-  const mark = new SeenMark(path)
+  const kept = () => readSeenFile(`${path}.seen`)?.generation
+  const mark = new SeenFile(path)
   assert.throws(() => mark.setGeneration('a', seen(0)), /empty/)
   mark.setGeneration('a', seen(1))
   mark.write(seen(2))
@@ -52,7 +52,7 @@ test('the generation of the operation token survives commits and restarts until 
   mark.setGeneration('b', seen(3))
   assert.equal(kept(), 'b')
   mark.close()
-  const next = new SeenMark(path)
+  const next = new SeenFile(path)
   t.after(() => next.close())
   next.write(seen(4))
   assert.equal(kept(), 'b')
@@ -71,7 +71,7 @@ test('reports a database that lacks one change, and refuses an empty one while t
   const note = (sequence: number) =>
     writeFileSync(`${path}.seen`, JSON.stringify({ cluster: store.clusterId, epoch: store.epoch, sequence }))
   note(5)
-  const empty = new SeenPosition(store)
+  const empty = new RollbackCheck(store)
   assert.match(String(empty.warning), /is empty, and this server had written 5 changes/)
   assert.match(String(empty.refusal), /is empty, and this server had written 5 changes/)
   rmSync(`${path}.seen`)
@@ -79,10 +79,10 @@ test('reports a database that lacks one change, and refuses an empty one while t
   await store.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
   const { sequence } = store.position()
   note(sequence + 1)
-  assert.match(String(new SeenPosition(store).warning), /older than what this server wrote: 1 changes are missing/)
-  assert.equal(new SeenPosition(store).refusal, undefined)
+  assert.match(String(new RollbackCheck(store).warning), /older than what this server wrote: 1 changes are missing/)
+  assert.equal(new RollbackCheck(store).refusal, undefined)
   note(sequence)
-  assert.equal(new SeenPosition(store).warning, undefined)
+  assert.equal(new RollbackCheck(store).warning, undefined)
 })
 
 test('a FIFO that replaces the new file does not block the writer, and the next check recovers', async (t) => {
@@ -102,8 +102,8 @@ test('a FIFO that replaces the new file does not block the writer, and the next 
       isFirst = false
     }
     syncBuiltinESMExports()
-    const { SeenMark } = await import(${JSON.stringify(MARK)})
-    const mark = new SeenMark(${JSON.stringify(path)})
+    const { SeenFile } = await import(${JSON.stringify(MARK)})
+    const mark = new SeenFile(${JSON.stringify(path)})
     mark.write({ cluster: 'c', epoch: 1, sequence: 1 })
     console.log(fs.lstatSync(${JSON.stringify(`${path}.seen`)}).isFIFO())
     mark.reopenIfReplaced()

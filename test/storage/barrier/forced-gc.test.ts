@@ -7,7 +7,7 @@ import { PerformanceObserver, constants } from 'node:perf_hooks'
 import { type TestContext, test } from 'node:test'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { decrypt, encrypt } from '../../../src/storage/barrier/cipher.ts'
-import { freeMemory } from '../../../src/storage/barrier/freed-memory.ts'
+import { scheduleGc } from '../../../src/storage/barrier/forced-gc.ts'
 import { Keyring } from '../../../src/storage/barrier/keyring.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -86,7 +86,7 @@ test('a used key is not in memory after its ring was closed', async (t) => {
   assert.throws(() => ring.activeKey, /closed/)
   assert.equal(ring.key(1), undefined)
   const forced = forcedCollections(t)
-  freeMemory()
+  scheduleGc()
   await eventually(() => forced() > 0, 'garbage is collected')
   assert.equal(copiesOf(masked), 0)
 })
@@ -94,13 +94,13 @@ test('a used key is not in memory after its ring was closed', async (t) => {
 test('calls share a timer, and calls while it is pending share one further collection', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const timers = t.mock.method(globalThis, 'setTimeout')
-  for (let count = 0; count < 3; count++) freeMemory()
+  for (let count = 0; count < 3; count++) scheduleGc()
   assert.equal(timers.mock.callCount(), 1)
   t.mock.timers.tick(50)
   assert.equal(timers.mock.callCount(), 2)
   t.mock.timers.tick(50)
   assert.equal(timers.mock.callCount(), 2)
-  freeMemory()
+  scheduleGc()
   assert.equal(timers.mock.callCount(), 3)
   t.mock.timers.tick(50)
 })
@@ -109,7 +109,7 @@ test('a seal frees memory once', async (t) => {
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   let freed = 0
-  const barrier = new Barrier(store, { freeMemory: () => void freed++ })
+  const barrier = new Barrier(store, { scheduleGc: () => void freed++ })
   const rootKey = randomBytes(32)
   await barrier.initialise(rootKey)
   barrier.unseal(rootKey)

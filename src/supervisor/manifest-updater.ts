@@ -17,7 +17,7 @@ const FINAL_RETRY_MS = 200
 
 export type AllocIdentity = Pick<Manifest, 'ID' | 'Name' | 'Namespace' | 'JobID' | 'TaskGroup'>
 
-export interface ManifestKeeperOptions {
+export interface ManifestUpdaterOptions {
   readonly directory: string
   readonly identity: AllocIdentity
   readonly task: string
@@ -29,14 +29,14 @@ export interface ManifestKeeperOptions {
   warn(message: string): void
 }
 
-export class ManifestKeeper {
-  readonly #options: ManifestKeeperOptions
+export class ManifestUpdater {
+  readonly #options: ManifestUpdaterOptions
   #manifest: Manifest
   #task: TaskRecord
   #retry: NodeJS.Timeout | undefined
   #warned = false
 
-  constructor(options: ManifestKeeperOptions) {
+  constructor(options: ManifestUpdaterOptions) {
     this.#options = options
     const { previous, identity, task } = options
     const previousTask = previous && Object.hasOwn(previous.Tasks, task) ? previous.Tasks[task] : undefined

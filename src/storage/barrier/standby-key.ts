@@ -31,9 +31,9 @@ const RETRY_MS = 50
 const VERIFICATIONS_MAX = 16
 
 /** Read access to the entries, for `Storage`. */
-export type HeldEntries = ReturnType<HeldKey['entries']>
+export type StandbyEntries = ReturnType<StandbyKey['entries']>
 
-export class HeldKey {
+export class StandbyKey {
   readonly #store: Store
   #key: Buffer | undefined
   /** The keyring entry that the key opened last. */
@@ -104,7 +104,7 @@ export class HeldKey {
    * Verifies all entries, which reads each of them, then calls `use` with them. `isStored`: stores the shards of the set, so that the barrier opens
    * without reading all entries again. Rejects with EntrySetMismatch, with a Refusal (503) without a valid key, and with errors of `use`.
    */
-  async verified<T>(use: (entries: HeldEntries) => T, isStored = false): Promise<T> {
+  async verified<T>(use: (entries: StandbyEntries) => T, isStored = false): Promise<T> {
     if (this.#verifications >= VERIFICATIONS_MAX) {
       throw new Refusal('unavailable', `too many concurrent verifications of all entries (limit ${VERIFICATIONS_MAX})`)
     }
@@ -118,7 +118,7 @@ export class HeldKey {
     }
   }
 
-  async #verify<T>(use: (entries: HeldEntries) => T, isStored: boolean): Promise<T> {
+  async #verify<T>(use: (entries: StandbyEntries) => T, isStored: boolean): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {
         return await this.#verifyOnce(use, isStored)
@@ -133,7 +133,7 @@ export class HeldKey {
     }
   }
 
-  async #verifyOnce<T>(use: (entries: HeldEntries) => T, isStored: boolean): Promise<T> {
+  async #verifyOnce<T>(use: (entries: StandbyEntries) => T, isStored: boolean): Promise<T> {
     const setKey = this.#with((ring) => Buffer.from(setKeyOf(ring)))
     let set: EntrySet
     try {

@@ -1,8 +1,8 @@
-/** Addresses of callers, and the ranges that tokens and logins are bound to. */
+/** CIDR ranges that tokens and logins are bound to (`token_bound_cidrs`), and the addresses of callers. */
 import { BlockList, isIP, isIPv6 } from 'node:net'
 import { Rejection } from './engine.ts'
 
-export class AddressRanges {
+export class CidrRanges {
   readonly #list = new BlockList()
 
   /** Throws a Rejection (400) for an invalid range. */
@@ -24,14 +24,14 @@ export class AddressRanges {
   }
 }
 
-interface AddressRange {
+interface CidrRange {
   readonly address: string
   readonly family: 'ipv4' | 'ipv6'
   readonly prefix: number
 }
 
 /** Throws a Rejection (400) for an invalid range. */
-function rangeOf(given: string): AddressRange {
+function rangeOf(given: string): CidrRange {
   const slash = given.lastIndexOf('/')
   const address = plainAddress(slash < 0 ? given : given.slice(0, slash))
   const family = isIP(address)
@@ -51,7 +51,7 @@ export function isRangeWithin(given: string, others: readonly string[]): boolean
   const { address, family, prefix } = rangeOf(given)
   return others.some((each) => {
     const other = rangeOf(each)
-    return other.family === family && other.prefix <= prefix && new AddressRanges([each]).includes(address)
+    return other.family === family && other.prefix <= prefix && new CidrRanges([each]).includes(address)
   })
 }
 

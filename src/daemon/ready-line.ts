@@ -11,7 +11,7 @@ import { entryLine, type LogFields } from '../platform/log.ts'
 
 const STARTED = '==> outpost agent started'
 
-export interface Started {
+export interface ReadyAgent {
   readonly config: Config
   readonly url: string
   /** Of a dev agent. */
@@ -19,7 +19,7 @@ export interface Started {
   readonly demo: Demo | undefined
 }
 
-export function announce({ config, demo, rootToken, url }: Started): void {
+export function printReadyLine({ config, demo, rootToken, url }: ReadyAgent): void {
   if (config.logJson === true) {
     if (rootToken !== undefined) printJson('development server', { url, token: rootToken, alloc_id: demo?.allocId })
     printJson(STARTED, { url })

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { getHeapSpaceStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { KnownOf, PassingMap } from '../../src/platform/passing.ts'
+import { WeakCache, TransientMap } from '../../src/platform/transient-map.ts'
 
 /** Values that pass; of a kilobyte each. */
 const PASSING = 20_000
@@ -39,7 +39,7 @@ function grownBy(pass: (at: number, value: object) => void): number {
 
 suite('a map whose entries come and go', () => {
   test('holds what a Map holds, in the same order', () => {
-    const [passing, map] = [new PassingMap<number, number>(), new Map<number, number>()]
+    const [passing, map] = [new TransientMap<number, number>(), new Map<number, number>()]
     // A linear congruence: the same steps each time.
     let step = 7
     for (let at = 0; at < 20_000; at++) {
@@ -65,7 +65,7 @@ suite('a map whose entries come and go', () => {
   })
 
   test('keeps nothing alive that has gone', () => {
-    const passing = new PassingMap<number, object>()
+    const passing = new TransientMap<number, object>()
     const most = grownBy((at, value) => {
       passing.set(at, value)
       passing.delete(at - WAITING)
@@ -76,7 +76,7 @@ suite('a map whose entries come and go', () => {
 
 suite('what is known of objects', () => {
   test('what was noted is known for some hundred notes, what is kept for good', () => {
-    const known = new KnownOf<object, number>()
+    const known = new WeakCache<object, number>()
     const [kept, ...noted] = Array.from({ length: 1001 }, (_, at) => ({ at }))
     assert.ok(kept)
     known.keep(kept, -1)

@@ -1,7 +1,7 @@
 /**
- * Counts failed logins and locks names after too many: user names of userpass, role IDs of AppRole. Failures are counted per mount and
- * name, whether the name exists or not, so a lockout does not reveal which users or roles exist. Names are compared exactly; userpass
- * folds its names before.
+ * User lockout: counts failed logins and locks names after too many: user names of userpass, role IDs of AppRole. Failures are
+ * counted per mount and name, whether the name exists or not, so a lockout does not reveal which users or roles exist. Names are
+ * compared exactly; userpass folds its names before.
  *
  * The counts are in memory, so a restart resets them. The table is bounded, in names and in characters. An evicted count moves to a
  * sketch (`failure-sketch.ts`) until it expires, so failures with 100,000 other names unlock no name. A name in the sketch is locked
@@ -24,7 +24,7 @@ interface NamedCount extends FailureCount {
   readonly windowMs: number
 }
 
-export class LockedUsers {
+export class UserLockout {
   /** Undefined until a login fails: the table allocates all of its 3 MB at once, which takes tens of milliseconds. */
   #counts: LRUCache<string, NamedCount> | undefined
   readonly #namesMax: number

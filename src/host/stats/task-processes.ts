@@ -1,5 +1,5 @@
 /**
- * The processes of one task: its PIDs and their descendants. A member stays in the family when its parent dies. Members are
+ * The processes of one task: its PIDs and their descendants. A member stays when its parent dies. Members are
  * identified by PID and start time, so a reused PID is another process.
  */
 import type { Task } from '../allocations/allocation.ts'
@@ -7,7 +7,7 @@ import { cgroupProcesses } from './cgroup.ts'
 import type { KernelUnits } from './proc-file.ts'
 import type { ProcessStat, ProcessTree } from './process-tree.ts'
 
-interface FamilyMember {
+interface TaskProcess {
   readonly startTicks: number
   /** Counters of the last sample; undefined if the process was not read. */
   readonly last: ProcessStat | undefined
@@ -19,18 +19,18 @@ export interface CpuTime {
   readonly systemMs: number
 }
 
-/** Counters of the family's processes; empty if all have ended. */
-export interface FamilySample {
+/** Counters of the processes; empty if all have ended. */
+export interface TaskProcessSample {
   readonly stats: ReadonlyMap<number, ProcessStat>
   /** Members of the last sample that have ended since, with their counters then. */
   readonly vanished: readonly ProcessStat[]
 }
 
-export class TaskFamily {
+export class TaskProcesses {
   readonly #roots = new Map<number, number>()
   /** The task's PIDs as read by `find`, for the following `read`. */
   readonly #rootStats = new Map<number, ProcessStat>()
-  #members = new Map<number, FamilyMember>()
+  #members = new Map<number, TaskProcess>()
   #incarnation = ''
 
   get size(): number {
@@ -119,7 +119,7 @@ export class TaskFamily {
   }
 
   /** Reads all members and their descendants, one process per step. */
-  *read(tree: ProcessTree): Generator<void, FamilySample> {
+  *read(tree: ProcessTree): Generator<void, TaskProcessSample> {
     const stats = new Map<number, ProcessStat>()
     const vanished: ProcessStat[] = []
     for (const [pid, member] of this.#members) {
@@ -147,7 +147,11 @@ export class TaskFamily {
    * is subtracted, because it was already counted. Processes started since `sinceTicks` (after boot) count from their
    * start, other new members from now.
    */
-  spent(sample: FamilySample, sinceTicks: number, units: KernelUnits): { all: CpuTime; byPid: Map<number, CpuTime> } {
+  spent(
+    sample: TaskProcessSample,
+    sinceTicks: number,
+    units: KernelUnits,
+  ): { all: CpuTime; byPid: Map<number, CpuTime> } {
     const tickMs = 1000 / units.ticksPerSecond
     const byPid = new Map<number, CpuTime>()
     let [user, system, childUser, childSystem] = [0, 0, 0, 0]
@@ -172,8 +176,8 @@ export class TaskFamily {
   }
 
   /** Stores a sample as the base of the next one. */
-  keep(sample: FamilySample): void {
-    const members = new Map<number, FamilyMember>()
+  keep(sample: TaskProcessSample): void {
+    const members = new Map<number, TaskProcess>()
     for (const [pid, last] of sample.stats) members.set(pid, { startTicks: last.startTicks, last })
     this.#members = members
     this.#rootStats.clear()

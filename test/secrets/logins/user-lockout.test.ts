@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Mount } from '../../../src/secrets/mounts/mounts.ts'
 import { FailureSketch } from '../../../src/secrets/logins/failure-sketch.ts'
-import { LockedUsers } from '../../../src/secrets/logins/login-failures.ts'
+import { UserLockout } from '../../../src/secrets/logins/user-lockout.ts'
 import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 
 const NAMES = 1000
@@ -10,7 +10,7 @@ const MINUTE_MS = 60_000
 
 function open() {
   const clock = { nowMs: 1_000_000_000 }
-  const users = new LockedUsers(() => clock.nowMs, NAMES)
+  const users = new UserLockout(() => clock.nowMs, NAMES)
   const record = newRecord({ path: 'auth/userpass/', type: 'userpass' })
   // Only its record is looked at.
   const mount = { record } as Mount

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Rekey } from '../../../src/storage/seal/rekey.ts'
 import { Seal } from '../../../src/storage/seal/seal.ts'
 import { encrypt } from '../../../src/storage/barrier/cipher.ts'
-import { HeldKey } from '../../../src/storage/barrier/held-key.ts'
+import { StandbyKey } from '../../../src/storage/barrier/standby-key.ts'
 import { KEYRING_PATH } from '../../../src/storage/barrier/keyring.ts'
 import { Barrier } from '../../../src/storage/barrier/barrier.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
@@ -26,14 +26,14 @@ test('key shares verify the root key of a secondary, which is held while the bar
   assert.throws(() => barrier.get('sys/first'), NOT_OPEN)
   await assert.rejects(barrier.commit({ puts: [], deletes: ['sys/first'] }), NOT_OPEN)
   assert.equal(await give(seal, [first]), false, 'there is nothing to open any more')
-  barrier.openHeld()
+  barrier.openFromStandby()
   assert.equal(barrier.get('sys/first')?.toString(), 'first entry')
   assert.ok(!barrier.standby.isHeld)
-  await seal.standDown()
+  await seal.enterStandby()
   assert.ok(barrier.isSealed && barrier.standby.isHeld)
   await seal.seal()
   assert.equal(seal.status.sealed, true)
-  assert.throws(() => barrier.openHeld(), NOT_OPEN)
+  assert.throws(() => barrier.openFromStandby(), NOT_OPEN)
 })
 
 test('a held key is dropped once it does not open the keyring', async (t) => {
@@ -63,18 +63,18 @@ test('a MAC of a text depends on the barrier, not on the root key', async (t) =>
   const { barrier, seal } = await sealWorld(t)
   const { keys } = await seal.initialise(asking(1, 1), FIRST)
   await give(seal, keys)
-  await seal.standDown()
+  await seal.enterStandby()
   const code = barrier.standby.codeOf('purpose', 'text')
   assert.deepEqual(barrier.standby.codeOf('purpose', 'text'), code)
   assert.notDeepEqual(barrier.standby.codeOf('purpose', 'texts'), code)
   assert.notDeepEqual(barrier.standby.codeOf('another', 'text'), code)
-  barrier.openHeld()
+  barrier.openFromStandby()
   await barrier.rotate()
-  await seal.standDown()
+  await seal.enterStandby()
   assert.deepEqual(barrier.standby.codeOf('purpose', 'text'), code)
   const other = await sealWorld(t)
   await give(other.seal, (await other.seal.initialise(asking(1, 1), FIRST)).keys)
-  await other.seal.standDown()
+  await other.seal.enterStandby()
   assert.notDeepEqual(other.barrier.standby.codeOf('purpose', 'text'), code)
 })
 
@@ -85,7 +85,7 @@ test('refuses a MAC with a keyring that has no set key', async (t) => {
   const ring = Buffer.from(JSON.stringify({ format: 1, keys }))
   const value = encrypt(KEYRING_PATH, ring, { term: 0, key })
   await store.commit({ puts: [{ path: KEYRING_PATH, value }], deletes: [] })
-  const held = new HeldKey(store)
+  const held = new StandbyKey(store)
   held.hold(key)
   assert.throws(() => held.codeOf('purpose', 'text'), { status: 503, message: /written by an older version/ })
 })

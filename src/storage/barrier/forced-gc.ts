@@ -16,7 +16,7 @@ let isRequestedAgain = false
  * Schedules a full garbage collection, which blocks the process for some tens of milliseconds. Calls while one is scheduled share one
  * further collection.
  */
-export function freeMemory(): void {
+export function scheduleGc(): void {
   if (pending) isRequestedAgain = true
   else pending = setTimeout(collectNow, DELAY_MS).unref()
 }
@@ -27,7 +27,7 @@ function collectNow(): void {
   collect()
   if (!isRequestedAgain) return
   isRequestedAgain = false
-  freeMemory()
+  scheduleGc()
 }
 
 function collector(): () => void {

@@ -1,6 +1,6 @@
 /**
  * The file `.seen` beside the database has the position of its newest commit. It is written after each transaction and before the
- * result is delivered, and read at the start (`seen-position.ts`). It is written in place without a sync, which takes 2 µs: the
+ * result is delivered, and read at the start (`rollback-check.ts`). It is written in place without a sync, which takes 2 µs: the
  * kernel keeps it when the process is killed. After a power failure it may be behind the database and never ahead of it, as each
  * transaction is synced first.
  *
@@ -10,15 +10,15 @@
  * (`dr/state/role-code.ts`).
  */
 import { closeSync, constants, fstatSync, fsyncSync, lstatSync, rmSync, writeSync } from 'node:fs'
-import { openIfThere, replaceFile, textIfThere } from '../../platform/own-file.ts'
+import { openIfExists, replaceFile, readTextIfExists } from '../../platform/program-file.ts'
 
-export interface SeenState {
+export interface NewestPosition {
   readonly cluster: string
   readonly epoch: number
   readonly sequence: number
 }
 
-interface SeenFlags {
+interface SeenFileFlags {
   readonly generation: string | undefined
   readonly hasRoleCode: boolean
 }
@@ -27,9 +27,9 @@ interface SeenFlags {
 const TEXT_BYTES = 192
 
 /** Undefined for a missing or malformed file. */
-export function readSeen(file: string): (SeenState & SeenFlags) | undefined {
+export function readSeenFile(file: string): (NewestPosition & SeenFileFlags) | undefined {
   try {
-    const { cluster, epoch, generation, hasRoleCode, sequence } = JSON.parse(textIfThere(file) ?? '') as Record<
+    const { cluster, epoch, generation, hasRoleCode, sequence } = JSON.parse(readTextIfExists(file) ?? '') as Record<
       string,
       unknown
     >
@@ -45,10 +45,10 @@ export function readSeen(file: string): (SeenState & SeenFlags) | undefined {
   }
 }
 
-export class SeenMark {
+export class SeenFile {
   readonly #file: string
   #fd: number | undefined
-  #written: SeenState | undefined
+  #written: NewestPosition | undefined
   #generation: string | undefined
   #hasRoleCode: boolean
   /** Creating the file failed; `reopenIfReplaced` allows the next attempt. */
@@ -56,7 +56,7 @@ export class SeenMark {
 
   constructor(path: string) {
     this.#file = `${path}.seen`
-    const seen = readSeen(this.#file)
+    const seen = readSeenFile(this.#file)
     this.#generation = seen?.generation
     this.#hasRoleCode = seen?.hasRoleCode ?? false
   }
@@ -65,7 +65,7 @@ export class SeenMark {
    * Sets the generation of the operation token, undefined for none, and syncs the file. Throws when the file cannot be written, and for
    * an empty database.
    */
-  setGeneration(generation: string | undefined, seen: SeenState): void {
+  setGeneration(generation: string | undefined, seen: NewestPosition): void {
     this.#generation = generation
     this.#written = undefined
     this.reopenIfReplaced()
@@ -78,7 +78,7 @@ export class SeenMark {
   }
 
   /** Records that the state of replication has a code. No effect on an empty database. Throws when the file cannot be written. */
-  setRoleCode(seen: SeenState): void {
+  setRoleCode(seen: NewestPosition): void {
     if (seen.sequence === 0) return
     this.#hasRoleCode = true
     this.#written = undefined
@@ -88,7 +88,7 @@ export class SeenMark {
   }
 
   /** Best effort. */
-  write(seen: SeenState): void {
+  write(seen: NewestPosition): void {
     // The position of an earlier database must stay in the file while this one is empty: it shows that the database was lost.
     if (seen.sequence === 0 || this.#isOff || this.#isWritten(seen)) return
     try {
@@ -100,7 +100,7 @@ export class SeenMark {
     }
   }
 
-  #put(seen: SeenState): void {
+  #put(seen: NewestPosition): void {
     const generation = this.#generation
     const flags = { ...(generation !== undefined && { generation }), ...(this.#hasRoleCode && { hasRoleCode: true }) }
     const text = `${JSON.stringify({ ...seen, ...flags }).padEnd(TEXT_BYTES)}\n`
@@ -136,7 +136,7 @@ export class SeenMark {
     this.#written = undefined
   }
 
-  #isWritten({ cluster, epoch, sequence }: SeenState): boolean {
+  #isWritten({ cluster, epoch, sequence }: NewestPosition): boolean {
     const written = this.#written
     return written?.sequence === sequence && written.epoch === epoch && written.cluster === cluster
   }
@@ -147,6 +147,6 @@ export class SeenMark {
    */
   #create(text: string): number | undefined {
     replaceFile(this.#file, text, { durable: false })
-    return openIfThere(this.#file, constants.O_WRONLY | constants.O_NOFOLLOW)
+    return openIfExists(this.#file, constants.O_WRONLY | constants.O_NOFOLLOW)
   }
 }

@@ -58,7 +58,7 @@ export interface TreeComparison {
   readonly damagedPages: readonly number[]
 }
 
-export class TreeKeeper {
+export class TreeUpdater {
   readonly #database: DatabaseSync
   readonly #selectLeaf: StatementSync
   readonly #insertNote: StatementSync

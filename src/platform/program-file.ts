@@ -37,7 +37,7 @@ const BYTES_MAX = 64 << 20
  * Opens the file, for reading unless `flags` (`constants.O_…`) say otherwise; undefined if it is missing. Throws a Fault with a remedy,
  * also for anything but a regular file.
  */
-export function openIfThere(path: string, flags: number = constants.O_RDONLY): number | undefined {
+export function openIfExists(path: string, flags: number = constants.O_RDONLY): number | undefined {
   let fd: number
   try {
     fd = openSync(path, flags | constants.O_NONBLOCK | constants.O_NOCTTY)
@@ -62,21 +62,21 @@ export function bytesOf(path: string): Buffer {
 }
 
 /** False if the file is missing. Throws a Fault if it cannot be opened. Not for files with POSIX locks, which a close releases. */
-export function isThere(path: string): boolean {
-  const fd = openIfThere(path)
+export function fileExists(path: string): boolean {
+  const fd = openIfExists(path)
   if (fd === undefined) return false
   closeSync(fd)
   return true
 }
 
 /** Reads a UTF-8 file; undefined if it is missing. Throws a Fault if it cannot be read. */
-export function textIfThere(path: string): string | undefined {
-  return bytesIfThere(path)?.toString()
+export function readTextIfExists(path: string): string | undefined {
+  return readBytesIfExists(path)?.toString()
 }
 
 /** Reads a file; undefined if it is missing. Throws a Fault if it cannot be read or exceeds `BYTES_MAX`. */
-export function bytesIfThere(path: string): Buffer | undefined {
-  const fd = openIfThere(path)
+export function readBytesIfExists(path: string): Buffer | undefined {
+  const fd = openIfExists(path)
   if (fd === undefined) return undefined
   try {
     if (fstatSync(fd).size > BYTES_MAX) throw new Fault(`${path} is larger than ${BYTES_MAX} bytes, none of ours is`)
@@ -89,7 +89,7 @@ export function bytesIfThere(path: string): Buffer | undefined {
 /**
  * Creates a file (0600) atomically and durably. Throws EEXIST if it exists, without a change.
  */
-export function makeFile(path: string, content: string | Uint8Array): void {
+export function createFile(path: string, content: string | Uint8Array): void {
   const temporary = `${path}.new`
   rmSync(temporary, { force: true })
   const fd = openSync(temporary, 'wx', 0o600)
@@ -240,7 +240,7 @@ export function writeDurably(path: string, text: string, steps: DiskSteps = disk
 }
 
 /** Creates the file durably. Rejects with EEXIST if it exists, without a change. */
-export function makeDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
+export function createDurably(path: string, text: string, steps: DiskSteps = diskSteps): Promise<void> {
   return put(path, text, steps, async (temporary) => {
     await steps.link(temporary, path)
     await steps.remove(temporary)
