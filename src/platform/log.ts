@@ -102,6 +102,15 @@ export class DescriptorOutput implements LogOutput {
 
 const LINE_END = 0x0a
 
+/** Prefixes of sd-daemon(3). The journal removes them and stores the priority of the line. */
+const JOURNAL_PRIORITIES: Readonly<Record<Level, string>> = {
+  error: '<3>',
+  warn: '<4>',
+  info: '<6>',
+  debug: '<7>',
+  trace: '<7>',
+}
+
 /** Formats and buffers the lines of all loggers of a process. */
 export class LogSink {
   #level: number
@@ -114,6 +123,7 @@ export class LogSink {
   /** Callers of `drain`. */
   readonly #waiting: (() => void)[] = []
   #json: boolean
+  #hasPriorities: boolean
   #pending = ''
   #writing = false
   #dropped = 0
@@ -121,17 +131,19 @@ export class LogSink {
   #torn = false
   #timer: NodeJS.Timeout | undefined
 
-  /** `json`: JSON lines; otherwise plain text. */
-  constructor(options: { output: LogOutput; level: Level; json?: boolean }) {
+  /** `json`: JSON lines; otherwise plain text. `hasPriorities`: each line starts with its priority, for the journal. */
+  constructor(options: { output: LogOutput; level: Level; json?: boolean; hasPriorities?: boolean }) {
     this.#output = options.output
     this.#json = options.json ?? true
+    this.#hasPriorities = options.hasPriorities ?? false
     this.#level = LEVELS.indexOf(options.level)
     this.#lowest = this.#level
   }
 
   /** Changes output and format for the next lines. The old output is closed after its last write. */
-  redirect(output: LogOutput, json: boolean): void {
+  redirect(output: LogOutput, json: boolean, hasPriorities = false): void {
     this.#json = json
+    this.#hasPriorities = hasPriorities
     if (output === this.#output) return
     this.#replaced.push(this.#output)
     this.#output = output
@@ -170,8 +182,13 @@ export class LogSink {
   /** Writes an entry and passes it to the listeners. */
   take(entry: LogEntry): void {
     const level = LEVELS.indexOf(entry.level)
-    if (level >= this.#level) this.line(entryLine(entry, this.#json), entry.level === 'error')
+    if (level >= this.#level) this.line(this.#lineOf(entry), entry.level === 'error')
     for (const listener of this.#listeners) if (level >= listener.level) listener.take(entry)
+  }
+
+  #lineOf(entry: LogEntry): string {
+    const line = entryLine(entry, this.#json)
+    return this.#hasPriorities ? `${JOURNAL_PRIORITIES[entry.level]}${line}` : line
   }
 
   /** Queues one line without its newline. `urgent`: written in this iteration of the event loop. */
@@ -191,7 +208,7 @@ export class LogSink {
     if (this.#writing || this.#pending === '') return
     const dropped = this.#dropped
     this.#dropped = 0
-    if (dropped > 0) this.#pending += `${droppedLine(dropped, this.#json)}\n`
+    if (dropped > 0) this.#pending += `${this.#lineOf(droppedEntry(dropped))}\n`
     const bytes = Buffer.from(`${this.#torn ? '\n' : ''}${this.#pending}`)
     this.#pending = ''
     this.#writing = true
@@ -232,11 +249,8 @@ function linesIn(bytes: Buffer): number {
   return lines
 }
 
-function droppedLine(lines: number, json: boolean): string {
-  return entryLine(
-    { at: timeNow(), level: 'warn', module: 'outpost.log', message: 'log lines dropped', fields: { lines } },
-    json,
-  )
+function droppedEntry(lines: number): LogEntry {
+  return { at: timeNow(), level: 'warn', module: 'outpost.log', message: 'log lines dropped', fields: { lines } }
 }
 
 /** A logger that writes to `sink`. */

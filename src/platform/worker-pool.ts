@@ -43,6 +43,8 @@ export interface WorkerThread extends Pick<Worker, 'postMessage' | 'ref' | 'unre
 export interface WorkerPoolOptions {
   /** What the workers do, for error texts: `password hashing`. */
   readonly name: string
+  /** Name of the threads for `ps -T` and `top -H`, at most 15 characters. */
+  readonly threadName: string
   /** The worker's file: a `new URL` of its relative name and `import.meta.url`, written out, as the bundler looks for that text. */
   readonly url: URL
   readonly workersMax: number
@@ -214,11 +216,11 @@ export class WorkerPool<Request, Response> {
   }
 
   #start(): PoolWorker<Request, Response> | undefined {
-    const { heapMaxMib, url } = this.#options
+    const { heapMaxMib, threadName, url } = this.#options
     const resourceLimits = heapMaxMib === undefined ? {} : { maxOldGenerationSizeMb: heapMaxMib }
     let worker: WorkerThread
     try {
-      worker = this.#options.startWorker?.() ?? new Worker(url, { resourceLimits })
+      worker = this.#options.startWorker?.() ?? new Worker(url, { name: threadName, resourceLimits })
     } catch (error) {
       // Tasks wait for the workers that there are.
       if (this.#workers.size === 0) {

@@ -1,8 +1,10 @@
 /** The last lines of the log are written, however the process ends. */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const SOURCES = join(import.meta.dirname, '../../src')
 const LINES = 500
@@ -52,4 +54,34 @@ test('what is written to standard error after the log was closed is the last lin
   const ended = spawnSync(process.execPath, ['--input-type=module', '-e', program(end)], { encoding: 'utf8', env })
   assert.equal(ended.status, 0, ended.stderr.slice(-2000))
   assert.match(ended.stderr, /"@message":"in progress"}\nthe cause\n$/)
+})
+
+/** The form of the variable JOURNAL_STREAM. */
+const streamOf = (fd: number) => `${fstatSync(fd).dev}:${fstatSync(fd).ino}`
+
+test('lines to the journal start with their priority, others do not', (t) => {
+  const end = `
+    logger.error('broken')
+    logger.warn('odd')
+    await log.close()
+  `
+  const file = join(temporaryDirectory(t), 'stderr')
+  const linesWith = (journalOf: (fd: number) => string) => {
+    const fd = openSync(file, 'w')
+    const env = { ...process.env, JOURNAL_STREAM: journalOf(fd) }
+    const ended = spawnSync(process.execPath, ['--input-type=module', '-e', program(end)], {
+      env,
+      stdio: ['ignore', 'ignore', fd],
+    })
+    closeSync(fd)
+    assert.equal(ended.status, 0)
+    return readFileSync(file, 'utf8').trimEnd().split('\n')
+  }
+  const prefixed = linesWith(streamOf)
+  assert.match(prefixed[0] ?? '', /^<6>\{"@timestamp"/)
+  assert.match(prefixed.at(-2) ?? '', /^<3>\{.*"broken"}$/)
+  assert.match(prefixed.at(-1) ?? '', /^<4>\{.*"odd"}$/)
+  const plain = linesWith((fd) => `${fstatSync(fd).dev}:${fstatSync(fd).ino + 1}`)
+  assert.equal(plain.length, prefixed.length)
+  assert.ok(plain.every((line) => line.startsWith('{"@timestamp"')))
 })

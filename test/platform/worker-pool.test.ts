@@ -27,6 +27,7 @@ class PoolWorld {
   constructor(t: TestContext, options: Partial<WorkerPoolOptions> = {}) {
     t.mock.timers.enable({ apis: ['setTimeout'] })
     this.pool = new WorkerPool({
+      threadName: 'outpost-test',
       name: 'test',
       url: new URL('file:///nowhere'),
       workersMax: 2,

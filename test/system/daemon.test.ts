@@ -1,7 +1,7 @@
 /** The daemon's own contract: what it prints, when it is ready, how it ends, what it keeps. */
 import assert from 'node:assert/strict'
 import { execFile, execFileSync, spawn } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
@@ -72,6 +72,16 @@ function shell(command: string): Promise<string> {
     execFile('sh', ['-c', command], (error, stdout) => (error ? reject(error) : resolve(stdout)))
   })
 }
+
+test('the process and its threads have names for ps, top and pgrep', {
+  skip: !existsSync('/proc/self/comm'),
+}, async (t) => {
+  const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0'])
+  const threads = `/proc/${agent.child.pid}/task`
+  const names = () => readdirSync(threads).map((id) => readFileSync(join(threads, id, 'comm'), 'utf8').trim())
+  assert.equal(readFileSync(`/proc/${agent.child.pid}/comm`, 'utf8').trim(), 'outpost')
+  assert.ok(names().includes('outpost-writer'), names().join())
+})
 
 test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', async (t) => {
   const temporary = workDirectory(t)

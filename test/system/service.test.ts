@@ -132,6 +132,9 @@ test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', 
   assert.equal(ask(machine, '/v1/agent/self', 'another').status, 403)
   assert.ok(!machine.ok('cat', '/etc/outpost/agent.hcl').includes(token))
   assert.ok(!machine.ok('journalctl', '-u', 'outpost').includes(token))
+  assert.equal(machine.ok('ps', '-o', 'comm=', '-p', property(machine, 'MainPID')), 'outpost')
+  assert.match(machine.ok('journalctl', '-u', 'outpost', '-p', 'info', '-o', 'json', '-n', '1'), /"PRIORITY":"6"/)
+  assert.equal(machine.ok('journalctl', '-u', 'outpost', '-p', 'err', '-o', 'cat', '-q'), '')
 
   await servesOtherUsers(machine, token)
   await reloads(machine)

@@ -53,6 +53,7 @@ export interface HashCaller {
 
 const pool = new WorkerPool<HashRequest, Uint8Array>({
   name: 'password hashing',
+  threadName: 'outpost-hash',
   url: new URL('./hash-thread.ts', import.meta.url),
   workersMax: WORKERS_MAX,
   queueMax: QUEUE_MAX,

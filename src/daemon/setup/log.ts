@@ -1,4 +1,5 @@
 /** The destination of the log by the configuration, and its changes at run time. */
+import { fstatSync } from 'node:fs'
 import { isatty } from 'node:tty'
 import { LogFile } from '../../telemetry/log-file.ts'
 import type { Config } from '../../config/load.ts'
@@ -22,7 +23,12 @@ export class ProcessLog {
   constructor(config: Config) {
     this.#settings = config
     this.#file = fileOf(config)
-    this.sink = new LogSink({ output: this.#file ?? STANDARD_ERROR, level: config.logLevel, json: isJson(config) })
+    this.sink = new LogSink({
+      output: this.#file ?? STANDARD_ERROR,
+      level: config.logLevel,
+      json: isJson(config),
+      hasPriorities: !this.#file && isJournal(),
+    })
     process.once('exit', this.#onExit)
   }
 
@@ -50,7 +56,7 @@ export class ProcessLog {
         this.#file = file
         file?.reopen()
         this.sink.setLevel(config.logLevel)
-        this.sink.redirect(file ?? STANDARD_ERROR, isJson(config))
+        this.sink.redirect(file ?? STANDARD_ERROR, isJson(config), !file && isJournal())
       },
       drop: () => {
         if (!same) file?.close()
@@ -70,4 +76,10 @@ function fileOf({ logFile, logRotate }: Config): LogFile | undefined {
 
 function isJson({ logFile, logJson }: Config): boolean {
   return logJson ?? (logFile !== undefined || !isatty(2))
+}
+
+/** Whether standard error is a connection to the journal: systemd.exec(5), JOURNAL_STREAM. */
+function isJournal(): boolean {
+  const { dev, ino } = fstatSync(2)
+  return process.env['JOURNAL_STREAM'] === `${dev}:${ino}`
 }

@@ -8,6 +8,7 @@ import type { QrRequest, QrResponse } from './qr-thread.ts'
 
 const pool = new WorkerPool<QrRequest, QrResponse>({
   name: 'QR codes',
+  threadName: 'outpost-qr',
   url: new URL('./qr-thread.ts', import.meta.url),
   workersMax: 1,
   // About a second of work. A queued request takes a few hundred bytes.

@@ -126,6 +126,7 @@ export function createFingerprint(options: { log?: Logger; timeoutMs?: number } 
 async function readMachineFacts(taskTimeoutMs: number): Promise<MachineFacts> {
   const pool = new WorkerPool<null, unknown>({
     name: 'machine facts',
+    threadName: 'outpost-facts',
     url: new URL('./fingerprint-worker.ts', import.meta.url),
     workersMax: 1,
     queueMax: 1,

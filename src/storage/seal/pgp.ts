@@ -38,6 +38,7 @@ export class PgpWorker {
   constructor({ idleTimeoutMs = IDLE_TIMEOUT_MS, taskTimeoutMs = TASK_TIMEOUT_MS }: PgpWorkerOptions = {}) {
     this.#pool = new WorkerPool({
       name: 'PGP',
+      threadName: 'outpost-pgp',
       url: new URL('./pgp-thread.ts', import.meta.url),
       workersMax: 1,
       queueMax: QUEUE_MAX,

@@ -58,7 +58,10 @@ export function copyNeed(path: string, directory: string): CopySpace {
  */
 export async function copyDatabase(from: string, to: string, signal: AbortSignal): Promise<DatabaseCopy> {
   signal.throwIfAborted()
-  const worker = new Worker(new URL('./database-copy-thread.ts', import.meta.url), { workerData: { from, to } })
+  const worker = new Worker(new URL('./database-copy-thread.ts', import.meta.url), {
+    name: 'outpost-copy',
+    workerData: { from, to },
+  })
   const stop = () => void worker.terminate()
   signal.addEventListener('abort', stop, { once: true })
   try {

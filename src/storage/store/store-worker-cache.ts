@@ -22,7 +22,7 @@ const idle: IdleWorker[] = []
 /** Returns an idle or a new worker. The caller listens to its events `message`, `error` and `exit`. */
 export function acquireStoreWorker(): Worker {
   const reused = idle.pop()
-  if (!reused) return new Worker(new URL('./store-worker.ts', import.meta.url))
+  if (!reused) return new Worker(new URL('./store-worker.ts', import.meta.url), { name: 'outpost-writer' })
   const { timer, worker } = reused
   clearTimeout(timer)
   removeListeners(worker)

@@ -105,6 +105,7 @@ export class LineMatchers {
     const { idleTimeoutMs = IDLE_TIMEOUT_MS, startWorker } = options
     this.#pool = new WorkerPool({
       name: 'pattern matching',
+      threadName: 'outpost-match',
       url: new URL('./line-matcher-worker.ts', import.meta.url),
       workersMax: WORKERS_MAX,
       tasksPerWorkerMax: BATCHES_PER_WORKER,
