@@ -147,7 +147,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: '**A failed start** ends immediately',
     before: 'setTimeout(() => process.exit(), EXIT_MS).unref()',
     after: '',
-    test: 'test/attacks/failed-start.test.ts',
+    test: 'test/daemon/agent-process.test.ts',
   },
   {
     promise: '**A restore makes progress or ends.**',
