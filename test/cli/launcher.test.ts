@@ -126,7 +126,7 @@ test('without the pinned Node, a recent one in PATH is used, else the error has 
   for (const [body, message] of [
     ['echo 20.1.0', /is version 20\.1\.0 and 24 is needed: run "npm ci" in /],
     ['exit 1', /does not run: run "npm ci" in /],
-    ['echo what', /does not tell its version: run "npm ci"/],
+    ['echo what', /has no valid version: run "npm ci"/],
   ] as const) {
     const old = join(directory, 'old')
     script(join(old, 'node'), `#!/bin/sh\n${body}\n`)
