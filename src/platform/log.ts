@@ -281,6 +281,17 @@ function plainLine({ at, level, module, message, fields }: LogEntry): string {
 }
 
 /** How often a repeated event is logged. */
+/** Logs nothing: for modules whose caller reports the results itself. */
+export const SILENT_LOGGER: Logger = {
+  trace: () => undefined,
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+  named: () => SILENT_LOGGER,
+  enabled: () => false,
+}
+
 export interface LogOnceOptions {
   /** Interval after which it is logged again; unless given, only after `forget`. */
   readonly everyMs?: number

@@ -26,7 +26,7 @@ import { Listener } from '../../http/listener.ts'
 import { Router } from '../../http/router.ts'
 import { sleep } from '../../platform/clock.ts'
 import { Fault } from '../../platform/errors.ts'
-import type { Logger } from '../../platform/log.ts'
+import { SILENT_LOGGER } from '../../platform/log.ts'
 import { foreignOwner } from '../../platform/program-file.ts'
 import { SecretsCore } from '../../secrets/core.ts'
 import { READ_VERBS } from '../../secrets/request/core-endpoints.ts'
@@ -155,7 +155,7 @@ class ServerDrill implements Drill {
       own: ownEngines,
       version,
       clusterName: config.name,
-      logger: SILENT,
+      logger: SILENT_LOGGER,
       isIsolated: true,
     })
     this.#undo.defer(() => core.seal())
@@ -180,7 +180,7 @@ class ServerDrill implements Drill {
       port: this.#parts.port,
       headers: [],
       router: new Router([], secretsOperations(core, READ_VERBS)),
-      logger: SILENT,
+      logger: SILENT_LOGGER,
       resolve: () => anonymousIdentity,
       limits: limitsOf(this.#parts.config),
     })
@@ -205,15 +205,4 @@ class ServerDrill implements Drill {
     await this.#underWay
     await this.#undo.disposeAsync()
   }
-}
-
-/** A drill reports its results itself. */
-const SILENT: Logger = {
-  trace: () => undefined,
-  debug: () => undefined,
-  info: () => undefined,
-  warn: () => undefined,
-  error: () => undefined,
-  named: () => SILENT,
-  enabled: () => false,
 }

@@ -14,22 +14,12 @@ import { nodeStateOf } from './node-state.ts'
 import type { Host } from '../../host/host.ts'
 import { fsLogs } from '../../host/logs/logs.ts'
 import { Fault } from '../../platform/errors.ts'
-import type { Logger } from '../../platform/log.ts'
+import { SILENT_LOGGER } from '../../platform/log.ts'
 import type { AnyOperation } from '../../platform/operation.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 
 /** Messages within one process are not signed. */
 const NO_KEY = Buffer.alloc(0)
-/** The log messages of a roster are about other hosts. */
-const SILENT: Logger = {
-  trace: () => undefined,
-  debug: () => undefined,
-  info: () => undefined,
-  warn: () => undefined,
-  error: () => undefined,
-  named: () => SILENT,
-  enabled: () => false,
-}
 
 export interface OwnRosterOptions {
   readonly host: Host
@@ -52,13 +42,13 @@ export class OwnRoster {
   constructor(options: OwnRosterOptions) {
     const { config, version } = options
     this.#options = options
-    this.#roster = new Roster({ store: NO_STORE, logger: SILENT })
+    this.#roster = new Roster({ store: NO_STORE, logger: SILENT_LOGGER })
     this.#api = new ServerApi({
       roster: this.#roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: randomUUID(), address: () => '' },
       collect: () => Promise.reject(new Fault('an agent without servers cannot collect garbage on other hosts')),
-      logger: SILENT,
+      logger: SILENT_LOGGER,
     })
   }
 
