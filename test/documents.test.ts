@@ -104,3 +104,13 @@ test('the numbers of formats in docs/releases.md are those of the sources', () =
   })
   assert.deepEqual(wrong, [])
 })
+
+test('the README has the commands of the continuous integration', () => {
+  const commands = readFileSync(join(ROOT, '.ci/run'), 'utf8')
+    .split('\n')
+    .filter((line) => line.startsWith('npm '))
+  assert.ok(
+    readFileSync(join(ROOT, 'README.md'), 'utf8').includes(`\n${commands.join(' && ')} `),
+    commands.join(' && '),
+  )
+})
