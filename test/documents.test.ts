@@ -114,3 +114,9 @@ test('the README has the commands of the continuous integration', () => {
     commands.join(' && '),
   )
 })
+
+test('the changelog has new entries at the top, and the version of the program below', () => {
+  const headings = [...proseOf('CHANGELOG.md').matchAll(/^## (.*)$/gm)].map(([, heading = '']) => heading)
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
+  assert.deepEqual(headings.slice(0, 2), ['Unreleased', version])
+})
