@@ -120,3 +120,12 @@ test('the changelog has new entries at the top, and the version of the program b
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
   assert.deepEqual(headings.slice(0, 2), ['Unreleased', version])
 })
+
+test('the index of decisions names each of them once or more', () => {
+  const index = proseOf('docs/decisions/README.md')
+  const decisions = readdirSync(join(ROOT, 'docs/decisions')).filter((name) => name !== 'README.md')
+  assert.deepEqual(
+    decisions.filter((name) => !index.includes(`](${name})`)),
+    [],
+  )
+})
