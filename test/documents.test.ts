@@ -77,6 +77,19 @@ test('each page of the guide has a table of contents with all its sections', () 
   }
 })
 
+test('the contents of the long documents have all their sections', () => {
+  for (const name of ['guarantees', 'security', 'compatibility', 'architecture']) {
+    const prose = proseOf(`docs/${name}.md`)
+    const [, contents = ''] = /^\*\*Contents:\*\* ([^]*?)\n\n/m.exec(prose) ?? []
+    const named = [...contents.matchAll(/\[([^\]]*)\]\(#/g)].map(([, title]) => title)
+    assert.deepEqual(
+      named,
+      [...prose.matchAll(/^## (.*)$/gm)].map(([, heading]) => heading),
+      name,
+    )
+  }
+})
+
 test('the index of the guide names every page', () => {
   const index = proseOf('docs/operating.md') + proseOf('docs/troubleshooting.md')
   const missing = GUIDES.flatMap((folder) =>
