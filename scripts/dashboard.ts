@@ -29,7 +29,7 @@ interface Row {
 }
 
 const TROUBLESHOOTING = 'troubleshooting.md'
-const METRICS = 'operating.md#list-of-metrics'
+const METRICS = 'reference/metrics.md#metrics-reference'
 
 const ROWS: readonly Row[] = [
   {

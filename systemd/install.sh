@@ -263,7 +263,7 @@ config_text() {
 # The smallest file for this role; every setting there is: $prefix/agent.hcl.example
 data_dir = "$data_dir"
 
-# Loopback only. Before it listens elsewhere, give it a certificate: see "Credentials" in $prefix/docs/operating.md
+# Loopback only. Before it listens elsewhere, give it a certificate: see "TLS" in $prefix/docs/operating/configuration.md
 bind_addr = "127.0.0.1"
 END
   # Two services on one host need ports of their own.

@@ -7,7 +7,7 @@ import { dashboardText } from '../scripts/dashboard.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const FILE = join(ROOT, 'deploy/grafana/outpost.json')
-const METRIC_TABLE = 'docs/operating.md'
+const METRIC_TABLE = 'docs/reference/metrics.md'
 const METRIC = /\b(?:outpost|nomad|process)_[a-z0-9_]+/g
 
 interface DashboardPanel {

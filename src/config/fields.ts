@@ -50,6 +50,8 @@ export interface ReadContext {
 
 /** `Raw`: the value with its location. */
 export interface SettingField<Raw> {
+  /** Valid values in words, as messages have them: "a whole number from 0 to 65535". */
+  readonly type: string
   /** The settings of a block. */
   readonly inner?: SettingFields
   /** Adds a fault and returns undefined for an invalid value. */
@@ -100,6 +102,7 @@ function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: ReadCo
 
 function setting<T>(kind: HclNode['kind'], what: string, parse: ParseSetting<T>): SettingField<Setting<T>> {
   return {
+    type: what,
     read(entry, context) {
       if (entry.labels.length > 0) {
         return context.faults.add(whereOf(context, entry.keyAt), `${context.path}: a setting takes no label`)
@@ -233,6 +236,7 @@ export function textMap(
     into.set(key, earlier ? mergeSetting(earlier, value, { ...context, path: `${context.path}.${key}` }) : value)
   }
   return {
+    type: 'a block of texts',
     read(entry, context) {
       if (entry.labels.length > 0) {
         return context.faults.add(whereOf(context, entry.keyAt), `${context.path}: this block takes no label`)
@@ -268,6 +272,7 @@ export interface LabelledBlock<Raw> {
 
 export function labelled<Raw>(body: SettingField<Raw>): SettingField<readonly LabelledBlock<Raw>[]> {
   return {
+    type: `${body.type} with a label`,
     ...(body.inner ? { inner: body.inner } : {}),
     read(entry, context) {
       const where = whereOf(context, entry.keyAt)
@@ -293,6 +298,7 @@ export function block<F extends SettingFields>(fields: F): SettingField<BlockOf<
     if (field) into[name] = into[name] === undefined ? value : field.merge(into[name], value, context)
   }
   return {
+    type: 'a block',
     inner: fields,
     read(entry, context) {
       if (entry.labels[0]) {

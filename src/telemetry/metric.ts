@@ -2,6 +2,7 @@
  * Metric families: one name, kind and help text, with a point for each combination of labels. Names are dotted as in the
  * JSON form; the Prometheus form replaces dots by underscores.
  */
+import type { MetricName } from './metric-docs.ts'
 
 export type Labels = Readonly<Record<string, string>>
 
@@ -10,9 +11,9 @@ export interface Point {
   readonly labels?: Labels
 }
 
-export interface Family {
-  /** With its prefix: `nomad.client.uptime`, `outpost.followers`. Counters without `total`. */
-  readonly name: string
+export interface Family<Name extends string = MetricName> {
+  /** With its prefix: `nomad.client.uptime`, `outpost.followers`. Counters without `total`. Described in `metric-docs.ts`. */
+  readonly name: Name
   /** A counter never decreases while the process runs. */
   readonly kind: 'gauge' | 'counter'
   readonly help: string
@@ -27,8 +28,13 @@ export interface Distribution {
   readonly buckets?: readonly { readonly upTo: number; readonly count: number }[]
 }
 
-export interface DistributionFamily {
-  readonly name: string
+/** A counter of a secret engine, which names it itself. */
+export interface EngineFamily extends Family<string> {
+  readonly isOfEngine: true
+}
+
+export interface DistributionFamily<Name extends string = MetricName> {
+  readonly name: Name
   readonly kind: 'histogram' | 'summary'
   readonly help: string
   readonly points: readonly {
@@ -49,10 +55,10 @@ export interface IntervalSummary {
   readonly Sum: number
 }
 
-export type AnyFamily = Family | DistributionFamily
+export type AnyFamily = Family | EngineFamily | DistributionFamily
 
 /** A family of a single point. */
-export function single(kind: Family['kind'], name: string, help: string, value: number, labels?: Labels): Family {
+export function single(kind: Family['kind'], name: MetricName, help: string, value: number, labels?: Labels): Family {
   return { kind, name, help, points: [labels ? { value, labels } : { value }] }
 }
 

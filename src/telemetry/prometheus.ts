@@ -5,7 +5,9 @@
  * Established names are kept even if they end like names of another kind (`_total`, `_count`); those families are `untyped`.
  */
 import { Gauge, Registry } from 'prom-client'
-import { type AnyFamily, type CommonLabels, type Labels, labelsOf } from './metric.ts'
+import { type CommonLabels, type DistributionFamily, type Family, type Labels, labelsOf } from './metric.ts'
+
+type NamedFamily = Family<string> | DistributionFamily<string>
 
 interface PrometheusValue {
   readonly metricName: string
@@ -30,7 +32,7 @@ class ExternalMetric extends Gauge {
 }
 
 /** Families without points are omitted. */
-export async function prometheusText(families: Iterable<AnyFamily>, common: CommonLabels): Promise<string> {
+export async function prometheusText(families: Iterable<NamedFamily>, common: CommonLabels): Promise<string> {
   const registry = new Registry()
   for (const family of families) {
     if (family.points.length === 0) continue
@@ -45,7 +47,7 @@ export async function prometheusText(families: Iterable<AnyFamily>, common: Comm
   return registry.metrics()
 }
 
-function nameAndType({ name: dotted, kind }: AnyFamily): { name: string; type: string } {
+function nameAndType({ name: dotted, kind }: NamedFamily): { name: string; type: string } {
   const name = dotted.replaceAll(/[^A-Za-z0-9_]/g, '_')
   if (kind === 'counter') return { name: name.endsWith('_total') ? name : `${name}_total`, type: kind }
   const looksOtherwise = kind === 'gauge' && /_(total|count|sum|bucket)$/.test(name)
@@ -55,7 +57,7 @@ function nameAndType({ name: dotted, kind }: AnyFamily): { name: string; type: s
 function distribution(
   name: string,
   labels: Labels,
-  value: Exclude<AnyFamily['points'][number]['value'], number>,
+  value: Exclude<NamedFamily['points'][number]['value'], number>,
 ): PrometheusValue[] {
   const buckets = value.buckets && [
     ...value.buckets.map(({ upTo, count }) => ({ le: String(upTo), count })),

@@ -3,6 +3,7 @@
  */
 import { Histogram, IntervalValues } from './histogram.ts'
 import type { AnyFamily, IntervalSummary, Labels } from './metric.ts'
+import type { MetricName } from './metric-docs.ts'
 
 /** Upper bounds in milliseconds, for answers of tens of microseconds to 90 s. */
 const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 10_000]
@@ -32,7 +33,7 @@ export class OperationCounts {
 }
 
 /** Names of durations in Nomad. */
-const KNOWN_NAMES: Readonly<Record<string, string>> = {
+const KNOWN_NAMES: Readonly<Record<string, MetricName>> = {
   'host.fs_ls': 'nomad.client.file_system.list',
   'host.fs_stat': 'nomad.client.file_system.stat',
   'host.fs_stream': 'nomad.client.file_system.stream',

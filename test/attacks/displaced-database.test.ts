@@ -193,9 +193,9 @@ test('the database is removed: a copy of what the process has open brings it bac
   rmSync(database)
   await victim.refusesSince(performance.now(), /was moved or removed/)
   await victim.saysSo(/was moved or removed/)
-  // What docs/troubleshooting.md says, to the letter.
+  // What docs/troubleshooting/storage.md says, to the letter.
   await eventually(() => statSync(`${database}-wal`).size === 0, 'the log was emptied')
-  const [block = ''] = shellBlocks('### A file of the database was removed', 'docs/troubleshooting.md')
+  const [block = ''] = shellBlocks('docs/troubleshooting/storage.md', '## A file of the database was removed')
   assert.match(block, /systemctl stop/)
   const { pid } = victim.process
   const systemctl = `systemctl() { case $1 in show) echo ${pid};; stop) kill ${pid}; while kill -0 ${pid}; do sleep 0.1; done;; esac; }`

@@ -102,6 +102,7 @@ test('every command is in a file that its words name, and has its own help', asy
     assert.match(shown.out, new RegExp(`^Usage: outpost ${name}`))
     for (const ask of ['-h', '--help']) assert.deepEqual(await run([...words, ask]), shown)
     assert.deepEqual(await run(['help', ...words]), shown)
+    assert.doesNotMatch(shown.out, /Default: \./, 'an empty default')
     for (const line of shown.out.split('\n')) assert.ok(line.length <= 104, `too long: ${line}`)
   }
 })

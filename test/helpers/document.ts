@@ -6,8 +6,8 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type Finished, OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 
-/** The blocks of shell commands below a heading of docs/operating.md. */
-export function shellBlocks(heading: string, file = 'docs/operating.md'): string[] {
+/** The blocks of shell commands below a heading of a document, up to the next heading. */
+export function shellBlocks(file: string, heading: string): string[] {
   const text = readFileSync(join(ROOT, file), 'utf8')
   const [, section] = text.split(`${heading}\n`)
   assert.ok(section, `${file} has no heading ${heading}`)

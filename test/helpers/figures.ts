@@ -1,25 +1,42 @@
 /** What a server says about itself, as operators and their programs ask for it. */
-import { readExposition } from './exposition.ts'
+import { readExposition, type Series } from './exposition.ts'
 
 export interface Figures {
   /** The value of the one series with this name and these labels; undefined where there is none. */
   value(name: string, labels?: Readonly<Record<string, string>>): number | undefined
   /** Names of the families, as their HELP lines have them. */
   readonly names: readonly string[]
+  /** Kinds of the families, as their TYPE lines have them. */
+  readonly kinds: ReadonlyMap<string, string>
+  /** Names of the labels of each family. */
+  readonly labels: ReadonlyMap<string, ReadonlySet<string>>
   readonly faults: readonly string[]
 }
 
 export async function figuresOf({ url }: { readonly url: string }): Promise<Figures> {
   const text = await (await fetch(`${url}/v1/metrics?format=prometheus`)).text()
   const { faults, series } = readExposition(text)
+  const kinds = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)/gm)].map(([, name = '', kind = '']) => [name, kind]))
   return {
     faults,
     names: [...text.matchAll(/^# HELP (\S+)/gm)].map(([, name = '']) => name),
+    kinds,
+    labels: labelsOf(series, kinds),
     value: (name, labels = {}) =>
       series.find((each) => {
         return each.name === name && Object.entries(labels).every(([key, value]) => each.labels.get(key) === value)
       })?.value,
   }
+}
+
+/** The series of a distribution have names of their own. */
+function labelsOf(series: readonly Series[], families: ReadonlyMap<string, string>): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>()
+  for (const { labels, name } of series) {
+    const family = families.has(name) ? name : name.replace(/_(?:sum|count|bucket)$/, '')
+    found.set(family, new Set([...(found.get(family) ?? []), ...labels.keys()]))
+  }
+  return found
 }
 
 export interface Ready {

@@ -19,7 +19,7 @@ test('the modules have the tables and the parts that docs/adding-an-endpoint.md 
   const rows = [...guide.matchAll(/^ {3}\|.*\| `(\w+)` \| `(src\/[\w./-]+)` \| `(\w+)` \|$/gm)]
   assert.deepEqual(
     rows.map(([, room]) => room),
-    ['host', 'cluster', 'agent'],
+    ['host', 'cluster', 'telemetry'],
   )
   for (const [, , file = '', parts = ''] of rows) {
     const text = readFileSync(join(ROOT, file), 'utf8')

@@ -1,4 +1,4 @@
-/** The section on the login of an agent in docs/operating.md, as somebody pastes it into a shell and a file. */
+/** The section on the login of an agent in docs/operating/programs.md, as somebody pastes it into a shell and a file. */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,12 +7,13 @@ import { ROOT } from '../cli/outpost-process.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
-const HEADING = '## The login of an agent'
+const PAGE = 'docs/operating/programs.md'
+const HEADING = '## Agent login'
 
 test('an agent logs in as the document says, and a program gets its secret', async (t) => {
   const directory = workDirectory(t)
-  const [role, program, ...more] = shellBlocks(HEADING)
-  const section = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8').split(`${HEADING}\n`)[1] ?? ''
+  const [role, program, ...more] = shellBlocks(PAGE, HEADING)
+  const section = readFileSync(join(ROOT, PAGE), 'utf8').split(`${HEADING}\n`)[1] ?? ''
   const block = /```hcl\n([^]*?)```/.exec(section)?.[1]
   assert.ok(role && program && block && more.length === 0)
   const [port, agentPort] = [await freePort(), await freePort()]

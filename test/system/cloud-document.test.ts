@@ -1,5 +1,5 @@
 /**
- * The commands of the section on credentials of AWS in docs/operating.md, as somebody pastes them into a shell: a real agent,
+ * The commands of the section on credentials of AWS in docs/operating/engines.md, as somebody pastes them into a shell: a real agent,
  * and an endpoint of AWS that reads the keys of its issuer over HTTP.
  */
 import assert from 'node:assert/strict'
@@ -32,7 +32,7 @@ test('root, role, credentials and their end, in every form, and without a key', 
   })
   writeFileSync(join(directory, 'secret'), key.secret)
   writeFileSync(join(directory, 'policy.json'), POLICY)
-  const [users, sessions, federation, ...more] = shellBlocks('## Credentials of AWS')
+  const [users, sessions, federation, ...more] = shellBlocks('docs/operating/engines.md', '## AWS credentials')
   assert.ok(users && sessions && federation && more.length === 0)
   const script = [
     `export AWS_ENDPOINT_URL=${aws.url}`,

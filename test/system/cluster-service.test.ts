@@ -1,4 +1,4 @@
-/** The NATS server and a member of its cluster as services of a machine, set up as docs/operating.md says. */
+/** The NATS server and a member of its cluster as services of a machine, set up as docs/operating/cluster.md says. */
 import assert from 'node:assert/strict'
 import { cpSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** The host is gone, and docs/operating.md says what to do: the document is followed literally. And what is refused on the way. */
+/** The host is gone, and docs/operating/backup.md says what to do: the document is followed literally. And what is refused on the way. */
 import assert from 'node:assert/strict'
 import { readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,13 +10,16 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-const HEADING = '### The host is gone'
+const PAGE = 'docs/operating/backup.md'
 
 /** What the operator has kept: `secrets.snap`, `init.txt` and `server.hcl`; and a port for the new server. */
 async function kept(t: TestContext) {
   const directory = workDirectory(t)
   const port = await freePort()
-  const [first = '', policies = ''] = shellBlocks('## A server with secrets in five minutes')
+  const [first = '', policies = ''] = shellBlocks(
+    'docs/operating/secrets.md',
+    '## A server with secrets in five minutes',
+  )
   const own = (text: string) =>
     text
       .replaceAll('/tmp/secrets', `${directory}/data`)
@@ -30,7 +33,8 @@ async function kept(t: TestContext) {
 test('the host is gone: restored into an empty server by the book', { timeout: 280_000 }, async (t) => {
   const { directory, own, port } = await kept(t)
   rmSync(join(directory, 'data'), { recursive: true })
-  const [walk = '', damaged = ''] = shellBlocks(HEADING)
+  const [walk = ''] = shellBlocks(PAGE, '## Restore on a new host')
+  const [damaged = ''] = shellBlocks(PAGE, '## Restore on the same host')
   const first = await runShell(directory, port, own(walk))
   assert.equal(first.code, 0, first.stderr)
   assert.match(first.stdout, /Success! The snapshot was restored\. Next: outpost operator unseal/)

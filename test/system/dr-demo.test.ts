@@ -1,4 +1,4 @@
-/** `npm run dr-demo` in its short form: what docs/operating.md promises of it, each step with its time. */
+/** `npm run dr-demo` in its short form: what docs/operating/dr.md promises of it, each step with its time. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'

@@ -1,4 +1,4 @@
-/** The section on a second cluster in docs/operating.md, as somebody pastes it into a shell. */
+/** The page on disaster recovery, docs/operating/dr.md, as somebody pastes it into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,13 +7,21 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { runShell, shellBlocks } from '../helpers/document.ts'
 import { DrServer } from '../helpers/dr-pair.ts'
 
+const PAGE = 'docs/operating/dr.md'
+
 test('a cluster is given a secondary, changes roles with it and back, is lost, and the secondary takes over by the book', {
   timeout: 280_000,
 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
-  const [activate = '', change = '', failover = '', ...more] = shellBlocks('## A second cluster that can take over')
-  assert.ok(activate && change && failover && more.length === 0)
+  const blocks = ['## Add a secondary', '## Switch the roles', '## Fail over'].map((heading) =>
+    shellBlocks(PAGE, heading),
+  )
+  assert.deepEqual(
+    blocks.map(({ length }) => length),
+    [1, 1, 1],
+  )
+  const [activate = '', change = '', failover = ''] = blocks.flat()
   writeFileSync(join(directory, 'shares.txt'), `${a.keys.shares.join('\n')}\n`)
   const between = (primary: DrServer, secondary: DrServer) =>
     [

@@ -12,6 +12,8 @@ import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 import { AwsEndpoint } from '../helpers/aws/endpoint.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { prometheusName } from '../../scripts/reference.ts'
+import { METRIC_DOCS } from '../../src/telemetry/metric-docs.ts'
 
 const ALLOCATION = 'd3b07384-d9a0-4c9b-8f3e-0123456789ab'
 /** Only a DR primary has them: see dr-health.test.ts. */
@@ -20,7 +22,8 @@ const OF_SECONDARIES = 'outpost_replication_secondary_'
 const OF_CERTIFICATES = 'outpost_certificate_days_left'
 const RULES = resolve(import.meta.dirname, '../../deploy/prometheus/outpost.rules.yml')
 const METRIC = /\b(?:outpost|nomad|process)_[a-z0-9_]+/g
-const OPERATING = resolve(import.meta.dirname, '../../docs/operating.md')
+/** Labels that all metrics of a host have, and the bounds of histograms. */
+const COMMON_LABELS = ['host', 'datacenter', 'node_class', 'node_id', 'node_pool', 'le']
 
 function configOf(directory: string, nats: NatsServer): string {
   writeAllocation(join(directory, 'data', 'alloc', ALLOCATION))
@@ -143,28 +146,40 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.ok(((await figures()).value('outpost_node_messages_total', { result: 'taken' }) ?? 0) >= 1)
   })
 
-  await t.test('the table of docs/operating.md explains each of them, and nothing else', async () => {
-    const { faults, names } = await eventually(async () => {
+  await t.test('each of them has a description with its kind and its labels, and there are no others', async () => {
+    const {
+      faults,
+      kinds,
+      labels: labelsByFamily,
+      names,
+    } = await eventually(async () => {
       const seen = await figures()
       // The first look at the host and its tasks may not be over yet.
       const known = ['nomad_client_host_disk_size', 'nomad_client_allocs_memory_rss']
       return known.every((name) => seen.names.includes(name)) && seen
     }, 'the host and its tasks were looked at')
     assert.deepEqual(faults, [])
-    const rows = documented()
+    const described = new Map(Object.entries(METRIC_DOCS).map(([name, doc]) => [prometheusName(name, doc), doc]))
     assert.deepEqual(
-      names.filter((name) => !rows.some((row) => covers(row, name))),
+      names.filter((name) => !described.has(name)),
       [],
-      'figures that the table does not explain',
+      'metrics without a description',
     )
     assert.deepEqual(
-      rows.filter(
-        (row) => !row.startsWith(OF_SECONDARIES) && row !== OF_CERTIFICATES && !names.some((name) => covers(row, name)),
+      [...described.keys()].filter(
+        (name) => !name.startsWith(OF_SECONDARIES) && name !== OF_CERTIFICATES && !names.includes(name),
       ),
       [],
-      'rows for which there is no figure',
+      'descriptions without a metric',
     )
-    assert.equal(new Set(rows).size, rows.length)
+    for (const name of names) {
+      const { kind, labels = [] } = described.get(name) ?? { kind: undefined }
+      assert.ok(kinds.get(name) === kind || kinds.get(name) === 'untyped', `${name} is a ${kinds.get(name)}`)
+      const unknown = [...(labelsByFamily.get(name) ?? [])].filter(
+        (label) => !labels.includes(label) && !COMMON_LABELS.includes(label),
+      )
+      assert.deepEqual(unknown, [], `labels of ${name}`)
+    }
   })
 
   await t.test('the alert rules name only metrics that are exported', async () => {
@@ -214,13 +229,3 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.equal(seen.value('outpost_tokens'), undefined)
   })
 })
-
-/** The names in the first column of the table of metrics; one that ends with `*` stands for all that begin so. */
-function documented(): string[] {
-  const section = /\n### List of metrics\n([\s\S]*?)\n##/.exec(readFileSync(OPERATING, 'utf8'))?.[1] ?? ''
-  return [...section.matchAll(/^\| `([a-z0-9_]+\*?)`/gm)].map(([, name = '']) => name)
-}
-
-function covers(row: string, name: string): boolean {
-  return row.endsWith('*') ? name.startsWith(row.slice(0, -1)) : name === row
-}

@@ -1,4 +1,4 @@
-/** The section on logins in docs/operating.md, as somebody pastes it into a shell. */
+/** The sections on logins of docs/operating/auth.md, as somebody pastes it into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -6,10 +6,13 @@ import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
+const PAGE = 'docs/operating/auth.md'
+
 test('programs and people log in as the document says', async (t) => {
   const directory = workDirectory(t)
-  const [role, program, people, groups, ...more] = shellBlocks('## Logins')
-  assert.ok(role && program && people && groups && more.length === 0)
+  const [role, program, people, ...more] = shellBlocks(PAGE, '## Auth methods')
+  const [groups, ...moreGroups] = shellBlocks(PAGE, '## Entities and groups')
+  assert.ok(role && program && people && groups && more.length === 0 && moreGroups.length === 0)
   const port = await freePort()
   const begin = [
     `outpost agent -dev -dev-no-demo -dev-root-token-id root -http-port ${port} -cluster-port 0 > server.log 2>&1 &`,

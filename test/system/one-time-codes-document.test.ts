@@ -1,4 +1,4 @@
-/** The section on one-time codes in docs/operating.md, as somebody pastes it into a shell. */
+/** The section on one-time codes in docs/operating/engines.md, as somebody pastes it into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
 test('codes are told and checked as the document says', async (t) => {
   const directory = workDirectory(t)
-  const [commands, ...more] = shellBlocks('## One-time codes for other systems')
+  const [commands, ...more] = shellBlocks('docs/operating/engines.md', '## One-time codes (TOTP)')
   assert.ok(commands && more.length === 0)
   const port = await freePort()
   const begin = [

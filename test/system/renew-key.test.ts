@@ -1,4 +1,4 @@
-/** A cluster is set up and the key of a worker host renewed on a machine with systemd: docs/operating.md is followed literally. */
+/** A cluster is set up and the key of a worker host renewed on a machine with systemd: docs/operating/cluster.md is followed literally. */
 import assert from 'node:assert/strict'
 import { cpSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -45,7 +45,10 @@ async function bootHost(machine: Machine): Promise<Host> {
 
 /** "Three hosts in ten minutes", the lines for h1 and w2. Returns the token of the server. */
 function setUp({ shell }: Host): string {
-  const [nats = '', files = '', install = ''] = shellBlocks('### Three hosts in ten minutes')
+  const [nats = '', files = '', install = ''] = shellBlocks(
+    'docs/operating/cluster.md',
+    '## Three hosts in ten minutes',
+  )
   shell(nats.replace('id nats ||', 'id nats 2>/dev/null ||'))
   shell(files)
   const [agent = '', server = ''] = install.trim().split('\n')
@@ -89,7 +92,7 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
   const keysBefore = keys()
   machine.ok('cp', '/root/keys/w2/cluster.nk', '/root/old.nk')
 
-  const [renew = ''] = shellBlocks('### Renewing the key of a host')
+  const [renew = ''] = shellBlocks('docs/operating/cluster.md', '## Renew the key of a host')
   shell(renew)
   assert.equal(keys().filter((key) => !keysBefore.includes(key)).length, 1)
   await eventually(() => log('outpost').split('"connected to NATS"').length === 3)

@@ -1,4 +1,4 @@
-/** The section on second factors in docs/operating.md, as somebody pastes it into a shell; the application is another program's. */
+/** The section on multi-factor authentication in docs/operating/auth.md, as somebody pastes it into a shell; the application is another program's. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
 test('a method is made, a path protected, a person enrolled; she reads and logs in with codes', async (t) => {
   const directory = workDirectory(t)
-  const [admin, enrol, read, login, ...more] = shellBlocks('## Second factors')
+  const [admin, enrol, read, login, ...more] = shellBlocks('docs/operating/auth.md', '## Multi-factor authentication')
   assert.ok(admin && enrol && read && login && more.length === 0)
   const [enforce = '', logIn = ''] = login.split('\n')
   const port = await freePort()

@@ -1,4 +1,4 @@
-/** The first steps in docs/operating.md, as somebody pastes them into a shell. */
+/** The first steps in docs/operating/secrets.md, as somebody pastes them into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
 test('a server with secrets in five minutes', async (t) => {
   const directory = workDirectory(t)
-  const steps = shellBlocks('## A server with secrets in five minutes')
+  const steps = shellBlocks('docs/operating/secrets.md', '## A server with secrets in five minutes')
   assert.equal(steps.length, 3)
   const port = await freePort()
   const ports = `ports {\n http = ${port}\n cluster = 0\n}\nserver {`

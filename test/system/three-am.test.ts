@@ -1,5 +1,5 @@
 /**
- * The tables of docs/troubleshooting.md. Each error in it is provoked by a test that checks its text; this one keeps
+ * The tables of docs/troubleshooting/. Each error in it is provoked by a test that checks its text; this one keeps
  * document, program and tests together: a row without a test, a test without the text, a text that nothing prints fail.
  */
 import assert from 'node:assert/strict'
@@ -26,7 +26,10 @@ const REAL_LINK =
   'limits and times that a process takes from its configuration are short: real stores over the real link'
 const OWN_BUS = 'a process sends no such call by itself: the real parts over a real NATS'
 
-/** In the order of the table. */
+/** The pages of docs/troubleshooting/, in the order of PROOFS. */
+const PAGES = ['hosts', 'service', 'cluster', 'storage', 'replication']
+
+/** In the order of the pages and their tables. */
 const PROOFS: readonly Proof[] = [
   { says: 'inotify watch limit reached, polling instead', in: 'system/tail-survives.test.ts' },
   { says: 'this agent already serves', in: 'system/three-am-agent.test.ts' },
@@ -100,6 +103,10 @@ const PROOFS: readonly Proof[] = [
   { says: 'no server answered the request about this token', in: 'system/three-am-agent.test.ts' },
   { says: 'node state is larger than a message', in: 'system/three-am-agent.test.ts' },
   { says: 'makes a message of', in: 'attacks/large-bodies.test.ts' },
+  { says: 'connection refused', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
+  { says: 'Authorization Violation', in: 'cluster/nats/nats-login.test.ts', by: 'NATS' },
+  { says: 'altnames', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
+  { says: 'cannot be read', in: 'cluster/nats/nats-login.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
   { says: '-wal exists', in: 'attacks/failed-start.test.ts' },
@@ -139,11 +146,6 @@ const PROOFS: readonly Proof[] = [
 /** Texts of a row that are further forms of its error, by the first text of the row. */
 const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
   'Permission denied': [{ says: 'X-Outpost-Token', in: 'cli/client/addresses.test.ts' }],
-  'cannot connect to NATS, retrying': [
-    { says: 'connection refused', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
-    { says: 'Authorization Violation', in: 'cluster/nats/nats-login.test.ts', by: 'NATS' },
-    { says: 'altnames', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
-  ],
   'no server is connected': [
     { says: 'no server with the secrets core is connected', in: 'system/core-tokens.test.ts' },
     { says: 'server announcement rejected', in: 'attacks/server-key-rotated.test.ts' },
@@ -159,22 +161,22 @@ const FURTHER: Readonly<Record<string, readonly Proof[]>> = {
   'the database was changed: a required entry': [{ says: 'put back', in: 'attacks/rolled-back-entry.test.ts' }],
 }
 
-/** The rows of all tables without their heads, but those of alerts. Throws for a row outside of its table, which is shown as text. */
+/** The rows of all tables without their heads. Throws for a row outside of its table, which is shown as text. */
 function rows(): string[] {
-  return sections()
-    .filter((section) => !section.startsWith('Alerts\n'))
-    .flatMap((section) => {
-      const [, table = '', ...rest] = section.split('\n\n')
-      assert.ok(!rest.some((each) => /^\|/m.test(each)), 'a row stands outside of the table')
-      const [, , ...all] = table.trim().split('\n')
-      return all
-    })
+  return sections().flatMap((section) => {
+    const [, table = '', ...rest] = section.split('\n\n')
+    assert.ok(!rest.some((each) => /^\|/m.test(each)), 'a row stands outside of the table')
+    const [, , ...all] = table.startsWith('|') ? table.trim().split('\n') : []
+    return all
+  })
 }
 
-/** The sections of the page, each beginning with its heading. */
+/** The sections of all pages, each beginning with its heading. */
 function sections(): string[] {
-  const [, ...all] = readFileSync(join(ROOT, 'docs/troubleshooting.md'), 'utf8').split(/^## /m)
-  return all
+  return PAGES.flatMap((page) => {
+    const [, ...all] = readFileSync(join(ROOT, `docs/troubleshooting/${page}.md`), 'utf8').split(/^## /m)
+    return all
+  })
 }
 
 function filesBelow(directory: string): string[] {
@@ -235,7 +237,7 @@ test('each alert rule links to its row, and each row has its rule', () => {
     ...rules.matchAll(/- alert: (\w+)\n(?: {8}.*\n)*? {10}runbook_url: 'docs\/troubleshooting\.md#(\w+)'/g),
   ]
   assert.equal(linked.length, rules.match(/- alert: /g)?.length, 'a rule without a link')
-  const alerts = sections().find((section) => section.startsWith('Alerts\n')) ?? ''
+  const alerts = readFileSync(join(ROOT, 'docs/troubleshooting.md'), 'utf8')
   const found = [...alerts.matchAll(/^\| <a id="(\w+)"><\/a>`(\w+)` /gm)].map(([, id, name]) => `${name} ${id}`)
   assert.deepEqual(
     linked.map(([, name, id]) => `${name} ${id}`),

@@ -3,7 +3,7 @@
  *
  * Three families of variables name an address and a token: those of outpost, Nomad and Vault. A token is sent only to the address of
  * its own family, compared by value, so that a user with variables of two systems does not send the token of one to the other.
- * `docs/operating.md` has the table, `test/cli/client/addresses.test.ts` tests each of its rows. `outpost login` stores a token in a file
+ * `docs/operating/commands.md` has the table, `test/cli/client/addresses.test.ts` tests each of its rows. `outpost login` stores a token in a file
  * of the home directory, which is used if no variable has a token for the address.
  */
 import { readFileSync, statSync } from 'node:fs'

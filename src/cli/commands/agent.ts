@@ -33,8 +33,9 @@ const OPTIONS = {
   }),
   'cluster-port': integer({
     placeholder: 'N',
-    help: 'Accepted without effect; agents and servers communicate over NATS',
+    help: 'Port for DR secondaries; 0 selects a free port',
     fallback: undefined,
+    shownDefault: 'ports.cluster of the configuration, else 4647',
     min: 0,
     max: PORT_MAX,
   }),

@@ -61,7 +61,7 @@ export async function withShareAccess<T>(
       error.status,
       `this server ${what} only for a token with sudo (HTTP ${error.status}): ${tokenHint(target, false)}; without such a token, ` +
         `set ${setting} in the configuration of the server, run "systemctl reload outpost-server" there, repeat this command, and ` +
-        'remove the setting (docs/operating.md, "Lost the root token?")',
+        'remove the setting (docs/operating/seal.md, "Lost root token")',
     )
   }
 }

@@ -75,7 +75,11 @@ interface TextOptionDefinition<D> {
 /** One text; the last occurrence counts. */
 export function text<D extends string | undefined>(options: TextOptionDefinition<D>): Option<string | D> {
   return {
-    ...shown(options.placeholder, options.help, options.shownDefault ?? options.fallback),
+    ...shown(
+      options.placeholder,
+      options.help,
+      options.shownDefault ?? (options.fallback === '' ? undefined : options.fallback),
+    ),
     initial: options.fallback,
     take(value) {
       if (value === '') throw new Error('must not be empty')

@@ -4,7 +4,8 @@
  */
 import { dirname, join } from 'node:path'
 import { Histogram, IntervalValues } from '../../telemetry/histogram.ts'
-import { type AnyFamily, type Family, single } from '../../telemetry/metric.ts'
+import { type AnyFamily, type EngineFamily, type Family, single } from '../../telemetry/metric.ts'
+import type { MetricName } from '../../telemetry/metric-docs.ts'
 import { messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import { replaceFile, readTextIfExists } from '../../platform/program-file.ts'
@@ -172,14 +173,14 @@ export class SecretsMetrics {
   }
 
   /** Counters of engines; a family has the points of all mounts. */
-  #engines(): Family[] {
+  #engines(): EngineFamily[] {
     const { core } = this.#options
     if (!core.isActive) return []
-    const families = new Map<string, Family>()
+    const families = new Map<string, EngineFamily>()
     for (const { engine, facts, storage } of core.open.mounts.all()) {
       for (const { help, name, points } of engine.metrics?.({ mount: facts, storage }) ?? []) {
         const before = families.get(name)?.points ?? []
-        families.set(name, { name, kind: 'counter', help, points: [...before, ...points] })
+        families.set(name, { name, kind: 'counter', help, points: [...before, ...points], isOfEngine: true })
       }
     }
     return [...families.values()]
@@ -187,7 +188,7 @@ export class SecretsMetrics {
 
   #audit(): Family[] {
     const states = this.#options.core.audit?.states ?? []
-    const family = (name: string, help: string, of: (device: (typeof states)[number]) => number): Family => ({
+    const family = (name: MetricName, help: string, of: (device: (typeof states)[number]) => number): Family => ({
       name,
       kind: 'counter',
       help,
@@ -267,12 +268,14 @@ function scheduleFamilies(status: SnapshotScheduleStatus | undefined): Family[] 
   ]
 }
 
-function scheduleGauge(name: string, help: string, value: number | undefined): Family[] {
+type ScheduleGauge = 'interval_seconds' | 'last_success_timestamp_seconds' | 'bytes' | 'duration_seconds'
+
+function scheduleGauge(name: ScheduleGauge, help: string, value: number | undefined): Family[] {
   return value === undefined ? [] : [single('gauge', `outpost.snapshot.scheduled.${name}`, help, value)]
 }
 
 /** Empty if the value cannot be read: an unreadable database must not remove other metrics. */
-function gaugeOf(name: string, help: string, read: () => number | undefined): Family[] {
+function gaugeOf(name: MetricName, help: string, read: () => number | undefined): Family[] {
   try {
     const value = read()
     return value === undefined ? [] : [single('gauge', name, help, value)]
@@ -292,7 +295,7 @@ function timeIn(file: string): number {
 }
 
 /** 1 or 0. */
-function state(name: string, help: string, value: boolean): Family {
+function state(name: 'initialized' | 'sealed' | 'active', help: string, value: boolean): Family {
   return single('gauge', `outpost.secrets.${name}`, help, Number(value))
 }
 

@@ -1,6 +1,7 @@
 /** Metrics and readiness check of replication, from the last known status. */
 import type { Check, CheckResult } from '../../telemetry/readiness.ts'
 import { type Family, single } from '../../telemetry/metric.ts'
+import type { MetricName } from '../../telemetry/metric-docs.ts'
 import { clockWarning, SKEW_WARNING_MS } from './clock-warning.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 
@@ -36,11 +37,19 @@ function isReplaced(status: Status): boolean {
   return status['fence_reason'] === 'replaced'
 }
 
-function gauge(name: string, help: string, value: number): Family {
+/** Names of the catalogue without a prefix that they share. */
+type NameBelow<Prefix extends string> = MetricName extends infer Name
+  ? Name extends `${Prefix}${infer Rest}`
+    ? Rest
+    : never
+  : never
+type ReplicationName = NameBelow<'outpost.replication.'>
+
+function gauge(name: ReplicationName, help: string, value: number): Family {
   return single('gauge', `outpost.replication.${name}`, help, value)
 }
 
-function counter(name: string, help: string, value: number): Family {
+function counter(name: ReplicationName, help: string, value: number): Family {
   return single('counter', `outpost.replication.${name}`, help, value)
 }
 
@@ -107,7 +116,11 @@ export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last'
 /** A series for each expected secondary, also while it is disconnected. */
 function namedFamilies(status: Status): Family[] {
   const rows = secondariesOf(status)
-  const family = (name: string, help: string, read: (row: Status) => number): Family => ({
+  const family = (
+    name: NameBelow<'outpost.replication.secondary_'>,
+    help: string,
+    read: (row: Status) => number,
+  ): Family => ({
     name: `outpost.replication.secondary_${name}`,
     kind: 'gauge',
     help,

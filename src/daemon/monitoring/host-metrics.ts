@@ -3,6 +3,7 @@
  * values and measures nothing.
  */
 import { type AnyFamily, type Family, type Labels, type Point, single } from '../../telemetry/metric.ts'
+import type { MetricName } from '../../telemetry/metric-docs.ts'
 import type { Allocation } from '../../host/allocations/allocation.ts'
 import type { DiskStats } from '../../host/stats/host-disks.ts'
 import type { Host } from '../../host/host.ts'
@@ -10,45 +11,45 @@ import type { HostStats } from '../../host/stats/host-stats.ts'
 import type { ResourceUsage } from '../../host/stats/resource-usage.ts'
 import type { Connections } from '../../http/connections.ts'
 
-type MetricReader<T> = readonly [name: string, help: string, read: (from: T) => number]
+type MetricReader<T, Name extends string = string> = readonly [name: Name, help: string, read: (from: T) => number]
 
-function gauges<T>(
-  prefix: string,
-  readings: readonly MetricReader<T>[],
+function gauges<T, Prefix extends string, Name extends string>(
+  prefix: Prefix,
+  readings: readonly MetricReader<T, Name>[],
   from: readonly { labels: Labels; of: T }[],
-): Family[] {
+): Family<`${Prefix}${Name}`>[] {
   return readings.map(([name, help, read]) => ({
-    name: `${prefix}${name}`,
+    name: `${prefix}${name}` as const,
     kind: 'gauge',
     help,
     points: from.map(({ labels, of }): Point => ({ labels, value: read(of) })),
   }))
 }
 
-const MEMORY: readonly MetricReader<HostStats['Memory']>[] = [
+const MEMORY = [
   ['total', 'Memory of the host in bytes.', (memory) => memory.Total],
   ['available', 'Available memory in bytes.', (memory) => memory.Available],
   ['used', 'Used memory in bytes, without caches.', (memory) => memory.Used],
   ['free', 'Free memory in bytes.', (memory) => memory.Free],
-]
+] as const satisfies readonly MetricReader<HostStats['Memory']>[]
 
-const CORE: readonly MetricReader<HostStats['CPU'][number]>[] = [
+const CORE = [
   ['user', 'User time of a core in percent.', (core) => core.User],
   ['system', 'System time of a core in percent.', (core) => core.System],
   ['idle', 'Idle time of a core in percent.', (core) => core.Idle],
   ['total_percent', 'Usage of a core in percent.', (core) => core.TotalPercent],
   ['total_ticks', 'MHz of a core used.', (core) => core.TotalTicks],
-]
+] as const satisfies readonly MetricReader<HostStats['CPU'][number]>[]
 
-const DISK: readonly MetricReader<DiskStats>[] = [
+const DISK = [
   ['size', 'Size of a file system in bytes.', (disk) => disk.Size],
   ['used', 'Used bytes of a file system.', (disk) => disk.Used],
   ['available', 'Available bytes of a file system.', (disk) => disk.Available],
   ['used_percent', 'Usage of a file system in percent.', (disk) => disk.UsedPercent],
   ['inodes_percent', 'Usage of inodes in percent.', (disk) => disk.InodesUsedPercent],
-]
+] as const satisfies readonly MetricReader<DiskStats>[]
 
-const USAGE: readonly MetricReader<ResourceUsage>[] = [
+const USAGE = [
   ['memory.rss', 'Resident memory in bytes.', ({ MemoryStats }) => MemoryStats.RSS],
   ['memory.cache', 'Page cache in bytes.', ({ MemoryStats }) => MemoryStats.Cache],
   ['memory.swap', 'Swap in bytes.', ({ MemoryStats }) => MemoryStats.Swap],
@@ -63,7 +64,7 @@ const USAGE: readonly MetricReader<ResourceUsage>[] = [
   ['cpu.throttled_time', 'Throttled time in nanoseconds.', ({ CpuStats }) => CpuStats.ThrottledTime],
   ['cpu.throttled_periods', 'Throttled periods.', ({ CpuStats }) => CpuStats.ThrottledPeriods],
   ['cpu.total_ticks', 'CPU usage in MHz.', ({ CpuStats }) => CpuStats.TotalTicks],
-]
+] as const satisfies readonly MetricReader<ResourceUsage>[]
 
 function nodeFamilies(stats: HostStats): Family[] {
   const cores = stats.CPU.map((core) => ({ labels: { cpu: core.CPU }, of: core }))
@@ -101,6 +102,9 @@ function usageFamilies(host: Host): Family[] {
   return gauges('nomad.client.allocs.', USAGE, running)
 }
 
+const ALLOCATION_STATES = ['pending', 'running', 'terminal'] as const
+const TASK_STATES = ['pending', 'running', 'dead'] as const
+
 function allocationFamilies(allocations: Iterable<Allocation>): Family[] {
   const counts = { pending: 0, running: 0, terminal: 0 }
   const tasks = { pending: 0, running: 0, dead: 0 }
@@ -111,18 +115,18 @@ function allocationFamilies(allocations: Iterable<Allocation>): Family[] {
     for (const task of allocation.tasks.values()) tasks[task.state]++
   }
   return [
-    ...Object.entries(counts).map(([status, count]) =>
-      single('gauge', `nomad.client.allocations.${status}`, `Allocations that are ${status}.`, count),
+    ...ALLOCATION_STATES.map((state) =>
+      single('gauge', `nomad.client.allocations.${state}`, `Allocations that are ${state}.`, counts[state]),
     ),
-    ...Object.entries(tasks).map(([state, count]) =>
-      single('gauge', `nomad.client.tasks.${state}`, `Tasks that are ${state}.`, count),
+    ...TASK_STATES.map((state) =>
+      single('gauge', `nomad.client.tasks.${state}`, `Tasks that are ${state}.`, tasks[state]),
     ),
   ]
 }
 
 function followFamilies({ followers }: Host): Family[] {
   const kinds = Object.entries(followers.metrics())
-  const family = (name: string, help: string, value: (of: (typeof kinds)[number][1]) => number): Family => ({
+  const family = (name: MetricName, help: string, value: (of: (typeof kinds)[number][1]) => number): Family => ({
     name,
     kind: 'gauge',
     help,
@@ -162,7 +166,7 @@ function hostFamilies(host: Host, publish: Publish): AnyFamily[] {
 }
 
 /** A counter by result. */
-function results(name: string, help: string, counts: Readonly<Record<string, number>>): Family {
+function results(name: MetricName, help: string, counts: Readonly<Record<string, number>>): Family {
   const points = Object.entries(counts).map(([result, value]) => ({ labels: { result }, value }))
   return { name, kind: 'counter', help, points }
 }

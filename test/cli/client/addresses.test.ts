@@ -1,5 +1,5 @@
 /**
- * Which token goes to which address, for every combination of variables in the table of docs/operating.md; and what a
+ * Which token goes to which address, for every combination of variables in the table of docs/operating/commands.md; and what a
  * refusal says about the token. Before, NOMAD_TOKEN was sent to the address from VAULT_ADDR, and VAULT_TOKEN to NOMAD_ADDR's.
  */
 import assert from 'node:assert/strict'
@@ -12,7 +12,7 @@ import { test, type TestContext } from 'node:test'
 import { agentTarget, type Subject } from '../../../src/cli/client/agent-target.ts'
 import { runHere } from '../../helpers/command-here.ts'
 
-const OPERATING = resolve(import.meta.dirname, '../../../docs/operating.md')
+const COMMANDS_PAGE = resolve(import.meta.dirname, '../../../docs/operating/commands.md')
 
 /** A home directory in which `outpost login` has kept a token. */
 function home(t: TestContext): string {
@@ -183,8 +183,8 @@ test('a refusal tells a token that is unknown from one that is not allowed, and 
   }
 })
 
-test('the table of docs/operating.md has every kind of row', () => {
-  const section = /\n### Addresses and tokens\n([\s\S]*?)\n##/.exec(readFileSync(OPERATING, 'utf8'))?.[1] ?? ''
+test('the table of docs/operating/commands.md has every kind of row', () => {
+  const section = /\n## Addresses and tokens\n([\s\S]*?)\n##/.exec(readFileSync(COMMANDS_PAGE, 'utf8'))?.[1] ?? ''
   const documented = [...section.matchAll(/^\| `([A-Z_]+|-address|[a-z ]+)`/gm)].map(([, name]) => name)
   assert.deepEqual(documented, ['OUTPOST_ADDR', '-address', 'NOMAD_ADDR', 'VAULT_ADDR', 'default'])
 })

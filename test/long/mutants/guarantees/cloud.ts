@@ -1,4 +1,4 @@
-/** Mutants of "Credentials of AWS". */
+/** Mutants of "AWS credentials". */
 import type { Exemption, Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [

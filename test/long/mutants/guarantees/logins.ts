@@ -1,4 +1,4 @@
-/** Mutants of "Identity and logins" and "Second factors". */
+/** Mutants of "Identity and logins" and "Multi-factor authentication". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [

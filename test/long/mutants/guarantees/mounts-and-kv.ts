@@ -1,4 +1,4 @@
-/** Mutants of "Mounts" and "Versioned secrets". */
+/** Mutants of "Mounts" and "Key-value secrets". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [

@@ -3,7 +3,7 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: '**No token, no attempt.**',
+    promise: '**Attempts require a token.**',
     before: "if (sudo || (given !== '' && nonces.includes(given))) return",
     after: "if (sudo || nonces.includes(given) || given === '') return",
     test: 'test/attacks/unauthenticated-rekey.test.ts',

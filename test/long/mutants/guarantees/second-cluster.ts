@@ -1,4 +1,4 @@
-/** Mutants of "A second cluster (replication for disaster recovery)". */
+/** Mutants of "Disaster recovery". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [

@@ -1,4 +1,4 @@
-/** Mutants of "Wrapped answers", "Programs with secrets" and "The login of an agent". */
+/** Mutants of "Response wrapping", "Programs with secrets" and "Agent login". */
 import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
@@ -22,13 +22,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/wrapping/wrapping.test.ts',
   },
   {
-    promise: '**Fresh.** A change of a secret reaches the files or the command',
+    promise: '**Current.** A change of a secret reaches the files or the command',
     before: "if (this.#plan.onChange === 'restart') this.#program?.restart(env)",
     after: "if (this.#plan.onChange === 'none') this.#program?.restart(env)",
     test: 'test/cli/commands/exec/exec.test.ts',
   },
   {
-    promise: '**Hidden.** No value is on a command line',
+    promise: '**Confidential.** No value is on a command line',
     before: ': (mode & 0o077) !== 0\n        ?',
     after: ': (mode & 0o007) !== 0\n        ?',
     test: 'test/cli/commands/exec/exec.test.ts',
@@ -64,7 +64,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/login/session.test.ts',
   },
   {
-    promise: '**Processes end together.** When `exec` ends, also by SIGKILL, its command is ended',
+    promise: '**Processes end with each other.** When `exec` ends, also by SIGKILL, its command is ended',
     before: 'const watchdog = startWatchdog(pid)\n    this.#pid = pid',
     after: 'const watchdog = { dismiss: () => undefined }\n    this.#pid = pid',
     test: 'test/cli/exec-ends.test.ts',
