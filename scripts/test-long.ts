@@ -144,6 +144,12 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves:
       'while a stolen worker key floods with the NATS permissions that are shipped, every honest call succeeds within ten seconds',
   },
+  machines: {
+    files: ['test/long/three-machines.test.ts'],
+    env: {},
+    proves:
+      'on three machines under systemd a follower gets every line through kills, hangs, reloads and upgrades (needs root)',
+  },
   alerts: {
     files: ['test/long/alerts.test.ts'],
     env: {},

@@ -33,6 +33,8 @@ export interface Machine {
   readonly inside: string
   /** The Node that runs this, as the machine finds it. */
   readonly node: string
+  /** Process ID of its systemd on this host. */
+  readonly pid: number
   /** Runs a command in the machine. */
   run(command: string, ...args: readonly string[]): Outcome
   /** The same, and throws unless it succeeds; gives what was printed, trimmed. */
@@ -76,7 +78,25 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
     return out.trim()
   }
   await eventually(() => /running|degraded/.test(run('systemctl', 'is-system-running').stdout))
-  return { outside, inside: INSIDE, node: process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`), run, ok }
+  const node = process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`)
+  return { outside, inside: INSIDE, node, pid: Number(stdout), run, ok }
+}
+
+/** Connects machines to one network; their addresses are 10.77.0.1, 10.77.0.2 and so on. */
+export function connectMachines(t: TestContext, machines: readonly Machine[]): void {
+  const ip = (...args: readonly string[]) => execFileSync('ip', args, { stdio: ['ignore', 'ignore', 'inherit'] })
+  const bridge = `opb${process.pid}`
+  ip('link', 'add', bridge, 'type', 'bridge')
+  // The pairs of a machine end with its network namespace.
+  t.after(() => ip('link', 'delete', bridge))
+  ip('link', 'set', bridge, 'up')
+  for (const [index, machine] of machines.entries()) {
+    const port = `opv${process.pid}n${index}`
+    ip('link', 'add', port, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', String(machine.pid))
+    ip('link', 'set', port, 'master', bridge, 'up')
+    machine.ok('ip', 'addr', 'add', `10.77.0.${index + 1}/24`, 'dev', 'eth0')
+    machine.ok('ip', 'link', 'set', 'eth0', 'up')
+  }
 }
 
 /** Where the packages really are. */
