@@ -302,6 +302,20 @@ test('a login of a user that does not exist costs a hash as expensive as that of
   await assert.rejects(login, /a password could not be hashed/)
 })
 
+test('a name that is locked while its login is queued costs no hash', async (t) => {
+  // More memory than a hash may use: a hash that is computed fails.
+  const world = await CoreWorld.open(t, { engines: [userpassEngine({ hashCost: 1 << 17 })] })
+  assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
+  const { core } = world
+  const failuresOf = core.failuresOf.bind(core)
+  let checks = 0
+  t.mock.method(core, 'failuresOf', (mount: Parameters<typeof failuresOf>[0]) =>
+    Object.assign(Object.create(failuresOf(mount)), { isLocked: () => ++checks > 1 }),
+  )
+  const login = await world.ask('POST', 'auth/userpass/login/absent', { password: 'wrong' }, ANONYMOUS)
+  assert.deepEqual(textsOf(login), [403, 'permission denied'])
+})
+
 test('a flood of wrong passwords from 100 addresses tries no name more often than its lock allows', async (t) => {
   // A hash long enough that others of its name wait for their turn meanwhile.
   const { login, world } = await open(t, {}, userpassEngine({ hashCost: 1024 }))

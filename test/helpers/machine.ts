@@ -82,9 +82,12 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
   return { outside, inside: INSIDE, node, pid: Number(stdout), run, ok }
 }
 
+function ip(...args: readonly string[]): void {
+  execFileSync('ip', args, { stdio: ['ignore', 'ignore', 'inherit'] })
+}
+
 /** Connects machines to one network; their addresses are 10.77.0.1, 10.77.0.2 and so on. */
 export function connectMachines(t: TestContext, machines: readonly Machine[]): void {
-  const ip = (...args: readonly string[]) => execFileSync('ip', args, { stdio: ['ignore', 'ignore', 'inherit'] })
   const bridge = `opb${process.pid}`
   ip('link', 'add', bridge, 'type', 'bridge')
   // The pairs of a machine end with its network namespace.

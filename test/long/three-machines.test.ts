@@ -52,6 +52,10 @@ function configure(machine: Machine, from: Machine, member: string, directory: s
   )
 }
 
+function mainPid(machine: Machine): string {
+  return machine.ok('systemctl', 'show', '-P', 'MainPID', 'outpost')
+}
+
 /** The unit of a server accepts connections on loopback only; agents and NATS are on other machines. */
 function allowNetwork(machine: Machine, unit: string): void {
   shell(
@@ -112,7 +116,6 @@ test('three machines keep a log without loss through kill, hang, reload and upgr
     await eventually(() => followed().length > before, `lines after ${what}`)
   }
   await eventually(() => followed().includes('line 5\n'), 'the log is followed through the server')
-  const mainPid = (machine: Machine) => machine.ok('systemctl', 'show', '-P', 'MainPID', 'outpost')
 
   let pid = mainPid(w1)
   w1.ok('kill', '-KILL', pid)

@@ -140,9 +140,18 @@ export function listFaults(root: string, { mutants, exemptions }: MutantList): s
   for (const mutant of mutants) {
     const place = placeOf(sources, mutant)
     if ('fault' in place) faults.push(`${mutant.listedIn}: ${place.fault}`)
-    if (!existsSync(join(root, mutant.test))) faults.push(`${mutant.listedIn}: there is no file ${mutant.test}`)
+    const fault = testFault(root, mutant)
+    if (fault !== undefined) faults.push(`${mutant.listedIn}: ${fault}`)
   }
   return faults
+}
+
+/** A title that is composed of parts is found by a part. */
+function testFault(root: string, { test, testName }: Mutant): string | undefined {
+  const path = join(root, test)
+  if (!existsSync(path)) return `there is no file ${test}`
+  if (testName === undefined || new RegExp(testName).test(readFileSync(path, 'utf8'))) return undefined
+  return `no test of ${test} has a name with ${JSON.stringify(testName)}`
 }
 
 /** Promises without a mutant and without an exemption, each with its document. */

@@ -77,14 +77,14 @@ export const MUTANTS: readonly Mutant[] = [
     before: 'descriptor = openSync(shown, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)',
     after: 'descriptor = openSync(shown, constants.O_RDONLY | constants.O_DIRECTORY)',
     test: 'test/cli/commands/exec/exec.test.ts',
-    testName: 'cannot be given to a command',
+    testName: 'cannot be passed to a command',
   },
   {
     promise: 'Files are written to the directory only.',
     before: ': (mode & 0o077) !== 0\n',
     after: ': (mode & 0o007) !== 0\n',
     test: 'test/cli/commands/exec/exec.test.ts',
-    testName: 'cannot be given to a command',
+    testName: 'cannot be passed to a command',
   },
   {
     promise: 'Files are written to the directory only.',

@@ -192,7 +192,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'guess passwords at the speed of two hashes',
     before: `reason === 'evict' && nowMs - count.lastMs < windowMs`,
     after: 'false',
-    test: 'test/auth/userpass.test.ts',
+    test: 'test/secrets/logins/user-lockout.test.ts',
   },
   {
     promise: 'guess passwords at the speed of two hashes',
@@ -204,7 +204,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'guess passwords at the speed of two hashes',
     before: 'key: caller.address,',
     after: `key: 'all',`,
-    test: 'test/auth/userpass.test.ts',
+    test: 'test/auth/hash-threads.test.ts',
   },
   {
     promise: 'guess secret IDs of a role',
