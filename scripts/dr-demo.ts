@@ -1,27 +1,26 @@
 /**
- * `npm run dr-demo`: two clusters on this machine go through a disaster and back, each step printed with its time: activation,
- * writes, kill -9 of the primary, promotion with an operation token made from key shares, re-join of the old primary, failback.
+ * `npm run dr-demo`: two clusters on this machine go through a disaster and back, each step printed with its time: join, writes, kill -9
+ * of the primary, failover with key shares, join of the old primary, planned switchover. The steps are the commands of an operator;
+ * only secrets are written and read over the API.
  *
  *     node scripts/dr-demo.ts [SECRETS]        100 unless given
  */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { randomBytes } from 'node:crypto'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 
 const OUTPOST = process.env['OUTPOST_PROGRAM'] ?? resolve(import.meta.dirname, '../bin/outpost')
-const DR = 'sys/replication/dr'
 const SECRETS = Number(process.argv[2] ?? 100)
-const PATIENCE_MS = 60_000
+const CATCH_UP_MS = 60_000
 
 type Fields = Readonly<Record<string, unknown>>
 
 /** One server, in a directory of its own. */
 class DemoServer {
   readonly name: string
+  readonly #home: string
   readonly #file: string
   url = ''
   shares: readonly string[] = []
@@ -30,11 +29,11 @@ class DemoServer {
 
   constructor(directory: string, name: string, clusterPort: number) {
     this.name = name
-    const home = join(directory, name)
-    mkdirSync(join(home, 'data'), { recursive: true })
-    this.#file = join(home, 'server.hcl')
+    this.#home = join(directory, name)
+    mkdirSync(join(this.#home, 'data'), { recursive: true })
+    this.#file = join(this.#home, 'server.hcl')
     const ports = `ports {\n http = 0\n cluster = ${clusterPort}\n}`
-    writeFileSync(this.#file, `data_dir = "${home}/data"\n${ports}\nserver { enabled = true }\n`)
+    writeFileSync(this.#file, `data_dir = "${this.#home}/data"\n${ports}\nserver { enabled = true }\n`)
   }
 
   async start(): Promise<void> {
@@ -42,7 +41,7 @@ class DemoServer {
     this.#child = child
     let text = ''
     await new Promise<void>((started, failed) => {
-      child.once('exit', (code) => failed(new Error(`server ${this.name} has ended with ${code}`)))
+      child.once('exit', (code) => failed(new Error(`server ${this.name} exited with ${code}`)))
       child.stdout.setEncoding('utf8').on('data', (piece: string) => {
         text += piece
         if (text.includes('==> outpost agent started')) started()
@@ -59,56 +58,63 @@ class DemoServer {
     await gone
   }
 
-  async ask(method: string, path: string, body?: object, token = this.token): Promise<Fields> {
-    const headers: Record<string, string> = token === '' ? {} : { 'X-Vault-Token': token }
+  /** Runs a command against this server; resolves with its standard output. Secrets are on standard input. */
+  async run(line: string, input = ''): Promise<string> {
+    const variables = { OUTPOST_ADDR: this.url, OUTPOST_TOKEN: this.token, HOME: this.#home }
+    const child = spawn(OUTPOST, line.split(' '), { env: { ...process.env, ...variables } })
+    const [out, err] = [textOf(child.stdout), textOf(child.stderr)]
+    child.stdin.end(input)
+    const code = await new Promise<number | null>((done) => child.once('close', done))
+    if (code !== 0) throw new Error(`outpost ${line} at ${this.name}: exit code ${code}: ${await err}`)
+    return await out
+  }
+
+  async initialise(): Promise<void> {
+    const made = JSON.parse(await this.run('operator init -format=json -key-shares=3 -key-threshold=2')) as Fields
+    this.shares = (made['unseal_keys_b64'] as string[]).slice(0, 2)
+    this.token = String(made['root_token'])
+    await this.run('operator unseal -', linesOf(this.shares))
+  }
+
+  async status(): Promise<Fields> {
+    return JSON.parse(await this.run('operator dr status -json')) as Fields
+  }
+
+  /** Resolves when both have the same entries. */
+  async hasAllOf(primary: DemoServer): Promise<void> {
+    const deadlineMs = performance.now() + CATCH_UP_MS
+    for (;;) {
+      const [own, other] = await Promise.all([this.status(), primary.status()])
+      if (own['merkle_root'] === other['merkle_root'] && own['position'] === other['position']) return
+      if (performance.now() > deadlineMs) throw new Error(`${this.name} lacks commits: ${JSON.stringify(own)}`)
+    }
+  }
+
+  /** A file with the key shares, for a command that reads another secret on standard input. */
+  sharesFile(shares: readonly string[]): string {
+    const file = join(this.#home, 'shares.txt')
+    writeFileSync(file, linesOf(shares), { mode: 0o600 })
+    return file
+  }
+
+  async ask(method: string, path: string, body?: object): Promise<Fields> {
+    const headers = { 'X-Vault-Token': this.token }
     const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
     const response = await fetch(`${this.url}/v1/${path}`, init)
     const text = await response.text()
     if (!response.ok) throw new Error(`${method} ${path} at ${this.name}: ${response.status} ${text}`)
     return text === '' ? {} : (JSON.parse(text) as Fields)
   }
+}
 
-  async initialise(): Promise<void> {
-    const made = await this.ask('PUT', 'sys/init', { secret_shares: 3, secret_threshold: 2 })
-    this.shares = (made['keys_base64'] as string[]).slice(0, 2)
-    this.token = String(made['root_token'])
-    await this.unseal(this.shares)
-  }
+async function textOf(stream: NodeJS.ReadableStream): Promise<string> {
+  let text = ''
+  for await (const piece of stream.setEncoding('utf8')) text += String(piece)
+  return text
+}
 
-  async unseal(shares: readonly string[]): Promise<void> {
-    for (const key of shares) await this.ask('PUT', 'sys/unseal', { key }, '')
-  }
-
-  async status(): Promise<Fields> {
-    return (await this.ask('GET', `${DR}/status`, undefined, ''))['data'] as Fields
-  }
-
-  async issue(id: string): Promise<string> {
-    const { wrap_info: info } = await this.ask('POST', `${DR}/primary/secondary-token`, { id })
-    return String((info as Fields)['token'])
-  }
-
-  async operationToken(shares: readonly string[]): Promise<string> {
-    const path = `${DR}/secondary/generate-operation-token`
-    const otp = randomBytes(14).toString('hex')
-    const { nonce } = await this.ask('PUT', `${path}/attempt`, { otp }, '')
-    let encoded = ''
-    for (const key of shares) {
-      encoded = String((await this.ask('PUT', `${path}/update`, { key, nonce }, ''))['encoded_token'])
-    }
-    const pad = Buffer.from(otp)
-    return Buffer.from(Buffer.from(encoded, 'base64').map((byte, at) => byte ^ (pad[at] ?? 0))).toString()
-  }
-
-  async follows(primary: DemoServer): Promise<void> {
-    const deadlineMs = performance.now() + PATIENCE_MS
-    for (;;) {
-      const [own, other] = [await this.status(), await primary.status()]
-      if (own['state'] === 'stream-wals' && own['merkle_root'] === other['merkle_root']) return
-      if (performance.now() > deadlineMs) throw new Error(`${this.name} does not follow: ${JSON.stringify(own)}`)
-      await sleep(20)
-    }
-  }
+function linesOf(shares: readonly string[]): string {
+  return `${shares.join('\n')}\n`
 }
 
 const beganAtMs = performance.now()
@@ -121,6 +127,11 @@ async function step<T>(what: string, work: () => Promise<T>): Promise<T> {
   return value
 }
 
+/** A command as a step. */
+function command(server: DemoServer, line: string, input = ''): Promise<string> {
+  return step(`${server.name}: outpost ${line}`, () => server.run(line, input))
+}
+
 async function freePort(): Promise<number> {
   const server = createServer()
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done))
@@ -129,62 +140,49 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' ? (address?.port ?? 0) : 0
 }
 
-async function readAll(server: DemoServer, token: string, count: number): Promise<void> {
+async function readAll(server: DemoServer, count: number): Promise<void> {
   for (let at = 0; at < count; at++) {
-    const { data } = await server.ask('GET', `kv/data/${at}`, undefined, token)
+    const { data } = await server.ask('GET', `kv/data/${at}`)
     const value = ((data as Fields)['data'] as Fields)['value']
     if (value !== `value ${at}`) throw new Error(`secret ${at} is ${String(value)}`)
   }
 }
 
-async function writeSome(server: DemoServer, token: string, from: number, to: number): Promise<void> {
-  for (let at = from; at < to; at++) {
-    await server.ask('POST', `kv/data/${at}`, { data: { value: `value ${at}` } }, token)
-  }
+async function writeSome(server: DemoServer, from: number, to: number): Promise<void> {
+  for (let at = from; at < to; at++) await server.ask('POST', `kv/data/${at}`, { data: { value: `value ${at}` } })
 }
 
 async function demo(a: DemoServer, b: DemoServer): Promise<void> {
   await step('two clusters start', () => Promise.all([a.start(), b.start()]))
-  await step('both are initialised and unsealed, with keys of their own', () =>
+  await step('both are initialised and unsealed, with their own keys', () =>
     Promise.all([a.initialise(), b.initialise()]),
   )
   const { shares, token } = a
-  await step('a: primary/enable', () => a.ask('POST', `${DR}/primary/enable`))
-  const activation = await step('a: an activation token for b', () => a.issue('b'))
-  await step('b: secondary/enable; its data is replaced', () =>
-    b.ask('POST', `${DR}/secondary/enable`, { token: activation }),
-  )
-  await step('b: the first copy is whole, it streams', () => b.follows(a))
-  await step('b: unsealed with the key shares of a; its barrier stays closed', () => b.unseal(shares))
-  await step(`a: ${SECRETS} secrets are written`, async () => {
-    await a.ask('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
-    await writeSome(a, token, 0, SECRETS)
-  })
-  await step('b has all of it', () => b.follows(a))
+  await command(a, 'operator dr enable')
+  const activation = await command(a, 'operator dr token b')
+  await command(b, 'operator dr join -yes', activation)
+  await command(b, 'operator unseal -', linesOf(shares))
+  await command(a, 'secrets enable -version=2 kv')
+  await step(`a: ${SECRETS} secrets are written`, () => writeSome(a, 0, SECRETS))
+  await step('b has all of them (operator dr status)', () => b.hasAllOf(a))
   await step('a: kill -9', () => a.end('SIGKILL'))
-  const operation = await step('b: an operation token from two key shares', () => b.operationToken(shares))
-  await step('b: promote, until it has answered', () =>
-    b.ask('POST', `${DR}/secondary/promote`, { dr_operation_token: operation }, ''),
-  )
-  await step(`b: all ${SECRETS} secrets are read with the token of a`, () => readAll(b, token, SECRETS))
-  await step('b: more secrets are written', () => writeSome(b, token, SECRETS, SECRETS + 10))
+  // Tokens of a are valid on b.
   b.token = token
-  await step('a: starts again, is unsealed, and is demoted', async () => {
-    await a.start()
-    await a.unseal(shares)
-    await a.ask('POST', `${DR}/primary/demote`)
-  })
-  const rejoin = await step('a: an operation token from two key shares', () => a.operationToken(shares))
-  await step('a: update-primary with a token of b; only what differs is copied', async () => {
-    const body = { dr_operation_token: rejoin, token: await b.issue('a') }
-    await a.ask('POST', `${DR}/secondary/update-primary`, body, '')
-    await a.follows(b)
-  })
-  await step('failback: b is demoted, a is promoted', async () => {
-    await b.ask('POST', `${DR}/primary/demote`)
-    await a.ask('POST', `${DR}/secondary/promote`, { dr_operation_token: rejoin }, '')
-  })
-  await step('a: everything is there', () => readAll(a, token, SECRETS + 10))
+  await command(b, 'operator dr failover -yes -', linesOf(shares))
+  await step(`b: all ${SECRETS} secrets are read with the token of a`, () => readAll(b, SECRETS))
+  await step('b: 10 more secrets are written', () => writeSome(b, SECRETS, SECRETS + 10))
+  await step('a: starts again', () => a.start())
+  await command(a, 'operator unseal -', linesOf(shares))
+  await command(a, 'operator dr demote -yes')
+  const rejoin = await command(b, 'operator dr token a')
+  const file = a.sharesFile(shares)
+  await step('a: outpost operator dr join -yes -shares-file shares.txt', () =>
+    a.run(`operator dr join -yes -shares-file ${file}`, rejoin),
+  )
+  await step('b: outpost operator dr switch -yes -secondary a', () =>
+    b.run(`operator dr switch -yes -secondary ${a.url}`, linesOf(shares)),
+  )
+  await step(`a: all ${SECRETS + 10} secrets are read`, () => readAll(a, SECRETS + 10))
 }
 
 const directory = mkdtempSync(join(tmpdir(), 'outpost-dr-demo-'))

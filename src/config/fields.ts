@@ -19,6 +19,12 @@ export interface SettingLocation {
   readonly bodyAt?: TextPosition
 }
 
+/** `file:line:column: `, or the flag; empty for a missing setting. */
+export function locationPrefix(where: SettingLocation | undefined): string {
+  if (!where) return ''
+  return where.origin.isFlag ? `${where.origin.name}: ` : `${where.origin.name}:${where.at.line}:${where.at.column}: `
+}
+
 /** A fault of a configuration and its location. */
 export interface ConfigFault {
   /** File name as given, or the flag; absent for a missing setting. */

@@ -10,16 +10,16 @@
  * - All faults are reported at once as `file:line:column: message`, ordered by file and line. A file that cannot be parsed reports only its
  *   first fault; the other files are still checked.
  * - Unknown keys, wrong types and settings given twice in one file are faults. Nothing is ignored silently.
- * - The result is immutable and depends only on the files and the options.
+ * - The result is immutable and depends only on the files and the options; faults also on the TLS files.
  * - No message quotes a value that may be a secret. The files should not contain secrets: they have hashes of tokens and names of files
  *   with credentials.
  *
  * Assumes that the files do not change while they are read (each is read once), and that their authors are trusted: a configuration names
  * files that the process reads, and policies.
  *
- * What can go wrong: a file that is missing, unreadable, not UTF-8 or larger than `FILE_BYTES_MAX` is a fault. The files that settings
- * name (certificates, credentials) are not checked here: they are read when they are used, and may be created later. The caller passes a
- * function that checks the syntax of policies, because this module does not know policies.
+ * What can go wrong: a file that is missing, unreadable, not UTF-8 or larger than `FILE_BYTES_MAX` is a fault. TLS files that settings
+ * name are checked on request (`tls-checks.ts`). Files with credentials are not: they are read when they are used, and may be created
+ * later. The caller passes a function that checks the syntax of policies, because this module does not know policies.
  */
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { hostname as machineName } from 'node:os'
@@ -31,6 +31,7 @@ import { checkRules, type PolicyTextFault } from './rules.ts'
 import { type ConfigFault, type ReadContext, FaultList, type SettingOrigin } from './fields.ts'
 import { HclError, type HclNode, type ObjectNode, parseText } from './hcl.ts'
 import { type RawConfig, SCHEMA } from './schema.ts'
+import { checkTlsFiles, type TlsCheckOptions } from './tls-checks.ts'
 
 export type { Config } from './config.ts'
 export type { ConfigFault } from './fields.ts'
@@ -55,6 +56,8 @@ export interface LoadOptions {
   readonly hostname?: string
   /** Checks the text of a policy. Without it policies are not checked. */
   readonly checkPolicy?: (text: string) => readonly PolicyTextFault[]
+  /** Checks the TLS files that settings name. Without it they are not opened. */
+  readonly tlsFiles?: TlsCheckOptions
 }
 
 export interface LoadedConfig {
@@ -106,6 +109,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig {
   const dev = options.dev ?? false
   const config = applyDefaults(raw, { dev, hostname: options.hostname ?? machineName() })
   checkRules(raw, config, { dev, faults, warnings, checkPolicy: options.checkPolicy ?? (() => []) })
+  if (options.tlsFiles) checkTlsFiles(raw, { ...options.tlsFiles, faults, warnings })
   if (faults.faults.length > 0) throw new ConfigError(ordered(faults.faults))
   return { config: freeze(config), warnings }
 }

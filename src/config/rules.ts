@@ -4,7 +4,7 @@
  */
 import { isIP } from 'node:net'
 import { type Config, unencryptedServers } from './config.ts'
-import type { FaultList, LabelledBlock, Setting, SettingLocation } from './fields.ts'
+import { type FaultList, type LabelledBlock, locationPrefix, type Setting, type SettingLocation } from './fields.ts'
 import { nearestName } from './nearest-name.ts'
 import type { RawConfig } from './schema.ts'
 
@@ -287,9 +287,4 @@ function checkExposure(raw: RawConfig, config: Config, { faults, warnings }: Rul
   if (isAlone && config.acl.enabled && config.acl.tokens.length === 0 && config.acl.anonymousPolicy === undefined) {
     warnings.push('this agent stands alone and knows no token: every call that needs one will be refused (acl.token)')
   }
-}
-
-function locationPrefix(where: SettingLocation | undefined): string {
-  if (!where) return ''
-  return where.origin.isFlag ? `${where.origin.name}: ` : `${where.origin.name}:${where.at.line}:${where.at.column}: `
 }

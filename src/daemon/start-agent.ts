@@ -32,6 +32,7 @@ import { configOf, type Dev, openDev, removeTemporary } from './setup/dev.ts'
 import { writeAddress } from './setup/files.ts'
 import { ProcessLog } from './setup/log.ts'
 import type { Phase } from './monitoring/readiness.ts'
+import { SecretsCoreProbe } from './monitoring/secrets-core.ts'
 import { agentLogin } from './modules/login.ts'
 import { applyConfig } from './reload.ts'
 import { openTelemetry } from './monitoring/telemetry.ts'
@@ -103,6 +104,7 @@ class Agent implements Running {
   #login: AgentLogin | undefined
   operations: readonly AnyOperation[] = []
   certificates: CertificateExpiry | undefined
+  coreProbe: SecretsCoreProbe | undefined
   readonly reloads = { done: 0, refused: 0 }
   phase: Phase = 'starting'
   /** Undoes the completed steps. */
@@ -223,6 +225,7 @@ class Agent implements Running {
     const calls = { operations: own, callers: { resolve, rights }, grantsOf }
     await alone?.start(this.url)
     this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
+    this.coreProbe?.start()
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
   }
@@ -241,8 +244,15 @@ class Agent implements Running {
   /** The operations that a server without a core forwards to the server with the core. */
   async #relayedCore(): Promise<readonly AnyOperation[] | undefined> {
     const { config } = this.#parts
-    if (!config.server.enabled || !config.nats) return undefined
-    return this.#cluster?.relayedCore((await import('../secrets/request/core-endpoints.ts')).CORE_ENDPOINTS)
+    const cluster = this.#cluster
+    if (!config.server.enabled || !config.nats || !cluster) return undefined
+    this.coreProbe = new SecretsCoreProbe({
+      ask: (signal) => cluster.coreHealth(signal),
+      names: () => cluster.coreNames,
+      isConnected: () => cluster.connection.isConnected,
+    })
+    this.#undo.defer(() => this.coreProbe?.stop())
+    return cluster.relayedCore((await import('../secrets/request/core-endpoints.ts')).CORE_ENDPOINTS)
   }
 
   #trust(own: LocalAuthorizer, { acl }: Config): void {

@@ -129,6 +129,10 @@ const DOCS = {
     'node_id',
     'name',
   ),
+  'outpost.server_clock_skew_seconds': gauge(
+    'clock of this host minus the clock of each server, from the announcements of the servers (once a minute, and after a connection to NATS). Above 30 s there is a warning in the log and in readiness',
+    'server',
+  ),
   'outpost.allocations': gauge('allocations that this server knows, of all nodes'),
   'outpost.node_messages': counter(
     'heartbeats and states of nodes: `taken`, `old` (repeated or overtaken), `superseded` (by a later run of the node), `refused` (by another key, or over a limit), `malformed` (or with a wrong signature)',
@@ -204,7 +208,10 @@ const DOCS = {
     'duration of a transaction of the store with its disk sync; one transaction holds all commits that waited for it',
   ),
   'outpost.store.commits': counter('commits that became durable'),
-  'outpost.store.failures': counter('commits that failed: a full or failing disk, or a failure of an earlier commit'),
+  'outpost.store.failures': counter(
+    'commits that were refused or failed: `full` (507: no space on the disk), `failed` (error of the disk), `busy` (more than 256 MiB are queued, or a restore is running), `displaced`, `fenced`, `replica` (this server is not the primary), `closed`. A commit that was queued behind a failed one has the reason of that one',
+    'reason',
+  ),
   'outpost.store.bytes': gauge('size of the database with its write-ahead log'),
   'outpost.store.log_bytes': gauge('size of the log of changes in the database'),
   'outpost.store.disk_free_bytes': gauge('free space where the database is, at most 2 s old'),
@@ -226,7 +233,7 @@ const DOCS = {
   'outpost.snapshot.scheduled.failures': counter('failed attempts of scheduled snapshots'),
 
   'outpost.replication.role': gauge(
-    '1 for the role of the cluster in replication for disaster recovery: `disabled`, `primary` or `secondary`',
+    '1 for the role of the cluster in replication for disaster recovery: `disabled`, `primary`, `secondary` or `fenced` (a primary that serves no requests; `outpost_replication_fence_reason` has the reason)',
     'role',
   ),
   'outpost.replication.connected': gauge(

@@ -22,16 +22,21 @@ export interface CheckResult {
 }
 
 export interface Check {
-  /** `listening`, `disk`, `nats`, `storage`, `seal`, `audit`, `roster`, `secrets-login`. */
+  /** `listening`, `disk`, `nats`, `storage`, `seal`, `secrets_core`, `audit`, `roster`, `replication`, `secrets-login`. */
   readonly name: string
   readonly now: () => CheckResult
 }
 
+/**
+ * `standby`: healthy, and serves no requests until it is promoted. `fenced`: a primary that serves no requests, because it was replaced or
+ * is isolated.
+ */
+export type ReadinessRole = 'active' | 'standby' | 'fenced'
+
 export interface ReadinessReport {
   /** All checks are ok. */
   readonly ready: boolean
-  /** A standby is healthy and serves no requests until it is promoted. */
-  readonly role: 'active' | 'standby'
+  readonly role: ReadinessRole
   readonly checks: readonly { readonly name: string; readonly state: 'ok' | 'failing'; readonly reason: string }[]
   /** Conditions that do not affect service but need a change. */
   readonly warnings: readonly string[]
@@ -41,7 +46,8 @@ export interface ReadinessOptions {
   /** The checks; a reload may change them. */
   readonly checks: () => readonly Check[]
   readonly warnings: () => readonly string[]
-  readonly isStandby?: () => boolean
+  /** Default: active. */
+  readonly role?: () => ReadinessRole
   /** Measures what is not known otherwise. Must not reject. */
   readonly refresh: () => Promise<void>
   /** Called when `summary` changes. */
@@ -80,7 +86,7 @@ export class Readiness {
       const { ok, reason } = resultOf(now)
       return { name, state: ok ? ('ok' as const) : ('failing' as const), reason }
     })
-    const role = this.#options.isStandby?.() ? 'standby' : 'active'
+    const role = this.#options.role?.() ?? 'active'
     return { ready: checks.every(({ state }) => state === 'ok'), role, checks, warnings: this.#options.warnings() }
   }
 

@@ -12,6 +12,7 @@ import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { figuresOf } from '../helpers/figures.ts'
 
 const SECRETS = 60
 /** Attempts at something that needs space, each after the disk was filled again. */
@@ -101,6 +102,14 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
       api('POST', 'client/metadata', token, { Meta: { rack: 'r'.repeat(5000) } }),
     )
     assert.ok(said.startsWith(`no space left on the disk of ${disk}/data/client`), said)
+  })
+  const failures = async (reason: string) =>
+    (await figuresOf(agent)).value('outpost_store_failures_total', { reason }) ?? Number.NaN
+  await t.test('the metrics count the refused writes as such', async () => {
+    const before = await failures('full')
+    await refused()
+    assert.ok((await failures('full')) > before, 'another refused write')
+    assert.deepEqual([await failures('failed'), await failures('busy')], [0, 0])
   })
   await t.test('reads, uses of a token, revocation and deletes go on', async () => {
     assert.equal((await api('GET', 'kept/data/s1', token)).status, 200)

@@ -85,7 +85,7 @@ const CHANGES = [
   'operator dr enable',
   'operator dr token s',
   'operator dr demote',
-  'operator dr promote t',
+  `operator dr promote @${import.meta.filename}`,
   'mfa totp write m issuer=i',
   'mfa totp delete m',
   'mfa totp generate m',

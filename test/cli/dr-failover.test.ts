@@ -1,6 +1,9 @@
 /** `outpost operator dr failover` behind a promotion that did not make a primary. */
 import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { temporaryDirectory } from './outpost-process.ts'
 import { recordingCore, runAt } from './recording-core.ts'
 
 const DR = 'sys/replication/dr'
@@ -21,7 +24,9 @@ test('failover fails if the promoted cluster does not accept writes', async (t) 
     [`PUT ${generation}/attempt`]: [200, { nonce: 'n', required: 1 }],
     [`PUT ${generation}/update`]: [200, { complete: true, encoded_token: 'AAAAAA==' }],
   }
-  const failover = () => runAt(core, ['operator', 'dr', 'failover', '-yes', 'c2hhcmU='])
+  const file = join(temporaryDirectory(t), 'share')
+  writeFileSync(file, 'c2hhcmU=\n')
+  const failover = () => runAt(core, ['operator', 'dr', 'failover', '-yes', `@${file}`])
   const fenced = await failover()
   assert.equal(fenced.code, 1)
   assert.match(

@@ -82,6 +82,44 @@ test('a token as an argument is refused before any request, and is not printed',
   assert.deepEqual(core.asked, [])
 })
 
+test('no command for replication takes an operation token or a key share as an argument', async (t) => {
+  const core = await server(t, FOLLOWS)
+  const config = join(temporaryDirectory(t), 'server.hcl')
+  writeFileSync(config, '')
+  for (const [line, what] of [
+    ['promote SECRET', 'operation token'],
+    ['promote - SECRET', 'operation token'],
+    ['disable SECRET', 'operation token'],
+    ['disable -yes SECRET', 'operation token'],
+    ['failover -yes SECRET', 'key share'],
+    ['failover SECRET', 'key share'],
+    ['switch -secondary http://127.0.0.1:1 SECRET', 'key share'],
+  ] as const) {
+    const { code, stderr, stdout } = await run(core, `operator dr ${line}`, 'SECRET\n')
+    assert.deepEqual([code, stdout], [2, ''], line)
+    assert.match(stderr, new RegExp(`^outpost: ${what} is not accepted as an argument, .*: give it on standard input`))
+    assert.doesNotMatch(stderr, /SECRET/)
+  }
+  const drill = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config, 'SECRET']).finished
+  assert.deepEqual([drill.code, drill.stdout], [2, ''])
+  assert.match(drill.stderr, /key share is not accepted as an argument/)
+  assert.doesNotMatch(drill.stderr, /SECRET/)
+  assert.deepEqual(core.asked, [], 'before any request')
+  const promoted = async (...args: readonly [string, string?]) => {
+    core.asked.length = 0
+    const { code, stderr } = await run(core, `operator dr promote ${args[0]}`, args[1])
+    assert.equal(code, 0, stderr)
+    return (core.asked[0]?.body as Record<string, unknown> | undefined)?.['dr_operation_token']
+  }
+  const file = join(temporaryDirectory(t), 'token')
+  writeFileSync(file, 'from-file\n')
+  assert.equal(await promoted('-', 'from-stdin\n'), 'from-stdin')
+  assert.equal(await promoted(`@${file}`), 'from-file')
+  const none = await runHere(['operator', 'dr', 'promote'], { OUTPOST_ADDR: core.url })
+  assert.equal(none.code, 2)
+  assert.match(none.stderr, /missing operation token: give @FILE to read a file, or - to read standard input/)
+})
+
 test('on a terminal join names the cluster and what is deleted, and changes nothing without a yes', async (t) => {
   const file = join(temporaryDirectory(t), 'token')
   writeFileSync(file, 'activation\n')

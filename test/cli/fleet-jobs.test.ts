@@ -36,14 +36,14 @@ test('jobs of all hosts and their logs', async (t) => {
 
   await t.test('list and status', async () => {
     const { stdout } = await ask('job', 'list')
-    assert.match(stdout, /^ID +Namespace +Status +Running +Starting +Failed +Complete +Lost +Created\n/)
-    assert.match(stdout, /^shop +default +running +2 +0 +0 +0 +0 +/m)
-    assert.match(stdout, /^shop +test +dead +0 +0 +1 +0 +0 +/m)
+    assert.match(stdout, /^ID +Namespace +Status +Running +Starting +Failed +Complete +Lost +Unknown +Created\n/)
+    assert.match(stdout, /^shop +default +running +2 +0 +0 +0 +0 +0 +/m)
+    assert.match(stdout, /^shop +test +dead +0 +0 +1 +0 +0 +0 +/m)
     assert.doesNotMatch((await ask('job', 'list', '-status', 'dead')).stdout, /default/)
     assert.equal((await ask('job', 'list', '-namespace', 'none')).stdout, 'No jobs\n')
     const status = await ask('job', 'status', '-namespace', 'default', 'shop')
     assert.match(status.stdout, /^ID +=? shop\nNamespace +=? default\nStatus +=? running\n/)
-    assert.match(status.stdout, /^web +2 +0 +0 +0 +0$/m)
+    assert.match(status.stdout, /^web +2 +0 +0 +0 +0 +0$/m)
     assert.match(status.stdout, new RegExp(`^${first} +client-0 +shop .*\n`, 'm'))
     assert.match(status.stdout, new RegExp(`^${second} +client-1 +shop .*\n`, 'm'))
     assert.match((await ask('job', 'status', 'she')).stdout, /^ID +=? shelf$/m)
@@ -91,11 +91,12 @@ test('jobs of all hosts and their logs', async (t) => {
   })
 
   await t.test('followed logs', async () => {
-    const follow = beginHere(['job', 'logs', '-namespace', 'default', '-f', '-stdout', 'shop'], { OUTPOST_ADDR: url })
+    const args = ['job', 'logs', '-namespace', 'default', '-f', '-no-resume', '-stdout', 'shop']
+    const follow = beginHere(args, { OUTPOST_ADDR: url })
     await eventually(() => lines(follow.stdout()).length === 4, 'what is there')
     appendFileSync(join(world.host(1).logs, 'web.stdout.0'), 'three 1\n')
     await eventually(() => follow.stdout().endsWith(`${second} web | three 1\n`), 'what is written')
-    // The end of the connection ends it: with the server.
+    // The end of the connection ends it with -no-resume; without, see system/job-logs-resume.test.ts.
     await world.server().stop()
     const { code, stderr } = await follow.finished
     assert.equal(code, 1)
@@ -118,6 +119,22 @@ test('a log that cannot be read is reported, and the lines of the others stay wh
   const { code, stderr, stdout } = await runHere(['job', 'logs', 'a/b'], { OUTPOST_ADDR: agent.url })
   assert.deepEqual([code, stdout], [1, `${joined} web | x\n${id} web | half\n`])
   assert.equal(stderr, `outpost: allocation ${allocIdOf(1)}: log failed: 404 No path to node\n`)
+})
+
+test('a server without cursors for the logs of a job: a break is an error, and nothing is repeated', async (t) => {
+  const id = allocIdOf(0)
+  const agent = await fakeAgent(t, ({ path }, response) => {
+    if (path === '/v1/jobs') return response.end('[{"ID":"shop","Namespace":"default"}]')
+    if (path.endsWith('/allocations')) return response.end('[]')
+    return response.write(frame('one\n', { File: 'alloc/logs/web.stdout.0', AllocID: id }), () => response.destroy())
+  })
+  const { code, stderr, stdout } = await runHere(['job', 'logs', '-f', 'shop'], { OUTPOST_ADDR: agent.url })
+  assert.deepEqual([code, stdout], [1, `${id} web | one\n`])
+  assert.match(
+    stderr,
+    /lost \(.*\): the server has no cursors for the logs of a job, run the command again with -since\n$/,
+  )
+  assert.equal(agent.asked.filter(({ path }) => path.endsWith('/logs')).length, 1)
 })
 
 test('server members prints the queried server', async (t) => {

@@ -164,11 +164,6 @@ const cases: [string, Exchange[], Answers?][] = [
   ],
   ['audit disable file/', [['DELETE sys/audit/file']]],
   [
-    'audit hash file/ v',
-    [['PUT sys/audit-hash/file', { input: 'v' }]],
-    { 'PUT sys/audit-hash/file': [200, { data: { hash: 'hmac-sha256:00' } }] },
-  ],
-  [
     'lease lookup a/b/c',
     [['PUT sys/leases/lookup', { lease_id: 'a/b/c' }]],
     { 'PUT sys/leases/lookup': [200, { data: { id: 'a/b/c' } }] },
@@ -372,4 +367,20 @@ test('namespace, wrapping and the home directory', async (t) => {
   assert.equal(core.asked.at(-1)?.headers['x-vault-token'], 'kept-token')
   await runAt(core, ['read', 'x'], { HOME: directory, OUTPOST_TOKEN: 'of the variable' })
   assert.equal(core.asked.at(-1)?.headers['x-vault-token'], 'of the variable')
+})
+
+test('audit hash reads the value from a file, and refuses it as an argument', async (t) => {
+  const file = join(temporaryDirectory(t), 'leaked')
+  writeFileSync(file, 'hunter2\n')
+  const core = await recordingCore(t)
+  core.answers = { 'PUT sys/audit-hash/file': [200, { data: { hash: 'hmac-sha256:00' } }] }
+  for (const more of [['hunter2'], ['-', 'hunter2']]) {
+    const refused = await runAt(core, ['audit', 'hash', 'file/', ...more])
+    assert.deepEqual([refused.code, refused.out, core.asked], [2, '', []])
+    assert.match(refused.err, /value is not accepted as an argument, .*: give it on standard input \(-\) or in a file/)
+    assert.doesNotMatch(refused.err, /hunter2/)
+  }
+  const { code, err } = await runAt(core, ['audit', 'hash', 'file/', `@${file}`])
+  assert.equal(code, 0, err)
+  assert.deepEqual(core.asked[0]?.body, { input: 'hunter2' })
 })

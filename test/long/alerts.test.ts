@@ -269,7 +269,12 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
     fill(data)
     await eventually(async () => (await put(server)).status === 507, 'writes fail')
     const now = await seen({ c: server.agent.url }, async () => void (await put(server)))
-    raises(directory, 'full disk', [large(before), now], ['DiskSpaceLow c', 'Faults c', 'NotReady c'])
+    raises(
+      directory,
+      'full disk',
+      [large(before), now],
+      ['DiskSpaceLow c', 'Faults c', 'NotReady c', 'StoreFailures c'],
+    )
   })
 
   await t.test('blocked audit device', async () => {

@@ -127,7 +127,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
     assert.ok(places.audit.includes(await hashOf('file', secret)), secret)
     assert.ok(places.second.includes(await hashOf('second', secret)), secret)
   }
-  const { stdout } = await run(`audit hash -field=hash file/ ${planted[0]}`, '', token)
+  const { stdout } = await run('audit hash -field=hash file/ -', `${planted[0]}\n`, token)
   assert.equal(stdout.trim(), await hashOf('file', planted[0] ?? ''))
   const verified = await run(`audit verify -path=file/ ${file}`, '', token)
   assert.equal(verified.code, 0, verified.stderr)

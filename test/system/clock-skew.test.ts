@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Member, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { OPS_ACL } from '../helpers/cluster-core.ts'
+import { runHere } from '../helpers/command-here.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
 import { skewedBy } from '../helpers/skewed-clock.ts'
@@ -49,4 +50,22 @@ test('a node whose clock is ten minutes off is not ready, and the server says wh
     /clock of node "skewed" is (59\d|60\d) s ahead of this server/,
   )
   await eventually(() => /"@level":"warn".*node clock skew/.test(server.stderr), 'a warning in the log')
+
+  await t.test('the host itself reports it, and a host with a right clock does not', async () => {
+    const warning = /^clock of this host is (59\d|60\d) s ahead of server "server-0": set both clocks right \(NTP\)$/
+    const found = await eventually(async () => {
+      return (await readinessOf(skewed)).warnings.find((each) => each.includes('clock'))
+    }, 'the host knows the clock of its server')
+    assert.match(found, warning)
+    const own = (await figuresOf(skewed)).value('outpost_server_clock_skew_seconds', { server: 'server-0' })
+    assert.ok(Math.abs((own ?? Number.NaN) - 600) < 20, String(own))
+    assert.match(skewed.stderr, /"@level":"warn".*clock skew to server.*"server":"server-0"/)
+    const status = await runHere(['status', '-address', skewed.url], {})
+    assert.match(status.stderr, /^warning: clock of this host is (59\d|60\d) s ahead of server "server-0"/m)
+    const right = world.host().member
+    assert.deepEqual((await readinessOf(right)).warnings, [])
+    const other = (await figuresOf(right)).value('outpost_server_clock_skew_seconds', { server: 'server-0' })
+    assert.ok(Math.abs(other ?? Number.NaN) < 20, String(other))
+    assert.ok(!right.stderr.includes('clock skew to server'))
+  })
 })

@@ -6,18 +6,19 @@ import { OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 
 /** In their order. */
 const STEPS = [
-  'a: primary/enable',
-  'b: secondary/enable; its data is replaced',
-  'b: unsealed with the key shares of a; its barrier stays closed',
+  'a: outpost operator dr enable',
+  'a: outpost operator dr token b',
+  'b: outpost operator dr join -yes',
   'a: 5 secrets are written',
   'a: kill -9',
-  'b: an operation token from two key shares',
-  'b: promote, until it has answered',
+  'b: outpost operator dr failover -yes -',
   'b: all 5 secrets are read with the token of a',
-  'a: starts again, is unsealed, and is demoted',
-  'a: update-primary with a token of b; only what differs is copied',
-  'failback: b is demoted, a is promoted',
-  'a: everything is there',
+  'a: starts again',
+  'a: outpost operator dr demote -yes',
+  'b: outpost operator dr token a',
+  'a: outpost operator dr join -yes -shares-file shares.txt',
+  'b: outpost operator dr switch -yes -secondary a',
+  'a: all 15 secrets are read',
 ]
 
 test('the demonstration of a disaster goes through all of it', { timeout: 180_000 }, async () => {

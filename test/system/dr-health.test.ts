@@ -99,8 +99,10 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     const { checks, status } = await readinessOf(primary.agent)
     assert.deepEqual([status, checks['replication']?.state], [503, 'failing'])
     assert.match(checks['replication']?.reason ?? '', text)
-    assert.equal((await commandsAt(primary.agent, directory)('status')).code, 1)
+    await roleIsFenced(primary, directory, text)
     const figures = await figuresOf(primary.agent)
+    const roles = ['fenced', 'primary'].map((role) => figures.value('outpost_replication_role', { role }))
+    assert.deepEqual(roles, [1, 0], 'Prometheus finds one primary after a failover')
     assert.equal(figures.value('outpost_secrets_active'), 0)
     assert.equal(figures.value('outpost_replication_fenced'), 1)
     assert.equal(figures.value('outpost_replication_fence_reason', { reason }), 1)
@@ -144,6 +146,27 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     )
   })
 })
+
+/** No surface calls a fenced primary active, or a primary without the fence and its reason. */
+async function roleIsFenced({ agent }: DrServer, directory: string, text: RegExp): Promise<void> {
+  const ready = (await (await fetch(`${agent.url}/v1/agent/ready`)).json()) as { role: string }
+  assert.equal(ready.role, 'fenced')
+  const run = commandsAt(agent, directory)
+  const status = await run('status')
+  assert.deepEqual([status.code, /^Role +fenced$/m.test(status.stdout)], [1, true], status.stdout)
+  assert.match(status.stdout.match(/^Fence Reason +(.+)$/m)?.[1] ?? '', text)
+  const json = JSON.parse((await run('status -format=json')).stdout) as { readiness: { role: string } }
+  assert.equal(json.readiness.role, 'fenced')
+  const dr = await run('operator dr status')
+  assert.match(dr.stdout, /^State +fenced$/m)
+  assert.match(dr.stdout.match(/^Fence Detail +(.+)$/m)?.[1] ?? '', text)
+  if (/replaced/.test(dr.stdout)) assert.doesNotMatch(dr.stdout, /^Secondary /m, 'it has none')
+  const both = (await (await fetch(`${agent.url}/v1/sys/replication/status`)).json()) as {
+    data: { dr: Record<string, unknown> }
+  }
+  assert.equal(both.data.dr['state'], 'fenced')
+  assert.match(String(both.data.dr['fence_detail']), text)
+}
 
 /** The status of `/v1/agent/ready`, then the one with `standbyok`. */
 async function readyCodes({ agent }: DrServer): Promise<string> {

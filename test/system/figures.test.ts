@@ -18,8 +18,8 @@ import { METRIC_DOCS } from '../../src/telemetry/metric-docs.ts'
 const ALLOCATION = 'd3b07384-d9a0-4c9b-8f3e-0123456789ab'
 /** Only a DR primary has them: see dr-health.test.ts. */
 const OF_SECONDARIES = 'outpost_replication_secondary_'
-/** This server has none. */
-const OF_CERTIFICATES = 'outpost_certificate_days_left'
+/** This server has no certificate, and no other server: see tls.test.ts and clock-skew.test.ts. */
+const ELSEWHERE = new Set(['outpost_certificate_days_left', 'outpost_server_clock_skew_seconds'])
 const RULES = resolve(import.meta.dirname, '../../deploy/prometheus/outpost.rules.yml')
 const METRIC = /\b(?:outpost|nomad|process)_[a-z0-9_]+/g
 /** Labels that all metrics of a host have, and the bounds of histograms. */
@@ -129,7 +129,9 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     for (const name of ['bytes', 'log_bytes', 'disk_free_bytes']) {
       assert.ok((seen.value(`outpost_store_${name}`) ?? 0) > 0, name)
     }
-    assert.equal(seen.value('outpost_store_failures_total'), 0)
+    for (const reason of ['full', 'failed', 'busy', 'fenced', 'replica', 'displaced', 'closed']) {
+      assert.equal(seen.value('outpost_store_failures_total', { reason }), 0, reason)
+    }
     const savedAt = seen.value('outpost_snapshot_last_success_timestamp_seconds') ?? 0
     assert.ok(Math.abs(Date.now() / 1000 - savedAt) < 120)
   })
@@ -167,7 +169,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     )
     assert.deepEqual(
       [...described.keys()].filter(
-        (name) => !name.startsWith(OF_SECONDARIES) && name !== OF_CERTIFICATES && !names.includes(name),
+        (name) => !name.startsWith(OF_SECONDARIES) && !ELSEWHERE.has(name) && !names.includes(name),
       ),
       [],
       'descriptions without a metric',
@@ -190,7 +192,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     const unknown = named.filter((name) => {
       const family = name.replace(/_(sum|count|bucket)$/, '')
       return (
-        !name.startsWith(OF_SECONDARIES) && name !== OF_CERTIFICATES && !names.includes(family) && !names.includes(name)
+        !name.startsWith(OF_SECONDARIES) && !ELSEWHERE.has(name) && !names.includes(family) && !names.includes(name)
       )
     })
     assert.deepEqual(unknown, [])

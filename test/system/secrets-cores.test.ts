@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { Member } from '../helpers/cluster.ts'
+import type { AgentHere } from '../helpers/agent-here.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { figuresOf, readinessOf } from '../helpers/figures.ts'
@@ -199,4 +200,65 @@ test('a DR secondary in the region of its primary is no second core', async (t) 
   await secondary.unseal(primary.keys)
   await primary.told('PUT', 'sys/seal')
   for (const server of both()) await counts(server, 1)
+})
+
+test('a server without a core is ready only while a server with an active core answers', async (t) => {
+  const nats = await startNatsServer(t)
+  const [first, edge] = await Promise.all([
+    startServer(t, nats, 'first'),
+    startServer(t, nats, 'edge', 'secrets = false'),
+  ])
+  const run = commandsAt(edge, workDirectory(t))
+  const reports = async (reason: RegExp, status = 503) => {
+    await eventually(async () => {
+      const { checks, status: seen } = await readinessOf(edge)
+      return seen === status && reason.test(checks['secrets_core']?.reason ?? '')
+    }, `${status} ${reason}`)
+    const isReady = status === 200
+    assert.equal((await figuresOf(edge)).value('outpost_ready_check', { check: 'secrets_core' }), Number(isReady))
+    const { code, stderr } = await run('status')
+    if (!isReady) assert.match(stderr, new RegExp(`^not ready: secrets_core: ${reason.source}`, 'm'))
+    if (isReady) assert.equal(code, 0, stderr)
+    else assert.notEqual(code, 0)
+  }
+  const withoutCore = (await readinessOf(first)).checks['secrets_core']
+  assert.equal(withoutCore, undefined, 'the server with the core has the check "seal"')
+  await reports(/the secrets core of server "first" is not initialized, next: outpost operator init/)
+  const key = await initialise(t, first)
+  await reports(/the secrets core of server "first" is active/, 200)
+  await first.stop()
+  await reports(/no server with a secrets core is connected|the secrets core of server "first" does not answer/)
+  await first.start()
+  await reports(/the secrets core of server "first" is sealed, next: outpost operator unseal/)
+  assert.equal((await commandsAt(first, workDirectory(t))(`operator unseal ${key}`)).code, 0)
+  await reports(/is active/, 200)
+  assert.match(edge.stderr, /"not ready".*secrets_core \(the secrets core of server/)
+  await nats.kill()
+  await reports(/not connected to NATS/)
+  await nats.restart()
+  await reports(/is active/, 200)
+  first.signal('SIGSTOP')
+  await reports(/the secrets core of server "first" does not answer|no server with a secrets core is connected/)
+  first.signal('SIGCONT')
+  await reports(/is active/, 200)
+})
+
+test('a server without a core reports a fenced core, and not the standby of a DR pair', async (t) => {
+  const nats = await startNatsServer(t)
+  const directory = workDirectory(t)
+  const withNats = `\n}\nnats {\n servers = ["${nats.url}"]`
+  const [primary, secondary] = await Promise.all([
+    DrServer.startHere(t, 'a', `replication {\n fence_after = "3s"\n }${withNats}`, directory),
+    DrServer.startHere(t, 'b', withNats, directory),
+  ])
+  const edge = await startServer(t, nats, 'edge', 'secrets = false')
+  const check = async () => (await readinessOf(edge)).checks['secrets_core']
+  await primary.told('POST', `${DR}/primary/enable`)
+  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
+  await secondary.follows(primary)
+  await secondary.unseal(primary.keys)
+  await eventually(async () => (await check())?.state === 'ok', 'the primary is active')
+  await (secondary.agent as AgentHere).stop()
+  await eventually(async () => /is fenced: no secondary heard for \d+ s/.test((await check())?.reason ?? ''), 'fenced')
+  assert.equal((await readinessOf(edge)).status, 503)
 })

@@ -62,6 +62,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'status=226/NAMESPACE', in: 'system/service.test.ts', by: 'systemd' },
   { says: 'status=243/CREDENTIALS', in: 'system/service.test.ts', by: 'systemd' },
   { says: 'another agent', in: 'attacks/failed-start.test.ts' },
+  { says: 'contains no certificate', in: 'system/tls.test.ts' },
   { says: 'cannot be read', in: 'system/service.test.ts' },
   { says: 'Watchdog timeout', in: 'system/service.test.ts', by: 'systemd' },
   { says: 'own address unreachable', in: 'system/notify.test.ts' },

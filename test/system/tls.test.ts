@@ -1,10 +1,10 @@
 /** HTTPS: who may connect, and certificates that are replaced while the agent runs. */
 import assert from 'node:assert/strict'
-import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { connect, type ConnectionOptions } from 'node:tls'
-import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
+import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { agentHere } from '../helpers/agent-here.ts'
 import { runHere } from '../helpers/command-here.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
@@ -117,6 +117,7 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
     assert.equal(await escapeLine(agent.port, ca), 'second')
   }
   use('second')
+  writeFileSync(join(directory, 'ca.pem'), ca)
   setup.configure('verify_https_client = true')
   await reload('require a restart')
   assert.ok(!agent.stderr().includes('PRIVATE KEY'))
@@ -217,4 +218,84 @@ test('no request fails while certificates are replaced, and new connections see 
   const answers = await Promise.all(kept)
   await Promise.all(coming)
   assert.ok(answers.every((count) => count > 10))
+})
+
+test('a TLS file that cannot be used: validate and the start report the same, with its line', async (t) => {
+  const directory = workDirectory(t)
+  if (!makeCertificates(directory, ['host', 'other'])) return t.skip('needs openssl')
+  const at = (name: string) => join(directory, name)
+  writeFileSync(at('text.pem'), 'not a certificate\n')
+  const started = async (config: string) => {
+    try {
+      await agentHere(t, ['-config', config])
+      return 'it has started'
+    } catch (error) {
+      return String(error)
+    }
+  }
+  const block = (name: string, [cert, key, ca]: readonly string[]) => {
+    const first = name === 'tls' ? 'http = true' : 'servers = ["tls://127.0.0.1:1"]'
+    const files = [`cert_file = "${at(cert ?? '')}"`, `key_file = "${at(key ?? '')}"`, `ca_file = "${at(ca ?? '')}"`]
+    return `acl { enabled = false }\n${name} {\n  ${[first, ...files].join('\n  ')}\n}`
+  }
+  const cases = [
+    [
+      ['none.pem', 'host.key', 'ca.pem'],
+      /:7:15: (\w+)\.cert_file cannot be read: \S+none\.pem does not exist: correct/,
+    ],
+    [['host.pem', 'none.key', 'ca.pem'], /:8:14: (\w+)\.key_file cannot be read: \S+none\.key does not exist/],
+    [['host.pem', 'host.key', '.'], /:9:13: (\w+)\.ca_file cannot be read: \S+ is not a regular file/],
+    [['host.pem', 'other.key', 'ca.pem'], /:8:14: (\w+)\.key_file: \S+other\.key is not the key of .*host\.pem/],
+    [['text.pem', 'host.key', 'ca.pem'], /:7:15: (\w+)\.cert_file: \S+text\.pem contains no certificate, expected/],
+    [['host.pem', 'text.pem', 'ca.pem'], /:8:14: (\w+)\.key_file: \S+text\.pem contains no private key, expected/],
+    [['host.pem', 'host.key', 'text.pem'], /:9:13: (\w+)\.ca_file: \S+text\.pem contains no certificate/],
+  ] as const
+  for (const name of ['tls', 'nats']) {
+    for (const [files, text] of cases) {
+      const config = writeConfig(directory, block(name, files))
+      const { code, stderr } = await runHere(['validate', config], {})
+      assert.equal(code, 1, stderr)
+      assert.equal(text.exec(stderr)?.[1], name, stderr)
+      assert.ok((await started(config)).includes(stderr.trim()), stderr)
+    }
+    assert.equal(
+      (await runHere(['validate', writeConfig(directory, block(name, ['host.pem', 'host.key', 'ca.pem']))], {})).code,
+      0,
+    )
+  }
+  const missing = spawnAgent(t, ['-config', writeConfig(directory, block('tls', ['none.pem', 'host.key', 'ca.pem']))])
+  assert.equal(await missing.ended, 78, 'systemd does not start it again')
+  assert.match(missing.stderr(), /agent\.hcl:7:15: tls\.cert_file cannot be read/)
+})
+
+test('a TLS file that is not readable for the user of the process', async (t) => {
+  if (process.getuid?.() !== 0) return t.skip('needs root: root reads every file')
+  const directory = workDirectory(t)
+  if (!makeCertificates(directory, ['host'])) return t.skip('needs openssl')
+  chmodSync(join(directory, 'host.key'), 0o600)
+  const files = `cert_file = "${directory}/host.pem"\n key_file = "${directory}/host.key"`
+  const config = writeConfig(directory, `acl { enabled = false }\ntls {\n http = true\n ${files}\n}`)
+  const agent = spawnAgent(t, ['-config', config], { uid: 65_534 })
+  assert.equal(await agent.ended, 78)
+  assert.match(
+    agent.stderr(),
+    /agent\.hcl:8:13: tls\.key_file cannot be read: permission denied for \S+host\.key: let the user with uid 65534 read it/,
+  )
+})
+
+test('a credential of the service is a warning of validate, and required at the start', async (t) => {
+  const directory = workDirectory(t)
+  const place = '/run/credentials/outpost-none.service'
+  const files = `cert_file = "${place}/tls.crt"\n key_file = "${place}/tls.key"`
+  const config = writeConfig(directory, `acl { enabled = false }\ntls {\n http = true\n ${files}\n}`)
+  const { code, stderr } = await runHere(['validate', config], {})
+  assert.equal(code, 0, stderr)
+  assert.match(
+    stderr,
+    /^warning: \S+agent\.hcl:7:14: tls\.cert_file: \S+ is not checked, only the service can read it/m,
+  )
+  await assert.rejects(
+    agentHere(t, ['-config', config]),
+    /tls\.key_file cannot be read: .* does not exist: add LoadCredential=/,
+  )
 })

@@ -23,10 +23,21 @@ export function allocationsTable(allocations: readonly JsonFields[], isVerbose: 
     escapeLine(allocation.text('Namespace')),
     escapeLine(allocation.names('TaskStates').sort().join(',')) || '-',
     escapeLine(allocation.text('DesiredStatus')),
-    escapeLine(allocation.text('ClientStatus')),
+    clientStatusOf(allocation),
     ageOf(allocation.number('CreateTime'), nowMs),
   ])
   return formatTable(['ID', 'Node', 'Job', 'Namespace', 'Tasks', 'Desired', 'Status', 'Created'], rows)
+}
+
+/** `unknown (node down since 2026-11-21T10:00:00Z)`; the last change of an unknown allocation is that of its node. */
+function clientStatusOf(allocation: JsonFields): string {
+  const status = escapeLine(allocation.text('ClientStatus'))
+  const atMs = allocation.number('ModifyTime') / NANOSECONDS_PER_MS
+  return status === 'unknown' && atMs > 0 ? `${status} (node down since ${secondsText(atMs)})` : status
+}
+
+function secondsText(atMs: number): string {
+  return `${new Date(atMs).toISOString().slice(0, 19)}Z`
 }
 
 /** The name, or the ID of a node without one. */
@@ -48,7 +59,7 @@ export function allocationText(allocation: JsonFields, node: JsonFields | undefi
         ['Node Name', allocation.text('NodeName')],
         ...(node ? [['Node Status', statusOf(node)] as const] : []),
         ['Desired Status', allocation.text('DesiredStatus')],
-        ['Client Status', allocation.text('ClientStatus')],
+        ['Client Status', clientStatusOf(allocation)],
         ['Created', ageOf(allocation.number('CreateTime'))],
         ['Modified', ageOf(allocation.number('ModifyTime'))],
       ] as const

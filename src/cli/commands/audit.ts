@@ -4,7 +4,7 @@ import { cell, fieldOption, formatOf, formatOption, printAs, printSecret, wideTa
 import { defineCommand } from '../framework/define-command.ts'
 import { flag, text } from '../framework/options.ts'
 import { readPairs } from '../input/data-input.ts'
-import { readSecret } from '../input/secret-input.ts'
+import { OPERANDS_MAX, readSecret, secretOperand } from '../input/secret-input.ts'
 import { type JsonFields, fieldsOf, isJsonObject } from '../output/json.ts'
 
 type Devices = Readonly<Record<string, unknown>>
@@ -112,8 +112,9 @@ const hash = defineCommand({
   summary: 'Hash a value with the key of an audit device',
   details: 'Example: outpost audit hash -field=hash file - <leaked.txt',
   options: { ...fieldOption, ...formatOption, ...coreOptions },
-  operands: { shown: 'PATH [VALUE|-]', min: 1, max: 2 },
-  async run(values, [path = '', given], io) {
+  operands: { shown: 'PATH [@FILE|-]', min: 1, max: OPERANDS_MAX },
+  async run(values, [path = '', ...operands], io) {
+    const given = secretOperand(operands, 'value')
     const input = await readSecret(given, { what: 'value', prompt: 'Value (will be hidden): ' }, io)
     const request = { method: 'PUT', path: `sys/audit-hash/${devicePath(path)}`, body: { input } } as const
     printSecret(await requireResponse(coreOf(values, io), request), values, io)

@@ -12,6 +12,7 @@ import { fitted, terminalOf } from '../output/terminal.ts'
 import { FollowSession } from '../streams/follow-session.ts'
 import type { Frame } from '../streams/frame-reader.ts'
 import { faultOf, logsOptions, type LogsOptionValues, queryOf, typesOf } from '../streams/logs-options.ts'
+import { JobCursors } from '../streams/stream-cursors.ts'
 import { jsonOutput, prefixedOutput } from '../streams/stream-output.ts'
 
 const namespaceOption = text({
@@ -84,7 +85,7 @@ const status = defineCommand({
   },
 })
 
-const { all: _all, 'no-resume': _resume, prefix: _prefix, task: _task, ...sharedOptions } = logsOptions
+const { all: _all, prefix: _prefix, task: _task, ...sharedOptions } = logsOptions
 
 const logs = defineCommand({
   name: 'job logs',
@@ -94,9 +95,9 @@ const logs = defineCommand({
     'allocations are merged in arrival order. -tail counts the lines of each allocation. -grep runs on the',
     'hosts. With -f, allocations that start later are included.',
     '',
-    'A log that cannot be read is reported on stderr; without -f, the exit code is then 1. A broken connection',
-    'ends the command with exit code 1: run it again with -since, or follow one allocation with',
-    '"outpost logs -f", which resumes.',
+    'A log that cannot be read is reported on stderr; without -f, the exit code is then 1. With -f, a broken',
+    'connection is resumed as with "outpost logs -f": no line is lost or repeated. Without -f, it ends the command',
+    'with exit code 1.',
     '',
     'Examples:',
     '  outpost job logs -tail 20 shop',
@@ -111,7 +112,7 @@ const logs = defineCommand({
   operands: { shown: 'JOB', min: 1, max: 2 },
   async run(given, operands, io) {
     const { job: name, tail } = withTailCount(given, operands)
-    const values: LogsOptionValues = { ...given, tail, all: false, prefix: true, task: [], 'no-resume': true }
+    const values: LogsOptionValues = { ...given, tail, all: false, prefix: true, task: [] }
     const fault = faultOf(values, undefined)
     if (fault !== undefined) throw new UsageError(fault)
     const target = agentOf(given, io)
@@ -125,7 +126,10 @@ const logs = defineCommand({
     }
     const types = typesOf(values)
     const splits = types === '*' && !given.json
-    const session = new FollowSession({ target, io, follow: given.f, resume: false, splits, onEvent })
+    // Without -f, logs that have not been read yet have no cursor.
+    const resume = given.f && !given['no-resume']
+    const options = { target, io, follow: given.f, resume, splits, onEvent }
+    const session = new FollowSession({ ...options, cursors: () => new JobCursors() })
     const output = given.json
       ? jsonOutput(session.sinks)
       : prefixedOutput(session.sinks, terminalOf(1, io.env, given['no-color']), await shortIds(target, id, namespace))
@@ -165,7 +169,7 @@ async function shortIds(target: AgentTarget, jobId: string, namespace: string): 
   }
 }
 
-const STATES = ['Running', 'Starting', 'Failed', 'Complete', 'Lost'] as const
+const STATES = ['Running', 'Starting', 'Failed', 'Complete', 'Lost', 'Unknown'] as const
 
 /** Number of allocations of a job by state. */
 function stateCounts(job: JsonFields): number[] {

@@ -93,9 +93,11 @@ function showReadiness(readiness: ReadyResponse | undefined, values: StatusOptio
 
 function readyRows(readiness: ReadyResponse | undefined): [string, unknown][] {
   if (!readiness) return []
+  const reason = readiness.checks.find(({ name }) => name === 'replication')?.reason
   return [
     ['Ready', readiness.ready],
     ['Role', readiness.role],
+    ...(readiness.role === 'fenced' && reason !== undefined ? [['Fence Reason', reason] as [string, unknown]] : []),
   ]
 }
 

@@ -10,9 +10,11 @@ export const command = defineCommand({
   summary: 'Check configuration files',
   details: [
     'Reads files and directories as "outpost agent -config" does, merges them in the order given, and prints',
-    'every fault as file:line:column: message. Exit code 0: valid; 1: invalid. Certificates that this user may',
-    'read are opened: one that has expired or expires within 30 days is a warning. Other files that the',
-    'configuration names are not opened.',
+    'every fault as file:line:column: message. Exit code 0: valid; 1: invalid.',
+    '',
+    'TLS files (cert_file, key_file, ca_file) must exist, be readable by this user and belong together. A',
+    'certificate that has expired or expires within 30 days is a warning. Other files that the configuration',
+    'names are not opened.',
   ].join('\n'),
   options: {},
   operands: {
@@ -23,7 +25,8 @@ export const command = defineCommand({
   async run(_values, operands, io, services) {
     const checkPolicy = await services.policyChecker?.()
     try {
-      const { config, warnings } = loadConfig({ paths: operands, ...(checkPolicy ? { checkPolicy } : {}) })
+      const checks = { tlsFiles: { isStarting: false }, ...(checkPolicy ? { checkPolicy } : {}) }
+      const { config, warnings } = loadConfig({ paths: operands, ...checks })
       for (const warning of [...warnings, ...expiryWarnings(config)]) io.err(`warning: ${warning}\n`)
       io.out('The configuration is valid\n')
       return 0
@@ -48,7 +51,7 @@ function expiryWarnings({ nats, secrets, tls }: Config): string[] {
   })
 }
 
-/** Empty for a file that cannot be read: it may belong to another user or be on another host. */
+/** Empty for a file that cannot be read: a credential of the service. */
 function textOf(file: string): string {
   try {
     return readFileSync(file, 'utf8')

@@ -271,7 +271,7 @@ async function sealStatus(core: CoreAccess): Promise<JsonFields> {
 
 export interface ReadyResponse {
   readonly ready: boolean
-  /** `active` or `standby`. */
+  /** `active`, `standby` or `fenced`. */
   readonly role: string
   readonly checks: readonly { readonly name: string; readonly state: string; readonly reason: string }[]
   readonly warnings: readonly string[]

@@ -20,6 +20,23 @@ const INTERRUPTED = 130
 
 const isTerminal = () => process.getBuiltinModule('node:tty').isatty(0)
 
+/** `secretOperand` rejects surplus operands, because the usual error would show a secret. */
+export const OPERANDS_MAX = Number.MAX_SAFE_INTEGER
+
+/**
+ * For commands without a counterpart in `vault`: the operand with a source, `@FILE` or `-`; undefined without one. Throws UsageError,
+ * which does not contain the operands, for a secret as an argument.
+ */
+export function secretOperand(operands: readonly string[], what: string): string | undefined {
+  const [given, ...more] = operands
+  if (given === undefined) return undefined
+  if (more.length === 0 && sourceOf(given).from !== 'argument') return given
+  hideArguments()
+  throw new UsageError(
+    `${what} is not accepted as an argument, because other users of this machine can read it: give it on standard input (-) or in a file (@FILE)`,
+  )
+}
+
 export interface SecretPrompt {
   /** For messages: `key share`. */
   readonly what: string

@@ -8,6 +8,7 @@ import type { AgentTarget } from '../client/agent-target.ts'
 import type { Frame } from './frame-reader.ts'
 import type { Query } from '../client/http-client.ts'
 import { framesOf, type OutageReporter } from './log-stream.ts'
+import type { StreamCursors } from './stream-cursors.ts'
 import type { Sinks, StreamOutput } from './stream-output.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
 
@@ -19,6 +20,8 @@ export interface SessionOptions {
   readonly resume: boolean
   /** True: lines of stderr are written to stderr. */
   readonly splits: boolean
+  /** Cursors of one stream; those of one allocation unless given. */
+  readonly cursors?: () => StreamCursors
   /** Reports a file event; the text for a single log unless given. */
   readonly onEvent?: (frame: Frame) => void
 }
@@ -44,7 +47,10 @@ export class FollowSession {
   /** Copies one stream to its end. Throws CommandError. */
   async copy(path: string, query: Query, output: StreamOutput): Promise<void> {
     const { target, resume, io, onEvent } = this.#options
-    const frames = framesOf({ target, path, query, resume, signal: this.#ended.signal, outage: this.#outage })
+    const cursors = this.#options.cursors?.()
+    const signal = this.#ended.signal
+    const request = { target, path, query, resume, signal, outage: this.#outage, ...(cursors && { cursors }) }
+    const frames = framesOf(request)
     for await (const frame of frames) {
       const written = output.write(frame)
       // Ctrl-C must end the command also while the reader is blocked.

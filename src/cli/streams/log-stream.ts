@@ -1,8 +1,8 @@
 /**
  * A stream of frames that resumes after a broken connection, for `logs` and `fs tail`.
  *
- * The stream requests cursors, keeps the cursor of the last frame that the consumer has processed, and retries from there, so nothing is
- * lost or repeated. The server sends a heartbeat every second: a connection without a byte for five seconds is broken. A clean end
+ * The stream requests cursors, keeps the cursor of the last frame that the consumer has processed (in the logs of a job: of each
+ * allocation), and retries from there, so nothing is lost or repeated. The server sends a heartbeat every second: a connection without a byte for five seconds is broken. A clean end
  * of the response ends the stream. A client error (4xx except 408 and 429) ends it with the text of the response.
  *
  * With a server without cursors, the stream cannot resume exactly; a remark reports that.
@@ -14,6 +14,7 @@ import { CommandError } from '../framework/define-command.ts'
 import { type Frame, FrameReader, MalformedFrame } from './frame-reader.ts'
 import type { AgentTarget } from '../client/agent-target.ts'
 import { openResponse, type Query, AgentRefusal, requireSuccess } from '../client/http-client.ts'
+import { AllocationCursor, type ResumeRequest, type StreamCursors } from './stream-cursors.ts'
 
 /** Tolerates several late heartbeats. */
 const SILENCE_MS = 5000
@@ -28,6 +29,8 @@ export interface StreamRequest {
   readonly query: Query
   /** False: a broken connection is an error. */
   readonly resume: boolean
+  /** Default: those of one allocation. */
+  readonly cursors?: StreamCursors
   /** Aborting it ends the stream without an error. */
   readonly signal: AbortSignal
   readonly outage: OutageReporter
@@ -43,14 +46,15 @@ export interface OutageReporter {
 interface StreamPosition {
   /** Delay before the next attempt; grows while connections break without data. */
   retryDelayMs: number
-  cursor: string | undefined
+  readonly cursors: StreamCursors
   /** Bytes of data processed: the position for a server without cursors. */
   bytes: number
 }
 
 /** Frames with data or an event, in order, each once. Throws CommandError. */
 export async function* framesOf(request: StreamRequest): AsyncGenerator<Frame> {
-  const position: StreamPosition = { retryDelayMs: RETRY_MIN_MS, cursor: undefined, bytes: 0 }
+  const { cursors = new AllocationCursor() } = request
+  const position: StreamPosition = { retryDelayMs: RETRY_MIN_MS, cursors, bytes: 0 }
   let response = await open(request, position, FIRST_HEAD_MS)
   while (response) {
     const broken = yield* framesUntilBroken(response, request.signal, position)
@@ -65,22 +69,23 @@ async function open(
   position: StreamPosition,
   timeoutMs: number,
 ): Promise<IncomingMessage | undefined> {
+  const { cursors } = position
   const first = request.resume ? { ...request.query, cursor: '' } : request.query
-  const query = position.cursor === undefined ? first : resumeQuery(request.query, position.cursor)
+  const next = cursors.hasPosition ? cursors.resume(request.query) : { query: first }
   try {
-    return await requestStream(request, query, timeoutMs)
+    return await requestStream(request, next, timeoutMs)
   } catch (error) {
     if (request.signal.aborted) return undefined
     throw error
   }
 }
 
-async function requestStream(request: StreamRequest, query: Query, timeoutMs: number): Promise<IncomingMessage> {
+async function requestStream(request: StreamRequest, next: ResumeRequest, timeoutMs: number): Promise<IncomingMessage> {
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), timeoutMs)
   try {
     const signal = AbortSignal.any([request.signal, late.signal])
-    const response = await openResponse(request.target, { path: request.path, query, signal })
+    const response = await openResponse(request.target, { path: request.path, ...next, signal })
     await requireSuccess(response, request.target)
     return response
   } catch (error) {
@@ -92,12 +97,6 @@ async function requestStream(request: StreamRequest, query: Query, timeoutMs: nu
   }
 }
 
-/** The cursor replaces the parameters of the start position. */
-function resumeQuery(query: Query, cursor: string): Query {
-  const { tail_lines: _lines, since: _since, ...rest } = query
-  return { ...rest, cursor }
-}
-
 /** Retries until the server answers. Resolves to undefined when the signal has aborted; throws CommandError. */
 async function reopen(
   request: StreamRequest,
@@ -105,7 +104,13 @@ async function reopen(
   reason: string,
 ): Promise<IncomingMessage | undefined> {
   const where = request.target.url.origin
+  const { bytes, cursors } = position
   if (!request.resume) throw new CommandError(`connection to ${where} lost (${reason})`)
+  if (!cursors.hasPosition && !cursors.isOneLog && bytes > 0) {
+    throw new CommandError(
+      `connection to ${where} lost (${reason}): the server has no cursors for the logs of a job, run the command again with -since`,
+    )
+  }
   request.outage.lost(reason)
   const { again, remark } = resumeRequest(request, position)
   for (;;) {
@@ -127,7 +132,7 @@ async function reopen(
 
 /** The next request: with the cursor, or approximately without one. */
 function resumeRequest(request: StreamRequest, position: StreamPosition): { again: StreamRequest; remark: string } {
-  if (position.cursor !== undefined || position.bytes === 0) return { again: request, remark: '' }
+  if (position.cursors.hasPosition || position.bytes === 0) return { again: request, remark: '' }
   const { tail_lines: lines, since, ...query } = request.query
   const fromStart = query['origin'] !== 'end' && lines === undefined && since === undefined
   if (fromStart) {
@@ -163,7 +168,7 @@ async function* framesUntilBroken(
           yield frame
         }
         // After the yield, when the consumer has processed the frame.
-        if (frame.cursor !== undefined) position.cursor = frame.cursor
+        position.cursors.record(frame)
         position.bytes += frame.data?.length ?? 0
       }
       silence.wait()

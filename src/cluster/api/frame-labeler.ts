@@ -32,9 +32,13 @@ export class FrameLabeler {
   /** Pieces of the incomplete frame. */
   #pieces: Buffer[] = []
   #bytes = 0
+  /** The last cursor of a complete frame, if cursors are kept. */
+  cursor: string | undefined
+  readonly #keepsCursor: boolean
 
   /** `value` contains neither braces nor quotes: an ID. */
-  constructor(key: string, value: string) {
+  constructor(key: string, value: string, { keepsCursor = false }: { readonly keepsCursor?: boolean } = {}) {
+    this.#keepsCursor = keepsCursor
     this.#suffix = Buffer.from(`,"${key}":"${value}"}`)
   }
 
@@ -50,6 +54,7 @@ export class FrameLabeler {
         const body = Buffer.concat(this.#pieces)
         if (!isUtf8(body) || !FRAME.test(body.toString('latin1'))) throw new Fault(INVALID_FRAME)
         labelled.push(body, this.#suffix)
+        if (this.#keepsCursor) this.cursor = cursorIn(body) ?? this.cursor
       }
       this.#pieces = []
       this.#bytes = 0
@@ -71,6 +76,14 @@ export class FrameLabeler {
   get isComplete(): boolean {
     return this.#bytes === 0
   }
+}
+
+const CURSOR_KEY = '"Cursor":"'
+
+/** Cursors are at the end of a frame. */
+function cursorIn(frame: Buffer): string | undefined {
+  const at = frame.lastIndexOf(CURSOR_KEY)
+  return at < 0 ? undefined : /^[\w-]+(?="$)/.exec(frame.toString('latin1', at + CURSOR_KEY.length))?.[0]
 }
 
 /** The last frame of one allocation's log: without data, with the reason if it failed. */

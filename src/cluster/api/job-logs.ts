@@ -5,7 +5,8 @@
  *
  * Promises. The lines of an allocation arrive in order and without a gap up to the frame that ends its log: `log ended`, or
  * `log failed` with the reason. The end of one log does not end the others. With `follow`, new allocations join from the beginning
- * of their logs, and a log that cannot be read yet is retried. A slow client slows down all nodes; memory is bounded
+ * of their logs, and a log that cannot be read yet is retried. With `cursor`, each frame has the cursor of its log: a client resumes all
+ * logs with the last cursor of each, and a log whose node breaks is resumed here. A slow client slows down all nodes; memory is bounded
  * (`byte-queue.ts`).
  *
  * A node is not trusted: how many allocations it reports, how long it takes and how much it sends does not affect other nodes.
@@ -33,6 +34,7 @@ import { MinimumRate, tooSlow } from '../rpc/node-limits.ts'
 import { type NodeSlot, NodeSlots } from '../rpc/node-slots.ts'
 import { DeficitRoundRobinQueue } from './byte-queue.ts'
 import { FrameLabeler, lastFrame } from './frame-labeler.ts'
+import { CURSORS_BODY_BYTES_MAX, cursorField } from './job-log-cursors.ts'
 import { requireJob } from './jobs-operations.ts'
 import { isEnded } from './nomad-allocation.ts'
 import { namespaceField, readFields, requireRegion, type ServerDeps } from './query.ts'
@@ -56,7 +58,7 @@ const RETRYABLE: ReadonlySet<RefusalCode> = new Set(['not_found', 'too_many', 'u
 /** Parameters for the start of a log: an allocation that joins later is read from its beginning. */
 const START_PARAMETERS = ['offset', 'origin', 'tail_lines', 'since']
 /** Parameters of this endpoint, or set for each allocation. */
-const OWN_PARAMETERS = ['namespace', 'region', 'task', 'type', 'follow']
+const OWN_PARAMETERS = ['namespace', 'region', 'task', 'type', 'follow', 'cursor']
 
 /** Accepts `?follow` without a value. */
 const follow: Field<boolean> = {
@@ -95,7 +97,7 @@ const fields = {
   follow,
   end_when_done: queryBoolean({ description: 'With follow: end when all tasks have ended', fallback: false }),
   plain: unsupported('frames name the allocation'),
-  cursor: unsupported('a cursor is a position in one log, follow one allocation or use since'),
+  cursor: cursorField,
 }
 type LogsInput = InputOf<typeof fields>
 
@@ -104,16 +106,27 @@ interface JobLogDeps extends ServerDeps {
   readonly logs: AnyOperation
 }
 
+/** Start position of one log. */
+interface LogStart {
+  /** From the beginning: the allocation was not known when the client began to follow. */
+  readonly isJoining: boolean
+  /** Empty for a resumable stream without a position; undefined if the stream is not resumable. */
+  readonly cursor: string | undefined
+}
+
 /** The same request for one allocation. */
-function requestFor(input: LogsInput, raw: RawInput, allocationId: string, isJoining: boolean): RawInput {
+function requestFor(input: LogsInput, raw: RawInput, allocationId: string, start: LogStart): RawInput {
+  const { cursor, isJoining } = start
+  const isStartGiven = isJoining || (cursor ?? '') !== ''
   const inherited = raw.query.filter(
-    ([key]) => !OWN_PARAMETERS.includes(key) && !(isJoining && START_PARAMETERS.includes(key)),
+    ([key]) => !OWN_PARAMETERS.includes(key) && !(isStartGiven && START_PARAMETERS.includes(key)),
   )
   const { task, type } = input
   const query: [string, string][] = [
     ['task', task],
     ['type', type],
     ['follow', String(input.follow)],
+    ...(cursor === undefined ? [] : [['cursor', cursor] satisfies [string, string]]),
   ]
   return { params: { alloc_id: allocationId }, query: [...inherited, ...query], headers: {}, body: undefined }
 }
@@ -218,6 +231,9 @@ class JobLogStream {
   readonly #slots = new NodeSlots({ slots: FOLLOWED_MAX })
   readonly #followed = new Set<FollowedLog>()
   readonly #hosts: HostReading[] = []
+  /** The last cursor of each log that the client has, or that its node has sent before the log broke. */
+  readonly #cursors: Map<string, string> | undefined
+  readonly #isResumed: boolean
   #rateCheckedAtMs = performance.now()
 
   constructor({ queries, logs }: JobLogDeps, input: LogsInput, call: Call) {
@@ -225,6 +241,8 @@ class JobLogStream {
     this.#logs = logs
     this.#input = input
     this.#call = call
+    this.#cursors = input.cursor && new Map(input.cursor)
+    this.#isResumed = (input.cursor?.size ?? 0) > 0
   }
 
   async *run(): AsyncGenerator<Chunk> {
@@ -234,7 +252,7 @@ class JobLogStream {
     const [first] = records
     if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
     // Invalid parameters are invalid for every allocation: refused before the head is sent.
-    if (first) this.#logs.input.parse(requestFor(this.#input, this.#call.raw, first.allocation.id, false))
+    if (first) this.#logs.input.parse(this.#requestFor(first.allocation.id, false))
     const release = this.#queries.admit()
     const stopJoining = isFollowed ? this.#followNew() : () => undefined
     const onAbort = () => this.#queue.wake()
@@ -385,33 +403,51 @@ class JobLogStream {
     return record !== undefined && !isEnded(record.allocation)
   }
 
-  /** Sends one log and the frame that ends it. A retry that fails like the first attempt sends nothing. */
+  /**
+   * Sends one log and the frame that ends it. A retry that fails like the first attempt sends nothing. A log that breaks after its start is
+   * retried at its last cursor; without cursors it has ended.
+   */
   async #read(
     { allocation: { id }, nodeId }: AllocationRecord,
     reading: LogReading,
     { isJoining = false, isRetry = false }: { readonly isJoining?: boolean; readonly isRetry?: boolean },
   ): Promise<'ended' | 'retry'> {
     let hasStarted = false
+    const labeler = new FrameLabeler('AllocID', id, { keepsCursor: this.#cursors !== undefined })
     try {
-      const labeler = new FrameLabeler('AllocID', id)
       for await (const chunk of reading.read(this.#open(id, reading.signal, isJoining))) {
         hasStarted = true
         if (!isStreamHead(chunk) && !(await this.#queue.put(nodeId, labeler.label(chunk)))) return 'ended'
       }
+      this.#keepCursor(id, labeler)
       if (reading.lost) throw reading.lost
       const last = labeler.isComplete ? lastFrame('log ended', id) : lastFrame('log failed', id, 'incomplete frame')
       await this.#queue.put(nodeId, last)
       return 'ended'
     } catch (error) {
-      const mayRetry = !reading.lost && !hasStarted && error instanceof Refusal && RETRYABLE.has(error.code)
-      if (!mayRetry || !isRetry) await this.#queue.put(nodeId, failedFrame(id, reading.lost ?? error))
+      this.#keepCursor(id, labeler)
+      const isContinuable = !hasStarted || (this.#input.follow && (this.#cursors?.has(id) ?? false))
+      const mayRetry = !reading.lost && isContinuable && error instanceof Refusal && RETRYABLE.has(error.code)
+      if (!mayRetry || !isRetry || hasStarted) await this.#queue.put(nodeId, failedFrame(id, reading.lost ?? error))
       return mayRetry ? 'retry' : 'ended'
     }
   }
 
+  /** All frames of the labeler were queued: the log goes on behind them, also if its allocation is removed and added again. */
+  #keepCursor(allocationId: string, { cursor }: FrameLabeler): void {
+    if (cursor !== undefined) this.#cursors?.set(allocationId, cursor)
+  }
+
+  /** An allocation without a cursor in a resumed stream has started since, or its log could not be read. */
+  #requestFor(allocationId: string, isJoining: boolean): RawInput {
+    const cursor = this.#cursors && (this.#cursors.get(allocationId) ?? '')
+    const start = { isJoining: isJoining || this.#isResumed, cursor }
+    return requestFor(this.#input, this.#call.raw, allocationId, start)
+  }
+
   #open(allocationId: string, signal: AbortSignal, isJoining: boolean): AsyncIterable<Chunk> {
     const { requestId, identity, token, hops, remote } = this.#call
-    const raw = requestFor(this.#input, this.#call.raw, allocationId, isJoining)
+    const raw = this.#requestFor(allocationId, isJoining)
     const input = this.#logs.input.parse(raw)
     const about = admit(this.#logs, input, identity)
     const call = { requestId, identity, token, hops, remote, raw, signal }
@@ -425,11 +461,12 @@ export const jobLogs = handle(
   {
     name: 'server.job_logs',
     summary: 'Logs of all allocations of a job in one stream, each frame labelled with its allocation',
-    http: ['GET /v1/job/:id/logs'],
+    http: ['GET /v1/job/:id/logs', 'POST /v1/job/:id/logs'],
     target: 'server',
     input: schema(fields),
     output: 'stream',
     errorFormat: 'plain',
+    bodyBytesMax: CURSORS_BODY_BYTES_MAX,
     endless: (input) => input.follow,
     authorize(input, identity) {
       const { namespace } = input

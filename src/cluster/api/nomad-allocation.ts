@@ -4,7 +4,7 @@
  * present, because clients dereference them without a check.
  */
 import type { AllocationDescription, TaskDescription } from '../roster/node-messages.ts'
-import type { AllocationRecord } from '../roster/roster-records.ts'
+import { type AllocationRecord, statusOf } from '../roster/roster-records.ts'
 import { jobValue } from './nomad-job.ts'
 import { timeText } from './nomad-node.ts'
 
@@ -24,8 +24,8 @@ export function allocationStub(
   const { allocation } = record
   return {
     ...(resources ? { AllocatedResources: allocatedResources(allocation) } : {}),
-    ClientDescription: describe(allocation),
-    ClientStatus: allocation.clientStatus,
+    ClientDescription: describe(record),
+    ClientStatus: statusOf(record),
     CreateIndex: record.createIndex,
     CreateTime: nanoseconds(allocation.createTimeMs),
     DeploymentStatus: null,
@@ -99,8 +99,8 @@ export function filteredAllocation(record: AllocationRecord, nodeName: string): 
     get AllocatedResources() {
       return allocatedResources(allocation)
     },
-    ClientDescription: describe(allocation),
-    ClientStatus: allocation.clientStatus,
+    ClientDescription: describe(record),
+    ClientStatus: statusOf(record),
     CreateIndex: record.createIndex,
     CreateTime: nanoseconds(allocation.createTimeMs),
     DesiredDescription: '',
@@ -135,8 +135,8 @@ export function nanoseconds(ms: number): number {
   return Math.round(ms) * NANOSECONDS_PER_MS
 }
 
-function describe(allocation: AllocationDescription): string {
-  return DESCRIPTIONS[allocation.clientStatus]
+function describe(record: AllocationRecord): string {
+  return DESCRIPTIONS[statusOf(record)]
 }
 
 const DESCRIPTIONS = {
@@ -145,6 +145,7 @@ const DESCRIPTIONS = {
   complete: 'All tasks have completed',
   failed: 'Failed tasks',
   lost: 'Allocation is lost',
+  unknown: 'alloc is unknown since its node is down',
 }
 
 function statesOf({ tasks }: AllocationDescription): Record<string, unknown> {

@@ -96,11 +96,14 @@ type JobStatus = 'pending' | 'running' | 'dead'
 function statusOf({ groups }: JobAllocations): JobStatus {
   let status: JobStatus = 'dead'
   for (const { counts } of groups.values()) {
-    if (counts.has('running')) return 'running'
+    if (counts.has('running') || counts.has('unknown')) return 'running'
     if (counts.has('pending')) status = 'pending'
   }
   return status
 }
+
+/** Statuses of allocations that have not ended, as far as this server knows. */
+const LIVE = ['running', 'pending', 'unknown'] as const
 
 /** Name of the counter for each client status. */
 const COUNTER_NAMES = {
@@ -109,6 +112,7 @@ const COUNTER_NAMES = {
   complete: 'Complete',
   failed: 'Failed',
   lost: 'Lost',
+  unknown: 'Unknown',
 } as const
 
 function countsOf({ counts }: JobGroup): Record<string, number> {
@@ -130,7 +134,7 @@ export function jobOf(job: JobAllocations): Record<string, unknown> {
   const { namespace, id, createIndex, modifyIndex, createTimeMs: submitTimeMs } = job
   const groups = new Map<string, { count: number; tasks: string[] }>()
   for (const [name, { counts, tasks }] of job.groups) {
-    const count = (counts.get('running') ?? 0) + (counts.get('pending') ?? 0)
+    const count = LIVE.reduce((sum, status) => sum + (counts.get(status) ?? 0), 0)
     groups.set(name, { count, tasks: [...tasks.keys()] })
   }
   return jobValue({ namespace, id, groups, status: statusOf(job), submitTimeMs, createIndex, modifyIndex })

@@ -7,9 +7,8 @@
  */
 import { Refusal } from '../../platform/errors.ts'
 import { OrderedIds } from './ordered-ids.ts'
-import type { AllocationDescription } from './node-messages.ts'
 import type { Roster } from './roster.ts'
-import type { AllocationRecord, RosterChange } from './roster-records.ts'
+import { type AllocationRecord, type AllocationStatus, type RosterChange, statusOf } from './roster-records.ts'
 
 /** Concurrent blocking queries and event streams. Each holds a connection and a timer. */
 const WAITERS_MAX = 4096
@@ -21,7 +20,7 @@ export type QueryTopic =
 
 export interface JobGroup {
   /** Allocations by client status. */
-  readonly counts: Map<AllocationDescription['clientStatus'], number>
+  readonly counts: Map<AllocationStatus, number>
   /** Number of allocations with a task of this name. */
   readonly tasks: Map<string, number>
 }
@@ -222,8 +221,8 @@ export class RosterQueries {
       this.#jobOrder = undefined
     }
     const before = job.allocations.get(allocation.id)
-    if (before) tally(job, before.allocation, -1)
-    tally(job, allocation, 1)
+    if (before) tally(job, before, -1)
+    tally(job, record, 1)
     job.allocations.set(allocation.id, record)
     job.createTimeMs = Math.min(job.createTimeMs, allocation.createTimeMs)
     job.createIndex = Math.min(job.createIndex, createIndex)
@@ -233,11 +232,12 @@ export class RosterQueries {
     this.#nodeAllocationsIndex.set(nodeId, Math.max(known, modifyIndex))
   }
 
-  #dropAllocation({ allocation }: AllocationRecord, index: number): void {
+  #dropAllocation(record: AllocationRecord, index: number): void {
+    const { allocation } = record
     const key = jobKey(allocation.namespace, allocation.jobId)
     const job = this.#jobs.get(key)
     if (!job) return
-    if (job.allocations.delete(allocation.id)) tally(job, allocation, -1)
+    if (job.allocations.delete(allocation.id)) tally(job, record, -1)
     job.modifyIndex = Math.max(job.modifyIndex, index)
     if (job.allocations.size > 0) return
     this.#jobs.delete(key)
@@ -253,10 +253,11 @@ export class RosterQueries {
   }
 }
 
-function tally(job: JobAllocations, { taskGroup, clientStatus, tasks }: AllocationDescription, by: 1 | -1): void {
+function tally(job: JobAllocations, record: AllocationRecord, by: 1 | -1): void {
+  const { taskGroup, tasks } = record.allocation
   const group = job.groups.get(taskGroup) ?? { counts: new Map(), tasks: new Map() }
   job.groups.set(taskGroup, group)
-  raise(group.counts, clientStatus, by)
+  raise(group.counts, statusOf(record), by)
   for (const { name } of tasks) raise(group.tasks, name, by)
   if (group.counts.size === 0) job.groups.delete(taskGroup)
 }

@@ -36,11 +36,28 @@ export function hasLeft({ status, statusText }: NodeRecord): boolean {
 }
 
 export interface AllocationRecord {
+  /** As its node last reported it. */
   readonly allocation: AllocationDescription
   readonly nodeId: string
+  /** Time since when its node is down, for an allocation that had not ended. Not stored: it follows from the status of the node. */
+  readonly unknownSinceMs?: number
   readonly modifyTimeMs: number
   readonly createIndex: number
   readonly modifyIndex: number
+}
+
+/** `unknown`: the node of a pending or running allocation is down. */
+export type AllocationStatus = AllocationDescription['clientStatus'] | 'unknown'
+
+export function statusOf({ allocation, unknownSinceMs }: AllocationRecord): AllocationStatus {
+  return unknownSinceMs === undefined ? allocation.clientStatus : 'unknown'
+}
+
+/** The record while its node is down; unchanged for an allocation that has ended. */
+export function unknownSince(record: AllocationRecord, sinceMs: number): AllocationRecord {
+  const { clientStatus } = record.allocation
+  const isLive = clientStatus === 'running' || clientStatus === 'pending'
+  return isLive ? { ...record, modifyTimeMs: sinceMs, unknownSinceMs: sinceMs } : record
 }
 
 interface Change<Kind extends string, Type extends string, Record> {

@@ -3,7 +3,7 @@
  * still authorized and answered by the node.
  *
  * Each change raises the index, as in the compatible system, and wakes the blocking queries for it. A node that misses three
- * heartbeats is `down`; with the next one it is `ready` again. While this server has no connection to NATS, a node whose last
+ * heartbeats is `down`, and its allocations that have not ended are `unknown`; with the next one it is `ready` again. While this server has no connection to NATS, a node whose last
  * heartbeat is too old is `disconnected`: its state is unknown, and it is not reported as down. Times are times of reception by
  * this server's clock, so a wrong clock of a node has no effect.
  *
@@ -12,8 +12,7 @@
  * allocation at present (`allocation-owners.ts`). A purge of the owner ends its ownership, and the next report counts as the
  * first one. After the loss of the roster's database the first report owns.
  */
-import type { LogFields, Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/log.ts'
+import type { Logger } from '../../platform/log.ts'
 import { TIMINGS } from '../nats/timings.ts'
 import { AllocationOwners } from './allocation-owners.ts'
 import { NodeClocks } from './node-clocks.ts'
@@ -26,6 +25,7 @@ import {
   runSlices,
   type SignedMessage,
 } from './node-messages.ts'
+import { RosterRejections } from './roster-rejections.ts'
 import {
   type AllocationRecord,
   NODE_LEFT,
@@ -33,6 +33,8 @@ import {
   type NodeStatus,
   type RosterChange,
   type RosterStore,
+  statusOf,
+  unknownSince,
 } from './roster-records.ts'
 
 const MISSED_HEARTBEATS_MAX = 3
@@ -41,61 +43,11 @@ const LATE_MS = 1.5 * TIMINGS.heartbeatMs
 /** Silence after which a node is removed. */
 const REMOVAL_MS = 24 * 3600 * 1000
 const EVENTS_MAX = 10
+/** Nodes and allocations of one sweep that become down and unknown: more would block the event loop. The others follow in the next sweep. */
+const SWEPT_MAX = 20_000
 /** Age above which a heartbeat is too old while this server is disconnected: the interval with its jitter, and a margin. */
 const STALE_MS = 1.2 * TIMINGS.heartbeatMs
 const OWNER_EXPIRY_INTERVAL_MS = 60_000
-
-/** Log message of each reason for a rejection. */
-const REJECTIONS = {
-  key: 'duplicate node ID, message with another key rejected',
-  claim: 'allocation of another node claimed, rejected',
-  // Signed with another key than it contains; not parseable; of a newer version.
-  forged: 'node message rejected',
-  malformed: 'node message rejected',
-  newer: 'node message rejected',
-  allocations: 'node state rejected, too many allocations',
-  bytes: 'node message rejected, too large',
-  rate: 'node messages rejected, too many',
-} as const
-
-export type RosterRejection = keyof typeof REJECTIONS
-
-const NEXT: Readonly<Partial<Record<RosterRejection, string>>> = {
-  key: 'a copied state directory, or a forgery: each host needs its own; if this host lost its state, purge the node',
-  claim: 'if the owner is gone for good, or is the wrong one, purge it',
-  allocations: 'collect allocations on the node',
-}
-/** Only an attack or a severe mistake causes these. */
-const SEVERE: ReadonlySet<RosterRejection> = new Set(['key', 'claim'])
-/** The sender is unknown, so these are logged without a distinction by node. */
-const ANONYMOUS: ReadonlySet<RosterRejection> = new Set(['forged', 'malformed', 'newer'])
-
-/** Counts rejected messages of nodes, and logs them once a minute for each reason and node. */
-export class RosterRejections {
-  readonly #limitedLogger: RateLimitedLogger
-  readonly counts: Record<RosterRejection, number> = {
-    key: 0,
-    claim: 0,
-    forged: 0,
-    malformed: 0,
-    newer: 0,
-    allocations: 0,
-    bytes: 0,
-    rate: 0,
-  }
-
-  constructor(logger: Logger) {
-    this.#limitedLogger = new RateLimitedLogger(logger)
-  }
-
-  count(reason: RosterRejection, nodeId: string | undefined, fields: LogFields = {}): void {
-    this.counts[reason]++
-    const key = ANONYMOUS.has(reason) ? reason : `${reason} ${nodeId ?? ''}`
-    const next = NEXT[reason]
-    const facts = { reason, node_id: nodeId, ...fields, ...(next === undefined ? {} : { next }) }
-    this.#limitedLogger[SEVERE.has(reason) ? 'error' : 'warn'](REJECTIONS[reason], facts, key)
-  }
-}
 
 interface NodeEntry {
   record: NodeRecord
@@ -163,7 +115,8 @@ export class Roster {
       const { id } = record.allocation
       const entry = this.#nodes.get(record.nodeId)
       if (entry) {
-        this.#allocations.set(id, record)
+        const { status, statusAtMs } = entry.record
+        this.#allocations.set(id, status === 'down' ? unknownSince(record, statusAtMs) : record)
         entry.allocations.add(id)
         // The row of its node was malformed, so the owner's key is unknown.
       } else this.#store.removeAllocation(id)
@@ -413,10 +366,13 @@ export class Roster {
       this.#expiredAtMs = monotonicMs
       if (this.#owners.expire(wallMs) > 0) this.#requestRejected()
     }
+    let swept = 0
     for (const [id, entry] of this.#nodes) {
       const silentMs = monotonicMs - entry.lastMessageMs
+      const isSilent = silentMs > MISSED_HEARTBEATS_MAX * TIMINGS.heartbeatMs
       if (silentMs > REMOVAL_MS) this.#removeNode(id, entry)
-      else if (silentMs > MISSED_HEARTBEATS_MAX * TIMINGS.heartbeatMs && entry.record.status !== 'down') {
+      else if (isSilent && entry.record.status !== 'down' && swept < SWEPT_MAX) {
+        swept += 1 + entry.allocations.size
         this.#setStatus(entry, 'down', 'Node heartbeat missed')
       }
     }
@@ -458,8 +414,10 @@ export class Roster {
     // The first word of the text identifies the cause: a clock skew is still reported after a lost connection.
     const [cause] = text.split(' ')
     if (before === status && entry.record.statusText.startsWith(`${cause} `)) return
-    const index = this.#nextIndex()
     const { wallMs } = this.#now()
+    if ((status === 'down') !== (before === 'down')) this.#markAllocations(entry, status === 'down', wallMs)
+    // After the allocations, because only this index is stored.
+    const index = this.#nextIndex()
     const events = [...entry.record.events, { message: text, atMs: wallMs, index }].slice(-EVENTS_MAX)
     entry.record = { ...entry.record, status, statusText: text, statusAtMs: wallMs, events, modifyIndex: index }
     const { id, name } = entry.record.node
@@ -469,6 +427,21 @@ export class Roster {
     }
     this.#store.saveNode(id, entry.record, entry.publicKey)
     this.#notify({ index, kind: 'node', type: 'NodeEvent', key: id, record: entry.record })
+  }
+
+  /** The status of allocations that have not ended is unknown while their node is down. */
+  #markAllocations(entry: NodeEntry, isUnknown: boolean, wallMs: number): void {
+    for (const id of entry.allocations) {
+      const before = this.#allocations.get(id)
+      if (!before) continue
+      const { unknownSinceMs: _, ...known } = before
+      const record = isUnknown ? unknownSince(known, wallMs) : known
+      if (statusOf(record) === statusOf(before)) continue
+      const index = this.#nextIndex()
+      const changed = { ...record, modifyTimeMs: wallMs, modifyIndex: index }
+      this.#allocations.set(id, changed)
+      this.#notify({ index, kind: 'allocation', type: 'AllocationUpdated', key: id, record: changed, before })
+    }
   }
 
   #nextIndex(): number {

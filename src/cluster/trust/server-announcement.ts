@@ -34,6 +34,8 @@ const announcementSchema = v.object({
   ),
   /** The server's own monotonic clock. Callers return it, so the server detects old requests without comparing clocks. */
   clockMs: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  /** Wall clock of the server when it sent this. Older versions do not send it. */
+  sentAtMs: v.optional(v.pipe(v.number(), v.safeInteger(), v.minValue(0))),
   /** Rises with each announcement of the run. */
   sequence: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
 })

@@ -14,6 +14,7 @@ import { RateLimitedLogger } from '../../platform/log.ts'
 import type { MessageBus, BusMessage, BusSubscription } from '../nats/message-bus.ts'
 import { type SigningKey, verifyingKeyOf } from '../nats/nkey.ts'
 import { openAnnouncement, type ServerAnnouncement, signAnnouncement } from './server-announcement.ts'
+import { ServerClocks } from './server-clocks.ts'
 import { memberId, type ClusterMember, type Subjects } from '../nats/subjects.ts'
 
 /** Public NKEYs from the configuration. Undefined: announced keys are trusted. */
@@ -24,6 +25,8 @@ export interface TrustedKeys {
 }
 
 const ANNOUNCE_MS = 60_000
+/** Age of an announcement above which its time does not count: two were missed. */
+const CLOCK_EXPIRY_MS = 2.5 * ANNOUNCE_MS
 /** Age of an announcement after which its server counts as gone. */
 const EXPIRY_MS = 10 * ANNOUNCE_MS
 /** Debounces announcements: a server answers the requests of a thousand agents together. */
@@ -55,6 +58,7 @@ export interface ServerKeysOptions {
 }
 
 export class ServerKeys {
+  readonly clocks: ServerClocks
   readonly #options: ServerKeysOptions
   readonly #limitedLogger: RateLimitedLogger
   /** By key and ID of the run: a run has two keys while its key is replaced. */
@@ -76,6 +80,7 @@ export class ServerKeys {
   constructor(options: ServerKeysOptions) {
     this.#options = options
     this.#trusted = options.trusted
+    this.clocks = new ServerClocks(options.logger, CLOCK_EXPIRY_MS)
     this.#limitedLogger = new RateLimitedLogger(options.logger)
     this.#readOwn()
   }
@@ -239,6 +244,7 @@ export class ServerKeys {
       ...about,
       ...(clusterId === undefined ? {} : { clusterId }),
       clockMs: Math.round(performance.now()),
+      sentAtMs: Date.now(),
       sequence: ++this.#sequence,
     }
     bus.publish(subjects.serverKey, signAnnouncement(announcement, subjects.serverKey, own))
@@ -259,6 +265,9 @@ export class ServerKeys {
     // A replay.
     if ((this.#servers.get(name)?.sequence ?? -1) >= sequence) return
     store(this.#servers, name, { ...announcement, announcedAtMs: performance.now() }, SERVERS_MAX)
+    if (serverId !== this.#options.about?.serverId) {
+      this.clocks.measure(key, { name: announcement.name ?? key, sentAtMs: announcement.sentAtMs }, Date.now())
+    }
     this.#unknownUntilMs.delete(key)
     this.#wakeWaiters(true)
   }

@@ -51,7 +51,7 @@ import { Fault, Refusal } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { AnyEndpoint, AnyOperation, Callers, Grants, WholeAnswer } from '../../platform/operation.ts'
 import type { LoginRequest } from '../../login/session.ts'
-import { AGENT_LOGIN } from '../../secrets/request/core-endpoints.ts'
+import { AGENT_LOGIN, CORE_READ } from '../../secrets/request/core-endpoints.ts'
 import { RosterDatabase } from '../../storage/store/roster-store.ts'
 
 /** Limit of concurrent calls that a node serves; each may be a stream. */
@@ -69,6 +69,13 @@ const FORGETTING_AT_ONCE = 512
 /** Timeout for a connection to NATS before a login of the agent. */
 const CONNECT_MS = 3000
 const CONNECT_LOOK_MS = 50
+/** The body has the state; a status of 5xx would count as a failed request of the core. */
+const HEALTH_CODES: readonly (readonly [string, string])[] = [
+  'sealedcode',
+  'uninitcode',
+  'drsecondarycode',
+  'haunhealthycode',
+].map((name) => [name, '200'] as const)
 
 /** Store of the roster in its database. */
 export function rosterStoreIn(database: RosterDatabase): RosterStore {
@@ -286,6 +293,18 @@ export class Cluster {
     }
   }
 
+  /** The health of the secrets core of another server. Rejects with a Refusal if none answers. */
+  coreHealth(signal: AbortSignal): Promise<WholeAnswer> {
+    const input = { params: { path: 'sys/health' }, query: HEALTH_CODES, headers: {}, body: undefined }
+    const common = { nodeId: undefined, group: 'core', operation: CORE_READ, requestId: 'health', hops: 0 } as const
+    return this.#forwarder.whole({ ...common, input, token: undefined, signal })
+  }
+
+  /** Names of the connected servers with a secrets core. */
+  get coreNames(): string[] {
+    return [...new Set(this.#keys?.servers(true).map(({ key, name }) => name ?? key))]
+  }
+
   /** Waits for a connection attempt in progress. */
   async #connected(signal: AbortSignal): Promise<void> {
     const over = AbortSignal.any([signal, AbortSignal.timeout(CONNECT_MS)])
@@ -366,6 +385,11 @@ export class Cluster {
   get trust(): ServerKeys {
     if (!this.#keys) throw new Fault('the cluster has not started')
     return this.#keys
+  }
+
+  /** Clock skew to servers; undefined before `start`. */
+  get serverClocks(): ServerKeys['clocks'] | undefined {
+    return this.#keys?.clocks
   }
 
   /** Applies the server keys of a reloaded configuration. */

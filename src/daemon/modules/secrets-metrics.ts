@@ -228,12 +228,12 @@ export class SecretsMetrics {
         points: [{ value: this.#commitMs.distribution(0.001), recent: this.#recentCommits }],
       },
       single('counter', 'outpost.store.commits', 'Durable commits.', done),
-      single(
-        'counter',
-        'outpost.store.failures',
-        'Failed commits: full or failing disk, or an earlier commit failed.',
-        failed,
-      ),
+      {
+        name: 'outpost.store.failures',
+        kind: 'counter',
+        help: 'Refused and failed commits, by reason; with the reason of an earlier commit if that one failed.',
+        points: Object.entries(failed).map(([reason, value]) => ({ labels: { reason }, value })),
+      },
       single(
         'gauge',
         'outpost.store.displaced',

@@ -14,6 +14,7 @@ export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[]
       ? [
           single('gauge', 'outpost.nats.connected', '1 if connected to NATS, else 0.', Number(connection.isConnected)),
           single('counter', 'outpost.nats.reconnects', 'Reconnections to NATS.', connection.reconnects),
+          serverClockFamily(cluster),
         ]
       : []),
     {
@@ -35,6 +36,15 @@ export function clusterFamilies(cluster: Cluster, hasNats: boolean): AnyFamily[]
       : []),
     ...(roster ? rosterFamilies(cluster, roster) : []),
   ]
+}
+
+function serverClockFamily({ serverClocks }: Cluster): Family {
+  return {
+    name: 'outpost.server_clock_skew_seconds',
+    kind: 'gauge',
+    help: 'Clock of this host minus the clock of a server, as of its last announcement.',
+    points: (serverClocks?.all ?? []).map(({ name, skewMs }) => ({ labels: { server: name }, value: skewMs / 1000 })),
+  }
 }
 
 function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>): Family[] {

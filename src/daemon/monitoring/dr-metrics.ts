@@ -8,7 +8,8 @@ import type { ReplicationPart } from '../modules/dr.ts'
 type Status = Readonly<Record<string, unknown>>
 
 const FENCE_REASONS = ['isolated', 'replaced'] as const
-const ROLES = ['disabled', 'primary', 'secondary'] as const
+/** A fenced primary is not `primary`: after a failover two servers would have that role. */
+const ROLES = ['disabled', 'primary', 'secondary', 'fenced'] as const
 
 /** The secondaries of a primary, or the primary of a secondary. */
 function otherSide({ primaries, secondaries }: Status): readonly Status[] {
@@ -62,13 +63,14 @@ export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last'
   const connectedRows = isReplaced(last) ? [] : otherSide(last).filter(isConnected)
   const connected = connectedRows.length
   const entries = numberIn(last['lag_entries'])
-  const role = 'DR role of this cluster: 1 for the current role, else 0.'
+  const isFenced = last['state'] === 'fenced'
+  const current = isFenced ? 'fenced' : mode
   return [
     {
       name: 'outpost.replication.role',
       kind: 'gauge',
-      help: role,
-      points: ROLES.map((each) => ({ labels: { role: each }, value: each === mode ? 1 : 0 })),
+      help: 'DR role of this cluster: 1 for the current role, else 0.',
+      points: ROLES.map((role) => ({ labels: { role }, value: Number(role === current) })),
     },
     gauge('connected', 'Connected secondaries; on a secondary 1 if its primary is connected.', connected),
     ...namedFamilies(last),
@@ -91,7 +93,7 @@ export function replicationFamilies({ last, mode }: Pick<ReplicationPart, 'last'
       '1 while commits do not wait for a disconnected secondary.',
       last['sync'] === 'degraded' ? 1 : 0,
     ),
-    gauge('fenced', '1 while this primary is fenced.', last['state'] === 'fenced' ? 1 : 0),
+    gauge('fenced', '1 while this primary is fenced.', Number(isFenced)),
     {
       name: 'outpost.replication.fence_reason',
       kind: 'gauge',

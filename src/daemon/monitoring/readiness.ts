@@ -1,13 +1,14 @@
 /** The readiness checks of all modules. */
 import { dirname } from 'node:path'
 import type { DiskSpace } from '../../telemetry/disk-space.ts'
-import type { Check, CheckResult } from '../../telemetry/readiness.ts'
+import type { Check, CheckResult, ReadinessRole } from '../../telemetry/readiness.ts'
 import type { Config } from '../../config/load.ts'
 import { unencryptedServers } from '../../config/config.ts'
 import type { Cluster } from '../modules/cluster.ts'
 import { clockWarning } from './clock-warning.ts'
 import { loginChecks } from '../modules/login.ts'
 import { replicationChecks, replicationWarnings } from './dr-metrics.ts'
+import type { SecretsCoreProbe } from './secrets-core.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 import type { AgentLogin } from '../../login/agent-login.ts'
 import type { ChainBreak } from '../../secrets/audit/device-chain.ts'
@@ -24,6 +25,8 @@ export interface ReadinessParts {
   readonly disk: DiskSpace
   readonly cluster: Cluster | undefined
   readonly core: SecretsCore | undefined
+  /** On a server without a core. */
+  readonly coreProbe?: Pick<SecretsCoreProbe, 'state'> | undefined
   readonly login?: AgentLogin | undefined
   readonly replication?: ReplicationPart | undefined
   /** Warnings about certificates that expire. */
@@ -44,8 +47,13 @@ export function dataDirectories({ client, dataDir, server }: Config): string[] {
   ]
 }
 
+export function roleOf(core: Pick<SecretsCore, 'fence' | 'isSecondary'> | undefined): ReadinessRole {
+  if (core?.fence) return 'fenced'
+  return core?.isSecondary ? 'standby' : 'active'
+}
+
 export function checksOf(parts: ReadinessParts): Check[] {
-  const { cluster, config, core, disk, fileFault, login, phase, replication } = parts
+  const { cluster, config, core, coreProbe, disk, fileFault, login, phase, replication } = parts
   return [
     { name: 'listening', now: () => listening(phase()) },
     { name: 'disk', now: () => diskState(disk) },
@@ -54,6 +62,7 @@ export function checksOf(parts: ReadinessParts): Check[] {
     ...(core
       ? [{ name: 'seal', now: () => sealState(core, replication?.refusal, cluster?.cores?.insteadOfInit) }]
       : []),
+    ...(coreProbe ? [{ name: 'secrets_core', now: () => coreProbe.state }] : []),
     ...(core ? [{ name: 'audit', now: () => auditState(core) }] : []),
     ...(cluster?.roster && config.nats ? [{ name: 'roster', now: () => rosterState(cluster) }] : []),
     ...replicationChecks(replication),
@@ -62,7 +71,7 @@ export function checksOf(parts: ReadinessParts): Check[] {
 }
 
 function listening(phase: Phase): CheckResult {
-  return { ok: phase === 'started', reason: phase === 'started' ? 'serving requests' : phase }
+  return { ok: phase === 'started', reason: phase === 'started' ? 'accepting connections' : phase }
 }
 
 function diskState(disk: DiskSpace): CheckResult {
@@ -176,7 +185,17 @@ function clockWarnings(cluster: Cluster | undefined): string[] {
   const skewed = cluster?.roster?.clocks.skewed ?? []
   const shown = skewed.slice(0, NODES_NAMED).map(({ name, skewMs }) => clockWarning(`node "${name}"`, skewMs))
   const more = skewed.length - shown.length
-  return more > 0 ? [...shown, `clocks of ${more} more nodes differ from this server by more than 30 s`] : shown
+  return [
+    ...serverClockWarnings(cluster),
+    ...shown,
+    ...(more > 0 ? [`clocks of ${more} more nodes differ from this server by more than 30 s`] : []),
+  ]
+}
+
+/** If the clock of this host is wrong, all servers are affected: names a few. */
+function serverClockWarnings(cluster: Cluster | undefined): string[] {
+  const skewed = cluster?.serverClocks?.skewed ?? []
+  return skewed.slice(0, NODES_NAMED).map(({ name, skewMs }) => clockWarning('this host', skewMs, `server "${name}"`))
 }
 
 const NODES_NAMED = 5

@@ -12,7 +12,8 @@ import type { Cluster } from '../modules/cluster.ts'
 import type { ProcessLog } from '../setup/log.ts'
 import { loginFamilies } from '../modules/login.ts'
 import { agentFamilies } from './host-metrics.ts'
-import { checksOf, dataDirectories, type Phase, warningsOf } from './readiness.ts'
+import type { SecretsCoreProbe } from './secrets-core.ts'
+import { checksOf, dataDirectories, type Phase, roleOf, warningsOf } from './readiness.ts'
 import type { SecretsModule } from '../modules/secrets.ts'
 import { metricsOptionsOf, shownConfig } from '../setup/settings.ts'
 import type { Host } from '../../host/host.ts'
@@ -40,6 +41,7 @@ export interface TelemetrySources {
     readonly reloads: { readonly done: number; readonly refused: number }
     readonly operations: readonly AnyOperation[]
     readonly certificates: CertificateExpiry | undefined
+    readonly coreProbe: SecretsCoreProbe | undefined
     reload(): ReloadOutcome
     /** Called when readiness changes. */
     readinessChanged(): void
@@ -50,7 +52,7 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
   const { config, host, log, logger, now, secrets, version } = parts
   const nodeId = host?.nodeId ?? ''
   const disk = new DiskSpace(dataDirectories(config))
-  const known = {
+  const known = () => ({
     config,
     phase: () => now.phase,
     disk,
@@ -59,9 +61,10 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
     fileFault: () => secrets?.fileFault,
     login: parts.login,
     replication: secrets?.replication,
+    coreProbe: now.coreProbe,
     certificateWarnings: () => now.certificates?.warnings ?? [],
     schedule: secrets?.schedule,
-  }
+  })
   return startTelemetry({
     facts: {
       client: config.client.enabled,
@@ -83,9 +86,9 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
         ]),
     },
     readiness: {
-      checks: () => checksOf(known),
-      warnings: () => warningsOf(known),
-      isStandby: () => secrets?.core.isSecondary ?? false,
+      checks: () => checksOf(known()),
+      warnings: () => warningsOf(known()),
+      role: () => roleOf(secrets?.core),
       refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
       onChange: () => now.readinessChanged(),
     },

@@ -28,6 +28,7 @@ export function configOf(options: AgentOptions, dev: Dev | undefined): LoadedCon
     paths: options.config,
     dev: options.dev,
     checkPolicy,
+    tlsFiles: { isStarting: true },
     flags: {
       ...(options.httpPort === undefined ? {} : { httpPort: options.httpPort }),
       ...(options.clusterPort === undefined ? {} : { clusterPort: options.clusterPort }),

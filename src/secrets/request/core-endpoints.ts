@@ -54,6 +54,9 @@ export const CORE_VERBS = VERBS.map(([verb, http]) => ({ verb, endpoint: endpoin
 
 export const READ_VERBS = CORE_VERBS.filter(({ verb }) => ['read', 'list', 'scan'].includes(verb))
 
+/** Name of the endpoint of reads. */
+export const CORE_READ = 'secrets.read'
+
 export const CORE_ENDPOINTS = CORE_VERBS.map(({ endpoint }) => endpoint)
 
 /**

@@ -9,6 +9,11 @@ import { Fault } from '../../platform/errors.ts'
  */
 export type StoreErrorKind = 'full' | 'failed' | 'fenced' | 'replica' | 'busy' | 'closed' | 'displaced'
 
+/** A counter for each kind. */
+export function noFailures(): Record<StoreErrorKind, number> {
+  return { full: 0, failed: 0, fenced: 0, replica: 0, busy: 0, closed: 0, displaced: 0 }
+}
+
 /** Code of the kind `displaced`; the codes of SQLite are not negative. */
 export const DISPLACED = -1
 

@@ -32,7 +32,7 @@ import { type StoredEntry, EntryCache, EntryReader, type PageOptions, ReadSnapsh
 import { type FileFault, WalLength } from '../sqlite/file-guard.ts'
 import { epochIn, factIn, type LogLimits, type LogRow, type CommitPosition } from '../sqlite/rows.ts'
 import { readSeenFile } from '../sqlite/seen-file.ts'
-import { StoreError } from '../sqlite/store-error.ts'
+import { StoreError, type StoreErrorKind } from '../sqlite/store-error.ts'
 import { type History, LogReader } from './log-reader.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
 import {
@@ -328,8 +328,8 @@ export class SqliteStore implements Store, ReplicaStore {
     return { sequence, entries, missing, damaged }
   }
 
-  /** Commits since the start. `failed` includes refused ones. */
-  get commitCounts(): { readonly done: number; readonly failed: number } {
+  /** Commits since the start. `failed` has those that were refused or failed, by reason. */
+  get commitCounts(): { readonly done: number; readonly failed: Readonly<Record<StoreErrorKind, number>> } {
     return this.#queue.counts
   }
 

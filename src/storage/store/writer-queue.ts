@@ -16,7 +16,15 @@ import { Fault, messageOf } from '../../platform/errors.ts'
 import { TransientMap } from '../../platform/transient-map.ts'
 import { type Batch, checkBatch, isLocal, mayUseReserve } from '../sqlite/batch.ts'
 import type { FileFault } from '../sqlite/file-guard.ts'
-import { DISPLACED, fencedError, noSpace, replicaError, StoreError } from '../sqlite/store-error.ts'
+import {
+  DISPLACED,
+  fencedError,
+  noFailures,
+  noSpace,
+  replicaError,
+  StoreError,
+  type StoreErrorKind,
+} from '../sqlite/store-error.ts'
 import type { WriterOrder, OrderOutcome, WriterReport, WriterSettings } from './database-writer.ts'
 import type { ReplicaOrder } from './replica-writer.ts'
 import { NotChained, type ReplicaState, type StoreRole } from './replica.ts'
@@ -73,8 +81,8 @@ export class WriterQueue {
   onWritten: (batch: Batch, sequence: number) => void = () => undefined
   /** Called after each transaction with its duration, sync included, in milliseconds. */
   onTransaction: (ms: number) => void = () => undefined
-  /** Commits since the start. `failed` includes refused ones. */
-  readonly counts = { done: 0, failed: 0 }
+  /** Commits since the start. `failed` has those that were refused or failed, by reason. */
+  readonly counts: { done: number; readonly failed: Record<StoreErrorKind, number> } = { done: 0, failed: noFailures() }
   /** Called before any result is delivered. */
   onReport: () => void = () => undefined
   /** Called with the newest durable sequence when it has changed. */
@@ -158,19 +166,29 @@ export class WriterQueue {
   /** Queues a batch synchronously. Throws for an invalid batch, and when it cannot be queued. */
   write(batch: Batch, epoch: number): Promise<OrderResult> {
     const bytes = checkBatch(batch)
-    this.#refuseWhenDown()
-    if (this.role !== 'own' && !isLocal(batch)) throw this.role === 'replica' ? replicaError() : fencedError(epoch)
-    if (this.#fault) throw new StoreError('displaced', this.#fault.text)
-    if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
-      throw new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
+    const refusal = this.#refusalOf(batch, bytes, epoch)
+    if (refusal) {
+      this.counts.failed[refusal.kind]++
+      throw refusal
     }
-    if (this.#isFull && !mayUseReserve(batch, this.sizeOf)) throw this.#fullError()
     const id = this.#addToGroup(batch, bytes, epoch)
     this.#queuedBytes += bytes
     for (const { path, value } of batch.puts) this.#overlay.set(path, { value, id })
     for (const path of batch.deletes) this.#overlay.set(path, { value: undefined, id })
     const write = { generation: this.#generation, bytes, batch }
     return new Promise((resolve, reject) => this.#pending.set(id, { resolve, reject, write }))
+  }
+
+  /** Undefined for a batch that can be queued. */
+  #refusalOf(batch: Batch, bytes: number, epoch: number): StoreError | undefined {
+    const down = this.#downError()
+    if (down) return down
+    if (this.role !== 'own' && !isLocal(batch)) return this.role === 'replica' ? replicaError() : fencedError(epoch)
+    if (this.#fault) return new StoreError('displaced', this.#fault.text)
+    if (this.#queuedBytes > 0 && this.#queuedBytes + bytes > QUEUED_BYTES_MAX) {
+      return new StoreError('busy', `too many bytes are queued for the disk (limit ${QUEUED_BYTES_MAX})`)
+    }
+    return this.#isFull && !mayUseReserve(batch, this.sizeOf) ? this.#fullError() : undefined
   }
 
   /** Adds a batch to the group and schedules the group. Returns the ID of the batch. */
@@ -272,9 +290,14 @@ export class WriterQueue {
   }
 
   #refuseWhenDown(): void {
-    if (this.#broken) throw this.#broken
-    if (this.#closed) throw new StoreError('closed', 'the store is closed')
-    if (this.#isRestoring) throw new StoreError('busy', 'a snapshot is being restored')
+    const error = this.#downError()
+    if (error) throw error
+  }
+
+  #downError(): StoreError | undefined {
+    if (this.#broken) return this.#broken
+    if (this.#closed) return new StoreError('closed', 'the store is closed')
+    return this.#isRestoring ? new StoreError('busy', 'a snapshot is being restored') : undefined
   }
 
   /** Sends an order after all queued batches. */
@@ -348,7 +371,8 @@ export class WriterQueue {
     failure: StoreError | 'dropped' | undefined,
   ): void {
     this.#queuedBytes -= bytes
-    this.counts[failure === undefined ? 'done' : 'failed']++
+    if (failure === undefined) this.counts.done++
+    else this.counts.failed[failure === 'dropped' ? this.#droppedError().kind : failure.kind]++
     if (generation !== this.#generation) return
     if (failure !== undefined) return this.#startGeneration(failure === 'dropped' ? this.#droppedError() : failure)
     for (const { path } of batch.puts) this.#removeFromOverlay(path, id)
@@ -377,7 +401,7 @@ export class WriterQueue {
     this.#deliver(Number.MAX_SAFE_INTEGER)
     this.#broken = error
     const lost = [...this.#pending.values()]
-    this.counts.failed += lost.filter(({ write }) => write).length
+    this.counts.failed[error.kind] += lost.filter(({ write }) => write).length
     this.#pending.clear()
     this.#queuedBytes = 0
     if (lost.some(({ write }) => write)) this.#startGeneration(error)

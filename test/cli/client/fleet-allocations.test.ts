@@ -135,6 +135,17 @@ test('a server answers for the allocations of all hosts, and the local disk does
       return /Node Status += down since/.test(stdout) && stdout
     }, 'the node is down')
     assert.match(text, /^Node Status += down since 20\S+Z \(\d+s ago\): Node left$/m)
+    const unknown = /unknown \(node down since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ\)/
+    assert.match(text.match(/^Client Status +=? (.+)$/m)?.[1] ?? '', unknown)
+    assert.match((await ask('alloc', 'list', '-node', 'client-1')).stdout, unknown)
+    assert.equal((await ask('alloc', 'list', '-node', 'client-1', '-status', 'running')).stdout, 'No allocations\n')
+    const list = JSON.parse((await ask('alloc', 'list', '-json', '-node', 'client-1')).stdout) as {
+      ClientStatus: string
+    }[]
+    assert.deepEqual(
+      list.map(({ ClientStatus }) => ClientStatus),
+      ['unknown'],
+    )
   })
 })
 

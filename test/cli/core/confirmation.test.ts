@@ -16,6 +16,8 @@ const HEALTH = 'GET sys/health?sealedcode=200&uninitcode=200&drsecondarycode=200
 function commands(t: TestContext) {
   const file = join(temporaryDirectory(t), 'secrets.snap')
   writeFileSync(file, '{}')
+  const token = join(temporaryDirectory(t), 'operation-token')
+  writeFileSync(token, 't\n')
   return [
     {
       line: `operator snapshot restore ${file}`,
@@ -45,7 +47,7 @@ function commands(t: TestContext) {
       request: 'PUT sys/replication/dr/primary/disable',
     },
     {
-      line: 'operator dr disable t',
+      line: `operator dr disable @${token}`,
       effect: 'disable DR on this secondary',
       request: 'PUT sys/replication/dr/secondary/disable',
     },

@@ -1,103 +1,27 @@
 /** Logs of a job: labels, ends and errors of single logs, new allocations, clients that do not read. */
 import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
-import { connect } from 'node:net'
-import { type TestContext, test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
+import { connect } from 'node:net'
+import { test } from 'node:test'
 import { FrameLabeler } from '../../../src/cluster/api/frame-labeler.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
-import type { AnyOperation, Call, Chunk, Operation } from '../../../src/platform/operation.ts'
-import type { RawInput } from '../../../src/platform/schema.ts'
-import { allocationOf, type FleetServer, idOf, nodeOf, startFleetServer } from '../../helpers/fleet-server.ts'
+import { idOf, startFleetServer } from '../../helpers/fleet-server.ts'
 import { identity } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { Random } from '../../helpers/frames.ts'
-
-const NODE = idOf('aa000000')
-const [ONE, TWO, THREE] = [idOf('01000000'), idOf('02000000'), idOf('03000000')]
-
-interface Asked {
-  readonly id: string
-  readonly raw: RawInput
-  readonly signal: AbortSignal
-}
-
-/** Nodes that send what `make` makes for an allocation; who was asked is kept. */
-function nodes(make: (asked: Asked) => AsyncIterable<Chunk>): { logs: AnyOperation; asked: Asked[] } {
-  const asked: Asked[] = []
-  const operation: Operation<RawInput, never> = {
-    name: 'host.logs',
-    summary: '',
-    http: ['GET /v1/client/fs/logs/:alloc_id'],
-    target: 'node',
-    input: {
-      fields: {},
-      parse(raw) {
-        if (raw.query.some(([name, value]) => name === 'grep' && value === '(')) {
-          throw new Refusal('invalid_request', 'grep is not a valid pattern')
-        }
-        return raw
-      },
-    },
-    output: 'stream',
-    errorFormat: 'plain',
-    authorize: () => undefined,
-    run(raw, { signal }: Call) {
-      const one = { id: raw.params['alloc_id'] ?? '', raw, signal }
-      asked.push(one)
-      return make(one)
-    },
-  }
-  return { logs: operation, asked }
-}
-
-function frame(text: string): Buffer {
-  const data = Buffer.from(text).toString('base64')
-  return Buffer.from(`{"Data":"${data}","File":"alloc/logs/web.stdout.0","Offset":${text.length}}`)
-}
-
-interface Shown {
-  readonly AllocID?: string
-  readonly Data?: string
-  readonly FileEvent?: string
-  readonly Error?: string
-}
-
-/** The frames of a body, as stock clients cut them. */
-function framesOf(text: string): Shown[] {
-  const inner = text.slice(1, -1)
-  return text === '' ? [] : inner.split('}{').map((one) => JSON.parse(`{${one}}`) as Shown)
-}
-
-function said(frames: readonly Shown[]): string[] {
-  return frames
-    .filter(({ AllocID }) => AllocID !== undefined)
-    .map(({ AllocID = '', Data, FileEvent, Error: error }) => {
-      const what = Data === undefined ? `${FileEvent}${error === undefined ? '' : `: ${error}`}` : atob(Data)
-      return `${AllocID.slice(0, 2)} ${what}`
-    })
-}
-
-function fill(server: FleetServer, ids: readonly string[]): void {
-  server.say(
-    nodeOf(NODE),
-    ids.map((id) => allocationOf(id)),
-  )
-}
-
-/** A follower; `said` gives what has come. */
-async function follow(t: Pick<TestContext, 'after'>, server: FleetServer, query: string) {
-  const abort = new AbortController()
-  t.after(() => abort.abort())
-  const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`, { signal: abort.signal })
-  const heard = { text: '', ended: false }
-  const read = async () => {
-    for await (const bytes of answer.body ?? []) heard.text += Buffer.from(bytes).toString()
-    heard.ended = true
-  }
-  void read().catch(() => undefined)
-  return { said: () => said(framesOf(heard.text)), heard, close: () => abort.abort() }
-}
+import {
+  ONE,
+  TWO,
+  THREE,
+  type Asked,
+  nodes,
+  frame,
+  framesOf,
+  said,
+  fill,
+  follow,
+  type Shown,
+} from './job-log-fixture.ts'
 
 test('frames are labelled for any split into chunks, and heartbeats are dropped', () => {
   const stream = Buffer.concat([frame('first'), Buffer.from('{}'), frame('second'), Buffer.from('{}{}')])
@@ -203,7 +127,8 @@ test('invalid parameters are refused before the head is sent', async (t) => {
   const cases: [string, number, RegExp][] = [
     ['web/logs?grep=%28', 400, /^grep is not a valid pattern$/],
     ['web/logs?plain=true', 400, /^plain is not supported for the logs of a job/],
-    ['web/logs?cursor=abc', 400, /^cursor is not supported for the logs of a job/],
+    ['web/logs?cursor=abc', 400, /^malformed cursor: expected ALLOCATION\.CURSOR$/],
+    [`web/logs?cursor=${ONE}.c&cursor=${ONE}.d`, 400, /^several cursors for allocation 01000000-/],
     ['web/logs?follow=x', 400, /follow/],
     ['web/logs?namespace=*', 400, /give the namespace/],
     ['web/logs?task=nobody', 404, /^no allocation of this job has such a log$/],
@@ -245,6 +170,86 @@ test('new allocations are followed from the beginning of their logs, and a log t
   follower.close()
   await eventually(() => asked.every(({ id, signal }) => signal.aborted || (id === TWO && !isReady)))
   await eventually(() => server.api.queries.waiterCount === 0)
+})
+
+const withCursor = (text: string, cursor: string) =>
+  Buffer.from(`${frame(text).toString().slice(0, -1)},"Cursor":"${cursor}"}`)
+
+const waitFor = (signal: AbortSignal) =>
+  new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+
+const startOf = ({ raw }: Asked) => raw.query.filter(([name]) => name === 'cursor' || name === 'tail_lines')
+
+test('a stream with cursors is resumed with the cursor of each allocation, in the query or in a body', async (t) => {
+  const { logs, asked } = nodes(async function* ({ id, signal }) {
+    yield { status: 200 }
+    yield Buffer.from('{"Cursor":"begin"}')
+    yield withCursor(`log of ${id.slice(0, 2)}`, `c${id.slice(1, 2)}`)
+    await waitFor(signal)
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE, TWO])
+  const first = await follow(t, server, 'follow&tail_lines=5&cursor=')
+  await eventually(() => first.said().length === 4)
+  const frames = framesOf(first.heard.text) as (Shown & { Cursor?: string })[]
+  const last = frames.filter(({ Data }) => Data !== undefined).map(({ AllocID, Cursor }) => `${AllocID}.${Cursor}`)
+  assert.deepEqual(last.sort(), [`${ONE}.c1`, `${TWO}.c2`])
+  assert.deepEqual(
+    asked.map(startOf),
+    [ONE, TWO].map(() => [
+      ['tail_lines', '5'],
+      ['cursor', ''],
+    ]),
+  )
+  const isLeft = () => server.api.queries.waiterCount === 0
+  first.close()
+  await eventually(isLeft)
+  asked.length = 0
+  // The third one has started meanwhile: from its beginning, and its frames have cursors too.
+  fill(server, [ONE, TWO, THREE])
+  const again = await follow(t, server, `follow&tail_lines=5&cursor=${last.join('&cursor=')}`)
+  await eventually(() => asked.length === 3)
+  const starts = [[['cursor', 'c1']], [['cursor', 'c2']], [['cursor', '']]]
+  assert.deepEqual(asked.map(startOf), starts)
+  again.close()
+  await eventually(isLeft)
+  asked.length = 0
+  const abort = new AbortController()
+  t.after(() => abort.abort())
+  const post = (body: string) => {
+    const init = { method: 'POST', body, signal: abort.signal }
+    return fetch(`${server.url}/v1/job/web/logs?follow&tail_lines=5`, init)
+  }
+  const posted = await post(JSON.stringify({ Cursors: last }))
+  assert.equal(posted.status, 200)
+  await eventually(() => asked.length === 3)
+  assert.deepEqual(asked.map(startOf), starts)
+  for (const body of ['{', '{}', '{"Cursors":[1]}', '{"Cursors":["x"]}']) assert.equal((await post(body)).status, 400)
+})
+
+test('a log that breaks is resumed at its last cursor, and without cursors it has ended', async (t) => {
+  let breaks = 1
+  const { logs, asked } = nodes(async function* ({ raw, signal }) {
+    yield { status: 200 }
+    const cursor = raw.query.find(([name]) => name === 'cursor')?.[1]
+    if (cursor === 'one') yield withCursor('two', 'two')
+    else yield cursor === undefined ? frame('one') : withCursor('one', 'one')
+    if (breaks-- > 0) throw new Refusal('no_answer', 'the node does not answer')
+    await waitFor(signal)
+  })
+  const server = await startFleetServer(t, logs)
+  fill(server, [ONE])
+  const follower = await follow(t, server, 'follow&cursor=')
+  await eventually(() => follower.said().length === 3)
+  assert.deepEqual(follower.said(), ['01 one', '01 log failed: 504 the node does not answer', '01 two'])
+  follower.close()
+  breaks = 1
+  asked.length = 0
+  const plain = await follow(t, server, 'follow')
+  await eventually(() => plain.said().length === 2)
+  await eventually(() => plain.heard.text.includes('{}')) // it goes on without this log
+  assert.deepEqual(plain.said(), ['01 one', '01 log failed: 504 the node does not answer'])
+  assert.equal(asked.length, 1)
 })
 
 test('an allocation that is removed and added again is followed once, from the beginning if its log has ended', async (t) => {
@@ -416,64 +421,4 @@ test('the log of a busy allocation among 149 quiet ones arrives complete at a cl
     () => `the end, after ${sent}`,
     20_000,
   )
-})
-
-type PartKind = 'busy' | 'quiet' | 'short' | 'slow' | 'failing'
-const PART_KINDS = ['busy', 'quiet', 'short', 'slow', 'failing'] as const
-const LINES_OF: Readonly<Record<PartKind, number>> = { busy: 60, quiet: 1, short: 3, slow: 8, failing: 20 }
-
-/** A log of one kind, cut into chunks anywhere, with heartbeats between the lines. */
-async function* partOf(kind: PartKind, random: Random): AsyncGenerator<Chunk> {
-  yield { status: 200 }
-  const lineBytes = kind === 'busy' ? 12_000 : 20
-  let rest = Buffer.alloc(0)
-  for (let line = 0; line < LINES_OF[kind]; line++) {
-    const beats = Buffer.from('{}'.repeat(kind === 'quiet' ? 40 : random.between(0, 2)))
-    rest = Buffer.concat([rest, beats, frame(`${line}:`.padEnd(lineBytes, 'x'))])
-    while (rest.length > 0 && random.chance(0.9)) {
-      const end = random.between(1, rest.length)
-      yield rest.subarray(0, end)
-      rest = rest.subarray(end)
-      if (kind === 'slow') await new Promise((resolve) => setImmediate(resolve))
-    }
-  }
-  yield rest
-  if (kind === 'failing') throw new Refusal('no_answer', 'a gap')
-}
-
-test('each line of busy, quiet, ending, failing and slow allocations arrives in order, or its gap is reported', async (t) => {
-  for (const seed of [1, 2]) {
-    const random = new Random(seed)
-    const parts = new Map<string, PartKind>()
-    for (let serial = 0; serial < 90; serial++) parts.set(idOf('0a000000', serial), random.pick(PART_KINDS))
-    const { logs } = nodes(({ id }) =>
-      partOf(parts.get(id) ?? 'short', new Random(seed + Number.parseInt(id.slice(-4), 16))),
-    )
-    const server = await startFleetServer(t, logs)
-    for (let at = 0; at < 6; at++) {
-      const ids = [...parts.keys()].filter((_, index) => index % 6 === at)
-      server.say(
-        nodeOf(idOf('aa000000', at)),
-        ids.map((id) => allocationOf(id)),
-      )
-    }
-    const query = random.chance(0.5) ? 'follow=true&end_when_done=true' : ''
-    const answer = await fetch(`${server.url}/v1/job/web/logs?${query}`)
-    const pieces: Uint8Array[] = []
-    for await (const bytes of answer.body ?? []) {
-      pieces.push(bytes)
-      if (random.chance(0.1)) await delay(1)
-    }
-    const lines = new Map<string, string[]>()
-    for (const { AllocID = '', Data, FileEvent, Error: error } of framesOf(Buffer.concat(pieces).toString())) {
-      if (AllocID === '') continue
-      const what = Data === undefined ? `${FileEvent} ${error ?? ''}` : (atob(Data).split(':')[0] ?? '')
-      lines.set(AllocID, [...(lines.get(AllocID) ?? []), what])
-    }
-    for (const [id, kind] of parts) {
-      const last = kind === 'failing' ? 'log failed 504 a gap' : 'log ended '
-      const expected = [...Array.from({ length: LINES_OF[kind] }, (_, line) => String(line)), last]
-      assert.deepEqual(lines.get(id), expected, `seed ${seed}, ${kind}`)
-    }
-  }
 })

@@ -36,6 +36,46 @@ test('the list of allocations is selected by namespace, prefix and filter, and h
   assert.equal((await server.get('allocations?prefix=0')).status, 400)
 })
 
+test('allocations of a node that is down are unknown in every answer, and a blocking query and the event stream report it', async (t) => {
+  const server = await startFleetServer(t)
+  fill(server)
+  const index = (await server.get('allocations')).headers.get('X-Nomad-Index') ?? ''
+  const blocked = server.get(`allocations?index=${index}&wait=60s`)
+  const stream = await fetch(`${server.url}/v1/event/stream?topic=Allocation`)
+  const reader = stream.body?.pipeThrough(new TextDecoderStream()).getReader()
+  assert.ok(reader)
+  // The first heartbeat: it is subscribed.
+  let events = (await reader.read()).value ?? ''
+  server.leave(NODE)
+  type Stub = Record<'ClientDescription' | 'ClientStatus' | 'ID', string>
+  const statuses = (value: unknown) => (value as Stub[]).map(({ ClientStatus, ID }) => `${ID} ${ClientStatus}`)
+  assert.deepEqual(statuses((await blocked).value), [`${ONE} unknown`, `${TWO} complete`])
+  while (!events.includes('"ClientStatus":"unknown"')) {
+    const { done, value } = await reader.read()
+    assert.ok(!done)
+    events += value
+  }
+  await reader.cancel()
+  const one = (await server.get(`allocation/${ONE}`)).value as Stub & { Job: { Status: string } }
+  assert.deepEqual(
+    [one.ClientStatus, one.ClientDescription, one.Job.Status],
+    ['unknown', 'alloc is unknown since its node is down', 'running'],
+  )
+  const filter = (text: string) => server.get(`allocations?filter=${encodeURIComponent(text)}`)
+  assert.deepEqual(each((await filter('ClientStatus == running')).value), [])
+  assert.deepEqual(each((await filter('ClientStatus == unknown')).value), [ONE])
+  assert.deepEqual(statuses((await server.get(`node/${NODE}/allocations`)).value), [
+    `${ONE} unknown`,
+    `${TWO} complete`,
+  ])
+  const summary = (await server.get('job/web/summary')).value as { Summary: Record<string, Record<string, number>> }
+  assert.deepEqual([summary.Summary['api']?.['Running'], summary.Summary['api']?.['Unknown']], [0, 1])
+  const jobs = (await server.get('jobs')).value as { ID: string; Status: string }[]
+  assert.equal(jobs.find(({ ID }) => ID === 'web')?.Status, 'running')
+  fill(server)
+  assert.deepEqual(statuses((await server.get('allocations')).value), [`${ONE} running`, `${TWO} complete`])
+})
+
 test('an allocation is returned with its job, its tasks and all fields that stock clients dereference', async (t) => {
   const server = await startFleetServer(t)
   fill(server)

@@ -13,7 +13,13 @@ import {
 } from '../../../src/cluster/roster/node-messages.ts'
 import { AllocationOwners, OWNED_MAX, OWNED_PER_NODE_MAX } from '../../../src/cluster/roster/allocation-owners.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
-import { NO_STORE, type RosterChange, type RosterStore, hasLeft } from '../../../src/cluster/roster/roster-records.ts'
+import {
+  hasLeft,
+  NO_STORE,
+  type RosterChange,
+  type RosterStore,
+  statusOf,
+} from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
 import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
@@ -136,6 +142,72 @@ test('a node is down after three missed heartbeats and ready after the next one,
   clock.monotonicMs += 25 * 3600 * 1000
   roster.sweep()
   assert.equal(roster.node(NODE), undefined)
+})
+
+const [RUNNING, PENDING, ENDED] = ['a', 'b', 'c'].map((last) => `6f1c0b9e-2f0a-4a51-9d0c-00000000000${last}`)
+
+function threeAllocations(): AllocationDescription[] {
+  const statuses = ['running', 'pending', 'complete'] as const
+  return [RUNNING, PENDING, ENDED].map((id, at) => allocation(String(id), { clientStatus: statuses[at] ?? 'lost' }))
+}
+
+const statusesIn = (roster: Roster) =>
+  [RUNNING, PENDING, ENDED].map((id) => {
+    const record = roster.allocation(String(id))
+    return record && statusOf(record)
+  })
+
+test('allocations of a node that is down are unknown until it reports again, except those that have ended', () => {
+  const { changes, clock, roster } = rosterWith()
+  const node = new Speaker(NODE)
+  const state = stateOf(NODE, threeAllocations())
+  roster.apply(NODE, node.say('state', state))
+  const before = roster.allocation(String(RUNNING))
+  clock.monotonicMs += 31_000
+  clock.wallMs += 31_000
+  const from = changes.length
+  roster.sweep()
+  assert.deepEqual(statusesIn(roster), ['unknown', 'unknown', 'complete'])
+  const record = roster.allocation(String(RUNNING))
+  assert.deepEqual([record?.unknownSinceMs, record?.modifyTimeMs], [clock.wallMs, clock.wallMs])
+  assert.equal(record?.createIndex, before?.createIndex)
+  const told = changes.slice(from).map(({ key, type }) => `${type} ${key}`)
+  const updated = [`AllocationUpdated ${RUNNING}`, `AllocationUpdated ${PENDING}`]
+  assert.deepEqual(told, [...updated, `NodeEvent ${NODE}`])
+  const indexes = changes.map(({ index }) => index)
+  assert.deepEqual(
+    indexes,
+    indexes.toSorted((a, b) => a - b),
+  )
+  roster.apply(NODE, node.say('beat', state))
+  assert.deepEqual(statusesIn(roster), ['running', 'pending', 'complete'])
+  assert.equal(roster.allocation(String(RUNNING))?.unknownSinceMs, undefined)
+  // What it reports while it counts as down: the new status of one, and the others unchanged.
+  roster.apply(NODE, node.say('leave', state))
+  const [one, ...others] = threeAllocations()
+  assert.ok(one)
+  roster.apply(NODE, node.say('state', stateOf(NODE, [{ ...one, clientStatus: 'failed' }, ...others])))
+  assert.deepEqual(statusesIn(roster), ['failed', 'pending', 'complete'])
+})
+
+test('after a restart of the server, allocations of a node that was down are unknown', (t) => {
+  const path = join(temporaryDirectory(t), 'roster.db')
+  const first = RosterDatabase.open(path, keepingLogger())
+  const before = rosterWith(rosterStoreIn(first))
+  const node = new Speaker(NODE)
+  const state = stateOf(NODE, threeAllocations())
+  before.roster.apply(NODE, node.say('state', state))
+  before.roster.apply(NODE, node.say('leave', state))
+  first.close()
+  const second = RosterDatabase.open(path, keepingLogger())
+  t.after(() => second.close())
+  const { roster } = rosterWith(rosterStoreIn(second))
+  assert.deepEqual(statusesIn(roster), ['unknown', 'unknown', 'complete'])
+  assert.equal(roster.allocation(String(RUNNING))?.unknownSinceMs, roster.node(NODE)?.statusAtMs)
+  assert.ok(roster.index >= before.roster.index, 'no index is used twice')
+  node.run++
+  roster.apply(NODE, node.say('state', state))
+  assert.deepEqual(statusesIn(roster), ['running', 'pending', 'complete'])
 })
 
 test('another key, another node’s ID, a replay, and an allocation with another owner are rejected', () => {

@@ -5,18 +5,16 @@ import { formatOf, formatOption, pairsTable, printAs } from '../../core/secret-o
 import { CommandError, defineCommand } from '../../framework/define-command.ts'
 import { text } from '../../framework/options.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
-import { readSecret } from '../../input/secret-input.ts'
+import { OPERANDS_MAX, readSecret, secretOperand } from '../../input/secret-input.ts'
 import { type JsonFields, fieldsOf } from '../../output/json.ts'
 import {
   change,
   DR,
   drStatus,
-  OPERANDS_MAX,
   peersOf,
   printWarningLines,
   roundedDuration,
   roundedSkew,
-  secretOperand,
   warningsOf,
 } from './dr/dr-access.ts'
 import { activationOptions, join } from './dr/join.ts'
@@ -60,7 +58,8 @@ function rowsOf(fields: JsonFields): (readonly [string, string])[] {
     ...row('Fence Detail', 'fence_detail'),
     ...row('Fenced By', 'fenced_by'),
     ...row('Replaced By', 'replaced_by'),
-    ...peersOf(fields).map(peerRow),
+    // Nothing follows a replaced primary: one of its secondaries is its successor.
+    ...(fields.text('fence_reason') === 'replaced' ? [] : peersOf(fields).map(peerRow)),
     ...warningsOf(fields).map((warning) => ['Warning', escapeLine(warning)] as const),
   ]
 }
@@ -185,13 +184,14 @@ const disable = defineCommand({
   name: 'operator dr disable',
   summary: 'Disable DR replication',
   details: [
-    'On a primary, disconnects the secondaries; requires sudo. On a secondary, requires an operation token; the',
-    'secondary becomes an independent cluster with its current data. The command asks for confirmation on a',
-    'terminal.',
+    'On a primary, disconnects the secondaries; requires sudo. On a secondary, requires an operation token on',
+    'standard input or in a file (- prompts on a terminal); the secondary becomes an independent cluster with its',
+    'current data. The command asks for confirmation on a terminal.',
   ].join('\n'),
   options: { ...confirmOptions, ...coreOptions },
-  operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1 },
-  async run(values, [given], io) {
+  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX },
+  async run(values, operands, io) {
+    const given = secretOperand(operands, 'operation token')
     const core = coreOf(values, io)
     if (given === undefined) {
       await confirm(core, 'disable DR on this primary and disconnect all its secondaries', values.yes, io)

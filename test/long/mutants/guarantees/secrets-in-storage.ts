@@ -28,8 +28,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**A full disk** refuses writes that need space with 507',
-    before: 'if (this.#isFull && !mayUseReserve(batch, this.sizeOf)) throw this.#fullError()',
-    after: 'if (this.#isFull) throw this.#fullError()',
+    before: 'return this.#isFull && !mayUseReserve(batch, this.sizeOf) ? this.#fullError() : undefined',
+    after: 'return this.#isFull ? this.#fullError() : undefined',
     test: 'test/attacks/full-disk.test.ts',
   },
   {
@@ -115,8 +115,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'Requests in progress during a restore fail with 503',
-    before: "if (this.#isRestoring) throw new StoreError('busy', 'a snapshot is being restored')",
-    after: '',
+    before: "return this.#isRestoring ? new StoreError('busy', 'a snapshot is being restored') : undefined",
+    after: 'return undefined',
     test: 'test/storage/snapshot/snapshot.test.ts',
   },
   {

@@ -1,10 +1,8 @@
-/** Shared by the commands for DR replication: API paths, requests, operands with secrets, rounded times. */
+/** Shared by the commands for DR replication: API paths, requests, rounded times. */
 import { shortDuration } from '../../../../platform/duration.ts'
 import { sendRequest, type CoreAccess, requireResponse } from '../../../core/core-access.ts'
 import { CommandError, type CommandIo } from '../../../framework/define-command.ts'
-import { UsageError } from '../../../framework/options.ts'
 import { escapeLine } from '../../../framework/terminal-escapes.ts'
-import { hideArguments, sourceOf } from '../../../input/secret-input.ts'
 import { type JsonFields, fieldsOf, isJsonObject } from '../../../output/json.ts'
 
 export const DR = 'sys/replication/dr'
@@ -52,20 +50,6 @@ export function requireSecondary(fields: JsonFields, core: CoreAccess): void {
   const where = core.target.url.origin
   const next = mode === 'bootstrapping' ? 'its initial sync is not complete' : 'set OUTPOST_ADDR to the secondary'
   throw new CommandError(`${where} is not a DR secondary (mode "${mode}"): ${next}`)
-}
-
-/** `secretOperand` rejects surplus operands, because the usual error would show a secret. */
-export const OPERANDS_MAX = Number.MAX_SAFE_INTEGER
-
-/** The operand with a source, `@FILE` or `-`; undefined without one. Throws UsageError, which does not contain the operands. */
-export function secretOperand(operands: readonly string[], what: string): string | undefined {
-  const [given, ...more] = operands
-  if (given === undefined) return undefined
-  if (more.length === 0 && sourceOf(given).from !== 'argument') return given
-  hideArguments()
-  throw new UsageError(
-    `${what} is not accepted as an argument, because other users of this machine can read it: give it on standard input (-) or in a file`,
-  )
 }
 
 /** The source in the value of an option with a file. */

@@ -9,7 +9,7 @@ import { CommandError, type CommandIo, defineCommand } from '../../../framework/
 import { flag, integer, text, texts, UsageError } from '../../../framework/options.ts'
 import type { Drill, DrillOptions } from '../../../framework/services.ts'
 import { cleanPath, type CoreAccess, coreOf, coreOptions } from '../../../core/core-access.ts'
-import { readSecrets } from '../../../input/secret-input.ts'
+import { OPERANDS_MAX, readSecrets, secretOperand } from '../../../input/secret-input.ts'
 import { readPaths, type ReadResult, samplePaths } from './drill-reads.ts'
 import { TimedSteps } from './progress.ts'
 
@@ -60,8 +60,9 @@ export const command = defineCommand({
     'Example: outpost operator dr drill -config /etc/outpost-server -path kv/data/app - < shares.txt',
   ].join('\n'),
   options: OPTIONS,
-  operands: { shown: '[SHARE|-]', min: 0, max: 1 },
-  async run(values, [given], io, services) {
+  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX },
+  async run(values, operands, io, services) {
+    const given = secretOperand(operands, 'key share')
     if (values.config.length === 0)
       throw new UsageError('missing -config FILE: the configuration of the server of the secondary')
     if (!services.beginDrill) throw new CommandError('this build does not contain the server')
@@ -90,7 +91,7 @@ export const command = defineCommand({
 })
 
 interface DrillRun extends DrillOptions {
-  /** A key share, `@FILE` or `-`. */
+  /** `@FILE` or `-`; undefined for a prompt. */
   readonly given: string | undefined
   /** Empty: a sample is read. */
   readonly paths: readonly string[]

@@ -12,6 +12,7 @@ import {
 } from '../../../core/core-access.ts'
 import { promptForWord } from '../../../core/confirmation.ts'
 import { escapeLine } from '../../../framework/terminal-escapes.ts'
+import { OPERANDS_MAX, secretOperand } from '../../../input/secret-input.ts'
 import { drStatus, peersOf, requireSecondary, roundedDuration } from './dr-access.ts'
 import { KeyShares, operationToken, deleteOperationToken } from './operation-token.ts'
 import { promoteOnce, promoteOptions } from './promote.ts'
@@ -41,8 +42,9 @@ export const command = defineCommand({
     'Example: outpost operator dr failover -yes - < shares.txt        (one key share per line)',
   ].join('\n'),
   options: OPTIONS,
-  operands: { shown: '[SHARE|-]', min: 0, max: 1 },
-  async run(values, [given], io) {
+  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX },
+  async run(values, operands, io) {
+    const given = secretOperand(operands, 'key share')
     const hasTerminal = process.getBuiltinModule('node:tty').isatty(0)
     if (!values.yes && !hasTerminal) {
       throw new UsageError('confirmation requires a terminal: give -yes to promote without it')

@@ -3,9 +3,9 @@ import { CommandError, type CommandIo, defineCommand } from '../../../framework/
 import { flag, text, UsageError } from '../../../framework/options.ts'
 import { confirm, confirmOptions } from '../../../core/confirmation.ts'
 import { type CoreAccess, coreOf, coreOptions, requireResponse } from '../../../core/core-access.ts'
-import { readSecret } from '../../../input/secret-input.ts'
+import { OPERANDS_MAX, readSecret, secretOperand } from '../../../input/secret-input.ts'
 import { escapeLine } from '../../../framework/terminal-escapes.ts'
-import { drStatus, fileSource, OPERANDS_MAX, requestChange, secretOperand } from './dr-access.ts'
+import { drStatus, fileSource, requestChange } from './dr-access.ts'
 import { untilFollowing } from './progress.ts'
 import { KeyShares, operationToken, deleteOperationToken } from './operation-token.ts'
 

@@ -13,7 +13,7 @@ export class KeyShares {
   readonly #io: CommandIo
   #shares: readonly string[] = []
 
-  /** `given`: a share, `@FILE` or `-`; undefined for a prompt. */
+  /** `given`: `@FILE` or `-`; undefined for a prompt. */
   constructor(given: string | undefined, io: CommandIo) {
     this.#given = given
     this.#io = io

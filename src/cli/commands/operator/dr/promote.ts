@@ -2,7 +2,7 @@
 import { type CommandIo, defineCommand } from '../../../framework/define-command.ts'
 import { flag, text } from '../../../framework/options.ts'
 import { type CoreAccess, coreOf, coreOptions } from '../../../core/core-access.ts'
-import { readSecret } from '../../../input/secret-input.ts'
+import { OPERANDS_MAX, readSecret, secretOperand } from '../../../input/secret-input.ts'
 import { change } from './dr-access.ts'
 import { deleteOperationToken } from './operation-token.ts'
 
@@ -26,11 +26,15 @@ export const command = defineCommand({
   summary: 'Promote this DR secondary to primary',
   details: [
     'Requires an operation token ("outpost operator generate-root -dr-token"), or a batch token of the primary',
-    'with a policy that permits the promotion.',
+    'with a policy that permits the promotion. It is read from standard input, from a file, or without an argument',
+    'from a terminal without echo.',
+    '',
+    'Example: outpost operator dr promote - < operation-token.txt',
   ].join('\n'),
   options: promoteOptions,
-  operands: { shown: 'TOKEN|@FILE|-', min: 1, max: 1 },
-  async run(values, [given], io) {
+  operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX },
+  async run(values, operands, io) {
+    const given = secretOperand(operands, 'operation token')
     const token = await readSecret(given, { what: 'operation token', prompt: 'Operation token: ' }, io)
     await promote(coreOf(values, io), token, values, io)
     return 0

@@ -18,7 +18,7 @@ const TOKEN = 'sys/replication/dr/primary/secondary-token'
 export interface SwitchServers {
   /** The primary before the switchover. */
   readonly from: CoreAccess
-  /** The primary after the switchover. */
+  /** The primary after the switchover. Without a token: its address is verified by the status of both servers only. */
   readonly to: CoreAccess
 }
 
@@ -99,6 +99,12 @@ export async function checkServers({ from, to }: SwitchServers, report: StepRepo
     throw new CommandError(`the clocks differ by ${roundedSkew(skewMs)} (limit 5m): correct them first`)
   }
   const id = secondary.fields.text('secondary_id')
+  const known = row.text('api_address')
+  if (known !== '' && URL.parse(known)?.origin !== secondary.origin) {
+    report(
+      `Warning: the primary knows its secondary at ${escapeLine(known)}, -secondary is ${secondary.origin}: make sure that it is the same server`,
+    )
+  }
   report(
     `${secondary.origin} is its secondary "${escapeLine(id)}": connected, unsealed, ${row.number('lag_entries')} entries behind, clock skew ${roundedSkew(skewMs)}`,
   )

@@ -7,10 +7,11 @@ import { fieldsOf } from '../../../output/json.ts'
 import { CommandError, type CommandIo, defineCommand } from '../../../framework/define-command.ts'
 import { text, UsageError } from '../../../framework/options.ts'
 import { confirm, confirmOptions } from '../../../core/confirmation.ts'
-import { coreOf, coreOptions, requireResponse } from '../../../core/core-access.ts'
+import { type CoreAccess, coreOf, coreOptions, requireResponse } from '../../../core/core-access.ts'
 import { escapeLine } from '../../../framework/terminal-escapes.ts'
 import { messageOf } from '../../../../platform/errors.ts'
-import { DR, drStatus, OPERANDS_MAX, printWarningLines, requestChange, secretOperand } from './dr-access.ts'
+import { OPERANDS_MAX, secretOperand } from '../../../input/secret-input.ts'
+import { DR, drStatus, printWarningLines, requestChange } from './dr-access.ts'
 import { type StepReporter, stepReporter, untilFollowing } from './progress.ts'
 import { joinAgain } from './join.ts'
 import { KeyShares, operationToken, deleteOperationToken } from './operation-token.ts'
@@ -42,8 +43,9 @@ export const command = defineCommand({
   summary: 'Switch the roles of a DR primary and its secondary',
   details: [
     'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The token',
-    'requires sudo and is sent to both servers. Key shares of the primary are read from standard input, one per',
-    'line, or from a terminal without echo. They generate the operation tokens of both servers.',
+    'requires sudo. Key shares of the primary are read from standard input, one per line, or from a terminal',
+    'without echo. They generate the operation tokens of both servers. The secondary receives the shares after it',
+    'was verified to be the secondary of this primary, and the token after it was promoted.',
     '',
     'No acknowledged write is lost. The command checks both servers, stops writes on the primary, waits until',
     'the secondary has all of them, promotes it, and joins the old primary to it. Clients receive errors during',
@@ -63,11 +65,13 @@ export const command = defineCommand({
     const source = secretOperand(operands, 'key share') ?? (isTerminal ? undefined : '-')
     const from = coreOf(values, io)
     const secondary = coreOf({ ...values, address: values.secondary }, io)
-    // A token of the primary is valid on the promoted secondary.
-    const to = { ...secondary, target: { ...secondary.target, from: '-secondary', token: from.target.token } }
+    const target = { ...secondary.target, from: '-secondary' }
+    const { 'X-Vault-MFA': _codes, ...headers } = secondary.headers
     const roleSwitch: RoleSwitch = {
       from,
-      to,
+      to: { headers, target: { ...target, token: undefined, tokenFrom: undefined, withheld: [] } },
+      // A token of the primary is valid on the promoted secondary.
+      promoted: { ...secondary, target: { ...target, token: from.target.token } },
       io,
       report: stepReporter(io),
       id: values.id ?? from.target.url.hostname.replaceAll(/[[\]]/g, ''),
@@ -75,7 +79,7 @@ export const command = defineCommand({
       yes: values.yes,
       'primary-cluster-addr': values['primary-cluster-addr'],
     }
-    const [newPrimary, oldPrimary] = [to.target.url.origin, from.target.url.origin]
+    const [newPrimary, oldPrimary] = [target.url.origin, from.target.url.origin]
     if (!(await switchRoles(roleSwitch))) {
       io.out(
         `Nothing to do: ${newPrimary} is the primary, ${oldPrimary} follows it. To promote ${oldPrimary}, swap the two addresses\n`,
@@ -88,6 +92,8 @@ export const command = defineCommand({
 })
 
 interface RoleSwitch extends SwitchServers {
+  /** The secondary with the token: only for requests after its promotion. */
+  readonly promoted: CoreAccess
   readonly io: CommandIo
   readonly report: StepReporter
   /** Name of the old primary as a secondary. */
@@ -116,6 +122,8 @@ async function continueFrom(stage: Exclude<SwitchStage, 'done'>, roleSwitch: Rol
   if (stage === 'demote') await demoteAndPromote(roleSwitch)
   else if (stage === 'promote') {
     report(`${from.target.url.origin} is demoted already, no server accepts writes: the switchover continues`)
+    // Before it receives key shares.
+    await untilEqual(roleSwitch)
     await promoteSecondary(roleSwitch, await operationToken(to, shares))
   } else report(`${to.target.url.origin} is the primary already: the switchover continues`)
   await joinOldPrimary(roleSwitch)
@@ -162,11 +170,11 @@ async function promoteSecondary(roleSwitch: RoleSwitch, token: string): Promise<
 }
 
 /** The activation token is encrypted for the old primary's key, so the old primary need not reach the API of the new one. */
-async function joinOldPrimary({ from, id, io, report, shares, to }: RoleSwitch): Promise<void> {
+async function joinOldPrimary({ from, id, io, promoted, report, shares, to }: RoleSwitch): Promise<void> {
   const key = await requireResponse(from, { method: 'PUT', path: `${DR}/secondary/generate-public-key` })
   const publicKey = fieldsOf(key.fields.value('data')).text('secondary_public_key')
   const body = { id, secondary_public_key: publicKey }
-  const issued = await requireResponse(to, { method: 'PUT', path: `${DR}/primary/secondary-token`, body })
+  const issued = await requireResponse(promoted, { method: 'PUT', path: `${DR}/primary/secondary-token`, body })
   const token = fieldsOf(issued.fields.value('data')).text('token')
   if (token === '') throw new CommandError(`${to.target.url.origin} returned no activation token`)
   printWarningLines(issued.fields, io)
