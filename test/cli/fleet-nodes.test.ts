@@ -76,6 +76,19 @@ test('a server lists, shows and purges its hosts', async (t) => {
       (await ask('node', 'status', 'client-1')).stdout,
       /^Status +=? down since 20\S+Z \(\d+s ago\): Node left$/m,
     )
+    // What needs the host names it, and since when.
+    for (const args of [
+      ['node', 'stats', '-node-id', 'client-1'],
+      ['logs', allocIdOf(1), 'web'],
+      ['fs', 'ls', allocIdOf(1)],
+      ['alloc', 'stats', allocIdOf(1)],
+    ]) {
+      const { code, stderr, stdout } = await ask(...args)
+      assert.deepEqual([code, stdout], [1, ''], args.join(' '))
+      const time = '20\\d\\d-\\d\\d-\\d\\dT\\S+Z \\(\\d+s ago\\)'
+      const text = `^outpost: node client-1 \\(${second}\\) is down since ${time}: Node left; No path to node \\(HTTP 404\\)\n$`
+      assert.match(stderr, new RegExp(text), args.join(' '))
+    }
     const purged = await ask('node', 'purge', 'client-1')
     assert.deepEqual(purged, { code: 0, signal: null, stdout: `Purged client-1 (${second})\n`, stderr: '' })
     assert.doesNotMatch((await ask('node', 'list')).stdout, /client-1/)

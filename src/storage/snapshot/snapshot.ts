@@ -7,7 +7,7 @@
  * of the database in one transaction, so a process that is killed at any time has either state completely. Both use bounded memory and
  * the disk space of one copy.
  */
-import { createHash, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { close, open, read, unlink, write } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
@@ -16,15 +16,12 @@ import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
 import { constants, createGunzip, createGzip } from 'node:zlib'
 import { Fault, isErrno, messageOf, Refusal } from '../../platform/errors.ts'
+import { ArchiveReceiver, type EntrySink, sha256Of } from './format/archive-receiver.ts'
 import {
   damagedSnapshot,
-  decodeMeta,
   encodeMeta,
-  MEMBERS,
   type ArchiveMember,
   paddingOf,
-  readTarHeader,
-  SMALL_MEMBER_BYTES_MAX,
   type SnapshotMeta,
   TAR_BLOCK_BYTES,
   tarHeader,
@@ -41,6 +38,8 @@ export type { SnapshotMeta } from './format/snapshot-archive.ts'
 export type SnapshotProgress = (doneBytes: number, totalBytes: number) => void
 
 export interface SnapshotOptions {
+  /** Version of the program, for the metadata. */
+  readonly programVersion?: string
   readonly onProgress?: SnapshotProgress
   /** Aborts it; then nothing has changed. */
   readonly signal?: AbortSignal
@@ -71,15 +70,17 @@ const writeFile = promisify(write)
 export async function saveSnapshot(
   store: SqliteStore,
   out: Writable,
-  { onProgress, signal }: SnapshotOptions = {},
+  { onProgress, programVersion, signal }: SnapshotOptions = {},
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
   if (!store.isWhole)
     throw new Refusal('unavailable', 'the initial sync of this store is not complete: take the snapshot on its primary')
   return withCopy(store.path, async (fd, copied) => {
     const gzip = createGzip({ level: constants.Z_NO_COMPRESSION, chunkSize: CHUNK_BYTES })
-    await pipeline(archiveOf(copied, fd, onProgress), gzip, out, { ...(signal && { signal }) })
-    return copied.meta
+    const meta = { ...copied.meta, ...(programVersion !== undefined && { programVersion }) }
+    const archive = archiveOf({ ...copied, meta }, fd, onProgress)
+    await pipeline(archive, gzip, out, { ...(signal && { signal }) })
+    return meta
   })
 }
 
@@ -104,7 +105,10 @@ export async function restoreSnapshot(
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
   return withSpoolRefusal(store.path, async (fd) => {
-    const receiver = new ArchiveReceiver(fd, onProgress, (meta) => {
+    let totalBytes = 0
+    const sink = new SpoolSink(fd, (doneBytes) => onProgress?.(doneBytes, totalBytes))
+    const receiver = new ArchiveReceiver(sink, (meta) => {
+      totalBytes = meta.bytes
       if (force || meta.clusterId === store.clusterId || store.isEmpty) return
       throw new Refusal(
         'invalid_request',
@@ -117,7 +121,7 @@ export async function restoreSnapshot(
       // An aborted restore must not wait for a stalled source, which would keep the file open.
       await (signal ? Promise.race([received, aborted(signal)]) : received)
     } catch (error) {
-      await receiver.stop()
+      await sink.stop()
       const code = error instanceof Error && 'code' in error ? String(error.code) : ''
       throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
     }
@@ -233,117 +237,31 @@ async function readAt(fd: number, at: number, bytes: number): Promise<Buffer> {
   return buffer.subarray(0, bytesRead)
 }
 
-function sha256Of(bytes: Buffer): string {
-  return createHash('sha256').update(bytes).digest('hex')
-}
-
-/** Parses an archive while it arrives: small members into memory, the entries into the file. */
-class ArchiveReceiver {
+/** Writes the entries of a received archive to a file. */
+class SpoolSink implements EntrySink {
   readonly #fd: number
-  readonly #onProgress: SnapshotProgress | undefined
-  readonly #accept: (meta: SnapshotMeta) => void
-  readonly #small = new Map<ArchiveMember, Buffer>()
-  #meta: SnapshotMeta | undefined
-  #buffered: Buffer = Buffer.alloc(0)
-  /** The member that is being received and its missing bytes; undefined between members. */
-  #current: { readonly name: ArchiveMember; left: number; padding: number; at: number } | undefined
-  /** Number of members that were started. */
-  #membersStarted = 0
-  #isOver = false
+  readonly #onWritten: (doneBytes: number) => void
   #isStopped = false
   #writing: Promise<unknown> | undefined
 
-  constructor(fd: number, onProgress: SnapshotProgress | undefined, accept: (meta: SnapshotMeta) => void) {
+  constructor(fd: number, onWritten: (doneBytes: number) => void) {
     this.#fd = fd
-    this.#onProgress = onProgress
-    this.#accept = accept
+    this.#onWritten = onWritten
   }
 
-  async receive(chunks: AsyncIterable<Buffer>): Promise<void> {
-    for await (const chunk of chunks) {
-      this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk])
-      while (await this.#step());
-    }
-  }
-
-  /** Resolves once no write to the file is pending. */
-  async stop(): Promise<void> {
-    this.#isStopped = true
-    await this.#writing?.catch(() => undefined)
-  }
-
-  /** Verifies that the archive is complete. */
-  end(): { meta: SnapshotMeta; sha256: string } {
-    const sums = this.#small.get('SHA256SUMS')
-    const seal = this.#small.get('SHA256SUMS.sealed')
-    const described = this.#small.get('meta.json')
-    if (!this.#meta || !described || !sums || !seal || !this.#isOver) throw damagedSnapshot('it is truncated')
-    const [, ofMeta, ofState] =
-      /^([0-9a-f]{64}) {2}meta\.json\n([0-9a-f]{64}) {2}state\.bin\n$/.exec(sums.toString()) ?? []
-    if (ofMeta !== sha256Of(described) || !ofState || seal.toString().trim() !== sha256Of(sums)) {
-      throw damagedSnapshot('its checksums do not match')
-    }
-    return { meta: this.#meta, sha256: ofState }
-  }
-
-  /** Consumes a part of the buffered bytes. False when it needs more of them. */
-  async #step(): Promise<boolean> {
-    const current = this.#current
-    if (this.#isOver) {
-      if (this.#buffered.some((byte) => byte !== 0)) throw damagedSnapshot('it has trailing data')
-      this.#buffered = Buffer.alloc(0)
-      return false
-    }
-    if (!current) return this.#startMember()
-    const piece = this.#buffered.subarray(0, current.left)
-    if (piece.length > 0) {
-      await this.#store(current.name, piece, current.at)
-      current.left -= piece.length
-      current.at += piece.length
-      this.#buffered = this.#buffered.subarray(piece.length)
-      return true
-    }
-    if (current.left > 0 || this.#buffered.length < current.padding) return false
-    this.#buffered = this.#buffered.subarray(current.padding)
-    this.#current = undefined
-    if (current.name === 'meta.json') {
-      this.#meta = decodeMeta(this.#small.get('meta.json') ?? Buffer.alloc(0))
-      this.#accept(this.#meta)
-    }
-    return true
-  }
-
-  #startMember(): boolean {
-    if (this.#buffered.length < TAR_BLOCK_BYTES) return false
-    const header = readTarHeader(this.#buffered.subarray(0, TAR_BLOCK_BYTES))
-    this.#buffered = this.#buffered.subarray(TAR_BLOCK_BYTES)
-    const expected = MEMBERS[this.#membersStarted]
-    if (!header) {
-      this.#isOver = true
-      return true
-    }
-    const { name, size } = header
-    if (name !== expected) throw damagedSnapshot('it has unexpected members')
-    if (expected === 'state.bin') {
-      if (size !== this.#meta?.bytes) throw damagedSnapshot('the size of its entries does not match its metadata')
-    } else if (size > SMALL_MEMBER_BYTES_MAX) throw damagedSnapshot(`${expected} is too large`)
-    else this.#small.set(expected, Buffer.alloc(0))
-    this.#membersStarted++
-    this.#current = { name: expected, left: size, padding: paddingOf(size), at: 0 }
-    return true
-  }
-
-  async #store(name: ArchiveMember, piece: Buffer, at: number): Promise<void> {
-    if (name !== 'state.bin') {
-      this.#small.set(name, Buffer.concat([this.#small.get(name) ?? Buffer.alloc(0), piece]))
-      return
-    }
+  async write(piece: Buffer, at: number): Promise<void> {
     for (let done = 0; done < piece.length; ) {
       if (this.#isStopped) throw new Fault('the restore was aborted')
       const writing = writeFile(this.#fd, piece, done, piece.length - done, at + done)
       this.#writing = writing
       done += (await writing).bytesWritten
     }
-    this.#onProgress?.(at + piece.length, this.#meta?.bytes ?? 0)
+    this.#onWritten(at + piece.length)
+  }
+
+  /** Resolves once no write to the file is pending. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    await this.#writing?.catch(() => undefined)
   }
 }

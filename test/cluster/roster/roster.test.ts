@@ -15,7 +15,7 @@ import { AllocationOwners, OWNED_MAX, OWNED_PER_NODE_MAX } from '../../../src/cl
 import { Roster } from '../../../src/cluster/roster/roster.ts'
 import { NO_STORE, type RosterChange, type RosterStore } from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
-import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
+import { rosterStoreIn } from '../../../src/daemon/modules/roster-store-in.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 

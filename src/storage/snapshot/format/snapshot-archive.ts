@@ -30,6 +30,8 @@ const metaSchema = v.object({
   takenAtMs: v.number(),
   entries: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
   bytes: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  /** Of the program that took the snapshot. Older versions do not write it. */
+  programVersion: v.optional(v.pipe(v.string(), v.maxLength(64))),
 })
 
 /** Metadata: cluster and position of the store, number of entries, bytes of `state.bin`. */
