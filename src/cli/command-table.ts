@@ -59,6 +59,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       single('node stats', () => import('./commands/node/stats.ts')),
       file('node meta', 'read apply', () => import('./commands/node/meta.ts')),
       file('node', 'gc purge', node),
+      single('top', () => import('./commands/top.ts')),
     ],
   },
   {
@@ -139,6 +140,8 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       single('status', () => import('./commands/status.ts')),
       single('monitor', () => import('./commands/monitor.ts')),
       single('operator members', () => import('./commands/operator/members.ts')),
+      single('operator diagnose', () => import('./commands/operator/diagnose.ts')),
+      single('operator debug', () => import('./commands/operator/debug.ts')),
       single('operator usage', () => import('./commands/operator/usage.ts')),
       single('operator init', () => import('./commands/operator/init.ts')),
       file('operator', 'unseal seal status', operator),

@@ -49,6 +49,22 @@ test('a server lists, shows and purges its hosts', async (t) => {
     assert.match(wrong.stderr, /expected KEY=VALUE, got "rack"/)
   })
 
+  await t.test('resource usage of all hosts and their tasks, through the server', async () => {
+    const top = await ask('top', '-json')
+    assert.equal(top.code, 0, top.stderr)
+    const rows = JSON.parse(top.stdout) as {
+      Name: string
+      CPUPercent: number
+      MemoryBytes: number
+      DiskBytes: number
+    }[]
+    assert.deepEqual(rows.map(({ Name }) => Name).sort(), ['client-0', 'client-1'])
+    assert.ok(
+      rows.every(({ CPUPercent, DiskBytes, MemoryBytes }) => CPUPercent >= 0 && MemoryBytes > 0 && DiskBytes > 0),
+    )
+    assert.match((await ask('top', '-node', 'client-1', 'tasks')).stdout, /^c1a57e00\S* +\S+ +web +client-1 +running /m)
+  })
+
   await t.test('one host', async () => {
     const { stdout } = await ask('node', 'status', 'client-1')
     assert.match(stdout, new RegExp(`^ID +=? ${second}\nName +=? client-1\nStatus +=? ready\n`))

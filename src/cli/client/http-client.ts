@@ -345,11 +345,17 @@ function connectionError(error: unknown, target: AgentTarget): CommandError {
 const PER_PAGE = 1000
 
 /** All records of a list, requested page by page. Throws CommandError. */
-export async function listRecords(target: AgentTarget, path: string, query: Query = {}): Promise<unknown[]> {
+export async function listRecords(
+  target: AgentTarget,
+  path: string,
+  query: Query = {},
+  { signal }: Pick<AgentRequest, 'signal'> = {},
+): Promise<unknown[]> {
   const records: unknown[] = []
   let next: string | undefined
   do {
-    const response = await openResponse(target, { path, query: { ...query, per_page: PER_PAGE, next_token: next } })
+    const pageQuery = { ...query, per_page: PER_PAGE, next_token: next }
+    const response = await openResponse(target, { path, query: pageQuery, ...(signal && { signal }) })
     await requireSuccess(response, target)
     const page = parseJson(await responseText(response, target))
     if (!Array.isArray(page)) {

@@ -17,15 +17,8 @@ import { promisify } from 'node:util'
 import { constants, createGunzip, createGzip } from 'node:zlib'
 import { Fault, isErrno, messageOf, Refusal } from '../../platform/errors.ts'
 import { ArchiveReceiver, type EntrySink, sha256Of } from './format/archive-receiver.ts'
-import {
-  damagedSnapshot,
-  encodeMeta,
-  type ArchiveMember,
-  paddingOf,
-  type SnapshotMeta,
-  TAR_BLOCK_BYTES,
-  tarHeader,
-} from './format/snapshot-archive.ts'
+import { damagedSnapshot, encodeMeta, type ArchiveMember, type SnapshotMeta } from './format/snapshot-archive.ts'
+import { paddingOf, TAR_BLOCK_BYTES, tarHeader } from '../../platform/tar.ts'
 import { noSpace, StoreError } from '../sqlite/store-error.ts'
 import type { SnapshotCopy } from './format/snapshot-records.ts'
 import type { SnapshotCopyReport, SnapshotCopyTask } from '../store/snapshot-entries.ts'

@@ -5,12 +5,11 @@ import {
   damagedSnapshot,
   decodeMeta,
   MEMBERS,
-  paddingOf,
   readTarHeader,
   SMALL_MEMBER_BYTES_MAX,
   type SnapshotMeta,
-  TAR_BLOCK_BYTES,
 } from './snapshot-archive.ts'
+import { paddingOf, TAR_BLOCK_BYTES } from '../../../platform/tar.ts'
 
 /** Receives the bytes of the entries, in order. */
 export interface EntrySink {
