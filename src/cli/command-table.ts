@@ -135,7 +135,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'operations',
-    summary: 'Status, seal, keys, snapshots, audit',
+    summary: 'Status, diagnosis, seal, keys, snapshots, quotas, audit',
     files: [
       single('status', () => import('./commands/status.ts')),
       single('monitor', () => import('./commands/monitor.ts')),
