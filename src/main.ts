@@ -26,6 +26,13 @@ process.exitCode = await runCommand(process.argv.slice(2), undefined, {
     ])
     return beginDrill(options, programVersion(), signal)
   },
+  async *diagnose(options) {
+    const [{ diagnose }, { programVersion }] = await Promise.all([
+      import('./daemon/diagnosis/diagnose.ts'),
+      import('./cli/commands/version.ts'),
+    ])
+    yield* diagnose(options, programVersion())
+  },
   async policyChecker() {
     return (await import('./secrets/policies/policy.ts')).checkPolicy
   },

@@ -28,7 +28,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   login: [], // shared by the agent and `outpost exec`, which hand it the connection
   supervisor: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides without a server, `audit verify`
-  // reads audit lines, `mfa totp generate` draws QR codes; other commands talk HTTP like any client
+  // reads audit lines, `mfa totp generate` draws QR codes, `operator snapshot inspect` verifies a file; other commands talk HTTP like any client
   cli: [
     'supervisor',
     'config',
@@ -37,6 +37,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     'secrets/policies/policy-answer.ts',
     'secrets/audit/audit-chain.ts',
     'engines/totp/qr.ts',
+    'storage/snapshot/inspect.ts',
   ],
   ui: [],
 }

@@ -125,7 +125,8 @@ const turn = () => new Promise((resolve) => setImmediate(resolve))
 async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Filled> {
   const roster = new Roster({ store: NO_STORE, logger })
   const facts = { name: 's', datacenter: 'dc1', version: '0', id: '', address: () => '127.0.0.1:1' }
-  const room = new ServerApi({ roster, region: 'global', facts, collect: async () => undefined, logger })
+  const servers = { list: async () => [] }
+  const api = new ServerApi({ roster, region: 'global', facts, servers, collect: async () => undefined, logger })
   new RosterListener({ bus, subjects, roster, ownNodeId: undefined }).start()
   // Only some of the nodes beat at a time here; the others are not to be taken for silent.
   setInterval(() => roster.resetHeartbeats(), 5000).unref()
@@ -142,7 +143,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
   }
   await turn()
   const fillSeconds = (performance.now() - startMs) / 1000
-  const { port, barePort } = await listen(room)
+  const { port, barePort } = await listen(api)
   globalThis.gc?.()
   await turn()
   const rssMiB = process.memoryUsage.rss() / 1024 ** 2
@@ -154,12 +155,12 @@ const noLogs = fsLogs.in({
   followers: new Followers({ limit: 0, logger }),
 })
 
-async function listen(room: ServerApi): Promise<{ port: number; barePort: number }> {
+async function listen(api: ServerApi): Promise<{ port: number; barePort: number }> {
   const listener = new Listener({
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router(room.operations(noLogs)),
+    router: new Router(api.operations(noLogs)),
     logger,
     resolve: () => ({ accessor: '', allowsNode: () => true, allowsAgent: () => true, allowsNamespace: () => true }),
     limits: {

@@ -34,6 +34,7 @@ function single(name: string, load: Load): CommandFile {
 }
 
 const alloc: Load = () => import('./commands/alloc.ts')
+const cloud: Load = () => import('./commands/cloud.ts')
 const kv: Load = () => import('./commands/kv.ts')
 const node: Load = () => import('./commands/node.ts')
 const operator: Load = () => import('./commands/operator.ts')
@@ -58,6 +59,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       single('node stats', () => import('./commands/node/stats.ts')),
       file('node meta', 'read apply', () => import('./commands/node/meta.ts')),
       file('node', 'gc purge', node),
+      single('top', () => import('./commands/top.ts')),
     ],
   },
   {
@@ -78,7 +80,11 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     name: 'secrets',
     summary: 'Secrets, secret engines, leases, programs with secrets',
-    collapsed: { 'kv metadata': 'Manage metadata and settings of a secret', lease: 'Manage leases' },
+    collapsed: {
+      'kv metadata': 'Manage metadata and settings of a secret',
+      cloud: 'Manage AWS credentials and the users of the engine',
+      lease: 'Manage leases',
+    },
     files: [
       single('exec', () => import('./commands/exec.ts')),
       file('kv', 'get put', kv),
@@ -100,9 +106,11 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       single('delete', () => import('./commands/delete.ts')),
       single('unwrap', () => import('./commands/unwrap.ts')),
       file('secrets', 'list enable disable tune move', () => import('./commands/secrets.ts')),
-      file('cloud', 'creds', () => import('./commands/cloud.ts')),
-      file('cloud role', 'check', () => import('./commands/cloud.ts')),
-      file('lease', 'lookup renew revoke list count', () => import('./commands/lease.ts')),
+      file('cloud', 'creds', cloud),
+      file('cloud role', 'check', cloud),
+      file('cloud root', 'rotate', cloud),
+      single('cloud orphans', () => import('./commands/cloud/orphans.ts')),
+      file('lease', 'lookup renew revoke list count tidy', () => import('./commands/lease.ts')),
     ],
   },
   {
@@ -127,9 +135,14 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'operations',
-    summary: 'Status, seal, keys, snapshots, audit',
+    summary: 'Status, diagnosis, seal, keys, snapshots, quotas, audit',
     files: [
       single('status', () => import('./commands/status.ts')),
+      single('monitor', () => import('./commands/monitor.ts')),
+      single('operator members', () => import('./commands/operator/members.ts')),
+      single('operator diagnose', () => import('./commands/operator/diagnose.ts')),
+      single('operator debug', () => import('./commands/operator/debug.ts')),
+      single('operator usage', () => import('./commands/operator/usage.ts')),
       single('operator init', () => import('./commands/operator/init.ts')),
       file('operator', 'unseal seal status', operator),
       single('operator rekey', () => import('./commands/operator/rekey.ts')),
@@ -137,6 +150,8 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
       single('operator generate-root', () => import('./commands/operator/generate-root.ts')),
       single('operator snapshot save', () => import('./commands/operator/snapshot/save.ts')),
       single('operator snapshot restore', () => import('./commands/operator/snapshot/restore.ts')),
+      single('operator snapshot inspect', () => import('./commands/operator/snapshot/inspect.ts')),
+      file('quota', 'list read write delete', () => import('./commands/quota.ts')),
       file('audit', 'list enable disable hash acknowledge', () => import('./commands/audit.ts')),
       single('audit verify', () => import('./commands/audit/verify.ts')),
     ],

@@ -25,6 +25,7 @@ import { PermissionChecker } from '../http/permission-checker.ts'
 import { Router } from '../http/router.ts'
 import { buildCommit } from '../platform/build-commit.ts'
 import { messageOf } from '../platform/errors.ts'
+import { UNSUPPORTED_ENDPOINTS } from '../cluster/api/unsupported-endpoints.ts'
 import { createLogger, type Logger } from '../platform/log.ts'
 import type { AnyOperation } from '../platform/operation.ts'
 import type { AgentLogin } from '../login/agent-login.ts'
@@ -207,7 +208,11 @@ class Agent implements Running {
     const tls = readTlsFiles(config.tls)
     const listener = new Listener({
       ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
-      router: new Router(served, core ?? (await this.#relayedCore()), [HOST_PATHS]),
+      router: new Router(served, core ?? (await this.#relayedCore()), {
+        families: [HOST_PATHS],
+        unsupported: UNSUPPORTED_ENDPOINTS,
+        isServedByFallback: (path) => this.#secrets?.mayServe(path) ?? true,
+      }),
       logger: logger.named('http'),
       meter: telemetry.meter,
       resolve,
@@ -221,7 +226,11 @@ class Agent implements Running {
     this.url = `${tls ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`
     const grantsOf = (token: string | undefined, remote?: string, again?: boolean) =>
       this.#authorizer.grantsOf?.(token, remote, again) ?? this.#own.grantsOf(token)
-    const secrets = { core: this.#secrets?.forCluster, clusterId: () => this.#secrets?.clusterId }
+    const secrets = {
+      core: this.#secrets?.forCluster,
+      clusterId: () => this.#secrets?.clusterId,
+      coreState: () => this.#secrets?.coreState,
+    }
     const calls = { operations: own, callers: { resolve, rights }, grantsOf }
     await alone?.start(this.url)
     this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })

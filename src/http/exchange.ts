@@ -370,7 +370,9 @@ export class Exchange implements ResponseOutlet, CallResponder {
 
   #fail(error: unknown): void {
     const { logger } = this.#services
-    const format = this.#match?.operation.errorFormat ?? this.#services.router.errorFormatOf(this.#path)
+    const format =
+      this.#match?.operation.errorFormat ??
+      this.#services.router.errorFormatOf(this.request.method ?? 'GET', this.#path)
     const context = { format, requestId: this.requestId, operation: this.#operation, logger }
     if (this.begun || this.response.destroyed) {
       // Too late for a status. A client that has gone is not logged.

@@ -5,7 +5,7 @@
  * under any verb. Its paths are not known here and change at run time.
  */
 import { TrieRouter } from 'hono/router/trie-router'
-import { Fault, Refusal } from '../platform/errors.ts'
+import { Fault, Refusal, type UnsupportedFeature, unsupportedText } from '../platform/errors.ts'
 import type { AnyOperation, Method } from '../platform/operation.ts'
 
 export interface RouteMatch {
@@ -32,6 +32,21 @@ export interface PathFamily {
   readonly errorFormat: AnyOperation['errorFormat']
 }
 
+/** Endpoints of a compatible system that this program does not have. */
+export interface UnsupportedEndpoints {
+  readonly errorFormat: AnyOperation['errorFormat']
+  /** Undefined for any other request. `root`: first segment of the path, without `/v1`. */
+  find(verb: string, root: string, path: string): UnsupportedFeature | undefined
+}
+
+/** How a router treats paths without an operation. */
+export interface RouterOptions {
+  readonly families?: readonly PathFamily[]
+  readonly unsupported?: UnsupportedEndpoints
+  /** True if the fallback serves the path, or may serve it: it precedes an unsupported endpoint. */
+  readonly isServedByFallback?: (path: string) => boolean
+}
+
 export class Router {
   readonly #trie = new TrieRouter<AnyOperation>()
   /** All patterns, for any verb. */
@@ -43,14 +58,16 @@ export class Router {
   readonly #known = new Map<string, boolean>()
   readonly #fallback: ReadonlyMap<string, AnyOperation>
   readonly #families: readonly PathFamily[]
+  readonly #options: RouterOptions
 
   constructor(
     operations: readonly AnyOperation[],
     fallback: readonly AnyOperation[] = [],
-    families: readonly PathFamily[] = [],
+    options: RouterOptions = {},
   ) {
     this.#fallback = byVerb(fallback)
-    this.#families = families
+    this.#families = options.families ?? []
+    this.#options = options
     for (const operation of operations) {
       for (const route of operation.http) {
         const [method = '', path = ''] = route.split(' ')
@@ -70,9 +87,15 @@ export class Router {
 
   /**
    * The operation for a request. HEAD is GET without the body.
-   * Throws a Refusal: 404 for an unknown path, 405 (with `Allow`) for a known path and another verb.
+   * Throws a Refusal: 404 for an unknown path, 405 (with `Allow`) for a known path and another verb, and for an unsupported
+   * endpoint of a compatible system.
    */
   match(verb: string, path: string): RouteMatch {
+    const unsupported = this.#unsupported(verb, path)
+    // No 5xx: it would count as a fault of the server. No 404: stock clients of secrets do not show its text.
+    if (unsupported) {
+      throw new Refusal('method_not_allowed', unsupportedText(unsupported), { Allow: this.methodsOf(path).join(', ') })
+    }
     const found = this.#roots.has(rootOf(path)) ? this.#find(routeVerb(verb), path) : undefined
     if (found && !(verb === 'HEAD' && refusesHead(found.operation))) return found
     if (found || this.#knows(path)) {
@@ -92,8 +115,16 @@ export class Router {
   }
 
   /** Error format of a path without operation. */
-  errorFormatOf(path: string): AnyOperation['errorFormat'] {
+  errorFormatOf(verb: string, path: string): AnyOperation['errorFormat'] {
+    if (this.#unsupported(verb, path)) return this.#options.unsupported?.errorFormat ?? 'errors'
     return this.#familyOf(path)?.errorFormat ?? 'errors'
+  }
+
+  #unsupported(verb: string, path: string): UnsupportedFeature | undefined {
+    const { isServedByFallback, unsupported } = this.#options
+    const known = unsupported?.find(verb, rootOf(path), path)
+    if (!known || this.#knows(path) || !this.fallsBack(path)) return known
+    return isServedByFallback?.(path) ? undefined : known
   }
 
   /** Whether the CORS rule of the path comes from a setting. */

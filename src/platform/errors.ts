@@ -79,6 +79,24 @@ export function codeOfStatus(status: number): RefusalCode {
   return CODE_OF_STATUS.get(status) ?? (status < 500 ? 'invalid_request' : 'unavailable')
 }
 
+/** A feature of a compatible system that outpost does not have. */
+export interface UnsupportedFeature {
+  /** Completes "not supported by outpost: …". */
+  readonly feature: string
+  /** Anchor of the section in docs/unsupported.md. */
+  readonly section: string
+}
+
+/** Where a feature and its alternatives are documented. */
+export function unsupportedLink({ section }: UnsupportedFeature): string {
+  return `docs/unsupported.md#${section}`
+}
+
+/** Text of a refusal for a feature that stock clients may request. */
+export function unsupportedText(unsupported: UnsupportedFeature): string {
+  return `not supported by outpost: ${unsupported.feature}, see ${unsupportedLink(unsupported)}`
+}
+
 /** The text by which stock clients recognize a sealed server. */
 export const SEALED = 'Vault is sealed'
 

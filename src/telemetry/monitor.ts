@@ -150,9 +150,13 @@ function droppedLine(count: number, json: boolean): string {
 
 function checkTarget({ node_id: node, server_id: server }: MonitorInput, ownNodeId: string): void {
   if (server !== undefined) throw new Refusal('not_found', 'this agent knows no server, leave server_id out')
-  if (node !== undefined && node !== ownNodeId) {
-    throw new Refusal('not_found', `Unknown node ${JSON.stringify(node.slice(0, 64).toWellFormed())}`)
-  }
+  requireOwnTarget(node, ownNodeId)
+}
+
+/** Throws a Refusal (404) if the node is given and is not that of this process. */
+export function requireOwnTarget(node: string | undefined, ownNodeId: string): void {
+  if (node === undefined || node === ownNodeId) return
+  throw new Refusal('not_found', `Unknown node ${JSON.stringify(node.slice(0, 64).toWellFormed())}`)
 }
 
 interface MonitorParts {

@@ -11,6 +11,15 @@ type DelayHistogram = ReturnType<typeof monitorEventLoopDelay>
 /** Sampling interval of the event loop delay. Each sample wakes the process. */
 const LOOP_SAMPLE_MS = 50
 
+/** Delays of timers beyond their time, in milliseconds, of the last 10 to 20 seconds. */
+export interface LoopDelay {
+  readonly Samples: number
+  readonly MeanMs: number
+  readonly P50Ms: number
+  readonly P99Ms: number
+  readonly MaxMs: number
+}
+
 export class ProcessMetrics {
   readonly #version: string
   readonly #startedAtMs = Date.now() - process.uptime() * 1000
@@ -96,6 +105,21 @@ export class ProcessMetrics {
         points: [{ value: { count: this.#count + now.count, sum: this.#seconds + now.seconds } }],
       },
     ]
+  }
+
+  /** Starts sampling at its first call. */
+  loopDelay(): LoopDelay {
+    this.#delay ??= started()
+    const { longestSeconds } = this.#recent()
+    const delay = this.#delay
+    const lateMs = (betweenSamplesNs: number) => (delay.count === 0 ? 0 : lateSeconds(betweenSamplesNs) * 1000)
+    return {
+      Samples: delay.count,
+      MeanMs: lateMs(delay.mean),
+      P50Ms: lateMs(delay.percentile(50)),
+      P99Ms: lateMs(delay.percentile(99)),
+      MaxMs: Math.max(this.#longestSeconds, longestSeconds) * 1000,
+    }
   }
 
   #recent(): { count: number; seconds: number; longestSeconds: number } {

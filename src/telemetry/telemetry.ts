@@ -5,6 +5,7 @@
  * everything that reports readiness uses it. `metrics` combines families of points: `request-metrics` counts requests,
  * `process-metrics` reads the process, and the daemon adds those of the other modules under the names that dashboards use. The
  * JSON form shows the last complete interval, the Prometheus form (`prometheus`) is built for each scrape. `monitor` streams the log,
+ * `runtime` describes the process for an analysis,
  * `log-file` is a destination of the log, `reload` reads the configuration again, `openapi` describes all endpoints.
  *
  * Promises. A request costs a few additions, independent of scrapes. A scrape measures nothing: it reads values that exist
@@ -22,10 +23,11 @@ import { Metrics } from './metrics.ts'
 import { agentMonitor } from './monitor.ts'
 import { agentMetrics } from './metrics-operation.ts'
 import { openApi } from './openapi.ts'
-import { ProcessMetrics } from './process-metrics.ts'
+import { type LoopDelay, ProcessMetrics } from './process-metrics.ts'
 import { agentReady, Readiness, type ReadinessOptions } from './readiness.ts'
 import { agentReload, type ReloadOutcome } from './reload.ts'
 import { RequestMeter } from './request-metrics.ts'
+import { agentRuntime } from './runtime.ts'
 import { type AgentFacts, agentHealth, agentSelf } from './agent-self.ts'
 
 export interface TelemetryOptions {
@@ -71,6 +73,7 @@ interface TelemetryParts extends Pick<TelemetryOptions, 'facts' | 'sink' | 'relo
   readonly readiness: Readiness
   readonly metrics: Metrics
   readonly textForm: boolean
+  readonly loopDelay: () => LoopDelay
 }
 
 /** The endpoints of the process itself. */
@@ -80,6 +83,7 @@ const TABLE: readonly EndpointBinding<TelemetryParts>[] = [
   agentReady,
   agentMetrics,
   agentMonitor,
+  agentRuntime,
   agentReload,
   openApi,
 ]
@@ -107,6 +111,7 @@ export function startTelemetry(options: TelemetryOptions): Telemetry {
     readiness,
     metrics,
     textForm,
+    loopDelay: () => processMetrics.loopDelay(),
     sink,
     reload: options.reload,
     operations: options.operations,

@@ -49,6 +49,22 @@ test('a server lists, shows and purges its hosts', async (t) => {
     assert.match(wrong.stderr, /expected KEY=VALUE, got "rack"/)
   })
 
+  await t.test('resource usage of all hosts and their tasks, through the server', async () => {
+    const top = await ask('top', '-json')
+    assert.equal(top.code, 0, top.stderr)
+    const rows = JSON.parse(top.stdout) as {
+      Name: string
+      CPUPercent: number
+      MemoryBytes: number
+      DiskBytes: number
+    }[]
+    assert.deepEqual(rows.map(({ Name }) => Name).sort(), ['client-0', 'client-1'])
+    assert.ok(
+      rows.every(({ CPUPercent, DiskBytes, MemoryBytes }) => CPUPercent >= 0 && MemoryBytes > 0 && DiskBytes > 0),
+    )
+    assert.match((await ask('top', '-node', 'client-1', 'tasks')).stdout, /^c1a57e00\S* +\S+ +web +client-1 +running /m)
+  })
+
   await t.test('one host', async () => {
     const { stdout } = await ask('node', 'status', 'client-1')
     assert.match(stdout, new RegExp(`^ID +=? ${second}\nName +=? client-1\nStatus +=? ready\n`))
@@ -76,6 +92,19 @@ test('a server lists, shows and purges its hosts', async (t) => {
       (await ask('node', 'status', 'client-1')).stdout,
       /^Status +=? down since 20\S+Z \(\d+s ago\): Node left$/m,
     )
+    // What needs the host names it, and since when.
+    for (const args of [
+      ['node', 'stats', '-node-id', 'client-1'],
+      ['logs', allocIdOf(1), 'web'],
+      ['fs', 'ls', allocIdOf(1)],
+      ['alloc', 'stats', allocIdOf(1)],
+    ]) {
+      const { code, stderr, stdout } = await ask(...args)
+      assert.deepEqual([code, stdout], [1, ''], args.join(' '))
+      const time = '20\\d\\d-\\d\\d-\\d\\dT\\S+Z \\(\\d+s ago\\)'
+      const text = `^outpost: node client-1 \\(${second}\\) is down since ${time}: Node left; No path to node \\(HTTP 404\\)\n$`
+      assert.match(stderr, new RegExp(text), args.join(' '))
+    }
     const purged = await ask('node', 'purge', 'client-1')
     assert.deepEqual(purged, { code: 0, signal: null, stdout: `Purged client-1 (${second})\n`, stderr: '' })
     assert.doesNotMatch((await ask('node', 'list')).stdout, /client-1/)

@@ -87,7 +87,9 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     host: options.address ?? '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback, [HOST_PATHS]),
+    router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback, {
+      families: [HOST_PATHS],
+    }),
     logger,
     pathLog: new PathLog({ isFull: () => true, parts: (path) => [{ text: path, isName: true }] }),
     resolve: options.resolve ?? (() => EVERYBODY),

@@ -98,6 +98,7 @@ export async function startFleetServer(
     roster,
     region: 'global',
     facts: { name: 's1', datacenter: 'dc1', version: '0.1.0', id: idOf('00000000'), address: () => '127.0.0.1:4646' },
+    servers: { list: async () => [] },
     collect: async (nodeId) => void collected.push(nodeId),
     logger,
   })

@@ -236,6 +236,7 @@ export function userpassEngine({ hashCost = HASH_COST }: UserpassOptions = {}): 
   return {
     type: 'userpass',
     description: 'logins with a name and a password',
+    counted: { noun: 'users', folder: PREFIX },
     kind: 'auth',
     renewLogin(subject, { facts, storage }, mark) {
       const user = durableUser(subject, { mount: facts, storage })

@@ -6,6 +6,8 @@ import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http'
 import type { Readable } from 'node:stream'
 import { errnoOf, messageOf, TOKEN_HEADER, UNKNOWN_TOKEN } from '../../platform/errors.ts'
 import { CommandError } from '../framework/define-command.ts'
+import { type JsonFields, fieldsOf } from '../output/json.ts'
+import { humanAge } from '../output/table.ts'
 import { type AgentTarget, type TlsTrust, tokenVariableOf } from './agent-target.ts'
 
 // `import` of node:http would evaluate undici: 10 ms. TLS is loaded only for https.
@@ -146,7 +148,50 @@ export async function requireSuccess(response: IncomingMessage, target: AgentTar
   const status = response.statusCode ?? 0
   if (status >= 200 && status < 300) return
   const { text } = await readBody(response, undefined, ERROR_BYTES_MAX)
-  throw refusalOf(response, text, target)
+  const refusal = refusalOf(response, text, target)
+  throw refusal.message.includes(NO_PATH) ? await withNode(refusal, requestPath(response), target) : refusal
+}
+
+function requestPath(response: IncomingMessage): string {
+  // Set by Node on responses to requests of this process.
+  const { req } = response as IncomingMessage & { readonly req?: { readonly path: string } }
+  return req?.path ?? ''
+}
+
+const UUID_IN_PATH = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/
+
+/**
+ * Adds the name of the node that cannot be reached, and since when, if the token may read that. `path`: that of the refused
+ * request, with the ID of the node in its query or that of an allocation.
+ */
+async function withNode(refusal: AgentRefusal, path: string, target: AgentTarget): Promise<AgentRefusal> {
+  const given = new URL(path, target.url).searchParams.get('node_id')
+  const allocationId = UUID_IN_PATH.exec(path)?.[0]
+  const nodeId = given ?? (allocationId && (await fieldsAt(target, `/v1/allocation/${allocationId}`))?.text('NodeID'))
+  const node = nodeId ? await fieldsAt(target, `/v1/node/${nodeId}`) : undefined
+  if (!node || node.text('Name') === '') return refusal
+  const atMs = node.number('StatusUpdatedAt') * 1000
+  const reason = node.text('StatusDescription')
+  const state =
+    node.text('Status') === 'ready'
+      ? 'does not answer'
+      : `is ${node.text('Status')} since ${isoTime(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
+  return new AgentRefusal(refusal.status, `node ${node.text('Name')} (${nodeId}) ${state}; ${refusal.message}`)
+}
+
+function isoTime(atMs: number): string {
+  return new Date(atMs).toISOString().replace('.000Z', 'Z')
+}
+
+/** Undefined for any error. */
+async function fieldsAt(target: AgentTarget, path: string): Promise<JsonFields | undefined> {
+  try {
+    const response = await openResponse(target, { path })
+    const { text } = await readBody(response, target, ERROR_BYTES_MAX)
+    return response.statusCode === 200 ? fieldsOf(parseJson(text)) : undefined
+  } catch {
+    return undefined
+  }
 }
 
 /** The error for a response with another status than 2xx, with the next step if it is known. */
@@ -300,11 +345,17 @@ function connectionError(error: unknown, target: AgentTarget): CommandError {
 const PER_PAGE = 1000
 
 /** All records of a list, requested page by page. Throws CommandError. */
-export async function listRecords(target: AgentTarget, path: string, query: Query = {}): Promise<unknown[]> {
+export async function listRecords(
+  target: AgentTarget,
+  path: string,
+  query: Query = {},
+  { signal }: Pick<AgentRequest, 'signal'> = {},
+): Promise<unknown[]> {
   const records: unknown[] = []
   let next: string | undefined
   do {
-    const response = await openResponse(target, { path, query: { ...query, per_page: PER_PAGE, next_token: next } })
+    const pageQuery = { ...query, per_page: PER_PAGE, next_token: next }
+    const response = await openResponse(target, { path, query: pageQuery, ...(signal && { signal }) })
     await requireSuccess(response, target)
     const page = parseJson(await responseText(response, target))
     if (!Array.isArray(page)) {

@@ -1,4 +1,4 @@
-/** `outpost cloud creds` and `outpost cloud role check`. */
+/** `outpost cloud creds`, `outpost cloud role check` and `outpost cloud root rotate`. */
 import { AgentRefusal } from '../client/http-client.ts'
 import {
   sendRequest,
@@ -10,15 +10,13 @@ import {
   type CoreRequest,
   requireResponse,
 } from '../core/core-access.ts'
+import { confirm, confirmOptions } from '../core/confirmation.ts'
 import { cell, formatOf, formatOption, printSecret, printWarnings } from '../core/secret-output.ts'
 import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
 import { choice, text } from '../framework/options.ts'
 import { readSecret } from '../input/secret-input.ts'
+import { cloudMountOption } from './cloud/cloud-mount-option.ts'
 import { credentialsOf, envLines, processJson, profileText } from './cloud/credential-formats.ts'
-
-const cloudMountOption = {
-  mount: text({ placeholder: 'PATH', help: 'Mount path of the engine', fallback: 'cloud' }),
-}
 
 const MFA_CODE = { what: 'code of the MFA device', prompt: 'Code of the MFA device (will be hidden): ' }
 
@@ -147,4 +145,22 @@ const roleCheck = defineCommand({
   },
 })
 
-export const commands = [creds, roleCheck]
+const rootRotate = defineCommand({
+  name: 'cloud root rotate',
+  summary: 'Rotate the root access key of the engine',
+  details: [
+    'Creates a new access key for the IAM user of the engine, stores it, and deletes the old key. The secret key',
+    'is not printed. The old key must be the only one of its user, and nothing else may use it. The command asks',
+    'for confirmation on a terminal.',
+  ].join('\n'),
+  options: { ...cloudMountOption, ...confirmOptions, ...formatOption, ...coreOptions },
+  async run(values, _operands, io) {
+    const core = coreOf(values, io)
+    const path = cleanPath(`${values.mount}/config/rotate-root`)
+    await confirm(core, `replace the root access key of ${values.mount} and delete the old key`, values.yes, io)
+    printSecret(await requireResponse(core, { method: 'POST', path }), values, io)
+    return 0
+  },
+})
+
+export const commands = [creds, roleCheck, rootRotate]

@@ -1,4 +1,4 @@
-/** `outpost lease lookup|renew|revoke|list|count`. */
+/** `outpost lease lookup|renew|revoke|list|count|tidy`. */
 import { sendRequest, cleanPath, coreOf, coreOptions, type CoreRequest, requireResponse } from '../core/core-access.ts'
 import {
   cell,
@@ -10,6 +10,7 @@ import {
   printAs,
   printSecret,
   printWarnings,
+  printWriteResult,
   wideTable,
 } from '../core/secret-output.ts'
 import { defineCommand } from '../framework/define-command.ts'
@@ -136,4 +137,19 @@ const count = defineCommand({
   },
 })
 
-export const commands = [lookup, renew, revoke, list, count]
+const tidy = defineCommand({
+  name: 'lease tidy',
+  summary: 'Start a round of revocations of expired leases',
+  details: [
+    'The server starts such rounds at short intervals; this command starts one now. It returns before the round',
+    'is complete. The log of the server and "outpost lease count" show revocations that failed.',
+  ].join('\n'),
+  options: { ...formatOption, ...coreOptions },
+  async run(values, _operands, io) {
+    const answer = await requireResponse(coreOf(values, io), { method: 'POST', path: 'sys/leases/tidy' })
+    printWriteResult(answer, 'Started the revocation of expired leases', values, io)
+    return 0
+  },
+})
+
+export const commands = [lookup, renew, revoke, list, count, tidy]

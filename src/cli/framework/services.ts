@@ -48,12 +48,30 @@ export interface Drill {
   close(): Promise<void>
 }
 
+export interface DiagnosisFinding {
+  /** Group and name: `nats/login`. */
+  readonly check: string
+  readonly status: 'ok' | 'warning' | 'failure' | 'skipped'
+  readonly text: string
+  /** What an operator does; for warnings and failures. */
+  readonly next?: string
+}
+
+export interface DiagnosisOptions {
+  /** Files and directories in the order given. */
+  readonly config: readonly string[]
+  /** Groups of checks to leave out. */
+  readonly skip: readonly string[]
+}
+
 /** Undefined members are absent in tests and in processes without a daemon. */
 export interface DaemonServices {
   /** Starts the agent and resolves to the exit code when it has ended. */
   startAgent?(options: AgentOptions): Promise<number>
   /** Prepares a drill; `signal` ends it. Rejects with a text for the operator, with nothing written. */
   beginDrill?(options: DrillOptions, signal: AbortSignal): Promise<Drill>
+  /** Checks this host; findings in the order of the checks. */
+  diagnose?(options: DiagnosisOptions): AsyncIterable<DiagnosisFinding>
   /** Loads the function that reports the faults of a policy document. */
   policyChecker?(): Promise<(text: string) => readonly PolicyTextFault[]>
 }

@@ -5,6 +5,7 @@
 import type { Logger } from '../../platform/log.ts'
 import type { AnyOperation, EndpointBinding } from '../../platform/operation.ts'
 import type { Roster } from '../roster/roster.ts'
+import type { RegionServers } from '../roster/region-servers.ts'
 import { RosterQueries } from '../roster/roster-queries.ts'
 import { allocation, allocations } from './allocations-operations.ts'
 import { eventStream, RosterEvents } from './event-stream.ts'
@@ -15,6 +16,7 @@ import { search } from './search-operation.ts'
 import {
   agentMembers,
   leader,
+  operatorMembers,
   license,
   namespaces,
   type NodeCollector,
@@ -28,6 +30,7 @@ export interface ServerApiOptions {
   readonly roster: Roster
   readonly region: string
   readonly facts: ServerFacts
+  readonly servers: Pick<RegionServers, 'list'>
   readonly collect: NodeCollector
   readonly logger: Logger
 }
@@ -59,6 +62,7 @@ const TABLE: readonly EndpointBinding<ServerApiDeps>[] = [
   peers,
   regions,
   agentMembers,
+  operatorMembers,
   namespaces,
   license,
   search,
@@ -76,6 +80,7 @@ const SERVER_ONLY: ReadonlySet<EndpointBinding<ServerApiDeps>> = new Set<Endpoin
   peers,
   regions,
   agentMembers,
+  operatorMembers,
   namespaces,
   license,
   systemGc,

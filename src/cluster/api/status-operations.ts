@@ -7,6 +7,7 @@ import type { Logger } from '../../platform/log.ts'
 import { handle, type Identity, type NamespaceCapability, type EndpointBinding } from '../../platform/operation.ts'
 import { schema } from '../../platform/schema.ts'
 import type { RosterQueries } from '../roster/roster-queries.ts'
+import type { RegionServers } from '../roster/region-servers.ts'
 import { streamList } from './listing.ts'
 import {
   LIST_ENDPOINT,
@@ -106,6 +107,26 @@ function members({ facts, region }: StatusDeps): unknown {
   }
   return { Members: [member], ServerDC: facts.datacenter, ServerName: facts.name, ServerRegion: region }
 }
+
+/** Not in Nomad: there, servers find each other by gossip, and `agent/members` has all. */
+export const operatorMembers = handle(
+  {
+    name: 'server.servers',
+    summary: 'The servers of the region with version, address and state of the secrets core',
+    http: ['GET /v1/operator/members'],
+    target: 'server',
+    input: schema(regionFields),
+    output: 'json',
+    errorFormat: 'plain',
+    authorize: (_input, identity) => requireNode(identity),
+  },
+  ({ region, servers }: ServerDeps & { readonly servers: Pick<RegionServers, 'list'> }) => ({
+    async run(input) {
+      requireRegion(input.region, region)
+      return servers.list()
+    },
+  }),
+)
 
 function hostAndPort(address: string): { host: string; port: number } {
   const mark = address.lastIndexOf(':')

@@ -13,6 +13,7 @@ const SIGNATURE_BYTES = 64
 const HEAD_BYTES = 1 + SIGNATURE_BYTES
 const CURVE_KEY_BYTES = 32
 const NAME_LENGTH_MAX = 255
+const SHORT_LENGTH_MAX = 64
 /** Domain separation: prefix of the signed bytes. */
 const CONTEXT = 'outpost server announcement\0'
 
@@ -27,6 +28,12 @@ const announcementSchema = v.object({
   name: v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(NAME_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),
   /** Cluster ID of the initialised core. Absent before the initialisation, without a core, and from older versions. */
   clusterId: v.optional(v.pipe(v.string(), v.uuid())),
+  /** Of the program. Absent from older versions, as the two below. */
+  version: v.optional(v.pipe(v.string(), v.maxLength(SHORT_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),
+  /** Of its API, `host:port`. */
+  address: v.optional(v.pipe(v.string(), v.maxLength(NAME_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),
+  /** Of its secrets core, for operators: `active`, `standby`, `sealed` and the like. */
+  coreState: v.optional(v.pipe(v.string(), v.maxLength(SHORT_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),
   /** Raw public X25519 key of this run, to which calls to this server are sealed. */
   curveKey: v.pipe(
     v.instance(Uint8Array),

@@ -51,9 +51,9 @@ export interface ServerKeysOptions {
   /** On a server: reads its signing key; throws a Fault with the reason if it cannot. */
   readonly readOwnKey: (() => SigningKey) | undefined
   /** On a server: constant part of its announcement. */
-  readonly about: Pick<ServerAnnouncement, 'serverId' | 'hasCore' | 'curveKey' | 'name'> | undefined
-  /** On a server: current cluster ID of its secrets core; undefined unless that is initialised. */
-  readonly clusterId?: () => string | undefined
+  readonly about: Pick<ServerAnnouncement, 'serverId' | 'hasCore' | 'curveKey' | 'name' | 'version'> | undefined
+  /** On a server: part of its announcement that changes. */
+  readonly current?: () => Pick<ServerAnnouncement, 'address' | 'clusterId' | 'coreState'>
   readonly logger: Logger
 }
 
@@ -75,7 +75,8 @@ export class ServerKeys {
   #lastAnnouncedAtMs = Number.NEGATIVE_INFINITY
   #requestedAtMs = Number.NEGATIVE_INFINITY
   #sequence = 0
-  #announcedClusterId: string | undefined
+  /** What `current` returned for the last announcement, as text. */
+  #announced = ''
 
   constructor(options: ServerKeysOptions) {
     this.#options = options
@@ -144,9 +145,9 @@ export class ServerKeys {
     )
   }
 
-  /** Announces this server if its core was initialised or replaced since the last announcement. */
+  /** Announces this server if what it announces has changed, as after the initialisation of its core. */
   announceIfChanged(): void {
-    if (this.#options.clusterId?.() !== this.#announcedClusterId) this.#announceDebounced()
+    if (JSON.stringify(this.#options.current?.() ?? {}) !== this.#announced) this.#announceDebounced()
   }
 
   /** True for the X25519 key of a connected server. */
@@ -238,11 +239,11 @@ export class ServerKeys {
     const own = this.#own
     if (!about || !own) return
     this.#lastAnnouncedAtMs = performance.now()
-    const clusterId = this.#options.clusterId?.()
-    this.#announcedClusterId = clusterId
+    const current = this.#options.current?.() ?? {}
+    this.#announced = JSON.stringify(current)
     const announcement = {
       ...about,
-      ...(clusterId === undefined ? {} : { clusterId }),
+      ...current,
       clockMs: Math.round(performance.now()),
       sentAtMs: Date.now(),
       sequence: ++this.#sequence,

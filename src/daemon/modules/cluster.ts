@@ -17,9 +17,9 @@ import { type MessageBus, MemoryBroker } from '../../cluster/nats/message-bus.ts
 import { RosterListener } from '../../cluster/roster/roster-listener.ts'
 import type { NatsOptions } from '../../cluster/nats/nats-bus.ts'
 import { NodeAdmission } from '../../cluster/rpc/node-admission.ts'
+import { RegionServers } from '../../cluster/roster/region-servers.ts'
 import { RegionCores } from '../../cluster/roster/region-cores.ts'
 import { Roster } from '../../cluster/roster/roster.ts'
-import type { RosterStore } from '../../cluster/roster/roster-records.ts'
 import { type NodeDirectory, forwarded, relayed, routed } from '../../cluster/route.ts'
 import { CallServer } from '../../cluster/rpc/call-server.ts'
 import { SealedCallReceiver } from '../../cluster/rpc/sealed-call-receiver.ts'
@@ -28,7 +28,6 @@ import { serverSigningKey } from '../../cluster/nats/nkey.ts'
 import { SERVER_ENDPOINTS, ServerApi } from '../../cluster/api/server-operations.ts'
 import { callEveryNode } from '../../cluster/api/status-operations.ts'
 import { ServerKeys } from '../../cluster/trust/server-trust.ts'
-import { parseRoster } from '../../cluster/roster/roster-records.ts'
 import { type ServerGroup, type ClusterMember, Subjects } from '../../cluster/nats/subjects.ts'
 import { isShortened } from '../../cluster/nats/timings.ts'
 import {
@@ -42,6 +41,7 @@ import {
 import type { Config } from '../../config/load.ts'
 import { nextRun } from '../setup/files.ts'
 import { nodeStateOf } from './node-state.ts'
+import { rosterStoreIn } from './roster-store-in.ts'
 import { identityOf } from '../setup/settings.ts'
 import { nodeGc } from '../../host/gc/gc-operations.ts'
 import type { Host } from '../../host/host.ts'
@@ -77,22 +77,6 @@ const HEALTH_CODES: readonly (readonly [string, string])[] = [
   'haunhealthycode',
 ].map((name) => [name, '200'] as const)
 
-/** Store of the roster in its database. */
-export function rosterStoreIn(database: RosterDatabase): RosterStore {
-  return {
-    saveNode: (id, record, publicKey) => database.put('node', id, { record, publicKey }),
-    saveAllocation: (id, record) => database.put('allocation', id, record),
-    removeNode: (id) => database.remove('node', id),
-    removeAllocation: (id) => database.remove('allocation', id),
-    saveOwner: (id, owner) => database.put('claim', id, owner),
-    removeOwner: (id) => database.remove('claim', id),
-    load() {
-      const [nodes, allocations, owners] = [database.rows('node'), database.rows('allocation'), database.rows('claim')]
-      return parseRoster({ nodes, allocations, owners }, (table, id) => database.logUnreadable(table, id))
-    },
-  }
-}
-
 export interface ClusterOptions {
   readonly config: Config
   readonly version: string
@@ -104,6 +88,8 @@ interface OwnCore {
   readonly core: readonly AnyOperation[] | undefined
   /** Cluster ID of the initialized secrets core. */
   readonly clusterId: () => string | undefined
+  /** State of the secrets core, for other servers; undefined without one. */
+  readonly coreState: () => string | undefined
 }
 
 /** The cluster module of this process. */
@@ -116,6 +102,8 @@ export class Cluster {
   /** On a server. */
   readonly #api: ServerApi | undefined
   #url = ''
+  /** The secrets core of this process, once started. */
+  #own: OwnCore | undefined
   #listener: RosterListener | undefined
   #announcer: NodeAnnouncer | undefined
   #server: CallServer | undefined
@@ -184,11 +172,24 @@ export class Cluster {
 
   #createApi(roster: Roster): ServerApi {
     const { config, version, logger } = this.#options
-    const address = () => config.advertise.http ?? (this.#url === '' ? '' : new URL(this.#url).host)
+    const facts = { name: config.name, datacenter: config.datacenter, version, id: this.#id, address: this.#address }
     return new ServerApi({
       roster,
       region: config.region,
-      facts: { name: config.name, datacenter: config.datacenter, version, id: this.#id, address },
+      facts,
+      servers: new RegionServers({
+        keys: () => this.trust,
+        hasOthers: config.nats !== undefined,
+        self: () => ({
+          ID: this.#id,
+          Name: config.name,
+          Version: version,
+          Address: this.#address(),
+          HasCore: this.#own?.core !== undefined,
+          CoreState: this.#own?.coreState() ?? '',
+          ClusterID: this.#own?.clusterId() ?? '',
+        }),
+      }),
       collect: (nodeId, { identity, requestId, hops }) =>
         this.#forwarder.value({
           nodeId,
@@ -203,6 +204,10 @@ export class Cluster {
       logger: logger.named('server'),
     })
   }
+
+  /** Of the HTTP API; empty before it listens. */
+  readonly #address = (): string =>
+    this.#options.config.advertise.http ?? (this.#url === '' ? '' : new URL(this.#url).host)
 
   /** Operations of hosts and servers, routed to their targets. `others` are the operations of the process itself. */
   operations(host: Host | undefined, others: readonly AnyOperation[]): AnyOperation[] {
@@ -328,6 +333,7 @@ export class Cluster {
   ): void {
     const { logger } = this.#options
     this.#url = parts.url
+    this.#own = parts
     // NATS permissions: a server may receive messages of every node, an agent may send as itself only.
     const self = this.roster || !parts.host ? { serverId: this.#id } : { nodeId: parts.host.nodeId }
     const keys = this.#startKeys(self, parts)
@@ -414,11 +420,20 @@ export class Cluster {
     await this.cores.requireNone()
   }
 
-  #startKeys(self: ClusterMember, { clusterId, core }: OwnCore): ServerKeys {
-    const { config, logger } = this.#options
+  #startKeys(self: ClusterMember, own: OwnCore): ServerKeys {
+    const { core } = own
+    const { config, logger, version } = this.#options
     const login = config.nats
     const { publicKey: curveKey } = this.#curve
-    const about = { serverId: this.#id, name: config.name, hasCore: core !== undefined, curveKey }
+    const about = { serverId: this.#id, name: config.name, version, hasCore: core !== undefined, curveKey }
+    const current = () => {
+      const [clusterId, coreState] = [own.clusterId(), own.coreState()]
+      return {
+        address: this.#address(),
+        ...(clusterId === undefined ? {} : { clusterId }),
+        ...(coreState === undefined ? {} : { coreState }),
+      }
+    }
     const keys = new ServerKeys({
       bus: this.#bus,
       subjects: this.#subjects,
@@ -426,7 +441,7 @@ export class Cluster {
       trusted: config.nats ?? {},
       readOwnKey: this.roster && (() => serverSigningKey({ login, directory: join(config.dataDir, 'server') })),
       about: this.roster && about,
-      clusterId,
+      current,
       logger: logger.named('keys'),
     })
     keys.start()

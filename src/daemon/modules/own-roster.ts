@@ -47,6 +47,7 @@ export class OwnRoster {
       roster: this.#roster,
       region: config.region,
       facts: { name: config.name, datacenter: config.datacenter, version, id: randomUUID(), address: () => '' },
+      servers: { list: async () => [] },
       collect: () => Promise.reject(new Fault('an agent without servers cannot collect garbage on other hosts')),
       logger: SILENT_LOGGER,
     })

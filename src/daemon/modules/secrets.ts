@@ -174,7 +174,7 @@ export class SecretsModule {
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
-      save: (out, signal) => saveSnapshot(store, out, { signal }),
+      save: (out, signal) => saveSnapshot(store, out, { signal, programVersion: version }),
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.metrics.snapshotSaved(),
     })
@@ -219,6 +219,19 @@ export class SecretsModule {
       // The readiness check `storage` reports an unreadable database.
       return undefined
     }
+  }
+
+  /** For operators and other servers. */
+  get coreState(): string {
+    const { core } = this
+    if (core.isActive) return core.fence ? 'fenced' : 'active'
+    if (core.isSecondary && !core.isSealed) return 'standby'
+    return this.clusterId === undefined ? 'uninitialized' : 'sealed'
+  }
+
+  /** False if no mount has the path. True while the core is sealed, when its mounts are unknown. */
+  mayServe(path: string): boolean {
+    return !this.core.isActive || this.core.find(path.replace(/^\/(?:v1\/)?/, '')) !== undefined
   }
 
   /** Fault of the database files; commits are refused while it lasts. */

@@ -22,6 +22,7 @@
  * `static`, `root`: the kinds of credentials. `templates`: usernames. `roles`: paths of roles, issuing, dry runs, orphans.
  */
 import type { Engine } from '../framework/engine.ts'
+import { ENTRY_PATHS } from './aws/entries.ts'
 import { CloudMount } from './mount/cloud-mount.ts'
 import { checkPaths } from './roles/role-check-path.ts'
 import { credsPaths } from './roles/creds-paths.ts'
@@ -35,6 +36,7 @@ import { forgetUser, revokeUser } from './users/users.ts'
 
 export const cloud: Engine = {
   type: 'cloud',
+  counted: { noun: 'roles', folder: ENTRY_PATHS.roles },
   description: 'short-lived credentials of AWS',
   // Stock clients enable it as `aws` and compare the type with what they read back.
   furtherTypes: ['aws'],

@@ -24,7 +24,13 @@
  * other exception is a fault of the server: the caller gets "internal error", the log has the details.
  */
 import type { Batch, CommitPart, Storage } from '../../storage/barrier/storage.ts'
-import { codeOfStatus, Refusal } from '../../platform/errors.ts'
+import {
+  codeOfStatus,
+  Refusal,
+  type UnsupportedFeature,
+  unsupportedLink,
+  unsupportedText,
+} from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
 import type { JsonText } from '../../platform/operation.ts'
 import type { EngineFields, EngineInput } from './fields.ts'
@@ -389,6 +395,8 @@ export interface Engine {
    * texts about those that it could not undo, which prevent the disabling.
    */
   release?(call: PeriodicCall): Promise<readonly string[]>
+  /** What operators count in a mount: each is one entry directly below the folder. */
+  readonly counted?: { readonly noun: 'secrets' | 'keys' | 'roles' | 'users'; readonly folder: string }
   /** Counters of a mount since the start of the process: the same families for every mount. Must be fast. */
   metrics?(where: { readonly mount: MountFacts; readonly storage: Storage }): readonly EngineMetric[]
   /** Throws a Refusal for a lease that may not be renewed now. Absent: every renewable lease may be renewed. */
@@ -431,6 +439,19 @@ export class Rejection extends Refusal {
 
   override get texts(): readonly string[] {
     return this.#texts
+  }
+}
+
+/** The rejection of a feature that outpost does not have. */
+export class UnsupportedRejection extends Rejection {
+  /** Documentation, a member of the response. Stock clients show the errors of a 404 only if there is another member. */
+  readonly link: string
+
+  /** 405: clients take 404 for an entry that does not exist, and a 5xx for a fault. */
+  constructor(unsupported: UnsupportedFeature, status = 405, texts: readonly string[] = []) {
+    const text = unsupportedText(unsupported)
+    super(status, texts.length === 0 ? oneError(text) : [...texts, text])
+    this.link = unsupportedLink(unsupported)
   }
 }
 

@@ -20,6 +20,7 @@ import { transactionPaths } from './paths/transaction-paths.ts'
 import { treePaths } from './paths/tree-paths.ts'
 import { watchPaths } from './paths/watch-paths.ts'
 import { kvPath } from './store/rights.ts'
+import { RECORDS_PREFIX } from './store/secrets.ts'
 
 const UPGRADED = 'the mount has version 2 now: each secret is version 1 of itself, below data/'
 
@@ -75,6 +76,7 @@ export function kvEngine(options: KvOptions = {}): Engine {
     type: 'kv',
     description: 'versioned key/value secret storage',
     aliases: { 'kv-v1': { version: '1' }, 'kv-v2': { version: '2' } },
+    counted: { noun: 'secrets', folder: RECORDS_PREFIX },
     // Vault's type of a version 1 mount before KV had versions, which clients still send.
     furtherTypes: ['generic'],
     checkOptions: checkVersion,

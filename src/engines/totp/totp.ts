@@ -140,5 +140,6 @@ function wrongCodesOf(storage: Storage): WrongCodeLimit {
 export const totp: Engine = {
   type: 'totp',
   description: 'time-based one-time codes',
+  counted: { noun: 'keys', folder: KEYS },
   paths: [...keyPaths, ...codePaths],
 }

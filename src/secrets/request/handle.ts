@@ -31,6 +31,7 @@ import {
   type Path,
   Rejection,
   type Reply,
+  UnsupportedRejection,
 } from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
 import { runSliced } from '../../platform/sliced-work.ts'
@@ -52,6 +53,7 @@ import type { CallerAdmission, Core, Request, ResolvedTarget, RequestTrace } fro
 import { type RequestBody, type CoreRequestHead, requestHead, type Verb } from './request.ts'
 import { commitReply, needsFullCommit, restrictList, unwrappable } from './commit-reply.ts'
 import { streamedAnswer } from './event-stream.ts'
+import { unsupportedPath } from './unsupported-paths.ts'
 import { type AdmittedCaller, finishUse } from '../tokens/token-admission.ts'
 import { ResponseWrapping } from '../wrapping/wrapping.ts'
 
@@ -291,10 +293,15 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
     ? await verifySecondFactor(core, request, first, authorize)
     : first
   if (!resolved || !engineCall) throw new Rejection(404, `no handler for route "${head.path}". route entry not found.`)
-  if (!match) throw new Rejection(404, oneError('unsupported path'))
+  if (!match) throw unsupportedRejection(head.path) ?? new Rejection(404, oneError('unsupported path'))
   if (!grant.sudo && needsSudo(match.path, verb)) throw denied()
   const handler = match.path.handlers[verb]
-  if (!handler) throw new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
+  if (!handler) {
+    throw (
+      unsupportedRejection(head.path) ??
+      new Rejection(405, match.path.whileSealed ? [] : oneError('unsupported operation'))
+    )
+  }
   if (head.wrapping) ResponseWrapping.check(head.wrapping.ttlSeconds)
   engineCall.setGrant(verb, grant)
   const outcome = handler(input, engineCall)
@@ -315,6 +322,11 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
   request.trace.reply = visible
   const { requestId } = request.call
   return answerOf(visible, { verb: head.verb, requestId }, warningsOf(match, body, visible))
+}
+
+function unsupportedRejection(path: string): Rejection | undefined {
+  const unsupported = unsupportedPath(path)
+  return unsupported && new UnsupportedRejection(unsupported)
 }
 
 interface AuthorizedVerb {

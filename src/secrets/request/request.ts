@@ -2,12 +2,13 @@
  * Parses a request before its caller is authenticated: the verb, the canonical path, the response wrapping and the body. Malformed
  * requests are refused here.
  */
-import { Rejection } from '../../engines/framework/engine.ts'
+import { UnsupportedRejection, Rejection } from '../../engines/framework/engine.ts'
 import { FieldError, isObject, type JsonObject, secondsOf, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { parseBoolean } from '../../platform/schema.ts'
 import { type MfaCredentials, parseMfaHeader } from '../mfa/mfa-header.ts'
 import { type JsonLimits, parseJson } from './json.ts'
+import { UNSUPPORTED_NAMESPACES } from './unsupported-paths.ts'
 
 /** The operation that an HTTP method means. `write` becomes create or update once the engine knows whether the path exists. */
 export type Verb = 'read' | 'list' | 'scan' | 'write' | 'patch' | 'delete' | 'help'
@@ -49,7 +50,7 @@ export function requestHead(method: Verb, raw: RawInput): CoreRequestHead {
   const path = canonicalPath(raw.params['path'] ?? '', verb)
   const namespace = raw.headers['x_vault_namespace'] ?? ''
   if (!NAMESPACES_OF_ROOT.has(namespace) && !(verb === 'read' && path === PATH_OF_ANY_NAMESPACE)) {
-    throw new Rejection(404, 'namespace not found')
+    throw new UnsupportedRejection(UNSUPPORTED_NAMESPACES, 404, ['namespace not found'])
   }
   return { verb, path, wrapping: wrappingOf(raw), mfa: parseMfaHeader(raw.headers['x_vault_mfa']) }
 }

@@ -15,6 +15,7 @@ import { configPaths } from './system-config.ts'
 import { counterPaths } from './system-counters.ts'
 import { hostPaths } from './system-host.ts'
 import { openApiPaths } from './system-openapi.ts'
+import { usagePaths } from './system-usage.ts'
 import { toolPaths } from './system-tools.ts'
 import { mountPaths } from './system-mounts.ts'
 import { uiMountPaths } from './system-ui.ts'
@@ -33,6 +34,7 @@ export type SystemParts = Parameters<typeof healthPaths>[0] &
   Parameters<typeof configPaths>[0] &
   Parameters<typeof catalogPaths>[0] &
   Parameters<typeof counterPaths>[0] &
+  Parameters<typeof usagePaths>[0] &
   Parameters<typeof openApiPaths>[0] &
   Parameters<typeof sealPaths>[0] &
   Parameters<typeof rekeyPaths>[0] &
@@ -65,6 +67,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...toolPaths(),
       ...catalogPaths(core),
       ...counterPaths(core),
+      ...usagePaths(core),
       ...openApiPaths(core),
       ...sealPaths(core, pgpRate, access),
       ...rekeyPaths(core, pgpRate),

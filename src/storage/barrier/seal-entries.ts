@@ -51,7 +51,7 @@ const configSchema = v.object({
 export type SealConfig = v.InferOutput<typeof configSchema>
 
 /** Undefined before initialisation. Throws a Fault for a damaged entry. */
-export function readConfig(store: Store): SealConfig | undefined {
+export function readConfig(store: Pick<Store, 'get'>): SealConfig | undefined {
   const entry = store.get(CONFIG_PATH)
   if (!entry) return undefined
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), configSchema), Buffer.from(entry.value).toString())

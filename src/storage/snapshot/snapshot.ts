@@ -7,7 +7,7 @@
  * of the database in one transaction, so a process that is killed at any time has either state completely. Both use bounded memory and
  * the disk space of one copy.
  */
-import { createHash, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { close, open, read, unlink, write } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
@@ -16,16 +16,9 @@ import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
 import { constants, createGunzip, createGzip } from 'node:zlib'
 import { Fault, isErrno, messageOf, Refusal } from '../../platform/errors.ts'
-import { ArchiveReceiver, sha256Of, type SnapshotProgress } from './format/archive-receiver.ts'
-import {
-  type ArchiveMember,
-  damagedSnapshot,
-  encodeMeta,
-  paddingOf,
-  type SnapshotMeta,
-  TAR_BLOCK_BYTES,
-  tarHeader,
-} from './format/snapshot-archive.ts'
+import { ArchiveReceiver, type EntrySink, sha256Of } from './format/archive-receiver.ts'
+import { damagedSnapshot, encodeMeta, type ArchiveMember, type SnapshotMeta } from './format/snapshot-archive.ts'
+import { paddingOf, TAR_BLOCK_BYTES, tarHeader } from '../../platform/tar.ts'
 import { noSpace, StoreError } from '../sqlite/store-error.ts'
 import type { SnapshotCopy } from './format/snapshot-records.ts'
 import type { SnapshotCopyReport, SnapshotCopyTask } from '../store/snapshot-entries.ts'
@@ -34,7 +27,12 @@ import type { SqliteStore } from '../store/store.ts'
 
 export type { SnapshotMeta } from './format/snapshot-archive.ts'
 
+/** Bytes of entries that were sent or received, and their total. */
+export type SnapshotProgress = (doneBytes: number, totalBytes: number) => void
+
 export interface SnapshotOptions {
+  /** Version of the program, for the metadata. */
+  readonly programVersion?: string
   readonly onProgress?: SnapshotProgress
   /** Aborts it; then nothing has changed. */
   readonly signal?: AbortSignal
@@ -65,15 +63,17 @@ const writeFile = promisify(write)
 export async function saveSnapshot(
   store: SqliteStore,
   out: Writable,
-  { onProgress, signal }: SnapshotOptions = {},
+  { onProgress, programVersion, signal }: SnapshotOptions = {},
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
   if (!store.isWhole)
     throw new Refusal('unavailable', 'the initial sync of this store is not complete: take the snapshot on its primary')
   return withCopy(store.path, async (fd, copied) => {
     const gzip = createGzip({ level: constants.Z_NO_COMPRESSION, chunkSize: CHUNK_BYTES })
-    await pipeline(archiveOf(copied, fd, onProgress), gzip, out, { ...(signal && { signal }) })
-    return copied.meta
+    const meta = { ...copied.meta, ...(programVersion !== undefined && { programVersion }) }
+    const archive = archiveOf({ ...copied, meta }, fd, onProgress)
+    await pipeline(archive, gzip, out, { ...(signal && { signal }) })
+    return meta
   })
 }
 
@@ -98,58 +98,30 @@ export async function restoreSnapshot(
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
   return withSpoolRefusal(store.path, async (fd) => {
-    const receiver = new ArchiveReceiver(
-      (piece, at) => writeAt(fd, piece, at),
-      onProgress,
-      (meta) => {
-        if (force || meta.clusterId === store.clusterId || store.isEmpty) return
-        throw new Refusal(
-          'invalid_request',
-          'the snapshot is of another cluster: restore it with force if that is intended',
-        )
-      },
-    )
+    let totalBytes = 0
+    const sink = new SpoolSink(fd, (doneBytes) => onProgress?.(doneBytes, totalBytes))
+    const receiver = new ArchiveReceiver(sink, (meta) => {
+      totalBytes = meta.bytes
+      if (force || meta.clusterId === store.clusterId || store.isEmpty) return
+      throw new Refusal(
+        'invalid_request',
+        'the snapshot is of another cluster: restore it with force if that is intended',
+      )
+    })
     try {
       const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
       const received = pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
       // An aborted restore must not wait for a stalled source, which would keep the file open.
       await (signal ? Promise.race([received, aborted(signal)]) : received)
     } catch (error) {
-      await receiver.stop()
-      throw asDamaged(error)
+      await sink.stop()
+      const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+      throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
     }
     const { meta, sha256 } = receiver.end()
     await withLock(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
     return meta
   })
-}
-
-/**
- * Reads a whole snapshot and checks its structure and checksums. Rejects with a Refusal for a damaged or incomplete one. Whether the
- * entries can be decrypted is not checked, because that needs the keys.
- */
-export async function verifySnapshot(input: Readable, { signal }: SnapshotOptions = {}): Promise<SnapshotMeta> {
-  const entries = createHash('sha256')
-  const receiver = new ArchiveReceiver(
-    async (piece) => void entries.update(piece),
-    undefined,
-    () => undefined,
-  )
-  const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
-  try {
-    await pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
-  } catch (error) {
-    throw asDamaged(error)
-  }
-  const { meta, sha256 } = receiver.end()
-  if (entries.digest('hex') !== sha256) throw damagedSnapshot('its checksums do not match')
-  return meta
-}
-
-/** The Refusal of a stream that gzip cannot read; other errors unchanged. */
-function asDamaged(error: unknown): unknown {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-  return code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
 }
 
 /** The copy uses another connection, which would open a file that replaced the database. */
@@ -252,15 +224,37 @@ async function* archiveOf(
   yield Buffer.alloc(2 * TAR_BLOCK_BYTES)
 }
 
-async function writeAt(fd: number, piece: Buffer, at: number): Promise<void> {
-  for (let done = 0; done < piece.length; ) {
-    const { bytesWritten } = await writeFile(fd, piece, done, piece.length - done, at + done)
-    done += bytesWritten
-  }
-}
-
 async function readAt(fd: number, at: number, bytes: number): Promise<Buffer> {
   const { bytesRead, buffer } = await readFile(fd, Buffer.alloc(bytes), 0, bytes, at)
   if (bytesRead === 0) throw new Fault('the copy of the entries is truncated')
   return buffer.subarray(0, bytesRead)
+}
+
+/** Writes the entries of a received archive to a file. */
+class SpoolSink implements EntrySink {
+  readonly #fd: number
+  readonly #onWritten: (doneBytes: number) => void
+  #isStopped = false
+  #writing: Promise<unknown> | undefined
+
+  constructor(fd: number, onWritten: (doneBytes: number) => void) {
+    this.#fd = fd
+    this.#onWritten = onWritten
+  }
+
+  async write(piece: Buffer, at: number): Promise<void> {
+    for (let done = 0; done < piece.length; ) {
+      if (this.#isStopped) throw new Fault('the restore was aborted')
+      const writing = writeFile(this.#fd, piece, done, piece.length - done, at + done)
+      this.#writing = writing
+      done += (await writing).bytesWritten
+    }
+    this.#onWritten(at + piece.length)
+  }
+
+  /** Resolves once no write to the file is pending. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    await this.#writing?.catch(() => undefined)
+  }
 }

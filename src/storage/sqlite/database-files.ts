@@ -28,6 +28,21 @@ export function restrict(path: string): void {
   }
 }
 
+/** True if a process holds the lock of a database. Creates and changes nothing. */
+export function isDatabaseLocked(path: string): boolean {
+  let lock: DatabaseSync | undefined
+  try {
+    lock = new DatabaseSync(`${path}.lock`, { readOnly: true, timeout: 0 })
+    // A reader needs a shared lock, which the exclusive lock of the holder excludes.
+    lock.prepare('SELECT count(*) FROM sqlite_schema').get()
+    return false
+  } catch (error) {
+    return error instanceof Error && 'errcode' in error && error.errcode === BUSY
+  } finally {
+    lock?.close()
+  }
+}
+
 /** SQLITE_BUSY. */
 const BUSY = 5
 

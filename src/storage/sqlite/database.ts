@@ -9,6 +9,7 @@
 import { randomUUID } from 'node:crypto'
 import { closeSync, constants, readSync, rmSync, statSync } from 'node:fs'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { pathToFileURL } from 'node:url'
 import { Fault, isErrno, messageOf } from '../../platform/errors.ts'
 import { accessFault, fileExists, nameFile, openIfExists } from '../../platform/program-file.ts'
 import { keepPrivate, restrict } from './database-files.ts'
@@ -75,12 +76,27 @@ function isDiskError(error: unknown): boolean {
   return [3, 5, 7, 8, 10, 13, 14].includes(error.errcode & 0xff)
 }
 
-/** Opens the database for reading beside a writer. Reads see committed state and never wait for writes. */
-export function openForReading(path: string): DatabaseSync {
+/**
+ * Opens the database for reading beside a writer. Reads see committed state and never wait for writes. `isImmutable`: see
+ * `openReadOnly`.
+ */
+export function openForReading(path: string, isImmutable = false): DatabaseSync {
   const fd = openIfExists(path)
   if (fd === undefined) throw new Fault(`the database ${path} does not exist`)
   checkHeader(path, fd)
-  return open(path, true)
+  return isImmutable ? openReadOnly(path, true) : open(path, true)
+}
+
+/** `isImmutable`: SQLite takes no locks and creates no side files. Only for a file that no process writes, without a write-ahead log. */
+export function openReadOnly(path: string, isImmutable: boolean): DatabaseSync {
+  if (!isImmutable) return open(path, true)
+  const url = pathToFileURL(path)
+  url.searchParams.set('immutable', '1')
+  try {
+    return new DatabaseSync(url, { readOnly: true })
+  } catch (error) {
+    throw cannotOpen(path, error)
+  }
 }
 
 function open(path: string, readOnly: boolean): DatabaseSync {

@@ -6,9 +6,9 @@ import { statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { messageOf } from '../../platform/errors.ts'
 import { decodeBatch } from '../sqlite/batch.ts'
-import { isTruncated, openForReading } from '../sqlite/database.ts'
-import { baseIn, checksumOf, entryCrc, factIn, ROW_BYTES } from '../sqlite/rows.ts'
-import { isWholeIn, roleIn } from './replica.ts'
+import { isTruncated, openForReading, openReadOnly } from '../sqlite/database.ts'
+import { baseIn, checksumOf, entryCrc, factIn, positionIn, ROW_BYTES } from '../sqlite/rows.ts'
+import { isWholeIn, roleIn, type StoreRole } from './replica.ts'
 
 const FINDINGS_MAX = 20
 /** Sequence of an entry that the log has deleted. */
@@ -33,10 +33,79 @@ export function checkDatabase(path: string): string[] {
   }
 }
 
+export interface DatabaseFacts {
+  /** For an operator; empty for a database without a finding. */
+  readonly findings: readonly string[]
+  /** Undefined with a finding that prevents reading it, as the rest. */
+  readonly position?: { readonly sequence: number; readonly epoch: number }
+  readonly clusterId?: string
+  readonly role?: StoreRole
+  /** The entry at `path`. */
+  readonly entry?: Uint8Array | undefined
+}
+
+export interface InspectOptions {
+  /** Path of the entry to read. */
+  readonly entryPath: string
+  /** No process has it open: no side files are created. */
+  readonly isStopped: boolean
+  /** Reads all pages (`PRAGMA quick_check`): about a second for each gigabyte of a fast disk. */
+  readonly isDeep: boolean
+}
+
+/** A quick check, also beside a writer. */
+export function inspectDatabase(path: string, { entryPath, isDeep, isStopped }: InspectOptions): DatabaseFacts {
+  let database: DatabaseSync
+  try {
+    database = openForReading(path, isStopped && isWalEmpty(path))
+  } catch (error) {
+    return { findings: [messageOf(error)] }
+  }
+  try {
+    const findings = isDeep ? [...quickFindings(database), ...lengthFindings(database, path)] : []
+    factFindings(database)
+    const { epoch, sequence } = positionIn(database)
+    const row = database.prepare('SELECT value FROM entries WHERE path = ?').get(entryPath)
+    const value = row?.['value']
+    return {
+      findings: findings.slice(0, FINDINGS_MAX),
+      position: { sequence, epoch },
+      clusterId: String(factIn(database, 'cluster')),
+      role: roleIn(database),
+      entry: value instanceof Uint8Array ? value : undefined,
+    }
+  } catch (error) {
+    return { findings: [messageOf(error)] }
+  } finally {
+    database.close()
+  }
+}
+
+/** The pages of any SQLite database, as that of the roster. */
+export function checkPages(path: string, isStopped: boolean): string[] {
+  let database: DatabaseSync | undefined
+  try {
+    database = openReadOnly(path, isStopped && isWalEmpty(path))
+    return quickFindings(database)
+  } catch (error) {
+    return [messageOf(error)]
+  } finally {
+    database?.close()
+  }
+}
+
+function quickFindings(database: DatabaseSync): string[] {
+  const rows = database.prepare(`PRAGMA quick_check(${FINDINGS_MAX})`).all()
+  return rows.map((row) => String(row['quick_check'])).filter((result) => result !== 'ok')
+}
+
+function isWalEmpty(path: string): boolean {
+  return (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0
+}
+
 /** SQLite does not detect a last page that is truncated in its unused part: it reads zeros. */
 function lengthFindings(database: DatabaseSync, path: string): string[] {
-  const isWalEmpty = (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0
-  return isWalEmpty && isTruncated(database, path) ? ['the file is shorter than its header says'] : []
+  return isWalEmpty(path) && isTruncated(database, path) ? ['the file is shorter than its header says'] : []
 }
 
 function pageFindings(database: DatabaseSync): string[] {

@@ -21,7 +21,7 @@ import {
   statusOf,
 } from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
-import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
+import { rosterStoreIn } from '../../../src/daemon/modules/roster-store-in.ts'
 import { keepingLogger } from '../../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 

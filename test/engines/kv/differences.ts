@@ -27,6 +27,11 @@ export const DIFFERENCES: Readonly<Record<string, Table>> = {
   'kv-data': {
     differences: [
       { exchange: 'HEAD data', what: 'status', why: HEAD },
+      {
+        exchange: 'namespace header unknown',
+        what: /^(errors|link)/,
+        why: 'says that there is the root namespace only, and where that is documented',
+      },
       { exchange: 'LIST data folder', what: 'status', why: 'says where lists are' },
       { exchange: 'OPTIONS data', what: 'status', why: 'a preflight is answered' },
       { exchange: 'HELP data', what: /^(help|openapi)/, why: 'help in words of our own' },

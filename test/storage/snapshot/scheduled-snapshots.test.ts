@@ -13,7 +13,8 @@ import {
   snapshotsAmong,
   type SnapshotTarget,
 } from '../../../src/storage/snapshot/scheduled/snapshot-target.ts'
-import { saveSnapshot, verifySnapshot } from '../../../src/storage/snapshot/snapshot.ts'
+import { inspectSnapshot } from '../../../src/storage/snapshot/inspect.ts'
+import { saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { OBJECT_KEY, ObjectStore } from '../../helpers/aws/object-store.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
@@ -83,7 +84,7 @@ test('a snapshot is saved at once and at each interval, and the latest ones are 
   const expected = [3, 4, 5].map((hour) => snapshotName(store.clusterId, START_MS + hour * HOUR_MS))
   assert.deepEqual(snapshotsIn(directory), expected)
   for (const name of expected) {
-    const meta = await verifySnapshot(createReadStream(join(directory, name)))
+    const { meta } = await inspectSnapshot(createReadStream(join(directory, name)))
     assert.deepEqual([meta.clusterId, meta.entries], [store.clusterId, 50])
     assert.equal(statSync(join(directory, name)).mode & 0o777, 0o600)
   }
@@ -235,7 +236,7 @@ test('snapshots in an object store are uploaded in parts, verified, and the olde
   assert.equal(kept.length, 2)
   for (const [key, bytes] of kept) {
     assert.equal(snapshotsAmong([key.slice('core/'.length)], store.clusterId).length, 1)
-    assert.equal((await verifySnapshot(Readable.from([bytes]))).entries, 10)
+    assert.equal((await inspectSnapshot(Readable.from([bytes]))).meta.entries, 10)
   }
   assert.equal(s3.objects.size, 4)
 })

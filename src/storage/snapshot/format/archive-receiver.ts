@@ -1,28 +1,24 @@
-/** Receives the container of a snapshot as a stream and checks its structure; see `snapshot-archive.ts`. */
+/** Reads the container of a snapshot (`snapshot-archive.ts`) from a stream and verifies that it is complete. */
 import { createHash } from 'node:crypto'
-import { Fault } from '../../../platform/errors.ts'
 import {
   type ArchiveMember,
   damagedSnapshot,
   decodeMeta,
   MEMBERS,
-  paddingOf,
   readTarHeader,
   SMALL_MEMBER_BYTES_MAX,
   type SnapshotMeta,
-  TAR_BLOCK_BYTES,
 } from './snapshot-archive.ts'
+import { paddingOf, TAR_BLOCK_BYTES } from '../../../platform/tar.ts'
 
-/** Bytes of entries that were sent or received, and their total. */
-export type SnapshotProgress = (doneBytes: number, totalBytes: number) => void
-
-/** Receives a piece of `state.bin` at a byte offset. */
-export type EntrySink = (piece: Buffer, at: number) => Promise<void>
+/** Receives the bytes of the entries, in order. */
+export interface EntrySink {
+  write(piece: Buffer, at: number): Promise<void> | void
+}
 
 /** Parses an archive while it arrives: small members into memory, the entries into a sink. */
 export class ArchiveReceiver {
   readonly #sink: EntrySink
-  readonly #onProgress: SnapshotProgress | undefined
   readonly #accept: (meta: SnapshotMeta) => void
   readonly #small = new Map<ArchiveMember, Buffer>()
   #meta: SnapshotMeta | undefined
@@ -32,12 +28,10 @@ export class ArchiveReceiver {
   /** Number of members that were started. */
   #membersStarted = 0
   #isOver = false
-  #isStopped = false
-  #writing: Promise<void> | undefined
 
-  constructor(sink: EntrySink, onProgress: SnapshotProgress | undefined, accept: (meta: SnapshotMeta) => void) {
+  /** `accept` throws a Refusal for a snapshot that is not wanted, before its entries are received. */
+  constructor(sink: EntrySink, accept: (meta: SnapshotMeta) => void = () => undefined) {
     this.#sink = sink
-    this.#onProgress = onProgress
     this.#accept = accept
   }
 
@@ -46,12 +40,6 @@ export class ArchiveReceiver {
       this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk])
       while (await this.#step());
     }
-  }
-
-  /** Resolves once no write to the sink is pending. */
-  async stop(): Promise<void> {
-    this.#isStopped = true
-    await this.#writing?.catch(() => undefined)
   }
 
   /** Verifies that the archive is complete. */
@@ -120,10 +108,7 @@ export class ArchiveReceiver {
       this.#small.set(name, Buffer.concat([this.#small.get(name) ?? Buffer.alloc(0), piece]))
       return
     }
-    if (this.#isStopped) throw new Fault('the restore was aborted')
-    this.#writing = this.#sink(piece, at)
-    await this.#writing
-    this.#onProgress?.(at + piece.length, this.#meta?.bytes ?? 0)
+    await this.#sink.write(piece, at)
   }
 }
 

@@ -11,12 +11,12 @@
  */
 import * as v from 'valibot'
 import { Refusal } from '../../../platform/errors.ts'
+import { SIZE_AT, SIZE_BYTES, SUM_AT, SUM_BYTES, tarSumOf } from '../../../platform/tar.ts'
 
 export const MEMBERS = ['meta.json', 'state.bin', 'SHA256SUMS', 'SHA256SUMS.sealed'] as const
 export type ArchiveMember = (typeof MEMBERS)[number]
 
 export const SNAPSHOT_FORMAT = 1
-export const TAR_BLOCK_BYTES = 512
 /** Limit of every member but the entries. */
 export const SMALL_MEMBER_BYTES_MAX = 64 << 10
 
@@ -30,6 +30,8 @@ const metaSchema = v.object({
   takenAtMs: v.number(),
   entries: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
   bytes: v.pipe(v.number(), v.safeInteger(), v.minValue(0)),
+  /** Of the program that took the snapshot. Older versions do not write it. */
+  programVersion: v.optional(v.pipe(v.string(), v.maxLength(64))),
 })
 
 /** Metadata: cluster and position of the store, number of entries, bytes of `state.bin`. */
@@ -55,38 +57,11 @@ export function damagedSnapshot(what: string): Refusal {
   return new Refusal('invalid_request', `the snapshot is damaged: ${what}; nothing was changed`)
 }
 
-const SIZE_AT = 124
-const SIZE_BYTES = 12
-const SUM_AT = 148
-const SUM_BYTES = 8
-const OCTAL_MAX = 8 ** 11 - 1
-
-/** The header of one member: POSIX ustar, with the base-256 extension of GNU tar for large sizes. */
-export function tarHeader(name: ArchiveMember, size: number, atMs: number): Buffer {
-  const header = Buffer.alloc(TAR_BLOCK_BYTES)
-  const octal = (value: number, at: number, bytes: number) =>
-    header.write(`${value.toString(8).padStart(bytes - 1, '0')}\0`, at, 'latin1')
-  header.write(name, 0, 'latin1')
-  octal(0o600, 100, 8)
-  octal(0, 108, 8)
-  octal(0, 116, 8)
-  if (size <= OCTAL_MAX) octal(size, SIZE_AT, SIZE_BYTES)
-  else {
-    header[SIZE_AT] = 0x80
-    header.writeBigUInt64BE(BigInt(size), SIZE_AT + 4)
-  }
-  octal(Math.floor(atMs / 1000), 136, 12)
-  header.write('0', 156, 'latin1')
-  header.write('ustar\x0000', 257, 'latin1')
-  header.write(`${sumOf(header).toString(8).padStart(6, '0')}\0 `, SUM_AT, 'latin1')
-  return header
-}
-
 /** Undefined for the empty block that ends an archive. Throws a Refusal for a malformed header. */
 export function readTarHeader(header: Buffer): { readonly name: string; readonly size: number } | undefined {
   if (header.every((byte) => byte === 0)) return undefined
   const sum = Number.parseInt(header.toString('latin1', SUM_AT, SUM_AT + SUM_BYTES), 8)
-  if (sum !== sumOf(header)) throw damagedSnapshot('a member has a malformed header')
+  if (sum !== tarSumOf(header)) throw damagedSnapshot('a member has a malformed header')
   const isLarge = header[SIZE_AT] === 0x80
   const size = isLarge
     ? Number(header.readBigUInt64BE(SIZE_AT + 4))
@@ -94,15 +69,4 @@ export function readTarHeader(header: Buffer): { readonly name: string; readonly
   const end = header.indexOf(0)
   if (!Number.isSafeInteger(size)) throw damagedSnapshot('a member has an invalid size')
   return { name: header.toString('latin1', 0, Math.min(end < 0 ? 100 : end, 100)), size }
-}
-
-/** Bytes from the end of a member of that size to the next block. */
-export function paddingOf(size: number): number {
-  return (TAR_BLOCK_BYTES - (size % TAR_BLOCK_BYTES)) % TAR_BLOCK_BYTES
-}
-
-function sumOf(header: Buffer): number {
-  let sum = 0
-  for (const [at, byte] of header.entries()) sum += at >= SUM_AT && at < SUM_AT + SUM_BYTES ? 0x20 : byte
-  return sum
 }

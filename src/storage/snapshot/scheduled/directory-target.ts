@@ -8,7 +8,7 @@ import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isErrno } from '../../../platform/errors.ts'
 import { diskSteps } from '../../../platform/program-file.ts'
-import { verifySnapshot } from '../snapshot.ts'
+import { inspectSnapshot } from '../inspect.ts'
 import {
   type SavedSnapshot,
   snapshotsAmong,
@@ -52,7 +52,7 @@ export class DirectoryTarget implements SnapshotTarget {
     try {
       await source(out, signal)
       await syncFile(temporary)
-      const meta = await verifySnapshot(createReadStream(temporary), { signal })
+      const { meta } = await inspectSnapshot(createReadStream(temporary), { signal })
       const { size } = await stat(temporary)
       await rename(temporary, path)
       await diskSteps.syncDirectory(this.location)

@@ -8,7 +8,7 @@
 import { PassThrough, Readable } from 'node:stream'
 import type { S3Client } from '@aws-sdk/client-s3'
 import { Fault } from '../../../platform/errors.ts'
-import { verifySnapshot } from '../snapshot.ts'
+import { inspectSnapshot } from '../inspect.ts'
 import {
   type SavedSnapshot,
   snapshotsAmong,
@@ -102,7 +102,7 @@ export class S3Target implements SnapshotTarget {
     const client = await this.#open()
     const { Body } = await client.send(new GetObjectCommand(this.#object(name)), { abortSignal: signal })
     if (!(Body instanceof Readable)) throw new Fault('the object store returned no content')
-    return verifySnapshot(Body, { signal })
+    return (await inspectSnapshot(Body, { signal })).meta
   }
 
   #object(name: string) {

@@ -1,0 +1,264 @@
+/** `outpost operator debug`. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { messageOf } from '../../../platform/errors.ts'
+import { agentOf, agentOptions, type AgentTarget, jsonOption, printJson } from '../../client/agent-target.ts'
+import { listRecords, openResponse, parseJson, refusalOf, requestJson, responseText } from '../../client/http-client.ts'
+import { findNode } from '../../client/id-prefix.ts'
+import { CommandError, type CommandIo, defineCommand } from '../../framework/define-command.ts'
+import { choice, duration, text, texts, UsageError } from '../../framework/options.ts'
+import { escapeLine } from '../../framework/terminal-escapes.ts'
+import { fieldsOf } from '../../output/json.ts'
+import { humanBytes, humanSeconds } from '../../output/table.ts'
+import { programVersion } from '../version.ts'
+import { framesOf } from '../../streams/log-stream.ts'
+import { DebugBundle } from './debug/bundle.ts'
+import { Redactor, secretVariables } from './debug/redaction.ts'
+import {
+  type JsonSource,
+  LOG_DESCRIPTION,
+  NODE_SAMPLED_SOURCES,
+  ROSTER,
+  SAMPLED_SOURCES,
+  SERVER_SOURCES,
+} from './debug/sources.ts'
+
+const NODES_MAX = 16
+/** A process that does not answer must not stop the collection. */
+const REQUEST_TIMEOUT_MS = 15_000
+/** Of each process: the beginning of the period is kept. */
+const LOG_BYTES_MAX = 16 << 20
+/** Nodes that are not ready, by name. */
+const NODES_LISTED_MAX = 1000
+
+export const command = defineCommand({
+  name: 'operator debug',
+  summary: 'Write a bundle for the analysis of a problem',
+  details: [
+    'Collects metrics, the state of the runtime, readiness and the log for -duration, and once: configuration',
+    'without secrets, state of the seal and of replication, versions, servers, and a summary of the nodes. -node',
+    'adds log, runtime and resource usage of a node, through the addressed server. Ctrl-C ends the period early.',
+    '',
+    'Tokens, passwords, keys, values of metadata and the like are removed; index.json in the bundle lists each',
+    'file with its source, and what could not be collected. docs/diagnosis.md describes the files. Names of nodes,',
+    'allocations, mounts and paths of requests stay: look through the bundle before you send it to others.',
+    '',
+    'Requires agent:read; also node:read for the nodes, and a token of the secrets core for its parts. What the',
+    'token may not read is left out and reported on stderr. Exit code 0: the bundle was written.',
+    '',
+    'Examples:',
+    '  outpost operator debug',
+    '  outpost operator debug -duration 5m -interval 10s -node web-7 -output web-7.tar.gz',
+  ].join('\n'),
+  options: {
+    duration: duration({ help: 'Length of the period; 0s for one sample', fallback: '2m', minMs: 0 }),
+    interval: duration({ help: 'Time between samples', fallback: '10s', minMs: 500 }),
+    output: text({
+      placeholder: 'FILE',
+      help: 'File of the bundle',
+      fallback: undefined,
+      shownDefault: 'outpost-debug-TIME.tar.gz in the current directory',
+    }),
+    'log-level': choice({
+      placeholder: 'LEVEL',
+      help: 'Minimum level of log lines',
+      choices: ['trace', 'debug', 'info', 'warn', 'error'],
+      shownDefault: 'debug',
+    }),
+    node: texts('NODE', 'Add a node by ID or ID prefix or name'),
+    json: jsonOption,
+    ...agentOptions,
+  },
+  async run(values, _operands, io) {
+    if (values.node.length > NODES_MAX) throw new UsageError(`option -node: at most ${NODES_MAX} nodes`)
+    const target = agentOf(values, io)
+    // Fails here, before the period, if the address or a node is wrong.
+    await requestJson(target, { path: '/v1/agent/health' })
+    const nodes = await Promise.all(values.node.map((given) => nodeOf(target, given, io)))
+    const startedAt = new Date()
+    const file = values.output ?? `outpost-debug-${startedAt.toISOString().replaceAll(/[-:]|\.\d+/g, '')}.tar.gz`
+    const bundle = new DebugBundle(new Redactor([target.token, ...secretVariables(io.env)]))
+    const capture = new DebugCapture(target, bundle, values['log-level'] ?? 'debug')
+    if (values.duration > 0) io.err(`collecting for ${humanSeconds(values.duration / 1000)}, Ctrl-C ends it early\n`)
+    const isInterrupted = await capture.run(nodes, values)
+    const bytes = bundle.write(file, {
+      created_at: startedAt.toISOString(),
+      ended_at: new Date().toISOString(),
+      is_interrupted: isInterrupted,
+      interval_seconds: values.interval / 1000,
+      address: target.url.origin,
+      nodes: nodes.map(({ id, name }) => ({ id, name })),
+      command_version: programVersion(),
+    })
+    for (const { error, path } of bundle.missing) io.err(`not collected: ${path}: ${escapeLine(error)}\n`)
+    if (values.json) printJson({ File: file, Bytes: bytes, Missing: bundle.missing }, io)
+    else io.out(`Wrote ${file} (${humanBytes(bytes)})\n`)
+    return 0
+  },
+})
+
+interface DebugNode {
+  readonly id: string
+  readonly name: string
+}
+
+async function nodeOf(target: AgentTarget, given: string, io: CommandIo): Promise<DebugNode> {
+  const id = await findNode(target, given, io)
+  const name = fieldsOf(await requestJson(target, { path: `/v1/node/${id}` })).text('Name')
+  return { id, name: /^[\w.-]{1,50}$/.test(name) ? name : id }
+}
+
+class DebugCapture {
+  readonly #target: AgentTarget
+  readonly #bundle: DebugBundle
+  readonly #logLevel: string
+  readonly #ended = new AbortController()
+
+  constructor(target: AgentTarget, bundle: DebugBundle, logLevel: string) {
+    this.#target = target
+    this.#bundle = bundle
+    this.#logLevel = logLevel
+  }
+
+  /** Resolves to true if the user ended it early. */
+  async run(
+    nodes: readonly DebugNode[],
+    { duration: durationMs, interval: intervalMs }: { readonly duration: number; readonly interval: number },
+  ): Promise<boolean> {
+    const { signal } = this.#ended
+    let isInterrupted = false
+    const interrupt = () => {
+      isInterrupted = true
+      this.#ended.abort()
+    }
+    process.once('SIGINT', interrupt)
+    process.once('SIGTERM', interrupt)
+    const untilMs = performance.now() + durationMs
+    const logs = [
+      this.#log('outpost.log', {}),
+      ...nodes.map(({ id, name }) => this.#log(`nodes/${name}/outpost.log`, { node_id: id })),
+    ]
+    const sampled = [
+      ...SAMPLED_SOURCES,
+      ...nodes.flatMap(({ id, name }) =>
+        NODE_SAMPLED_SOURCES.map((source) => ({
+          ...source,
+          path: `nodes/${name}/${source.path}`,
+          query: { node_id: id },
+        })),
+      ),
+    ]
+    const series = sampled.map((source) => ({ source, samples: [] as unknown[], error: '' }))
+    await Promise.all([...SERVER_SOURCES.map((source) => this.#once(source)), this.#roster()])
+    for (;;) {
+      await Promise.all(series.map((each) => this.#sample(each)))
+      const leftMs = untilMs - performance.now()
+      if (leftMs <= 0 || signal.aborted) break
+      await sleep(Math.min(intervalMs, leftMs), undefined, { signal }).catch(() => undefined)
+    }
+    this.#ended.abort()
+    await Promise.all(logs)
+    process.off('SIGINT', interrupt)
+    process.off('SIGTERM', interrupt)
+    for (const { error, samples, source } of series) {
+      const file = { path: source.path, description: source.description, source: source.request }
+      if (samples.length > 0) this.#bundle.addSamples({ ...file, incomplete: error || undefined }, samples)
+      else this.#bundle.addError(file, error)
+    }
+    return isInterrupted
+  }
+
+  async #once(source: JsonSource): Promise<void> {
+    const file = { path: source.path, description: source.description, source: source.request }
+    try {
+      this.#bundle.addJson(file, await this.#request(source))
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error
+      this.#bundle.addError(file, error.message)
+    }
+  }
+
+  async #sample(series: { readonly source: JsonSource; readonly samples: unknown[]; error: string }): Promise<void> {
+    try {
+      const value = await this.#request(series.source)
+      series.samples.push({ at: new Date().toISOString(), value })
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error
+      series.error = error.message
+    }
+  }
+
+  async #request({ isStatus = false, query, request }: JsonSource): Promise<unknown> {
+    const response = await openResponse(this.#target, {
+      path: request,
+      headTimeoutMs: REQUEST_TIMEOUT_MS,
+      ...(query && { query }),
+    })
+    const body = await responseText(response, this.#target)
+    const { statusCode = 0 } = response
+    if (statusCode === 404 || (statusCode !== 200 && !isStatus)) throw refusalOf(response, body, this.#target)
+    return parseJson(body)
+  }
+
+  /** Collects the log until the period ends. */
+  async #log(path: string, query: Readonly<Record<string, string>>): Promise<void> {
+    const file = { path, description: LOG_DESCRIPTION, source: '/v1/agent/monitor' }
+    const pieces: Buffer[] = []
+    let [bytes, incomplete] = [0, '']
+    try {
+      const frames = framesOf({
+        target: this.#target,
+        path: file.source,
+        query: { log_level: this.#logLevel, ...query },
+        resume: false,
+        signal: this.#ended.signal,
+        outage: { lost: () => undefined, resumed: () => undefined },
+      })
+      for await (const { data } of frames) {
+        if (!data) continue
+        bytes += data.length
+        if (bytes > LOG_BYTES_MAX) {
+          incomplete = `limit of ${LOG_BYTES_MAX >> 20} MiB`
+          break
+        }
+        pieces.push(data)
+      }
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error
+      incomplete = messageOf(error)
+    }
+    if (incomplete !== '' && pieces.length === 0) this.#bundle.addError(file, incomplete)
+    else this.#bundle.addText({ ...file, incomplete: incomplete || undefined }, Buffer.concat(pieces).toString('utf8'))
+  }
+
+  async #roster(): Promise<void> {
+    try {
+      const nodes = (await listRecords(this.#target, '/v1/nodes', { status_time: true })).map(fieldsOf)
+      const query = { namespace: '*', task_states: false }
+      const allocations = (await listRecords(this.#target, '/v1/allocations', query)).map(fieldsOf)
+      const countBy = (records: typeof nodes, name: string) => {
+        const groups = Map.groupBy(records, (record) => record.text(name) || '(none)')
+        return Object.fromEntries([...groups].map(([value, all]) => [value, all.length]))
+      }
+      const notReady = nodes.filter((node) => node.text('Status') !== 'ready').slice(0, NODES_LISTED_MAX)
+      this.#bundle.addJson(ROSTER, {
+        nodes: {
+          total: nodes.length,
+          by_status: countBy(nodes, 'Status'),
+          by_version: countBy(nodes, 'Version'),
+          by_datacenter: countBy(nodes, 'Datacenter'),
+          not_ready: notReady.map((node) => ({
+            id: node.text('ID'),
+            name: node.text('Name'),
+            status: node.text('Status'),
+            since: new Date(node.number('StatusUpdatedAt') * 1000).toISOString(),
+            reason: node.text('StatusDescription'),
+          })),
+        },
+        allocations: { total: allocations.length, by_status: countBy(allocations, 'ClientStatus') },
+      })
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error
+      this.#bundle.addError(ROSTER, error.message)
+    }
+  }
+}

@@ -1,0 +1,98 @@
+/** `outpost operator diagnose`. */
+import { existsSync } from 'node:fs'
+import { jsonOption, printJson } from '../../client/agent-target.ts'
+import { CommandError, defineCommand } from '../../framework/define-command.ts'
+import { texts, UsageError } from '../../framework/options.ts'
+import type { DiagnosisFinding } from '../../framework/services.ts'
+import { escapeLine } from '../../framework/terminal-escapes.ts'
+import { type Colour, noColorOption, painted, terminalOf } from '../../output/terminal.ts'
+
+/** As `vault operator diagnose`: 2 is not an invalid command line. */
+const FAILURES = 1
+const WARNINGS = 2
+const USAGE = 3
+
+const GROUPS = [
+  'service',
+  'files',
+  'disk',
+  'ports',
+  'certificates',
+  'nats',
+  'clock',
+  'database',
+  'seal',
+  'versions',
+] as const
+/** Where the units of systemd expect the configuration. */
+const DEFAULT_CONFIGS = ['/etc/outpost', '/etc/outpost-server']
+
+const LABELS: Readonly<Record<DiagnosisFinding['status'], readonly [string, Colour]>> = {
+  ok: ['  ok  ', 'green'],
+  warning: [' warn ', 'yellow'],
+  failure: ['failed', 'red'],
+  skipped: [' skip ', 'dim'],
+}
+
+export const command = defineCommand({
+  name: 'operator diagnose',
+  summary: 'Check this host and its configuration for problems',
+  details: [
+    'Checks the configuration, the running service, owners and modes of files, disk space and the time of an',
+    'fsync, ports, certificates, login and permissions at each NATS server, clocks, databases, the seal, and',
+    'versions. Works while the service runs and while it is stopped; it changes nothing. Run it as root or as the',
+    'user of the service: other users cannot read keys and state.',
+    '',
+    'A stopped database is read completely (PRAGMA quick_check), a running one is not. With a stopped server and',
+    'NATS, the check of the clocks takes 13 seconds, to receive heartbeats of the nodes.',
+    '',
+    'Each warning and failure names what to do. Exit code 0: all checks passed; 1: at least one failed; 2: at',
+    'least one warning; 3: the command line is invalid.',
+    '',
+    'Examples:',
+    '  outpost operator diagnose -config /etc/outpost-server',
+    '  outpost operator diagnose -config server.hcl -skip nats -skip clock -json',
+  ].join('\n'),
+  options: {
+    config: {
+      ...texts('FILE|DIR', 'Configuration of the service'),
+      shownDefault: 'the existing one of /etc/outpost and /etc/outpost-server',
+    },
+    skip: { ...texts('CHECK', 'Leave out checks'), choices: GROUPS },
+    json: jsonOption,
+    'no-color': noColorOption,
+  },
+  usageExitCode: USAGE,
+  async run(values, _operands, io, services) {
+    const unknown = values.skip.find((name) => !GROUPS.some((group) => group === name))
+    if (unknown !== undefined) {
+      throw new UsageError(`option -skip: ${JSON.stringify(unknown)} must be one of ${GROUPS.join(', ')}`)
+    }
+    const config = values.config.length > 0 ? values.config : [defaultConfig()]
+    if (!services.diagnose) throw new CommandError('this build does not contain the agent')
+    const terminal = terminalOf(1, io.env, values['no-color'])
+    const findings: DiagnosisFinding[] = []
+    for await (const finding of services.diagnose({ config, skip: values.skip })) {
+      findings.push(finding)
+      if (values.json) continue
+      const [label, colour] = LABELS[finding.status]
+      io.out(`[${painted(label, colour, terminal)}] ${finding.check}: ${escapeLine(finding.text)}\n`)
+      if (finding.next !== undefined) io.out(`         next: ${escapeLine(finding.next)}\n`)
+    }
+    const count = (status: DiagnosisFinding['status']) => findings.filter((each) => each.status === status).length
+    const [failures, warnings] = [count('failure'), count('warning')]
+    if (values.json) printJson({ failures, warnings, findings }, io)
+    else io.out(`\n${failures} failures, ${warnings} warnings, ${count('ok')} ok, ${count('skipped')} left out\n`)
+    if (failures > 0) return FAILURES
+    return warnings > 0 ? WARNINGS : 0
+  },
+})
+
+/** Throws UsageError. */
+function defaultConfig(): string {
+  const [first, second] = DEFAULT_CONFIGS.filter((path) => existsSync(path))
+  if (first !== undefined && second === undefined) return first
+  const why =
+    first === undefined ? `neither ${DEFAULT_CONFIGS.join(' nor ')} exists` : 'this host has two configurations'
+  throw new UsageError(`missing -config: ${why}`)
+}

@@ -1,0 +1,98 @@
+/**
+ * The servers of a region, for operators. A server knows the others by their announcements, of which it requests new ones for each
+ * list: an announcement stays stored for minutes after its server has stopped.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { TIMINGS } from '../nats/timings.ts'
+import type { KnownServer, ServerKeys } from '../trust/server-trust.ts'
+
+/** Timeout for the announcements of all known servers. */
+const ANSWER_TIMEOUT_MS = 2000
+const POLL_MS = 50
+/** Requests for announcements are debounced, so an announcement may answer a request of another list that was sent before. */
+const DEBOUNCE_MS = 500
+
+export interface ServerMember {
+  readonly ID: string
+  /** Empty for a server of an older version, as `Version`, `Address` and `CoreState`. */
+  readonly Name: string
+  readonly Version: string
+  /** Of the HTTP API, `host:port`. */
+  readonly Address: string
+  readonly HasCore: boolean
+  /** `active`: serves secrets; `standby`, `sealed`, `fenced`, `uninitialized`; empty without a core. */
+  readonly CoreState: string
+  readonly ClusterID: string
+  /** `alive`, or `silent` for a server that did not answer. */
+  readonly Status: 'alive' | 'silent'
+  readonly SecondsSinceAnnouncement: number
+  /** The server that made the list. */
+  readonly IsSelf: boolean
+}
+
+export interface RegionServersOptions {
+  readonly keys: () => Pick<ServerKeys, 'servers' | 'requestAnnouncements'>
+  /** Without a shared bus there are no other servers. */
+  readonly hasOthers: boolean
+  readonly self: () => Omit<ServerMember, 'IsSelf' | 'SecondsSinceAnnouncement' | 'Status'>
+}
+
+export class RegionServers {
+  readonly #options: RegionServersOptions
+
+  constructor(options: RegionServersOptions) {
+    this.#options = options
+  }
+
+  /** Sorted by name, this server first among equals. Takes up to two seconds if a server does not answer. */
+  async list(): Promise<ServerMember[]> {
+    const { hasOthers, self } = this.#options
+    const own: ServerMember = { ...self(), IsSelf: true, SecondsSinceAnnouncement: 0, Status: 'alive' }
+    const others = hasOthers ? await this.#others(own.ID) : []
+    return [own, ...others].sort((a, b) => (a.Name === b.Name ? 0 : a.Name < b.Name ? -1 : 1))
+  }
+
+  async #others(ownId: string): Promise<ServerMember[]> {
+    const keys = this.#options.keys()
+    const requestedAtMs = performance.now()
+    const isAnswer = ({ announcedAtMs }: KnownServer) => announcedAtMs >= requestedAtMs - DEBOUNCE_MS
+    keys.requestAnnouncements()
+    const known = () => keys.servers(false).filter(({ serverId }) => serverId !== ownId)
+    // At least one interval: the request reaches servers that this one does not know.
+    do await sleep(Math.min(POLL_MS, TIMINGS.heartbeatMs))
+    while (!known().every(isAnswer) && performance.now() - requestedAtMs < ANSWER_TIMEOUT_MS)
+    const answered = new Set(
+      known()
+        .filter(isAnswer)
+        .map(({ key }) => key),
+    )
+    return known()
+      .filter((server) => isAnswer(server) || !answered.has(server.key)) // an earlier run of a server that has restarted
+      .map((server) => memberOf(server, isAnswer(server)))
+  }
+}
+
+function memberOf(server: KnownServer, isAlive: boolean): ServerMember {
+  const {
+    address = '',
+    announcedAtMs,
+    clusterId = '',
+    coreState = '',
+    hasCore,
+    name = '',
+    serverId,
+    version = '',
+  } = server
+  return {
+    ID: serverId,
+    Name: name,
+    Version: version,
+    Address: address,
+    HasCore: hasCore,
+    CoreState: coreState,
+    ClusterID: clusterId,
+    Status: isAlive ? 'alive' : 'silent',
+    SecondsSinceAnnouncement: Math.round((performance.now() - announcedAtMs) / 1000),
+    IsSelf: false,
+  }
+}

@@ -1,0 +1,130 @@
+/**
+ * The clock of this host: synchronized, and compared with those of other hosts. A server hears the times of nodes in their
+ * heartbeats; a NATS server reports its time on its monitoring port; an agent compares with the server of its login.
+ */
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import type { DiagnosisFinding } from '../../cli/framework/services.ts'
+import { verifyNodeMessage } from '../../cluster/roster/node-messages.ts'
+import { TIMINGS } from '../../cluster/nats/timings.ts'
+import { CLOCK_SKEW_MS } from '../../cluster/trust/assertion.ts'
+import type { NatsConfig } from '../../config/config.ts'
+import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
+import { requestStatus } from './http-status.ts'
+import { heartbeatSubject } from './nats.ts'
+
+/** Half of what nodes refuse. */
+const SKEW_WARNING_MS = CLOCK_SKEW_MS / 2
+const NATS_MONITORING_PORT = 8222
+/** Longer than the interval of heartbeats: each node is heard once. */
+const LISTEN_MS = TIMINGS.heartbeatMs * 1.25
+/** `Date` has whole seconds. */
+const HEADER_RESOLUTION_MS = 1000
+const NODES_LISTED_MAX = 5
+const NEXT = 'synchronize the clocks: timedatectl set-ntp true, or chrony'
+
+interface MeasuredSkew {
+  readonly name: string
+  readonly skewMs: number
+}
+
+export async function checkClock(context: DiagnosisContext): Promise<DiagnosisFinding[]> {
+  const { config, service } = context
+  const [synchronized, ...measured] = await Promise.all([
+    synchronizedFinding(),
+    natsSkews(config.nats),
+    loginSkews(config.secrets?.address?.url),
+    // A running server reports skews itself, as warnings.
+    config.server.enabled && config.nats && !service ? nodeSkews(config.nats, config.region) : [],
+  ])
+  const skews = measured.flat()
+  const apart = skews.filter(({ skewMs }) => Math.abs(skewMs) > SKEW_WARNING_MS)
+  const findings = [synchronized]
+  if (skews.length === 0)
+    findings.push(skipped('clock/skew', 'no clock to compare with: no NATS monitoring port, no node heard'))
+  else if (apart.length === 0) {
+    const most = Math.max(...skews.map(({ skewMs }) => Math.abs(skewMs)))
+    findings.push(passed('clock/skew', `${skews.length} clocks compared, at most ${(most / 1000).toFixed(1)} s apart`))
+  }
+  for (const { name, skewMs } of apart.slice(0, NODES_LISTED_MAX)) {
+    const text = `the clock of ${name} is ${seconds(skewMs)} ${skewMs > 0 ? 'ahead of' : 'behind'} this host`
+    findings.push(
+      Math.abs(skewMs) > CLOCK_SKEW_MS ? failure('clock/skew', text, NEXT) : warning('clock/skew', text, NEXT),
+    )
+  }
+  if (apart.length > NODES_LISTED_MAX) {
+    findings.push(warning('clock/skew', `${apart.length - NODES_LISTED_MAX} more clocks are apart`, NEXT))
+  }
+  return findings
+}
+
+function seconds(skewMs: number): string {
+  return `${Math.round(Math.abs(skewMs) / 1000)} s`
+}
+
+function synchronizedFinding(): Promise<DiagnosisFinding> {
+  if (existsSync('/run/systemd/timesync/synchronized')) {
+    return Promise.resolve(passed('clock/synchronized', 'synchronized by systemd-timesyncd'))
+  }
+  return new Promise((resolve) => {
+    execFile('timedatectl', ['show', '-p', 'NTPSynchronized', '--value'], { timeout: 3000 }, (error, stdout) => {
+      const answer = stdout.trim()
+      if (error || answer === '') resolve(skipped('clock/synchronized', 'unknown: this host has no timedatectl'))
+      else if (answer === 'yes') resolve(passed('clock/synchronized', 'synchronized with NTP'))
+      else resolve(warning('clock/synchronized', 'the clock is not synchronized with NTP', NEXT))
+    })
+  })
+}
+
+async function natsSkews(nats: NatsConfig | undefined): Promise<MeasuredSkew[]> {
+  const hosts = new Set((nats?.servers ?? []).flatMap((server) => hostOf(server) ?? []))
+  const skews = await Promise.all(
+    [...hosts].map((host) => headerSkew(`http://${host}:${NATS_MONITORING_PORT}/healthz`, `NATS ${host}`)),
+  )
+  return skews.flat()
+}
+
+function hostOf(server: string): string | undefined {
+  return URL.parse(`http://${server.replace(/^[a-z]+:\/\//i, '')}`)?.hostname
+}
+
+async function loginSkews(url: string | undefined): Promise<MeasuredSkew[]> {
+  return url === undefined ? [] : headerSkew(`${url.replace(/\/$/, '')}/v1/sys/health`, `the server ${url}`)
+}
+
+async function headerSkew(url: string, name: string): Promise<MeasuredSkew[]> {
+  const answer = await requestStatus(url)
+  if (answer?.serverTimeMs === undefined) return []
+  const { receivedAtMs, sentAtMs, serverTimeMs } = answer
+  // The server's time lies between both; only what is certainly outside counts.
+  if (serverTimeMs > receivedAtMs) return [{ name, skewMs: serverTimeMs - receivedAtMs }]
+  const behindMs = sentAtMs - (serverTimeMs + HEADER_RESOLUTION_MS)
+  return [{ name, skewMs: behindMs > 0 ? -behindMs : 0 }]
+}
+
+/** Listens for one heartbeat of each node. */
+async function nodeSkews(nats: NatsConfig, region: string): Promise<MeasuredSkew[]> {
+  const { probeNats } = await import('../../cluster/nats/nats-probe.ts')
+  const skews = new Map<string, MeasuredSkew>()
+  const take = (payload: Uint8Array, subject: string) => {
+    const signed = verifyNodeMessage(payload, subject)
+    if (typeof signed === 'string' || signed.message.sentAtMs === undefined) return
+    const id = subject.split('.').at(-2) ?? ''
+    skews.set(id, { name: `node ${id}`, skewMs: signed.message.sentAtMs - Date.now() })
+  }
+  for (const server of nats.servers) {
+    try {
+      await probeNats({
+        ...nats,
+        server,
+        name: 'outpost diagnose',
+        subjects: { publish: [], subscribe: [] },
+        listen: { subject: heartbeatSubject(region), forMs: LISTEN_MS, take },
+      })
+      break
+    } catch {
+      // Reported by the check of NATS.
+    }
+  }
+  return [...skews.values()]
+}

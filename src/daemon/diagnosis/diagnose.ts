@@ -1,0 +1,84 @@
+/**
+ * `outpost operator diagnose`: checks of this host and of the services that its configuration names.
+ *
+ * A diagnosis changes nothing: it writes a temporary file into data directories to measure the disk, and removes it. Databases are
+ * opened for reading only. Nothing is sent to NATS except its login and messages to subjects without a receiver, and a request for
+ * the announcements of servers. Secrets are read where a start would read them, and never printed.
+ */
+import type { DiagnosisFinding, DiagnosisOptions } from '../../cli/framework/services.ts'
+import { ConfigError, loadConfig } from '../../config/load.ts'
+import { messageOf } from '../../platform/errors.ts'
+import { checkPolicy } from '../../secrets/policies/policy.ts'
+import { checkCertificates } from './certificates.ts'
+import { checkClock } from './clock.ts'
+import { checkDatabases } from './databases.ts'
+import { checkDisk } from './disk.ts'
+import { checkFiles } from './files.ts'
+import { type DiagnosisCheck, type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
+import { checkNats } from './nats.ts'
+import { checkPorts } from './ports.ts'
+import { checkSeal } from './seal.ts'
+import { checkService, findService } from './service.ts'
+import { checkVersions } from './versions.ts'
+
+const CHECKS: Readonly<Record<string, DiagnosisCheck>> = {
+  service: checkService,
+  files: checkFiles,
+  disk: checkDisk,
+  ports: checkPorts,
+  certificates: checkCertificates,
+  nats: checkNats,
+  clock: checkClock,
+  database: checkDatabases,
+  seal: checkSeal,
+  versions: checkVersions,
+}
+
+export async function* diagnose(
+  { config: configPaths, skip }: DiagnosisOptions,
+  version: string,
+): AsyncGenerator<DiagnosisFinding> {
+  const context = yield* loadContext(configPaths, version)
+  for (const [name, check] of Object.entries(CHECKS)) {
+    if (skip.includes(name)) yield skipped(name, 'left out by -skip')
+    else if (!context) yield skipped(name, 'the configuration is invalid')
+    else yield* await findingsOf(name, check, context)
+  }
+}
+
+async function findingsOf(name: string, check: DiagnosisCheck, context: DiagnosisContext): Promise<DiagnosisFinding[]> {
+  try {
+    return await check(context)
+  } catch (error) {
+    // A check that fails itself must not hide the others.
+    return [failure(name, `the check could not be completed: ${messageOf(error)}`, 'run it again as root')]
+  }
+}
+
+async function* loadContext(
+  paths: readonly string[],
+  version: string,
+): AsyncGenerator<DiagnosisFinding, DiagnosisContext | undefined> {
+  try {
+    const { config, warnings } = loadConfig({ paths, checkPolicy })
+    const roles = [config.client.enabled ? 'agent' : '', config.server.enabled ? 'server' : ''].filter(Boolean)
+    yield passed(
+      'configuration',
+      `valid: ${roles.join(' and ') || 'no role'} "${config.name}" in region ${config.region}`,
+    )
+    for (const text of warnings) yield warning('configuration', text, 'change the configuration')
+    if (roles.length === 0) {
+      yield failure('configuration/roles', 'neither client nor server is enabled', 'enable client {} or server {}')
+    }
+    return { config, configPaths: paths, version, service: await findService(config) }
+  } catch (error) {
+    if (!(error instanceof ConfigError)) {
+      yield failure('configuration', `cannot be read: ${messageOf(error)}`, 'correct the path or its mode')
+      return undefined
+    }
+    const faults = error.message.trim().split('\n')
+    for (const fault of faults)
+      yield failure('configuration', fault, 'correct the file, check it with outpost validate')
+    return undefined
+  }
+}

@@ -1,0 +1,156 @@
+/** Owners and modes of configuration, keys and state. */
+import { lstatSync, readdirSync, type Stats, statSync } from 'node:fs'
+import { join } from 'node:path'
+import type { DiagnosisFinding } from '../../cli/framework/services.ts'
+import type { Config } from '../../config/config.ts'
+import { errnoOf, messageOf } from '../../platform/errors.ts'
+import { nameOfUser } from '../../platform/program-file.ts'
+import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
+
+const OTHERS_WRITE = 0o002
+const GROUP_WRITE = 0o020
+const OTHERS_READ = 0o004
+const GROUP_READ = 0o040
+/** Files that are listed in one finding. */
+const LISTED_MAX = 5
+
+export function checkFiles({ config, configPaths }: DiagnosisContext): DiagnosisFinding[] {
+  return [...configFindings(configPaths), ...keyFindings(config), ...stateFindings(config)]
+}
+
+/** A user who can write the configuration can become root of the secrets. */
+function configFindings(paths: readonly string[]): DiagnosisFinding[] {
+  const files = paths.flatMap((path) => [path, ...(statOf(path)?.isDirectory() ? namesIn(path) : [])])
+  const findings = files.flatMap((file) => {
+    const mode = statOf(file)?.mode ?? 0
+    if ((mode & OTHERS_WRITE) !== 0) {
+      return [failure('files/configuration', `${file} is writable by all users`, `chmod o-w ${file}`)]
+    }
+    if ((mode & GROUP_WRITE) === 0) return []
+    return [warning('files/configuration', `${file} is writable by its group`, `chmod g-w ${file}`)]
+  })
+  return findings.length > 0 ? findings : [passed('files/configuration', 'only their owner can write them')]
+}
+
+/** Files with a key, a password or a token, by the setting that names them. */
+function secretFiles({ nats, secrets, server, tls }: Config): [setting: string, file: string][] {
+  const sealKeys = ['current_key', 'previous_key'].flatMap((name): [string, string][] => {
+    const source = server.seal.settings[name] ?? ''
+    return source.startsWith('file://') ? [[`server.seal ${name}`, source.slice('file://'.length)]] : []
+  })
+  const all: [string, string | undefined][] = [
+    ['tls.key_file', tls.keyFile],
+    ['nats.credentials_file', nats?.credentialsFile],
+    ['nats.nkey_file', nats?.nkeyFile],
+    ['nats.password_file', nats?.passwordFile],
+    ['nats.token_file', nats?.tokenFile],
+    ['nats.key_file', nats?.keyFile],
+    ['secrets.secret_id_file', secrets?.role.secretIdFile],
+    ['secrets.key_file', secrets?.address?.keyFile],
+    ...(server.enabled && server.secrets ? sealKeys : []),
+  ]
+  return all.filter((each): each is [string, string] => each[1] !== undefined && each[1] !== '')
+}
+
+function keyFindings(config: Config): DiagnosisFinding[] {
+  const files = secretFiles(config)
+  const findings = files.flatMap(([setting, file]) => keyFinding(setting, file))
+  if (findings.length > 0) return findings
+  return files.length === 0
+    ? [skipped('files/keys', 'the configuration names no file with a key')]
+    : [passed('files/keys', `${files.length} files with keys, readable by their owner only`)]
+}
+
+function keyFinding(setting: string, file: string): DiagnosisFinding[] {
+  let stats: Stats
+  try {
+    stats = statSync(file)
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') {
+      return [warning('files/keys', `${setting}: ${file} cannot be checked: ${messageOf(error)}`, 'run as root')]
+    }
+    return [failure('files/keys', `${setting}: ${file} does not exist`, `create it, or correct ${setting}`)]
+  }
+  if (!stats.isFile()) return [failure('files/keys', `${setting}: ${file} is not a file`, `correct ${setting}`)]
+  if (stats.size === 0)
+    return [failure('files/keys', `${setting}: ${file} is empty`, `write it, or correct ${setting}`)]
+  if ((stats.mode & OTHERS_READ) !== 0) {
+    return [failure('files/keys', `${setting}: ${file} is readable by all users`, `chmod 0600 ${file}`)]
+  }
+  if ((stats.mode & GROUP_READ) === 0) return []
+  const group = `${setting}: ${file} is readable by its group (${stats.gid})`
+  return [warning('files/keys', group, `chmod g-r ${file}, unless the service reads it as a member of that group`)]
+}
+
+/** Files of the state that contain keys. */
+const PRIVATE = new Set(['state.json', 'server.nk', 'secrets.db', 'secrets.db-wal', 'secrets-login.json', 'roster.db'])
+
+/** The service runs as the owner of the data directory, and its files must belong to the same user. */
+function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] {
+  const top = statOf(dataDir)
+  if (!top) {
+    return [
+      warning('files/state', `${dataDir} does not exist`, 'the first start creates it; otherwise correct data_dir'),
+    ]
+  }
+  const directories = [
+    ...(client.enabled ? [client.stateDir] : []),
+    ...(server.enabled ? [join(dataDir, 'server')] : []),
+  ].filter((directory) => statOf(directory) !== undefined)
+  const files: string[] = []
+  for (const directory of directories) {
+    try {
+      files.push(directory, ...readdirSync(directory).map((name) => join(directory, name)))
+    } catch (error) {
+      return [
+        warning(
+          'files/state',
+          `${directory} cannot be read: ${messageOf(error)}`,
+          'run as root or as the user of the service',
+        ),
+      ]
+    }
+  }
+  const owner = nameOfUser(top.uid)
+  const foreign = files.filter((file) => (statOf(file)?.uid ?? top.uid) !== top.uid)
+  const open = files.filter((file) => PRIVATE.has(nameOf(file)) && ((statOf(file)?.mode ?? 0) & 0o077) !== 0)
+  const findings: DiagnosisFinding[] = []
+  if ((top.mode & OTHERS_WRITE) !== 0) {
+    findings.push(failure('files/state', `${dataDir} is writable by all users`, `chmod o-w ${dataDir}`))
+  }
+  if (foreign.length > 0) {
+    const who = `the owner of ${dataDir} is ${owner}, but not of ${listed(foreign)}`
+    findings.push(failure('files/owner', who, `chown ${owner}: ${foreign.slice(0, LISTED_MAX).join(' ')}`))
+  }
+  if (open.length > 0) {
+    findings.push(failure('files/mode', `readable by other users: ${listed(open)}`, `chmod 0600 ${open.join(' ')}`))
+  }
+  if (findings.length > 0) return findings
+  return [passed('files/state', `${files.length} files of ${owner} in ${dataDir}, private where they must be`)]
+}
+
+function listed(files: readonly string[]): string {
+  const more = files.length - LISTED_MAX
+  return `${files.slice(0, LISTED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
+
+function nameOf(file: string): string {
+  return file.slice(file.lastIndexOf('/') + 1)
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory).map((name) => join(directory, name))
+  } catch {
+    return []
+  }
+}
+
+/** Undefined for a file that cannot be checked. */
+function statOf(file: string): Stats | undefined {
+  try {
+    return lstatSync(file)
+  } catch {
+    return undefined
+  }
+}

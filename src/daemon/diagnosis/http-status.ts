@@ -1,0 +1,51 @@
+/** One GET of a status page, for the diagnosis. */
+
+const TIMEOUT_MS = 3000
+
+export interface StatusAnswer {
+  readonly status: number
+  /** Parsed JSON; undefined for another body. */
+  readonly body: unknown
+  /** Time of the server, and the local times before the request and after its answer. */
+  readonly serverTimeMs: number | undefined
+  readonly sentAtMs: number
+  readonly receivedAtMs: number
+}
+
+/**
+ * Undefined without an answer. Certificates are not verified here: nothing secret is sent, and the check `certificates` reports their
+ * faults.
+ */
+export async function requestStatus(url: string, timeoutMs = TIMEOUT_MS): Promise<StatusAnswer | undefined> {
+  const isTls = url.startsWith('https:')
+  const { get } = isTls ? process.getBuiltinModule('node:https') : process.getBuiltinModule('node:http')
+  const sentAtMs = Date.now()
+  return new Promise((resolve) => {
+    const request = get(url, { timeout: timeoutMs, ...(isTls ? { rejectUnauthorized: false } : {}) }, (response) => {
+      const receivedAtMs = Date.now()
+      const chunks: Buffer[] = []
+      const serverTimeMs = Date.parse(response.headers.date ?? '')
+      response.on('data', (chunk: Buffer) => void chunks.push(chunk))
+      response.on('error', () => resolve(undefined))
+      response.on('end', () => {
+        resolve({
+          status: response.statusCode ?? 0,
+          body: jsonIn(Buffer.concat(chunks).toString('utf8')),
+          serverTimeMs: Number.isNaN(serverTimeMs) ? undefined : serverTimeMs,
+          sentAtMs,
+          receivedAtMs,
+        })
+      })
+    })
+    request.on('timeout', () => request.destroy())
+    request.on('error', () => resolve(undefined))
+  })
+}
+
+function jsonIn(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

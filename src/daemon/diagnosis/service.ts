@@ -1,0 +1,68 @@
+/** The running process of the configuration, if there is one. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { DiagnosisFinding } from '../../cli/framework/services.ts'
+import type { Config } from '../../config/config.ts'
+import { type DiagnosisContext, failure, passed, type RunningService, skipped, warning } from './finding.ts'
+import { requestStatus } from './http-status.ts'
+
+/** Asks the address that the last process of this data directory wrote. */
+export async function findService({ dataDir }: Pick<Config, 'dataDir'>): Promise<RunningService | undefined> {
+  const url = urlIn(join(dataDir, 'http.addr'))
+  if (url === undefined) return undefined
+  const ready = await requestStatus(`${url}/v1/agent/ready`)
+  const { checks, warnings } = fieldsIn(ready?.body)
+  // Another program may have the port by now.
+  if (!Array.isArray(checks)) return undefined
+  const health = fieldsIn((await requestStatus(`${url}/v1/sys/health`))?.body)
+  return {
+    url,
+    version: typeof health['outpost_version'] === 'string' ? health['outpost_version'] : '',
+    isReady: fieldsIn(ready?.body)['ready'] === true,
+    checks: checks.map((each: unknown) => {
+      const { name, reason, state } = fieldsIn(each)
+      return { name: String(name), state: String(state), reason: String(reason) }
+    }),
+    warnings: Array.isArray(warnings) ? warnings.map(String) : [],
+  }
+}
+
+function urlIn(file: string): string | undefined {
+  try {
+    const text = readFileSync(file, 'utf8').trim()
+    return URL.canParse(text) ? text : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function fieldsIn(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null ? { ...value } : {}
+}
+
+/** What an operator does about a failing readiness check. */
+const NEXT: Readonly<Record<string, string>> = {
+  disk: 'free space in the data directory, or correct its owner and mode',
+  nats: 'see the findings below nats',
+  storage: 'follow the text; the log of the server has the paths',
+  seal: 'unseal the server: outpost operator unseal',
+  audit: 'make the audit devices writable: outpost audit list -detailed',
+  roster: 'wait for a heartbeat of the nodes (10 s); then see outpost node list -status down',
+}
+
+/** The reason may name the next step itself. */
+function failingFinding(name: string, reason: string): DiagnosisFinding {
+  const [, text = reason, next = NEXT[name] ?? 'see the log of the service: outpost monitor'] =
+    /^(.*?),? next: (.+)$/.exec(reason) ?? []
+  return failure(`service/${name}`, text, next)
+}
+
+export function checkService({ service }: DiagnosisContext): DiagnosisFinding[] {
+  if (!service) return [skipped('service', 'not running: checks of a running service are left out')]
+  const failing = service.checks.filter(({ state }) => state !== 'ok')
+  return [
+    passed('service', `running at ${service.url}, ${service.isReady ? 'ready' : 'not ready'}`),
+    ...failing.map(({ name, reason }) => failingFinding(name, reason)),
+    ...service.warnings.map((text) => warning('service', text, 'see docs/troubleshooting.md')),
+  ]
+}
