@@ -154,3 +154,13 @@ test('a lease that is queued while the last lease of its path is removed is stil
   await store.removeUnusedPath(third.lease)
   assert.deepEqual([...store.issuingPaths()], [], 'none is left')
 })
+
+test('concurrent revocations of a lease call the engine once', async (t) => {
+  const { own, world } = await lending(t)
+  const { revocation, store } = world.core.open.leases
+  const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=60'))
+  const hash = store.hashOf(id)
+  const results = await Promise.all([revocation.revoke(hash), revocation.revoke(hash), revocation.revoke(hash)])
+  assert.deepEqual(results, [true, true, true])
+  assert.deepEqual([...own.taken.values()], [1])
+})

@@ -29,3 +29,11 @@ test('with more than 10,000 fields all of them have one HMAC', () => {
   const many = fields(VALUES_MAX + 1)
   assert.deepEqual(hmacData(key, many, ['f0']), { 'hmac-sha256': hmacOf(key, JSON.stringify(many)) })
 })
+
+test('values that are nested too deeply have a fixed text, not their value', () => {
+  let nested: unknown = 'planted'
+  for (let depth = 0; depth < 200; depth++) nested = { inner: nested }
+  const shown = JSON.stringify(hmacData(key, { nested }, []))
+  assert.match(shown, /hmac-sha256:too-deep/)
+  assert.doesNotMatch(shown, /planted/)
+})

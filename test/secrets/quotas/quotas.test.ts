@@ -218,6 +218,14 @@ test('the number of buckets is limited, and the fullest of the least recently us
   assert.equal(buckets.take('greedy', limit, 0).isAllowed, false, 'others gave way')
 })
 
+test('a bucket that is unused for a long time holds no more than its capacity', () => {
+  const limit: RateLimit = { capacity: 3, tokensPerMs: 1, blockMs: 0 }
+  const buckets = new QuotaBuckets(10)
+  buckets.take('caller', limit, 0)
+  const allowed = Array.from({ length: 5 }, () => buckets.take('caller', limit, 1_000_000).isAllowed)
+  assert.deepEqual(allowed, [true, true, true, false, false])
+})
+
 test('full buckets of a flood are removed by later requests', () => {
   const limit: RateLimit = { capacity: 2, tokensPerMs: 1, blockMs: 0 }
   const most = 5000

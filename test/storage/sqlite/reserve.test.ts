@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { mayUseReserve } from '../../../src/storage/sqlite/batch.ts'
@@ -38,6 +38,24 @@ test('an existing file of another program is never truncated for a reserve', (t)
   reserve.look()
   assert.equal(reserve.giveUp(), false)
   assert.equal(readFileSync(path, 'utf8'), 'kept')
+})
+
+test('a link in the place of a reserve is not followed, and a file with a second name is not used', (t) => {
+  const directory = temporaryDirectory(t)
+  for (const [kind, link] of [
+    ['symbolic', symlinkSync],
+    ['hard', linkSync],
+  ] as const) {
+    const target = join(directory, `${kind}-target`)
+    writeFileSync(target, '')
+    link(target, join(directory, `${kind}.reserve`))
+    const reserve = new DiskReserve(join(directory, `${kind}.reserve`))
+    t.after(() => reserve.close())
+    reserve.look()
+    reserve.look()
+    assert.equal(reserve.giveUp(), false, kind)
+    assert.equal(statSync(target).size, 0, kind)
+  }
 })
 
 test('the reserve is for writes that remove entries, and for entries that grow by 128 bytes at most', () => {

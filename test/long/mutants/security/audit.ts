@@ -12,19 +12,19 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'read which caller requested which path and when',
     before: 'if (depth >= DEPTH_MAX) return TOO_DEEP',
     after: 'if (depth >= DEPTH_MAX) return value',
-    test: 'test/secrets/audit/audit.test.ts',
+    test: 'test/secrets/audit/audit-hmac.test.ts',
   },
   {
     promise: 'read which caller requested which path and when',
     before: 'name === MFA_HEADER ? withoutCodes(value) : value',
     after: 'value',
-    test: 'test/secrets/audit/audit.test.ts',
+    test: 'test/attacks/guessed-codes.test.ts',
   },
   {
     promise: 'read which caller requested which path and when',
     before: `if (fields.length > VALUES_MAX) return { 'hmac-sha256': hmacOf(key, JSON.stringify(data)) }`,
     after: 'if (fields.length > VALUES_MAX) return { ...data }',
-    test: 'test/secrets/audit/audit.test.ts',
+    test: 'test/secrets/audit/audit-hmac.test.ts',
   },
   {
     promise: 'change, remove or add lines',
