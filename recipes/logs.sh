@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# To be sourced: both outputs of a task into its rotated logs.
-#   start_logs DIR TASK     afterwards $out and $err are to be written to, once each, and log_pids is to be waited for
-# recipes must be the directory of this file.
+# Sourced by the recipes: writes stdout and stderr of a task to its rotated logs.
+#   start_logs DIR TASK     sets $out and $err, which the caller opens once each, and $log_pids, for which it waits
+# The variable recipes must be the directory of this file.
 start_logs() {
   pipes=$(mktemp -d)
   out=$pipes/out err=$pipes/err
@@ -12,8 +12,8 @@ start_logs() {
   log_pids="$log_pids $!"
 }
 
-# Runs a program as OUTPOST_OWNER, who owns the directory of the logs: a writer with more rights refuses to write there. The task
-# may run as that user, who can read the environment of the program: of the caller's, which may hold a token, it gets PATH only.
+# Runs a program as OUTPOST_OWNER, the owner of the log directory, because a log writer with more permissions refuses to write there. The
+# task may run as that user and can read the environment of the program. It gets only PATH, because the environment may contain a token.
 as_owner() {
   user=${OUTPOST_OWNER:-}
   user=${user%%:*}
@@ -23,9 +23,9 @@ as_owner() {
   exec env -i PATH="$PATH" setpriv --reuid="$uid" --regid="$gid" --init-groups "$@"
 }
 
-# The program opens DIR and its logs without following a link, so a task that may write in DIR misleads no writer.
+# The program opens DIR and its logs without following links, so a task that may write in DIR cannot redirect it.
 write_log() {
-  # What ends the task must not end its log before the last line is in: the end of the input is the end.
+  # A signal that ends the task must not end its log before the last line. The writer exits at the end of its input.
   trap '' TERM INT HUP
   # shellcheck disable=SC2154
   as_owner "$recipes/../bin/outpost" alloc write-log -task "$3" -type "$1" \

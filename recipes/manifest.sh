@@ -1,12 +1,11 @@
 #!/bin/sh
-# Lays out an allocation's directory and writes its alloc.json: what an agent has to be told about a task that somebody
-# else supervises. The whole file each time, under a temporary name and then renamed: a reader never sees half of it.
-#   manifest.sh DIR TASK pending              DIR is <alloc_dir>/<uuid>; makes the directories
+# Creates an allocation's directory and writes its alloc.json, which describes a task of another supervisor to the agent. Each call
+# writes a temporary file and renames it, so a reader never sees a partial file.
+#   manifest.sh DIR TASK pending              DIR is <alloc_dir>/<uuid>; creates the directories
 #   manifest.sh DIR TASK running PID          the task's first process
-#   manifest.sh DIR TASK dead [STATUS]        its exit status; 0 is success. In ExecStopPost= systemd tells it
-# OUTPOST_OWNER is the user who gets the directories that are the task's to write in, where that is not who runs this.
-# OUTPOST_NAME, OUTPOST_JOB, OUTPOST_GROUP and OUTPOST_NAMESPACE say more; OUTPOST_MAX_FILES and OUTPOST_MAX_FILE_MB are
-# shown as the limits of its logs.
+#   manifest.sh DIR TASK dead [STATUS]        its exit status; 0 is success. In ExecStopPost= systemd provides it
+# OUTPOST_OWNER is the owner of the directories in which the task writes, if it is not the caller. OUTPOST_NAME, OUTPOST_JOB,
+# OUTPOST_GROUP and OUTPOST_NAMESPACE set further fields. OUTPOST_MAX_FILES and OUTPOST_MAX_FILE_MB are shown as the limits of the logs.
 set -eu
 umask 022
 LC_ALL=C
@@ -21,10 +20,10 @@ fail() {
 dir=$1 task=$2 state=$3 value=${4:-}
 id=${dir##*/}
 
-# Shells do not write JSON strings. What would need escaping is refused instead.
+# The shell does not escape JSON strings, so characters that would need it are refused.
 plain() {
   case $2 in
-    *[!A-Za-z0-9\ ._:/@+=,\[\]-]*) fail "$1: only letters, digits, spaces and ._:/@+=,[]- please" ;;
+    *[!A-Za-z0-9\ ._:/@+=,\[\]-]*) fail "$1: only letters, digits, spaces and ._:/@+=,[]- are allowed" ;;
   esac
   [ ${#2} -le 200 ] || fail "$1 is too long"
 }
@@ -39,14 +38,14 @@ case $id in
   ????????-????-????-????-????????????) ;;
   *) fail 'DIR must end with a UUID in lower case' ;;
 esac
-case $task in '' | alloc | .* | *[!A-Za-z0-9._-]*) fail 'TASK: letters, digits and ._- please, and not "alloc"' ;; esac
+case $task in '' | alloc | .* | *[!A-Za-z0-9._-]*) fail 'TASK: only letters, digits and ._- are allowed, and not "alloc"' ;; esac
 [ ${#task} -le 128 ] || fail 'TASK is too long'
 name=${OUTPOST_NAME:-$task} job=${OUTPOST_JOB:-$task} group=${OUTPOST_GROUP:-$task} space=${OUTPOST_NAMESPACE:-default}
 plain OUTPOST_NAME "$name" && plain OUTPOST_JOB "$job" && plain OUTPOST_GROUP "$group" && plain OUTPOST_NAMESPACE "$space"
 files=${OUTPOST_MAX_FILES:-10} megabytes=${OUTPOST_MAX_FILE_MB:-10}
 number OUTPOST_MAX_FILES "$files" && number OUTPOST_MAX_FILE_MB "$megabytes"
 
-# What an earlier call wrote: one `"Key":value` of our own file.
+# The value of a key that an earlier call wrote.
 earlier() {
   [ ! -f "$dir/alloc.json" ] || sed -n "s/.*\"$1\":\([^,{}]\{1,\}\).*/\1/p" "$dir/alloc.json"
 }
@@ -65,7 +64,8 @@ case $state in
   running)
     number PID "$value"
     status=running started=$(now) pids=$value
-    # Its start in clock ticks tells it from a later process of that number. Field 22; the name before it may hold anything.
+    # The start time in clock ticks distinguishes it from a later process with the same ID. Field 22; the name before it may contain
+    # any characters.
     if stat=$(cat "/proc/$value/stat" 2>/dev/null); then
       # shellcheck disable=SC2086
       set -- ${stat##*) }
@@ -73,7 +73,7 @@ case $state in
     fi
     ;;
   dead)
-    # systemd calls an end by the signal that it sent itself a success.
+    # systemd reports success for a process that ended by the signal that systemd sent.
     [ "${SERVICE_RESULT:-}" != success ] || value=${value:-0}
     value=${value:-${EXIT_STATUS:-}}
     case $value in [A-Z]*) value=1 ;; esac
@@ -81,7 +81,7 @@ case $state in
     status=complete finished=$(now)
     [ "$value" -eq 0 ] || status=failed failed=true
     ;;
-  *) fail 'the state is one of pending, running, dead' ;;
+  *) fail 'the state must be pending, running or dead' ;;
 esac
 
 temporary=$dir/.alloc.json.$$

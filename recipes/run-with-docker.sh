@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a container as an allocation: `docker run` and everything around it. ENGINE=podman works the same.
+# Runs a container as an allocation: directory, alloc.json, rotated logs and `docker run`. ENGINE=podman works, too.
 #   run-with-docker.sh [ALLOC_DIR/]UUID|- TASK [docker run options] IMAGE [COMMAND ARGS…]
-# Prints the UUID, stops the container on SIGTERM, SIGINT and SIGHUP, and ends with the container's exit status. What the
-# task shares with the host is below /alloc and /local in the container; it may read its logs there and not write them.
+# Prints the UUID, stops the container on SIGTERM, SIGINT and SIGHUP, and exits with the container's exit status. The allocation's
+# directories are below /alloc and /local in the container; the logs are read-only.
 set -eu
 recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=logs.sh
@@ -19,7 +19,7 @@ container=outpost-$id
 
 "$recipes/manifest.sh" "$dir" "$task" pending
 trap '"$engine" stop "$container" >/dev/null || :' TERM INT HUP
-# Not --rm: what it wrote and how it ended are asked for afterwards.
+# Not --rm: its output and exit status are read afterwards.
 if ! "$engine" run --detach --name "$container" --label "outpost.alloc=$id" \
   --volume "$dir/alloc/data:/alloc/data" --volume "$dir/alloc/tmp:/alloc/tmp" --volume "$dir/alloc/logs:/alloc/logs:ro" \
   --volume "$dir/$task/local:/local" "$@" >/dev/null; then
@@ -27,15 +27,15 @@ if ! "$engine" run --detach --name "$container" --label "outpost.alloc=$id" \
   exit 125
 fi
 start_logs "$dir" "$task"
-# From the first line, also of a container that has ended already; ends when the container does.
+# Starts at the first line, also of an ended container, and ends with the container.
 "$engine" logs --follow "$container" >"$out" 2>"$err" &
 follower=$!
-# The number on this host; 0 when it has ended already.
+# The process ID on this host; 0 if the container has ended.
 pid=$("$engine" inspect --format '{{.State.Pid}}' "$container")
 [ "$pid" = 0 ] || "$recipes/manifest.sh" "$dir" "$task" running "$pid"
 printf '%s\n' "$id"
 
-# A signal ends `wait` before the log has ended.
+# A signal interrupts `wait` before the log has ended.
 while :; do
   wait "$follower" || :
   kill -0 "$follower" 2>/dev/null || break

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Becomes COMMAND, with both outputs going into the rotated logs of an allocation whose directory is there already. For a
-# supervisor that knows the process, and writes alloc.json, itself: see outpost-task@.service.
+# Executes COMMAND in place of this script, with stdout and stderr in the rotated logs of an existing allocation directory. For a
+# supervisor that tracks the process and writes alloc.json: see outpost-task@.service.
 #   run-with-logs.sh DIR TASK COMMAND ARGS…
 set -eu
 recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
@@ -11,6 +11,6 @@ dir=$1 task=$2
 shift 2
 start_logs "$dir" "$task"
 exec >"$out" 2>"$err"
-# Open on both sides by now: the names are not needed any more.
+# Both sides have opened the pipes, so their names can be removed.
 rm -rf "$pipes"
 exec "$@"

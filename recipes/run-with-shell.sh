@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs a command as an allocation with nothing but a shell: directory, alloc.json, rotated logs, and a true end.
-#   run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…       "-" makes a new UUID
+# Runs a command as an allocation, with a shell as its supervisor: directory, alloc.json, rotated logs, exit status.
+#   run-with-shell.sh [ALLOC_DIR/]UUID|- TASK COMMAND ARGS…       "-" generates a UUID
 # ALLOC_DIR is $OUTPOST_DATA_DIR/alloc, or /var/lib/outpost/alloc.
-# Prints the UUID, passes SIGTERM, SIGINT and SIGHUP on, and ends with the command's own exit status. (`outpost alloc run`
-# does the same and survives more: a supervisor that is killed, a full disk, output that is not text.)
+# Prints the UUID, forwards SIGTERM, SIGINT and SIGHUP as SIGTERM, and exits with the command's exit status. `outpost alloc run` does the
+# same and handles more failures: a killed supervisor, a full disk, output that is not text.
 set -eu
 recipes=$(CDPATH='' cd -P -- "$(dirname -- "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=logs.sh
@@ -24,7 +24,7 @@ pid=$!
 "$recipes/manifest.sh" "$dir" "$task" running "$pid"
 printf '%s\n' "${dir##*/}"
 
-# A signal ends `wait` before the command has ended.
+# A signal interrupts `wait` before the command has ended.
 while :; do
   status=0
   wait "$pid" || status=$?

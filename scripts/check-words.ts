@@ -13,8 +13,8 @@ const ROOT = resolve(import.meta.dirname, '..')
 const LIST = join(ROOT, 'docs/style.md')
 const CHECKED = ['src', 'docs', 'scripts', 'README.md']
 const TEXT_FILE = /\.(ts|cts|md)$/
-/** Quotes the words, or records how the project was written before. */
-const EXEMPT = /^(docs\/style\.md|docs\/decisions\/0\d\d-.*)$/
+/** Quotes the words. */
+const EXEMPT = /^docs\/style\.md$/
 
 interface WordRule {
   readonly pattern: RegExp

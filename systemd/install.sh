@@ -1,8 +1,7 @@
 #!/bin/sh
-# Installs outpost as a systemd service from this checkout, brings an installed one up to date, or takes it away again.
-# Every step is printed before it is done; with -n it is printed only. Run it again at any time: what is right already
-# stays as it is, the configuration and the data always do. Everything that can be checked is checked before the first
-# change; a start that fails brings back the program and the unit of before.
+# Installs outpost as a systemd service from this checkout, upgrades an installed one, or removes it. Each step is printed before it
+# is executed; with -n it is only printed. The script is idempotent, and never changes the configuration or the data. It checks as much
+# as possible before the first change. If the start fails, it restores the previous program and unit.
 set -eu
 umask 022
 
@@ -12,14 +11,14 @@ Usage: systemd/install.sh [options]              install or upgrade, then start
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
   --role agent|server  what this host runs: a worker's agent, or a server               (agent)
   --no-secrets         with --role server: no secrets core here, for the second and further servers of a region
-  -n, --dry-run        print the steps and do none of them
+  -n, --dry-run        print the steps without executing them
   --link               link the program to this checkout instead of copying it
   --no-start           install only: neither enable nor start the service
   --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
-  --prefix DIR         where the program goes, for both roles     (/opt/outpost)
-  --config-dir DIR     where the configuration is                 (/etc/outpost, /etc/outpost-server)
-  --data-dir DIR       where state, allocations and secrets are   (/var/lib/outpost, /var/lib/outpost-server)
-  --unit-dir DIR       where the unit goes                        (/etc/systemd/system)
+  --prefix DIR         directory of the program, for both roles   (/opt/outpost)
+  --config-dir DIR     directory of the configuration             (/etc/outpost, /etc/outpost-server)
+  --data-dir DIR       directory of state, allocations, secrets   (/var/lib/outpost, /var/lib/outpost-server)
+  --unit-dir DIR       directory of the unit                      (/etc/systemd/system)
   --user NAME          user of the service; created when missing         (outpost, outpost-server)
 END
 }
@@ -52,7 +51,7 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
-    *) usage >&2 && fail "what is \"$1\"?" 2 ;;
+    *) usage >&2 && fail "unknown option \"$1\"" 2 ;;
   esac
   shift
 done
@@ -60,11 +59,11 @@ done
 case $role in
   agent) service=outpost other=outpost-server ;;
   server) service=outpost-server other=outpost ;;
-  *) fail "--role $role: it is agent or server" 2 ;;
+  *) fail "--role $role: use agent or server" 2 ;;
 esac
 [ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets works only together with --role server' 2
 config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} user=${user:-$service}
-# They end up in the unit, and some are removed at the end: nothing that would mean something else there.
+# These values are written into the unit, and --uninstall removes some of the paths: characters with another meaning are refused.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
   case $path in
     *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: give a plain absolute path" 2 ;;
@@ -72,9 +71,9 @@ for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
     *) fail "$path: give an absolute path with two parts at least" 2 ;;
   esac
 done
-case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not the name of a user" 2 ;; esac
+case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user: invalid user name" 2 ;; esac
 
-# Marks a user that this script created: --purge deletes no other.
+# Marks a user that this script created, because --purge deletes no other.
 user_comment='outpost service, created by install.sh'
 
 checkout=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd -P)
@@ -100,7 +99,7 @@ remove() {
   if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now "$service.service"; fi
   say "==> remove unit and program"
   run rm -f "$unit"
-  # A checkout that somebody works in is not ours to remove.
+  # A checkout is not removed.
   if [ "$prefix" = "$checkout" ]; then
     say "  ($prefix is this checkout, it stays)"
   elif [ -e "$unit_dir/$other.service" ]; then
@@ -114,7 +113,7 @@ remove() {
     return
   fi
   say "==> remove configuration, data and user"
-  # Whatever a task has mounted below stays untouched.
+  # Mounts of tasks below these directories are not removed.
   run rm -rf --one-file-system "$config_dir" "$data_dir"
   id "$user" >/dev/null 2>&1 || return 0
   if [ "$(getent passwd "$user" | cut -d : -f 5)" = "$user_comment" ]; then
@@ -124,7 +123,7 @@ remove() {
   fi
 }
 
-# Before anything is changed: whatever would make a later step fail.
+# Before the first change: conditions that would fail a later step.
 check() {
   say "==> check"
   [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
@@ -133,10 +132,10 @@ check() {
     fail "--no-secrets: $config_dir has a configuration already; set server { secrets = false } in it. Nothing was changed"
   fi
   if has_config; then
-    # With the program that is to run it, not the one that runs now.
+    # Validated by the new program, not the running one.
     "$checkout/bin/outpost" validate "$config_dir" || fail "fix the configuration in $config_dir first; nothing was changed"
   elif [ -e "$config_dir/cluster.hcl" ]; then
-    # With the file that is going to be written, which it adds to.
+    # Validated together with the file that will be written.
     draft=$(mktemp -d)
     hash=$(printf draft | sha256sum | cut -d ' ' -f 1)
     config_text >"$draft/agent.hcl"
@@ -156,7 +155,7 @@ check() {
   say "  checkout, configuration and directories are in order"
 }
 
-# Whether a user without rights can enter a directory and all above it; what does not exist yet will be made so.
+# Whether an unprivileged user can enter a directory and its parents. Missing directories are created with such a mode.
 others_pass() {
   [ "$(id -u)" -eq 0 ] || return 0
   way=$1
@@ -164,7 +163,7 @@ others_pass() {
   setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$way"
 }
 
-# What "outpost cluster keys" made is no configuration of its own: it goes with one.
+# Files of "outpost cluster keys" are not a complete configuration.
 has_config() {
   for file in "$config_dir"/*.hcl "$config_dir"/*.json; do
     [ ! -e "$file" ] || [ "$file" = "$config_dir/cluster.hcl" ] || return 0
@@ -172,24 +171,24 @@ has_config() {
   return 1
 }
 
-# Whether the configuration leaves the secrets core to another server.
+# Whether the configuration disables the secrets core.
 without_secrets() {
   grep -Eqs '^[^#]*secrets"?[[:space:]]*[=:][[:space:]]*false' "$config_dir"/*.hcl "$config_dir"/*.json
 }
 
 make_user() {
   id "$user" >/dev/null 2>&1 && return
-  say "==> make the user $user"
+  say "==> create the user $user"
   nologin=$(command -v nologin || echo /usr/sbin/nologin)
   run useradd --system --user-group --no-create-home --home-dir "$data_dir" --shell "$nologin" --comment "$user_comment" "$user"
 }
 
-# Beside the old program first: what runs never sees half of the new one. $staged is where the new one is.
+# Staged beside the old program first, so that the running program never sees a partial copy. $staged is the new one.
 stage_program() {
-  say "==> the program goes to $prefix"
+  say "==> stage the program for $prefix"
   staged=$prefix.new
   if [ "$prefix" = "$checkout" ]; then
-    say "  (this checkout is there already)"
+    say "  (this checkout is already there)"
     staged=$prefix
     return
   fi
@@ -202,7 +201,7 @@ stage_program() {
   fi
   run mkdir "$staged"
   if can_bundle; then
-    # One bundle and the packages that it loads, instead of sources and everything that development needs.
+    # The bundle and the packages that it loads, without sources and development packages.
     run "$node" "$checkout/scripts/stage-program.ts" "$staged"
   else
     copy_program
@@ -224,7 +223,7 @@ copy_program() {
   for part in bin src dist systemd recipes docs package.json package-lock.json agent.hcl.example README.md LICENSE; do
     [ ! -e "$checkout/$part" ] || run cp -R "$checkout/$part" "$staged/"
   done
-  # Followed when it is a link itself; the links inside stay what they are.
+  # A link is followed; links inside the directory are kept.
   run cp -R -H "$checkout/node_modules" "$staged/node_modules"
 }
 
@@ -235,22 +234,22 @@ swap_program() {
   run mv "$staged" "$prefix"
 }
 
-# The first token, until the first start has worked. Root's alone: the service never reads it.
+# The first token, until the first start has succeeded. Only root can read it; the service does not.
 token_file=$config_dir/first-token
 
 write_config() {
   say "==> the configuration is in $config_dir"
-  # Who may read which token's hash is nobody else's business.
+  # The hashes of tokens are readable only by the service's user.
   run install -d -o 0 -g "$user" -m 0750 "$config_dir"
   if has_config; then
-    say "  (there is $file, nothing is written)"
+    say "  ($file exists, nothing is written)"
     return
   fi
   say "  write $config_dir/agent.hcl with a new token, which $token_file holds until the service has started"
   [ -z "$dry" ] || return 0
-  # No command line ever holds the token: printf is the shell's own.
+  # The token is in no command line, because printf is a shell builtin.
   token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-  [ ${#token} -eq 64 ] || fail 'cannot make a token: /dev/urandom gives nothing'
+  [ ${#token} -eq 64 ] || fail 'cannot generate a token: /dev/urandom returned no data'
   hash=$(printf %s "$token" | sha256sum | cut -d ' ' -f 1)
   (umask 077 && printf '%s\n' "$token" >"$token_file")
   (umask 027 && config_text >"$config_dir/agent.hcl.new")
@@ -260,13 +259,13 @@ write_config() {
 
 config_text() {
   cat <<END
-# The smallest file for this role; every setting there is: $prefix/agent.hcl.example
+# Minimal configuration for this role. All settings: $prefix/agent.hcl.example
 data_dir = "$data_dir"
 
 # Loopback only. Before it listens elsewhere, give it a certificate: see "TLS" in $prefix/docs/operating/configuration.md
 bind_addr = "127.0.0.1"
 END
-  # Two services on one host need ports of their own.
+  # Two services on one host need different ports.
   if [ -e "$unit_dir/$other.service" ]; then
     printf 'ports {\n  http    = 4648\n  cluster = 4649\n}\n'
   fi
@@ -288,7 +287,7 @@ acl {
 END
 }
 
-# Of a member of a cluster. The unit of a server has no capability: its user must be able to read the key.
+# The key of a cluster member. The unit of a server has no capabilities, so its user must be able to read the key.
 open_key() {
   if [ "$role" != server ] || [ ! -e "$config_dir/cluster.nk" ]; then return 0; fi
   run chgrp "$user" "$config_dir/cluster.nk"
@@ -314,17 +313,17 @@ start_service() {
   systemd daemon-reload
   systemd enable "$service.service"
   systemd reset-failed "$service.service" 2>/dev/null || :
-  # Also starts one that does not run. Returns when the service has said that it is ready.
+  # Also starts a stopped service. Returns when the service has reported readiness.
   systemd restart "$service.service" || go_back
 }
 
-# The program and the unit as they were before, running again where they ran.
+# Restores the previous program and unit, and restarts the service if it was running.
 go_back() {
   reason="it does not start; the reason: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
 install.sh: the first token is in $token_file (root only): run this again after the fix, and it is shown"
   if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
-  say "==> it does not start: bring back what ran before"
+  say "==> it does not start: restore the previous version"
   if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then
     run rm -rf "$prefix"
     run mv "$prefix.old" "$prefix"
@@ -340,12 +339,12 @@ show() {
   [ -z "$dry" ] || return 0
   url=http://127.0.0.1:4646
   [ -z "$start" ] || [ ! -r "$data_dir/http.addr" ] || url=$(cat "$data_dir/http.addr")
-  say "==> done. To look at it:"
+  say "==> done. Next commands:"
   say "  systemctl status $service"
   say "  journalctl -u $service -f"
   say "  ln -s $prefix/bin/outpost /usr/local/bin/     makes \"outpost alloc run\" and the rest a command"
   [ "$role" = agent ] || show_secrets
-  # Also of an earlier run whose start failed.
+  # Also the token of an earlier run whose start failed.
   [ -n "$start" ] && [ -r "$token_file" ] && token=$(cat "$token_file")
   if [ -z "${token:-}" ]; then
     say "  curl -H 'X-Nomad-Token: …' $url/v1/agent/self?pretty"
@@ -361,7 +360,7 @@ show_secrets() {
     say "  (no secrets core here: this server forwards requests for secrets to the server that has it)"
     return
   fi
-  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     makes the key shares and the root token of the secrets"
+  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     creates the key shares and the root token of the secrets core"
   say "  (on the first server of a region only; on a further one set server { secrets = false } in $config_dir instead)"
 }
 
@@ -375,7 +374,7 @@ write_config
 open_key
 stage_program
 run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
-# systemd starts it as that user, before any capability is in force.
+# systemd starts the program as that user, before capabilities are effective.
 run setpriv --reuid "$user" --regid "$user" --clear-groups "$staged/bin/outpost" version ||
   fail "the user $user cannot run $staged/bin/outpost: every directory above must let others pass, or leave out --link"
 swap_program
