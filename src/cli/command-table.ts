@@ -43,7 +43,7 @@ const policy: Load = () => import('./commands/policy.ts')
 export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     name: 'hosts',
-    summary: 'Allocations with their logs and files; jobs; nodes',
+    summary: 'Allocations with their logs and files, jobs, nodes',
     files: [
       single('alloc run', () => import('./commands/alloc/run.ts')),
       file('alloc', 'list status', alloc),
@@ -62,7 +62,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'cluster',
-    summary: 'Servers, keys for NATS, disaster recovery',
+    summary: 'Servers, NATS keys, disaster recovery',
     files: [
       single('server members', () => import('./commands/server.ts')),
       single('cluster keys', () => import('./commands/cluster/keys.ts')),
@@ -77,8 +77,8 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'secrets',
-    summary: 'Secrets, secret engines, leases, programs with secrets',
-    collapsed: { 'kv metadata': 'Manage metadata and settings of a secret', lease: 'Manage leases' },
+    summary: 'Secrets, secrets engines, leases, running programs with secrets',
+    collapsed: { 'kv metadata': 'Manage the metadata of secrets', lease: 'Manage leases' },
     files: [
       single('exec', () => import('./commands/exec.ts')),
       file('kv', 'get put', kv),
@@ -108,7 +108,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     name: 'access',
     summary: 'Login, tokens, policies, auth methods, identities, MFA',
-    collapsed: { 'mfa totp': 'Manage TOTP methods and the TOTP secrets of entities' },
+    collapsed: { 'mfa totp': 'Manage TOTP methods and TOTP secrets of entities' },
     files: [
       single('login', () => import('./commands/login.ts')),
       file('token', 'create lookup renew revoke capabilities', () => import('./commands/token.ts')),
@@ -143,7 +143,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'program',
-    summary: 'The agent and this program',
+    summary: 'The agent, configuration, shell completion, version',
     files: [
       single('agent', () => import('./commands/agent.ts')),
       single('validate', () => import('./commands/validate.ts')),

@@ -93,7 +93,7 @@ function expected(context: ReadContext, node: HclNode, what: string): undefined 
 function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: ReadContext): Setting<T> {
   if (earlier.where.origin === later.where.origin) {
     const { line, column } = earlier.where.at
-    context.faults.add(later.where, `${context.path} is given twice, first at ${line}:${column}`)
+    context.faults.add(later.where, `${context.path} is set twice, first at ${line}:${column}`)
   }
   return later
 }

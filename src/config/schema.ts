@@ -33,7 +33,7 @@ const ANY = Number.MAX_SAFE_INTEGER
 const isHost = (value: string) => isIP(value) !== 0 || HOST_NAME.test(value)
 
 function listenAddress(value: string): string | undefined {
-  if (value.includes('{{')) return 'templates are not supported: give one IP address or host name'
+  if (value.includes('{{')) return 'templates are not supported: use one IP address or host name'
   return isHost(value) ? undefined : 'expected one IP address or host name, without a port'
 }
 

@@ -302,7 +302,7 @@ function restoreOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<Snapsh
 }
 
 const INITIALISED =
-  'this server is initialised already, nothing was changed: to replace its secrets by a snapshot, run ' +
+  'this server is already initialized, nothing was changed: to replace its secrets with a snapshot, run ' +
   '"outpost operator snapshot restore FILE" with a token'
 
 /** Concurrent uploads of unauthenticated clients. Each uses the disk space of a copy. */
@@ -318,7 +318,7 @@ class UploadLimit {
     const isLocal = isLoopback(remote)
     const others = [...this.#addresses].filter((each) => isLoopback(each) === isLocal)
     if (this.#addresses.has(remote) || others.length >= UPLOADS_MAX) {
-      throw new Refusal('conflict', 'a snapshot is being restored already, try again')
+      throw new Refusal('conflict', 'another snapshot is being restored, try again later')
     }
     this.#addresses.add(remote)
     return () => this.#addresses.delete(remote)
@@ -333,7 +333,7 @@ function isLoopback(address: string): boolean {
 const restoreNew = handle(
   {
     name: 'secrets.snapshot_restore_new',
-    summary: 'Restores a snapshot into an uninitialised server, which the keys of the snapshot then unseal',
+    summary: 'Restore a snapshot into an uninitialized server, which the key shares of the snapshot then unseal',
     http: [`POST /v1/sys/${NEW}`, `PUT /v1/sys/${NEW}`],
     target: 'server',
     input: schema({}),
@@ -376,7 +376,7 @@ const restoreNew = handle(
           leave()
         }
         const origin = { accessor: '', remote: call.remote ?? '' }
-        logger.warn('snapshot restored into an uninitialised server', origin)
+        logger.warn('snapshot restored into an uninitialized server', origin)
         return undefined
       },
     }

@@ -77,10 +77,10 @@ test('a path of a versioned mount without data/ is refused with the right path',
   await writeSecret(world, 'app', { password: 'x' })
   const root = await exec('-secret=secret/app', ['true'])
   assert.equal(root.code, 1)
-  assert.match(root.stderr, /secret\/ is versioned: give -secret=secret\/data\/app\n$/)
+  assert.match(root.stderr, /secret\/ is versioned: use -secret=secret\/data\/app\n$/)
   const token = await tokenWith(world, 'path "secret/data/app" { capabilities = ["read"] }')
   const limited = await exec('-secret=secret/app', ['true'], { token })
-  assert.match(limited.stderr, /give -secret=secret\/data\/app\n$/)
+  assert.match(limited.stderr, /use -secret=secret\/data\/app\n$/)
 })
 
 test('a lease is renewed, or its secret read again if renewal fails or the maximum TTL is near', async (t) => {

@@ -365,11 +365,14 @@ test('reports the faults of the login of an agent', () => {
     said('mount = "approle"'),
     /login\.hcl:5:9: secrets needs role_id or role_id_file\n.*secrets needs secret_id_file/,
   )
-  assert.match(said(`${LOGIN}\nrole_id_file = "/r"`), /login\.hcl:7:16: secrets: give one of role_id and role_id_file/)
+  assert.match(
+    said(`${LOGIN}\nrole_id_file = "/r"`),
+    /login\.hcl:7:16: secrets: set only one of role_id and role_id_file/,
+  )
   assert.match(said(LOGIN, ''), /secrets needs an address, or a nats block/)
   assert.match(
     said(`${LOGIN}\ncert_file = "/c"\naddress = "https://s1"`),
-    /cert_file and secrets\.key_file go together/,
+    /cert_file and secrets\.key_file must be set together/,
   )
   assert.match(said(`${LOGIN}\nca_file = "/c"`), /are for an address with https/)
   assert.match(

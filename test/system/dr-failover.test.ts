@@ -72,7 +72,7 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
     commandsAt(server.agent, directory)(`operator dr failover ${line}`, input)
   const unconfirmed = await failover(b, '-')
   assert.equal(unconfirmed.code, 2)
-  assert.match(unconfirmed.stderr, /confirmation requires a terminal: give -yes to promote without it/)
+  assert.match(unconfirmed.stderr, /confirmation requires a terminal: use -yes to promote without it/)
   assert.match((await failover(a)).stderr, /^outpost: .* is not a DR secondary \(mode "primary"\)/)
   const declined = await declinedOnTerminal(b, a.keys.shares)
   assert.match(declined, /is a DR secondary: connected to its primary, no lag at the last heartbeat/)

@@ -92,7 +92,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'takes calls with a server’s assertion only', in: 'attacks/stolen-worker-key.test.ts' },
   { says: 'key that is not a server’s', in: 'attacks/replayed-assertion.test.ts', lower: OWN_BUS },
   { says: 'several secrets cores in the region', in: 'system/secrets-cores.test.ts' },
-  { says: 'has an initialised secrets core', in: 'system/secrets-cores.test.ts' },
+  { says: 'has an initialized secrets core', in: 'system/secrets-cores.test.ts' },
   { says: 'not connected to NATS, so this server cannot check', in: 'system/secrets-cores.test.ts' },
   { says: 'no server is connected', in: 'system/three-am-agent.test.ts' },
   { says: 'key is not in nats.server_keys', in: 'attacks/agent-asks-core.test.ts' },

@@ -24,15 +24,16 @@ import { formatTable, humanBytes } from '../output/table.ts'
 import { fitted, terminalOf } from '../output/terminal.ts'
 
 const SOURCE_DETAILS = [
-  'With an address (-address, OUTPOST_ADDR, NOMAD_ADDR or VAULT_ADDR), that agent or server answers and the',
-  'local disk is not read. Without an address, the data directory of this host is read, which needs no',
-  'agent. If it does not exist, the agent at http://127.0.0.1:4646 answers. -data-dir always reads DIR.',
+  'With an address (-address, OUTPOST_ADDR, NOMAD_ADDR or VAULT_ADDR), queries that agent or server and does',
+  'not read the local disk. Without an address, reads the data directory of this host, which requires no',
+  'agent. If the data directory does not exist, queries the agent at http://127.0.0.1:4646. -data-dir always',
+  'reads DIR.',
 ]
 
 const LIST_OPTIONS = {
   job: text({ placeholder: 'JOB', help: 'List allocations of this job only', fallback: undefined }),
   node: text({ placeholder: 'NODE', help: 'Filter by node name or ID prefix', fallback: undefined }),
-  status: text({ placeholder: 'STATUS', help: 'Filter by client status such as running', fallback: undefined }),
+  status: text({ placeholder: 'STATUS', help: 'Filter by client status', fallback: undefined }),
   namespace: text({ placeholder: 'NAME', help: 'Filter by namespace', fallback: undefined }),
   verbose: flag('Print full IDs'),
   json: flag('Print a JSON array'),
@@ -44,8 +45,8 @@ const list = defineCommand({
   name: 'alloc list',
   summary: 'List allocations',
   details: [
-    'Newest first. A server lists the allocations of all hosts. All namespaces that the token may read are',
-    'included.',
+    'Lists the newest allocations first, in all namespaces that the token may read. A server lists the',
+    'allocations of all hosts.',
     '',
     ...SOURCE_DETAILS,
   ].join('\n'),
@@ -111,7 +112,7 @@ export function allocSource(
   const { address, 'data-dir': dataDir } = values
   if (dataDir !== undefined && address !== undefined) {
     throw new UsageError(
-      '-data-dir and -address exclude each other: -data-dir reads this host, -address an agent or server',
+      '-data-dir and -address are mutually exclusive: -data-dir reads this host, -address an agent or server',
     )
   }
   const root = allocRoot(dataDir, io.env)
@@ -125,10 +126,10 @@ const status = defineCommand({
   name: 'alloc status',
   summary: 'Show an allocation',
   details: [
-    'ID may be a unique prefix of an ID (at least two characters for an agent or server).',
+    'ID may be a unique ID prefix. An agent or server requires at least two characters.',
     '',
     ...SOURCE_DETAILS,
-    'If the default data directory has no match, the agent is requested as well.',
+    'If the default data directory has no match, queries the agent too.',
   ].join('\n'),
   options: { 'data-dir': dataDirOption, json: flag('Print the allocation as JSON'), ...agentOptions },
   operands: { shown: 'ID', min: 1, max: 1 },
@@ -182,7 +183,7 @@ async function nodeOf(target: AgentTarget, nodeId: string): Promise<JsonFields |
 const stats = defineCommand({
   name: 'alloc stats',
   summary: 'Show the resource usage of an allocation',
-  details: 'CPU is a percentage of one core, memory is the resident set size.',
+  details: 'CPU is in percent of one core, memory is the resident set size.',
   options: {
     task: text({ placeholder: 'TASK', help: 'Show this task only', fallback: undefined }),
     json: jsonOption,
@@ -239,8 +240,8 @@ const gc = defineCommand({
   name: 'alloc gc',
   summary: 'Remove the directory of a stopped allocation',
   details: [
-    'Deletes its files and logs before the command returns. A running allocation is refused: stop it first.',
-    'A directory without a manifest is removed if no process uses it.',
+    'Deletes the files and logs of the allocation before the command returns. Fails if the allocation is',
+    'running: stop it first. A directory without a manifest is removed if no process uses it.',
   ].join('\n'),
   options: { ...allocOptions, ...agentOptions },
   operands: allocOperand,

@@ -9,10 +9,10 @@ export const command = defineCommand({
   name: 'validate',
   summary: 'Check configuration files',
   details: [
-    'Reads files and directories as "outpost agent -config" does, merges them in the order given, and prints',
-    'every fault as file:line:column: message. Exit code 0: valid; 1: invalid. Certificates that this user may',
-    'read are opened: one that has expired or expires within 30 days is a warning. Other files that the',
-    'configuration names are not opened.',
+    'Reads and merges the files and directories like "outpost agent -config" and prints every error as',
+    'file:line:column: message. Exit code 0: valid; 1: invalid. Opens the certificates that this user may read',
+    'and warns if one has expired or expires within 30 days. Does not open other files that the configuration',
+    'refers to.',
   ].join('\n'),
   options: {},
   operands: {

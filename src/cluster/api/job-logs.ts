@@ -424,7 +424,7 @@ class JobLogStream {
 export const jobLogs = handle(
   {
     name: 'server.job_logs',
-    summary: 'Logs of all allocations of a job in one stream, each frame labelled with its allocation',
+    summary: 'Logs of all allocations of a job in one stream, each frame labeled with its allocation',
     http: ['GET /v1/job/:id/logs'],
     target: 'server',
     input: schema(fields),

@@ -131,7 +131,7 @@ export class Fencing {
   }
 
   #requirePrimary(): void {
-    if (!this.#isPrimary) throw new LinkError('busy', 'this cluster is stopping or is no longer a primary: retry')
+    if (!this.#isPrimary) throw new LinkError('busy', 'this cluster is stopping or is no longer a primary, try again')
   }
 
   /** The replaced primary had a higher epoch: rows of this cluster must be above it. Rejects with a LinkError as `yieldToRival` does. */

@@ -298,7 +298,7 @@ export class GarbageCollector {
       this.counts.collected++
       this.#log.info('collected an allocation', { alloc_id: id })
     } catch (error) {
-      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping; try again')
+      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping, try again')
       this.counts.failed++
       await refuseMounts(path)
       if (isErrno(error, 'EBUSY'))
@@ -329,7 +329,7 @@ export class GarbageCollector {
     if (this.#slots > 0) this.#slots--
     else await new Promise<void>((resolve) => this.#slotWaiters.push(resolve))
     try {
-      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping; try again')
+      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping, try again')
       await work()
     } finally {
       const next = this.#slotWaiters.shift()

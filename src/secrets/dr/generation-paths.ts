@@ -53,7 +53,7 @@ export function generationPaths(
         if (otp !== '' && pgpKey !== '') {
           throw new Rejection(
             400,
-            'otp and pgp_key exclude each other: give one of them, or none to generate a password',
+            'otp and pgp_key are mutually exclusive: send one of them, or neither to generate a one-time password',
           )
         }
         pgpRate.check([pgpKey], call)
@@ -67,7 +67,7 @@ export function generationPaths(
         const { nonce, started } = generation.status
         if (started) checkNonce(given, nonce)
         generation.end()
-        if (started) logEvent('DR operation token generation cancelled', call, { nonce })
+        if (started) logEvent('DR operation token generation canceled', call, { nonce })
         return undefined
       },
     }),
@@ -94,7 +94,7 @@ export function generationPaths(
 function checkNonce(given: string, nonce: string): void {
   if (given === nonce) return
   const reason = given === '' ? 'no nonce supplied' : 'incorrect nonce supplied'
-  throw new Rejection(400, `${reason}: give the nonce of the attempt to cancel`)
+  throw new Rejection(400, `${reason}: send the nonce of the attempt to cancel`)
 }
 
 function statusReply(status: GenerationStatus): Reply {

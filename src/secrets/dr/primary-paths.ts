@@ -214,7 +214,7 @@ export function clusterAddress(given: string): string {
 }
 
 function parseId(id: string): string {
-  if (id === '') throw new Rejection(400, 'id must be given: it identifies the secondary')
+  if (id === '') throw new Rejection(400, 'missing id, which identifies the secondary')
   if (id.length <= ID_LENGTH_MAX && ID.test(id)) return id
   throw new Rejection(400, `id: up to ${ID_LENGTH_MAX} characters, without a slash and without a leading dot`)
 }

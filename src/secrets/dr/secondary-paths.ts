@@ -84,7 +84,7 @@ function enablePaths(core: DrCore, { tokenAuth }: SecondaryAccess, logEvent: Eve
       fields: PRIMARY,
       async update(input, call) {
         const side = requireMode(core, 'disabled')
-        if (input.token === '') throw new Rejection(400, 'token must be given: an activation token of the primary')
+        if (input.token === '') throw new Rejection(400, 'missing token: send an activation token of the primary')
         await side.dr.enableSecondary(await resolveBundle(side, input, core.now()))
         logEvent('DR replication enabled as secondary', call)
         return warningReply(FOUND)
@@ -209,10 +209,9 @@ async function byToken(
 ): Promise<PrimaryUpdate> {
   const isGiven = typeof call.data['token'] === 'string'
   if (isGiven && input.addresses.length > 0) {
-    throw new Rejection(400, 'token and update_primary_addrs exclude each other: give one of them')
+    throw new Rejection(400, 'token and update_primary_addrs are mutually exclusive: send one of them')
   }
-  if (!isGiven)
-    throw new Rejection(400, 'token or update_primary_addrs must be given; an empty token removes the primary')
+  if (!isGiven) throw new Rejection(400, 'missing token or update_primary_addrs; an empty token removes the primary')
   return input.token === '' ? { forget: true } : { bundle: await resolveBundle(side, input, call.wallMs) }
 }
 

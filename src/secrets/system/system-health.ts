@@ -34,7 +34,7 @@ function healthPath(core: HealthParts): Path {
     fields: {
       activecode: integer('Status code of an active server', { fallback: ACTIVE }),
       sealedcode: integer('Status code of a sealed server', { fallback: SEALED }),
-      uninitcode: integer('Status code of an uninitialised server', { fallback: NOT_INITIALISED }),
+      uninitcode: integer('Status code of an uninitialized server', { fallback: NOT_INITIALISED }),
       standbycode: integer('Status code of a standby: not used', { fallback: 429 }),
       standbyok: boolean('Whether a standby counts as active', { fallback: false }),
       drsecondarycode: integer('Status code of a DR secondary', { fallback: 472 }),

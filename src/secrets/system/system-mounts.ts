@@ -28,7 +28,7 @@ function secretMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'mounts',
-      summary: 'All enabled secret engines',
+      summary: 'List the enabled secrets engines',
       fields: {},
       read: () => ({ data: mountMap(core, false), flattened: true }),
     }),

@@ -135,7 +135,7 @@ async function writeRole(core: TokenServices, input: RoleInput): Promise<Reply |
   const { maxTtlSeconds } = tokenMountTtlLimits(core)
   const value = Buffer.from(JSON.stringify(role))
   if (value.length > ROLE_BYTES_MAX)
-    throw new Rejection(400, `the role is larger than ${ROLE_BYTES_MAX} bytes: name fewer policies`)
+    throw new Rejection(400, `the role is larger than ${ROLE_BYTES_MAX} bytes: use fewer policies`)
   await core.open.storage.commit({ puts: [{ path: tokenPaths.role(name), value }], deletes: [] })
   if (role.explicitMaxTtlSeconds <= maxTtlSeconds) return undefined
   const warning = `Given explicit max TTL of ${role.explicitMaxTtlSeconds} is greater than system/mount allowed value of ${maxTtlSeconds} seconds; it caps the tokens of this role`

@@ -98,7 +98,7 @@ async function versionedPathHint(core: CoreAccess, path: string): Promise<string
   try {
     const { isVersioned, mount, secret } = await resolveKvPath(core, path, undefined)
     if (!isVersioned || secret === '' || secret.startsWith('data/')) return ''
-    return `; ${mount}/ is versioned: give -secret=${mount}/data/${secret}`
+    return `; ${mount}/ is versioned: use -secret=${mount}/data/${secret}`
   } catch (error) {
     if (error instanceof CommandError) return ''
     throw error

@@ -165,6 +165,6 @@ function versionPath(pattern: string, summary: string, missing: string, change: 
 /** `delete/`, `undelete/`, `destroy/`. */
 export const versionPaths: readonly Path[] = [
   versionPath('delete/:path+', 'Delete versions, which can be undeleted', 'No version number provided', 'softDelete'),
-  versionPath('undelete/:path+', 'Undelete versions', 'No version number provided', 'undelete'),
+  versionPath('undelete/:path+', 'Undelete versions of a secret', 'No version number provided', 'undelete'),
   versionPath('destroy/:path+', 'Destroy versions permanently', 'no version number provided', 'destroy'),
 ]

@@ -102,7 +102,7 @@ function family(
         const { nonce, started, verificationNonce } = rekey.status
         if (started) checkCancel(given, [nonce, verificationNonce], call)
         rekey.end()
-        if (started) logEvent('rekey cancelled', call, { nonce })
+        if (started) logEvent('rekey canceled', call, { nonce })
         return undefined
       },
     }),

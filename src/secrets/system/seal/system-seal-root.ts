@@ -67,7 +67,7 @@ function loggedAttempts(generation: TokenGeneration, logEvent: EventLog, pgpRate
       const { nonce, started } = generation.status
       if (started) checkCancel(given, [nonce], call)
       generation.end()
-      if (started) logEvent('root token generation cancelled', call, { nonce })
+      if (started) logEvent('root token generation canceled', call, { nonce })
     },
   }
 }

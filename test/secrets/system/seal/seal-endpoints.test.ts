@@ -166,12 +166,12 @@ test('the log has the caller of each seal operation and no share or token', asyn
   assert.deepEqual(
     said().filter((message) => message !== 'the secrets core is active'),
     [
-      'secrets core initialised',
+      'secrets core initialized',
       'secrets core unsealed',
       'root token generation started',
       'root token generated',
       'root token generation started',
-      'root token generation cancelled',
+      'root token generation canceled',
       'rekey started',
       'rekey completed',
       'encryption key rotated',

@@ -64,7 +64,7 @@ export function secretOperand(operands: readonly string[], what: string): string
   if (more.length === 0 && sourceOf(given).from !== 'argument') return given
   hideArguments()
   throw new UsageError(
-    `${what} is not accepted as an argument, because other users of this machine can read it: give it on standard input (-) or in a file`,
+    `${what} is not accepted as an argument, because other users of this machine can read it: pass it on standard input (-) or in a file`,
   )
 }
 

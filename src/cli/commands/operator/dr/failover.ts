@@ -24,19 +24,19 @@ const HEALTH_TIMEOUT_MS = 3000
 const CONFIRMATION = 'promote'
 
 const OPTIONS = {
-  yes: flag('Promote without confirmation'),
+  yes: flag('Promote without a confirmation prompt'),
   ...promoteOptions,
   ...coreOptions,
 }
 
 export const command = defineCommand({
   name: 'operator dr failover',
-  summary: 'Fail over to this DR secondary step by step',
+  summary: 'Fail over to this DR secondary',
   details: [
-    'Checks the secondary and whether its primary still answers, reports commits that may be lost, generates an',
-    'operation token from key shares of the primary, asks for confirmation, promotes the secondary, and checks',
-    'that it serves. Nothing changes before the confirmation; without a terminal, -yes is required. The primary',
-    'must be down or isolated from clients. It is fenced as soon as it can be reached.',
+    'Checks the secondary and whether its primary still responds, reports commits that may be lost, generates',
+    'an operation token from key shares of the primary, asks for confirmation, promotes the secondary, and',
+    'checks that it serves requests. Nothing changes before the confirmation; without a terminal, -yes is',
+    'required. The primary must be down or isolated from clients. It is fenced as soon as it can be reached.',
     '',
     'Example: outpost operator dr failover -yes - < shares.txt        (one key share per line)',
   ].join('\n'),
@@ -45,7 +45,7 @@ export const command = defineCommand({
   async run(values, [given], io) {
     const hasTerminal = process.getBuiltinModule('node:tty').isatty(0)
     if (!values.yes && !hasTerminal) {
-      throw new UsageError('confirmation requires a terminal: give -yes to promote without it')
+      throw new UsageError('confirmation requires a terminal: use -yes to promote without it')
     }
     const core = coreOf(values, io)
     const report = stepReporter(io)

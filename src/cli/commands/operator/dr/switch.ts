@@ -28,7 +28,7 @@ const OPTIONS = {
   secondary: text({ placeholder: 'URL', help: 'API address of the secondary to promote', fallback: undefined }),
   id: text({
     placeholder: 'ID',
-    help: 'Name of the old primary as a secondary',
+    help: 'ID of the old primary as a secondary',
     fallback: undefined,
     shownDefault: 'the host in its address',
   }),
@@ -41,16 +41,16 @@ export const command = defineCommand({
   name: 'operator dr switch',
   summary: 'Switch the roles of a DR primary and its secondary',
   details: [
-    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The token',
-    'requires sudo and is sent to both servers. Key shares of the primary are read from standard input, one per',
-    'line, or from a terminal without echo. They generate the operation tokens of both servers.',
+    'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary; -secondary is the API address of the secondary.',
+    'The token requires sudo and is sent to both servers. Key shares of the primary are read from standard',
+    'input, one per line, or from a terminal without echo. They generate the operation tokens of both servers.',
     '',
     'No acknowledged write is lost. The command checks both servers, stops writes on the primary, waits until',
     'the secondary has all of them, promotes it, and joins the old primary to it. Clients receive errors during',
-    'the switchover and must use the new primary afterwards. If a step fails, the state of both servers is',
-    'printed; the same command continues the switchover.',
+    'the switchover and must use the new primary afterwards. If a step fails, the command prints the state of',
+    'both servers; run it again to continue.',
     '',
-    'The command asks for confirmation on a terminal.',
+    'Asks for confirmation on a terminal.',
     '',
     'Example: outpost operator dr switch -secondary https://berlin.example:4646 < shares.txt',
   ].join('\n'),
@@ -90,7 +90,7 @@ export const command = defineCommand({
 interface RoleSwitch extends SwitchServers {
   readonly io: CommandIo
   readonly report: StepReporter
-  /** Name of the old primary as a secondary. */
+  /** ID of the old primary as a secondary. */
   readonly id: string
   readonly shares: KeyShares
   readonly yes: boolean
