@@ -72,7 +72,7 @@ export interface Setting<T> {
 type ParseSetting<T> = (node: HclNode, wrong: (message: string) => undefined, path: string) => T | undefined
 
 const KIND_NAMES: Readonly<Record<HclNode['kind'], string>> = {
-  string: 'text',
+  string: 'a string',
   number: 'a number',
   boolean: 'true or false',
   null: 'null',
@@ -204,11 +204,11 @@ export function size(min: number): SettingField<Setting<number>> {
 
 /** A list of texts, each checked like `text`. */
 export function texts(check: (value: string) => string | undefined): SettingField<Setting<readonly string[]>> {
-  return setting('list', 'a list of texts', (node, wrong, path) => {
+  return setting('list', 'a list of strings', (node, wrong, path) => {
     if (node.kind !== 'list') return undefined
     const values: string[] = []
     for (const item of node.items) {
-      const fault = item.kind === 'string' ? check(item.value) : `expected text, found ${KIND_NAMES[item.kind]}`
+      const fault = item.kind === 'string' ? check(item.value) : `expected a string, found ${KIND_NAMES[item.kind]}`
       if (fault !== undefined) wrong(`${path}: ${fault}`)
       else if (item.kind === 'string') values.push(item.value)
     }
@@ -275,7 +275,7 @@ export function labelled<Raw>(body: SettingField<Raw>): SettingField<readonly La
         const labelWhere = whereOf(context, at)
         if (label === '') return context.faults.add(labelWhere, `${context.path}: the label is empty`) ?? []
         if (rest[0])
-          return context.faults.add(whereOf(context, rest[0].at), `${context.path}: one label is enough`) ?? []
+          return context.faults.add(whereOf(context, rest[0].at), `${context.path}: expected only one label`) ?? []
         const read = body.read({ key: label, keyAt: at, labels: [], value }, context)
         return read === undefined ? [] : [{ label, where: labelWhere, body: read }]
       })

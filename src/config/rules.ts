@@ -75,7 +75,7 @@ function checkRoles(raw: RawConfig, { dev, faults }: RuleOptions): void {
     faults.add(undefined, 'Must specify either server, client or dev mode for the agent.')
   }
   const isMissing = !raw.data_dir && !isUnread(faults, 'data_dir')
-  if (isMissing && (dev || role)) faults.add(role?.where, 'data_dir is required: state and allocations are kept there')
+  if (isMissing && (dev || role)) faults.add(role?.where, 'data_dir is required: it stores state and allocations')
 }
 
 function checkPorts({ ports }: RawConfig, config: Config, faults: FaultList): void {
@@ -230,7 +230,7 @@ function checkLoginRole(raw: RawBlock<'secrets'>, config: Config, { faults, warn
   const where = blockLocation(raw)
   if (!client.enabled) faults.add(where, 'secrets is for an agent: it needs client { enabled = true }')
   if (!secrets?.address && !nats && !server.enabled) {
-    faults.add(where, 'secrets needs an address, or a nats block: without them the agent has no server to log in to')
+    faults.add(where, 'secrets needs an address, or a nats block: without either, the agent has no server to log in to')
   }
   const url = secrets?.address && URL.parse(secrets.address.url)
   if (url?.protocol !== 'http:' || LOOPBACK.test(url.hostname)) return
@@ -267,7 +267,7 @@ function checkExposure(raw: RawConfig, config: Config, { faults, warnings }: Rul
   }
   const isAlone = config.client.enabled && !config.server.enabled && !config.nats
   if (isAlone && config.acl.enabled && config.acl.tokens.length === 0 && config.acl.anonymousPolicy === undefined) {
-    warnings.push('this agent stands alone and knows no token: every call that needs one will be refused (acl.token)')
+    warnings.push('this standalone agent has no acl.token: it will refuse every call that requires a token')
   }
 }
 

@@ -81,7 +81,7 @@ function sha256(value: string): string | undefined {
 
 /** Accepts the text of a public NATS user key: base32 of a prefix byte, 32 bytes and a valid checksum. */
 function userKey(value: string): string | undefined {
-  const fault = 'expected the public key of a server (U… as "outpost cluster keys" prints it)'
+  const fault = 'expected the public key of a server (U…, printed by "outpost cluster keys")'
   if (!/^U[A-Z2-7]{55}$/.test(value)) return fault
   try {
     fromPublic(value)
@@ -135,7 +135,7 @@ const telemetry = block({
   publish_node_metrics: boolean(),
   publish_allocation_metrics: boolean(),
   disable_hostname: boolean(),
-  prefix_filter: texts((value) => (/^[+-]./.test(value) ? undefined : 'expected a prefix with "+" or "-" in front')),
+  prefix_filter: texts((value) => (/^[+-]./.test(value) ? undefined : 'expected a prefix that begins with "+" or "-"')),
   filter_default: boolean(),
 })
 
@@ -208,7 +208,7 @@ function authMount(value: string): string | undefined {
   const isPath = /^[\w.-]+(?:\/[\w.-]+)*$/.test(value) && !value.split('/').some((part) => /^\.+$/.test(part))
   return isPath && !value.startsWith('auth/')
     ? undefined
-    : 'expected the name that AppRole is enabled under, as "approle"'
+    : 'expected the mount path of AppRole, such as "approle"'
 }
 
 /** The login of an agent. */

@@ -193,7 +193,7 @@ interface BodyLimits {
   readonly mayBeLong: () => boolean
 }
 
-const CROWDED = 'too many large request bodies at once, try again'
+const CROWDED = 'too many concurrent large request bodies, try again'
 
 /** Undefined if the body stays unread. By events: iterating over a stream costs more than the rest of a small request. */
 function bodyBytes(request: IncomingMessage, { limit, refusal, mayBeLong }: BodyLimits): Promise<Buffer | undefined> {

@@ -55,7 +55,7 @@ export async function retryUntilSuccess<T>(step: () => Promise<T>, options: Retr
       if (untilMs !== undefined && (isRefused || performance.now() + pauseMs > untilMs)) throw error
       const reason = messageOf(error)
       if (reason !== lastReason)
-        warn(`${what}: ${reason}; ${meanwhile === undefined ? '' : `${meanwhile}, `}trying again`)
+        warn(`${what}: ${reason}; ${meanwhile === undefined ? '' : `${meanwhile}, `}retrying`)
       lastReason = reason
       await untilNext(isRefused ? PAUSE_REFUSED_MS : pauseMs, isRefused ? options.another : undefined, signal)
     }

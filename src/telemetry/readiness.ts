@@ -165,7 +165,7 @@ export const agentReady = handle(
     http: ['GET /v1/agent/ready'],
     target: 'server',
     input: schema({
-      standbyok: queryBoolean({ description: 'Answer 200 for a healthy standby, too', fallback: false }),
+      standbyok: queryBoolean({ description: 'Respond with 200 for a healthy standby as well', fallback: false }),
     }),
     output: 'answer',
     errorFormat: 'plain',

@@ -167,7 +167,7 @@ test('a call with an assertion is good once, for this host, operation and input,
   await t.test('for another host', async () => {
     await startHost(OTHER)
     await call('five')
-    const text = 'permission_denied: this host refused the call: the assertion was made for another node'
+    const text = 'permission_denied: this host refused the call: the assertion is for another node'
     assert.equal(await send(last(), OTHER), text)
     assert.deepEqual(done.splice(0), ['test.change five reader'])
   })
@@ -187,7 +187,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     ]
     for (const other of others) {
       const answer = await send(encodeCall(encode(other), proof))
-      assert.equal(answer, 'permission_denied: this host refused the call: the assertion was made for another call')
+      assert.equal(answer, 'permission_denied: this host refused the call: the assertion is for another call')
     }
     assert.deepEqual(done.splice(0), ['test.change six reader'])
   })

@@ -87,7 +87,7 @@ test('jobs of all hosts and their logs', async (t) => {
     assert.match(wrong.stderr, /unexpected argument "web"/)
     const absent = await logs('-task', 'nope', 'shop')
     assert.deepEqual([absent.code, absent.stdout], [1, ''])
-    assert.match(absent.stderr, /no allocation of this job has such a log \(HTTP 404\)/)
+    assert.match(absent.stderr, /no allocation of this job has a matching log \(HTTP 404\)/)
   })
 
   await t.test('followed logs', async () => {

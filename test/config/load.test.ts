@@ -178,7 +178,7 @@ test('dev mode has both roles, loopback only, no ACL and late garbage collection
   const { gcIntervalMs, gcDiskUsageThreshold, gcInodeUsageThreshold, gcMaxAllocs } = config.client
   assert.deepEqual([gcIntervalMs, gcDiskUsageThreshold, gcInodeUsageThreshold, gcMaxAllocs], [600_000, 99, 99, 50])
   assert.deepEqual(warnings, [])
-  assert.deepEqual(faultsOf([], { dev: true }), ['data_dir is required: state and allocations are kept there'])
+  assert.deepEqual(faultsOf([], { dev: true }), ['data_dir is required: it stores state and allocations'])
   const beyond = directory({ 'a.hcl': 'bind_addr = "0.0.0.0"' })
   assert.deepEqual(faultsOf([beyond], { dev: true, flags: { dataDir: '/tmp/x' } }), [
     'a.hcl:1:13: -dev listens on loopback only, not on 0.0.0.0',

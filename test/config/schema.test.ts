@@ -50,7 +50,7 @@ test('reports all faults of a file at once with their positions', () => {
 test('reports the faults of the other fixtures', () => {
   assert.deepEqual(fixtureFaults('bad-no-role.hcl'), ['Must specify either server, client or dev mode for the agent.'])
   assert.deepEqual(fixtureFaults('bad-no-data-dir.hcl'), [
-    '1:20: data_dir is required: state and allocations are kept there',
+    '1:20: data_dir is required: it stores state and allocations',
   ])
   assert.deepEqual(fixtureFaults('bad-given-twice.hcl'), [
     '3:23: client.node_class is set twice, first at 2:39',
@@ -137,7 +137,7 @@ test('refuses invalid values', () => {
       '2:28: acl.token.sha256: expected 64 hexadecimal digits (printf %s "$TOKEN" | sha256sum)',
     ],
     ['acl { token { } token = 5 }', '2:17: acl.token: expected a label and a block: "name" { }'],
-    ['acl { token "a" "b" { } }', '2:17: acl.token: one label is enough'],
+    ['acl { token "a" "b" { } }', '2:17: acl.token: expected only one label'],
     ['server { seal "vault" {} }', '2:15: server.seal: expected one of shamir, static'],
     ['server { seal "shamir" {} seal "static" {} }', '2:32: server.seal is set twice, first at 2:15'],
     ['server { seal "shamir" { key = "x" } }', '2:32: unknown key "key" in server.seal "shamir"'],
@@ -167,7 +167,7 @@ test('refuses invalid values', () => {
     ['nats { servers = ["http://a:1"] }', '2:18: nats.servers: expected nats://host:port or tls://host:port'],
     [
       'nats { server_keys = ["UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBN"] }',
-      '2:22: nats.server_keys: expected the public key of a server (U… as "outpost cluster keys" prints it)',
+      '2:22: nats.server_keys: expected the public key of a server (U…, printed by "outpost cluster keys")',
     ],
     [
       'nats { server_keys = [] }',
@@ -255,7 +255,7 @@ test('warns about risky settings', () => {
   )
   assert.deepEqual(loaded(`bind_addr = "0.0.0.0" addresses { http = "127.0.0.2" } ${open}`).warnings, [])
   assert.deepEqual(loaded('').warnings, [
-    'this agent stands alone and knows no token: every call that needs one will be refused (acl.token)',
+    'this standalone agent has no acl.token: it will refuse every call that requires a token',
   ])
   const parallel = loaded(`client { gc_parallel_destroys = 0 } ${open}`)
   assert.equal(parallel.config.client.gcParallelDestroys, 1)

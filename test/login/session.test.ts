@@ -78,7 +78,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
       token !== undefined && (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200,
   }
   const send: LoginTransport = async ({ body, path }, token) => {
-    if (rig.away) throw new Error('no server answers')
+    if (rig.away) throw new Error('no server responds')
     asked.push(path)
     const answer = await world.ask('PUT', path, body, { token: token ?? null })
     if (answer.status >= 300) throw new Refused(answer.status, answer.text)

@@ -272,7 +272,7 @@ class ExecRun {
     try {
       await this.#session?.end(AbortSignal.timeout(REVOKE_MS))
     } catch (error) {
-      this.#warn(`cannot revoke the token, it expires with its TTL: ${messageOf(error)}`)
+      this.#warn(`cannot revoke the token, it will expire after its TTL: ${messageOf(error)}`)
     } finally {
       this.#signals?.detach()
     }
@@ -316,7 +316,7 @@ class ExecRun {
       else if (this.#plan.onChange === 'hup') this.#program?.hangUp()
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
-      this.#warn(`${error.message}; the last values remain`)
+      this.#warn(`${error.message}; keeping the last values`)
     }
   }
 

@@ -304,7 +304,7 @@ export function unsealStep(seal: JsonFields): string {
   if (seal.boolean('migration')) return 'outpost operator unseal -migrate'
   if (needsKeyShares(seal)) return 'outpost operator unseal'
   return (
-    'the server unseals itself with its static key: provide the key (the log of the server names the cause), or restart the ' +
+    'the server unseals itself with its static key: make the key available (the server log has the cause), or restart the ' +
     'server if an operator sealed it'
   )
 }

@@ -94,7 +94,7 @@ const fields = {
   type: queryText({ description: 'stdout or stderr; default: both', fallback: '*' }),
   follow,
   end_when_done: queryBoolean({ description: 'With follow: end when all tasks have ended', fallback: false }),
-  plain: unsupported('frames name the allocation'),
+  plain: unsupported('frames contain the allocation ID'),
   cursor: unsupported('a cursor is a position in one log, follow one allocation or use since'),
 }
 type LogsInput = InputOf<typeof fields>
@@ -195,7 +195,7 @@ export class HostReading extends LogReading {
     this.#bytes += bytes
     if (this.#bytes <= this.#bytesMax) return
     const limit = `${this.#bytesMax / 2 ** 30} GiB`
-    this.end(new Refusal('no_answer', `at most ${limit} of one host are in one answer, read its logs one by one`))
+    this.end(new Refusal('no_answer', `the response can contain at most ${limit} of each host, read its logs one by one`))
   }
 
   /** Must be called about once a second. */
@@ -232,7 +232,7 @@ class JobLogStream {
     const all = [...(this.#queries.job(namespace, id)?.allocations.values() ?? [])]
     const records = all.filter(({ allocation }) => this.#hasTask(allocation))
     const [first] = records
-    if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
+    if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has a matching log')
     // Invalid parameters are invalid for every allocation: refused before the head is sent.
     if (first) this.#logs.input.parse(requestFor(this.#input, this.#call.raw, first.allocation.id, false))
     const release = this.#queries.admit()

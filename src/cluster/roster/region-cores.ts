@@ -167,9 +167,9 @@ export class RegionCores {
 type KnownCore = KnownServer & { readonly clusterId: string }
 
 const WITHOUT_CORE =
-  'set server { secrets = false } in the configuration of this server and restart it, then it forwards requests for secrets'
+  'set server { secrets = false } in the configuration of this server and restart it: it then forwards requests for secrets'
 const NEXT =
-  'Requests that reach the wrong core are refused (403). Keep one, and set server { secrets = false } on the other servers'
+  'Requests that reach the wrong core are refused (403). Keep one core, and set server { secrets = false } on the other servers'
 const UNKNOWN =
   'not connected to NATS, so this server cannot check whether another server of the region has a secrets core: ' +
   'connect it, or initialize it with -force (force=true in the API)'

@@ -6,5 +6,5 @@ export const SKEW_WARNING_MS = 30_000
 /** `skewMs`: the clock of `who` minus the clock of this server. */
 export function clockWarning(who: string, skewMs: number): string {
   const seconds = Math.round(Math.abs(skewMs) / 1000)
-  return `clock of ${who} is ${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} this server: set both clocks right (NTP)`
+  return `clock of ${who} is ${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} this server: synchronize both clocks (NTP)`
 }

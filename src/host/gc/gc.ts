@@ -242,7 +242,7 @@ export class GarbageCollector {
   async #removeBare(id: string, directory: string, reason: string): Promise<void> {
     const pid = await findDirectoryUser(directory, id)
     if (pid !== undefined) {
-      const why = `the allocation directory has no manifest and process ${pid} uses it; stop the process first`
+      const why = `the allocation directory has no manifest and process ${pid} uses it: stop the process first`
       throw new Refusal('conflict', `${NOT_ELIGIBLE}: ${why}`)
     }
     if (await hasLogPipes(directory)) {
@@ -302,7 +302,7 @@ export class GarbageCollector {
       this.counts.failed++
       await refuseMounts(path)
       if (isErrno(error, 'EBUSY'))
-        throw new Refusal('conflict', 'a filesystem is mounted in the allocation; unmount it')
+        throw new Refusal('conflict', 'a file system is mounted in the allocation: unmount it')
       throw new Fault(`cannot remove the allocation directory: ${messageOf(error)}`)
     }
   }
@@ -349,6 +349,6 @@ async function refuseMounts(directory: string): Promise<void> {
   if (first === undefined) return
   throw new Refusal(
     'conflict',
-    `a filesystem is mounted on ${JSON.stringify(first)} in the allocation directory; unmount it, then collect again`,
+    `a file system is mounted on ${JSON.stringify(first)} in the allocation directory: unmount it, then collect again`,
   )
 }

@@ -39,10 +39,10 @@ export const OPERATION_TOKEN = {
 
 const PRIMARY = {
   token: text('Activation token', { fallback: '' }),
-  primary_api_addr: text('URL of the primary’s API, if it differs from the address in the token', {
+  primary_api_addr: text('URL of the API of the primary, if it differs from the address in the token', {
     fallback: '',
   }),
-  ca_file: text('PEM file on this server with the CA of the primary’s API', { fallback: '' }),
+  ca_file: text('PEM file on this server with the CA of the API of the primary', { fallback: '' }),
   ca_path: text('Directory of such files', { fallback: '' }),
   ca_cert: text('PEM text of the CA', { fallback: '' }),
   insecure: boolean('Allow plain HTTP to a primary on another host', { fallback: false }),

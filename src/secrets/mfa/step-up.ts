@@ -20,7 +20,7 @@ export async function stepUp(
   credentials: MfaCredentials | undefined,
 ): Promise<void> {
   const entityId = mfa.entityOf(givenId)
-  if (entityId === undefined) throw denied(methodNames, 'this token belongs to no entity that could have an MFA secret')
+  if (entityId === undefined) throw denied(methodNames, 'this token has no entity, and only entities have MFA secrets')
   const methods = requireMethods(mfa, methodNames)
   const requirements = methods.map((method) => ({ method, code: codeFor(credentials, method) }))
   const { retryMs, verdicts } = await mfa.verifyTogether(entityId, requirements)
@@ -45,7 +45,7 @@ function denied(methodNames: readonly string[], reason: string): Rejection {
   const names = methodNames.join(', ')
   return new Rejection(
     403,
-    `permission denied: ${reason}. A policy asks for a second factor here: send an unused code of each of the MFA methods ${names} as X-Vault-MFA: METHOD:CODE`,
+    `permission denied: ${reason}. A policy requires a second factor here: send an unused code of each of the MFA methods ${names} as X-Vault-MFA: METHOD:CODE`,
   )
 }
 

@@ -14,7 +14,7 @@ const BODY_CHARACTERS_MAX = 1 << 20
 
 const PATHS = {
   paths: commaList('Paths without a leading slash'),
-  path: aliasField(commaList('Deprecated name of `paths`'), 'paths'),
+  path: aliasField(commaList('Deprecated: use `paths`'), 'paths'),
 }
 
 export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: TokenStore }>): Path[] {

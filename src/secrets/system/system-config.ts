@@ -165,7 +165,7 @@ function uiHeaderPaths(core: SettingsCore): Path[] {
         if (values.length === 0) throw new Rejection(400, 'headers must have at least one value')
         // oxlint-disable-next-line no-control-regex -- matches control characters
         if (values.some((each) => each.length > 8192 || /[\u0000-\u001f\u007f]/.test(each))) {
-          throw new Rejection(400, 'the value of a header is one line of at most 8192 characters')
+          throw new Rejection(400, 'the value of a header must be one line of at most 8192 characters')
         }
         await setting().change((before) => withHeader(before, header, [...values]))
         return { warnings: ['The header is stored but not used, because this server has no web UI.'] }

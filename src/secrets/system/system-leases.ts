@@ -27,7 +27,7 @@ const TIDY_STARTED =
   "Tidy operation successfully started. Any information from the operation will be printed to the server's logs."
 const LEASE = { lease_id: text('ID of the lease', { fallback: '' }) }
 const SYNC = {
-  sync: boolean('Answer 400 if a revocation fails; the answer always waits for the revocations', {
+  sync: boolean('Respond with 400 if a revocation fails; the response always waits for the revocations', {
     fallback: false,
   }),
 }

@@ -115,7 +115,7 @@ function remountPaths(core: MountParts): Path[] {
     path({
       pattern: 'remount/status/:migration_id',
       summary: 'State of a move',
-      fields: { migration_id: inPath('ID from the answer of the move') },
+      fields: { migration_id: inPath('ID from the response of the move') },
       read({ migration_id: id }) {
         const migration = core.open.mountChanges.migration(id)
         if (!migration) return undefined

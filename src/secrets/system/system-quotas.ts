@@ -25,7 +25,7 @@ function configPath(core: QuotaParts): Path {
     fields: {
       rate_limit_exempt_paths: commaList('Paths without quotas; a trailing `*` matches a prefix'),
       enable_rate_limit_audit_logging: boolean('Whether audit devices record requests that a quota refuses'),
-      enable_rate_limit_response_headers: boolean('Whether answers have headers with the remaining requests'),
+      enable_rate_limit_response_headers: boolean('Whether responses have headers with the remaining requests'),
     },
     read() {
       const { auditsRefusals, exemptPaths, tellsLimits } = core.open.quotas.config
@@ -89,7 +89,7 @@ function rulePaths(core: QuotaParts): Path[] {
         return rule && { data: ruleInfo(rule, core.open.mounts) }
       },
       async update({ block_interval: blockSeconds, name, ...given }) {
-        if (!NAME.test(name)) throw new Rejection(400, 'the name of a quota may have letters, digits, "_", "-" and "."')
+        if (!NAME.test(name)) throw new Rejection(400, 'the name of a quota can have letters, digits, "_", "-" and "."')
         const { group_by: groupBy, inheritable, interval, rate } = given
         if (!(rate > 0 && rate <= RATE_MAX)) throw new Rejection(400, "'rate' is invalid")
         if (!isGroupBy(groupBy)) throw new Rejection(400, "'group_by' is invalid: must be ip or none")

@@ -31,7 +31,7 @@ export function wrappingPaths(core: WrappingParts): Path[] {
       fields: TOKEN,
       async update({ token }, call) {
         // Checked before the token is consumed.
-        if (call.isWrapped) throw new Rejection(400, 'the answer of unwrap cannot be wrapped: use sys/wrapping/rewrap')
+        if (call.isWrapped) throw new Rejection(400, 'the response of unwrap cannot be wrapped: use sys/wrapping/rewrap')
         const given = token === '' ? (call.token ?? '') : token
         if (given === '' && call.token === undefined) {
           throw new Rejection(403, 'error validating wrapping token: token is empty')

@@ -148,7 +148,7 @@ test('refuses an invalid key with the text that stock clients expect and changes
     [{ url: 'otpauth://totp/a:b' }, 'the key value is required'],
     [{ key: 'not base32!' }, 'invalid key value: it must be base32, letters and the digits 2 to 7'],
     [{ key: '========' }, 'invalid key value: it must be base32, letters and the digits 2 to 7'],
-    [{ key: 'A'.repeat(208) }, 'invalid key value: a key has at most 128 bytes'],
+    [{ key: 'A'.repeat(208) }, 'invalid key value: a key can have at most 128 bytes'],
     [{ url: 'https://example.com' }, 'the url value must begin with otpauth://totp/'],
     [{ url: `otpauth://hotp/a?secret=${key}` }, 'the url value must begin with otpauth://totp/'],
     [{ url: `otpauth://totp/%E0%A4%A?secret=${key}` }, 'an error occurred while parsing url string'],
@@ -244,7 +244,7 @@ test('limits wrong codes per key and half minute', async (t) => {
     assert.deepEqual(short(await world.ask('POST', 'totp/code/k', { code: wrong })), [200, { valid: false }])
   }
   const stopped = await world.ask('POST', 'totp/code/k', { code })
-  assert.deepEqual(short(stopped), [429, 'too many wrong codes for this key: try again in 30 seconds'])
+  assert.deepEqual(short(stopped), [429, 'too many wrong codes for this key, try again in 30 seconds'])
   assert.equal(stopped.headers['Retry-After'], '30')
   assert.deepEqual(short(await world.ask('POST', 'totp/code/other', { code })), [200, { valid: true }])
   world.nowMs += 30_000

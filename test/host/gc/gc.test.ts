@@ -136,7 +136,7 @@ test('a directory without a manifest is removed on request, unless a process use
     t.after(() => child.kill('SIGKILL'))
     const inUse = refusal(
       409,
-      `${NOT_ELIGIBLE}: the allocation directory has no manifest and process ${child.pid} uses it; stop the process first`,
+      `${NOT_ELIGIBLE}: the allocation directory has no manifest and process ${child.pid} uses it: stop the process first`,
     )
     await assert.rejects(run(one, { id }), inUse, what)
     child.kill('SIGKILL')

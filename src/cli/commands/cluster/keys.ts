@@ -253,7 +253,7 @@ function writeClusterFiles(
 }
 
 const TWO_CORES =
-  'correct for a DR secondary and during the replacement of a key, otherwise set server { secrets = false } on all but one'
+  'this is correct for a DR secondary or while a key is replaced, otherwise set server { secrets = false } on all but one'
 
 function unitOf({ nodeId }: Member): string {
   return nodeId === undefined ? 'outpost-server' : 'outpost'

@@ -279,7 +279,7 @@ async function printEnrolment(
   if (!isJsonObject(data)) {
     printWarnings(answer, io)
     const next = entity === undefined ? 'an administrator can replace it' : 'replace it with "outpost mfa totp replace"'
-    throw new CommandError(`no secret was generated for ${method}: the entity has a secret, ${next}`)
+    throw new CommandError(`no secret was generated for ${method}: the entity already has a secret, ${next}`)
   }
   if (values.field !== undefined || formatOf(values, io) !== 'table') {
     printSecret(answer, values, io)

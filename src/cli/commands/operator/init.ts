@@ -151,11 +151,11 @@ function textOf(fields: JsonFields, { isStatic, shares, threshold }: ShareCounts
   const advice = isStatic
     ? [
         `Success! The server is initialized with ${shares} recovery shares and a threshold of ${threshold}.`,
-        'It unseals itself. Distribute the recovery shares to different people: they can generate root tokens.',
+        'The server unseals itself. Distribute the recovery shares to different people: they can generate root tokens.',
       ]
     : [
         `Success! The server is initialized with ${shares} key shares and a threshold of ${threshold}.`,
-        `Distribute the shares to different people and keep none on this machine. With fewer than ${threshold}`,
+        `Distribute the shares to different people and keep none on this machine. If fewer than ${threshold}`,
         'shares all secrets are lost; the server cannot print them again. Next: outpost operator unseal',
       ]
   return `${[...lines, '', `Initial Root Token: ${fields.text('root_token')}`, '', ...advice].join('\n')}\n`

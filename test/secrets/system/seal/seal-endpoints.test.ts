@@ -164,7 +164,7 @@ test('the log has the caller of each seal operation and no share or token', asyn
   await ask('PUT', 'sys/rotate', undefined, {})
   await ask('PUT', 'sys/seal', undefined, {})
   assert.deepEqual(
-    said().filter((message) => message !== 'the secrets core is active'),
+    said().filter((message) => message !== 'secrets core active'),
     [
       'secrets core initialized',
       'secrets core unsealed',

@@ -132,7 +132,7 @@ async function checkPrimary(core: CoreAccess, durationMs: number, report: StepRe
   const state = fields.text('state')
   if (state !== 'running') {
     const by = fields.text('replaced_by')
-    const why = by === '' ? '' : `: ${escapeLine(by)} was promoted as well and is the primary; send clients there`
+    const why = by === '' ? '' : `: ${escapeLine(by)} was also promoted and is the primary; redirect clients to it`
     throw new CommandError(`promoted, but the server does not accept writes (state "${escapeLine(state)}")${why}`)
   }
   await requireResponse(core, { path: 'sys/health' })
@@ -141,11 +141,11 @@ async function checkPrimary(core: CoreAccess, durationMs: number, report: StepRe
   const isOwed = fields.text('fence_notice') === 'owed'
   report(
     isOwed
-      ? 'The old primary has not received the fence notice, will retry each second'
+      ? 'The old primary has not received the fence notice, will retry every second'
       : 'The old primary has received the fence notice',
   )
   report(
-    'Next: send clients to this server. When the old primary is back: "outpost operator dr demote" there, then\n' +
+    'Next: redirect clients to this server. When the old primary is back: "outpost operator dr demote" there, then\n' +
       '   "outpost operator dr token" here and "outpost operator dr join" there. Other secondaries join with new tokens',
   )
 }

@@ -96,7 +96,7 @@ export async function join(core: CoreAccess, values: JoinValues, io: CommandIo):
     await confirm(core, 'make this cluster a DR secondary and delete all its secrets and tokens', values.yes, io)
     await requestChange(core, 'secondary/enable', body, io)
   }
-  io.err('The primary has accepted this server, the sync has started. Ctrl-C ends the wait, not the sync.\n')
+  io.err('The primary has accepted this server and the sync has started. Ctrl-C ends this command, not the sync.\n')
   const primary = await untilFollowing(core, io)
   const { fields: seal } = await requireResponse(core, { path: 'sys/seal-status' })
   const next = seal.boolean('sealed') ? ' Next: outpost operator unseal, with the key shares of the primary' : ''

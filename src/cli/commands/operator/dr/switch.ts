@@ -82,7 +82,7 @@ export const command = defineCommand({
       )
       return 0
     }
-    io.out(`Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: send clients to ${newPrimary}\n`)
+    io.out(`Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: redirect clients to ${newPrimary}\n`)
     return 0
   },
 })
@@ -188,7 +188,7 @@ function nextStep(from: string, to: string, old: string, next: string): string {
     return `The roles have not changed, ${old} accepts writes. Remove the cause and run the same command again.`
   }
   if (to.startsWith('primary')) {
-    return `${next} accepts writes, send clients there. The same command continues: ${old} joins it as a secondary.`
+    return `${next} accepts writes, redirect clients to it. The same command continues: ${old} joins it as a secondary.`
   }
   if (from.startsWith('secondary') && to.startsWith('secondary')) {
     return [
