@@ -120,7 +120,7 @@ function setting<T>(kind: HclNode['kind'], what: string, parse: ParseSetting<T>)
 
 /** `check` returns the fault for the message `<path>: <fault>`. An empty text counts as not set, as in Nomad. */
 export function text(check?: (value: string) => string | undefined): SettingField<Setting<string>> {
-  return setting('string', 'text', (node, wrong, path) => {
+  return setting('string', 'a string', (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
     const fault = node.value.includes('\0') ? 'must not contain the character U+0000' : check?.(node.value)
     return fault === undefined ? node.value : wrong(`${path}: ${fault}`)
@@ -239,7 +239,7 @@ export function textMap(
       for (const { key, keyAt, value } of objectsOf(entry, context).flatMap((node) => node.entries)) {
         const inside = { ...context, path: `${context.path}.${key}` }
         if (value.kind !== 'string' && value.kind !== 'number' && value.kind !== 'boolean') {
-          expected(inside, value, 'text')
+          expected(inside, value, 'a string')
           continue
         }
         const plain = value.kind === 'number' ? value.text : String(value.value)

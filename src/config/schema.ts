@@ -206,9 +206,7 @@ function serverUrl(value: string): string | undefined {
 /** Undefined for a valid mount path of an auth method. */
 function authMount(value: string): string | undefined {
   const isPath = /^[\w.-]+(?:\/[\w.-]+)*$/.test(value) && !value.split('/').some((part) => /^\.+$/.test(part))
-  return isPath && !value.startsWith('auth/')
-    ? undefined
-    : 'expected the mount path of AppRole, such as "approle"'
+  return isPath && !value.startsWith('auth/') ? undefined : 'expected the mount path of AppRole, such as "approle"'
 }
 
 /** The login of an agent. */

@@ -79,7 +79,7 @@ export function bytesIfThere(path: string): Buffer | undefined {
   const fd = openIfThere(path)
   if (fd === undefined) return undefined
   try {
-    if (fstatSync(fd).size > BYTES_MAX) throw new Fault(`${path} is larger than ${BYTES_MAX} bytes and was not written by outpost`)
+    if (fstatSync(fd).size > BYTES_MAX) throw new Fault(`${path} is larger than ${BYTES_MAX} bytes`)
     return readFileSync(fd)
   } finally {
     closeSync(fd)

@@ -219,7 +219,7 @@ function saveOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<SnapshotP
   return handle(
     {
       name,
-      summary: 'Saves a snapshot of the encrypted secrets while the server runs',
+      summary: 'Save a snapshot of the encrypted secrets while the server runs',
       http: [`GET /v1/sys/${path}`],
       target: 'server',
       input: schema(codes),
@@ -263,7 +263,7 @@ function restoreOperation({ name, path }: SnapshotEndpoint): RoomEndpoint<Snapsh
   return handle(
     {
       name,
-      summary: 'Restores a snapshot, which replaces all secrets',
+      summary: 'Restore a snapshot, which replaces all secrets',
       http: [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`],
       target: 'server',
       input,

@@ -37,7 +37,7 @@ interface MetricsParts {
 export const agentMetrics = handle(
   {
     name: 'agent.metrics',
-    summary: 'Metrics of this process, its host and its allocations',
+    summary: 'Read the metrics of this process, its host and its allocations',
     http: ['GET /v1/metrics'],
     target: 'server',
     input: schema(fields),

@@ -124,7 +124,8 @@ export function openApiDocument(operations: readonly AnyEndpoint[], version: str
     info: {
       title: 'outpost',
       version,
-      description: 'Every path is also served without /v1. Every GET endpoint accepts HEAD. Every endpoint with a JSON response accepts ?pretty.',
+      description:
+        'Every path is also served without /v1. Every GET endpoint accepts HEAD. Every endpoint with a JSON response accepts ?pretty.',
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/' }],
@@ -152,7 +153,7 @@ interface OpenApiParts {
 export const openApi = handle(
   {
     name: 'agent.openapi',
-    summary: 'This document',
+    summary: 'Read this document',
     http: ['GET /v1/openapi.json'],
     target: 'server',
     input: schema({}),

@@ -161,7 +161,7 @@ export const agentReady = handle(
   {
     name: 'agent.ready',
     summary:
-      'Whether this process serves requests (200), is a healthy standby (472) or not ready (503), with each check',
+      'Read the readiness checks: 200 if this process serves requests, 472 for a healthy standby, 503 if not ready',
     http: ['GET /v1/agent/ready'],
     target: 'server',
     input: schema({

@@ -68,7 +68,7 @@ test('-format=aws sets the variables of AWS, and the lease is revoked when the c
   const token = String(made.body.auth['client_token'])
   const refused = await exec('-secret=cloud/creds/user -format=aws', ['true'], { token })
   assert.equal(refused.code, 0)
-  assert.match(refused.stderr, /cannot revoke lease cloud\/creds\/user\/\w+, it expires with its TTL: /)
+  assert.match(refused.stderr, /cannot revoke lease cloud\/creds\/user\/\w+, it will expire after its TTL: /)
 })
 
 test('a path of a versioned mount without data/ is refused with the right path', async (t) => {

@@ -380,11 +380,7 @@ test('reports the faults of the login of an agent', () => {
     /secrets\.secret_id_file must be given as an absolute path: got s$/,
   )
   for (const mount of ['auth/approle', '/approle', 'a/../b', 'a?b']) {
-    assert.match(
-      said(`${LOGIN}\nmount = "${mount}"`),
-      /secrets\.mount: expected the name that AppRole is enabled under/,
-      mount,
-    )
+    assert.match(said(`${LOGIN}\nmount = "${mount}"`), /secrets\.mount: expected the mount path of AppRole/, mount)
   }
   for (const address of ['s1:4646', 'https://u:planted@s1', 'ftp://s1', 'https://s1?x=1']) {
     const text = said(`${LOGIN}\naddress = "${address}"`)

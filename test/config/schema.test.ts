@@ -40,7 +40,7 @@ test('reports all faults of a file at once with their positions', () => {
     '3:16: ports.http: expected a whole number from 0 to 65535, got 70000',
     '3:23: unknown key "rpc" in ports',
     '4:13: log_level: expected one of trace, debug, info, warn, error',
-    '6:13: client.enabled: expected true or false, found text',
+    '6:13: client.enabled: expected true or false, found a string',
     '7:17: client.gc_interval: expected a duration such as "30s" or "1h30m"',
     '8:10: Invalid Client.Meta key: a..b',
     '10:38: http_max_conns_per_client must be >= 0',
@@ -89,7 +89,7 @@ test('refuses invalid values', () => {
   const cases: [string, string][] = [
     ['region = "a.b"', '2:10: region: expected letters, digits, "-" and "_"'],
     ['datacenter = "dc*"', '2:14: datacenter: must not contain "*"'],
-    ['name = 5', '2:8: name: expected text, found a number'],
+    ['name = 5', '2:8: name: expected a string, found a number'],
     ['name "x" {}', '2:1: name: a setting takes no label'],
     [
       'bind_addr = "{{ GetPrivateIP }}"',
@@ -111,7 +111,7 @@ test('refuses invalid values', () => {
     ['http_api_response_headers { a = "b\\r\\nc: d" }', '2:29: the value of header a has an invalid character'],
     ['client { meta { "" = "x" } }', '2:17: Invalid Client.Meta key: '],
     ['client { meta { ".a" = "x" } }', '2:17: Invalid Client.Meta key: .a'],
-    ['client { meta { a = ["x"] } }', '2:21: client.meta.a: expected text, found a list'],
+    ['client { meta { a = ["x"] } }', '2:21: client.meta.a: expected a string, found a list'],
     ['client { meta { a = "x" a = "y" } }', '2:29: client.meta.a is set twice, first at 2:21'],
     ['client { node_id = "abc" }', '2:20: client.node_id: expected a UUID'],
     ['client { node_pool = "all" }', '2:22: client.node_pool: "all" is not a node pool'],
@@ -177,7 +177,7 @@ test('refuses invalid values', () => {
       'nats { core_keys = ["UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM"] }',
       '2:20: nats.core_keys: UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM is not in nats.server_keys, which names all servers',
     ],
-    ['nats { servers = [5] }', '2:18: nats.servers: expected text, found a number'],
+    ['nats { servers = [5] }', '2:18: nats.servers: expected a string, found a number'],
     ['nats { cert_file = "/c" }', '2:20: nats.cert_file and nats.key_file must be set together'],
     ['plugin_dir = "/p"', '2:1: unknown key "plugin_dir"'],
     ['consul {}', '2:1: unknown key "consul"'],
@@ -200,7 +200,7 @@ test('refuses two tokens with the same name or hash', () => {
 
 test('an invalid setting is not reported as missing, too', () => {
   assert.deepEqual(faults('tls { http = true cert_file = 5 key_file = "/k" }'), [
-    '2:31: tls.cert_file: expected text, found a number',
+    '2:31: tls.cert_file: expected a string, found a number',
   ])
   const path = join(folder, 'b.hcl')
   writeFileSync(path, 'data_dir = "x"\nclient { enabled = 1 }\n')

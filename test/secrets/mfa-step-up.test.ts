@@ -165,7 +165,7 @@ test('tokens without an entity, of a disabled one, and the root token', async (t
   const orphan = await world.ask('POST', 'auth/token/create', { policies: ['p'] })
   const token = String(orphan.body.auth['client_token'])
   const without = await mfa.read({ token, entityId: '' }, 'cubbyhole/safe', `app:${mfa.code(secret)}`)
-  assert.match(without.body.errors[0] ?? '', /^permission denied: this token belongs to no entity/)
+  assert.match(without.body.errors[0] ?? '', /^permission denied: this token has no entity/)
   await world.ask('POST', `identity/entity/id/${ada.entityId}`, { disabled: true })
   assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${mfa.code(secret)}`)).status, 403)
   assert.equal((await world.ask('GET', 'cubbyhole/safe')).status, 404)

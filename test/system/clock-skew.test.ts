@@ -32,13 +32,13 @@ test('a node whose clock is ten minutes off is not ready, and the server says wh
   assert.equal(node.Status, 'disconnected')
   assert.match(
     node.StatusDescription,
-    /^Clock of the node is (59\d|60\d) s ahead of this server and calls to it are refused/,
+    /^The clock of the node is (59\d|60\d) s ahead of this server and calls to it are refused/,
   )
   assert.equal((await nodes()).find(({ Name }) => Name === 'client-0')?.Status, 'ready')
 
   const call = await fetch(`${server.url}/v1/client/metadata?node_id=${node.ID}`, { headers })
   assert.equal(call.status, 503)
-  assert.match(await call.text(), /Set both clocks right/)
+  assert.match(await call.text(), /Synchronize both clocks/)
 
   const figures = await figuresOf(server)
   const skew = (name: string) => figures.value('outpost_node_clock_skew_seconds', { name }) ?? Number.NaN

@@ -95,7 +95,7 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
     done.stderr,
     /^4\. Generated an operation token [^]*^5\. Promoted to primary of epoch 1 in \d+ ms\n[^]*^6\. Your token is valid on this server/m,
   )
-  assert.match(done.stderr, /^7\. The old primary has not received the fence notice[^]*^8\. Next: send clients/m)
+  assert.match(done.stderr, /^7\. The old primary has not received the fence notice[^]*^8\. Next: redirect clients/m)
   assert.equal(await b.health(), 200)
   assert.equal(await read(b, 'before'), '1')
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])

@@ -90,7 +90,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     )
     const status = await b.status()
     assert.deepEqual([status['mode'], status['state']], ['secondary', 'stream-wals'])
-    assert.match((await run(b, 'join', issued.stdout, b.keys.token)).stderr, /is a DR secondary already: /)
+    assert.match((await run(b, 'join', issued.stdout, b.keys.token)).stderr, /is already a DR secondary: /)
   })
 
   await t.test('a change that cannot succeed changes nothing', async () => {

@@ -178,7 +178,10 @@ async function* streamEvents(
         const text = queue.splice(0, LINES_MAX).map((change) => lineOf(change, queries.roster))
         yield Buffer.from(text.join(''))
       } else if (isBehind) {
-        throw new Refusal('unavailable', `the client is more than ${QUEUED_MAX} events behind, resume with the last index`)
+        throw new Refusal(
+          'unavailable',
+          `the client is more than ${QUEUED_MAX} events behind, resume with the last index`,
+        )
       } else {
         const { promise, resolve } = Promise.withResolvers<'heartbeat' | undefined>()
         const timer = setTimeout(() => resolve('heartbeat'), HEARTBEAT_MS).unref()

@@ -195,7 +195,9 @@ export class HostReading extends LogReading {
     this.#bytes += bytes
     if (this.#bytes <= this.#bytesMax) return
     const limit = `${this.#bytesMax / 2 ** 30} GiB`
-    this.end(new Refusal('no_answer', `the response can contain at most ${limit} of each host, read its logs one by one`))
+    this.end(
+      new Refusal('no_answer', `the response can contain at most ${limit} of each host, read its logs one by one`),
+    )
   }
 
   /** Must be called about once a second. */
@@ -424,7 +426,7 @@ class JobLogStream {
 export const jobLogs = handle(
   {
     name: 'server.job_logs',
-    summary: 'Logs of all allocations of a job in one stream, each frame labeled with its allocation',
+    summary: 'Read or follow the logs of all allocations of a job, each frame labeled with its allocation',
     http: ['GET /v1/job/:id/logs'],
     target: 'server',
     input: schema(fields),

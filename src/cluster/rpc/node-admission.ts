@@ -166,7 +166,7 @@ export class NodeAdmission {
     const { claims } = received.message
     if (!claims) {
       const hint = 'a server with acl { enabled = false } or without a signing key cannot call it'
-      throw refusal(`it has acl { enabled = true } and accepts only calls with a server's assertion; ${hint}`)
+      throw refusal(`it has acl { enabled = true } and accepts only calls with the assertion of a server; ${hint}`)
     }
     if (claims.audience !== this.#options.nodeId) throw refusal('the assertion is for another node')
     // The run is not secret: only a server can open a session with it.

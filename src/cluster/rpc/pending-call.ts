@@ -252,7 +252,7 @@ export class PendingCall {
     this.#sequence++
     this.#options.minimumRate?.received(message.data.length)
     // The window bounds bytes, `QUEUED_MAX` messages: many small ones need far more memory than their bytes.
-    if (!this.#window.receive(message.data.length)) this.fail(new Fault('a node sent more bytes than it had credit for'))
+    if (!this.#window.receive(message.data.length)) this.fail(new Fault('a node sent more than its credit'))
     else if (message.data.length === 0 || !this.#enqueue(message)) {
       this.fail(new Fault('a node split its response into too many messages'))
     }

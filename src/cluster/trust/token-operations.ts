@@ -31,7 +31,7 @@ const fields = {
 export function resolveTokenOperation(grantsOf: GrantsOf): AnyOperation {
   const operation: Operation<InputOf<typeof fields>, Grants> = {
     name: RESOLVE_TOKEN,
-    summary: 'Permissions of a token, for another process of the cluster',
+    summary: 'Resolve the permissions of a token, for another process of the cluster',
     http: [],
     target: 'server',
     input: schema(fields),

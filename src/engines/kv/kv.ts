@@ -21,7 +21,8 @@ import { treePaths } from './paths/tree-paths.ts'
 import { watchPaths } from './paths/watch-paths.ts'
 import { kvPath } from './store/rights.ts'
 
-const UPGRADED = 'the mount now has version 2: secrets are below data/, and the current value of each secret is its version 1'
+const UPGRADED =
+  'the mount now has version 2: secrets are below data/, and the current value of each secret is its version 1'
 
 /**
  * Checks the option `version`: 1 unless given. It is stored only if the caller gave it, because clients that manage mounts
@@ -56,7 +57,7 @@ function versionedPaths({ heartbeatMs }: KvOptions): readonly Path[] {
     kvPath({
       pattern: ':path*',
       summary: 'Not supported: secrets are below data/, their settings below metadata/',
-      fields: { path: inPath('A path without data/ or metadata/') },
+      fields: { path: inPath('Reject a path without data/ or metadata/') },
       anyFields: true,
       read: unsupportedPath,
       list: unsupportedPath,

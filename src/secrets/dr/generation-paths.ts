@@ -35,12 +35,12 @@ export function generationPaths(
   return [
     path({
       pattern: 'replication/dr/secondary/generate-operation-token/attempt',
-      summary: 'Starts, reads or cancels the generation of an operation token',
+      summary: 'Start, read or cancel the generation of an operation token',
       ...ON_SECONDARY,
       bodyOfDelete: true,
       fields: {
-        otp: text('A one-time password of the length in the status', { fallback: '' }),
-        pgp_key: text('A PGP key in base64 to encrypt the token for', { fallback: '' }),
+        otp: text('One-time password with the length that the status contains', { fallback: '' }),
+        pgp_key: text('PGP public key in base64 to encrypt the token with', { fallback: '' }),
         nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
       },
       read() {
@@ -73,10 +73,10 @@ export function generationPaths(
     }),
     path({
       pattern: 'replication/dr/secondary/generate-operation-token/update',
-      summary: 'Submits a key share',
+      summary: 'Submit a key share',
       ...ON_SECONDARY,
       fields: {
-        key: text('A key share of the primary in hex or base64', { fallback: '' }),
+        key: text('Key share of the primary in hex or base64', { fallback: '' }),
         nonce: text('Nonce of the attempt', { fallback: '' }),
       },
       async update({ key, nonce }, call) {

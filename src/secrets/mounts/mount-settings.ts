@@ -84,8 +84,7 @@ export function mountPath(given: string): string {
   if (path === '/') throw new Rejection(400, 'missing mount path')
   if (path.length > PATH_LENGTH_MAX)
     throw new Rejection(400, `a mount path can have at most ${PATH_LENGTH_MAX} characters`)
-  if (/(?:^|\/)\.{0,2}\//.test(path))
-    throw new Rejection(400, 'a mount path cannot have an empty, "." or ".." segment')
+  if (/(?:^|\/)\.{0,2}\//.test(path)) throw new Rejection(400, 'a mount path cannot have an empty, "." or ".." segment')
   if (!path.isWellFormed() || /[^\P{C}]|[^\P{Z} ]/u.test(path)) {
     throw new Rejection(400, 'a mount path can have printable characters only')
   }

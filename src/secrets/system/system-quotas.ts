@@ -21,7 +21,7 @@ export function quotaPaths(core: QuotaParts): Path[] {
 function configPath(core: QuotaParts): Path {
   return path({
     pattern: 'quotas/config',
-    summary: 'Settings of all quotas',
+    summary: 'Read or write the settings of all quotas',
     fields: {
       rate_limit_exempt_paths: commaList('Paths without quotas; a trailing `*` matches a prefix'),
       enable_rate_limit_audit_logging: boolean('Whether audit devices record requests that a quota refuses'),
@@ -58,7 +58,7 @@ function rulePaths(core: QuotaParts): Path[] {
   return [
     path({
       pattern: 'quotas/rate-limit',
-      summary: 'Names of the rate limit quotas',
+      summary: 'List the rate limit quotas',
       fields: {},
       list: () => ({
         data: {
@@ -70,7 +70,7 @@ function rulePaths(core: QuotaParts): Path[] {
     }),
     path({
       pattern: 'quotas/rate-limit/:name',
-      summary: 'A rate limit for all paths, a mount or a path',
+      summary: 'Read, write or delete a rate limit for all paths, a mount or a path',
       fields: {
         name: inPath('Name of the quota'),
         type: text('Ignored: always `rate-limit`'),

@@ -285,7 +285,7 @@ test('invalid paths of mounts are refused', async (t) => {
     ['a\u200bb', print],
     ['\ud800', print],
     ['a/ b', 'a segment of a mount path cannot begin or end with a space'],
-    ['x'.repeat(513), 'the path of a mount can have at most 512 characters'],
+    ['x'.repeat(513), 'a mount path can have at most 512 characters'],
     ['//', 'missing mount path'],
   ] as const) {
     await refused('POST', 'sys/remount', { from: 'x', to }, 400, text)

@@ -27,7 +27,7 @@ const RETRIES_MAX = 20
 const FIELDS = {
   access_key: text('Access key ID'),
   secret_key: text('Secret access key'),
-  region: text('Region; default is that of the environment, else us-east-1'),
+  region: text('Region; default: that of the environment, else us-east-1'),
   iam_endpoint: text('URL of a custom IAM endpoint'),
   sts_endpoint: text('URL of a custom STS endpoint'),
   sts_region: text('Region of STS, if different'),

@@ -29,7 +29,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
   return [
     path({
       pattern: 'seal-status',
-      summary: 'Whether the core is sealed, and the progress of unsealing',
+      summary: 'Read the seal status and the unseal progress',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
@@ -38,12 +38,12 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'unseal',
-      summary: 'Submits a key share to unseal the core',
+      summary: 'Submit a key share to unseal the core',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
       fields: {
-        key: text('A key share in hex or base64', { fallback: '' }),
+        key: text('Key share in hex or base64', { fallback: '' }),
         reset: boolean('Discard the shares submitted so far', { fallback: false }),
         migrate: boolean('Migrate to the configured seal', { fallback: false }),
       },
@@ -63,7 +63,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'seal',
-      summary: 'Seals the core until it is unsealed with key shares or by a restart with a static seal',
+      summary: 'Seal the core until it is unsealed with key shares or, with a static seal, restarted',
       sudo: true,
       // Sealing a sealed core has no effect, so it needs no token.
       whileSealed: true,
@@ -81,7 +81,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'step-down',
-      summary: 'Has no effect, because there is no standby',
+      summary: 'Step down; no effect, because there is no standby',
       sudo: true,
       fields: {},
       update: () => undefined,

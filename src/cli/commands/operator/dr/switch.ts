@@ -82,7 +82,9 @@ export const command = defineCommand({
       )
       return 0
     }
-    io.out(`Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: redirect clients to ${newPrimary}\n`)
+    io.out(
+      `Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: redirect clients to ${newPrimary}\n`,
+    )
     return 0
   },
 })
