@@ -1,7 +1,7 @@
 /**
  * Every command by group, in the order of the help, with the file that defines it. A file is loaded only for its commands, so a
- * command starts without the code of the others. Name, summary and options of a command stand in its file alone; a test compares
- * the names here with those there.
+ * command starts without the code of the others. Name, summary and options of a command are defined only in its file; a test
+ * compares the names of both.
  *
  * The file of a command is named by its words: `operator snapshot save` is in `commands/operator/snapshot/save.ts`. Short commands
  * with the same first words share a file: `lease renew` is in `commands/lease.ts`.

@@ -12,7 +12,7 @@ import type { AnyEndpoint } from '../platform/operation.ts'
 import type { RawInput } from '../platform/schema.ts'
 
 export const PATH_BYTES_MAX = 8192
-/** Each parameter costs memory before the caller is authorised. */
+/** Each parameter costs memory before the caller is authorized. */
 const QUERY_PAIRS_MAX = 256
 
 export interface RequestTarget {

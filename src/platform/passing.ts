@@ -1,20 +1,20 @@
 /**
- * Tables for what comes and goes all the time, such as requests and commits under way.
+ * Tables with short-lived entries, such as requests and commits in progress.
  *
- * V8 makes a new table for a Map every few entries that come and go, and the old table refers to the new one. Once one of
- * them is in the old generation, as after each full collection, all tables behind it survive every collection of the young
- * generation, and so does each value that stood in them. A WeakMap that has become old keeps the values of young keys in the
- * same way. Until the next full collection that is garbage which is copied, and a fifth of the time of small requests.
+ * V8 replaces the table of a Map after a number of insertions and deletions, and the old table refers to the new one. Once one
+ * table is in the old generation, as after each full collection, all tables that replaced it survive every collection of the
+ * young generation, and so does each value that was in them. A WeakMap in the old generation keeps the values of young keys in
+ * the same way. Until the next full collection this garbage is copied, which takes a fifth of the time of small requests.
  *
- * So a Map is given up here for a fresh one before it is old. What is in it is the same all the while.
+ * So these tables copy their entries to a new Map before the old one is promoted to the old generation.
  */
 
-/** Deletions after which a Map is given up at the earliest; fewer than a young generation sees. */
+/** Minimum number of deletions before a Map is replaced; a young generation sees more. */
 const DELETIONS_MIN = 64
-/** Values of a WeakMap that is given up. */
+/** Number of values after which a WeakMap is replaced. */
 const NOTED_MAX = 256
 
-/** A Map whose entries come and go. */
+/** A Map with short-lived entries. */
 export class PassingMap<K, V> {
   #map = new Map<K, V>()
   #deletions = 0
@@ -37,7 +37,7 @@ export class PassingMap<K, V> {
     this.#map = new Map(this.#map)
   }
 
-  /** In the order in which they came. */
+  /** In insertion order. */
   keys(): IterableIterator<K> {
     return this.#map.keys()
   }
@@ -53,8 +53,8 @@ export class PassingMap<K, V> {
 }
 
 /**
- * What is known of objects, for as long as these are there: a WeakMap for what is kept, and two for what was noted last, which is
- * likely to be asked for soon or not at all. What was noted some hundred notes ago is forgotten.
+ * Values that belong to objects and do not outlive them. `keep` stores a value for the lifetime of its object. `note` stores one
+ * that is needed soon or never: it is evicted after a few hundred further notes.
  */
 export class KnownOf<K extends object, V> {
   readonly #kept = new WeakMap<K, V>()

@@ -59,7 +59,7 @@ const OPTIONS = {
   'log-level': choice({ placeholder: 'LEVEL', help: 'Minimum level of log messages', choices: LEVELS }),
 }
 
-/** Parses the arguments after `agent`. Throws UsageError, also for options that exclude each other. */
+/** Parses the arguments after `agent`. Throws UsageError, also for mutually exclusive options. */
 export function readAgentOptions(args: readonly string[]): AgentOptions {
   const { values, operands } = parseOptions(OPTIONS, args, 'anywhere')
   checkOperands('agent', { shown: '', min: 0, max: 0 }, operands)

@@ -1,5 +1,5 @@
 /**
- * `outpost alloc list|status|stats|gc`. `alloc list` and `alloc status` read the allocation directories of this host, or request an
+ * `outpost alloc list|status|stats|gc`. `alloc list` and `alloc status` read the allocation directories of this host, or query an
  * agent or server. With an address, the local disk is never read (docs/decisions/094).
  */
 import { existsSync } from 'node:fs'
@@ -84,7 +84,7 @@ function listOf(target: AgentTarget, filters: ListFilters, nodeId: string | unde
 /** Throws CommandError for -node, which the directories of one host cannot answer. */
 function matcherOf({ job, namespace, node, status }: ListFilters): (allocation: LocalAllocation) => boolean {
   if (node !== undefined) {
-    throw new CommandError('-node needs an agent or server: set -address or OUTPOST_ADDR')
+    throw new CommandError('-node requires an agent or server: set -address or OUTPOST_ADDR')
   }
   return (allocation) =>
     isMatch(job, allocation.manifest?.JobID) &&
@@ -97,9 +97,9 @@ function isMatch(filter: string | undefined, value: string | undefined): boolean
 }
 
 export interface AllocSource {
-  /** The directory to read; undefined: only the agent is requested. */
+  /** The directory to read; undefined: only the agent is queried. */
   readonly root: string | undefined
-  /** True: the agent is not requested if the directory has no match. */
+  /** True: the agent is not queried if the directory has no match. */
   readonly isLocalOnly: boolean
   readonly target: AgentTarget
 }
@@ -152,7 +152,7 @@ const status = defineCommand({
   },
 })
 
-/** Undefined: the agent is requested. Throws CommandError. */
+/** Undefined: query the agent. Throws CommandError. */
 function localMatch({ isLocalOnly, root }: AllocSource, given: string, io: CommandIo): LocalAllocation | undefined {
   if (root === undefined) return undefined
   return isLocalOnly || matchAllocations(root, given).length > 0 ? findOne(root, given, io) : undefined

@@ -11,7 +11,7 @@ export function pgpKeys(list: string): string[] {
   return list.split(',').map((file) => pgpKey(file.trim()))
 }
 
-/** From an armoured, binary or base64 file. Throws UsageError. */
+/** From an armored, binary or base64 file. Throws UsageError. */
 export function pgpKey(file: string): string {
   if (file.startsWith('keybase:')) {
     throw new UsageError(`${file}: keybase is not supported, use a file (gpg --export --armor NAME > FILE)`)

@@ -1,4 +1,4 @@
-/** Terminal output: colours, line width, progress. Output to other files is plain, so that programs always read the same. */
+/** Terminal output: colors, line width, progress. Output to other files has neither colors nor progress, so that scripts can parse it. */
 import type { CommandIo } from '../framework/define-command.ts'
 import { flag } from '../framework/options.ts'
 

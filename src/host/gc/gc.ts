@@ -8,7 +8,7 @@
  *
  * The steps of a collection: write the record (`collected.ts`), rename the directory to `.collected-<uuid>-<random>` in the
  * same directory, remove it there. After a crash before the rename the directory takes precedence over the record, and the
- * allocation is collected again. After a crash behind it the rest is removed at the next start or interval. A failed
+ * allocation is collected again. After a crash following the rename, the rest is removed at the next start or interval. A failed
  * removal (no permission) is retried in the same way. A directory that contains a mount point is not touched and an error is
  * returned, because a removal would delete the other files and then fail.
  *

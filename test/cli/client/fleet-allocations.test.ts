@@ -151,7 +151,7 @@ test('without an address the local disk answers, and the agent of this host wher
   assert.equal(source({ ...local, VAULT_ADDR: 'http://h:1' }).root, undefined)
   const onNode = await runHere(['alloc', 'list', '-node', 'w1'], local)
   assert.deepEqual([onNode.code, onNode.stdout], [1, ''])
-  assert.match(onNode.stderr, /-node needs an agent or server: set -address/)
+  assert.match(onNode.stderr, /-node requires an agent or server: set -address/)
 })
 
 test('an agent without servers answers for its own allocations', async (t) => {

@@ -1,6 +1,6 @@
 /**
  * Resolves the path of a secret, such as `secret/app/db`, to its mount and its path below the mount. A versioned mount has separate API
- * paths for data and metadata, so the server is requested first, as `vault kv` does.
+ * paths for data and metadata, so the version of the mount is queried first, as `vault kv` does.
  */
 import { tokenVariableOf } from '../../client/agent-target.ts'
 import type { JsonFields } from '../../output/json.ts'

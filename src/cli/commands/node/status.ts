@@ -103,7 +103,7 @@ async function permitted<T>(request: Promise<T>): Promise<T | undefined> {
 
 type SourceBodies = { readonly [K in Source]?: unknown }
 
-/** Requests all sources of the process's own node; `no host` for a server without the agent role. Throws CommandError. */
+/** Queries all endpoints that describe the node of the process itself; `no host` for a server without the agent role. Throws CommandError. */
 async function requestAll(target: AgentTarget): Promise<{ answers: SourceBodies; denied: Source[] } | 'no host'> {
   const answers: { [K in Source]?: unknown } = {}
   const denied: Source[] = []

@@ -1,5 +1,5 @@
 /**
- * `outpost policy fmt`: formats HCL with two spaces for each open bracket, aligned equals signs of neighbouring lines, and no consecutive
+ * `outpost policy fmt`: formats HCL with two spaces for each open bracket, aligned equals signs of adjacent lines, and no consecutive
  * empty lines. Only white space changes; comments, strings and heredocs stay as they are.
  */
 import { statSync } from 'node:fs'
