@@ -70,7 +70,8 @@ const get = defineCommand({
     }
     const at = path.at('data')
     const answer = await sendRequest(core, { path: at, query })
-    if (!answer) throw new CommandError(`no value found at ${at}`)
+    const ofVersion = values.version > 0 && path.isVersioned ? ` with version ${values.version}` : ''
+    if (!answer) throw new CommandError(`no value found at ${at}${ofVersion}`)
     const isDeleted = answer.status === 404 && values.field !== undefined
     if (isDeleted) throw new CommandError(`no data found at ${at}: the version is deleted`)
     if (path.isVersioned && !answer.fields.value('wrap_info')) printRead(answer, at, values, io)

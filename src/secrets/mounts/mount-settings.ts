@@ -27,7 +27,7 @@ import { checkTtlSettings, ttlSettingSeconds } from './mount-ttl.ts'
 const PATH_LENGTH_MAX = 512
 /** Records of all mounts are read at each unseal. */
 const RECORD_BYTES_MAX = 64 << 10
-/** Mounts that cannot be moved, and at and below which no secret engine can be enabled. */
+/** Mounts that cannot be moved, and at and below which no secrets engine can be enabled. */
 const RESERVED = ['sys/', 'auth/', 'audit/', 'cubbyhole/', 'identity/']
 const VISIBILITIES = ['', 'unauth', 'hidden'] as const
 const TOKEN_TYPES = new Set(['default-service', 'default-batch', 'service', 'batch'])

@@ -154,9 +154,9 @@ function textOf(fields: JsonFields, { isStatic, shares, threshold }: ShareCounts
         'The server unseals itself. Distribute the recovery shares to different people: they can generate root tokens.',
       ]
     : [
-        `Success! The server is initialized with ${shares} key shares and a threshold of ${threshold}.`,
-        `Distribute the shares to different people and keep none on this machine. If fewer than ${threshold}`,
-        'shares all secrets are lost; the server cannot print them again. Next: outpost operator unseal',
+        `Success! The server is initialized with ${shares} key ${shares === 1 ? 'share' : 'shares'} and a threshold of ${threshold}.`,
+        'Distribute the shares to different people and keep none on this machine. The server cannot print them',
+        `again: if fewer than ${threshold} remain, all secrets are lost. Next: outpost operator unseal`,
       ]
   return `${[...lines, '', `Initial Root Token: ${fields.text('root_token')}`, '', ...advice].join('\n')}\n`
 }

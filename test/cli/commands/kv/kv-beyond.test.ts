@@ -50,7 +50,10 @@ test('secrets are copied, moved and found, and changed together or not at all', 
   assert.equal((await run('get -at=yesterday secret/other/db2')).code, 2)
   assert.equal((await readSecret(world, 'app/db')).status, 404)
   assert.equal((await run('copy secret/team/db elsewhere/db')).code, 2)
-  assert.match((await run('copy secret/team/db secret/other/db2')).stderr, /"to" already exists: remove it first/)
+  assert.match(
+    (await run('copy secret/team/db secret/other/db2')).stderr,
+    /the destination \("to"\) already exists: remove it first/,
+  )
 
   const found = await run('search -custom-metadata=owner=* -custom-metadata=env=prod -name=DB secret')
   assert.match(found.stdout, /^secret\/other\/db2 +2 +owner=ops env=prod$/m)
