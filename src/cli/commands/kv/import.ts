@@ -132,9 +132,8 @@ class KvImport {
     const before = done === 0 ? 'no secret was imported' : `${done} of ${all.length} secrets were imported`
     // A refused request changed nothing. Without an answer, the result is unknown.
     const isKnown = error instanceof AgentRefusal && error.status < 500
-    const unsure = isKnown
-      ? ''
-      : `; it is unknown whether the next ${part.length}, starting with ${name(done)}, were imported`
+    const next = part.length === 1 ? `secret ${name(done)}` : `${part.length} secrets from ${name(done)}`
+    const unsure = isKnown ? '' : `; the result of the request for ${next} is unknown`
     const last = done === 0 ? '' : ` (last: ${name(done - 1)})`
     const again = 'run the command again, it does not write imported secrets twice'
     return new CommandError(`${before}${last}${unsure}: ${messageOf(error)}; ${again}`, 1, { cause: error })

@@ -151,7 +151,10 @@ test('a lost response of an import is reported as an unknown result', async (t) 
   }
   const { code, err, out } = await runAt(core, ['kv', 'import', 's/to', file])
   assert.deepEqual([code, out], [1, ''])
-  assert.match(err, /^outpost: no secret was imported; the result of the next 1 from "a" is unknown: bad gateway /)
+  assert.match(
+    err,
+    /^outpost: no secret was imported; the result of the request for secret "a" is unknown: bad gateway /,
+  )
 })
 
 test('an interrupted export leaves no new file and does not change an existing one', async (t) => {
