@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs outpost as a systemd service from this checkout, brings an installed one up to date, or takes it away again.
-# Every step is printed before it is done; with -n it is printed only. Run it again at any time: what is right already
-# stays as it is, the configuration and the data always do. Everything that can be checked is checked before the first
-# change; a start that fails brings back the program and the unit of before.
+# Installs outpost as a systemd service from this checkout, upgrades an installed one, or removes it.
+# Each step is printed before it runs; with -n the steps are only printed. It can be run again at any time: what is correct
+# does not change, and the configuration and the data never do. Everything that can be checked is checked before the first
+# change. If the service does not start, the previous program and unit are restored.
 set -eu
 umask 022
 
@@ -10,17 +10,17 @@ usage() {
   cat <<'END'
 Usage: systemd/install.sh [options]              install or upgrade, then start
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
-  --role agent|server  what this host runs: a worker's agent, or a server               (agent)
-  --no-secrets         with --role server: no secrets core here, for the second and further servers of a region
-  -n, --dry-run        print the steps and do none of them
+  --role agent|server  role of this host: agent or server                            (agent)
+  --no-secrets         with --role server: no secrets core, for all servers of a region except the first
+  -n, --dry-run        print the steps without running them
   --link               link the program to this checkout instead of copying it
-  --no-start           install only: neither enable nor start the service
+  --no-start           install without enabling or starting the service
   --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
-  --prefix DIR         where the program goes, for both roles     (/opt/outpost)
-  --config-dir DIR     where the configuration is                 (/etc/outpost, /etc/outpost-server)
-  --data-dir DIR       where state, allocations and secrets are   (/var/lib/outpost, /var/lib/outpost-server)
-  --unit-dir DIR       where the unit goes                        (/etc/systemd/system)
-  --user NAME          user of the service; created when missing         (outpost, outpost-server)
+  --prefix DIR         directory of the program, for both roles  (/opt/outpost)
+  --config-dir DIR     directory of the configuration            (/etc/outpost, /etc/outpost-server)
+  --data-dir DIR       data directory                            (/var/lib/outpost, /var/lib/outpost-server)
+  --unit-dir DIR       directory of the unit                     (/etc/systemd/system)
+  --user NAME          user of the service; created if missing   (outpost, outpost-server)
 END
 }
 
@@ -41,7 +41,7 @@ while [ $# -gt 0 ]; do
     --no-start) start='' ;;
     -h | --help) usage && exit 0 ;;
     --role | --prefix | --config-dir | --data-dir | --unit-dir | --user)
-      [ $# -ge 2 ] || fail "$1 needs a value" 2
+      [ $# -ge 2 ] || fail "$1 requires a value" 2
       case $1 in
         --role) role=$2 ;;
         --prefix) prefix=$2 ;;
@@ -52,27 +52,27 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
-    *) usage >&2 && fail "what is \"$1\"?" 2 ;;
+    *) usage >&2 && fail "unknown option \"$1\"" 2 ;;
   esac
   shift
 done
-[ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge works only together with --uninstall' 2
+[ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge requires --uninstall' 2
 case $role in
   agent) service=outpost other=outpost-server ;;
   server) service=outpost-server other=outpost ;;
-  *) fail "--role $role: it is agent or server" 2 ;;
+  *) fail "--role $role: must be agent or server" 2 ;;
 esac
-[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets works only together with --role server' 2
+[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets requires --role server' 2
 config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} user=${user:-$service}
 # They end up in the unit, and some are removed at the end: nothing that would mean something else there.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
   case $path in
-    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: give a plain absolute path" 2 ;;
+    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: must be an absolute path without special characters, "." and ".."" 2 ;;
     /*/*) ;;
-    *) fail "$path: give an absolute path with two parts at least" 2 ;;
+    *) fail "$path: must be an absolute path with at least two components" 2 ;;
   esac
 done
-case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not the name of a user" 2 ;; esac
+case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not a valid user name" 2 ;; esac
 
 # Marks a user that this script created: --purge deletes no other.
 user_comment='outpost service, created by install.sh'
@@ -81,9 +81,9 @@ checkout=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd -P)
 unit=$unit_dir/$service.service
 
 if [ -z "$dry" ]; then
-  [ "$(id -u)" -eq 0 ] || fail 'run it as root (sudo), or with -n to see what it would do'
+  [ "$(id -u)" -eq 0 ] || fail 'run this script as root (sudo), or with -n to print the steps only'
   if [ -n "$start" ] && [ ! -d /run/systemd/system ]; then
-    fail "systemd does not run this machine. Use --no-start to put the files in place only, or let your own supervisor run: $checkout/bin/outpost agent -config $config_dir"
+    fail "systemd is not running on this host. Use --no-start to install the files only, or run outpost with another supervisor: $checkout/bin/outpost agent -config $config_dir"
   fi
 fi
 
@@ -100,17 +100,17 @@ remove() {
   if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now "$service.service"; fi
   say "==> remove unit and program"
   run rm -f "$unit"
-  # A checkout that somebody works in is not ours to remove.
+  # A checkout is never removed.
   if [ "$prefix" = "$checkout" ]; then
-    say "  ($prefix is this checkout, it stays)"
+    say "  ($prefix is this checkout and is not removed)"
   elif [ -e "$unit_dir/$other.service" ]; then
-    say "  ($prefix stays: $other.service runs it, too)"
+    say "  ($prefix is not removed: $other.service uses it)"
   elif [ -L "$prefix" ] || [ -e "$prefix/bin/outpost" ]; then
     run rm -rf "$prefix" "$prefix.new" "$prefix.old"
   fi
   systemd daemon-reload
   if [ -z "$purge" ]; then
-    say "==> configuration ($config_dir), data ($data_dir) and user ($user) stay; --purge removes them"
+    say "==> configuration ($config_dir), data ($data_dir) and user ($user) are kept; --purge removes them"
     return
   fi
   say "==> remove configuration, data and user"
@@ -120,17 +120,17 @@ remove() {
   if [ "$(getent passwd "$user" | cut -d : -f 5)" = "$user_comment" ]; then
     run userdel "$user"
   else
-    say "  (the user $user stays: this script did not create it)"
+    say "  (the user $user is not removed: this script did not create it)"
   fi
 }
 
 # Before anything is changed: whatever would make a later step fail.
 check() {
   say "==> check"
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
-  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see above; nothing was changed"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
+  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see the error above; nothing was changed"
   if [ -n "$no_secrets" ] && has_config && ! without_secrets; then
-    fail "--no-secrets: $config_dir has a configuration already; set server { secrets = false } in it. Nothing was changed"
+    fail "--no-secrets: $config_dir already has a configuration: set server { secrets = false } there. Nothing was changed"
   fi
   if has_config; then
     # With the program that is to run it, not the one that runs now.
@@ -146,14 +146,14 @@ check() {
     [ -n "$good" ] || fail "fix $config_dir/cluster.hcl first; nothing was changed"
   fi
   if [ -n "$link" ] && ! others_pass "$checkout"; then
-    fail "the user $user cannot run $checkout/bin/outpost: a directory above lets no others pass; change that, or leave out --link. Nothing was changed"
+    fail "the user $user cannot run $checkout/bin/outpost: a directory above it does not permit access: change its mode, or omit --link. Nothing was changed"
   fi
-  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above lets no others pass; nothing was changed"
+  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above it does not permit access: change its mode. Nothing was changed"
   if [ -e "$data_dir" ] && id "$user" >/dev/null 2>&1; then
     owner=$(stat -c %U -- "$data_dir")
-    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: give it to the service (chown -R $user: $data_dir), or name another --data-dir. Nothing was changed"
+    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: run chown -R $user: $data_dir, or use another --data-dir. Nothing was changed"
   fi
-  say "  checkout, configuration and directories are in order"
+  say "  checkout, configuration and directories are valid"
 }
 
 # Whether a user without rights can enter a directory and all above it; what does not exist yet will be made so.
@@ -179,21 +179,21 @@ without_secrets() {
 
 make_user() {
   id "$user" >/dev/null 2>&1 && return
-  say "==> make the user $user"
+  say "==> create the user $user"
   nologin=$(command -v nologin || echo /usr/sbin/nologin)
   run useradd --system --user-group --no-create-home --home-dir "$data_dir" --shell "$nologin" --comment "$user_comment" "$user"
 }
 
 # Beside the old program first: what runs never sees half of the new one. $staged is where the new one is.
 stage_program() {
-  say "==> the program goes to $prefix"
+  say "==> install the program in $prefix"
   staged=$prefix.new
   if [ "$prefix" = "$checkout" ]; then
-    say "  (this checkout is there already)"
+    say "  (this checkout is that directory)"
     staged=$prefix
     return
   fi
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
   run rm -rf "$staged" "$prefix.old"
   if [ -n "$link" ]; then
@@ -230,7 +230,7 @@ copy_program() {
 
 swap_program() {
   [ "$staged" != "$prefix" ] || return 0
-  say "==> put the program in place"
+  say "==> replace the program"
   if [ -e "$prefix" ] || [ -L "$prefix" ]; then run mv "$prefix" "$prefix.old"; fi
   run mv "$staged" "$prefix"
 }
@@ -239,18 +239,18 @@ swap_program() {
 token_file=$config_dir/first-token
 
 write_config() {
-  say "==> the configuration is in $config_dir"
+  say "==> write the configuration to $config_dir"
   # Who may read which token's hash is nobody else's business.
   run install -d -o 0 -g "$user" -m 0750 "$config_dir"
   if has_config; then
-    say "  (there is $file, nothing is written)"
+    say "  ($file exists, nothing is written)"
     return
   fi
-  say "  write $config_dir/agent.hcl with a new token, which $token_file holds until the service has started"
+  say "  write $config_dir/agent.hcl with a new token, which $token_file contains until the service has started"
   [ -z "$dry" ] || return 0
   # No command line ever holds the token: printf is the shell's own.
   token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-  [ ${#token} -eq 64 ] || fail 'cannot make a token: /dev/urandom gives nothing'
+  [ ${#token} -eq 64 ] || fail 'cannot generate a token: /dev/urandom returned no data'
   hash=$(printf %s "$token" | sha256sum | cut -d ' ' -f 1)
   (umask 077 && printf '%s\n' "$token" >"$token_file")
   (umask 027 && config_text >"$config_dir/agent.hcl.new")
@@ -260,13 +260,13 @@ write_config() {
 
 config_text() {
   cat <<END
-# The smallest file for this role; every setting there is: $prefix/agent.hcl.example
+# The minimal configuration of this role. All settings: $prefix/agent.hcl.example
 data_dir = "$data_dir"
 
-# Loopback only. Before it listens elsewhere, give it a certificate: see "Credentials" in $prefix/docs/operating.md
+# Loopback only. Before you change this address, configure TLS: see "Credentials" in $prefix/docs/operating.md
 bind_addr = "127.0.0.1"
 END
-  # Two services on one host need ports of their own.
+  # Two services on one host need different ports.
   if [ -e "$unit_dir/$other.service" ]; then
     printf 'ports {\n  http    = 4648\n  cluster = 4649\n}\n'
   fi
@@ -296,7 +296,7 @@ open_key() {
 }
 
 write_unit() {
-  say "==> the unit is $unit"
+  say "==> write the unit $unit"
   run mkdir -p "$unit_dir"
   say "  write $unit"
   [ -z "$dry" ] || return 0
@@ -310,7 +310,7 @@ write_unit() {
 
 start_service() {
   [ -n "$start" ] || return 0
-  say "==> start, and wait until it answers"
+  say "==> start the service and wait until it is ready"
   systemd daemon-reload
   systemd enable "$service.service"
   systemd reset-failed "$service.service" 2>/dev/null || :
@@ -320,11 +320,11 @@ start_service() {
 
 # The program and the unit as they were before, running again where they ran.
 go_back() {
-  reason="it does not start; the reason: journalctl -u $service -n 20"
+  reason="the service does not start, see: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
-install.sh: the first token is in $token_file (root only): run this again after the fix, and it is shown"
+install.sh: the first token is in $token_file (readable by root only): fix the error and run this script again, which prints it"
   if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
-  say "==> it does not start: bring back what ran before"
+  say "==> the service does not start: restore the previous program and unit"
   if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then
     run rm -rf "$prefix"
     run mv "$prefix.old" "$prefix"
@@ -332,18 +332,18 @@ install.sh: the first token is in $token_file (root only): run this again after 
   [ ! -e "$unit.old" ] || run mv "$unit.old" "$unit"
   systemd daemon-reload
   systemd reset-failed "$service.service" 2>/dev/null || :
-  systemd restart "$service.service" || fail "$reason (neither does what was installed before)"
-  fail "$reason. What was installed before runs again"
+  systemd restart "$service.service" || fail "$reason (the previous installation does not start either)"
+  fail "$reason. The previous installation was restored and is running"
 }
 
 show() {
   [ -z "$dry" ] || return 0
   url=http://127.0.0.1:4646
   [ -z "$start" ] || [ ! -r "$data_dir/http.addr" ] || url=$(cat "$data_dir/http.addr")
-  say "==> done. To look at it:"
+  say "==> done. Next steps:"
   say "  systemctl status $service"
   say "  journalctl -u $service -f"
-  say "  ln -s $prefix/bin/outpost /usr/local/bin/     makes \"outpost alloc run\" and the rest a command"
+  say "  ln -s $prefix/bin/outpost /usr/local/bin/     adds \"outpost\" to the PATH"
   [ "$role" = agent ] || show_secrets
   # Also of an earlier run whose start failed.
   [ -n "$start" ] && [ -r "$token_file" ] && token=$(cat "$token_file")
@@ -352,7 +352,7 @@ show() {
     return
   fi
   say "  curl -H 'X-Nomad-Token: $token' $url/v1/agent/self?pretty"
-  say "==> the token (shown this once; the configuration holds its hash only): $token"
+  say "==> the token (shown only once; the configuration contains its hash): $token"
   rm -f "$token_file"
 }
 
@@ -361,8 +361,8 @@ show_secrets() {
     say "  (no secrets core here: this server forwards requests for secrets to the server that has it)"
     return
   fi
-  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     makes the key shares and the root token of the secrets"
-  say "  (on the first server of a region only; on a further one set server { secrets = false } in $config_dir instead)"
+  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     generates the key shares and the root token"
+  say "  (only on the first server of a region; on the others set server { secrets = false } in $config_dir instead)"
 }
 
 if [ -n "$uninstall" ]; then
@@ -374,12 +374,12 @@ make_user
 write_config
 open_key
 stage_program
-run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
+run "$staged/bin/outpost" validate "$config_dir" || fail "fix the configuration; only $config_dir and $staged were changed"
 # systemd starts it as that user, before any capability is in force.
 run setpriv --reuid "$user" --regid "$user" --clear-groups "$staged/bin/outpost" version ||
-  fail "the user $user cannot run $staged/bin/outpost: every directory above must let others pass, or leave out --link"
+  fail "the user $user cannot run $staged/bin/outpost: every directory above it must permit access (chmod o+x), or omit --link"
 swap_program
-say "==> the data is in $data_dir"
+say "==> create the data directory $data_dir"
 [ "$role" = server ] && mode=0700 || mode=0711
 run install -d -o "$user" -g "$user" -m "$mode" "$data_dir"
 write_unit
