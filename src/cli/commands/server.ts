@@ -11,7 +11,7 @@ export const command = defineCommand({
   name: 'server members',
   summary: 'Show the server at the address',
   details: [
-    'Servers do not know each other: each server lists itself only. An agent forwards the request to any',
+    'Servers keep no list of each other: each server lists only itself. An agent forwards the request to any',
     'server. Requires node:read.',
   ].join('\n'),
   options: { json: jsonOption, ...agentOptions },
