@@ -9,17 +9,17 @@ usage() {
   cat <<'END'
 Usage: systemd/install.sh [options]              install or upgrade, then start
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
-  --role agent|server  what this host runs: a worker's agent, or a server               (agent)
-  --no-secrets         with --role server: no secrets core here, for the second and further servers of a region
-  -n, --dry-run        print the steps without executing them
+  --role agent|server  role of this host: agent or server                            (agent)
+  --no-secrets         with --role server: no secrets core, for all servers of a region except the first
+  -n, --dry-run        print the steps without running them
   --link               link the program to this checkout instead of copying it
-  --no-start           install only: neither enable nor start the service
+  --no-start           install without enabling or starting the service
   --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
-  --prefix DIR         directory of the program, for both roles   (/opt/outpost)
-  --config-dir DIR     directory of the configuration             (/etc/outpost, /etc/outpost-server)
-  --data-dir DIR       directory of state, allocations, secrets   (/var/lib/outpost, /var/lib/outpost-server)
-  --unit-dir DIR       directory of the unit                      (/etc/systemd/system)
-  --user NAME          user of the service; created when missing         (outpost, outpost-server)
+  --prefix DIR         directory of the program, for both roles  (/opt/outpost)
+  --config-dir DIR     directory of the configuration            (/etc/outpost, /etc/outpost-server)
+  --data-dir DIR       data directory                            (/var/lib/outpost, /var/lib/outpost-server)
+  --unit-dir DIR       directory of the unit                     (/etc/systemd/system)
+  --user NAME          user of the service; created if missing   (outpost, outpost-server)
 END
 }
 
@@ -40,7 +40,7 @@ while [ $# -gt 0 ]; do
     --no-start) start='' ;;
     -h | --help) usage && exit 0 ;;
     --role | --prefix | --config-dir | --data-dir | --unit-dir | --user)
-      [ $# -ge 2 ] || fail "$1 needs a value" 2
+      [ $# -ge 2 ] || fail "$1 requires a value" 2
       case $1 in
         --role) role=$2 ;;
         --prefix) prefix=$2 ;;
@@ -55,23 +55,23 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge works only together with --uninstall' 2
+[ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge requires --uninstall' 2
 case $role in
   agent) service=outpost other=outpost-server ;;
   server) service=outpost-server other=outpost ;;
-  *) fail "--role $role: use agent or server" 2 ;;
+  *) fail "--role $role: must be agent or server" 2 ;;
 esac
-[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets works only together with --role server' 2
+[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets requires --role server' 2
 config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} user=${user:-$service}
 # These values are written into the unit, and --uninstall removes some of the paths: characters with another meaning are refused.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
   case $path in
-    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: give a plain absolute path" 2 ;;
+    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: must be an absolute path without special characters, "." and ".."" 2 ;;
     /*/*) ;;
-    *) fail "$path: give an absolute path with two parts at least" 2 ;;
+    *) fail "$path: must be an absolute path with at least two components" 2 ;;
   esac
 done
-case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user: invalid user name" 2 ;; esac
+case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not a valid user name" 2 ;; esac
 
 # Marks a user that this script created, because --purge deletes no other.
 user_comment='outpost service, created by install.sh'
@@ -80,9 +80,9 @@ checkout=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd -P)
 unit=$unit_dir/$service.service
 
 if [ -z "$dry" ]; then
-  [ "$(id -u)" -eq 0 ] || fail 'run it as root (sudo), or with -n to see what it would do'
+  [ "$(id -u)" -eq 0 ] || fail 'run this script as root (sudo), or with -n to print the steps only'
   if [ -n "$start" ] && [ ! -d /run/systemd/system ]; then
-    fail "systemd does not run this machine. Use --no-start to put the files in place only, or let your own supervisor run: $checkout/bin/outpost agent -config $config_dir"
+    fail "systemd is not running on this host. Use --no-start to install the files only, or run outpost with another supervisor: $checkout/bin/outpost agent -config $config_dir"
   fi
 fi
 
@@ -101,15 +101,15 @@ remove() {
   run rm -f "$unit"
   # A checkout is not removed.
   if [ "$prefix" = "$checkout" ]; then
-    say "  ($prefix is this checkout, it stays)"
+    say "  ($prefix is this checkout and is not removed)"
   elif [ -e "$unit_dir/$other.service" ]; then
-    say "  ($prefix stays: $other.service runs it, too)"
+    say "  ($prefix is not removed: $other.service uses it)"
   elif [ -L "$prefix" ] || [ -e "$prefix/bin/outpost" ]; then
     run rm -rf "$prefix" "$prefix.new" "$prefix.old"
   fi
   systemd daemon-reload
   if [ -z "$purge" ]; then
-    say "==> configuration ($config_dir), data ($data_dir) and user ($user) stay; --purge removes them"
+    say "==> configuration ($config_dir), data ($data_dir) and user ($user) are kept; --purge removes them"
     return
   fi
   say "==> remove configuration, data and user"
@@ -119,17 +119,17 @@ remove() {
   if [ "$(getent passwd "$user" | cut -d : -f 5)" = "$user_comment" ]; then
     run userdel "$user"
   else
-    say "  (the user $user stays: this script did not create it)"
+    say "  (the user $user is not removed: this script did not create it)"
   fi
 }
 
 # Before the first change: conditions that would fail a later step.
 check() {
   say "==> check"
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
-  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see above; nothing was changed"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
+  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see the error above; nothing was changed"
   if [ -n "$no_secrets" ] && has_config && ! without_secrets; then
-    fail "--no-secrets: $config_dir has a configuration already; set server { secrets = false } in it. Nothing was changed"
+    fail "--no-secrets: $config_dir already has a configuration: set server { secrets = false } there. Nothing was changed"
   fi
   if has_config; then
     # Validated by the new program, not the running one.
@@ -145,14 +145,14 @@ check() {
     [ -n "$good" ] || fail "fix $config_dir/cluster.hcl first; nothing was changed"
   fi
   if [ -n "$link" ] && ! others_pass "$checkout"; then
-    fail "the user $user cannot run $checkout/bin/outpost: a directory above lets no others pass; change that, or leave out --link. Nothing was changed"
+    fail "the user $user cannot run $checkout/bin/outpost: a directory above it does not permit access: change its mode, or omit --link. Nothing was changed"
   fi
-  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above lets no others pass; nothing was changed"
+  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above it does not permit access: change its mode. Nothing was changed"
   if [ -e "$data_dir" ] && id "$user" >/dev/null 2>&1; then
     owner=$(stat -c %U -- "$data_dir")
-    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: give it to the service (chown -R $user: $data_dir), or name another --data-dir. Nothing was changed"
+    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: run chown -R $user: $data_dir, or use another --data-dir. Nothing was changed"
   fi
-  say "  checkout, configuration and directories are in order"
+  say "  checkout, configuration and directories are valid"
 }
 
 # Whether an unprivileged user can enter a directory and its parents. Missing directories are created with such a mode.
@@ -185,14 +185,14 @@ make_user() {
 
 # Staged beside the old program first, so that the running program never sees a partial copy. $staged is the new one.
 stage_program() {
-  say "==> stage the program for $prefix"
+  say "==> install the program in $prefix"
   staged=$prefix.new
   if [ "$prefix" = "$checkout" ]; then
-    say "  (this checkout is already there)"
+    say "  (this checkout is that directory)"
     staged=$prefix
     return
   fi
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
   run rm -rf "$staged" "$prefix.old"
   if [ -n "$link" ]; then
@@ -229,7 +229,7 @@ copy_program() {
 
 swap_program() {
   [ "$staged" != "$prefix" ] || return 0
-  say "==> put the program in place"
+  say "==> replace the program"
   if [ -e "$prefix" ] || [ -L "$prefix" ]; then run mv "$prefix" "$prefix.old"; fi
   run mv "$staged" "$prefix"
 }
@@ -238,14 +238,14 @@ swap_program() {
 token_file=$config_dir/first-token
 
 write_config() {
-  say "==> the configuration is in $config_dir"
+  say "==> write the configuration to $config_dir"
   # The hashes of tokens are readable only by the service's user.
   run install -d -o 0 -g "$user" -m 0750 "$config_dir"
   if has_config; then
     say "  ($file exists, nothing is written)"
     return
   fi
-  say "  write $config_dir/agent.hcl with a new token, which $token_file holds until the service has started"
+  say "  write $config_dir/agent.hcl with a new token, which $token_file contains until the service has started"
   [ -z "$dry" ] || return 0
   # The token is in no command line, because printf is a shell builtin.
   token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
@@ -295,7 +295,7 @@ open_key() {
 }
 
 write_unit() {
-  say "==> the unit is $unit"
+  say "==> write the unit $unit"
   run mkdir -p "$unit_dir"
   say "  write $unit"
   [ -z "$dry" ] || return 0
@@ -309,7 +309,7 @@ write_unit() {
 
 start_service() {
   [ -n "$start" ] || return 0
-  say "==> start, and wait until it answers"
+  say "==> start the service and wait until it is ready"
   systemd daemon-reload
   systemd enable "$service.service"
   systemd reset-failed "$service.service" 2>/dev/null || :
@@ -319,11 +319,11 @@ start_service() {
 
 # Restores the previous program and unit, and restarts the service if it was running.
 go_back() {
-  reason="it does not start; the reason: journalctl -u $service -n 20"
+  reason="the service does not start, see: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
-install.sh: the first token is in $token_file (root only): run this again after the fix, and it is shown"
+install.sh: the first token is in $token_file (readable by root only): fix the error and run this script again, which prints it"
   if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
-  say "==> it does not start: restore the previous version"
+  say "==> the service does not start: restore the previous program and unit"
   if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then
     run rm -rf "$prefix"
     run mv "$prefix.old" "$prefix"
@@ -331,18 +331,18 @@ install.sh: the first token is in $token_file (root only): run this again after 
   [ ! -e "$unit.old" ] || run mv "$unit.old" "$unit"
   systemd daemon-reload
   systemd reset-failed "$service.service" 2>/dev/null || :
-  systemd restart "$service.service" || fail "$reason (neither does what was installed before)"
-  fail "$reason. What was installed before runs again"
+  systemd restart "$service.service" || fail "$reason (the previous installation does not start either)"
+  fail "$reason. The previous installation was restored and is running"
 }
 
 show() {
   [ -z "$dry" ] || return 0
   url=http://127.0.0.1:4646
   [ -z "$start" ] || [ ! -r "$data_dir/http.addr" ] || url=$(cat "$data_dir/http.addr")
-  say "==> done. Next commands:"
+  say "==> done. Next steps:"
   say "  systemctl status $service"
   say "  journalctl -u $service -f"
-  say "  ln -s $prefix/bin/outpost /usr/local/bin/     makes \"outpost alloc run\" and the rest a command"
+  say "  ln -s $prefix/bin/outpost /usr/local/bin/     adds \"outpost\" to the PATH"
   [ "$role" = agent ] || show_secrets
   # Also the token of an earlier run whose start failed.
   [ -n "$start" ] && [ -r "$token_file" ] && token=$(cat "$token_file")
@@ -351,7 +351,7 @@ show() {
     return
   fi
   say "  curl -H 'X-Nomad-Token: $token' $url/v1/agent/self?pretty"
-  say "==> the token (shown this once; the configuration holds its hash only): $token"
+  say "==> the token (shown only once; the configuration contains its hash): $token"
   rm -f "$token_file"
 }
 
@@ -360,8 +360,8 @@ show_secrets() {
     say "  (no secrets core here: this server forwards requests for secrets to the server that has it)"
     return
   fi
-  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     creates the key shares and the root token of the secrets core"
-  say "  (on the first server of a region only; on a further one set server { secrets = false } in $config_dir instead)"
+  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     generates the key shares and the root token"
+  say "  (only on the first server of a region; on the others set server { secrets = false } in $config_dir instead)"
 }
 
 if [ -n "$uninstall" ]; then
@@ -373,12 +373,12 @@ make_user
 write_config
 open_key
 stage_program
-run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
+run "$staged/bin/outpost" validate "$config_dir" || fail "fix the configuration; only $config_dir and $staged were changed"
 # systemd starts the program as that user, before capabilities are effective.
 run setpriv --reuid "$user" --regid "$user" --clear-groups "$staged/bin/outpost" version ||
-  fail "the user $user cannot run $staged/bin/outpost: every directory above must let others pass, or leave out --link"
+  fail "the user $user cannot run $staged/bin/outpost: every directory above it must permit access (chmod o+x), or omit --link"
 swap_program
-say "==> the data is in $data_dir"
+say "==> create the data directory $data_dir"
 [ "$role" = server ] && mode=0700 || mode=0711
 run install -d -o "$user" -g "$user" -m "$mode" "$data_dir"
 write_unit

@@ -1,7 +1,7 @@
 /**
  * Every command by group, in the order of the help, with the file that defines it. A file is loaded only for its commands, so a
- * command starts without the code of the others. Name, summary and options of a command stand in its file alone; a test compares
- * the names here with those there.
+ * command starts without the code of the others. Name, summary and options of a command are defined only in its file; a test
+ * compares the names of both.
  *
  * The file of a command is named by its words: `operator snapshot save` is in `commands/operator/snapshot/save.ts`. Short commands
  * with the same first words share a file: `lease renew` is in `commands/lease.ts`.
@@ -44,7 +44,7 @@ const policy: Load = () => import('./commands/policy.ts')
 export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     name: 'hosts',
-    summary: 'Allocations with their logs and files; jobs; nodes',
+    summary: 'Allocations with their logs and files, jobs, nodes',
     files: [
       single('alloc run', () => import('./commands/alloc/run.ts')),
       file('alloc', 'list status', alloc),
@@ -64,7 +64,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'cluster',
-    summary: 'Servers, keys for NATS, disaster recovery',
+    summary: 'Servers, NATS keys, disaster recovery',
     files: [
       single('server members', () => import('./commands/server.ts')),
       single('cluster keys', () => import('./commands/cluster/keys.ts')),
@@ -79,9 +79,9 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'secrets',
-    summary: 'Secrets, secret engines, leases, programs with secrets',
+    summary: 'Secrets, secrets engines, leases, running programs with secrets',
     collapsed: {
-      'kv metadata': 'Manage metadata and settings of a secret',
+      'kv metadata': 'Manage the metadata of secrets',
       cloud: 'Manage AWS credentials and the users of the engine',
       lease: 'Manage leases',
     },
@@ -116,7 +116,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     name: 'access',
     summary: 'Login, tokens, policies, auth methods, identities, MFA',
-    collapsed: { 'mfa totp': 'Manage TOTP methods and the TOTP secrets of entities' },
+    collapsed: { 'mfa totp': 'Manage TOTP methods and TOTP secrets of entities' },
     files: [
       single('login', () => import('./commands/login.ts')),
       file('token', 'create lookup renew revoke capabilities', () => import('./commands/token.ts')),
@@ -158,7 +158,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'program',
-    summary: 'The agent and this program',
+    summary: 'The agent, configuration, shell completion, version',
     files: [
       single('agent', () => import('./commands/agent.ts')),
       single('validate', () => import('./commands/validate.ts')),

@@ -80,7 +80,7 @@ export interface Setting<T> {
 type ParseSetting<T> = (node: HclNode, wrong: (message: string) => undefined, path: string) => T | undefined
 
 const KIND_NAMES: Readonly<Record<HclNode['kind'], string>> = {
-  string: 'text',
+  string: 'a string',
   number: 'a number',
   boolean: 'true or false',
   null: 'null',
@@ -101,7 +101,7 @@ function expected(context: ReadContext, node: HclNode, what: string): undefined 
 function mergeSetting<T>(earlier: Setting<T>, later: Setting<T>, context: ReadContext): Setting<T> {
   if (earlier.where.origin === later.where.origin) {
     const { line, column } = earlier.where.at
-    context.faults.add(later.where, `${context.path} is given twice, first at ${line}:${column}`)
+    context.faults.add(later.where, `${context.path} is set twice, first at ${line}:${column}`)
   }
   return later
 }
@@ -129,7 +129,7 @@ function setting<T>(kind: HclNode['kind'], what: string, parse: ParseSetting<T>)
 
 /** `check` returns the fault for the message `<path>: <fault>`. An empty text counts as not set, as in Nomad. */
 export function text(check?: (value: string) => string | undefined): SettingField<Setting<string>> {
-  return setting('string', 'text', (node, wrong, path) => {
+  return setting('string', 'a string', (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined
     const fault = node.value.includes('\0') ? 'must not contain the character U+0000' : check?.(node.value)
     return fault === undefined ? node.value : wrong(`${path}: ${fault}`)
@@ -215,11 +215,11 @@ export function size(min: number): SettingField<Setting<number>> {
 
 /** A list of texts, each checked like `text`. */
 export function texts(check: (value: string) => string | undefined): SettingField<Setting<readonly string[]>> {
-  return setting('list', 'a list of texts', (node, wrong, path) => {
+  return setting('list', 'a list of strings', (node, wrong, path) => {
     if (node.kind !== 'list') return undefined
     const values: string[] = []
     for (const item of node.items) {
-      const fault = item.kind === 'string' ? check(item.value) : `expected text, found ${KIND_NAMES[item.kind]}`
+      const fault = item.kind === 'string' ? check(item.value) : `expected a string, found ${KIND_NAMES[item.kind]}`
       if (fault !== undefined) wrong(`${path}: ${fault}`)
       else if (item.kind === 'string') values.push(item.value)
     }
@@ -251,7 +251,7 @@ export function textMap(
       for (const { key, keyAt, value } of objectsOf(entry, context).flatMap((node) => node.entries)) {
         const inside = { ...context, path: `${context.path}.${key}` }
         if (value.kind !== 'string' && value.kind !== 'number' && value.kind !== 'boolean') {
-          expected(inside, value, 'text')
+          expected(inside, value, 'a string')
           continue
         }
         const plain = value.kind === 'number' ? value.text : String(value.value)
@@ -288,7 +288,7 @@ export function labelled<Raw>(body: SettingField<Raw>): SettingField<readonly La
         const labelWhere = whereOf(context, at)
         if (label === '') return context.faults.add(labelWhere, `${context.path}: the label is empty`) ?? []
         if (rest[0])
-          return context.faults.add(whereOf(context, rest[0].at), `${context.path}: one label is enough`) ?? []
+          return context.faults.add(whereOf(context, rest[0].at), `${context.path}: expected only one label`) ?? []
         const read = body.read({ key: label, keyAt: at, labels: [], value }, context)
         return read === undefined ? [] : [{ label, where: labelWhere, body: read }]
       })

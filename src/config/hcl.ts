@@ -98,7 +98,7 @@ function parseEntries(source: SourceText, openedAt: TextPosition | undefined, de
       return entries
     }
     if (source.peek() === '}') {
-      if (!openedAt) source.fail('this `}` closes nothing')
+      if (!openedAt) source.fail('unexpected `}`')
       source.offset++
       return entries
     }
@@ -148,12 +148,12 @@ function parseValue(source: SourceText, depth: number): HclNode {
   if (next === '{') return parseObject(source, depth)
   if (/[\d-]/.test(next)) {
     const text = source.take(NUMBER_RUN)
-    if (!NUMBER.test(text)) source.fail('this is not a number: put text and durations in double quotes', at)
+    if (!NUMBER.test(text)) source.fail('not a number: put strings and durations in double quotes', at)
     return numberNode(source, at, text)
   }
   const word = source.take(IDENTIFIER)
   if (word === 'true' || word === 'false') return { kind: 'boolean', at, value: word === 'true' }
-  if (word !== '') source.fail('expected a value, found an unquoted word: put text in double quotes', at)
+  if (word !== '') source.fail('expected a value, found an unquoted word: put strings in double quotes', at)
   return source.fail(`expected a value (a string, number, true, false, list or object), found ${source.found()}`)
 }
 
@@ -218,7 +218,7 @@ function takeInterpolation(source: SourceText): string {
     else if (next === '}' && --open === 0) return source.text.slice(from, ++source.offset)
     else if (next === '\n') break
   }
-  return source.fail('expected `}` to close this `${` (write \\u0024{ where it is plain text)', at)
+  return source.fail('expected `}` to close this `${` (write \\u0024{ for the literal text)', at)
 }
 
 function parseEscape(source: SourceText): string {
@@ -231,7 +231,7 @@ function parseEscape(source: SourceText): string {
   if (digits === undefined) source.fail('unknown escape: expected one of \\n \\t \\r \\" \\\\ \\xHH \\uHHHH', at)
   const code = takeHex(source, digits, at)
   if (code < 0xd800 || code > 0xdfff) {
-    return code === 0 || code > 0x10ffff ? source.fail('no such character', at) : String.fromCodePoint(code)
+    return code === 0 || code > 0x10ffff ? source.fail('not a Unicode character', at) : String.fromCodePoint(code)
   }
   // Characters above U+FFFF may be written as a pair of surrogates, as in JSON.
   if (code <= 0xdbff && source.peek() === '\\' && source.peek(1) === 'u') {
@@ -239,7 +239,7 @@ function parseEscape(source: SourceText): string {
     const low = takeHex(source, 4, at)
     if (low >= 0xdc00 && low <= 0xdfff) return String.fromCharCode(code, low)
   }
-  return source.fail('half of a surrogate pair is not a character', at)
+  return source.fail('unpaired surrogate', at)
 }
 
 function takeHex(source: SourceText, digits: number, at: TextPosition): number {
@@ -270,7 +270,7 @@ function parseHeredoc(source: SourceText): StringNode {
     lines.push(line)
     source.offset = end < 0 ? source.text.length : end + 1
   }
-  return source.fail(`expected a line with only ${marker}, to end the text that begins here`, at)
+  return source.fail(`expected a line with only ${marker}, to end the heredoc that begins here`, at)
 }
 
 function sharedIndent(lines: readonly string[]): number {

@@ -45,7 +45,7 @@ function parseValue(source: SourceText, depth: number): HclNode {
   if (word === 'null') return { kind: 'null', at }
   if (word === 'true' || word === 'false') return { kind: 'boolean', at, value: word === 'true' }
   if (NUMBER.test(word)) return numberNode(source, at, word)
-  if (word !== '') source.fail('expected a value, found something unquoted: put text in double quotes', at)
+  if (word !== '') source.fail('expected a value, found an unquoted word: put strings in double quotes', at)
   return source.fail(`expected a value, found ${source.found()}`)
 }
 
@@ -108,6 +108,6 @@ function parseString(source: SourceText): StringNode {
   }
   source.offset++
   const value = parts.join('')
-  if (!value.isWellFormed()) source.fail('half of a surrogate pair is not a character', at)
+  if (!value.isWellFormed()) source.fail('unpaired surrogate', at)
   return { kind: 'string', at, value }
 }

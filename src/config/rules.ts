@@ -66,7 +66,7 @@ function checkPair(
 ): void {
   const given = one ?? other
   if (given && !(one && other) && !isUnread(faults, onePath, otherPath)) {
-    faults.add(given.where, `${onePath} and ${otherPath} go together`)
+    faults.add(given.where, `${onePath} and ${otherPath} must be set together`)
   }
 }
 
@@ -76,7 +76,7 @@ function checkRoles(raw: RawConfig, { dev, faults }: RuleOptions): void {
     faults.add(undefined, 'Must specify either server, client or dev mode for the agent.')
   }
   const isMissing = !raw.data_dir && !isUnread(faults, 'data_dir')
-  if (isMissing && (dev || role)) faults.add(role?.where, 'data_dir is required: state and allocations are kept there')
+  if (isMissing && (dev || role)) faults.add(role?.where, 'data_dir is required: it stores state and allocations')
 }
 
 function checkPorts({ ports }: RawConfig, config: Config, faults: FaultList): void {
@@ -91,7 +91,7 @@ function checkTokens(blocks: NonNullable<RawBlock<'acl'>['token']>, options: Rul
   const [names, hashes] = [new Set<string>(), new Set<string>()]
   for (const { label, where, body } of blocks) {
     const title = `acl.token ${JSON.stringify(label)}`
-    if (names.has(label)) faults.add(where, `${title} is given twice`)
+    if (names.has(label)) faults.add(where, `${title} is defined twice`)
     names.add(label)
     const hash = body.sha256?.value.toLowerCase()
     if (hash === undefined && !isUnread(faults, 'acl.token.sha256')) faults.add(where, `${title} needs sha256`)
@@ -139,7 +139,7 @@ function checkSeals(seals: readonly RawSeal[], faults: FaultList): void {
   if (!seal) return
   const rival = seals.find((other) => other !== seal && other.where.origin === seal.where.origin)
   if (rival)
-    faults.add(seal.where, `server.seal is given twice, first at ${rival.where.at.line}:${rival.where.at.column}`)
+    faults.add(seal.where, `server.seal is set twice, first at ${rival.where.at.line}:${rival.where.at.column}`)
   const type = sealTypeOf(seal.label)
   if (!type) faults.add(seal.where, `server.seal: expected one of ${SEAL_TYPES.join(', ')}`)
   else if (!rival) checkSeal(type, seal, faults)
@@ -160,7 +160,7 @@ function checkSeal(type: SealType, { body, where }: RawSeal, faults: FaultList):
   const [previousId, previous] = [body.get('previous_key_id'), body.get('previous_key')]
   const half = previousId ?? previous
   if (half && !(previousId && previous)) {
-    faults.add(half.where, 'server.seal: previous_key_id and previous_key go together')
+    faults.add(half.where, 'server.seal: previous_key_id and previous_key must be set together')
   } else if (previousId && previousId.value === body.get('current_key_id')?.value) {
     faults.add(previousId.where, 'server.seal: previous_key_id and current_key_id must differ')
   }
@@ -181,20 +181,23 @@ function checkKeySource(name: string, setting: Setting<string> | undefined, faul
 
 function checkNats(nats: RawBlock<'nats'>, faults: FaultList): void {
   if (nats.servers?.value.length === 0) {
-    faults.add(nats.servers.where, 'nats.servers is empty: name a server, or remove the nats block to stand alone')
+    faults.add(nats.servers.where, 'nats.servers is empty: add a server, or remove the nats block to run standalone')
   }
   checkPair(['nats.user', nats.user], ['nats.password_file', nats.password_file], faults)
   checkPair(['nats.cert_file', nats.cert_file], ['nats.key_file', nats.key_file], faults)
   const credentials = [nats.credentials_file, nats.nkey_file, nats.user ?? nats.password_file, nats.token_file]
   const [, second] = credentials.filter((setting) => setting !== undefined)
   if (second) {
-    faults.add(second.where, 'nats: give one of credentials_file, nkey_file, user with password_file, or token_file')
+    faults.add(
+      second.where,
+      'nats: set only one of credentials_file, nkey_file, user with password_file, or token_file',
+    )
   }
   const { server_keys: serverKeys, core_keys: coreKeys } = nats
   if (serverKeys?.value.length === 0) {
     faults.add(
       serverKeys.where,
-      'nats.server_keys is empty: name the servers, or remove it to take those that NATS lets in',
+      'nats.server_keys is empty: add the keys of the servers, or remove it to trust every server that NATS authenticates',
     )
   }
   const unknownKey = coreKeys?.value.find((key) => !serverKeys?.value.includes(key))
@@ -230,7 +233,7 @@ function checkLogin(secrets: RawBlock<'secrets'>, faults: FaultList): void {
     faults.add(where, 'secrets needs role_id or role_id_file')
   }
   if (secrets.role_id && secrets.role_id_file) {
-    faults.add(secrets.role_id_file.where, 'secrets: give one of role_id and role_id_file')
+    faults.add(secrets.role_id_file.where, 'secrets: set only one of role_id and role_id_file')
   }
   if (!secrets.secret_id_file && !isUnread(faults, 'secrets.secret_id_file')) {
     faults.add(where, 'secrets needs secret_id_file')
@@ -248,7 +251,7 @@ function checkLoginRole(raw: RawBlock<'secrets'>, config: Config, { faults, warn
   const where = blockLocation(raw)
   if (!client.enabled) faults.add(where, 'secrets is for an agent: it needs client { enabled = true }')
   if (!secrets?.address && !nats && !server.enabled) {
-    faults.add(where, 'secrets needs an address, or a nats block: without them the agent has no server to log in to')
+    faults.add(where, 'secrets needs an address, or a nats block: without either, the agent has no server to log in to')
   }
   const url = secrets?.address && URL.parse(secrets.address.url)
   if (url?.protocol !== 'http:' || LOOPBACK.test(url.hostname)) return
@@ -280,11 +283,11 @@ function checkExposure(raw: RawConfig, config: Config, { faults, warnings }: Rul
   const unencrypted = config.nats ? unencryptedServers(config.nats) : []
   if (unencrypted.length > 0) {
     warnings.push(
-      `${locationPrefix(raw.nats?.servers?.where)}nats.servers: ${unencrypted.join(', ')} without TLS: an attacker on the network path can read logs and files that hosts send, and credentials (use tls://, or give ca_file)`,
+      `${locationPrefix(raw.nats?.servers?.where)}nats.servers: ${unencrypted.join(', ')} without TLS: an attacker on the network path can read logs and files that hosts send, and credentials (use tls://, or set ca_file)`,
     )
   }
   const isAlone = config.client.enabled && !config.server.enabled && !config.nats
   if (isAlone && config.acl.enabled && config.acl.tokens.length === 0 && config.acl.anonymousPolicy === undefined) {
-    warnings.push('this agent stands alone and knows no token: every call that needs one will be refused (acl.token)')
+    warnings.push('this standalone agent has no acl.token: it will refuse every call that requires a token')
   }
 }

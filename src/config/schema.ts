@@ -34,7 +34,7 @@ const MINUTE_MS = 60_000
 const isHost = (value: string) => isIP(value) !== 0 || HOST_NAME.test(value)
 
 function listenAddress(value: string): string | undefined {
-  if (value.includes('{{')) return 'templates are not supported: give one IP address or host name'
+  if (value.includes('{{')) return 'templates are not supported: use one IP address or host name'
   return isHost(value) ? undefined : 'expected one IP address or host name, without a port'
 }
 
@@ -82,7 +82,7 @@ function sha256(value: string): string | undefined {
 
 /** Accepts the text of a public NATS user key: base32 of a prefix byte, 32 bytes and a valid checksum. */
 function userKey(value: string): string | undefined {
-  const fault = 'expected the public key of a server (U… as "outpost cluster keys" prints it)'
+  const fault = 'expected the public key of a server (U…, printed by "outpost cluster keys")'
   if (!/^U[A-Z2-7]{55}$/.test(value)) return fault
   try {
     fromPublic(value)
@@ -136,7 +136,7 @@ const telemetry = block({
   publish_node_metrics: boolean(),
   publish_allocation_metrics: boolean(),
   disable_hostname: boolean(),
-  prefix_filter: texts((value) => (/^[+-]./.test(value) ? undefined : 'expected a prefix with "+" or "-" in front')),
+  prefix_filter: texts((value) => (/^[+-]./.test(value) ? undefined : 'expected a prefix that begins with "+" or "-"')),
   filter_default: boolean(),
 })
 
@@ -225,9 +225,7 @@ function serverUrl(value: string): string | undefined {
 /** Undefined for a valid mount path of an auth method. */
 function authMount(value: string): string | undefined {
   const isPath = /^[\w.-]+(?:\/[\w.-]+)*$/.test(value) && !value.split('/').some((part) => /^\.+$/.test(part))
-  return isPath && !value.startsWith('auth/')
-    ? undefined
-    : 'expected the name that AppRole is enabled under, as "approle"'
+  return isPath && !value.startsWith('auth/') ? undefined : 'expected the mount path of AppRole, such as "approle"'
 }
 
 /** The login of an agent. */

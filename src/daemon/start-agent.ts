@@ -294,7 +294,7 @@ class Agent implements Running {
       this.certificates?.check()
       this.reloads.done++
       logger.info('configuration reloaded', { settings: taken.join(', ') })
-      if (waiting.length > 0) logger.warn('some changes need a restart', { settings: waiting.join(', ') })
+      if (waiting.length > 0) logger.warn('some changes require a restart', { settings: waiting.join(', ') })
       return { taken, waiting }
     } catch (error) {
       this.reloads.refused++

@@ -44,7 +44,7 @@ const ALONE: ServiceManager = {
   close: () => undefined,
 }
 
-const LISTENER_UNREACHABLE = 'own listener unreachable, watchdog not notified'
+const LISTENER_UNREACHABLE = 'this process cannot reach its own listener, watchdog not notified'
 const MISSING = 127
 /** One message for each line, assignments separated by tabs. Exits with the pipe; ignores signals, which are for the daemon. */
 const SCRIPT = `
@@ -113,7 +113,7 @@ class Systemd implements ServiceManager {
   stopping(): void {
     clearTimeout(this.#timer)
     this.#daemon = undefined
-    this.#send('STOPPING=1', 'STATUS=stopping: requests in progress finish')
+    this.#send('STOPPING=1', 'STATUS=stopping: finishing requests in progress')
   }
 
   close(): void {
@@ -126,7 +126,7 @@ class Systemd implements ServiceManager {
     const periodMs = this.#options.limitMs / 2
     const reachable = await daemon.answers(periodMs / 2)
     if (!reachable) {
-      this.#options.logger.warn('own address unreachable, the watchdog checks the event loop only')
+      this.#options.logger.warn('this process cannot reach its own address, the watchdog checks the event loop only')
     }
     const tick = async () => {
       const lives = !reachable || (await daemon.answers(periodMs / 2))

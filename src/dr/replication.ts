@@ -350,7 +350,7 @@ export class Replication {
     await store.beginCopy(store.position())
     await store.tree.enable()
     await this.#state.change(() => ({ isWipeDue: false }))
-    await this.#attempt('what was remembered could not be forgotten', () => transition.wiped())
+    await this.#attempt('clearing the caches of the deleted data failed', () => transition.wiped())
   }
 
   promote({

@@ -166,7 +166,7 @@ function withScheme(address: string): string {
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i
 const WILDCARD = /^(?:0\.0\.0\.0|\[?::\]?)$/
 const LISTEN_NEXT =
-  'set addresses.cluster (or bind_addr) to an address of this host that secondaries reach, and restart it'
+  'set addresses.cluster (or bind_addr) to an address of this host that secondaries reach, and restart this server'
 
 /**
  * Warnings for a cluster address that secondaries on other hosts cannot reach. `announced`: the address in activation tokens.
@@ -179,10 +179,12 @@ export function clusterAddressWarnings(announced: string, given: string, listenH
       ? `${LISTEN_NEXT}; set advertise.cluster if secondaries use another address`
       : 'it was set with primary_cluster_addr: enable the primary again with an address that secondaries reach'
   if (LOOPBACK.test(host))
-    return [`the cluster address ${announced} is on loopback, a secondary on another host cannot reach it: ${change}`]
+    return [
+      `the cluster address ${announced} is on loopback and cannot be reached by a secondary on another host: ${change}`,
+    ]
   if (WILDCARD.test(host)) {
     return [
-      `the cluster address ${announced} names no host, a secondary on another host cannot reach it: set advertise.cluster to the address that secondaries use, and restart this server`,
+      `the cluster address ${announced} is a wildcard and cannot be reached by a secondary on another host: set advertise.cluster to the address that secondaries use, and restart this server`,
     ]
   }
   if (!LOOPBACK.test(listenHost)) return []

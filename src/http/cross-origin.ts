@@ -94,7 +94,7 @@ const TOKEN_HEADERS = /(?:^|,)\s*(?:x-vault-token|x-nomad-token|authorization)\s
 function refuseForeignChange(operation: AnyEndpoint, verb: string, headers: IncomingHttpHeaders): void {
   if (SAFE_VERBS.has(verb) && !operation.changesOnGet) return
   if (!isForeignPage(headers)) return
-  const why = 'web pages of other origins may not make changes'
+  const why = 'web pages of other origins must not make changes'
   throw new Refusal('permission_denied', `${why}; a proxy must pass the Host header unchanged`)
 }
 

@@ -23,7 +23,7 @@ export function handshakeFault(request: IncomingMessage, operation: AnyEndpoint,
   const { headers } = request
   if (operation.output !== 'stream') return bad('this endpoint does not stream: send the request without Upgrade')
   if (request.method !== 'GET') return bad('a WebSocket handshake must be a GET request')
-  if (request.httpVersion !== '1.1') return bad('a WebSocket needs HTTP/1.1')
+  if (request.httpVersion !== '1.1') return bad('a WebSocket requires HTTP/1.1')
   if (headers.host === undefined) return bad('the handshake has no Host header')
   if (!/(^|,)\s*upgrade\s*(,|$)/i.test(headers.connection ?? '')) {
     return bad('the handshake has no "Connection: Upgrade"; a proxy may have removed it')

@@ -4,7 +4,7 @@
  * Path of a request. `listener` accepts the connection, within a limit per address (`connections`). Node's
  * parser reads the head within limits of size and time. An `Exchange` then runs these steps: `router` finds the
  * operation for verb and path, `request` decodes the input, the operation's schema parses it, the
- * token is resolved to an identity, the operation authorises and runs, and `respond` or `stream` writes the result.
+ * token is resolved to an identity, the operation authorizes and runs, and `respond` or `stream` writes the result.
  *
  * Promises. An error before the first byte is a status with a text that says what to do; after it the response is aborted,
  * never ended as if it were complete. A client that sends slowly, sends too much, or does not read costs a bounded amount
@@ -146,8 +146,8 @@ export class Listener {
   }
 
   /**
-   * Stops: long polls answer at once, other acceptsConnections under way finish within `DRAIN_MS`, endless streams break, idle
-   * connections close.
+   * Stops: long polls are answered at once, other requests in progress finish within `DRAIN_MS`, endless streams break, and idle
+   * connections are closed.
    */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()))

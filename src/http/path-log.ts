@@ -3,7 +3,7 @@
  *
  * A path may contain what readers of a log must not see: names of secrets, and tokens, which old clients put there.
  * Only words that an endpoint declares are shown. Parameters are shown as an HMAC whose key is generated at the start and never
- * stored: equal names have equal HMACs within one run, and the log does not allow to guess names.
+ * stored: equal names have equal HMACs within one run, and names cannot be guessed from the log.
  * `isFull` shows names too; paths that no endpoint declares, tokens, and IDs that give access are always shown as HMACs.
  */
 import { randomBytes } from 'node:crypto'

@@ -12,7 +12,7 @@ import type { AnyEndpoint } from '../platform/operation.ts'
 import type { RawInput } from '../platform/schema.ts'
 
 export const PATH_BYTES_MAX = 8192
-/** Each parameter costs memory before the caller is authorised. */
+/** Each parameter costs memory before the caller is authorized. */
 const QUERY_PAIRS_MAX = 256
 
 export interface RequestTarget {
@@ -193,7 +193,7 @@ interface BodyLimits {
   readonly mayBeLong: () => boolean
 }
 
-const CROWDED = 'too many large request bodies at once, try again'
+const CROWDED = 'too many concurrent large request bodies, try again'
 
 /** Undefined if the body stays unread. By events: iterating over a stream costs more than the rest of a small request. */
 function bodyBytes(request: IncomingMessage, { limit, refusal, mayBeLong }: BodyLimits): Promise<Buffer | undefined> {

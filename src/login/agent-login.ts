@@ -144,7 +144,7 @@ export class AgentLogin {
       signal: this.#saveAbort.signal,
       warn: (message) => logger.warn(message),
       what: `writing ${file}`,
-      meanwhile: 'programs of this host get no token',
+      meanwhile: 'programs on this host get no token',
       onAttempt: (error) => {
         this.#fileFault = error
         if (error === undefined) return
@@ -189,5 +189,5 @@ async function keep(session: LoginSession, signal: AbortSignal): Promise<void> {
 /** The public text of an error; a generic text for errors without one. */
 function publicTextOf(error: unknown): string {
   const shown: unknown = error instanceof Error && 'shown' in error ? error.shown : undefined
-  return typeof shown === 'string' ? shown : 'no server answers, see the log'
+  return typeof shown === 'string' ? shown : 'no server responds, see the log'
 }

@@ -52,7 +52,7 @@ export function secretOf({ secretIdFile }: LoginRole): string {
     }
     // systemd's credentials belong to root's group, which has no other members.
     const isWide = (mode & OTHERS_READ_OR_GROUP_WRITES) !== 0 || ((mode & GROUP_READS) !== 0 && gid !== ROOT)
-    return isWide ? `others can use it: ${is}; run: chmod 600 ${secretIdFile}` : undefined
+    return isWide ? `other users can access it: ${is}; run: chmod 600 ${secretIdFile}` : undefined
   })
 }
 

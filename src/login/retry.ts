@@ -54,8 +54,7 @@ export async function retryUntilSuccess<T>(step: () => Promise<T>, options: Retr
       const isRefused = isFinal(error)
       if (untilMs !== undefined && (isRefused || performance.now() + pauseMs > untilMs)) throw error
       const reason = messageOf(error)
-      if (reason !== lastReason)
-        warn(`${what}: ${reason}; ${meanwhile === undefined ? '' : `${meanwhile}, `}trying again`)
+      if (reason !== lastReason) warn(`${what}: ${reason}; ${meanwhile === undefined ? '' : `${meanwhile}, `}retrying`)
       lastReason = reason
       await untilNext(isRefused ? PAUSE_REFUSED_MS : pauseMs, isRefused ? options.another : undefined, signal)
     }

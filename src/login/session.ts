@@ -208,12 +208,12 @@ export class LoginSession {
         return fieldsOf(fieldsOf(await send({ path, body: { token: secret } }, undefined, signal)).get('data'))
       } catch (error) {
         if (!isFinal(error)) throw error
-        throw about('has expired or was used before: if not by this agent, destroy its secret ID and write a new one')
+        throw about('has expired or was already used: if not by this agent, destroy its secret ID and write a new one')
       }
     }
     const creationPath = (await post('sys/wrapping/lookup')).get('creation_path')
     if (creationPath !== wrappingPath)
-      throw about(`was not created by ${wrappingPath}: another user may have put it there`)
+      throw about(`was not created by ${wrappingPath}: another user may have replaced it`)
     const secretId = (await post('sys/wrapping/unwrap')).get('secret_id')
     if (typeof secretId !== 'string' || secretId === '') throw about('wraps no secret ID')
     this.#unwrapped = { by: secret, secretId }

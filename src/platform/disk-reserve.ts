@@ -31,13 +31,13 @@ const writeAsync = promisify(write)
 const syncAsync = promisify(fsync)
 
 const RESERVE_BYTES_MAX = 8 << 20
-/** Of a small disk. */
+/** Maximum size of the reserve as a fraction of the disk. */
 const RESERVE_PART = 1 / 16
 const PIECES = 8
 const BLOCK_BYTES = 4096
 const OPEN_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 const ZEROS = Buffer.alloc(1 << 18)
-/** With this many times the reserve free, creating it is not urgent. */
+/** If this many times the reserve is free, creating it is not urgent. */
 const RESERVES_OF_PLENTY = 16
 /** Required by SQLite to open a database, in addition to the database itself. */
 const OPENING_BYTES = 256 << 10

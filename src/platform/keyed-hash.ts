@@ -7,24 +7,24 @@ import { hash } from 'node:crypto'
 const BLOCK_BYTES = 64
 const DIGEST_BYTES = 32
 const [INNER, OUTER] = [0x36, 0x5c]
-/** Texts up to this long are hashed in memory that is used again. */
+/** Texts of up to this size are hashed in a reused buffer. */
 const REUSED_BYTES = 1024
-/** Names that are remembered; past that, all are forgotten. */
+/** Maximum number of cached digests; the full cache is cleared. */
 const NAMES_MAX = 2048
 const NAME_LENGTH_MAX = 256
 
 export class KeyedHash {
-  /** The padded key, and behind it room for a text. */
+  /** The padded key, followed by space for a text. */
   readonly #inner: Buffer
-  /** Beginnings of `#inner`, by their length. */
+  /** Views of the beginning of `#inner`, by length. */
   readonly #views: (Buffer | undefined)[] = []
-  /** The padded key, and behind it room for the inner hash. */
+  /** The padded key, followed by space for the inner hash. */
   readonly #outer: Buffer
   readonly #names = new Map<string, string>()
 
   /** `key` has at most 64 bytes; it is copied. */
   constructor(key: Buffer) {
-    if (key.length > BLOCK_BYTES) throw new RangeError('a key of a keyed hash has at most 64 bytes')
+    if (key.length > BLOCK_BYTES) throw new RangeError('the key of a keyed hash can have at most 64 bytes')
     this.#inner = Buffer.alloc(BLOCK_BYTES + REUSED_BYTES, 0)
     this.#outer = Buffer.alloc(BLOCK_BYTES + DIGEST_BYTES, 0)
     for (let at = 0; at < BLOCK_BYTES; at++) {
@@ -33,7 +33,7 @@ export class KeyedHash {
     }
   }
 
-  /** The digest in base64url; that of a text which is asked for again and again is remembered. */
+  /** The digest in base64url, cached for repeated texts. */
   name(text: string): string {
     let name = this.#names.get(text)
     if (name !== undefined) return name
@@ -45,7 +45,7 @@ export class KeyedHash {
   }
 
   digest(text: string, encoding: 'hex' | 'base64url'): string {
-    // As text, because a buffer of its own costs more than the hash.
+    // A string, because allocating a buffer costs more than the hash.
     this.#outer.write(hash('sha256', this.#block(text), 'binary'), BLOCK_BYTES, 'latin1')
     return hash('sha256', this.#outer, encoding)
   }
@@ -54,7 +54,7 @@ export class KeyedHash {
     // A character has at most three bytes of UTF-8.
     if (text.length * 3 <= REUSED_BYTES) {
       const length = BLOCK_BYTES + this.#inner.write(text, BLOCK_BYTES)
-      // Texts have one of a few lengths, as a rule, and to make a view costs a sixth of the hash.
+      // Most texts have one of a few lengths, and creating a view costs a sixth of the hash.
       return (this.#views[length] ??= this.#inner.subarray(0, length))
     }
     return Buffer.concat([this.#inner.subarray(0, BLOCK_BYTES), Buffer.from(text)])

@@ -108,14 +108,14 @@ export type CallTarget = { readonly allocationId: string } | { readonly nodeId: 
 export function unknownAllocation(id: string): Refusal {
   if (id === '') return new Refusal('invalid_request', 'must provide a valid alloc id')
   if (isUuid(id)) return new Refusal('not_found', `Unknown allocation "${id}"`)
-  const text = `alloc lookup failed: ${shownId(id)} is not a full allocation ID, give all 36 characters of the UUID`
+  const text = `alloc lookup failed: ${shownId(id)} is not a full allocation ID, use all 36 characters of the UUID`
   return new Refusal('invalid_request', text)
 }
 
 /** The refusal for an unknown node. */
 export function unknownNode(id: string): Refusal {
   if (isUuid(id)) return new Refusal('not_found', `Unknown node ${id}`)
-  const text = `node lookup failed: ${shownId(id)} is not a full node ID, give all 36 characters of the UUID`
+  const text = `node lookup failed: ${shownId(id)} is not a full node ID, use all 36 characters of the UUID`
   return new Refusal('invalid_request', text)
 }
 

@@ -79,7 +79,7 @@ export function readBytesIfExists(path: string): Buffer | undefined {
   const fd = openIfExists(path)
   if (fd === undefined) return undefined
   try {
-    if (fstatSync(fd).size > BYTES_MAX) throw new Fault(`${path} is larger than ${BYTES_MAX} bytes, none of ours is`)
+    if (fstatSync(fd).size > BYTES_MAX) throw new Fault(`${path} is larger than ${BYTES_MAX} bytes`)
     return readFileSync(fd)
   } finally {
     closeSync(fd)

@@ -77,7 +77,7 @@ export function queryValue(raw: RawInput, name: string): string | undefined {
     found ??= value
     count++
   }
-  if (count > 1) throw new Refusal('invalid_request', `query parameter "${name}" is given ${count} times, give it once`)
+  if (count > 1) throw new Refusal('invalid_request', `query parameter "${name}" is set ${count} times, set it once`)
   return found === undefined || found === '' ? undefined : found
 }
 

@@ -32,7 +32,7 @@ export function runSliced<T>(work: SlicedWork<T>, { signal }: { readonly signal:
 async function runRemaining<T>(work: SlicedWork<T>, signal: AbortSignal): Promise<T> {
   for (;;) {
     await slices.later(true)
-    if (signal.aborted) throw new Refusal('unavailable', 'the request was cancelled')
+    if (signal.aborted) throw new Refusal('unavailable', 'the request was canceled')
     const next = runSlice(work, true)
     if (next.done === true) return next.value
   }

@@ -10,7 +10,7 @@
  * task, and its answers are ignored. *Exited*: it is forgotten, and the next queued task may start another one. The change from live
  * to ending is synchronous with its cause (idle timeout, task timeout, error, `close`), so a task submitted at the moment of an idle
  * timeout is never given to the worker that ends. An ending worker still counts towards `workersMax`: native code is not
- * interrupted by `terminate`, and threads must not accumulate behind it.
+ * interrupted by `terminate`, and threads must not accumulate after it.
  *
  * Promises.
  * - Each task settles exactly once: with the response, or with a `WorkerTaskError` whose `reason` names the cause, or with what

@@ -218,7 +218,7 @@ export class SecretsCore implements Core {
     const { logger, seal } = this.options
     const { trail } = open.auditing
     void recordOrigin({ note: seal.origin, trail, anonymous: this.anonymous.caller, logger })
-    logger.info('the secrets core is active', { cluster_id: open.clusterId })
+    logger.info('secrets core active', { cluster_id: open.clusterId })
   }
 
   #recordVersion(): void {
@@ -401,7 +401,7 @@ export class SecretsCore implements Core {
 
   /** A login with valid credentials was refused. */
   onLoginRefused(mountPath: string, reason: string): void {
-    this.options.logger.warn('login with valid credentials refused, the response has no reason', {
+    this.options.logger.warn('login with valid credentials refused, the response omits the reason', {
       mount: mountPath,
       reason,
     })

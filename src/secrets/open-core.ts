@@ -184,7 +184,7 @@ function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: Mount
       onUnknownAddress: (accessor) =>
         logger.warn('address-bound token refused, the caller address was not verified by a server', {
           accessor,
-          hint: 'an address that an agent reports is not trusted: use this token with a server, not with an agent',
+          hint: 'the client address that an agent reports is not trusted: use this token with a server, not with an agent',
         }),
     }),
   }

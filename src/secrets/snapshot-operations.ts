@@ -6,7 +6,7 @@
  * Vault's commands use the paths with `raft`.
  *
  * `storage/snapshot-new` needs no token, because an uninitialised server has none: any client that can connect may restore a
- * snapshot into it, as it may initialise it. Both are refused once the server is initialised, and they exclude each other. An
+ * snapshot into it, as it may initialise it. Both are refused once the server is initialised, and they are mutually exclusive. An
  * interrupted upload leaves the server uninitialised. Each client address has at most one upload, so that a slow client cannot
  * block other addresses.
  */
@@ -219,7 +219,7 @@ function saveOperation({ name, path }: SnapshotEndpoint): EndpointBinding<Snapsh
   return handle(
     {
       name,
-      summary: 'Saves a snapshot of the encrypted secrets while the server runs',
+      summary: 'Save a snapshot of the encrypted secrets while the server runs',
       http: [`GET /v1/sys/${path}`],
       target: 'server',
       input: schema(codes),
@@ -263,7 +263,7 @@ function restoreOperation({ name, path }: SnapshotEndpoint): EndpointBinding<Sna
   return handle(
     {
       name,
-      summary: 'Restores a snapshot, which replaces all secrets',
+      summary: 'Restore a snapshot, which replaces all secrets',
       http: [`POST /v1/sys/${path}`, `PUT /v1/sys/${path}`],
       target: 'server',
       input,
@@ -302,7 +302,7 @@ function restoreOperation({ name, path }: SnapshotEndpoint): EndpointBinding<Sna
 }
 
 const INITIALISED =
-  'this server is initialised already, nothing was changed: to replace its secrets by a snapshot, run ' +
+  'this server is already initialized, nothing was changed: to replace its secrets with a snapshot, run ' +
   '"outpost operator snapshot restore FILE" with a token'
 
 /** Concurrent uploads of unauthenticated clients. Each uses the disk space of a copy. */
@@ -318,7 +318,7 @@ class UploadLimit {
     const isLocal = isLoopback(remote)
     const others = [...this.#addresses].filter((each) => isLoopback(each) === isLocal)
     if (this.#addresses.has(remote) || others.length >= UPLOADS_MAX) {
-      throw new Refusal('conflict', 'a snapshot is being restored already, try again')
+      throw new Refusal('conflict', 'another snapshot is being restored, try again later')
     }
     this.#addresses.add(remote)
     return () => this.#addresses.delete(remote)
@@ -333,7 +333,7 @@ function isLoopback(address: string): boolean {
 const restoreNew = handle(
   {
     name: 'secrets.snapshot_restore_new',
-    summary: 'Restores a snapshot into an uninitialised server, which the keys of the snapshot then unseal',
+    summary: 'Restore a snapshot into an uninitialized server, which the key shares of the snapshot then unseal',
     http: [`POST /v1/sys/${NEW}`, `PUT /v1/sys/${NEW}`],
     target: 'server',
     input: schema({}),
@@ -376,7 +376,7 @@ const restoreNew = handle(
           leave()
         }
         const origin = { accessor: '', remote: call.remote ?? '' }
-        logger.warn('snapshot restored into an uninitialised server', origin)
+        logger.warn('snapshot restored into an uninitialized server', origin)
         return undefined
       },
     }

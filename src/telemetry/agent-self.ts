@@ -72,7 +72,7 @@ interface SelfParts {
 export const agentHealth = handle(
   {
     name: 'agent.health',
-    summary: 'Health of the roles of this process',
+    summary: 'Read the health of the roles of this process',
     http: ['GET /v1/agent/health'],
     target: 'server',
     input: schema(healthFields),
@@ -97,7 +97,7 @@ export const agentHealth = handle(
 export const agentSelf = handle(
   {
     name: 'agent.self',
-    summary: 'Configuration and state of this process',
+    summary: 'Read the configuration and state of this process',
     http: ['GET /v1/agent/self'],
     target: 'server',
     input: schema({}),

@@ -54,7 +54,7 @@ export class DiskSpace {
     await Promise.all(
       this.#directories.map(async (directory) => {
         const late = new Promise<DiskCheck>((resolve) => {
-          const fault = `the file system does not answer within ${CHECK_TIMEOUT_MS / 1000} s`
+          const fault = `the file system does not respond within ${CHECK_TIMEOUT_MS / 1000} s`
           setTimeout(() => resolve({ freeBytes: undefined, fault }), CHECK_TIMEOUT_MS).unref()
         })
         this.#checks.set(directory, await Promise.race([this.#check(directory), late]))

@@ -6,12 +6,12 @@ import type { Metrics } from './metrics.ts'
 
 const fields = {
   format: queryText({
-    description: 'prometheus for the text form; JSON when absent, unless Accept asks for the text form',
+    description: 'prometheus for the text format; default: JSON, unless the Accept header requests the text format',
     fallback: undefined,
     choices: ['prometheus', 'json'],
     otherwise: 'format must be prometheus, or absent for JSON',
   }),
-  accept: header('A scraper that accepts openmetrics or plain text gets the text form'),
+  accept: header('The text format is returned to scrapers that accept openmetrics or plain text'),
 }
 
 type MetricsInput = InputOf<typeof fields>
@@ -37,7 +37,7 @@ interface MetricsParts {
 export const agentMetrics = handle(
   {
     name: 'agent.metrics',
-    summary: 'Metrics of this process, its host and its allocations',
+    summary: 'Read the metrics of this process, its host and its allocations',
     http: ['GET /v1/metrics'],
     target: 'server',
     input: schema(fields),

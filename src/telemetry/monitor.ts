@@ -63,7 +63,7 @@ const input = schema({
   log_json: flag('Lines as JSON instead of plain text', 'log json'),
   plain: flag('Lines without frames', 'plain'),
   node_id: queryText({ description: 'Node ID; default: this node', fallback: undefined }),
-  server_id: queryText({ description: 'Server whose log it is; no agent knows one yet', fallback: undefined }),
+  server_id: queryText({ description: 'ID of the server to monitor; not supported', fallback: undefined }),
 })
 
 /** Lines that wait for one caller. */
@@ -149,7 +149,7 @@ function droppedLine(count: number, json: boolean): string {
 }
 
 function checkTarget({ node_id: node, server_id: server }: MonitorInput, ownNodeId: string): void {
-  if (server !== undefined) throw new Refusal('not_found', 'this agent knows no server, leave server_id out')
+  if (server !== undefined) throw new Refusal('not_found', 'this agent cannot monitor servers: omit server_id')
   requireOwnTarget(node, ownNodeId)
 }
 

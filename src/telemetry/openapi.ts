@@ -5,12 +5,12 @@ import { type AnyEndpoint, handle, type JsonSchema } from '../platform/operation
 import { type Field, schema } from '../platform/schema.ts'
 
 const ERROR_STATUSES: Readonly<Record<string, string>> = {
-  400: 'Invalid request; the text says what to do',
+  400: 'Invalid request; the text contains the reason',
   403: 'Permission denied, or unknown token',
   404: 'Not found',
   429: 'Too many requests, try again later',
-  500: 'Error of the host or internal error; the text says which',
-  503: 'Unavailable: the process stops, or has no file descriptors left',
+  500: 'Error of the host, with its text, or internal error',
+  503: 'Unavailable: the process is stopping or has no free file descriptors',
 }
 
 const TOKEN_HEADERS = {
@@ -63,14 +63,14 @@ function bodyOf({ input, bodyBytesMax }: AnyEndpoint): JsonSchema | undefined {
 }
 
 function answerOf({ output, produces, result }: AnyEndpoint): JsonSchema {
-  if (output === 'answer') return { description: 'What the endpoint says, in its own form' }
-  if (output === 'empty') return { description: 'Done; there is nothing to say' }
+  if (output === 'answer') return { description: 'Response in the format of the endpoint' }
+  if (output === 'empty') return { description: 'Success without content' }
   if (output === 'stream' && produces === undefined) {
     const bytes = { schema: { type: 'string', format: 'binary' } }
-    return { description: 'Bytes, or frames: JSON objects one behind the other', content: { '*/*': bytes } }
+    return { description: 'Raw bytes, or frames as concatenated JSON objects', content: { '*/*': bytes } }
   }
   const type = produces ?? 'application/json'
-  const description = type === 'text/plain' ? 'JSON; also declared as such to callers whose Accept asks for it' : 'JSON'
+  const description = type === 'text/plain' ? 'JSON; with this content type if the Accept header requests it' : 'JSON'
   return {
     description,
     content: { [type === 'text/plain' ? 'text/plain; charset=utf-8' : type]: { schema: result ?? {} } },
@@ -124,7 +124,8 @@ export function openApiDocument(operations: readonly AnyEndpoint[], version: str
     info: {
       title: 'outpost',
       version,
-      description: 'Every path is served without /v1 as well, and GET answers HEAD. Every JSON answer takes ?pretty.',
+      description:
+        'Every path is also served without /v1. Every GET endpoint accepts HEAD. Every endpoint with a JSON response accepts ?pretty.',
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/' }],
@@ -152,7 +153,7 @@ interface OpenApiParts {
 export const openApi = handle(
   {
     name: 'agent.openapi',
-    summary: 'This document',
+    summary: 'Read this document',
     http: ['GET /v1/openapi.json'],
     target: 'server',
     input: schema({}),

@@ -167,11 +167,11 @@ export const agentReady = handle(
   {
     name: 'agent.ready',
     summary:
-      'Whether this process serves requests (200), is a healthy standby (472) or not ready (503), with each check',
+      'Read the readiness checks: 200 if this process serves requests, 472 for a healthy standby, 503 if not ready',
     http: ['GET /v1/agent/ready'],
     target: 'server',
     input: schema({
-      standbyok: queryBoolean({ description: 'Answer 200 for a healthy standby, too', fallback: false }),
+      standbyok: queryBoolean({ description: 'Respond with 200 for a healthy standby as well', fallback: false }),
     }),
     output: 'answer',
     errorFormat: 'plain',

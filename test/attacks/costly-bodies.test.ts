@@ -22,7 +22,7 @@ const names = (count: number) => Array.from({ length: count }, (_, at) => `"${at
 
 /** What costs most, each below a megabyte; `head` is what the body is otherwise. */
 const COSTLY = {
-  'a list of texts': `{"password":"x","role_id":"x","token":"x","list":[${'"",'.repeat(300_000)}""]}`,
+  'a list of strings': `{"password":"x","role_id":"x","token":"x","list":[${'"",'.repeat(300_000)}""]}`,
   'many names': `{"password":"x","role_id":"x","token":"x",${names(90_000)}}`,
   'nested lists': `{"password":"x","role_id":"x","token":"x","list":[${`${'['.repeat(900)}${']'.repeat(900)},`.repeat(500)}1]}`,
 }

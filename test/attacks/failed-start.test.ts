@@ -83,7 +83,7 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
     const state = join(directory, 'data/client/state.json')
     const text = readFileSync(state, 'utf8')
     writeFileSync(state, text.replace('"version": 1', '"version": 2'))
-    await fails(t, config, /state\.json was written by a newer outpost/)
+    await fails(t, config, /state\.json was written by a newer version of outpost/)
     writeFileSync(state, text)
   })
   await t.test('what NATS is to be spoken to with is missing', async () => {

@@ -77,7 +77,7 @@ test('server/ of another user, opened by capabilities: everything is there still
   assert.match(
     agent.stderr(),
     new RegExp(
-      `storage is accessible through a capability only: .*belongs to ${FOREIGN}.*runs as ${OWN}; run as root: chown -R ${OWN}:${OWN} ${server}`,
+      `storage is accessible only through a capability of this process: .*belongs to ${FOREIGN}.*runs as ${OWN}; run as root: chown -R ${OWN}:${OWN} ${server}`,
     ),
   )
 })

@@ -132,7 +132,7 @@ test('a page calls an agent on loopback', async (t) => {
         for (const method of ['GET', 'POST', 'PUT']) {
           const answer = await send(port, { method, path, lines: [host, ...lines] })
           assert.equal(answer.status, 403, `${method} ${path} ${lines.join()}`)
-          assert.match(answer.body.toString(), /web pages of other origins may not make changes/)
+          assert.match(answer.body.toString(), /web pages of other origins must not make changes/)
         }
       }
       const posts = [

@@ -67,7 +67,7 @@ test('small patches of a large secret in one transaction are refused before they
   for (const count of [4, 100]) {
     const { status, text } = await transact(count)
     assert.equal(status, 413, text)
-    assert.match(text, /a request writes at most 50331648 bytes of data, divide it/)
+    assert.match(text, /a request can write at most 50331648 bytes of data, split it/)
   }
   assert.equal((await transact(2)).status, 200, 'nothing of the others was carried out')
 })
@@ -95,7 +95,7 @@ test('a body that no NATS message holds is 413 with the limit, whichever way it 
     ] as const) {
       const { status, text } = await post({ port, path, body: sent, ...(lines && { lines }) })
       assert.equal(status, 413, `${name}: ${text}`)
-      assert.match(text, /makes a message of 4\d{5} bytes and NATS carries at most 307200 \(max_payload/, name)
+      assert.match(text, /needs a message of 4\d{5} bytes and NATS carries at most 307200 \(max_payload/, name)
     }
     const small = await post({ port, path, body: '{"Meta":{"v":"x"}}' })
     assert.ok(small.status < 500 || small.status === 503, `${name}: ${small.status} ${small.text}`)

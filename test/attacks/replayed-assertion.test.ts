@@ -167,7 +167,7 @@ test('a call with an assertion is good once, for this host, operation and input,
   await t.test('for another host', async () => {
     await startHost(OTHER)
     await call('five')
-    const text = 'permission_denied: this host refused the call: the assertion was made for another node'
+    const text = 'permission_denied: this host refused the call: the assertion is for another node'
     assert.equal(await send(last(), OTHER), text)
     assert.deepEqual(done.splice(0), ['test.change five reader'])
   })
@@ -187,7 +187,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     ]
     for (const other of others) {
       const answer = await send(encodeCall(encode(other), proof))
-      assert.equal(answer, 'permission_denied: this host refused the call: the assertion was made for another call')
+      assert.equal(answer, 'permission_denied: this host refused the call: the assertion is for another call')
     }
     assert.deepEqual(done.splice(0), ['test.change six reader'])
   })
@@ -201,21 +201,21 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.match(await send(encodeCall(body)), /missing or damaged/)
     assert.match(await send(encodeCall(body, randomBytes(proof.length))), /missing or damaged/)
     const { claims: _, ...bare } = message
-    assert.match(await send(encodeCall(encode(bare), proof)), /takes calls with a server’s assertion only/)
+    assert.match(await send(encodeCall(encode(bare), proof)), /accepts only calls with the assertion of a server/)
     const flipped = Buffer.from(proof)
     flipped[flipped.length - 1] = (flipped.at(-1) ?? 0) ^ 1
-    assert.match(await send(encodeCall(body, flipped)), /made for another call|missing or damaged/)
+    assert.match(await send(encodeCall(body, flipped)), /is for another call|missing or damaged/)
     assert.deepEqual(done.splice(0), ['test.change seven reader'])
   })
 
   await t.test('signed with a key that is no server’s, an agent’s for one', async () => {
     const before = server.key
     server.key = newKey()
-    await assert.rejects(call('eight'), { code: 'permission_denied', message: /key that is not a server’s/ })
+    await assert.rejects(call('eight'), { code: 'permission_denied', message: /key that is not in nats.server_keys/ })
     // In the name of a server, whose key it is not.
     const forged = newKey()
     server.key = { publicKey: before.publicKey, sign: (bytes) => forged.sign(bytes) }
-    await assert.rejects(call('nine'), { code: 'permission_denied', message: /signature of the assertion is wrong/ })
+    await assert.rejects(call('nine'), { code: 'permission_denied', message: /signature of the assertion is invalid/ })
     server.key = before
     assert.deepEqual(done.splice(0), [])
   })
@@ -236,13 +236,13 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.equal(said.length, 200)
     assert.equal(done.splice(0).length, 200)
     trusted.delete(before.publicKey)
-    assert.match(await send(old), /key that is not a server’s/)
+    assert.match(await send(old), /key that is not in nats.server_keys/)
     assert.equal(await call('after'), '{"say":"after"}')
     done.length = 0
   })
 
   await t.test('from a server whose ACL is off', async () => {
-    const refused = { code: 'permission_denied', message: /takes calls with a server’s assertion only/ }
+    const refused = { code: 'permission_denied', message: /accepts only calls with the assertion of a server/ }
     await assert.rejects(call('open', { identity: UNRESTRICTED }), refused)
     server.isAclOn = false
     assert.equal(await call('open', { identity: UNRESTRICTED }), '{"say":"open"}', 'off on both sides, it is open')
@@ -285,7 +285,7 @@ test('clocks of server and host differ', async (t) => {
     [86_400_000, 'behind'],
   ] as const) {
     skewMs = wrong
-    const message = new RegExp(`was made \\d+ s ${where} the clock of this host: .*Set both clocks right`)
+    const message = new RegExp(`was made \\d+ s ${where} the clock of this host: .*Synchronize both clocks`)
     await assert.rejects(call('does not'), { code: 'unavailable', message })
   }
   assert.deepEqual(done, [])

@@ -12,7 +12,7 @@ test('a wrapped answer is never sent unwrapped for want of a time', async (t) =>
   for (const ttl of ['1ns', '0.0000001s', '999ms', '0.4s', '1us']) {
     const { status, text } = await ask(ttl)
     assert.equal(status, 400, ttl)
-    assert.match(text, /X-Vault-Wrap-TTL header: a duration is 0 or at least a second/)
+    assert.match(text, /X-Vault-Wrap-TTL header: a duration must be 0 or at least a second/)
   }
   for (const ttl of ['-1', '-1s', '-0.5s']) {
     const { status, text } = await ask(ttl)

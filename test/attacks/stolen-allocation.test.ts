@@ -99,7 +99,7 @@ test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, as
   const said = server
     .stderr()
     .split('\n')
-    .filter((line) => line.includes('allocation of another node claimed'))
+    .filter((line) => line.includes('node claimed an allocation of another node'))
   assert.equal(said.length, 1, 'said once a minute')
   for (const part of [ALLOC, w1, w2]) assert.ok(said[0]?.includes(part), said[0])
   const figures = await (await get('/v1/metrics?format=prometheus')).text()

@@ -89,6 +89,6 @@ test('a host whose ACL is on stays shut for a server whose ACL is off', { timeou
   for (const path of [`/v1/client/fs/ls/${allocId}`, `/v1/client/metadata?node_id=${member.nodeId}`]) {
     const { status, body } = await send(world.server().port, { method: 'GET', path, headers: {} })
     assert.equal(status, 403)
-    assert.match(body, /takes calls with a server’s assertion only; a server whose ACL is off/)
+    assert.match(body, /accepts only calls with the assertion of a server; a server with acl \{ enabled = false \}/)
   }
 })

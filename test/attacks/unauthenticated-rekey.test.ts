@@ -194,5 +194,5 @@ test('a lost root token: the command says what to do, and doing that gives a new
   assert.equal((await run('operator generate-root -status')).code, 1)
   // With a token it goes on without the setting.
   assert.equal((await run('operator generate-root -init', '', root)).code, 0)
-  assert.match((await run('operator generate-root -cancel', '', root)).stdout, /cancelled/)
+  assert.match((await run('operator generate-root -cancel', '', root)).stdout, /canceled/)
 })

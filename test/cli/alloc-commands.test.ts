@@ -57,7 +57,7 @@ test('status takes a prefix, and shows the matches when there are several', asyn
   const several = await status('aaaa')
   assert.equal(several.code, 1)
   assert.equal(several.stdout, '')
-  const list = /^ID .*\naaaa\d{4}.*\naaaa\d{4}.*\noutpost: "aaaa" matches 2 allocations: give a longer prefix\n$/
+  const list = /^ID .*\naaaa\d{4}.*\naaaa\d{4}.*\noutpost: "aaaa" matches 2 allocations: use a longer prefix\n$/
   assert.match(several.stderr, list)
   const none = await status('cc')
   assert.deepEqual([none.code, none.stdout], [1, ''])

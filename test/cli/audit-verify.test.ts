@@ -134,7 +134,10 @@ test('the first line must have the number 1, or that of -from', async (t) => {
   writeFileSync(file, text(chainOf(20).lines.slice(4)))
   const beheaded = await runAt(NOWHERE, ['audit', 'verify', file])
   assert.equal(beheaded.code, 1)
-  assert.match(beheaded.err, /audit\.log:1: the first line has the number 5, expected 1: .* or -from=5\n$/)
+  assert.match(
+    beheaded.err,
+    /audit\.log:1: the first line is number 5, expected number 1: add the files with .*, or use -from=5\n$/,
+  )
   const named = await runAt(NOWHERE, ['audit', 'verify', '-from=5', file])
   assert.deepEqual(named, { code: 0, out: 'valid: lines 5 to 20 in 1 file\n', err: '' })
   assert.equal((await runAt(NOWHERE, ['audit', 'verify', '-from=4', file])).code, 1)

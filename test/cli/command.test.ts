@@ -104,6 +104,7 @@ test('every command is in a file that its words name, and has its own help', asy
     assert.deepEqual(await run(['help', ...words]), shown)
     assert.doesNotMatch(shown.out, /Default: \./, 'an empty default')
     for (const line of shown.out.split('\n')) assert.ok(line.length <= 104, `too long: ${line}`)
+    assert.doesNotMatch(shown.out, /Default: \./, name)
   }
 })
 
@@ -136,7 +137,7 @@ const wrong: [string[], RegExp][] = [
   ],
   [['alloc', 'stop'], /^outpost: missing ID, usage: outpost alloc stop ID \(see/],
   [['alloc', 'stop', 'a', 'b'], /unexpected argument "b"/],
-  [['alloc', 'run'], /^outpost: missing CMD: give the command after --/],
+  [['alloc', 'run'], /^outpost: missing CMD: put the command after --/],
   [['alloc', 'run', '--', ''], /missing CMD: the word after -- is empty/],
   [['alloc', 'run', '-id', '12', '--', 'true'], /option -id: "12" must be a UUID/],
   [['alloc', 'run', '-task', 'alloc', '--', 'true'], /option -task: "alloc" is reserved/],
@@ -178,7 +179,7 @@ test('the options of agent are passed to startAgent', async () => {
 })
 
 for (const [args, message] of [
-  [[], /missing configuration: give -config FILE, or -dev/],
+  [[], /missing configuration: use -config FILE, or -dev/],
   [['-config', 'a', '-dev-no-demo'], /option -dev-no-demo requires -dev/],
   [['-config', 'a', '-dev-root-token-id', 'x'], /option -dev-root-token-id requires -dev/],
   [['-dev', '-node-id', 'x'], /must be a UUID/],

@@ -31,7 +31,7 @@ test('failover fails if the promoted cluster does not accept writes', async (t) 
   assert.equal(fenced.code, 1)
   assert.match(
     fenced.err,
-    /promoted, but the server does not accept writes \(state "fenced"\): http:\/\/other was promoted as well/,
+    /promoted, but the server does not accept writes \(state "fenced"\): http:\/\/other was also promoted/,
   )
   assert.doesNotMatch(fenced.err, /It serves/)
   core.asked.length = 0

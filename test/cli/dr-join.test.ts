@@ -78,7 +78,7 @@ test('a token as an argument is refused before any request, and is not printed',
     assert.doesNotMatch(stderr, /SECRET/)
   }
   const twice = await run(core, 'operator dr join -token-file - -', 'activation\n')
-  assert.match(twice.stderr, /give the activation token once/)
+  assert.match(twice.stderr, /pass the activation token only once/)
   assert.deepEqual(core.asked, [])
 })
 

@@ -68,7 +68,7 @@ test('-format=aws sets the variables of AWS, and the lease is revoked when the c
   const token = String(made.body.auth['client_token'])
   const refused = await exec('-secret=cloud/creds/user -format=aws', ['true'], { token })
   assert.equal(refused.code, 0)
-  assert.match(refused.stderr, /cannot revoke lease cloud\/creds\/user\/\w+, it expires with its TTL: /)
+  assert.match(refused.stderr, /cannot revoke lease cloud\/creds\/user\/\w+, it will expire after its TTL: /)
 })
 
 test('a path of a versioned mount without data/ is refused with the right path', async (t) => {
@@ -77,10 +77,10 @@ test('a path of a versioned mount without data/ is refused with the right path',
   await writeSecret(world, 'app', { password: 'x' })
   const root = await exec('-secret=secret/app', ['true'])
   assert.equal(root.code, 1)
-  assert.match(root.stderr, /secret\/ is versioned: give -secret=secret\/data\/app\n$/)
+  assert.match(root.stderr, /secret\/ is versioned: use -secret=secret\/data\/app\n$/)
   const token = await tokenWith(world, 'path "secret/data/app" { capabilities = ["read"] }')
   const limited = await exec('-secret=secret/app', ['true'], { token })
-  assert.match(limited.stderr, /give -secret=secret\/data\/app\n$/)
+  assert.match(limited.stderr, /use -secret=secret\/data\/app\n$/)
 })
 
 test('a lease is renewed, or its secret read again if renewal fails or the maximum TTL is near', async (t) => {

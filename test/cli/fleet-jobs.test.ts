@@ -53,8 +53,8 @@ test('jobs of all hosts and their logs', async (t) => {
 
   await t.test('an ambiguous job and an unknown job are errors', async () => {
     for (const [given, hint] of [
-      ['shop', '"shop" matches 2 jobs: give -namespace'],
-      ['sh', '"sh" matches 3 jobs: give a longer prefix'],
+      ['shop', '"shop" matches 2 jobs: use -namespace'],
+      ['sh', '"sh" matches 3 jobs: use a longer prefix'],
     ] as const) {
       const several = await ask('job', 'logs', given)
       assert.deepEqual([several.code, several.stdout], [1, ''])
@@ -87,7 +87,7 @@ test('jobs of all hosts and their logs', async (t) => {
     assert.match(wrong.stderr, /unexpected argument "web"/)
     const absent = await logs('-task', 'nope', 'shop')
     assert.deepEqual([absent.code, absent.stdout], [1, ''])
-    assert.match(absent.stderr, /no allocation of this job has such a log \(HTTP 404\)/)
+    assert.match(absent.stderr, /no allocation of this job has a matching log \(HTTP 404\)/)
   })
 
   await t.test('followed logs', async () => {

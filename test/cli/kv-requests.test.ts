@@ -185,6 +185,12 @@ test('a request that cannot be carried out is one line of error and writes nothi
   const deleted = version(2, { deletion_time: '2099-01-01T00:00:00Z' })
   const rows: [string, number, RegExp, Answers?][] = [
     ['kv get s/a', 1, /no value found at s\/data\/a\n$/, { ...V2, 'GET s/data/a': [404, { errors: [] }] }],
+    [
+      'kv get -version=9 s/a',
+      1,
+      /no value found at s\/data\/a with version 9\n$/,
+      { ...V2, 'GET s/data/a?version=9': [404, { errors: [] }] },
+    ],
     ['kv get -field=k s/a', 1, /no data found at s\/data\/a/, { ...V2, 'GET s/data/a': [404, read(null, deleted)] }],
     ['kv get -field=n s/a', 1, /has no field "n"/, { ...V2, 'GET s/data/a': [200, read({ k: 1 }, version(1))] }],
     ['kv get s', 2, /is a mount path/, V2],

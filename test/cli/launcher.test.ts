@@ -124,9 +124,9 @@ test('without the pinned Node, a recent one in PATH is used, else the error has 
   symlinkSync(join(ROOT, 'node_modules/.bin'), tools)
   assert.deepEqual((await told(launcher, ['x'], { env })).argv.slice(1), ['x'])
   for (const [body, message] of [
-    ['echo 20.1.0', /is version 20\.1\.0 and 24 is needed: run "npm ci" in /],
+    ['echo 20.1.0', /is version 20\.1\.0, but 24 or newer is required: run "npm ci" in /],
     ['exit 1', /does not run: run "npm ci" in /],
-    ['echo what', /has no valid version: run "npm ci"/],
+    ['echo what', /cannot read the version of .*: run "npm ci"/],
   ] as const) {
     const old = join(directory, 'old')
     script(join(old, 'node'), `#!/bin/sh\n${body}\n`)
@@ -139,7 +139,7 @@ test('without the pinned Node, a recent one in PATH is used, else the error has 
   mkdirSync(empty)
   const { code, stderr } = await start('/bin/sh', [launcher], { env: { PATH: empty } }).finished
   assert.equal(code, 1)
-  assert.match(stderr, /^outpost: no Node\.js here: run "npm ci" in /)
+  assert.match(stderr, /^outpost: Node\.js not found: run "npm ci" in /)
 })
 
 test('is replaced by Node, so that signals reach it', async (t) => {

@@ -172,7 +172,7 @@ test('a refusal without a code names the option, and one of a login the possible
   const denied = [403, { errors: ['permission denied'] }] as const
   core.answers = { 'GET secret/x': [403, { errors: [text] }], 'PUT auth/userpass/login/alice': denied }
   const read = await runAt(core, ['read', 'secret/x'])
-  assert.match(read.err, /requires an unused code of phone, key, give -mfa METHOD:CODE or OUTPOST_MFA \(HTTP 403\)\n$/)
+  assert.match(read.err, /requires an unused code of phone, key, use -mfa METHOD:CODE or OUTPOST_MFA \(HTTP 403\)\n$/)
   const args = ['login', '-no-store', '-method=userpass', 'username=alice', 'password=secret-word']
   assert.match((await runAt(core, args)).err, /login refused: locked user/)
   assert.match((await runAt(core, [...args, '-mfa=phone:1'])).err, /login refused: invalid or used MFA code/)
@@ -188,7 +188,7 @@ test('a login prompts for a code on a terminal only, else the error names the op
   const args = ['login', '-no-store', '-method=userpass', 'username=alice', 'password=secret-word']
   const { code, err, out } = await runAt(core, args)
   assert.deepEqual([code, out], [1, ''])
-  assert.match(err, /requires a code of phone: give -mfa METHOD:CODE/)
+  assert.match(err, /requires a code of phone: use -mfa METHOD:CODE/)
   assert.deepEqual(
     core.asked.map(({ line }) => line),
     ['PUT auth/userpass/login/alice'],

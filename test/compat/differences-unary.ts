@@ -49,7 +49,7 @@ const unknownPaths: Difference[] = [
 ]
 
 const malformed = (kind: string, id: string): string =>
-  `${kind === 'allocation' ? 'alloc' : kind} lookup failed: "${id}" is not a full ${kind} ID, give all 36 characters of the UUID`
+  `${kind === 'allocation' ? 'alloc' : kind} lookup failed: "${id}" is not a full ${kind} ID, use all 36 characters of the UUID`
 
 const names: Difference[] = [
   {

@@ -178,7 +178,7 @@ test('dev mode has both roles, loopback only, no ACL and late garbage collection
   const { gcIntervalMs, gcDiskUsageThreshold, gcInodeUsageThreshold, gcMaxAllocs } = config.client
   assert.deepEqual([gcIntervalMs, gcDiskUsageThreshold, gcInodeUsageThreshold, gcMaxAllocs], [600_000, 99, 99, 50])
   assert.deepEqual(warnings, [])
-  assert.deepEqual(faultsOf([], { dev: true }), ['data_dir is required: state and allocations are kept there'])
+  assert.deepEqual(faultsOf([], { dev: true }), ['data_dir is required: it stores state and allocations'])
   const beyond = directory({ 'a.hcl': 'bind_addr = "0.0.0.0"' })
   assert.deepEqual(faultsOf([beyond], { dev: true, flags: { dataDir: '/tmp/x' } }), [
     'a.hcl:1:13: -dev listens on loopback only, not on 0.0.0.0',
@@ -365,11 +365,14 @@ test('reports the faults of the login of an agent', () => {
     said('mount = "approle"'),
     /login\.hcl:5:9: secrets needs role_id or role_id_file\n.*secrets needs secret_id_file/,
   )
-  assert.match(said(`${LOGIN}\nrole_id_file = "/r"`), /login\.hcl:7:16: secrets: give one of role_id and role_id_file/)
+  assert.match(
+    said(`${LOGIN}\nrole_id_file = "/r"`),
+    /login\.hcl:7:16: secrets: set only one of role_id and role_id_file/,
+  )
   assert.match(said(LOGIN, ''), /secrets needs an address, or a nats block/)
   assert.match(
     said(`${LOGIN}\ncert_file = "/c"\naddress = "https://s1"`),
-    /cert_file and secrets\.key_file go together/,
+    /cert_file and secrets\.key_file must be set together/,
   )
   assert.match(said(`${LOGIN}\nca_file = "/c"`), /are for an address with https/)
   assert.match(
@@ -377,11 +380,7 @@ test('reports the faults of the login of an agent', () => {
     /secrets\.secret_id_file must be given as an absolute path: got s$/,
   )
   for (const mount of ['auth/approle', '/approle', 'a/../b', 'a?b']) {
-    assert.match(
-      said(`${LOGIN}\nmount = "${mount}"`),
-      /secrets\.mount: expected the name that AppRole is enabled under/,
-      mount,
-    )
+    assert.match(said(`${LOGIN}\nmount = "${mount}"`), /secrets\.mount: expected the mount path of AppRole/, mount)
   }
   for (const address of ['s1:4646', 'https://u:planted@s1', 'ftp://s1', 'https://s1?x=1']) {
     const text = said(`${LOGIN}\naddress = "${address}"`)

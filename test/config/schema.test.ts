@@ -40,7 +40,7 @@ test('reports all faults of a file at once with their positions', () => {
     '3:16: ports.http: expected a whole number from 0 to 65535, got 70000',
     '3:23: unknown key "rpc" in ports',
     '4:13: log_level: expected one of trace, debug, info, warn, error',
-    '6:13: client.enabled: expected true or false, found text',
+    '6:13: client.enabled: expected true or false, found a string',
     '7:17: client.gc_interval: expected a duration such as "30s" or "1h30m"',
     '8:10: Invalid Client.Meta key: a..b',
     '10:38: http_max_conns_per_client must be >= 0',
@@ -50,11 +50,11 @@ test('reports all faults of a file at once with their positions', () => {
 test('reports the faults of the other fixtures', () => {
   assert.deepEqual(fixtureFaults('bad-no-role.hcl'), ['Must specify either server, client or dev mode for the agent.'])
   assert.deepEqual(fixtureFaults('bad-no-data-dir.hcl'), [
-    '1:20: data_dir is required: state and allocations are kept there',
+    '1:20: data_dir is required: it stores state and allocations',
   ])
   assert.deepEqual(fixtureFaults('bad-given-twice.hcl'), [
-    '3:23: client.node_class is given twice, first at 2:39',
-    '4:12: data_dir is given twice, first at 1:12',
+    '3:23: client.node_class is set twice, first at 2:39',
+    '4:12: data_dir is set twice, first at 1:12',
   ])
   assert.deepEqual(fixtureFaults('bad-tls-without-files.hcl'), [
     '4:10: tls.http needs tls.cert_file',
@@ -64,8 +64,8 @@ test('reports the faults of the other fixtures', () => {
   const credentials = fixtureFaults('bad-credentials.hcl')
   assert.deepEqual(credentials, [
     '4:13: nats.servers: credentials do not belong in a URL: use credentials_file, nkey_file, password_file or token_file',
-    '5:10: nats.user and nats.password_file go together',
-    '6:16: nats: give one of credentials_file, nkey_file, user with password_file, or token_file',
+    '5:10: nats.user and nats.password_file must be set together',
+    '6:16: nats: set only one of credentials_file, nkey_file, user with password_file, or token_file',
     '8:32: acl.token.sha256: this is the hash of an empty token',
   ])
   assert.ok(!credentials.join('\n').includes('planted-password'))
@@ -89,11 +89,11 @@ test('refuses invalid values', () => {
   const cases: [string, string][] = [
     ['region = "a.b"', '2:10: region: expected letters, digits, "-" and "_"'],
     ['datacenter = "dc*"', '2:14: datacenter: must not contain "*"'],
-    ['name = 5', '2:8: name: expected text, found a number'],
+    ['name = 5', '2:8: name: expected a string, found a number'],
     ['name "x" {}', '2:1: name: a setting takes no label'],
     [
       'bind_addr = "{{ GetPrivateIP }}"',
-      '2:13: bind_addr: templates are not supported: give one IP address or host name',
+      '2:13: bind_addr: templates are not supported: use one IP address or host name',
     ],
     ['bind_addr = "127.0.0.1:80"', '2:13: bind_addr: expected one IP address or host name, without a port'],
     [
@@ -111,8 +111,8 @@ test('refuses invalid values', () => {
     ['http_api_response_headers { a = "b\\r\\nc: d" }', '2:29: the value of header a has an invalid character'],
     ['client { meta { "" = "x" } }', '2:17: Invalid Client.Meta key: '],
     ['client { meta { ".a" = "x" } }', '2:17: Invalid Client.Meta key: .a'],
-    ['client { meta { a = ["x"] } }', '2:21: client.meta.a: expected text, found a list'],
-    ['client { meta { a = "x" a = "y" } }', '2:29: client.meta.a is given twice, first at 2:21'],
+    ['client { meta { a = ["x"] } }', '2:21: client.meta.a: expected a string, found a list'],
+    ['client { meta { a = "x" a = "y" } }', '2:29: client.meta.a is set twice, first at 2:21'],
     ['client { node_id = "abc" }', '2:20: client.node_id: expected a UUID'],
     ['client { node_pool = "all" }', '2:22: client.node_pool: "all" is not a node pool'],
     [
@@ -137,9 +137,9 @@ test('refuses invalid values', () => {
       '2:28: acl.token.sha256: expected 64 hexadecimal digits (printf %s "$TOKEN" | sha256sum)',
     ],
     ['acl { token { } token = 5 }', '2:17: acl.token: expected a label and a block: "name" { }'],
-    ['acl { token "a" "b" { } }', '2:17: acl.token: one label is enough'],
+    ['acl { token "a" "b" { } }', '2:17: acl.token: expected only one label'],
     ['server { seal "vault" {} }', '2:15: server.seal: expected one of shamir, static'],
-    ['server { seal "shamir" {} seal "static" {} }', '2:32: server.seal is given twice, first at 2:15'],
+    ['server { seal "shamir" {} seal "static" {} }', '2:32: server.seal is set twice, first at 2:15'],
     ['server { seal "shamir" { key = "x" } }', '2:32: unknown key "key" in server.seal "shamir"'],
     ['server { seal "static" { current_key_id = "k" } }', '2:15: server.seal "static" needs current_key'],
     [
@@ -148,7 +148,7 @@ test('refuses invalid values', () => {
     ],
     [
       `server { seal "static" { ${machine} previous_key = "x" } }`,
-      '2:80: server.seal: previous_key_id and previous_key go together',
+      '2:80: server.seal: previous_key_id and previous_key must be set together',
     ],
     [
       `server { seal "static" { ${machine} previous_key = "x" previous_key_id = "k" } }`,
@@ -163,22 +163,22 @@ test('refuses invalid values', () => {
       '2:61: server.seal.current_key: expected file:///path, env://NAME, credential://NAME or the key in hex or base64',
     ],
     ['server { storage_path = "x" }', '2:25: server.storage_path must be given as an absolute path: got x'],
-    ['nats { servers = [] }', '2:18: nats.servers is empty: name a server, or remove the nats block to stand alone'],
+    ['nats { servers = [] }', '2:18: nats.servers is empty: add a server, or remove the nats block to run standalone'],
     ['nats { servers = ["http://a:1"] }', '2:18: nats.servers: expected nats://host:port or tls://host:port'],
     [
       'nats { server_keys = ["UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBN"] }',
-      '2:22: nats.server_keys: expected the public key of a server (U… as "outpost cluster keys" prints it)',
+      '2:22: nats.server_keys: expected the public key of a server (U…, printed by "outpost cluster keys")',
     ],
     [
       'nats { server_keys = [] }',
-      '2:22: nats.server_keys is empty: name the servers, or remove it to take those that NATS lets in',
+      '2:22: nats.server_keys is empty: add the keys of the servers, or remove it to trust every server that NATS authenticates',
     ],
     [
       'nats { core_keys = ["UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM"] }',
       '2:20: nats.core_keys: UBTKRORWXFSSLTVAAU63E5OYNJTNQXOUJNQ6QWBCWWZFQLXFUELQMTBM is not in nats.server_keys, which names all servers',
     ],
-    ['nats { servers = [5] }', '2:18: nats.servers: expected text, found a number'],
-    ['nats { cert_file = "/c" }', '2:20: nats.cert_file and nats.key_file go together'],
+    ['nats { servers = [5] }', '2:18: nats.servers: expected a string, found a number'],
+    ['nats { cert_file = "/c" }', '2:20: nats.cert_file and nats.key_file must be set together'],
     ['plugin_dir = "/p"', '2:1: unknown key "plugin_dir"'],
     ['consul {}', '2:1: unknown key "consul"'],
     ['__proto__ = 5', '2:1: unknown key "__proto__"'],
@@ -192,7 +192,7 @@ const token = (name: string, hash: string) => `token "${name}" { sha256 = "${has
 
 test('refuses two tokens with the same name or hash', () => {
   const [a, b] = ['ab'.repeat(32), 'cd'.repeat(32)]
-  assert.deepEqual(faults(`acl { ${token('x', a)}\n${token('x', b)} }`), ['3:7: acl.token "x" is given twice'])
+  assert.deepEqual(faults(`acl { ${token('x', a)}\n${token('x', b)} }`), ['3:7: acl.token "x" is defined twice'])
   assert.deepEqual(faults(`acl { ${token('x', a)}\n${token('y', a.toUpperCase())} }`), [
     '3:22: acl.token "y": another token has this sha256',
   ])
@@ -200,7 +200,7 @@ test('refuses two tokens with the same name or hash', () => {
 
 test('an invalid setting is not reported as missing, too', () => {
   assert.deepEqual(faults('tls { http = true cert_file = 5 key_file = "/k" }'), [
-    '2:31: tls.cert_file: expected text, found a number',
+    '2:31: tls.cert_file: expected a string, found a number',
   ])
   const path = join(folder, 'b.hcl')
   writeFileSync(path, 'data_dir = "x"\nclient { enabled = 1 }\n')
@@ -255,7 +255,7 @@ test('warns about risky settings', () => {
   )
   assert.deepEqual(loaded(`bind_addr = "0.0.0.0" addresses { http = "127.0.0.2" } ${open}`).warnings, [])
   assert.deepEqual(loaded('').warnings, [
-    'this agent stands alone and knows no token: every call that needs one will be refused (acl.token)',
+    'this standalone agent has no acl.token: it will refuse every call that requires a token',
   ])
   const parallel = loaded(`client { gc_parallel_destroys = 0 } ${open}`)
   assert.equal(parallel.config.client.gcParallelDestroys, 1)

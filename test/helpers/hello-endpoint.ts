@@ -12,7 +12,7 @@ const fields = {
 export const hello = handle(
   {
     name: 'host.hello',
-    summary: 'A greeting',
+    summary: 'Read a greeting',
     http: ['GET /v1/client/hello/:name'],
     target: 'node',
     input: schema(fields),

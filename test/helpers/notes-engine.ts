@@ -15,7 +15,7 @@ export const notes: Engine = {
   paths: [
     path({
       pattern: '',
-      summary: 'Names of the notes',
+      summary: 'List the notes',
       fields: {
         after: text('Only names after this one', { fallback: '' }),
         limit: integer('Maximum number of names; 0 for all', { fallback: 0 }),
@@ -26,7 +26,7 @@ export const notes: Engine = {
     }),
     path({
       pattern: ':name',
-      summary: 'A note',
+      summary: 'Read, write or delete a note',
       fields: { name, text: text('What it says', { fallback: '' }) },
       read({ name: at }, { storage }) {
         const kept = storage.get(at)

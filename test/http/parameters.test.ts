@@ -178,7 +178,7 @@ test('a parameter given twice is refused, an unknown one ignored, a broken one a
     for (const pair of query.split('&').filter((text) => text !== '')) {
       const answer = await ask(edge.port, 'GET', target(name, `${query}&${pair}`))
       assert.equal(answer.status, 400, `${name} twice ${pair}`)
-      assert.match(answer.body.toString(), /is given 2 times, give it once/)
+      assert.match(answer.body.toString(), /is set 2 times, set it once/)
     }
     assert.equal((await ask(edge.port, 'GET', target(name, `${query}&zzz=1&zzz=2&&=&=x`))).status, 200, name)
     for (const broken of ['%', '%zz', '%ff', '%C3%28', '%ED%A0%80']) {

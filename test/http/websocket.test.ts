@@ -256,7 +256,7 @@ test('what cannot become a WebSocket is answered plainly', async (t) => {
   assert.match(await status('/v1/nowhere'), /^404 /)
   assert.match(await status(LOGS, 'Content-Length: 0', 'Host:'), /^400/)
   const old = await raw({ port: edge.port }, handshake(LOGS).replace('HTTP/1.1', 'HTTP/1.0'))
-  assert.match(old.text, /^HTTP\/1\.1 400 .*a WebSocket needs HTTP\/1\.1/s)
+  assert.match(old.text, /^HTTP\/1\.1 400 .*a WebSocket requires HTTP\/1\.1/s)
   const posted = await raw(
     { port: edge.port, until: (text) => /\r\n\r\n./s.test(text) },
     handshake(LOGS).replace('GET', 'POST'),

@@ -78,7 +78,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
       token !== undefined && (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200,
   }
   const send: LoginTransport = async ({ body, path }, token) => {
-    if (rig.away) throw new Error('no server answers')
+    if (rig.away) throw new Error('no server responds')
     asked.push(path)
     const answer = await world.ask('PUT', path, body, { token: token ?? null })
     if (answer.status >= 300) throw new Refused(answer.status, answer.text)
@@ -134,7 +134,7 @@ test('the login is not ready while the server is away and resumes afterwards', a
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.away = true
   rig.login.set({ role: rig.role })
-  await eventually(() => rig.login.state?.fault === 'not logged in: no server answers, see the log')
+  await eventually(() => rig.login.state?.fault === 'not logged in: no server responds, see the log')
   rig.away = false
   await loggedIn(rig)
   rig.away = true
@@ -159,7 +159,7 @@ test('a replaced secret ID is used at once, and an unusable one is reported with
   const secretId = await rig.newSecretId()
   write(secretIdFile, secretId)
   chmodSync(secretIdFile, 0o644)
-  await told(/others can use it: .* belongs to \S+ with mode 0644; run: chmod 600 /)
+  await told(/other users can access it: .* belongs to \S+ with mode 0644; run: chmod 600 /)
   if (process.getuid?.() === 0) {
     chmodSync(secretIdFile, 0o600)
     chownSync(secretIdFile, 12_345, 0)
@@ -241,7 +241,7 @@ test('a wrapped secret ID is unwrapped once, and one that was unwrapped elsewher
   assert.equal((await rig.world.ask('POST', 'sys/wrapping/unwrap', { token: stolen }, { token: null })).status, 200)
   await revoked()
   await eventually(() =>
-    /has expired or was used before: if not by this agent, destroy its secret ID/.test(logsOf(rig)),
+    /has expired or was already used: if not by this agent, destroy its secret ID/.test(logsOf(rig)),
   )
   write(role.secretIdFile, await wrapped('sys/wrapping/wrap'))
   await eventually(() => /was not created by auth\/approle\/role\/web\/secret-id/.test(logsOf(rig)))
@@ -304,7 +304,7 @@ test('a file that cannot be replaced is removed with its old token, and written 
   assert.equal((await rig.world.ask('POST', 'auth/token/revoke', { token: first })).status, 204)
   await eventually(() => (rig.login.state?.failures.file ?? 0) > 0, 'another login is to be written')
   assert.equal(existsSync(rig.file), false, 'no program gets the token that was revoked')
-  assert.match(logsOf(rig), /programs of this host get no token, trying again/)
+  assert.match(logsOf(rig), /programs on this host get no token, retrying/)
   rmdirSync(inTheWay)
   const second = await eventually(() => readLogin(rig.file)?.token, 'the file is written')
   assert.notEqual(second, first)

@@ -72,7 +72,7 @@ test('a refusal says which remedy applies, and names no single code of several',
   const at = 'sys/mfa/method/totp/second/admin-confirm'
   assert.equal((await mfa.world.ask('POST', at, confirm)).status, 204)
   const again = await mfa.world.ask('POST', at, { ...confirm, passcode: mfa.code(second.secret, 1) })
-  assert.match(again.body.errors[0] ?? '', /it is active already$/)
+  assert.match(again.body.errors[0] ?? '', /it is already active$/)
   const wrongApp = [`app:${wrongCode(app.secret, mfa.world.nowMs)}`, `second:${mfa.code(second.secret, 1)}`]
   const wrongSecond = [`app:${mfa.code(app.secret)}`, `second:${wrongCode(second.secret, mfa.world.nowMs)}`]
   const wrong = 'the code for one of the MFA methods app or second is wrong or was already used'
@@ -165,7 +165,7 @@ test('tokens without an entity, of a disabled one, and the root token', async (t
   const orphan = await world.ask('POST', 'auth/token/create', { policies: ['p'] })
   const token = String(orphan.body.auth['client_token'])
   const without = await mfa.read({ token, entityId: '' }, 'cubbyhole/safe', `app:${mfa.code(secret)}`)
-  assert.match(without.body.errors[0] ?? '', /^permission denied: this token belongs to no entity/)
+  assert.match(without.body.errors[0] ?? '', /^permission denied: this token has no entity/)
   await world.ask('POST', `identity/entity/id/${ada.entityId}`, { disabled: true })
   assert.equal((await mfa.read(ada, 'cubbyhole/safe', `app:${mfa.code(secret)}`)).status, 403)
   assert.equal((await world.ask('GET', 'cubbyhole/safe')).status, 404)

@@ -91,7 +91,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
     ],
   )
   await refused(400, /is "primary": this operation requires "disabled"/, `${DR}/primary/enable`)
-  await refused(400, /id must be given/, `${DR}/primary/secondary-token`, {})
+  await refused(400, /missing id/, `${DR}/primary/secondary-token`, {})
   await refused(400, /^id:/, `${DR}/primary/secondary-token`, { id: '.current' })
   await refused(400, /ttl: /, `${DR}/primary/secondary-token`, { id: 'a', ttl: 0 })
   const { wrap_info: info, data } = await told('POST', `${DR}/primary/secondary-token`, { id: 'a' })
@@ -108,7 +108,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
   const sealed = await told('POST', `${DR}/primary/secondary-token`, { id: 'b', ttl: '5m', secondary_public_key: 'k' })
   assert.deepEqual([sealed.data, sealed['wrap_info']], [{ token: 'dr1.sealed' }, null])
   assert.equal((await world.ask('POST', `${DR}/primary/revoke-secondary`, { id: 'a' })).status, 204)
-  await refused(400, /id must be given/, `${DR}/primary/revoke-secondary`)
+  await refused(400, /missing id/, `${DR}/primary/revoke-secondary`)
   assert.deepEqual(
     replication.asked.map(([name]) => name),
     ['enablePrimary', 'issueSecondary', 'issueSecondary', 'revokeSecondary'],
@@ -178,7 +178,7 @@ test('an operation token: one attempt at a time, shares, one-time password, and 
   assert.deepEqual(idle.data, fresh)
   assert.deepEqual({ ...fresh, ...idle }, idle, 'also beside the envelope')
   await refused(400, /OTP string has incorrect length/, ATTEMPT, { otp: 'short' }, NO_TOKEN)
-  await refused(400, /otp and pgp_key exclude each other/, ATTEMPT, { otp: 'x'.repeat(28), pgp_key: 'y' }, NO_TOKEN)
+  await refused(400, /otp and pgp_key are mutually exclusive/, ATTEMPT, { otp: 'x'.repeat(28), pgp_key: 'y' }, NO_TOKEN)
   await refused(
     400,
     /no root generation in progress/,
@@ -237,7 +237,7 @@ test('cancelling an operation-token attempt requires its nonce, also with a toke
     [{}, {}, 'no nonce supplied'],
   ] as const) {
     const refused = await world.ask('DELETE', ATTEMPT, body, asking)
-    assert.deepEqual([refused.status, refused.body.errors], [400, [`${text}: give the nonce of the attempt to cancel`]])
+    assert.deepEqual([refused.status, refused.body.errors], [400, [`${text}: send the nonce of the attempt to cancel`]])
     assert.equal((await told('GET', ATTEMPT, undefined, NO_TOKEN))['nonce'], nonce, 'the attempt goes on')
   }
   assert.equal((await world.ask('DELETE', `${ATTEMPT}?nonce=${String(nonce)}`, undefined, NO_TOKEN)).status, 204)
@@ -298,9 +298,9 @@ test('update-primary: a token, addresses, or a blank token that forgets; never b
   const dr_operation_token = await operationToken(opened)
   const path = `${DR}/secondary/update-primary`
   const both = { dr_operation_token, token: 'a', update_primary_addrs: ['h:1'] }
-  await refused(400, /exclude each other/, path, both, NO_TOKEN)
-  await refused(400, /exclude each other/, path, { ...both, token: '' }, NO_TOKEN)
-  await refused(400, /must be given/, path, { dr_operation_token }, NO_TOKEN)
+  await refused(400, /are mutually exclusive/, path, both, NO_TOKEN)
+  await refused(400, /are mutually exclusive/, path, { ...both, token: '' }, NO_TOKEN)
+  await refused(400, /missing token or update_primary_addrs/, path, { dr_operation_token }, NO_TOKEN)
   await refused(
     400,
     /expected https:\/\/host:port or host:port/,
@@ -323,7 +323,7 @@ test('secondary/enable refuses an invalid token before it deletes data', async (
   const { refused, replication, told, world } = await open(t)
   const path = `${DR}/secondary/enable`
   await refused(403, /permission denied/, path, { token: 'x' }, NO_TOKEN)
-  await refused(400, /token must be given/, path, {})
+  await refused(400, /missing token/, path, {})
   await refused(400, /has no address/, path, { token: 's.plain' })
   await refused(400, /primary_api_addr: expected a URL/, path, { token: 's.plain', primary_api_addr: 'ftp://x' })
   await refused(400, /has expired; create a new one/, path, { token: jwt({ addr: 'https://h:1', exp: 1 }) })

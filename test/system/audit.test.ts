@@ -198,7 +198,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.ok(readFileSync(file, 'utf8').includes('"kept/data/a"'))
   await assertWhole(`${file}.1`, file)
   const audit = async () => (await readinessOf(agent)).checks['audit']
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices record requests' })
   const [number] = [auditLinesIn(file).at(-1)?.chain.sequence ?? 0]
   appendFileSync(file, `${formatLegacyLine('{"time":"2026"}', { sequence: number + 8, hash: 'f'.repeat(64) })}\n`)
   // Requests are served and recorded; the server is not ready until an operator has looked at it.
@@ -216,7 +216,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.equal(verified.code, 1)
   assert.match(verified.stderr, /audit\.log:\d+: /)
   assert.equal((await run('audit acknowledge file', '', token)).code, 0)
-  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices write' })
+  assert.deepEqual(await audit(), { state: 'ok', reason: 'audit devices record requests' })
   rmSync(file)
   writeFileSync(file, 'of something else\n')
   const refused = await api(agent, 'POST', 'kept/data/b', token, { data: {} })

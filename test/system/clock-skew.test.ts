@@ -33,13 +33,13 @@ test('a node whose clock is ten minutes off is not ready, and the server says wh
   assert.equal(node.Status, 'disconnected')
   assert.match(
     node.StatusDescription,
-    /^Clock of the node is (59\d|60\d) s ahead of this server and calls to it are refused/,
+    /^The clock of the node is (59\d|60\d) s ahead of this server and calls to it are refused/,
   )
   assert.equal((await nodes()).find(({ Name }) => Name === 'client-0')?.Status, 'ready')
 
   const call = await fetch(`${server.url}/v1/client/metadata?node_id=${node.ID}`, { headers })
   assert.equal(call.status, 503)
-  assert.match(await call.text(), /Set both clocks right/)
+  assert.match(await call.text(), /Synchronize both clocks/)
 
   const figures = await figuresOf(server)
   const skew = (name: string) => figures.value('outpost_node_clock_skew_seconds', { name }) ?? Number.NaN
@@ -52,7 +52,7 @@ test('a node whose clock is ten minutes off is not ready, and the server says wh
   await eventually(() => /"@level":"warn".*node clock skew/.test(server.stderr), 'a warning in the log')
 
   await t.test('the host itself reports it, and a host with a right clock does not', async () => {
-    const warning = /^clock of this host is (59\d|60\d) s ahead of server "server-0": set both clocks right \(NTP\)$/
+    const warning = /^clock of this host is (59\d|60\d) s ahead of server "server-0": synchronize both clocks \(NTP\)$/
     const found = await eventually(async () => {
       return (await readinessOf(skewed)).warnings.find((each) => each.includes('clock'))
     }, 'the host knows the clock of its server')

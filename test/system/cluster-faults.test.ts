@@ -99,7 +99,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
       assert.equal(meanwhile.status, 200)
       await allBreak(clients)
       const answer = await waiting
-      assert.deepEqual([answer.status, await answer.text()], [504, 'the node does not answer, try again'])
+      assert.deepEqual([answer.status, await answer.text()], [504, 'the node does not respond, try again'])
       host.member.signal('SIGCONT')
       await answers(world.server().port, host.allocId)
     },

@@ -124,7 +124,7 @@ async function refusesWhereInitialised({ keys, run, token }: Source, empty: Empt
   const refused = async () => {
     const { code, stderr } = await run(`operator snapshot restore -new ${file}`)
     assert.equal(code, 1)
-    assert.match(stderr, /this server is initialised already, nothing was changed/)
+    assert.match(stderr, /this server is already initialized, nothing was changed/)
   }
   writeFileSync(file, 'whatever it is')
   await refused()

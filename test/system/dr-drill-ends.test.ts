@@ -64,7 +64,7 @@ test('a drill that has read nothing has failed', { timeout: 120_000 }, async (t)
   const { config, copy } = await stopped(t, { seal }, settings, false)
   const { code, stderr, stdout } = await start(OUTPOST, ['operator', 'dr', 'drill', '-config', config]).finished
   assert.equal(code, 1, stdout + stderr)
-  assert.match(stdout, /sampled 0 secrets\n[^]*failed: no secret to read: give -path/)
+  assert.match(stdout, /sampled 0 secrets\n[^]*failed: no secret to read: use -path/)
   assert.equal(existsSync(copy), false)
 })
 

@@ -72,7 +72,7 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
     commandsAt(server.agent, directory)(`operator dr failover ${line}`, input)
   const unconfirmed = await failover(b, '-')
   assert.equal(unconfirmed.code, 2)
-  assert.match(unconfirmed.stderr, /confirmation requires a terminal: give -yes to promote without it/)
+  assert.match(unconfirmed.stderr, /confirmation requires a terminal: use -yes to promote without it/)
   assert.match((await failover(a)).stderr, /^outpost: .* is not a DR secondary \(mode "primary"\)/)
   const declined = await declinedOnTerminal(b, a.keys.shares)
   assert.match(declined, /is a DR secondary: connected to its primary, no lag at the last heartbeat/)
@@ -95,7 +95,7 @@ test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
     done.stderr,
     /^4\. Generated an operation token [^]*^5\. Promoted to primary of epoch 1 in \d+ ms\n[^]*^6\. Your token is valid on this server/m,
   )
-  assert.match(done.stderr, /^7\. The old primary has not received the fence notice[^]*^8\. Next: send clients/m)
+  assert.match(done.stderr, /^7\. The old primary has not received the fence notice[^]*^8\. Next: redirect clients/m)
   assert.equal(await b.health(), 200)
   assert.equal(await read(b, 'before'), '1')
   await b.told('GET', 'auth/token/lookup-self', undefined, auth['client_token'])

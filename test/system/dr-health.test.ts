@@ -109,7 +109,7 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   }
 
   await t.test('an isolated primary says so, and serves no reads', () =>
-    fenced('isolated', /no secondary heard for \d+ s \(fence_after is 3 s\)/),
+    fenced('isolated', /no heartbeat from a secondary for \d+ s \(fence_after is 3 s\)/),
   )
 
   await t.test('it serves again when the secondary is back', async () => {
@@ -117,7 +117,7 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await eventually(async () => (await replication()).includes('not authenticated'), 'it is connected, and sealed')
     await fenced(
       'isolated',
-      /no authenticated secondary heard for \d+ s .*, connected and not authenticated \(sealed\?\): "berlin"/,
+      /no heartbeat from an authenticated secondary for \d+ s .*, connected and not authenticated \(sealed\?\): "berlin"/,
     )
     assert.match((await primary.ask('GET', path)).text, /when a secondary connects and is unsealed/)
     await secondary.unseal(primary.keys)

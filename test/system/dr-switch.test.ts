@@ -52,7 +52,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
   await t.test('a primary on loopback warns, in the answers, the log and the status', async () => {
     const enabled = await run(a, 'enable')
     assert.equal(enabled.code, 0, enabled.stderr)
-    const warning = /the cluster address 127\.0\.0\.1:\d+ is on loopback, .*set addresses\.cluster \(or bind_addr\)/
+    const warning = /the cluster address 127\.0\.0\.1:\d+ is on loopback and .*set addresses\.cluster \(or bind_addr\)/
     assert.match(enabled.stderr, warning)
     const { body } = await a.told('POST', `${DR}/primary/secondary-token`, { id: 'unused' })
     assert.match((body['warnings'] as string[]).join(), warning)
@@ -90,7 +90,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     )
     const status = await b.status()
     assert.deepEqual([status['mode'], status['state']], ['secondary', 'stream-wals'])
-    assert.match((await run(b, 'join', issued.stdout, b.keys.token)).stderr, /is a DR secondary already: /)
+    assert.match((await run(b, 'join', issued.stdout, b.keys.token)).stderr, /is already a DR secondary: /)
   })
 
   await t.test('a change that cannot succeed changes nothing', async () => {

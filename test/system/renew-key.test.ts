@@ -102,7 +102,7 @@ test('a cluster is set up and the key of a host renewed by the book', { skip: wh
     [[before?.ID, 'ready']],
   )
   assert.equal(machine.ok('systemctl', 'show', '-P', 'MainPID', 'outpost'), pid, 'it was not restarted')
-  assert.doesNotMatch(log('outpost-server'), /duplicate node ID|allocation of another node claimed/)
+  assert.doesNotMatch(log('outpost-server'), /duplicate node ID|node claimed an allocation of another node/)
 
   // The key of before opens nothing.
   machine.ok('cp', '/root/old.nk', '/etc/outpost/cluster.nk')

@@ -151,7 +151,7 @@ test('-dev opens what it has made, and says so where the secrets are others', as
   await server.stop()
   await assert.rejects(
     agentHere(t, devArgs(others)),
-    /were not made with -dev: start without -dev, or with another -data-dir/,
+    /were not created with -dev: start without -dev, or with another -data-dir/,
   )
 })
 

@@ -33,7 +33,7 @@ test('a method is made, a path protected, a person enrolled; she reads and logs 
   assert.equal(code, 0, `${stderr}\n${readFileSync(join(directory, 'server.log'), 'utf8')}`)
   const url = /otpauth:\S+/.exec(stdout)?.[0] ?? ''
   assert.ok(URI.parse(url) instanceof TOTP)
-  assert.match(stderr, /requires an unused code of phone, give -mfa METHOD:CODE/)
+  assert.match(stderr, /requires an unused code of phone, use -mfa METHOD:CODE/)
   assert.match(stdout, /^no code: 1$/m)
   assert.match(stdout, /^iban +DE00$/m)
   assert.match(stdout, /^token_meta_username +alice$/m)

@@ -35,10 +35,7 @@ test('from the first start to an open server, and what is said on the way', asyn
   const sealed = await run('read cubbyhole/x', '', token)
   assert.deepEqual([sealed.code, sealed.stderr], [1, 'outpost: the server is sealed, next: outpost operator unseal\n'])
   const nothing = await run('operator unseal')
-  assert.deepEqual(
-    [nothing.code, /missing key share: give @FILE to read a file, or - /.test(nothing.stderr)],
-    [2, true],
-  )
+  assert.deepEqual([nothing.code, /missing key share: use @FILE to read a file, or - /.test(nothing.stderr)], [2, true])
   assert.equal((await run('operator unseal -')).code, 1, 'nothing came')
   assert.equal((await run('operator unseal -', 'nonsense')).code, 1)
   const first = await run('operator unseal -', `${keys[0]}\n`)

@@ -95,7 +95,7 @@ test('a second initialisation in a region is refused, and two cores are reported
   await t.test('the initialisation is refused and changes nothing', async () => {
     const refused = await requestInit(second)
     assert.equal(refused.status, 400)
-    assert.match(refused.text, /server "first" of region "global" has an initialised secrets core/)
+    assert.match(refused.text, /server "first" of region "global" has an initialized secrets core/)
     for (const part of [firstId, 'server { secrets = false }', '-force']) {
       assert.ok(refused.text.includes(part), refused.text)
     }

@@ -15,7 +15,7 @@ test('a server with secrets in five minutes', async (t) => {
   const script = steps.join('\n').replace('/tmp/secrets', `${directory}/data`).replace('server {', ports)
   const { code, stderr, stdout } = await runShell(directory, port, script)
   assert.equal(code, 0, `${stderr}\n${readFileSync(join(directory, 'server.log'), 'utf8')}`)
-  assert.match(stdout, /^Sealed +false$[^]*Success! Enabled the kv secret engine at: secret\//m)
+  assert.match(stdout, /^Sealed +false$[^]*Success! Enabled the kv secrets engine at: secret\//m)
   assert.match(stdout, /\ns3cretSuccess! Data deleted/)
   assert.match(stdout, /^password {4}s3cret$/m, 'it is there again')
 })

@@ -67,13 +67,13 @@ test('install.sh refuses what it cannot do, and prints with -n what it would', (
   assert.match(shown.stdout, /systemctl restart outpost\.service/)
   assert.equal(spawnSync('ls', ['-A', directory], { encoding: 'utf8' }).stdout, '', 'and does none of it')
   const other = spawnSync('setpriv', ['--reuid=65534', '--clear-groups', 'sh', INSTALL], { encoding: 'utf8' })
-  if (process.getuid?.() === 0) assert.match(other.stderr, /run it as root/)
+  if (process.getuid?.() === 0) assert.match(other.stderr, /run this script as root/)
 })
 
 const TASK = '11111111-2222-4333-8444-555555555555'
 
 function tokenFrom(output: string): string {
-  const token = /the token \(shown this once.*\): ([0-9a-f]{64})$/.exec(output)?.[1]
+  const token = /the token \(shown only once.*\): ([0-9a-f]{64})$/.exec(output)?.[1]
   assert.ok(token, output)
   return token
 }
@@ -308,7 +308,7 @@ function keepsWhatRan(machine: Machine, script: string, main: string): void {
   )
   const broken = machine.run(script)
   assert.notEqual(broken.status, 0)
-  assert.match(broken.stderr, /it does not start; .*What was installed before runs again/s)
+  assert.match(broken.stderr, /the service does not start, see: .*The previous installation was restored/s)
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   machine.ok('sh', '-c', `test ! -e /opt/outpost.old && mv ${main}.good ${main}`)
 }
@@ -319,15 +319,15 @@ async function installsAServer(machine: Machine, script: string): Promise<void> 
   machine.ok('systemd-run', '--unit=occupier', machine.node, '-e', occupy)
   const failed = machine.run(script, '--role', 'server')
   assert.notEqual(failed.status, 0)
-  assert.match(failed.stderr, /the first token is in \/etc\/outpost-server\/first-token \(root only\)/)
+  assert.match(failed.stderr, /the first token is in \/etc\/outpost-server\/first-token \(readable by root only\)/)
   assert.equal(machine.ok('stat', '-c', '%a %U', '/etc/outpost-server/first-token'), '600 root')
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   machine.ok('systemctl', 'stop', 'occupier')
   const late = machine.run(script, '--role', 'server', '--no-secrets')
   assert.notEqual(late.status, 0)
-  assert.match(late.stderr, /set server \{ secrets = false \} in it\. Nothing was changed/)
+  assert.match(late.stderr, /set server \{ secrets = false \} there\. Nothing was changed/)
   const installed = machine.ok(script, '--role', 'server')
-  assert.match(installed, /operator init .*\n.*on the first server of a region only/)
+  assert.match(installed, /operator init .*\n.*only on the first server of a region/)
   const token = tokenFrom(installed)
   machine.ok('test', '!', '-e', '/etc/outpost-server/first-token')
   const url = 'http://127.0.0.1:4648'

@@ -39,7 +39,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
 
   await t.test('the NATS server permits nothing, and has a small max_payload', async () => {
     await logged(/NATS server denied permission/)
-    await logged(/node state is larger than a message/)
+    await logged(/node state exceeds the message size/)
     await eventually(() => /Publish Violation/.test(readFileSync(natsLog, 'utf8')), 'the log of NATS')
   })
 
@@ -89,6 +89,6 @@ test('a server that is frozen: no server answers whose token it is', { timeout: 
   const answer = await fetch(`${world.host().member.url}/v1/client/metadata`, { headers })
   assert.deepEqual(
     [answer.status, await answer.text()],
-    [503, 'no server answered the request about this token, try again'],
+    [503, 'no server responded to the request about this token, try again'],
   )
 })

@@ -126,7 +126,7 @@ test('what is wrong is told before anything is sent', async (t) => {
     ],
     [`node_id=${NODE}&server_id=leader`, 400, 'Cannot target node and server simultaneously'],
     ['node_id=other', 404, 'Unknown node "other"'],
-    ['server_id=leader', 404, 'this agent knows no server, leave server_id out'],
+    ['server_id=leader', 404, 'this agent cannot monitor servers: omit server_id'],
   ]
   for (const [query, status, text] of refusals) {
     const answer = await ask(port, 'GET', `/v1/agent/monitor?${query}`)

@@ -110,7 +110,7 @@ function isStillValid(role: AppRole, mark: string, read: ReadEntry): boolean {
 
 export const approle: Engine = {
   type: 'approle',
-  description: 'logins of programs with a role ID and a secret ID',
+  description: 'logins of machines and programs with a role ID and a secret ID',
   counted: { noun: 'roles', folder: at.roles },
   kind: 'auth',
   renewLogin(subject, { facts, storage }, mark) {

@@ -189,7 +189,7 @@ const fieldDefaults = roleResponse(newRole(''))
 function write(input: RoleInput, call: EngineCall): Reply {
   const name = input.role_name
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
-    throw new Rejection(400, `the name of a role has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
+    throw new Rejection(400, `a role name must have 1 to ${NAME_LENGTH_MAX} printable characters`)
   }
   const known = pendingRole(name, call)
   const before = known ?? newRole(name)
@@ -221,7 +221,7 @@ function write(input: RoleInput, call: EngineCall): Reply {
 function check(role: AppRole, call: EngineCall): void {
   const { roleId, secretIdBoundCidrs, secretIdNumUses, terms } = role
   if (roleId === '' || roleId.length > ROLE_ID_LENGTH_MAX || UNPRINTABLE.test(roleId)) {
-    throw new Rejection(400, `a role ID has 1 to ${ROLE_ID_LENGTH_MAX} characters, all of them printable`)
+    throw new Rejection(400, `a role ID must have 1 to ${ROLE_ID_LENGTH_MAX} printable characters`)
   }
   const holder = roleOfId((each) => call.storage.pending(each), call.mount, roleId)
   if (holder && holder.name !== role.name) throw new Rejection(400, 'role_id already in use')

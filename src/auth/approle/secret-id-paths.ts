@@ -59,7 +59,7 @@ export function secretIdPaths(): Path[] {
         const { secret_id: secretId } = input
         if (secretId === '') throw new Rejection(400, 'missing secret_id')
         if (secretId.length > SECRET_ID_LENGTH_MAX) {
-          throw new Rejection(400, `a secret ID has at most ${SECRET_ID_LENGTH_MAX} characters`)
+          throw new Rejection(400, `a secret ID can have at most ${SECRET_ID_LENGTH_MAX} characters`)
         }
         return create(input, secretId, call)
       },
@@ -172,12 +172,12 @@ function metadataOf(given: string | undefined): Record<string, string> | null {
   }
   if (!isObject(parsed)) throw new Rejection(400, 'failed to parse metadata: expected a JSON object with string values')
   const pairs = Object.entries(parsed)
-  if (pairs.length > METADATA_MAX) throw new Rejection(400, `metadata has at most ${METADATA_MAX} keys`)
+  if (pairs.length > METADATA_MAX) throw new Rejection(400, `metadata can have at most ${METADATA_MAX} keys`)
   return Object.fromEntries(
     pairs.map(([key, value]) => {
       if (typeof value === 'string' && value.length <= METADATA_TEXT_MAX && key.length <= METADATA_TEXT_MAX)
         return [key, value]
-      throw new Rejection(400, `metadata keys and values are strings of at most ${METADATA_TEXT_MAX} characters`)
+      throw new Rejection(400, `metadata keys and values must be strings of at most ${METADATA_TEXT_MAX} characters`)
     }),
   )
 }

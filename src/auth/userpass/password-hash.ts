@@ -64,7 +64,7 @@ const pool = new WorkerPool<HashRequest, Uint8Array>({
 })
 
 function overloaded(): Refusal {
-  return new Refusal('unavailable', 'too many concurrent logins: retry later', { 'Retry-After': '2' }, 503)
+  return new Refusal('unavailable', 'too many concurrent logins, try again later', { 'Retry-After': '2' }, 503)
 }
 
 /** Rejects with a Refusal (503) if too many hashes are queued, and with a Fault if the hash fails. */

@@ -75,7 +75,7 @@ function durableUser(name: string, { mount, storage }: Pick<EngineCall, 'mount' 
 
 function hashFor(password: string, cost: number, { remote = '', signal }: EngineCall) {
   if (password.length > PASSWORD_LENGTH_MAX) {
-    throw new Rejection(400, `a password has at most ${PASSWORD_LENGTH_MAX} characters`)
+    throw new Rejection(400, `a password can have at most ${PASSWORD_LENGTH_MAX} characters`)
   }
   return hashPassword(password, cost, { address: callerNetwork(remote), signal })
 }
@@ -87,7 +87,7 @@ function put(user: User, { mount }: EngineCall) {
 async function write(input: EngineInput<typeof USER>, cost: number, call: EngineCall): Promise<undefined> {
   const { username: name } = input
   if (name === '' || name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name)) {
-    throw new Rejection(400, `the name of a user has 1 to ${NAME_LENGTH_MAX} characters, all of them printable`)
+    throw new Rejection(400, `a user name must have 1 to ${NAME_LENGTH_MAX} printable characters`)
   }
   // Validates before the hash, so that a refused request does not hash.
   changedTerms(pendingUser(name, call)?.terms ?? NO_TERMS, input)

@@ -101,7 +101,7 @@ function tlsTrust(env: NodeJS.ProcessEnv, order: readonly AddressFamily[]): TlsT
   const cert = pemNamedBy(env, names(order, 'CLIENT_CERT'))
   const key = pemNamedBy(env, names(order, 'CLIENT_KEY'))
   if ((cert === undefined) !== (key === undefined)) {
-    throw new CommandError('OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other: set both or none')
+    throw new CommandError('OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY must be set together')
   }
   const trust = {
     ...(ca === undefined ? {} : { ca }),

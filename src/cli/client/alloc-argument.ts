@@ -50,9 +50,9 @@ function hasMatch(root: string, given: string): boolean {
 export async function onlyTask(target: AgentTarget, id: string): Promise<string> {
   const tasks = (await tasksWithLogs(target, id)) ?? (await tasksWithStats(target, id))
   const [first, ...others] = tasks
-  if (first === undefined) throw new CommandError(`allocation ${id} has no log yet: name its task`)
+  if (first === undefined) throw new CommandError(`allocation ${id} has no log yet: specify its task`)
   if (others.length === 0) return first
-  throw new CommandError(`allocation ${id} has several tasks: name one of ${tasks.join(', ')}, or give -all`)
+  throw new CommandError(`allocation ${id} has several tasks: specify one of ${tasks.join(', ')}, or use -all`)
 }
 
 async function tasksWithLogs(target: AgentTarget, id: string): Promise<readonly string[] | undefined> {

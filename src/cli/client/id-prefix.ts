@@ -70,7 +70,7 @@ export async function findJob(
   const records = await listRecords(target, '/v1/jobs', { prefix: given, namespace: namespace ?? '*' })
   const prefixed = records.map(fieldsOf)
   const exact = prefixed.filter((job) => job.text('ID') === given)
-  const hint = exact.length > 1 ? 'give -namespace' : 'give a longer prefix'
+  const hint = exact.length > 1 ? 'use -namespace' : 'use a longer prefix'
   return only(exact.length > 0 ? exact : prefixed, { kind: JOB, given, accepted: 'ID or ID prefix', target, io, hint })
 }
 
@@ -111,7 +111,7 @@ interface PrefixSearch {
 
 /** Throws CommandError unless there is exactly one match; several are listed on stderr. */
 function only(matches: readonly JsonFields[], search: PrefixSearch): JsonFields {
-  const { kind, given, accepted, target, io, hint = 'give a longer prefix' } = search
+  const { kind, given, accepted, target, io, hint = 'use a longer prefix' } = search
   const [first, ...others] = matches
   if (!first)
     throw new CommandError(`no ${kind.noun} with ${accepted} ${JSON.stringify(given)} at ${target.url.origin}`)
@@ -154,7 +154,7 @@ function commonLength(one: string, other: string): number {
 
 export const nodeIdOption = text({
   placeholder: 'NODE',
-  help: 'Node by ID or ID prefix or name',
+  help: 'ID or ID prefix or name of the node',
   fallback: undefined,
 })
 

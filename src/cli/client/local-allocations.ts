@@ -29,7 +29,7 @@ export function findOne(root: string, id: string, io: CommandIo): LocalAllocatio
   }
   if (others.length === 0) return first
   io.err(allocationTable(matches))
-  throw new CommandError(`${JSON.stringify(id)} matches ${matches.length} allocations: give a longer prefix`)
+  throw new CommandError(`${JSON.stringify(id)} matches ${matches.length} allocations: use a longer prefix`)
 }
 
 export function allocationTable(allocations: readonly LocalAllocation[]): string {

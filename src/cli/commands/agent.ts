@@ -41,7 +41,7 @@ const OPTIONS = {
   }),
   'data-dir': text({
     placeholder: 'DIR',
-    help: 'Data directory; with -dev it defaults to a temporary directory',
+    help: 'Data directory; with -dev a temporary directory by default',
     fallback: undefined,
   }),
   'dev-root-token-id': text({
@@ -57,10 +57,10 @@ const OPTIONS = {
     fallback: undefined,
     check: (value) => (isUuid(value) ? undefined : 'must be a UUID'),
   }),
-  'log-level': choice({ placeholder: 'LEVEL', help: 'Minimum level of log lines', choices: LEVELS }),
+  'log-level': choice({ placeholder: 'LEVEL', help: 'Minimum level of log messages', choices: LEVELS }),
 }
 
-/** Parses the arguments after `agent`. Throws UsageError, also for options that exclude each other. */
+/** Parses the arguments after `agent`. Throws UsageError, also for mutually exclusive options. */
 export function readAgentOptions(args: readonly string[]): AgentOptions {
   const { values, operands } = parseOptions(OPTIONS, args, 'anywhere')
   checkOperands('agent', { shown: '', min: 0, max: 0 }, operands)
@@ -69,7 +69,7 @@ export function readAgentOptions(args: readonly string[]): AgentOptions {
 
 function optionsFrom(values: OptionValues<typeof OPTIONS>): AgentOptions {
   if (!values.dev && values.config.length === 0) {
-    throw new UsageError('missing configuration: give -config FILE, or -dev for development')
+    throw new UsageError('missing configuration: use -config FILE, or -dev for development')
   }
   for (const name of ['dev-root-token-id', 'dev-no-demo'] as const) {
     if (!values.dev && values[name] !== undefined && values[name] !== false) {
@@ -93,11 +93,11 @@ export const command = defineCommand({
   name: 'agent',
   summary: 'Run an agent or a server or both',
   details: [
-    'With -dev, an agent and a server run in one process on the loopback address without a configuration. Only',
-    'secrets require a token. Otherwise the configuration selects the roles; "outpost validate FILE" checks a',
-    'configuration.',
+    '-dev runs an agent and a server in one process on loopback without a configuration. Only secrets require a',
+    'token. Without -dev, the configuration selects the roles. To check a configuration, use "outpost validate',
+    'FILE".',
     '',
-    'SIGTERM stops the process after requests in progress have finished. SIGHUP reloads the log level, TLS',
+    'On SIGTERM, the process finishes requests in progress and exits. On SIGHUP, it reloads the log level, TLS',
     'files and tokens. Exit code 78: the configuration is invalid.',
   ].join('\n'),
   options: OPTIONS,

@@ -1,5 +1,5 @@
 /**
- * `outpost alloc list|status|stats|gc`. `alloc list` and `alloc status` read the allocation directories of this host, or request an
+ * `outpost alloc list|status|stats|gc`. `alloc list` and `alloc status` read the allocation directories of this host, or query an
  * agent or server. With an address, the local disk is never read (docs/decisions/094).
  */
 import { existsSync } from 'node:fs'
@@ -24,15 +24,16 @@ import { formatTable, humanBytes } from '../output/table.ts'
 import { fitted, terminalOf } from '../output/terminal.ts'
 
 const SOURCE_DETAILS = [
-  'With an address (-address, OUTPOST_ADDR, NOMAD_ADDR or VAULT_ADDR), that agent or server answers and the',
-  'local disk is not read. Without an address, the data directory of this host is read, which needs no',
-  'agent. If it does not exist, the agent at http://127.0.0.1:4646 answers. -data-dir always reads DIR.',
+  'With an address (-address, OUTPOST_ADDR, NOMAD_ADDR or VAULT_ADDR), queries that agent or server and does',
+  'not read the local disk. Without an address, reads the data directory of this host, which requires no',
+  'agent. If the data directory does not exist, queries the agent at http://127.0.0.1:4646. -data-dir always',
+  'reads DIR.',
 ]
 
 const LIST_OPTIONS = {
   job: text({ placeholder: 'JOB', help: 'List allocations of this job only', fallback: undefined }),
   node: text({ placeholder: 'NODE', help: 'Filter by node name or ID prefix', fallback: undefined }),
-  status: text({ placeholder: 'STATUS', help: 'Filter by client status such as running', fallback: undefined }),
+  status: text({ placeholder: 'STATUS', help: 'Filter by client status', fallback: undefined }),
   namespace: text({ placeholder: 'NAME', help: 'Filter by namespace', fallback: undefined }),
   verbose: flag('Print full IDs'),
   json: flag('Print a JSON array'),
@@ -44,8 +45,8 @@ const list = defineCommand({
   name: 'alloc list',
   summary: 'List allocations',
   details: [
-    'Newest first. A server lists the allocations of all hosts. All namespaces that the token may read are',
-    'included.',
+    'Lists the newest allocations first, in all namespaces that the token may read. A server lists the',
+    'allocations of all hosts.',
     '',
     ...SOURCE_DETAILS,
   ].join('\n'),
@@ -83,7 +84,7 @@ function listOf(target: AgentTarget, filters: ListFilters, nodeId: string | unde
 /** Throws CommandError for -node, which the directories of one host cannot answer. */
 function matcherOf({ job, namespace, node, status }: ListFilters): (allocation: LocalAllocation) => boolean {
   if (node !== undefined) {
-    throw new CommandError('-node needs an agent or server: set -address or OUTPOST_ADDR')
+    throw new CommandError('-node requires an agent or server: set -address or OUTPOST_ADDR')
   }
   return (allocation) =>
     isMatch(job, allocation.manifest?.JobID) &&
@@ -96,9 +97,9 @@ function isMatch(filter: string | undefined, value: string | undefined): boolean
 }
 
 export interface AllocSource {
-  /** The directory to read; undefined: only the agent is requested. */
+  /** The directory to read; undefined: only the agent is queried. */
   readonly root: string | undefined
-  /** True: the agent is not requested if the directory has no match. */
+  /** True: the agent is not queried if the directory has no match. */
   readonly isLocalOnly: boolean
   readonly target: AgentTarget
 }
@@ -111,7 +112,7 @@ export function allocSource(
   const { address, 'data-dir': dataDir } = values
   if (dataDir !== undefined && address !== undefined) {
     throw new UsageError(
-      '-data-dir and -address exclude each other: -data-dir reads this host, -address an agent or server',
+      '-data-dir and -address are mutually exclusive: -data-dir reads this host, -address an agent or server',
     )
   }
   const root = allocRoot(dataDir, io.env)
@@ -125,10 +126,10 @@ const status = defineCommand({
   name: 'alloc status',
   summary: 'Show an allocation',
   details: [
-    'ID may be a unique prefix of an ID (at least two characters for an agent or server).',
+    'ID may be a unique ID prefix. An agent or server requires at least two characters.',
     '',
     ...SOURCE_DETAILS,
-    'If the default data directory has no match, the agent is requested as well.',
+    'If the default data directory has no match, queries the agent too.',
   ].join('\n'),
   options: { 'data-dir': dataDirOption, json: flag('Print the allocation as JSON'), ...agentOptions },
   operands: { shown: 'ID', min: 1, max: 1 },
@@ -151,7 +152,7 @@ const status = defineCommand({
   },
 })
 
-/** Undefined: the agent is requested. Throws CommandError. */
+/** Undefined: query the agent. Throws CommandError. */
 function localMatch({ isLocalOnly, root }: AllocSource, given: string, io: CommandIo): LocalAllocation | undefined {
   if (root === undefined) return undefined
   return isLocalOnly || matchAllocations(root, given).length > 0 ? findOne(root, given, io) : undefined
@@ -182,7 +183,7 @@ async function nodeOf(target: AgentTarget, nodeId: string): Promise<JsonFields |
 const stats = defineCommand({
   name: 'alloc stats',
   summary: 'Show the resource usage of an allocation',
-  details: 'CPU is a percentage of one core, memory is the resident set size.',
+  details: 'CPU is in percent of one core, memory is the resident set size.',
   options: {
     task: text({ placeholder: 'TASK', help: 'Show this task only', fallback: undefined }),
     json: jsonOption,
@@ -239,8 +240,8 @@ const gc = defineCommand({
   name: 'alloc gc',
   summary: 'Remove the directory of a stopped allocation',
   details: [
-    'Deletes its files and logs before the command returns. A running allocation is refused: stop it first.',
-    'A directory without a manifest is removed if no process uses it.',
+    'Deletes the files and logs of the allocation before the command returns. Fails if the allocation is',
+    'running: stop it first. A directory without a manifest is removed if no process uses it.',
   ].join('\n'),
   options: { ...allocOptions, ...agentOptions },
   operands: allocOperand,

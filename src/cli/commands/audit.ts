@@ -15,7 +15,7 @@ const EMPTY_LIST = 2
 const list = defineCommand({
   name: 'audit list',
   summary: 'List audit devices',
-  options: { detailed: flag('Show options and chain position and faults'), ...formatOption, ...coreOptions },
+  options: { detailed: flag('Show options and state of the audit chain'), ...formatOption, ...coreOptions },
   async run(values, _operands, io) {
     const { fields } = await requireResponse(coreOf(values, io), { path: 'sys/audit' })
     const data = fields.value('data')
@@ -70,14 +70,14 @@ const enable = defineCommand({
   name: 'audit enable',
   summary: 'Enable an audit device',
   details: [
-    'The server refuses requests that no device can record. TYPE is file or socket. Options of a file device:',
-    'file_path, mode. Options of a socket device: address, socket_type (tcp, udp, unix), write_timeout. Options',
-    'of both: log_raw, hmac_accessor, elide_list_responses, prefix.',
+    'If no device can record a request, the server refuses it. TYPE is file or socket. Options of a file',
+    'device: file_path, mode. Options of a socket device: address, socket_type (tcp, udp, unix), write_timeout.',
+    'Options of both: log_raw, hmac_accessor, elide_list_responses, prefix.',
     '',
     'Example: outpost audit enable file file_path=/var/log/outpost/audit.log',
   ].join('\n'),
   options: {
-    path: text({ placeholder: 'PATH', help: 'Path of the device instead of its type', fallback: undefined }),
+    path: text({ placeholder: 'PATH', help: 'Path of the device instead of the type', fallback: undefined }),
     description: text({ placeholder: 'TEXT', help: 'Description', fallback: undefined }),
     local: flag('Exclude the device from replication'),
     ...coreOptions,
@@ -96,7 +96,7 @@ const enable = defineCommand({
 const disable = defineCommand({
   name: 'audit disable',
   summary: 'Disable an audit device',
-  details: 'Deletes the HMAC key of the device: "outpost audit hash" can no longer find values in its files.',
+  details: 'Deletes the HMAC key of the device: "outpost audit hash" no longer matches values in its files.',
   options: { ...coreOptions },
   operands: { shown: 'PATH', min: 1, max: 1 },
   async run(values, [path = ''], io) {
@@ -126,9 +126,9 @@ const acknowledge = defineCommand({
   name: 'audit acknowledge',
   summary: 'Acknowledge a broken audit chain',
   details: [
-    'The chain is broken if another program changed the file of the device. First investigate ("outpost audit',
-    'verify -path=DEVICE FILE...") and keep the files. After the acknowledgement the server is ready again; the',
-    'line that records the break stays in the file.',
+    'The chain is broken if another program changed the file of the device. First investigate with "outpost',
+    'audit verify -path=DEVICE FILE..." and keep the files. After the acknowledgement, the server is ready',
+    'again; the line that records the break stays in the file.',
   ].join('\n'),
   options: { ...coreOptions },
   operands: { shown: 'PATH', min: 1, max: 1 },

@@ -42,7 +42,7 @@ const OPTIONS = {
   'allow-env': texts('PATTERN', 'Allow variables with these names; * matches any characters'),
   format: choice({
     placeholder: 'FORMAT',
-    help: 'Pass secrets as variables or AWS variables or files',
+    help: 'Form in which CMD receives the secrets',
     choices: ['env', 'aws', 'file'],
     shownDefault: 'env',
   }),
@@ -68,24 +68,24 @@ const OPTIONS = {
   'data-dir': dataDirOption,
   'agent-login': text({
     placeholder: 'FILE',
-    help: 'File with the login of the agent',
+    help: 'File with the token of the agent',
     fallback: undefined,
     shownDefault: `client/${LOGIN_FILE} in the data directory`,
   }),
   'on-change': choice({
     placeholder: 'ACTION',
-    help: 'Action when a secret changes',
+    help: 'Action after a secret has changed',
     choices: ['restart', 'hup', 'none'],
-    shownDefault: 'restart, with -format=file hup',
+    shownDefault: 'restart, or hup with -format=file',
   }),
   renew: flag('Renew the token while CMD runs'),
-  'keep-lease': flag('Keep leases and the login token after CMD exits'),
+  'keep-lease': flag('Do not revoke leases and token after CMD exits'),
   'role-id': text({ placeholder: 'ID', help: 'Log in with this AppRole role', fallback: undefined }),
   'secret-id-file': text({ placeholder: 'FILE', help: 'File with the secret ID', fallback: undefined }),
   'auth-path': text({ placeholder: 'PATH', help: 'Mount path of AppRole', fallback: 'auth/approle' }),
-  poll: duration({ help: 'Poll interval of secrets without change notification', fallback: '10s', minMs: 100 }),
+  poll: duration({ help: 'Poll interval of secrets that cannot be watched', fallback: '10s', minMs: 100 }),
   'start-timeout': duration({
-    help: 'Time to wait for a server before the start',
+    help: 'Time to wait for the server at the start',
     fallback: '1m',
     minMs: 0,
   }),
@@ -99,28 +99,30 @@ export const command = defineCommand({
   name: 'exec',
   summary: 'Run a command with secrets',
   details: [
-    'Reads the secrets, runs CMD and exits with its exit code, or with 128 plus the signal number. CMD receives',
-    'the environment without tokens and MFA codes. Signals are forwarded to CMD.',
+    'Reads the secrets, runs CMD and exits with its exit code, or with 128 plus the signal number if a signal',
+    'killed CMD. CMD receives the environment without tokens and MFA codes. Signals are forwarded to CMD.',
     '',
-    'A variable has the name of its key in upper case, with _ for characters other than letters, digits and _:',
-    'db-password becomes DB_PASSWORD. By default, names are allowed whose last word is PASSWORD, PASSWD,',
-    'PASSPHRASE, USER, USERNAME, TOKEN, SECRET, KEY or KEY_ID and that are not in the environment. -allow-env',
-    'allows other names, -env-prefix allows all names. With -env, only keys that an option names become variables.',
+    'The name of a variable is its key in upper case, with _ for characters other than letters, digits and _:',
+    'db-password becomes DB_PASSWORD. By default, a name is allowed if its last word is PASSWORD, PASSWD,',
+    'PASSPHRASE, USER, USERNAME, TOKEN, SECRET, KEY or KEY_ID and it is not set in the environment. -allow-env',
+    'allows other names, -env-prefix allows all names. With -env, only the keys of -env options become',
+    'variables.',
     '',
-    'With -format=aws, the secret is a path of the cloud engine, and CMD receives AWS_ACCESS_KEY_ID,',
+    'With -format=aws, the secret is a path of a cloud engine, and CMD receives AWS_ACCESS_KEY_ID,',
     'AWS_SECRET_ACCESS_KEY and, for a session, AWS_SESSION_TOKEN.',
     '',
-    'With -format=file, each key becomes a file (mode 0600) in a directory that only its owner can enter. Files',
-    'are replaced atomically. Strings are written unchanged, other values as JSON.',
+    'With -format=file, each key becomes a file (mode 0600) in a directory that only its owner can access.',
+    'Files are replaced atomically. Strings are written unchanged, other values as JSON.',
     '',
-    'Versioned secrets are watched if the token may read PATH with watch/ instead of data/; other secrets are',
-    'polled (-poll). Leases are renewed, and the secret is read again before its lease expires. While the server',
-    'is unreachable, sealed or refuses requests, the last values remain. After a change, CMD is restarted',
+    'A versioned secret is watched if the token may read PATH with watch/ instead of data/. Other secrets are',
+    'polled (-poll). Leases are renewed, and a secret is read again before its lease expires. While the server',
+    'is unreachable, sealed or refuses requests, CMD keeps the last values. After a change, CMD is restarted',
     '(-on-change=restart), receives SIGHUP after its files are written (hup), or is not notified (none).',
     '',
     'When CMD exits, the leases of its secrets are revoked. This requires update on sys/leases/revoke.',
     '',
-    'Without -role-id and without a token, the token of the agent of this host is used if this user may read it.',
+    'Without -role-id and without a token, the command uses the token of the agent of this host if this user',
+    'may read it.',
     '',
     'Examples:',
     '  outpost exec -secret=secret/data/app -renew -- ./server',
@@ -191,13 +193,13 @@ function roleOf(values: ExecOptions): LoginRole | undefined {
   const [roleId, secretIdFile] = [values['role-id'], values['secret-id-file']]
   if (roleId === undefined && secretIdFile === undefined) return undefined
   if (roleId === undefined || secretIdFile === undefined)
-    throw new UsageError('options -role-id and -secret-id-file require each other')
+    throw new UsageError('options -role-id and -secret-id-file must be used together')
   return { roleId, secretIdFile, mount: cleanPath(values['auth-path']) }
 }
 
 function directoryOf(values: ExecOptions, io: CommandIo): SecretDirectory {
   if (values.alloc !== undefined) {
-    if (values.dir !== undefined) throw new UsageError('options -dir and -alloc exclude each other')
+    if (values.dir !== undefined) throw new UsageError('options -dir and -alloc are mutually exclusive')
     return openAllocationSecrets(allocRoot(values['data-dir'], io.env), values.alloc.toLowerCase(), values.task)
   }
   const directory = values.dir ?? (io.env['NOMAD_SECRETS_DIR'] || undefined)
@@ -270,7 +272,7 @@ class ExecRun {
     try {
       await this.#session?.end(AbortSignal.timeout(REVOKE_MS))
     } catch (error) {
-      this.#warn(`cannot revoke the token, it expires with its TTL: ${messageOf(error)}`)
+      this.#warn(`cannot revoke the token, it will expire after its TTL: ${messageOf(error)}`)
     } finally {
       this.#signals?.detach()
     }
@@ -314,7 +316,7 @@ class ExecRun {
       else if (this.#plan.onChange === 'hup') this.#program?.hangUp()
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
-      this.#warn(`${error.message}; the last values remain`)
+      this.#warn(`${error.message}; keeping the last values`)
     }
   }
 

@@ -113,8 +113,8 @@ const cat = defineCommand({
   name: 'fs cat',
   summary: 'Print a file',
   details: [
-    'Copies the bytes unchanged. -o writes to a temporary file and renames it when it is complete. The',
-    'progress is shown if stderr is a terminal.',
+    'Prints the bytes unchanged. -o writes to a temporary file and renames it when the copy is complete. Shows',
+    'progress if stderr is a terminal.',
   ].join('\n'),
   options: {
     o: text({ placeholder: 'FILE', help: 'Write to this file instead of stdout', fallback: undefined }),
@@ -171,7 +171,7 @@ const tail = defineCommand({
   name: 'fs tail',
   summary: 'Print the end of a file or follow it',
   details: [
-    'Prints the last 10 lines unless -n or -c is given. -f prints new data until the file is replaced. After a',
+    'Prints the last 10 lines unless -n or -c is set. -f prints new data until the file is replaced. After a',
     'broken connection, the command resumes at the same position without loss or repetition. To follow a',
     'rotated log, use "outpost logs".',
   ].join('\n'),
@@ -179,7 +179,7 @@ const tail = defineCommand({
   operands: { shown: 'ALLOC PATH', min: 2, max: 2 },
   async run(values, [given = '', path = ''], io) {
     if (values.n !== undefined && values.c !== undefined) {
-      throw new UsageError('options -n and -c exclude each other')
+      throw new UsageError('options -n and -c are mutually exclusive')
     }
     const target = agentOf(values, io)
     const id = await allocationId(given, values, target, io)

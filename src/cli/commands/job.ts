@@ -27,7 +27,7 @@ const jobOperand = { shown: 'JOB', min: 1, max: 1 }
 const list = defineCommand({
   name: 'job list',
   summary: 'List jobs',
-  details: 'A job exists while a host has an allocation of it. The columns count its allocations by status.',
+  details: 'A job exists as long as a host has an allocation of it. The columns count its allocations by status.',
   options: {
     namespace: namespaceOption,
     status: choice({ placeholder: 'STATUS', help: 'Filter by status', choices: ['running', 'pending', 'dead'] }),
@@ -92,8 +92,8 @@ const logs = defineCommand({
   summary: 'Print or follow the logs of a job',
   details: [
     'Prefixes each line with its allocation and task. Lines of one allocation are in order; lines of several',
-    'allocations are merged in arrival order. -tail counts the lines of each allocation. -grep runs on the',
-    'hosts. With -f, allocations that start later are included.',
+    'allocations are merged in arrival order. -tail applies to each allocation. -grep filters on the hosts. -f',
+    'also follows allocations that start later.',
     '',
     'A log that cannot be read is reported on stderr; without -f, the exit code is then 1. With -f, a broken',
     'connection is resumed as with "outpost logs -f": no line is lost or repeated. Without -f, it ends the command',

@@ -32,15 +32,16 @@ const get = defineCommand({
   name: 'kv get',
   summary: 'Read a secret',
   details: [
-    'For a deleted version, prints its metadata only.',
+    'If the version is deleted, prints its metadata only.',
     '',
     'Example: outpost kv get -field=password secret/app/db',
   ].join('\n'),
   options: {
     version: integer({
       placeholder: 'N',
-      help: 'Read this version instead of the latest',
+      help: 'Version to read',
       fallback: 0,
+      shownDefault: 'the latest version',
       min: 0,
       max: Number.MAX_SAFE_INTEGER,
     }),
@@ -69,7 +70,8 @@ const get = defineCommand({
     }
     const at = path.at('data')
     const answer = await sendRequest(core, { path: at, query })
-    if (!answer) throw new CommandError(`no value found at ${at}`)
+    const ofVersion = values.version > 0 && path.isVersioned ? ` with version ${values.version}` : ''
+    if (!answer) throw new CommandError(`no value found at ${at}${ofVersion}`)
     const isDeleted = answer.status === 404 && values.field !== undefined
     if (isDeleted) throw new CommandError(`no data found at ${at}: the version is deleted`)
     if (path.isVersioned && !answer.fields.value('wrap_info')) printRead(answer, at, values, io)
@@ -97,9 +99,9 @@ const put = defineCommand({
   name: 'kv put',
   summary: 'Write a new version of a secret',
   details: [
-    'KEY=VALUE sets a string, KEY=@FILE the content of a file, KEY=- standard input. @FILE or - alone is a JSON',
-    'object with all data. The new version contains only the given keys; "outpost kv patch" keeps the others.',
-    'Other users of this machine can read arguments while the command runs.',
+    'KEY=VALUE sets a string, KEY=@FILE reads the value from a file, KEY=- from standard input. @FILE or -',
+    'alone reads a JSON object with all data. The new version contains only these keys; "outpost kv patch"',
+    'keeps the others. Other users of this machine can read arguments while the command runs.',
     '',
     'Example: outpost kv put secret/app/db user=app password=-',
   ].join('\n'),
@@ -149,7 +151,7 @@ const list = defineCommand({
 })
 
 const versionOptions = {
-  versions: texts('N,...', 'Versions'),
+  versions: texts('N,...', 'Version numbers'),
   ...mountOption,
   ...formatOption,
   ...coreOptions,
@@ -159,8 +161,8 @@ const softDelete = defineCommand({
   name: 'kv delete',
   summary: 'Delete versions of a secret',
   details: [
-    'Marks the latest version, or the versions of -versions, as deleted; "outpost kv undelete" restores them. In a',
-    'mount without versions, the secret is removed permanently.',
+    'Marks the latest version, or the versions of -versions, as deleted; "outpost kv undelete" restores them.',
+    'In a mount without versioning, removes the secret permanently.',
   ].join('\n'),
   options: versionOptions,
   operands: pathOperand,
@@ -198,10 +200,10 @@ const versionCommand = (verb: 'undelete' | 'destroy', summary: string, details: 
     },
   })
 
-const undelete = versionCommand('undelete', 'Undelete versions', 'Destroyed versions cannot be restored.')
+const undelete = versionCommand('undelete', 'Undelete versions of a secret', 'Destroyed versions cannot be restored.')
 const destroy = versionCommand(
   'destroy',
-  'Permanently remove the data of versions',
+  'Permanently remove the data of versions of a secret',
   'The data cannot be restored. The metadata of the versions remains.',
 )
 
@@ -215,13 +217,14 @@ function versionsOf(given: readonly string[]): string[] {
 
 const rollback = defineCommand({
   name: 'kv rollback',
-  summary: 'Restore an older version as the latest version',
+  summary: 'Write an older version as the new version',
   details: 'Fails if the secret is written concurrently.\n\nExample: outpost kv rollback -version=2 secret/app/db',
   options: {
     version: integer({
       placeholder: 'N',
       help: 'Version to restore',
       fallback: 0,
+      shownDefault: '',
       min: 1,
       max: Number.MAX_SAFE_INTEGER,
     }),
@@ -256,21 +259,20 @@ const rollback = defineCommand({
   },
 })
 
-const versionOption = (help: string) =>
-  integer({ placeholder: 'N', help, fallback: 0, min: 0, max: Number.MAX_SAFE_INTEGER })
+const versionOption = (help: string, shownDefault: string) =>
+  integer({ placeholder: 'N', help, fallback: 0, shownDefault, min: 0, max: Number.MAX_SAFE_INTEGER })
 
 const diff = defineCommand({
   name: 'kv diff',
   summary: 'Compare two versions of a secret',
   details: [
-    'Without -from and -to, compares the latest version with the previous one. Keys of nested objects are',
-    'separated by slashes. Values are printed only with -values.',
+    'Keys of nested objects are separated by slashes. Values are printed only with -values.',
     '',
     'Example: outpost kv diff -from=1 -to=3 secret/app/db',
   ].join('\n'),
   options: {
-    from: versionOption('Earlier version; 0 for the previous one'),
-    to: versionOption('Later version; 0 for the latest'),
+    from: versionOption('Earlier version', 'the version before -to'),
+    to: versionOption('Later version', 'the latest version'),
     values: flag('Print the values'),
     ...mountOption,
     ...fieldOption,
@@ -315,7 +317,7 @@ const copyCommand = (verb: 'copy' | 'move', summary: string) =>
     name: `kv ${verb}`,
     summary,
     details: [
-      'Includes the settings and all versions, in one transaction. The destination must be in the same mount and',
+      'Includes the metadata and all versions, in one transaction. The destination must be in the same mount and',
       'must not exist.',
       '',
       `Example: outpost kv ${verb} secret/app/db secret/team/db`,
@@ -348,15 +350,15 @@ const move = copyCommand('move', 'Move a secret with its versions')
 
 const enableVersioning = defineCommand({
   name: 'kv enable-versioning',
-  summary: 'Enable versions for a KV mount',
-  details: 'The current data becomes version 1 of each secret. This cannot be undone.',
+  summary: 'Enable versioning for a KV mount',
+  details: 'The current value of each secret becomes its version 1. This cannot be undone.',
   options: { ...coreOptions },
   operands: { shown: 'MOUNT', min: 1, max: 1, hint: '"outpost secrets list" lists the mounts' },
   async run(values, [mount = ''], io) {
     const at = cleanPath(mount)
     const request = { method: 'POST', path: `sys/mounts/${at}/tune`, body: { options: { version: '2' } } } as const
     const answer = await sendRequest(coreOf(values, io), request)
-    io.out(`Success! Tuned the secret engine at: ${at}/\n`)
+    io.out(`Success! Tuned the secrets engine at:  ${at}/\n`)
     if (answer) printWarnings(answer, io)
     return 0
   },

@@ -57,14 +57,14 @@ const revoke = defineCommand({
   summary: 'Revoke leases',
   details: [
     '-prefix revokes all leases below a path and requires sudo. -force removes leases even if the engine cannot',
-    'revoke them: the credentials may stay valid in the external system.',
+    'revoke them: their credentials may stay valid in the external system.',
     '',
     'Example: outpost lease revoke -prefix database/creds/app',
   ].join('\n'),
   options: {
     prefix: flag('Revoke all leases with this prefix'),
-    force: flag('Remove leases despite revocation errors; requires -prefix'),
-    sync: flag('Wait for the revocation and fail on errors'),
+    force: flag('Remove leases even if revocation fails; requires -prefix'),
+    sync: flag('Fail if a revocation fails'),
     ...coreOptions,
   },
   operands: { shown: 'ID', min: 1, max: 1 },

@@ -23,11 +23,12 @@ export const command = defineCommand({
   details: [
     'Without -method, prompts for a token without echo; - reads it from standard input, @FILE from a file. The',
     'token is checked and stored in ~/.outpost-token (mode 0600). It is sent to OUTPOST_ADDR, or to the default',
-    'address, if no variable has a token for that address.',
+    'address, unless a variable has a token for that address.',
     '',
-    '-method=userpass username=NAME [password=-] logs in with a password, -method=approle role_id=ID',
-    '[secret_id=-] with an AppRole. Passwords and secret IDs are prompted for, read from standard input with -,',
-    'or from a file with @FILE. MFA codes are prompted for; -mfa METHOD:CODE sends a code with the login.',
+    '-method=userpass username=NAME logs in with a password, -method=approle role_id=ID with an AppRole.',
+    'Passwords and secret IDs are prompted for. To read them from standard input or a file, add password=- or',
+    'password=@FILE (secret_id= for an AppRole). MFA codes are prompted for; -mfa METHOD:CODE sends a code with',
+    'the login.',
     '',
     'Examples:',
     '  outpost login - < token',
@@ -263,7 +264,7 @@ function namesOf(methods: readonly MfaMethod[]): string {
 function noTerminal(enforcements: readonly MfaMethod[][]): CommandError {
   const [methods = []] = enforcements
   return new CommandError(
-    `the login requires a code of ${namesOf(methods)}: give -mfa METHOD:CODE (or OUTPOST_MFA), or log in on a terminal`,
+    `the login requires a code of ${namesOf(methods)}: use -mfa METHOD:CODE (or OUTPOST_MFA), or log in on a terminal`,
   )
 }
 

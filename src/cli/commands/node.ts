@@ -14,8 +14,8 @@ const list = defineCommand({
   name: 'node list',
   summary: 'List nodes',
   details: [
-    'Nodes that are not ready are shown with the time of their last change. An agent with NATS requests a',
-    'server; one without NATS lists itself.',
+    'Shows the time of the last status change of nodes that are not ready. An agent that is connected to NATS',
+    'gets the list from a server. An agent without NATS lists itself.',
     '',
     'Examples:',
     '  outpost node list -status down',
@@ -59,7 +59,7 @@ function metaQuery(pairs: readonly string[]): Record<string, string[]> {
 const gc = defineCommand({
   name: 'node gc',
   summary: 'Remove the directories of all stopped allocations',
-  details: 'Returns before the removal is complete. The agent logs the directories that it cannot remove.',
+  details: 'Returns before the removal is complete. The agent logs directories that it cannot remove.',
   options: { 'node-id': nodeIdOption, ...agentOptions },
   async run(values, _operands, io) {
     const target = agentOf(values, io)
@@ -73,9 +73,9 @@ const purge = defineCommand({
   name: 'node purge',
   summary: 'Remove a node and its allocations from a server',
   details: [
-    'For a host that was reinstalled with the same node ID and a new key. Only the addressed server removes',
-    'the node: repeat the command for each server. A running node registers again with its next message',
-    'and its current key. The command asks for confirmation on a terminal.',
+    'Use this command after a host was reinstalled with the same node ID and a new key. It changes the',
+    'addressed server only: run it against each server. If the node is running, it registers again with its',
+    'next message and its current key. Asks for confirmation on a terminal.',
   ].join('\n'),
   options: { ...confirmOptions, ...agentOptions },
   operands: { shown: 'NODE', min: 1, max: 1 },

@@ -20,9 +20,9 @@ const unseal = defineCommand({
   name: 'operator unseal',
   summary: 'Unseal the server with a key share',
   details: [
-    'Prompts for the key share without echo. With -, reads shares from standard input, one per line. Other',
-    'users of this machine can read a share that is an argument while the command runs. A server with a static',
-    'seal unseals itself with the key of its machine.',
+    'Prompts for a key share without echo. With -, reads shares from standard input, one per line. Other users',
+    'of this machine can read a share that is passed as an argument while the command runs. A server with a',
+    'static seal unseals itself with the static key.',
     '',
     'Example: outpost operator unseal - < /run/keys/share-1',
   ].join('\n'),
@@ -88,9 +88,9 @@ const seal = defineCommand({
   name: 'operator seal',
   summary: 'Seal the server',
   details: [
-    'A sealed server does not serve secrets until it is unsealed with key shares ("outpost operator unseal") or,',
-    'with a static seal, restarted. Logs and allocations are still served. Requires sudo on sys/seal. The',
-    'command asks for confirmation on a terminal.',
+    'A sealed server does not serve secrets until it is unsealed with key shares ("outpost operator unseal")',
+    'or, with a static seal, restarted. It still serves logs and allocations. Requires sudo on sys/seal. Asks',
+    'for confirmation on a terminal.',
   ].join('\n'),
   options: { ...confirmOptions, ...coreOptions },
   async run(values, _operands, io) {
@@ -106,8 +106,8 @@ const rotate = defineCommand({
   name: 'operator rotate',
   summary: 'Rotate the encryption key',
   details: [
-    'New entries are encrypted with the new key; existing entries stay readable. The key shares do not change.',
-    'To change them, use "outpost operator rekey".',
+    'New entries are encrypted with the new key; existing entries remain readable. The key shares do not',
+    'change. To change them, use "outpost operator rekey".',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },
   async run(values, _operands, io) {

@@ -8,7 +8,7 @@ export const command = defineCommand({
   name: 'patch',
   summary: 'Update parts of the data at a path',
   details: [
-    'Keys that are not given do not change. Data is given as for "outpost write"; null in JSON removes a key.',
+    'Other keys do not change. Data has the form of "outpost write"; null in JSON removes a key.',
     '',
     `Example: echo '{"data":{"old":null}}' | outpost patch secret/data/app -`,
   ].join('\n'),

@@ -19,7 +19,7 @@ const list = defineCommand({
 const read = defineCommand({
   name: 'policy read',
   summary: 'Print a policy',
-  details: 'Prints the document as it was written, for editing.',
+  details: 'Prints the document exactly as it was written.',
   options: { ...formatOption, ...coreOptions },
   operands: { shown: 'NAME', min: 1, max: 1 },
   async run(values, [name = ''], io) {
@@ -37,8 +37,8 @@ const write = defineCommand({
   name: 'policy write',
   summary: 'Write a policy from a file',
   details: [
-    'A faulty policy is refused with line and column, and nothing is changed. To test a policy first, use',
-    '"outpost policy check".',
+    'If the policy is invalid, reports the line and column of the error and changes nothing. To test a policy',
+    'first, use "outpost policy check".',
     '',
     'Example: outpost policy write app app.hcl',
   ].join('\n'),
@@ -56,7 +56,7 @@ const write = defineCommand({
 const remove = defineCommand({
   name: 'policy delete',
   summary: 'Delete a policy',
-  details: 'Takes effect at once for all tokens with the policy.',
+  details: 'All tokens with the policy lose its permissions immediately.',
   options: { ...formatOption, ...coreOptions },
   operands: { shown: 'NAME', min: 1, max: 1 },
   async run(values, [name = ''], io) {

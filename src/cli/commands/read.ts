@@ -7,10 +7,10 @@ import { fieldOption, formatOption, printSecret, printWarnings } from '../core/s
 
 export const command = defineCommand({
   name: 'read',
-  summary: 'Read a path',
+  summary: 'Read the data at a path',
   details: [
-    'Reads any path of the secrets API: a secret, a setting, a status. KEY=VALUE are request parameters. For',
-    'KV secrets, use "outpost kv get".',
+    'Reads any path of the secrets API, such as a secret, a setting or a status. KEY=VALUE are request',
+    'parameters. For KV secrets, use "outpost kv get".',
     '',
     'Example: outpost read -field=ttl auth/token/lookup-self',
   ].join('\n'),

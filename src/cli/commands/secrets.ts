@@ -25,9 +25,9 @@ export interface MountKind {
 
 const SECRET_ENGINES: MountKind = {
   word: 'secrets',
-  singular: 'secret engine',
+  singular: 'secrets engine',
   article: 'a',
-  plural: 'secret engines',
+  plural: 'secrets engines',
   path: 'sys/mounts',
   prefix: '',
   exampleType: 'kv',
@@ -56,15 +56,15 @@ const settingOptions = {
   options: texts('KEY=VALUE', 'Option of the mount'),
   'listing-visibility': choice({
     placeholder: 'WHO',
-    help: 'Visibility to callers without a token',
+    help: 'Whether callers without a token see the mount',
     choices: ['hidden', 'unauth'],
   }),
   'audit-non-hmac-request-keys': texts('NAME', 'Request field that audit devices record without HMAC'),
   'audit-non-hmac-response-keys': texts('NAME', 'Response field that audit devices record without HMAC'),
   'passthrough-request-headers': texts('NAME', 'Request header to pass to the engine'),
   'allowed-response-headers': texts('NAME', 'Response header that the engine may set'),
-  'token-type': optional('TYPE', 'Type of tokens that an auth method issues'),
-  'force-no-cache': optionalFlag('Accepted without effect'),
+  'token-type': optional('TYPE', 'Type of the tokens that the auth method issues'),
+  'force-no-cache': optionalFlag('No effect'),
 }
 
 interface MountSettings {
@@ -134,12 +134,12 @@ function enableCommand(kind: MountKind): Command {
   return defineCommand({
     name: `${word} enable`,
     summary: `Enable ${article} ${singular}`,
-    details: `The path is the type unless -path is given.\n\nExample: outpost ${word} enable -path=team ${exampleType}`,
+    details: `Mounts at the path TYPE/ unless -path is set.\n\nExample: outpost ${word} enable -path=team ${exampleType}`,
     options: {
-      path: optional('PATH', 'Path of the mount instead of its type'),
-      version: optional('N', 'Version of the engine; 2 keeps versions of secrets'),
+      path: optional('PATH', 'Mount path instead of the type'),
+      version: optional('N', 'Version of the KV engine; 2 enables versioning'),
       local: flag('Exclude the mount from replication'),
-      'seal-wrap': flag('Accepted without effect'),
+      'seal-wrap': flag('No effect'),
       ...settingOptions,
       ...coreOptions,
     },
@@ -174,7 +174,7 @@ function disableCommand(kind: MountKind): Command {
   return defineCommand({
     name: `${word} disable`,
     summary: `Disable ${article} ${singular}`,
-    details: `This will ${disableEffect}; enabling it again does not restore them. The command asks for confirmation on a terminal.`,
+    details: `This will ${disableEffect} and cannot be undone. Asks for confirmation on a terminal.`,
     options: { ...confirmOptions, ...coreOptions },
     operands: { shown: 'PATH', min: 1, max: 1, hint: `"outpost ${word} list" lists the paths` },
     async run(values, [path = ''], io) {
@@ -193,9 +193,9 @@ function tuneCommand(kind: MountKind): Command {
   return defineCommand({
     name: `${word} tune`,
     summary: `Change the settings of ${article} ${singular}`,
-    details: 'Settings that are not given do not change.',
+    details: 'Omitted settings do not change.',
     options: {
-      version: optional('N', 'Version of the engine; 2 enables versioning'),
+      version: optional('N', 'Version of the KV engine; 2 enables versioning'),
       ...settingOptions,
       ...coreOptions,
     },
@@ -212,7 +212,7 @@ function tuneCommand(kind: MountKind): Command {
         ...(options ? { options } : {}),
       }
       if (Object.values(settings).every((value) => value === undefined)) {
-        throw new UsageError('missing setting: give an option such as -description=TEXT')
+        throw new UsageError('missing setting: use an option such as -description=TEXT')
       }
       const request = { method: 'POST', path: `sys/mounts/${prefix}${at}tune`, body: settings } as const
       const answer = await sendRequest(coreOf(values, io), request)

@@ -9,10 +9,10 @@ import { fitted, terminalOf } from '../output/terminal.ts'
 
 export const command = defineCommand({
   name: 'server members',
-  summary: 'Show the addressed server',
+  summary: 'Show the server at the address',
   details: [
-    'Servers keep no list of each other, so each server lists itself. An agent requests any server. Requires',
-    'node:read.',
+    'Servers keep no list of each other: each server lists only itself. An agent forwards the request to any',
+    'server. Requires node:read.',
   ].join('\n'),
   options: { json: jsonOption, ...agentOptions },
   async run(values, _operands, io) {

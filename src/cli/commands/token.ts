@@ -64,7 +64,8 @@ const create = defineCommand({
   },
   async run(values, _operands, io) {
     if (values['wrap-ttl'] === undefined) requireTokenField(values.field)
-    if (values.orphan && values.role !== undefined) throw new UsageError('options -orphan and -role exclude each other')
+    if (values.orphan && values.role !== undefined)
+      throw new UsageError('options -orphan and -role are mutually exclusive')
     const path =
       values.role === undefined
         ? `auth/token/create${values.orphan ? '-orphan' : ''}`
@@ -156,7 +157,7 @@ const revoke = defineCommand({
   operands: { shown: '[TOKEN|@FILE|-]', min: 0, max: 1 },
   async run(values, [given], io) {
     if (values.self && given !== undefined) throw new UsageError('option -self takes no argument')
-    if (values.self && values.accessor) throw new UsageError('options -self and -accessor exclude each other')
+    if (values.self && values.accessor) throw new UsageError('options -self and -accessor are mutually exclusive')
     if (values.mode && (values.self || values.accessor))
       throw new UsageError(`option -mode=${values.mode} requires a token`)
     if (values.accessor && given === undefined) throw new UsageError('missing ACCESSOR: -accessor requires an argument')

@@ -10,8 +10,8 @@ export const command = defineCommand({
   summary: 'Unwrap a wrapped response',
   details: [
     'Prompts for the wrapping token without echo; - reads it from standard input, @FILE from a file. Other',
-    'users of this machine can read a token that is an argument. No other token is required. A wrapping token',
-    'can be used once.',
+    'users of this machine can read a token that is passed as an argument. No other token is required. A',
+    'wrapping token can be used once.',
     '',
     'Example: outpost unwrap -field=password - < token',
   ].join('\n'),

@@ -9,9 +9,9 @@ export const command = defineCommand({
   name: 'write',
   summary: 'Write data to a path',
   details: [
-    'KEY=VALUE sets a string, KEY=@FILE the content of a file, KEY=- standard input. @FILE or - alone is a JSON',
-    'object with all data. Other users of this machine can read arguments while the command runs: pass secrets',
-    'in a file or on standard input. For KV secrets, use "outpost kv put".',
+    'KEY=VALUE sets a string, KEY=@FILE reads the value from a file, KEY=- from standard input. @FILE or -',
+    'alone reads a JSON object with all data. Other users of this machine can read arguments while the command',
+    'runs: pass secrets in a file or on standard input. For KV secrets, use "outpost kv put".',
     '',
     'Example: outpost write cubbyhole/note text=hello password=-',
   ].join('\n'),
@@ -31,7 +31,7 @@ export const command = defineCommand({
   async run(values, [path = '', ...data], io) {
     const at = cleanPath(path)
     if (data.length === 0 && !values.force && !values.f) {
-      throw new UsageError('missing KEY=VALUE: give data, or -force to write without data')
+      throw new UsageError('missing KEY=VALUE: pass data, or use -force to write without data')
     }
     const body = data.length === 0 ? {} : { body: await readData(data) }
     const answer = await sendRequest(coreOf(values, io), { method: 'PUT', path: at, ...body })

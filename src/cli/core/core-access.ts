@@ -28,14 +28,14 @@ const file = (help: string, shownDefault: string) =>
 export const coreOptions = {
   namespace: text({
     placeholder: 'NAME',
-    help: 'Namespace; only the root namespace exists',
+    help: 'Namespace; must be the root namespace',
     fallback: undefined,
     shownDefault: 'VAULT_NAMESPACE',
   }),
-  mfa: texts('METHOD:CODE', 'MFA code; overrides OUTPOST_MFA and VAULT_MFA'),
-  'ca-cert': file('CA certificates to trust instead of the system', 'OUTPOST_CACERT'),
+  mfa: texts('METHOD:CODE', 'MFA code to send instead of OUTPOST_MFA or VAULT_MFA'),
+  'ca-cert': file('CA certificates to trust instead of those of the system', 'OUTPOST_CACERT'),
   'client-cert': file('Client certificate', 'OUTPOST_CLIENT_CERT'),
-  'client-key': file('Key of the client certificate', 'OUTPOST_CLIENT_KEY'),
+  'client-key': file('Private key of the client certificate', 'OUTPOST_CLIENT_KEY'),
   ...agentOptions,
   address: text({
     placeholder: 'URL',
@@ -250,7 +250,7 @@ async function refusalFor(core: CoreAccess, response: IncomingMessage, body: str
   )
   if (refusal.status === 403 && factor) {
     const [, why = '', methods = ''] = factor
-    const required = `a policy requires an unused code of ${methods}, give -mfa METHOD:CODE or OUTPOST_MFA`
+    const required = `a policy requires an unused code of ${methods}, use -mfa METHOD:CODE or OUTPOST_MFA`
     return withText(`permission denied: ${why === '' ? required : `${why}; ${required}`} (HTTP 403)`)
   }
   if (refusal.status !== 503 || !body.includes(SEALED)) return refusal
@@ -304,7 +304,7 @@ export function unsealStep(seal: JsonFields): string {
   if (seal.boolean('migration')) return 'outpost operator unseal -migrate'
   if (needsKeyShares(seal)) return 'outpost operator unseal'
   return (
-    'the server unseals itself with its static key: provide the key (the log of the server names the cause), or restart the ' +
+    'the server unseals itself with its static key: make the key available (the server log has the cause), or restart the ' +
     'server if an operator sealed it'
   )
 }

@@ -162,8 +162,9 @@ export function choice<const C extends string>(options: ChoiceOptions<C>): Optio
   }
 }
 
+/** An empty default is not shown: it means that the option is not set. */
 function shown(placeholder: string, help: string, shownDefault: string | undefined) {
-  return { placeholder, help, ...(shownDefault === undefined ? {} : { shownDefault }) }
+  return { placeholder, help, ...(shownDefault ? { shownDefault } : {}) }
 }
 
 export interface ParsedArguments<O extends Options> {

@@ -39,7 +39,7 @@ const IN_BYTES = /\u001b\[[\d;:]*m|[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f
 const INCOMPLETE = /(?:\u001b(?:\[[\d;:]{0,64})?|\u00c2)$/
 
 /**
- * Escapes files and logs on a terminal. The output of a task may contain colours. Other sequences could set the title, send input in
+ * Escapes files and logs on a terminal. The output of a task may contain colors. Other sequences could set the title, send input in
  * the user's name, or hide text, so they are escaped.
  */
 export class TerminalEscaper {

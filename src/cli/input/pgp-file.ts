@@ -11,15 +11,15 @@ export function pgpKeys(list: string): string[] {
   return list.split(',').map((file) => pgpKey(file.trim()))
 }
 
-/** From an armoured, binary or base64 file. Throws UsageError. */
+/** From an armored, binary or base64 file. Throws UsageError. */
 export function pgpKey(file: string): string {
   if (file.startsWith('keybase:')) {
-    throw new UsageError(`${file}: keybase is not supported, give a file (gpg --export --armor NAME > FILE)`)
+    throw new UsageError(`${file}: keybase is not supported, use a file (gpg --export --armor NAME > FILE)`)
   }
   const bytes = bytesOf(file)
   const text = bytes.toString('latin1')
   const [, kind, block] = ARMOUR.exec(text) ?? []
-  if (kind === 'PRIVATE') throw new UsageError(`${file} contains a private key, give the public key`)
+  if (kind === 'PRIVATE') throw new UsageError(`${file} contains a private key, use the public key`)
   if (block !== undefined) return armoured(block)
   const packed = text.replaceAll(/\s/g, '')
   if (/^[A-Za-z0-9+/]+={0,2}$/.test(packed)) return packed

@@ -76,7 +76,7 @@ export async function readSecrets(
     return [source.value]
   }
   if (given === undefined && !isTerminal()) {
-    throw new UsageError(`missing ${secretPrompt.what}: give @FILE to read a file, or - to read standard input`)
+    throw new UsageError(`missing ${secretPrompt.what}: use @FILE to read a file, or - to read standard input`)
   }
   const [first, ...more] = linesOf(await textFrom(source, secretPrompt, io), secretPrompt.keepsSpaces ?? false)
   if (first !== undefined) return [first, ...more]

@@ -1,8 +1,8 @@
-/** Terminal output: colours, line width, progress. Output to other files is plain, so that programs always read the same. */
+/** Terminal output: colors, line width, progress. Output to other files has neither colors nor progress, so that scripts can parse it. */
 import type { CommandIo } from '../framework/define-command.ts'
 import { flag } from '../framework/options.ts'
 
-export const noColorOption = flag('Disable colours and progress; as with NO_COLOR')
+export const noColorOption = flag('Disable colors and progress like NO_COLOR')
 
 const COLOURS = { red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36, dim: 2 } as const
 export type Colour = keyof typeof COLOURS

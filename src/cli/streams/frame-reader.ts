@@ -121,7 +121,7 @@ export class FrameReader {
     return -1
   }
 
-  /** Moves behind the closing quote; false if it has not arrived. */
+  /** Moves after the closing quote; false if it has not arrived. */
   #skipString(): boolean {
     const quote = this.#bytes.indexOf(QUOTE, this.#scanned)
     if (quote < 0 || quote >= this.#end) {

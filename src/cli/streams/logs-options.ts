@@ -33,7 +33,7 @@ export const logsOptions = {
   ...tailOptions,
   stdout: flag('Print stdout only'),
   stderr: flag('Print stderr only'),
-  type: choice({ placeholder: 'TYPE', help: 'Output of the task', choices: ['stdout', 'stderr', 'all'] }),
+  type: choice({ placeholder: 'TYPE', help: 'Output of the task to print', choices: ['stdout', 'stderr', 'all'] }),
   since: text({
     placeholder: 'TIME',
     help: 'Start at a time or a duration ago',
@@ -51,14 +51,14 @@ export const logsOptions = {
   }),
   'end-when-done': flag('Exit after the end of the task; requires -f'),
   all: flag('Print the logs of all tasks with prefixes'),
-  task: texts('TASK', 'Task; several tasks are printed with prefixes'),
+  task: texts('TASK', 'Task to print; prefix lines if there are several'),
   prefix: flag('Prefix each line with its task'),
   json: flag('Print one JSON object per line'),
 }
 
 /** A switch that also takes the number of lines: `-tail=100`. */
 function tailOption(): Option<boolean | number> {
-  const plain = flag('Start before the end; -tail=N sets the lines')
+  const plain = flag('Start at the end; -tail=N sets the number of lines')
   return {
     ...plain,
     take: (given) => (/^\d{2,9}$|^[2-9]$/.test(given) ? Number(given) : plain.take(given, false)),
@@ -90,13 +90,13 @@ function faultOfSince(value: string): string | undefined {
 /** The fault of a combination of options, or undefined. */
 export function faultOf(values: LogsOptionValues, operandTask: string | undefined): string | undefined {
   if (typeof values.tail === 'number' && (values.n ?? values.c) !== undefined)
-    return 'options -tail N, -n and -c exclude each other'
-  if (values.n !== undefined && values.c !== undefined) return 'options -n and -c exclude each other'
+    return 'options -tail N, -n and -c are mutually exclusive'
+  if (values.n !== undefined && values.c !== undefined) return 'options -n and -c are mutually exclusive'
   const typed = [values.stdout, values.stderr, values.type !== undefined].filter(Boolean).length
-  if (typed > 1) return 'options -stdout, -stderr and -type exclude each other'
+  if (typed > 1) return 'options -stdout, -stderr and -type are mutually exclusive'
   if (values.all && (operandTask !== undefined || values.task.length > 0)) return 'option -all excludes task names'
   if (operandTask !== undefined && values.task.length > 0)
-    return 'the task is given twice: as an argument and with -task'
+    return 'the task is specified twice: as an argument and with -task'
   if (values['end-when-done'] && !values.f) return 'option -end-when-done requires -f'
   const needsGrep = values['grep-invert'] ? '-grep-invert' : values['grep-context'] !== undefined && '-grep-context'
   if (needsGrep && values.grep === undefined) return `option ${needsGrep} requires -grep`

@@ -93,7 +93,7 @@ const topic: Field<readonly TopicFilter[]> = {
 const index: Field<number> = {
   in: 'query',
   type: 'integer',
-  description: 'Index of the first event, as far as it is kept; default: the next event',
+  description: 'Index of the first event, if the server still has it; default: the next event',
   required: false,
   parse(raw, name) {
     const text = queryValue(raw, name)
@@ -178,7 +178,10 @@ async function* streamEvents(
         const text = queue.splice(0, LINES_MAX).map((change) => lineOf(change, queries.roster))
         yield Buffer.from(text.join(''))
       } else if (isBehind) {
-        throw new Refusal('unavailable', `more than ${QUEUED_MAX} events were not read, resume with the last index`)
+        throw new Refusal(
+          'unavailable',
+          `the client is more than ${QUEUED_MAX} events behind, resume with the last index`,
+        )
       } else {
         const { promise, resolve } = Promise.withResolvers<'heartbeat' | undefined>()
         const timer = setTimeout(() => resolve('heartbeat'), HEARTBEAT_MS).unref()

@@ -96,7 +96,7 @@ const fields = {
   type: queryText({ description: 'stdout or stderr; default: both', fallback: '*' }),
   follow,
   end_when_done: queryBoolean({ description: 'With follow: end when all tasks have ended', fallback: false }),
-  plain: unsupported('frames name the allocation'),
+  plain: unsupported('frames contain the allocation ID'),
   cursor: cursorField,
 }
 type LogsInput = InputOf<typeof fields>
@@ -208,7 +208,9 @@ export class HostReading extends LogReading {
     this.#bytes += bytes
     if (this.#bytes <= this.#bytesMax) return
     const limit = `${this.#bytesMax / 2 ** 30} GiB`
-    this.end(new Refusal('no_answer', `at most ${limit} of one host are in one answer, read its logs one by one`))
+    this.end(
+      new Refusal('no_answer', `the response can contain at most ${limit} of each host, read its logs one by one`),
+    )
   }
 
   /** Must be called about once a second. */
@@ -250,7 +252,7 @@ class JobLogStream {
     const all = [...(this.#queries.job(namespace, id)?.allocations.values() ?? [])]
     const records = all.filter(({ allocation }) => this.#hasTask(allocation))
     const [first] = records
-    if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has such a log')
+    if (!first && (!isFollowed || ends)) throw new Refusal('not_found', 'no allocation of this job has a matching log')
     // Invalid parameters are invalid for every allocation: refused before the head is sent.
     if (first) this.#logs.input.parse(this.#requestFor(first.allocation.id, false))
     const release = this.#queries.admit()
@@ -460,7 +462,7 @@ class JobLogStream {
 export const jobLogs = handle(
   {
     name: 'server.job_logs',
-    summary: 'Logs of all allocations of a job in one stream, each frame labelled with its allocation',
+    summary: 'Read or follow the logs of all allocations of a job, each frame labeled with its allocation',
     http: ['GET /v1/job/:id/logs', 'POST /v1/job/:id/logs'],
     target: 'server',
     input: schema(fields),

@@ -104,7 +104,7 @@ function queryOf(input: ReadInput & { readonly namespace: string; readonly id: s
 
 /** A job has one namespace, so `*` is refused. */
 export function requireJob({ namespace }: { readonly namespace: string }, identity: Identity): void {
-  if (namespace === '*') throw new Refusal('invalid_request', 'give the namespace of the job, not *')
+  if (namespace === '*') throw new Refusal('invalid_request', 'specify the namespace of the job, not *')
   requireNamespace(namespace, identity, 'read-job')
 }
 

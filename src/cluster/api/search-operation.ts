@@ -27,7 +27,7 @@ function inBody<T>(description: string, parse: (text: string) => T): Field<T> {
       const parsed = v.safeParse(v.record(v.string(), v.unknown()), body)
       const text = parsed.success && !Array.isArray(body) ? (parsed.output[name] ?? '') : undefined
       if (typeof text === 'string') return parse(text)
-      throw new Refusal('invalid_request', 'give a JSON object with Prefix and Context, both strings')
+      throw new Refusal('invalid_request', 'expected a JSON object with Prefix and Context, both strings')
     },
   }
 }

@@ -64,19 +64,19 @@ function statusEndpoint(
 }
 
 export const leader = statusEndpoint(
-  { name: 'leader', path: 'status/leader', summary: 'Address of this server' },
+  { name: 'leader', path: 'status/leader', summary: 'Read the address of this server' },
   ({ facts }) => facts.address(),
 )
 export const peers = statusEndpoint(
-  { name: 'peers', path: 'status/peers', summary: 'Address of this server, in a list' },
+  { name: 'peers', path: 'status/peers', summary: 'Read the address of this server, in a list' },
   ({ facts }) => [facts.address()],
 )
 export const regions = statusEndpoint(
-  { name: 'regions', path: 'regions', summary: 'Region of this server, in a list' },
+  { name: 'regions', path: 'regions', summary: 'Read the region of this server, in a list' },
   ({ region }) => [region],
 )
 export const agentMembers = statusEndpoint(
-  { name: 'members', path: 'agent/members', summary: 'This server as the only member', needsNode: true },
+  { name: 'members', path: 'agent/members', summary: 'List the members: this server only', needsNode: true },
   members,
 )
 
@@ -193,7 +193,7 @@ function namespaceValue(name: string): Record<string, unknown> {
 export const license = handle(
   {
     name: 'server.license',
-    summary: 'Empty: there is no license',
+    summary: 'Read the license: empty, because there is none',
     http: ['GET /v1/operator/license'],
     target: 'server',
     input: schema({}),

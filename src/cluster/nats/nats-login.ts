@@ -76,7 +76,7 @@ function checkedAuthenticator(authenticator: Authenticator, setting: string, fil
     authenticator('nonce')
   } catch {
     const what = setting === 'nats.nkey_file' ? 'the seed of an nkey (a line SU…)' : 'credentials (a JWT and a seed)'
-    throw new Fault(`${setting}: ${file} does not hold ${what}`)
+    throw new Fault(`${setting}: ${file} does not contain ${what}`)
   }
   return authenticator
 }

@@ -36,10 +36,10 @@ export interface SigningKey {
 /** @throws Fault for a text that is not the seed of a user's NKEY; it does not contain the text. */
 export function signingKeyOf(seed: string): SigningKey {
   try {
-    if (!seed.startsWith('SU')) throw new Error('not a seed of a user')
+    if (!seed.startsWith('SU')) throw new Error('not the seed of a user nkey')
     fromSeed(new TextEncoder().encode(seed))
   } catch {
-    throw new Fault('it does not hold the seed of an nkey (a line SU…)')
+    throw new Fault('it does not contain the seed of an nkey (a line SU…)')
   }
   const raw = rawOf(seed, SEED_PREFIX_BYTES)
   const privateKey = createPrivateKey({ key: Buffer.concat([PKCS8_PREFIX, raw]), format: 'der', type: 'pkcs8' })

@@ -94,7 +94,7 @@ export class NodeAnnouncer {
     this.#limitedLogger.error('duplicate node ID, this process serves no forwarded calls', {
       node_id: this.#options.nodeId,
       reason: isOwnKey
-        ? 'another process with the same key started later: the state directory was copied, each host needs its own'
+        ? 'another process with the same key started later: the state directory was copied, each host needs its own state directory'
         : 'another process has registered the node ID with another key: stop it if this is the right host',
     })
   }
@@ -158,7 +158,7 @@ export class NodeAnnouncer {
     this.#limitedLogger.error('too many allocations, the oldest ended ones are not reported', {
       node_id: this.#options.nodeId,
       omitted,
-      next: 'collect allocations',
+      next: 'run "outpost node gc"',
     })
     return { ...state, allocations: [...state.allocations].sort(byRelevance).slice(0, ALLOCATIONS_MAX) }
   }
@@ -177,8 +177,8 @@ export class NodeAnnouncer {
       // Logged once: each heartbeat retries.
       if (this.#isTooLarge) return
       this.#isTooLarge = true
-      const next = 'collect allocations, or raise max_payload of NATS'
-      logger.error('node state is larger than a message', { bytes: bytes.length, bytes_max: bytesMax, next })
+      const next = 'run "outpost node gc", or raise max_payload of NATS'
+      logger.error('node state exceeds the message size', { bytes: bytes.length, bytes_max: bytesMax, next })
       return
     }
     if (kind === 'state') [this.#isTooLarge, this.#stateBytes] = [false, bytes.length]

@@ -34,7 +34,7 @@ export class NodeClocks {
     if (isSkewed(clock) === wasSkewed) return
     const facts = { node_id: nodeId, name, skew_seconds: Math.round(clock.skewMs / 1000) }
     if (wasSkewed) this.#logger.info('node clock skew resolved', facts)
-    else this.#logger.warn('node clock skew', { ...facts, next: 'set both clocks right (NTP)' })
+    else this.#logger.warn('node clock skew', { ...facts, next: 'synchronize both clocks (NTP)' })
   }
 
   remove(nodeId: string): void {
@@ -47,7 +47,7 @@ export class NodeClocks {
     if (!this.#isChecked || Math.abs(skewMs) <= CLOCK_SKEW_MS) return undefined
     const seconds = Math.round(Math.abs(skewMs) / 1000)
     const where = skewMs > 0 ? 'ahead of' : 'behind'
-    return `Clock of the node is ${seconds} s ${where} this server and calls to it are refused: set both clocks right (NTP)`
+    return `The clock of the node is ${seconds} s ${where} this server and calls to it are refused: synchronize both clocks (NTP)`
   }
 
   /** The largest skews. */

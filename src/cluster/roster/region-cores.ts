@@ -93,8 +93,8 @@ export class RegionCores {
     const { region } = this.#options
     throw new Refusal(
       'invalid_request',
-      `server "${serverName(other)}" of region "${region}" has an initialised secrets core (cluster_id ${other.clusterId}), ` +
-        `nothing was changed. ${WITHOUT_CORE}; or initialise a second core with -force (force=true in the API)`,
+      `server "${serverName(other)}" of region "${region}" has an initialized secrets core (cluster_id ${other.clusterId}), ` +
+        `nothing was changed. ${WITHOUT_CORE}; or initialize a second core with -force (force=true in the API)`,
     )
   }
 
@@ -167,12 +167,12 @@ export class RegionCores {
 type KnownCore = KnownServer & { readonly clusterId: string }
 
 const WITHOUT_CORE =
-  'set server { secrets = false } in the configuration of this server and restart it, then it forwards requests for secrets'
+  'set server { secrets = false } in the configuration of this server and restart it: it then forwards requests for secrets'
 const NEXT =
-  'Requests that reach the wrong core are refused (403). Keep one, and set server { secrets = false } on the other servers'
+  'Requests that reach the wrong core are refused (403). Keep one core, and set server { secrets = false } on the other servers'
 const UNKNOWN =
   'not connected to NATS, so this server cannot check whether another server of the region has a secrets core: ' +
-  'connect it, or initialise it with -force (force=true in the API)'
+  'connect it, or initialize it with -force (force=true in the API)'
 
 function hasClusterId(server: KnownServer): server is KnownCore {
   return server.clusterId !== undefined

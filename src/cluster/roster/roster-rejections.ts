@@ -4,22 +4,22 @@ import { type LogFields, type Logger, RateLimitedLogger } from '../../platform/l
 /** Log message of each reason for a rejection. */
 const REJECTIONS = {
   key: 'duplicate node ID, message with another key rejected',
-  claim: 'allocation of another node claimed, rejected',
+  claim: 'node claimed an allocation of another node, rejected',
   // Signed with another key than it contains; not parseable; of a newer version.
   forged: 'node message rejected',
   malformed: 'node message rejected',
   newer: 'node message rejected',
   allocations: 'node state rejected, too many allocations',
   bytes: 'node message rejected, too large',
-  rate: 'node messages rejected, too many',
+  rate: 'too many node messages, rejected',
 } as const
 
 export type RosterRejection = keyof typeof REJECTIONS
 
 const NEXT: Readonly<Partial<Record<RosterRejection, string>>> = {
-  key: 'a copied state directory, or a forgery: each host needs its own; if this host lost its state, purge the node',
-  claim: 'if the owner is gone for good, or is the wrong one, purge it',
-  allocations: 'collect allocations on the node',
+  key: 'the state directory was copied to another host, or the message is forged; if this host lost its state, run "outpost node purge"',
+  claim: 'if the owner no longer exists or is wrong, run "outpost node purge" on it',
+  allocations: 'run "outpost node gc" for the node',
 }
 /** Only an attack or a severe mistake causes these. */
 const SEVERE: ReadonlySet<RosterRejection> = new Set(['key', 'claim'])

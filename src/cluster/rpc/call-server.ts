@@ -188,7 +188,7 @@ export class CallServer {
     const caller = lastParts(subject, 1)
     const decision = this.#limits.admit(caller)
     if (decision !== 'open') {
-      this.#limitedLogger.warn('calls of a host refused, too many', { caller }, `too many ${caller}`)
+      this.#limitedLogger.warn('too many calls of a host, refused', { caller }, `too many ${caller}`)
       if (decision === 'refuse') bus.publish(reply, encodeRefusal('too many callers'))
       return
     }

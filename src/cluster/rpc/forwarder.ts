@@ -148,7 +148,7 @@ export class Forwarder {
         if (!(answer instanceof Uint8Array)) return read(answer, parts)
         bytes += answer.length
         if (request.nodeId !== undefined && bytes > NODE_VALUE_BYTES_MAX) {
-          throw new Fault(`a node sent a value above ${NODE_VALUE_BYTES_MAX} bytes`)
+          throw new Fault(`a node sent a value larger than ${NODE_VALUE_BYTES_MAX} bytes`)
         }
         parts.push(Buffer.from(answer))
       }
@@ -285,7 +285,7 @@ function tooLarge(bytes: number, bytesMax: number): Refusal {
   const limit = `NATS carries at most ${bytesMax} (max_payload of the NATS server)`
   return new Refusal(
     'body_too_large',
-    `the request makes a message of ${bytes} bytes and ${limit}: send less, or raise the limit`,
+    `the request needs a message of ${bytes} bytes and ${limit}: send a smaller request, or raise the limit`,
   )
 }
 

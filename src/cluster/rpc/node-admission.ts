@@ -46,7 +46,7 @@ export class StaleRunError extends Error {
   readonly run: string
 
   constructor(run: string) {
-    super('the assertion was made for another run of this node')
+    super('the assertion is for another run of this node')
     this.run = run
   }
 }
@@ -80,10 +80,10 @@ class NodeSessions {
     const name = sessionNameIn(proof)
     const known = this.#known.get(name)
     const session = known ?? this.#open(proof)
-    if (!isMacOf(session.secret, body, macIn(proof))) throw refusal('the assertion was made for another call')
+    if (!isMacOf(session.secret, body, macIn(proof))) throw refusal('the assertion is for another call')
     const isServer = this.#keys.isServer(session.key)
     if (!(typeof isServer === 'boolean' ? isServer : await isServer)) {
-      throw refusal('the assertion is signed with a key that is not a server’s (nats { server_keys })')
+      throw refusal('the assertion is signed with a key that is not in nats.server_keys')
     }
     if (session !== known) this.#store(name, session)
     return session.key
@@ -95,7 +95,7 @@ class NodeSessions {
     if (!proof || Buffer.compare(proof.mac, macIn(bytes)) !== 0) throw damaged()
     const { curve, key, signature } = proof
     if (!this.#keys.verify(key, sessionBytes(this.#nodeId, this.run, curve), signature)) {
-      throw refusal('the signature of the assertion is wrong')
+      throw refusal('the signature of the assertion is invalid')
     }
     try {
       return { key, secret: this.#curve.sessionWithCaller(curve).toServer }
@@ -165,10 +165,10 @@ export class NodeAdmission {
   async #identityOf(received: ReceivedCall): Promise<Identity> {
     const { claims } = received.message
     if (!claims) {
-      const hint = 'a server whose ACL is off, or that has no key to sign with, cannot call it'
-      throw refusal(`it has acl { enabled = true } and takes calls with a server’s assertion only; ${hint}`)
+      const hint = 'a server with acl { enabled = false } or without a signing key cannot call it'
+      throw refusal(`it has acl { enabled = true } and accepts only calls with the assertion of a server; ${hint}`)
     }
-    if (claims.audience !== this.#options.nodeId) throw refusal('the assertion was made for another node')
+    if (claims.audience !== this.#options.nodeId) throw refusal('the assertion is for another node')
     // The run is not secret: only a server can open a session with it.
     if (claims.audienceRun !== this.#sessions.run) throw new StaleRunError(this.#sessions.run)
     const key = await this.#sessions.serverOf(received)
@@ -188,8 +188,8 @@ export class NodeAdmission {
     const seconds = Math.round(Math.abs(aheadMs) / 1000)
     const where = aheadMs > 0 ? 'ahead of' : 'behind'
     const text =
-      `the server’s assertion was made ${seconds} s ${where} the clock of this host: the assertion has expired, or the ` +
-      `clocks differ by more than ${CLOCK_SKEW_MS / 1000} s. Set both clocks right (NTP)`
+      `the assertion of the server was made ${seconds} s ${where} the clock of this host: the assertion has expired, or the ` +
+      `clocks differ by more than ${CLOCK_SKEW_MS / 1000} s. Synchronize both clocks (NTP)`
     throw new Refusal('unavailable', `this host refused the call: ${text}`)
   }
 }

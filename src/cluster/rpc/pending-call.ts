@@ -35,7 +35,7 @@ const CHUNK_BYTES_MAX = 4 << 20
 
 /** The caller may retry, and can usually resume. */
 export function lostPart(): Refusal {
-  return new Refusal('no_answer', 'part of the answer was lost between node and server, try again')
+  return new Refusal('no_answer', 'part of the response was lost between node and server, try again')
 }
 
 /** Buffers kept by a pool: 2 MiB. */
@@ -120,7 +120,7 @@ export class PendingCall {
       // Bytes that were received are returned before the error.
       if ((this.#error || this.#isEnded) && this.#filled > 0 && !this.#hasFrames) return this.#flush()
       if (this.#error) throw this.#error
-      if (this.#isEnded && this.#filled > 0) throw new Fault('a node ended in the middle of a frame')
+      if (this.#isEnded && this.#filled > 0) throw new Fault('the stream of a node ended within a frame')
       if (this.#isEnded) return undefined
       this.#options.minimumRate?.beginWait()
       await new Promise<void>((resolve) => {
@@ -189,7 +189,7 @@ export class PendingCall {
     const bytes = this.#filled + data.length
     if (!this.#reserve(bytes)) return this.fail(new Fault('a node has too many unfinished chunks'))
     if (bytes > CHUNK_BYTES_MAX)
-      return this.fail(new Fault(`a node sent an unfinished chunk above ${CHUNK_BYTES_MAX} bytes`))
+      return this.fail(new Fault(`a node sent an unfinished chunk larger than ${CHUNK_BYTES_MAX} bytes`))
     this.#ensureCapacity(bytes).set(data, this.#filled)
     this.#filled = bytes
   }
@@ -252,9 +252,9 @@ export class PendingCall {
     this.#sequence++
     this.#options.minimumRate?.received(message.data.length)
     // The window bounds bytes, `QUEUED_MAX` messages: many small ones need far more memory than their bytes.
-    if (!this.#window.receive(message.data.length)) this.fail(new Fault('a node sent more than it was granted'))
+    if (!this.#window.receive(message.data.length)) this.fail(new Fault('a node sent more than its credit'))
     else if (message.data.length === 0 || !this.#enqueue(message)) {
-      this.fail(new Fault('a node split its answer into too many messages'))
+      this.fail(new Fault('a node split its response into too many messages'))
     }
   }
 
@@ -279,9 +279,9 @@ export class PendingCall {
   }
 
   #receiveAnswer(answer: AnswerMessage | undefined): void {
-    if (!answer) this.fail(new Fault('a node sent a malformed answer'))
+    if (!answer) this.fail(new Fault('a node sent a malformed response'))
     else if (answer.kind === 'refusal') this.#end(new Refusal(answer.code, answer.message, answer.headers))
-    else if (answer.kind === 'fault') this.#end(new NodeFault('the node had an internal error, see its log'))
+    else if (answer.kind === 'fault') this.#end(new NodeFault('internal error of the node, see its log'))
     else if (answer.kind === 'end') {
       if (this.#isNext(answer.sequence)) this.#end()
     } else if (answer.kind === 'again') this.#sendAgain(answer.run)
@@ -294,7 +294,7 @@ export class PendingCall {
   #sendAgain(run: string): void {
     const { onStaleRun } = this.#options
     if (!onStaleRun || this.#isSentAgain || this.#hasHead || this.#sequence > 0) {
-      return this.fail(new Fault('a node requested again a call that it has accepted'))
+      return this.fail(new Fault('a node requested a call again that it had already accepted'))
     }
     this.#isSentAgain = true
     onStaleRun(run)
@@ -347,7 +347,7 @@ export class PendingCall {
     if (this.#options.minimumRate?.isViolated()) this.fail(tooSlow())
     else if (nowMs - this.#receivedAtMs > TIMINGS.silenceTimeoutMs) {
       this.#options.onSilent?.()
-      this.fail(new Refusal('no_answer', 'the node does not answer, try again'))
+      this.fail(new Refusal('no_answer', 'the node does not respond, try again'))
     } else if (nowMs - this.#sentAtMs > TIMINGS.keepaliveMs) {
       if (this.#window.shrinkIfIdle() && this.#filled === 0) this.#spare = this.#buffer = undefined
       this.#credit()

@@ -24,7 +24,7 @@ const SESSIONS_MAX = 256
 
 const REFUSAL_TEXTS: Readonly<Record<EnvelopeRefusal, string>> = {
   malformed: 'the call arrived at the server malformed',
-  'wrong key': 'the server could not open the call, which was sealed for another key or changed on its way',
+  'wrong key': 'the server could not decrypt the call, which was encrypted for another key or changed in transit',
   'too old': 'the call arrived at the server too late',
   'sent before': 'the call arrived at the server twice',
   'too many callers': 'the server has too many callers',
@@ -100,7 +100,7 @@ export class SealedCallSender {
   }
 
   logDropped(reason: string): void {
-    this.#limitedLogger.warn('answer of a server dropped', { reason })
+    this.#limitedLogger.warn('response of a server dropped', { reason })
   }
 
   /** The refusal for the caller of a call that the server has not opened. */
@@ -193,7 +193,7 @@ export class ServerCall {
       this.#serverId = server.serverId
       bus.publish(subject, this.#sealed.request, reply)
     } catch (error) {
-      fail(error instanceof Error ? error : new Fault('a call could not be sealed'))
+      fail(error instanceof Error ? error : new Fault('a call could not be encrypted'))
     }
   }
 

@@ -156,14 +156,13 @@ export function headOf(message: HeadMessage): StreamHead {
 /** The value in the last message, or in the data before it. Throws a Fault for another kind of answer. */
 export function valueOf(last: ValueMessage, data: readonly Uint8Array[]): JsonText | undefined {
   if (last.kind === 'sent_value') return new JsonText(Buffer.concat(data).toString(), last.headers)
-  if (last.kind !== 'value') throw new Fault('a process sent another kind of answer than a value')
+  if (last.kind !== 'value') throw new Fault('expected a value in the response of a process')
   return last.json === undefined ? undefined : new JsonText(last.json, last.headers)
 }
 
 /** The `WholeAnswer` in the last message, with its body from there or from the data before it. */
 export function wholeOf(last: ValueMessage, data: readonly Uint8Array[]): WholeAnswer {
-  if (last.kind !== 'whole' && last.kind !== 'sent_whole')
-    throw new Fault('a server sent another kind of answer than a whole one')
+  if (last.kind !== 'whole' && last.kind !== 'sent_whole') throw new Fault('expected a complete response of a server')
   const body = last.kind === 'whole' ? last.body : Buffer.concat(data)
   return new WholeAnswer(last.status, last.headers, body, last.accessor)
 }

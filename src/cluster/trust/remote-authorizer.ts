@@ -203,6 +203,6 @@ class TokenLookups {
     if (identity) return { identity, isShared: true }
     // The server has answered with its reason.
     if (code === 'unavailable') throw error
-    throw new Refusal('unavailable', 'no server answered the request about this token, try again')
+    throw new Refusal('unavailable', 'no server responded to the request about this token, try again')
   }
 }

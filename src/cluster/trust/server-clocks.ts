@@ -40,7 +40,7 @@ export class ServerClocks {
     if (this.#clocks.size > SERVERS_MAX) this.#clocks.delete(oldest)
     if (isSkewed(clock) === isSkewed(before)) return
     const facts = { server: name, skew_seconds: Math.round(clock.skewMs / 1000) }
-    if (isSkewed(clock)) this.#logger.warn('clock skew to server', { ...facts, next: 'set both clocks right (NTP)' })
+    if (isSkewed(clock)) this.#logger.warn('clock skew to server', { ...facts, next: 'synchronize both clocks (NTP)' })
     else this.#logger.info('clock skew to server resolved', facts)
   }
 

@@ -130,7 +130,7 @@ export class Cluster {
   static async open(options: ClusterOptions): Promise<Cluster | undefined> {
     const { config, logger } = options
     if (!config.nats && !config.server.enabled) return undefined
-    if (isShortened) logger.warn('OUTPOST_TIMINGS is set: cluster timeouts are for tests')
+    if (isShortened) logger.warn('OUTPOST_TIMINGS is set, which is for tests only: cluster timeouts are changed')
     const name = `outpost ${config.name}`
     // Closed again if the constructor throws: a bus would retry forever.
     await using begun = new AsyncDisposableStack()
@@ -263,7 +263,7 @@ export class Cluster {
     const { called, failed, error } = await callEveryNode(api.queries, tell, FORGETTING_AT_ONCE)
     if (failed === 0) return
     const logger = this.#options.logger.named('tokens')
-    logger.warn('token cache not cleared on some agents, their entries expire', { agents: called, failed, error })
+    logger.warn('token cache not cleared on some agents, cached tokens expire there', { agents: called, failed, error })
   }
 
   /** An agent asks any server; a server without a core asks one with a core. */
@@ -279,7 +279,7 @@ export class Cluster {
       return parseGrants(await this.#forwarder.value({ ...common, input, token, remote: seen, signal }))
     } catch (error) {
       // The timeout of this process, not a caller that disconnected.
-      if (signal.aborted) throw new Refusal('no_answer', 'the server does not answer, try again')
+      if (signal.aborted) throw new Refusal('no_answer', 'the server does not respond, try again')
       throw error
     }
   }
@@ -293,7 +293,7 @@ export class Cluster {
     try {
       return await this.#forwarder.whole({ ...common, input, token, signal })
     } catch (error) {
-      if (signal.aborted) throw new Refusal('no_answer', 'the server does not answer')
+      if (signal.aborted) throw new Refusal('no_answer', 'the server does not respond')
       throw error
     }
   }

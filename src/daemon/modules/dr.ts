@@ -21,7 +21,7 @@ const MEMBERSHIP_PURPOSE = 'outpost replication membership'
 const OPERATION_TOKEN_PATH = 'local/replication/operation-token'
 
 const INITIAL_SYNC_INCOMPLETE =
-  'the initial sync is not complete: its entries could not be decrypted, also with "force". Wait for the sync, or ' +
+  'the initial sync is not complete: its entries could not be decrypted, even with "force". Wait for the sync, or ' +
   'restore a snapshot'
 
 export interface ReplicationOptions {

@@ -56,7 +56,7 @@ function overHttp(address: LoginAddress): LoginTransport {
       return answerOf(response.statusCode ?? 0, await responseText(response, target))
     } catch (error) {
       if (error instanceof CoreFault) throw error
-      throw new CoreFault(messageOf(error), 'no server answers', false, { cause: error })
+      throw new CoreFault(messageOf(error), 'no server responds', false, { cause: error })
     }
   }
 }
@@ -106,7 +106,7 @@ function answerOf(status: number, text: string, isUnseen = false): unknown {
     isUnseen && (status === 400 || status === 403)
       ? '; over NATS the server does not see the client address: for a role with bound addresses, set secrets.address'
       : ''
-  throw new CoreFault(`${said}${hint}`, `${isFinal ? 'refused' : 'the server fails'}: ${said}`, isFinal)
+  throw new CoreFault(`${said}${hint}`, `${isFinal ? 'refused' : 'server error'}: ${said}`, isFinal)
 }
 
 function parsed(text: string): unknown {

@@ -91,7 +91,7 @@ export class SecretsModule {
       mkdirSync(each, { recursive: true, mode: 0o700 })
     }
     const foreign = foreignOwner(storagePath)
-    if (foreign) options.logger.warn(`storage is accessible through a capability only: ${foreign}`)
+    if (foreign) options.logger.warn(`storage is accessible only through a capability of this process: ${foreign}`)
     // Closed again if a later step fails: its thread would keep the process alive.
     await using begun = new AsyncDisposableStack()
     const store = await SqliteStore.open(storagePath)
@@ -254,7 +254,7 @@ export class SecretsModule {
       // A secondary has the entries and key shares of its primary.
       if (this.core.isSecondary) return false
       const instead = 'start without -dev, or with another -data-dir'
-      throw new Fault(`the secrets in ${this.#store.path} were not made with -dev: ${instead}`, { cause: error })
+      throw new Fault(`the secrets in ${this.#store.path} were not created with -dev: ${instead}`, { cause: error })
     })
     if (isOpen) await this.core.activateOrSeal()
   }

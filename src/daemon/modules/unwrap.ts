@@ -84,5 +84,5 @@ function namesIn(directory: string): string[] {
 }
 
 function tooLarge(directory: string, most: string): Error {
-  return new Error(`${directory} has more than ${most}: name the file of the authority with ca_file`)
+  return new Error(`${directory} has more than ${most}: set ca_file to the file of the CA`)
 }

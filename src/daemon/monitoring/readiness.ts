@@ -114,7 +114,7 @@ function auditState(core: SecretsCore): CheckResult {
   const broken = states.flatMap((state) => (state.broken ? [brokenText(state.path, state.broken)] : []))
   if (broken.length > 0) return { ok: false, reason: broken.join('; ') }
   const failing = failingDevices(core)
-  if (failing.length === 0) return { ok: true, reason: 'audit devices write' }
+  if (failing.length === 0) return { ok: true, reason: 'audit devices record requests' }
   const reason = `audit device write failed: ${failing.join(', ')}`
   return failing.length < states.length
     ? { ok: true, reason }

@@ -112,7 +112,7 @@ export function openBundle(token: string, privateKey: Uint8Array): Bundle {
   } catch {
     throw new Refusal(
       'invalid_request',
-      'the token was not sealed to the newest public key of this cluster, or it is truncated: ' +
+      'the token was not sealed to the latest public key of this cluster, or it is truncated: ' +
         'generate a key with sys/replication/dr/secondary/generate-public-key and issue a token to it',
     )
   }

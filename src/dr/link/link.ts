@@ -130,7 +130,7 @@ export class LinkClient {
     signal?.addEventListener('abort', () => client.close(), { once: true })
     if (await isReady(client.getChannel(), grpc.connectivityState, Date.now() + waitMs)) return link
     link.close()
-    throw new LinkError('lost', `no answer at ${address}: ${await unreachableReason(hostAndPort(address), signal)}`)
+    throw new LinkError('lost', `no response at ${address}: ${await unreachableReason(hostAndPort(address), signal)}`)
   }
 
   private constructor(address: string, client: Client, grpc: typeof import('@grpc/grpc-js')) {

@@ -14,7 +14,7 @@ export async function unreachableReason(address: string, signal?: AbortSignal): 
       resolve('its certificate is from another replication set, or the process does not respond'),
     )
     socket.once('error', (error) => resolve(connectFault(errnoOf(error))))
-    socket.setTimeout(PROBE_TIMEOUT_MS, () => resolve('no TCP connection, is there a packet filter?'))
+    socket.setTimeout(PROBE_TIMEOUT_MS, () => resolve('no TCP connection, check firewalls'))
   })
   socket.on('error', () => undefined).destroy()
   return reason

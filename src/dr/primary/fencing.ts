@@ -44,7 +44,7 @@ export class Fencing {
     if (!(await this.#serialize(() => this.#fence(by)))) return
     primary()?.deposed()
     const where = by.api || by.addresses.join(', ')
-    logger.error('another cluster was promoted, this primary is fenced; demote it, then update its primary', {
+    logger.error('another cluster was promoted, this primary is fenced; demote it, then join it to the new primary', {
       epoch: by.epoch,
       by: where,
     })
@@ -131,7 +131,7 @@ export class Fencing {
   }
 
   #requirePrimary(): void {
-    if (!this.#isPrimary) throw new LinkError('busy', 'this cluster is stopping or is no longer a primary: retry')
+    if (!this.#isPrimary) throw new LinkError('busy', 'this cluster is stopping or is no longer a primary, try again')
   }
 
   /** The replaced primary had a higher epoch: rows of this cluster must be above it. Rejects with a LinkError as `yieldToRival` does. */
@@ -186,13 +186,13 @@ export class Fencing {
     if (silenceMs > settings.fenceAfterMs && store.role === 'own') {
       await state.change(() => ({ witnessEpoch: store.epoch }))
       await store.setRole('fenced')
-      logger.error('no secondary heard for fence_after, this primary is fenced until one connects', {
+      logger.error('no heartbeat from a secondary within fence_after, this primary is fenced until one connects', {
         silent_ms: Math.round(silenceMs),
       })
     } else if (silenceMs <= settings.fenceAfterMs && this.#isForSilence) {
       await store.setRole('own')
       await state.change(() => ({ witnessEpoch: undefined }))
-      logger.warn('DR secondary heard again, fence lifted')
+      logger.warn('DR secondary connected again, fence lifted')
     }
   }
 
@@ -257,9 +257,9 @@ export function fenceStateOf(
 
 /** A connected secondary without a proof of membership does not end the silence: usually it is sealed after a restart. */
 function isolatedText(silence: string, unauthenticated: readonly string[]): string {
-  if (unauthenticated.length === 0) return `no secondary heard for ${silence}`
+  if (unauthenticated.length === 0) return `no heartbeat from a secondary for ${silence}`
   const names = unauthenticated.map((id) => `"${id}"`).join(', ')
-  return `no authenticated secondary heard for ${silence}, connected and not authenticated (sealed?): ${names}`
+  return `no heartbeat from an authenticated secondary for ${silence}, connected and not authenticated (sealed?): ${names}`
 }
 
 function replacedText({ addresses, api, heir, provenBy }: NonNullable<ReplicationRecord['deposed']>): string {

@@ -101,7 +101,7 @@ export async function firstThatAnswers(
       failures.push(`${address}: ${messageOf(error)}`)
     }
   }
-  throw new Refusal('invalid_request', `the primary does not answer at any of the addresses: ${failures.join('; ')}`)
+  throw new Refusal('invalid_request', `the primary does not respond at any of the addresses: ${failures.join('; ')}`)
 }
 
 /** `isTrial`: preflight, nothing changes on the primary. Rejects with a LinkError. */

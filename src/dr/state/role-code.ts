@@ -33,7 +33,7 @@ interface RoleCheckContext {
 }
 
 const WHAT_TO_DO =
-  'The server stays sealed, and its peers are not affected. Stop the server and find out who writes its database. On a secondary, move the ' +
+  'The server stays sealed, and its peers are not affected. Stop the server and find out which program changed its database. On a secondary, move the ' +
   'database away and enable it again with a token of the primary (sys/replication/dr/primary/secondary-token). On a primary, move the ' +
   'database away and restore a snapshot'
 
@@ -101,7 +101,7 @@ export class RoleCode {
       if (!code || !due.equals(code)) await state.change(() => ({}))
       if (!store.hasRoleCode) await store.setRoleCode()
     } catch (error) {
-      logger.warn('writing the code of the role failed, will retry at the next unseal', {
+      logger.warn('writing the authentication code of the role failed, will retry at the next unseal', {
         error: messageOf(error),
       })
     }
@@ -115,9 +115,9 @@ export class RoleCode {
     if (!code) return
     const entry = `entry ${STATE_PATH}`
     const found = `it has mode "${state.mode}"${state.promoting === undefined ? '' : ` and a promotion to epoch ${state.promoting}`}`
-    if (!state.code) checkWithoutCode(state, store, `${found}, and no code under the key of the replication set`)
+    if (!state.code) checkWithoutCode(state, store, `${found}, and no authentication code of the replication set`)
     else if (state.code.length !== code.length || !timingSafeEqual(state.code, code))
-      throw new TamperedRoleError(entry, `${found}, which its code under the key of the replication set does not cover`)
+      throw new TamperedRoleError(entry, `${found}, which does not match its authentication code`)
     else checkEpoch(state, store)
     this.#isVerified = true
   }
@@ -163,7 +163,7 @@ function checkWithoutCode(
   found: string,
 ): void {
   const entry = `entry ${STATE_PATH}`
-  if (store.hasRoleCode) throw new TamperedRoleError(entry, `${found}, and had one by the file secrets.db.seen`)
+  if (store.hasRoleCode) throw new TamperedRoleError(entry, `${found}, but according to secrets.db.seen it had one`)
   if (promoting !== undefined) throw new TamperedRoleError(entry, found)
   if (mode !== 'primary') return
   const { epoch } = store

@@ -46,7 +46,7 @@ export const cubbyhole: Engine = {
         const entry = entryPath(name, call)
         if (Object.keys(call.data).length === 0) throw new Rejection(400, 'missing data fields')
         if (Buffer.byteLength(name) > NAME_BYTES_MAX)
-          throw new Rejection(400, `a name has at most ${NAME_BYTES_MAX} bytes`)
+          throw new Rejection(400, `a name can have at most ${NAME_BYTES_MAX} bytes`)
         const value = Buffer.from(call.bodyText ?? JSON.stringify(call.data))
         return { batch: { puts: [{ path: entry, value }], deletes: [] } }
       },

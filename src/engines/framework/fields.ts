@@ -113,9 +113,9 @@ function signedSecondsOf(value: unknown): number {
 /** Truncates fractions of a second, as Vault does. */
 function wholeSeconds(seconds: number): number {
   // With this limit the sum of two times stays exact.
-  if (Math.abs(seconds) > 3_155_760_000) throw new FieldError('a duration is at most a hundred years')
+  if (Math.abs(seconds) > 3_155_760_000) throw new FieldError('a duration must be at most a hundred years')
   // Truncated to 0 it would mean "default" or "unlimited" in most fields.
-  if (seconds !== 0 && Math.abs(seconds) < 1) throw new FieldError('a duration is 0 or at least a second')
+  if (seconds !== 0 && Math.abs(seconds) < 1) throw new FieldError('a duration must be 0 or at least a second')
   return Math.trunc(seconds)
 }
 
@@ -292,7 +292,7 @@ export function readFields(
   for (const { inBody, value } of repeated) {
     const given = out[inBody]
     if (given !== '' && given !== undefined && given !== value) {
-      throw fault(inBody, 'it differs from the path of the request: send it in one of the two')
+      throw fault(inBody, 'it differs from the value in the request path: send it only once')
     }
     out[inBody] = value
   }

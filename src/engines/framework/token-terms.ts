@@ -88,7 +88,7 @@ function policiesOf(given: readonly string[] | undefined): string[] | undefined 
     throw new Rejection(400, 'policies cannot contain root: auth methods cannot create root tokens')
   if (names.length > POLICIES_MAX) throw new Rejection(400, `at most ${POLICIES_MAX} policies are allowed`)
   if (names.some((name) => name.length > POLICY_LENGTH_MAX || UNPRINTABLE.test(name))) {
-    throw new Rejection(400, `the name of a policy has at most ${POLICY_LENGTH_MAX} characters, all of them printable`)
+    throw new Rejection(400, `a policy name can have at most ${POLICY_LENGTH_MAX} printable characters`)
   }
   return names
 }
@@ -157,7 +157,7 @@ export function changedGroups(before: readonly string[], given: readonly string[
   if (byName.size > GROUPS_MAX) throw new Rejection(400, `at most ${GROUPS_MAX} groups are allowed`)
   const names = [...byName.values()].sort()
   if (names.some((name) => name.length > NAME_LENGTH_MAX || !name.isWellFormed() || UNPRINTABLE.test(name))) {
-    throw new Rejection(400, `the name of a group has at most ${NAME_LENGTH_MAX} characters, all of them printable`)
+    throw new Rejection(400, `a group name can have at most ${NAME_LENGTH_MAX} printable characters`)
   }
   return names
 }

@@ -22,7 +22,8 @@ import { watchPaths } from './paths/watch-paths.ts'
 import { kvPath } from './store/rights.ts'
 import { RECORDS_PREFIX } from './store/secrets.ts'
 
-const UPGRADED = 'the mount has version 2 now: each secret is version 1 of itself, below data/'
+const UPGRADED =
+  'the mount now has version 2: secrets are below data/, and the current value of each secret is its version 1'
 
 /**
  * Checks the option `version`: 1 unless given. It is stored only if the caller gave it, because clients that manage mounts
@@ -32,7 +33,7 @@ const UPGRADED = 'the mount has version 2 now: each secret is version 1 of itsel
 function checkVersion(given: MountOptions, before?: MountOptions): CheckedOptions {
   const { version = '1' } = given
   if (before?.['version'] === '2' && version === '1') throw new Rejection(400, 'cannot downgrade mount from version 2')
-  if (version !== '1' && version !== '2') throw new Rejection(400, 'the version of a kv mount is 1 or 2')
+  if (version !== '1' && version !== '2') throw new Rejection(400, 'the version of a kv mount must be 1 or 2')
   const isUpgraded = before !== undefined && before['version'] !== '2' && version === '2'
   return { options: { ...given }, ...(isUpgraded && { warnings: [UPGRADED] }) }
 }
@@ -57,7 +58,7 @@ function versionedPaths({ heartbeatMs }: KvOptions): readonly Path[] {
     kvPath({
       pattern: ':path*',
       summary: 'Not supported: secrets are below data/, their settings below metadata/',
-      fields: { path: inPath('A path without data/ or metadata/') },
+      fields: { path: inPath('Reject a path without data/ or metadata/') },
       anyFields: true,
       read: unsupportedPath,
       list: unsupportedPath,

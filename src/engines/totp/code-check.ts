@@ -79,7 +79,7 @@ export class WrongCodeLimit {
     const window = this.#windows.get(hash)
     if (!window || window.endsAtMs <= nowMs || window.count < WRONG_MAX) return
     const seconds = Math.ceil((window.endsAtMs - nowMs) / 1000)
-    throw new Refusal('too_many', `too many wrong codes for this key: try again in ${seconds} seconds`, {
+    throw new Refusal('too_many', `too many wrong codes for this key, try again in ${seconds} seconds`, {
       'Retry-After': String(seconds),
     })
   }

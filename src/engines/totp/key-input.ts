@@ -69,14 +69,14 @@ function checkSizes({ key_size: keySize, qr_size: qrSize }: KeyInput): void {
 
 function checkLabel(name: string, value: string): void {
   if (value.length <= LABEL_LENGTH_MAX && value.isWellFormed() && !UNPRINTABLE.test(value)) return
-  refuse(`the ${name} value has at most ${LABEL_LENGTH_MAX} characters, all of them printable`)
+  refuse(`the ${name} value can have at most ${LABEL_LENGTH_MAX} printable characters`)
 }
 
 function importedKey(given: string): Buffer {
   if (given === '') refuse('the key value is required')
   const key = bytesOfBase32(given)
   if (!key || key.length === 0) refuse('invalid key value: it must be base32, letters and the digits 2 to 7')
-  if (key.length > KEY_BYTES.max) refuse(`invalid key value: a key has at most ${KEY_BYTES.max} bytes`)
+  if (key.length > KEY_BYTES.max) refuse(`invalid key value: a key can have at most ${KEY_BYTES.max} bytes`)
   return key
 }
 

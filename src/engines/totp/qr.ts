@@ -28,7 +28,7 @@ export async function qrPng(text: string, sizePixels: number): Promise<Buffer> {
 function refuse(error: unknown): never {
   if (!(error instanceof WorkerTaskError)) throw error
   if (error.reason !== 'queue-full') throw new Fault(error.message)
-  throw new Refusal('unavailable', 'too many QR codes are queued: retry later', { 'Retry-After': '2' }, 503)
+  throw new Refusal('unavailable', 'too many QR codes are queued, try again later', { 'Retry-After': '2' }, 503)
 }
 
 /** For terminals: 57 columns and 29 lines for a usual URL. Draws on the calling thread, so only for commands. */

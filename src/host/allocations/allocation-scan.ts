@@ -62,7 +62,7 @@ export function scanAllocation(
       return {
         kind: 'fault',
         version: fixedVersion(stat.ino, 'link'),
-        fault: 'it is a symbolic link; move the directory itself',
+        fault: 'it is a symbolic link: replace it with the directory',
       }
     }
     if (!stat.isDirectory()) return { kind: 'absent' }

@@ -144,7 +144,7 @@ function readAtRange(offset: number, limit: number, size: number, path: string):
 export const fsCat = handleAllocation(
   {
     name: 'host.fs_cat',
-    summary: 'Content of a file',
+    summary: 'Read a file',
     path: 'fs/cat/:alloc_id',
     input: catInput,
     output: 'stream',
@@ -160,7 +160,7 @@ export const fsCat = handleAllocation(
 export const fsReadAt = handleAllocation(
   {
     name: 'host.fs_readat',
-    summary: 'Part of a file',
+    summary: 'Read part of a file',
     path: 'fs/readat/:alloc_id',
     input: readAtInput,
     output: 'stream',

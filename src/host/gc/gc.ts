@@ -8,7 +8,7 @@
  *
  * The steps of a collection: write the record (`collected-records.ts`), rename the directory to `.collected-<uuid>-<random>` in the
  * same directory, remove it there. After a crash before the rename the directory takes precedence over the record, and the
- * allocation is collected again. After a crash behind it the rest is removed at the next start or interval. A failed
+ * allocation is collected again. After a crash following the rename, the rest is removed at the next start or interval. A failed
  * removal (no permission) is retried in the same way. A directory that contains a mount point is not touched and an error is
  * returned, because a removal would delete the other files and then fail.
  *
@@ -242,7 +242,7 @@ export class GarbageCollector {
   async #removeBare(id: string, directory: string, reason: string): Promise<void> {
     const pid = await findDirectoryUser(directory, id)
     if (pid !== undefined) {
-      const why = `the allocation directory has no manifest and process ${pid} uses it; stop the process first`
+      const why = `the allocation directory has no manifest and process ${pid} uses it: stop the process first`
       throw new Refusal('conflict', `${NOT_ELIGIBLE}: ${why}`)
     }
     if (await hasLogPipes(directory)) {
@@ -298,11 +298,11 @@ export class GarbageCollector {
       this.counts.collected++
       this.#log.info('collected an allocation', { alloc_id: id })
     } catch (error) {
-      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping; try again')
+      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping, try again')
       this.counts.failed++
       await refuseMounts(path)
       if (isErrno(error, 'EBUSY'))
-        throw new Refusal('conflict', 'a filesystem is mounted in the allocation; unmount it')
+        throw new Refusal('conflict', 'a file system is mounted in the allocation: unmount it')
       throw new Fault(`cannot remove the allocation directory: ${messageOf(error)}`)
     }
   }
@@ -329,7 +329,7 @@ export class GarbageCollector {
     if (this.#slots > 0) this.#slots--
     else await new Promise<void>((resolve) => this.#slotWaiters.push(resolve))
     try {
-      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping; try again')
+      if (this.#stopping.signal.aborted) throw new Refusal('unavailable', 'the agent is stopping, try again')
       await work()
     } finally {
       const next = this.#slotWaiters.shift()
@@ -349,6 +349,6 @@ async function refuseMounts(directory: string): Promise<void> {
   if (first === undefined) return
   throw new Refusal(
     'conflict',
-    `a filesystem is mounted on ${JSON.stringify(first)} in the allocation directory; unmount it, then collect again`,
+    `a file system is mounted on ${JSON.stringify(first)} in the allocation directory: unmount it, then collect again`,
   )
 }

@@ -120,5 +120,5 @@ async function removeBelow(tree: RemovalTree, parent: FileHandle, name: string, 
 }
 
 function busy(name: string): Error {
-  return Object.assign(new Fault(`EBUSY: a filesystem is mounted on ${JSON.stringify(name)}`), { code: 'EBUSY' })
+  return Object.assign(new Fault(`EBUSY: a file system is mounted on ${JSON.stringify(name)}`), { code: 'EBUSY' })
 }

@@ -22,7 +22,7 @@ export interface StartRequest {
   readonly origin: string
   readonly offset: number
   readonly cursor: ResumeCursor | undefined
-  /** Bytes received behind the cursor. */
+  /** Bytes received after the cursor. */
   readonly received: number
   readonly tailLines: number | undefined
   readonly sinceMs: number | undefined

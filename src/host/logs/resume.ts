@@ -1,5 +1,5 @@
 /**
- * Resumes a log at a cursor: exactly behind the received bytes, if they still exist.
+ * Resumes a log at a cursor: exactly after the received bytes, if they still exist.
  *
  * If the file of the cursor was removed, the stream reports that and starts at the oldest bytes that are new: in a file with a
  * higher index, or in one created after the cursor (the log was restarted). Older files are never replayed. If the file has
@@ -16,7 +16,7 @@ import type { LogFiles, LogPosition } from './locate/log-files.ts'
 type MarkState = 'there' | 'rewritten' | 'gone'
 
 /**
- * `indexes` are the files of the log, `received` the number of bytes received behind the cursor. Undefined if the log has no
+ * `indexes` are the files of the log, `received` the number of bytes received after the cursor. Undefined if the log has no
  * files.
  */
 export function resumeLog(
@@ -97,7 +97,7 @@ function walk(
     const size = logs.sizeOf(index)
     if (size === undefined) return { missing: index }
     if (left <= size - offset) return { index, offset: offset + left }
-    // Only the lowest indexes are removed, so a gap behind an existing file was left by the writer.
+    // Only the lowest indexes are removed, so a gap after an existing file was left by the writer.
     const next = indexes.find((other) => other > index)
     if (next === undefined) return { beyond: index }
     left -= size - offset

@@ -165,7 +165,7 @@ function resumeFile(content: ReadableFile, at: StartRequest, log: number, open: 
     throw new Refusal('invalid_request', 'the cursor belongs to another file: use the path it was received from')
   const state = markState(open(), mark)
   if (state === 'there') {
-    // Context lines behind an earlier match are still to be output.
+    // Context lines after an earlier match are still to be output.
     return { content, mark: { ...markAt(log, 0, content, mark.offset), after: mark.after }, notice: undefined }
   }
   const begin = markAt(log, 0, content, 0)

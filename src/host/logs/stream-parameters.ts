@@ -15,7 +15,7 @@ import type { ResumeEvent } from './follow/stream-source.ts'
 /** The value of `cursor=`, not decoded. */
 export interface CursorText {
   readonly text: string
-  /** Bytes received behind the cursor; 0 unless the stream was plain. */
+  /** Bytes received after the cursor; 0 unless the stream was plain. */
   readonly received: number
 }
 

@@ -2,7 +2,7 @@
  * The body of a metadata update: `{"NodeID": "...", "Meta": {"key": "value", "gone": null}}`.
  *
  * Parsed as Go's JSON decoder does for Nomad's clients: field names in any case, unknown fields ignored, the last of equal
- * names wins, text behind the first JSON value ignored. A refusal names the field but quotes nothing of the body, which
+ * names wins, text after the first JSON value ignored. A refusal names the field but quotes nothing of the body, which
  * may contain a secret.
  */
 import { Refusal } from '../../platform/errors.ts'

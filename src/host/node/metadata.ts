@@ -178,7 +178,7 @@ interface MetadataHost {
 
 const readEndpoint: Endpoint<{ readonly node_id: string | undefined }> = {
   name: 'host.metadata_read',
-  summary: 'Metadata of a node',
+  summary: 'Read the metadata of a node',
   http: ['GET /v1/client/metadata'],
   target: 'node',
   input: readInput,

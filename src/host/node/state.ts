@@ -247,7 +247,7 @@ async function read(path: string): Promise<StoredNodeState | undefined> {
   if (typeof value === 'object' && value !== null && 'version' in value) {
     if (typeof value.version === 'number' && value.version > VERSION) {
       throw new Fault(
-        `${path} was written by a newer outpost (format ${value.version}, this version supports ${VERSION})`,
+        `${path} was written by a newer version of outpost (format ${value.version}, this version supports ${VERSION})`,
       )
     }
   }

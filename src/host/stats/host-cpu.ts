@@ -26,7 +26,7 @@ export interface CoreUsage {
 /** The `cpuN` lines of /proc/stat in order. Malformed numbers count as 0, short lines are skipped. */
 export function parseCoreTimes(text: string): Map<string, CoreTimes> {
   const cores = new Map<string, CoreTimes>()
-  // The lines behind them are long: one number for each interrupt.
+  // The lines after them are long: one number for each interrupt.
   const end = text.search(/^(?!cpu)/m)
   for (const line of (end < 0 ? text : text.slice(0, end)).split('\n')) {
     const [name = '', ...words] = line.trimEnd().split(/ +/)

@@ -21,7 +21,7 @@ const allocationFields = {
 
 const statsEndpoint: Endpoint<InputOf<typeof hostFields>> = {
   name: 'host.stats',
-  summary: 'Statistics of a host: memory, processors, disks, uptime',
+  summary: 'Read the statistics of a host: memory, processors, disks, uptime',
   http: ['* /v1/client/stats'],
   target: 'node',
   input: schema(hostFields),
@@ -44,7 +44,7 @@ export const hostStats = handle(statsEndpoint, ({ sampler, nodeId }: StatsHost) 
 export const allocationStats = handleAllocation(
   {
     name: 'host.alloc_stats',
-    summary: 'Resource usage of the tasks of an allocation',
+    summary: 'Read the resource usage of the tasks of an allocation',
     path: 'allocation/:alloc_id/stats',
     input: schema(allocationFields),
     output: 'json',

@@ -51,7 +51,7 @@ function parseAddress(address: string, isInsecureAccepted: boolean): string {
     if (url.protocol === 'http:' && !LOOPBACK_HOST.test(url.hostname) && !isInsecureAccepted) {
       throw new Rejection(
         400,
-        `the API of the primary is plain HTTP (${url.origin}): the activation token and the link key that it yields would be readable on the network; give primary_api_addr with https://, use secondary/generate-public-key, or set insecure=true`,
+        `the API of the primary is plain HTTP (${url.origin}): the activation token and the link key that it yields would be readable on the network; set primary_api_addr to an https:// address, use secondary/generate-public-key, or set insecure=true`,
       )
     }
     return address.replace(/\/+$/, '')

@@ -41,17 +41,17 @@ function statusPaths(core: DrCore): Path[] {
   const declarations = [
     {
       pattern: 'replication/status',
-      summary: 'Replication status of this cluster',
+      summary: 'Read the replication status of this cluster',
       read: async () => ({ data: { dr: await dr(), performance: DISABLED } }),
     },
     {
       pattern: 'replication/dr/status',
-      summary: 'DR replication status of this cluster: role, progress, lag and peers',
+      summary: 'Read the DR replication status of this cluster: role, progress, lag and peers',
       read: async () => ({ data: await dr() }),
     },
     {
       pattern: 'replication/performance/status',
-      summary: 'Performance replication, which is not supported',
+      summary: 'Read the status of performance replication, which is not supported',
       read: async () => ({ data: DISABLED }),
     },
   ]

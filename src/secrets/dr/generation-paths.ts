@@ -35,12 +35,12 @@ export function generationPaths(
   return [
     path({
       pattern: 'replication/dr/secondary/generate-operation-token/attempt',
-      summary: 'Starts, reads or cancels the generation of an operation token',
+      summary: 'Start, read or cancel the generation of an operation token',
       ...ON_SECONDARY,
       bodyOfDelete: true,
       fields: {
-        otp: text('A one-time password of the length in the status', { fallback: '' }),
-        pgp_key: text('A PGP key in base64 to encrypt the token for', { fallback: '' }),
+        otp: text('One-time password with the length that the status contains', { fallback: '' }),
+        pgp_key: text('PGP public key in base64 to encrypt the token with', { fallback: '' }),
         nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
       },
       read() {
@@ -53,7 +53,7 @@ export function generationPaths(
         if (otp !== '' && pgpKey !== '') {
           throw new Rejection(
             400,
-            'otp and pgp_key exclude each other: give one of them, or none to generate a password',
+            'otp and pgp_key are mutually exclusive: send one of them, or neither to generate a one-time password',
           )
         }
         pgpRate.check([pgpKey], call)
@@ -67,16 +67,16 @@ export function generationPaths(
         const { nonce, started } = generation.status
         if (started) checkNonce(given, nonce)
         generation.end()
-        if (started) logEvent('DR operation token generation cancelled', call, { nonce })
+        if (started) logEvent('DR operation token generation canceled', call, { nonce })
         return undefined
       },
     }),
     path({
       pattern: 'replication/dr/secondary/generate-operation-token/update',
-      summary: 'Submits a key share',
+      summary: 'Submit a key share',
       ...ON_SECONDARY,
       fields: {
-        key: text('A key share of the primary in hex or base64', { fallback: '' }),
+        key: text('Key share of the primary in hex or base64', { fallback: '' }),
         nonce: text('Nonce of the attempt', { fallback: '' }),
       },
       async update({ key, nonce }, call) {
@@ -94,7 +94,7 @@ export function generationPaths(
 function checkNonce(given: string, nonce: string): void {
   if (given === nonce) return
   const reason = given === '' ? 'no nonce supplied' : 'incorrect nonce supplied'
-  throw new Rejection(400, `${reason}: give the nonce of the attempt to cancel`)
+  throw new Rejection(400, `${reason}: send the nonce of the attempt to cancel`)
 }
 
 function statusReply(status: GenerationStatus): Reply {

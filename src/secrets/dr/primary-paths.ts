@@ -18,7 +18,7 @@ export function primaryPaths(core: DrCore, logEvent: EventLog): Path[] {
   return [
     path({
       pattern: 'replication/dr/primary/enable',
-      summary: 'Enables DR replication with this cluster as the primary',
+      summary: 'Enable DR replication with this cluster as the primary',
       sudo: true,
       fields: {
         primary_cluster_addr: text(
@@ -38,7 +38,7 @@ export function primaryPaths(core: DrCore, logEvent: EventLog): Path[] {
     }),
     path({
       pattern: 'replication/dr/primary/demote',
-      summary: 'Demotes this primary to a secondary, which connects to no primary until update-primary',
+      summary: 'Demote this primary to a secondary, which does not connect to a primary before update-primary',
       sudo: true,
       whileFenced: true,
       fields: {
@@ -55,7 +55,7 @@ export function primaryPaths(core: DrCore, logEvent: EventLog): Path[] {
     }),
     path({
       pattern: 'replication/dr/primary/disable',
-      summary: 'Disables DR replication on this primary',
+      summary: 'Disable DR replication on this primary',
       sudo: true,
       whileFenced: true,
       fields: {},
@@ -75,13 +75,13 @@ function secondaryIdPaths(core: DrCore, logEvent: EventLog): Path[] {
   return [
     path({
       pattern: 'replication/dr/primary/secondary-token',
-      summary: 'Issues an activation token for a secondary, wrapped for one use or sealed to its public key',
+      summary: 'Issue an activation token for a secondary, wrapped for one use or encrypted to its public key',
       sudo: true,
       fields: {
         id: idField,
         ttl: duration('TTL of the token', { fallback: TTL_SECONDS_DEFAULT }),
         secondary_public_key: text(
-          'Public key from secondary/generate-public-key, so that the secondary need not call the API of the primary',
+          'Public key from secondary/generate-public-key, so that the secondary does not have to reach the API of the primary',
           {
             fallback: '',
           },
@@ -103,7 +103,7 @@ function secondaryIdPaths(core: DrCore, logEvent: EventLog): Path[] {
     }),
     path({
       pattern: 'replication/dr/primary/revoke-secondary',
-      summary: 'Revokes a secondary immediately; it needs a new activation token to reconnect',
+      summary: 'Revoke a secondary immediately; it requires a new activation token to reconnect',
       sudo: true,
       whileFenced: true,
       fields: { id: idField },
@@ -123,7 +123,7 @@ function treePaths(core: DrCore): Path[] {
   return [
     path({
       pattern: 'replication/reindex',
-      summary: 'Rebuilds the Merkle tree of this primary in the background',
+      summary: 'Rebuild the Merkle tree of this primary in the background',
       sudo: true,
       whileFenced: true,
       fields: REINDEX,
@@ -134,7 +134,7 @@ function treePaths(core: DrCore): Path[] {
     }),
     path({
       pattern: 'replication/merkle-check',
-      summary: 'Compares the Merkle tree of this primary with the stored entries',
+      summary: 'Compare the Merkle tree of this primary with the stored entries',
       whileFenced: true,
       fields: {},
       update: async () => ({ data: await requireMode(core, 'primary').dr.merkleCheck() }),
@@ -214,7 +214,7 @@ export function clusterAddress(given: string): string {
 }
 
 function parseId(id: string): string {
-  if (id === '') throw new Rejection(400, 'id must be given: it identifies the secondary')
+  if (id === '') throw new Rejection(400, 'missing id, which identifies the secondary')
   if (id.length <= ID_LENGTH_MAX && ID.test(id)) return id
   throw new Rejection(400, `id: up to ${ID_LENGTH_MAX} characters, without a slash and without a leading dot`)
 }

@@ -39,11 +39,11 @@ export const OPERATION_TOKEN = {
 
 const PRIMARY = {
   token: text('Activation token', { fallback: '' }),
-  primary_api_addr: text('URL of the primary’s API, if it differs from the address in the token', {
+  primary_api_addr: text('URL of the API of the primary, if it differs from the address in the token', {
     fallback: '',
   }),
-  ca_file: text('PEM file on this server with the CA of the primary’s API', { fallback: '' }),
-  ca_path: text('Directory of such files', { fallback: '' }),
+  ca_file: text('PEM file on this server with the CA of the API of the primary', { fallback: '' }),
+  ca_path: text('Directory with PEM files of the CA on this server', { fallback: '' }),
   ca_cert: text('PEM text of the CA', { fallback: '' }),
   insecure: boolean('Allow plain HTTP to a primary on another host', { fallback: false }),
 }
@@ -66,7 +66,7 @@ function enablePaths(core: DrCore, { tokenAuth }: SecondaryAccess, logEvent: Eve
   return [
     path({
       pattern: 'replication/dr/secondary/generate-public-key',
-      summary: 'Generates a public key that activation tokens can be sealed to',
+      summary: 'Generate a public key to which activation tokens can be encrypted',
       onSecondary: true,
       sudo: true,
       fields: {},
@@ -79,12 +79,12 @@ function enablePaths(core: DrCore, { tokenAuth }: SecondaryAccess, logEvent: Eve
     }),
     path({
       pattern: 'replication/dr/secondary/enable',
-      summary: 'Enables DR replication with this cluster as a secondary, which deletes its data',
+      summary: 'Enable DR replication with this cluster as a secondary, which deletes its data',
       sudo: true,
       fields: PRIMARY,
       async update(input, call) {
         const side = requireMode(core, 'disabled')
-        if (input.token === '') throw new Rejection(400, 'token must be given: an activation token of the primary')
+        if (input.token === '') throw new Rejection(400, 'missing token: send an activation token of the primary')
         await side.dr.enableSecondary(await resolveBundle(side, input, core.now()))
         logEvent('DR replication enabled as secondary', call)
         return warningReply(FOUND)
@@ -97,7 +97,7 @@ function rolePaths(access: SecondaryAccess, logEvent: EventLog): Path[] {
   return [
     path({
       pattern: 'replication/dr/secondary/promote',
-      summary: 'Promotes this secondary to the primary',
+      summary: 'Promote this secondary to the primary',
       ...ON_SECONDARY,
       fields: {
         ...OPERATION_TOKEN,
@@ -115,7 +115,7 @@ function rolePaths(access: SecondaryAccess, logEvent: EventLog): Path[] {
     }),
     path({
       pattern: 'replication/dr/secondary/disable',
-      summary: 'Disables DR replication on this secondary, which keeps its data',
+      summary: 'Disable DR replication on this secondary, which keeps its data',
       ...ON_SECONDARY,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: given }, call) {
@@ -133,7 +133,7 @@ function updatePaths(access: SecondaryAccess, logEvent: EventLog): Path[] {
   return [
     path({
       pattern: 'replication/dr/secondary/update-primary',
-      summary: 'Connects this secondary to another primary without deleting data',
+      summary: 'Connect this secondary to another primary without deleting data',
       ...ON_SECONDARY,
       fields: {
         ...OPERATION_TOKEN,
@@ -153,7 +153,7 @@ function updatePaths(access: SecondaryAccess, logEvent: EventLog): Path[] {
     }),
     path({
       pattern: 'replication/dr/secondary/operation-token/delete',
-      summary: 'Deletes the operation token',
+      summary: 'Delete the operation token',
       ...ON_SECONDARY,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: given }, call) {
@@ -170,7 +170,7 @@ function treePaths(access: SecondaryAccess): Path[] {
   return [
     path({
       pattern: 'replication/dr/secondary/reindex',
-      summary: 'Rebuilds the Merkle tree of this secondary in the background',
+      summary: 'Rebuild the Merkle tree of this secondary in the background',
       ...ON_SECONDARY,
       fields: { ...OPERATION_TOKEN, ...REINDEX },
       async update({ dr_operation_token: given, ...input }, call) {
@@ -181,7 +181,7 @@ function treePaths(access: SecondaryAccess): Path[] {
     }),
     path({
       pattern: 'replication/dr/secondary/merkle-check',
-      summary: 'Compares the Merkle tree of this secondary with the stored entries',
+      summary: 'Compare the Merkle tree of this secondary with the stored entries',
       ...ON_SECONDARY,
       fields: OPERATION_TOKEN,
       async update({ dr_operation_token: given }, call) {
@@ -209,10 +209,9 @@ async function byToken(
 ): Promise<PrimaryUpdate> {
   const isGiven = typeof call.data['token'] === 'string'
   if (isGiven && input.addresses.length > 0) {
-    throw new Rejection(400, 'token and update_primary_addrs exclude each other: give one of them')
+    throw new Rejection(400, 'token and update_primary_addrs are mutually exclusive: send one of them')
   }
-  if (!isGiven)
-    throw new Rejection(400, 'token or update_primary_addrs must be given; an empty token removes the primary')
+  if (!isGiven) throw new Rejection(400, 'missing token or update_primary_addrs; an empty token removes the primary')
   return input.token === '' ? { forget: true } : { bundle: await resolveBundle(side, input, call.wallMs) }
 }
 

@@ -12,7 +12,7 @@ const FIELDS = {
   id: text('ID of an existing alias to update', { fallback: '' }),
   name: text('Name of the user or role in the auth method', { fallback: '' }),
   canonical_id: text('ID of the entity. Default: a new entity', { fallback: '' }),
-  entity_id: aliasField(text('Old name of canonical_id', { fallback: '' }), 'canonical_id'),
+  entity_id: aliasField(text('Deprecated: use canonical_id', { fallback: '' }), 'canonical_id'),
   mount_accessor: text('Accessor of the auth method', { fallback: '' }),
   custom_metadata: textMap('Custom metadata, available in policy templates'),
 }

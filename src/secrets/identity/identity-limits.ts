@@ -49,7 +49,7 @@ export function validatePolicies(given: readonly string[] | undefined): string[]
   if (names.includes('root')) throw new Rejection(400, 'policies cannot contain root')
   if (names.length > POLICIES_MAX) throw new Rejection(400, `at most ${POLICIES_MAX} policies can be named`)
   if (names.some((name) => name.length > NAME_LENGTH_MAX || UNPRINTABLE.test(name))) {
-    throw new Rejection(400, `the name of a policy can have at most ${NAME_LENGTH_MAX} printable characters`)
+    throw new Rejection(400, `a policy name can have at most ${NAME_LENGTH_MAX} printable characters`)
   }
   return names
 }

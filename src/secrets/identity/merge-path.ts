@@ -61,7 +61,7 @@ function mergeInto(target: Entity, source: Entity, options: { kept: ReadonlySet<
     else if (!options.kept.has(other.id) && !options.force) {
       throw new Rejection(
         400,
-        `both entities have an alias of the mount ${alias.mountAccessor}: name one of ${other.id} and ${alias.id} in conflicting_alias_ids_to_keep`,
+        `both entities have an alias of the mount ${alias.mountAccessor}: list ${other.id} or ${alias.id} in conflicting_alias_ids_to_keep`,
       )
     }
   }

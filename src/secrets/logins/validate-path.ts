@@ -24,7 +24,7 @@ export function validatePaths(core: ValidateServices): Path[] {
       pattern: 'mfa/validate',
       summary: 'Complete a login with an MFA code',
       fields: {
-        mfa_request_id: { ...text('ID from the answer of the login', { fallback: '' }), isSecret: true },
+        mfa_request_id: { ...text('ID from the response of the login', { fallback: '' }), isSecret: true },
         mfa_payload: { ...anything('Map of an MFA method ID or name to a list with one code'), isSecret: true },
       },
       unauthenticated: true,

@@ -38,7 +38,7 @@ function methodPaths(core: MfaIdentityParts): Path[] {
     path({ pattern: 'mfa/method', summary: 'IDs of the MFA methods', fields: {}, list: () => listMethods(core) }),
     path({
       pattern: 'mfa/method/totp',
-      summary: 'Creates a TOTP method',
+      summary: 'Create a TOTP method',
       fields: BODY,
       list: () => listMethods(core),
       async update(input) {
@@ -50,7 +50,7 @@ function methodPaths(core: MfaIdentityParts): Path[] {
     }),
     path({
       pattern: 'mfa/method/totp/:method_id',
-      summary: 'A TOTP method',
+      summary: 'Read, write or delete a TOTP method',
       fields: { ...byId, force: FORCE },
       read: ({ method_id: id }) => methodReply(core.open.mfa.methodOfId(id)),
       async update(input) {
@@ -65,7 +65,7 @@ function methodPaths(core: MfaIdentityParts): Path[] {
     }),
     path({
       pattern: 'mfa/method/:method_id',
-      summary: 'An MFA method',
+      summary: 'Read an MFA method',
       fields: { method_id: inPath('ID of the method') },
       read: ({ method_id: id }) => methodReply(core.open.mfa.methodOfId(id)),
     }),
@@ -85,34 +85,34 @@ function secretPaths(core: MfaParts): Path[] {
   return [
     path({
       pattern: 'mfa/method/totp/generate',
-      summary: "Generates a secret for the caller's entity",
+      summary: "Generate a secret for the caller's entity",
       fields: { method_id: METHOD_ID },
       update: ({ method_id: id }, { caller }) => generateSecret(mfa(), requireMethod(core, id), caller.entityId),
     }),
     path({
       pattern: 'mfa/method/totp/confirm',
-      summary: "Activates the secret of the caller's entity with its first code",
+      summary: "Activate the secret of the caller's entity with its first code",
       fields: { method_id: METHOD_ID, passcode: PASSCODE },
       update: ({ method_id: id, passcode }, { caller }) =>
         confirmSecret(mfa(), requireMethod(core, id), caller.entityId, passcode),
     }),
     path({
       pattern: 'mfa/method/totp/admin-generate',
-      summary: 'Generates a secret for an entity',
+      summary: 'Generate a secret for an entity',
       fields: { method_id: METHOD_ID, entity_id: ENTITY_ID, replace: REPLACE },
       update: ({ entity_id: entityId, method_id: id, replace: replaces }) =>
         generateSecret(mfa(), requireMethod(core, id), entityId, { replaces }),
     }),
     path({
       pattern: 'mfa/method/totp/admin-confirm',
-      summary: 'Activates the secret of an entity with its first code',
+      summary: 'Activate the secret of an entity with its first code',
       fields: { method_id: METHOD_ID, entity_id: ENTITY_ID, passcode: PASSCODE },
       update: ({ entity_id: entityId, method_id: id, passcode }) =>
         confirmSecret(mfa(), requireMethod(core, id), entityId, passcode),
     }),
     path({
       pattern: 'mfa/method/totp/admin-destroy',
-      summary: 'Destroys the secret of an entity',
+      summary: 'Destroy the secret of an entity',
       fields: { method_id: METHOD_ID, entity_id: ENTITY_ID },
       update: ({ entity_id: entityId, method_id: id }) => destroySecret(mfa(), requireMethod(core, id), entityId),
     }),
@@ -121,18 +121,18 @@ function secretPaths(core: MfaParts): Path[] {
 
 const ENFORCEMENT_FIELDS = {
   name: inPath('Name of the enforcement'),
-  mfa_method_ids: textList('IDs of methods; a login needs a code of one'),
-  auth_method_accessors: textList('Accessors of auth methods whose logins need a code'),
-  auth_method_types: textList('Types of auth methods whose logins need a code'),
-  identity_group_ids: textList('IDs of groups whose members need a code'),
-  identity_entity_ids: textList('IDs of entities that need a code'),
+  mfa_method_ids: textList('IDs of MFA methods; a login requires a code of one of them'),
+  auth_method_accessors: textList('Accessors of auth methods whose logins require a code'),
+  auth_method_types: textList('Types of auth methods whose logins require a code'),
+  identity_group_ids: textList('IDs of groups whose members require a code'),
+  identity_entity_ids: textList('IDs of entities that require a code'),
 }
 
 function enforcementPaths(core: MfaIdentityParts): Path[] {
   return [
     path({
       pattern: 'mfa/login-enforcement',
-      summary: 'Names of the login enforcements',
+      summary: 'List the login enforcements',
       fields: {},
       list() {
         const all = [...core.open.enforcements.all].sort((a, b) => (a.name < b.name ? -1 : 1))
@@ -142,7 +142,7 @@ function enforcementPaths(core: MfaIdentityParts): Path[] {
     }),
     path({
       pattern: 'mfa/login-enforcement/:name',
-      summary: 'A login enforcement',
+      summary: 'Read, write or delete a login enforcement',
       fields: ENFORCEMENT_FIELDS,
       read({ name }) {
         const enforcement = core.open.enforcements.find(name)

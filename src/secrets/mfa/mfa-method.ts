@@ -60,7 +60,7 @@ export function parseMethodName(name: string): string {
   if (!NAME.test(name) || UUID.test(name)) {
     throw new Rejection(
       400,
-      'the name of an MFA method has 1 to 128 letters, digits, "_", "-" and ".", the last two not at its ends, and is not a UUID',
+      'the name of an MFA method must have 1 to 128 letters, digits, "_", "-" and ".", must not begin or end with "-" or ".", and must not be a UUID',
     )
   }
   return name

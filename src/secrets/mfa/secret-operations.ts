@@ -134,7 +134,7 @@ export async function confirmSecret(
 
 function unconfirmedReason(state: ReturnType<Mfa['secretState']>): string {
   if (state === 'none') return 'the entity has no secret for this MFA method: generate one first'
-  return state === 'active' ? 'it is active already' : 'the code is wrong or was used before'
+  return state === 'active' ? 'it is already active' : 'the code is wrong or was already used'
 }
 
 export async function unlockEntity(mfa: Mfa, method: TotpMethod, givenId: string): Promise<undefined> {

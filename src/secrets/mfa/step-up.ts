@@ -20,7 +20,7 @@ export async function stepUp(
   credentials: MfaCredentials | undefined,
 ): Promise<void> {
   const entityId = mfa.entityOf(givenId)
-  if (entityId === undefined) throw denied(methodNames, 'this token belongs to no entity that could have an MFA secret')
+  if (entityId === undefined) throw denied(methodNames, 'this token has no entity, and only entities have MFA secrets')
   const methods = requireMethods(mfa, methodNames)
   const requirements = methods.map((method) => ({ method, code: codeFor(credentials, method) }))
   const { retryMs, verdicts } = await mfa.verifyTogether(entityId, requirements)

@@ -64,19 +64,19 @@ function methodPaths(core: MfaParts): Path[] {
   return [
     path({
       pattern: 'mfa/method',
-      summary: 'Names of the MFA methods',
+      summary: 'List the MFA methods',
       fields: {},
       list: listNamed,
     }),
     path({
       pattern: 'mfa/method/totp',
-      summary: 'Names of the TOTP methods',
+      summary: 'List the TOTP methods',
       fields: {},
       list: listNamed,
     }),
     path({
       pattern: 'mfa/method/totp/:name',
-      summary: 'A TOTP method',
+      summary: 'Read, write or delete a TOTP method',
       fields: { ...METHOD_FIELDS, ...NAME, force: FORCE },
       read({ name }) {
         const method = core.open.mfa.method(name)
@@ -119,47 +119,47 @@ function secretPaths(core: MfaParts): Path[] {
   return [
     path({
       pattern: 'mfa/method/totp/:name/generate',
-      summary: "Generates a secret for the caller's entity",
+      summary: "Generate a secret for the caller's entity",
       fields: NAME,
       readChanges: true,
       read: ({ name }, { caller }) => generateSecret(core.open.mfa, requireMethod(core, name), caller.entityId),
     }),
     path({
       pattern: 'mfa/method/totp/:name/confirm',
-      summary: "Activates the secret of the caller's entity with its first code",
+      summary: "Activate the secret of the caller's entity with its first code",
       fields: { ...NAME, passcode: PASSCODE },
       update: ({ name, passcode }, { caller }) =>
         confirmSecret(core.open.mfa, requireMethod(core, name), caller.entityId, passcode),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-generate',
-      summary: 'Generates a secret for an entity',
+      summary: 'Generate a secret for an entity',
       fields: { ...NAME, entity_id: ENTITY_ID, replace: REPLACE },
       update: ({ entity_id: entityId, name, replace: replaces }) =>
         generateSecret(core.open.mfa, requireMethod(core, name), entityId, { replaces }),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-confirm',
-      summary: 'Activates the secret of an entity with its first code',
+      summary: 'Activate the secret of an entity with its first code',
       fields: { ...NAME, entity_id: ENTITY_ID, passcode: PASSCODE },
       update: ({ entity_id: entityId, name, passcode }) =>
         confirmSecret(core.open.mfa, requireMethod(core, name), entityId, passcode),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-unlock',
-      summary: 'Unlocks an entity',
+      summary: 'Unlock an entity',
       fields: { ...NAME, entity_id: ENTITY_ID },
       update: ({ entity_id: entityId, name }) => unlockEntity(core.open.mfa, requireMethod(core, name), entityId),
     }),
     path({
       pattern: 'mfa/method/totp/:name/admin-destroy',
-      summary: 'Destroys the secret of an entity',
+      summary: 'Destroy the secret of an entity',
       fields: { ...NAME, entity_id: ENTITY_ID },
       update: destroy,
     }),
     path({
       pattern: 'mfa/method/:name/admin-destroy',
-      summary: 'Destroys the secret of an entity',
+      summary: 'Destroy the secret of an entity',
       fields: { ...NAME, entity_id: ENTITY_ID },
       update: destroy,
     }),
@@ -170,13 +170,13 @@ function entityPaths(core: MfaParts): Path[] {
   return [
     path({
       pattern: 'mfa/method/totp/:name/entity',
-      summary: 'IDs of the entities that have a secret',
+      summary: 'List the IDs of the entities that have a secret',
       fields: NAME,
       list: ({ name }, call) => listEntities(core.open.mfa, requireMethod(core, name), call),
     }),
     path({
       pattern: 'mfa/method/totp/:name/entity/:entity_id',
-      summary: 'State of a secret: creation, last use and failures',
+      summary: 'Read the state of a secret: creation, last use and failures',
       fields: { ...NAME, entity_id: inPath('ID of the entity') },
       read({ entity_id: givenId, name }) {
         const { mfa } = core.open

@@ -27,7 +27,7 @@ import { checkTtlSettings, ttlSettingSeconds } from './mount-ttl.ts'
 const PATH_LENGTH_MAX = 512
 /** Records of all mounts are read at each unseal. */
 const RECORD_BYTES_MAX = 64 << 10
-/** Mounts that cannot be moved, and at and below which no secret engine can be enabled. */
+/** Mounts that cannot be moved, and at and below which no secrets engine can be enabled. */
 const RESERVED = ['sys/', 'auth/', 'audit/', 'cubbyhole/', 'identity/']
 const VISIBILITIES = ['', 'unauth', 'hidden'] as const
 const TOKEN_TYPES = new Set(['default-service', 'default-batch', 'service', 'batch'])
@@ -81,16 +81,15 @@ export function mountPath(given: string): string {
   while (given[from] === '/') from++
   while (to > from && given[to - 1] === '/') to--
   const path = `${given.slice(from, to)}/`
-  if (path === '/') throw new Rejection(400, 'missing path of the mount')
+  if (path === '/') throw new Rejection(400, 'missing mount path')
   if (path.length > PATH_LENGTH_MAX)
-    throw new Rejection(400, `the path of a mount can have at most ${PATH_LENGTH_MAX} characters`)
-  if (/(?:^|\/)\.{0,2}\//.test(path))
-    throw new Rejection(400, 'the path of a mount cannot have an empty, "." or ".." segment')
+    throw new Rejection(400, `a mount path can have at most ${PATH_LENGTH_MAX} characters`)
+  if (/(?:^|\/)\.{0,2}\//.test(path)) throw new Rejection(400, 'a mount path cannot have an empty, "." or ".." segment')
   if (!path.isWellFormed() || /[^\P{C}]|[^\P{Z} ]/u.test(path)) {
-    throw new Rejection(400, 'the path of a mount can have printable characters only')
+    throw new Rejection(400, 'a mount path can have printable characters only')
   }
   if (/(?:^|\/) | (?:\/|$)/.test(path))
-    throw new Rejection(400, 'a segment of the path of a mount cannot begin or end with a space')
+    throw new Rejection(400, 'a segment of a mount path cannot begin or end with a space')
   return path
 }
 

@@ -61,7 +61,7 @@ export function answerPolicy(
       ...lines(true),
       ...(versionedPath === undefined
         ? []
-        : [`  ${JSON.stringify(versionedPath)} would be allowed: is the store versioned (v2)?`]),
+        : [`  ${JSON.stringify(versionedPath)} would be allowed: is the mount versioned (v2)?`]),
     ],
     unmatched: lines(false),
     warnings: sources.flatMap(({ name, policy }) =>

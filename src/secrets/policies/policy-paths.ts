@@ -86,7 +86,7 @@ function olderPaths(core: PolicyServices): Path[] {
       fields: {
         name: NAME,
         policy: POLICY,
-        rules: aliasField(text('Old name of `policy`'), 'policy'),
+        rules: aliasField(text('Deprecated: use `policy`'), 'policy'),
         ...SETTING_FIELDS,
       },
       read: ({ name }, call) => readReply(store(), name, call, 'rules'),

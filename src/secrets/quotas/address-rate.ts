@@ -29,6 +29,6 @@ export class AddressRate {
     window.count++
     this.#counts.set(network, window)
     if (window.count <= this.#max) return
-    throw new Rejection(429, `more than ${this.#max} ${this.#what} in a minute: retry in a minute`)
+    throw new Rejection(429, `more than ${this.#max} ${this.#what} in a minute, try again in a minute`)
   }
 }

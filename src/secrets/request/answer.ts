@@ -123,7 +123,7 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (isStoreUnavailable(error)) return errorAnswer(503, [error.message])
   if (isOutOfSpace(error)) return errorAnswer(507, [error.message])
   if (error instanceof AuditFault) return errorAnswer(500, [error.message])
-  if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: divide the change into several requests`])
+  if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: split the change into several requests`])
   if (error instanceof Refusal) {
     const refused = errorAnswer(error.status, error.texts, membersOf(error))
     if (Object.keys(error.headers).length === 0) return refused

@@ -154,7 +154,7 @@ function answerContext({ call: { requestId }, head: { verb } }: HandledRequest):
 
 /** For an answer without an envelope: it must not be sent unwrapped. */
 export function unwrappable(): Rejection {
-  return new Rejection(400, 'the answer of this endpoint cannot be wrapped')
+  return new Rejection(400, 'the response of this endpoint cannot be wrapped')
 }
 
 function prepareLease(core: CommitServices, { admitted, head, resolved }: HandledRequest, order: LeaseRequest) {

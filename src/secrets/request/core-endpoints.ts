@@ -35,7 +35,7 @@ const HAS_BODY: ReadonlySet<Verb> = new Set<Verb>(['write', 'patch', 'delete'])
 function endpointOf(verb: Verb, http: readonly Route[]): Endpoint<RawInput> {
   return {
     name: `secrets.${verb}`,
-    summary: 'A secret or an endpoint of the secrets core',
+    summary: 'Call an endpoint of the secrets core or access a secret',
     http,
     target: 'server',
     // The core parses the input itself, because the fields depend on the path.
@@ -65,7 +65,7 @@ export const CORE_ENDPOINTS = CORE_VERBS.map(({ endpoint }) => endpoint)
  */
 export const AGENT_LOGIN: Endpoint<RawInput> = {
   name: 'secrets.agent_login',
-  summary: 'Logs in by AppRole and renews or revokes its own token, for agents',
+  summary: 'Log in with AppRole and renew or revoke the token, for agents',
   http: [],
   target: 'server',
   input: { fields: { path: FIELDS.path }, parse: (raw) => raw },

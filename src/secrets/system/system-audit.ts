@@ -29,14 +29,14 @@ export function auditPaths(core: AuditParts): Path[] {
   return [
     path({
       pattern: 'audit',
-      summary: 'All audit devices',
+      summary: 'List the audit devices',
       fields: {},
       sudo: true,
       read: () => ({ data: deviceMap(core.open.auditing), flattened: true }),
     }),
     path({
       pattern: 'audit/:path*',
-      summary: 'Enables or disables an audit device',
+      summary: 'Enable or disable an audit device',
       fields: {
         ...AT,
         type: text(`One of ${DEVICE_TYPES.join(', ')}`, { fallback: '' }),
@@ -71,7 +71,7 @@ function chainPaths(core: AuditParts): Path[] {
   return [
     path({
       pattern: 'audit-acknowledge/:path*',
-      summary: 'Clears the broken chain of an audit device',
+      summary: 'Acknowledge the broken chain of an audit device',
       fields: AT,
       sudo: true,
       async update({ path: at }) {
@@ -81,10 +81,10 @@ function chainPaths(core: AuditParts): Path[] {
     }),
     path({
       pattern: 'audit-verify/:path*',
-      summary: 'Checks that a device has written lines of an audit file',
+      summary: 'Verify that a device has written the lines of an audit file',
       fields: {
         ...AT,
-        lines: text('Chain ID, SHA-256 of the text before the code, and code of each audit line, one per line', {
+        lines: text('Chain ID, SHA-256 of the text before the HMAC, and HMAC of each audit line, one per line', {
           fallback: '',
         }),
       },
@@ -99,7 +99,7 @@ function chainPaths(core: AuditParts): Path[] {
     }),
     path({
       pattern: 'audit-hash/:path*',
-      summary: 'The HMAC of a value as in the lines of a device',
+      summary: 'Compute the HMAC of a value as in the lines of a device',
       fields: { ...AT, input: text('The value') },
       update: ({ input, path: at }) => hashReply(core.open.auditing, mountPath(at), input),
     }),

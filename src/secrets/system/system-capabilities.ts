@@ -14,7 +14,7 @@ const BODY_CHARACTERS_MAX = 1 << 20
 
 const PATHS = {
   paths: commaList('Paths without a leading slash'),
-  path: aliasField(commaList('Deprecated name of `paths`'), 'paths'),
+  path: aliasField(commaList('Deprecated: use `paths`'), 'paths'),
 }
 
 export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: TokenStore }>): Path[] {
@@ -22,14 +22,14 @@ export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: Tok
     path({
       pattern: 'capabilities-self',
       bodyCharactersMax: BODY_CHARACTERS_MAX,
-      summary: 'The capabilities of the calling token on paths',
+      summary: 'Read the capabilities of the calling token on paths',
       fields: { ...PATHS, token: text('Ignored: the calling token is used') },
       update: (input, call) => capabilitiesReply(core, core.aclOf(call.caller), pathsOf(input), call),
     }),
     path({
       pattern: 'capabilities',
       bodyCharactersMax: BODY_CHARACTERS_MAX,
-      summary: 'The capabilities of a token on paths',
+      summary: 'Read the capabilities of a token on paths',
       fields: { ...PATHS, token: text('The token') },
       update(input, call) {
         const { nowMs } = call
@@ -42,7 +42,7 @@ export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: Tok
     path({
       pattern: 'capabilities-accessor',
       bodyCharactersMax: BODY_CHARACTERS_MAX,
-      summary: 'The capabilities of a token on paths, by its accessor',
+      summary: 'Read the capabilities of a token on paths by its accessor',
       fields: { ...PATHS, accessor: text('Accessor of the token') },
       update(input, call) {
         const { nowMs } = call
@@ -54,7 +54,7 @@ export function capabilityPaths(core: PolicyEvaluator & OpenStores<{ tokens: Tok
     }),
     path({
       pattern: 'internal/ui/resultant-acl',
-      summary: 'All policy rules that apply to the calling token, merged',
+      summary: 'Read all policy rules that apply to the calling token, merged',
       fields: {},
       read: (_input, { caller }) => ({ data: resultantAcl(core.aclOf(caller)) }),
     }),

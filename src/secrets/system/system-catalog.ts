@@ -17,7 +17,7 @@ export function catalogPaths(core: CatalogParts): Path[] {
   return [
     path({
       pattern: 'plugins/catalog',
-      summary: 'All engines that can be enabled',
+      summary: 'List the engines that can be enabled',
       fields: {},
       read() {
         const names = Object.fromEntries(TYPES.map((type) => [type, namesOf(core, type)]))
@@ -26,7 +26,7 @@ export function catalogPaths(core: CatalogParts): Path[] {
     }),
     path({
       pattern: 'plugins/catalog/:type',
-      summary: 'The engines of a type that can be enabled',
+      summary: 'List the engines of a type that can be enabled',
       sudo: true,
       fields: TYPE,
       list: ({ type }) => ({ data: { keys: namesOf(core, typeOf(type)) } }),
@@ -34,7 +34,7 @@ export function catalogPaths(core: CatalogParts): Path[] {
     }),
     path({
       pattern: 'plugins/catalog/:type/:name',
-      summary: 'An engine that can be enabled',
+      summary: 'Read an engine that can be enabled',
       sudo: true,
       fields: { ...TYPE, name: inPath('Type of the engine'), version: text('Must be the built-in version') },
       read({ name, type, version = '' }) {

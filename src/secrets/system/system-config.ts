@@ -19,7 +19,7 @@ export function configPaths(core: SettingsCore & WithOptions<'serverInfo'>): Pat
   return [
     path({
       pattern: 'config/state/sanitized',
-      summary: 'The configuration of this process without secrets',
+      summary: 'Read the configuration of this process without secrets',
       fields: {},
       read: () => ({ data: core.options.serverInfo?.settings?.() ?? {} }),
     }),
@@ -33,7 +33,7 @@ function corsPath(core: SettingsCore): Path {
   const setting = () => core.open.settings.cors
   return path({
     pattern: 'config/cors',
-    summary: 'CORS: the origins whose pages may call the core',
+    summary: 'Read or write the CORS settings: the origins whose pages may call the core',
     sudo: true,
     fields: {
       enable: boolean('Ignored: a write enables CORS'),
@@ -104,14 +104,14 @@ function auditedHeaderPaths(core: SettingsCore): Path[] {
   return [
     path({
       pattern: 'config/auditing/request-headers',
-      summary: 'Request headers that audit devices record',
+      summary: 'List the request headers that audit devices record',
       sudo: true,
       fields: {},
       read: () => ({ data: { headers: setting().value }, flattened: true }),
     }),
     path({
       pattern: 'config/auditing/request-headers/:header',
-      summary: 'Whether audit devices record a request header',
+      summary: 'Read or write whether audit devices record a request header',
       sudo: true,
       fields: {
         header: inPath('Name of the header', { fold: 'case' }),
@@ -141,14 +141,14 @@ function uiHeaderPaths(core: SettingsCore): Path[] {
   return [
     path({
       pattern: 'config/ui/headers',
-      summary: 'Response headers of the web UI',
+      summary: 'List the response headers of the web UI',
       sudo: true,
       fields: {},
       list: () => ({ data: { keys: Object.keys(setting().value).sort() } }),
     }),
     path({
       pattern: 'config/ui/headers/:header',
-      summary: 'A response header of the web UI',
+      summary: 'Read, write or delete a response header of the web UI',
       sudo: true,
       fields: {
         header: inPath('Name of the header', { fold: 'case' }),
@@ -165,7 +165,7 @@ function uiHeaderPaths(core: SettingsCore): Path[] {
         if (values.length === 0) throw new Rejection(400, 'headers must have at least one value')
         // oxlint-disable-next-line no-control-regex -- matches control characters
         if (values.some((each) => each.length > 8192 || /[\u0000-\u001f\u007f]/.test(each))) {
-          throw new Rejection(400, 'the value of a header is one line of at most 8192 characters')
+          throw new Rejection(400, 'the value of a header must be one line of at most 8192 characters')
         }
         await setting().change((before) => withHeader(before, header, [...values]))
         return { warnings: ['The header is stored but not used, because this server has no web UI.'] }

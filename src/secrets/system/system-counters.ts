@@ -13,7 +13,7 @@ export function counterPaths(core: OpenStores<{ readonly storage: Storage }>): P
   return [
     path({
       pattern: 'version-history',
-      summary: 'The versions of this program that have served this core',
+      summary: 'List the versions of this program that have served this core',
       fields: {},
       list() {
         const all = storedVersions(core.open.storage)
@@ -28,7 +28,7 @@ export function counterPaths(core: OpenStores<{ readonly storage: Storage }>): P
     }),
     path({
       pattern: 'internal/counters/tokens',
-      summary: 'The number of service tokens',
+      summary: 'Count the service tokens',
       fields: {},
       async read() {
         return { data: { counters: { service_tokens: { total: await countTokens(core.open.storage) } } } }

@@ -26,7 +26,7 @@ export function healthPaths(core: HealthParts): Path[] {
 function healthPath(core: HealthParts): Path {
   return path({
     pattern: 'health',
-    summary: 'The state of this server as a status code and as JSON',
+    summary: 'Read the state of this server as a status code and as JSON',
     unauthenticated: true,
     whileSealed: true,
     onSecondary: true,
@@ -34,7 +34,7 @@ function healthPath(core: HealthParts): Path {
     fields: {
       activecode: integer('Status code of an active server', { fallback: ACTIVE }),
       sealedcode: integer('Status code of a sealed server', { fallback: SEALED }),
-      uninitcode: integer('Status code of an uninitialised server', { fallback: NOT_INITIALISED }),
+      uninitcode: integer('Status code of an uninitialized server', { fallback: NOT_INITIALISED }),
       standbycode: integer('Status code of a standby: not used', { fallback: 429 }),
       standbyok: boolean('Whether a standby counts as active', { fallback: false }),
       drsecondarycode: integer('Status code of a DR secondary', { fallback: 472 }),
@@ -115,7 +115,7 @@ function activeServerPaths(core: WithOptions<'version' | 'serverInfo'>): Path[] 
   return [
     path({
       pattern: 'leader',
-      summary: 'The active server, which is always this one',
+      summary: 'Read the active server, which is always this one',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
@@ -134,7 +134,7 @@ function activeServerPaths(core: WithOptions<'version' | 'serverInfo'>): Path[] 
     }),
     path({
       pattern: 'ha-status',
-      summary: 'The servers of this cluster',
+      summary: 'List the servers of this cluster',
       fields: {},
       read() {
         const { serverInfo, version } = core.options

@@ -15,19 +15,19 @@ export function hostPaths(core: SystemHostParts): Path[] {
   return [
     path({
       pattern: 'host-info',
-      summary: 'Processors, memory and file systems of this machine',
+      summary: 'Read the processors, memory and file systems of this machine',
       fields: {},
       read: () => hostInfo(core),
     }),
     path({
       pattern: 'metrics',
-      summary: 'Metrics of this process',
+      summary: 'Read the metrics of this process',
       fields: { format: text('`prometheus` for the text format, otherwise JSON', { fallback: '' }) },
       read: ({ format }) => metrics(core, format),
     }),
     path({
       pattern: 'in-flight-req',
-      summary: 'The requests in flight',
+      summary: 'List the requests in flight',
       fields: {},
       read: () => ({ bare: core.inFlight.list() }),
     }),

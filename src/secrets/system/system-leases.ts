@@ -27,7 +27,7 @@ const TIDY_STARTED =
   "Tidy operation successfully started. Any information from the operation will be printed to the server's logs."
 const LEASE = { lease_id: text('ID of the lease', { fallback: '' }) }
 const SYNC = {
-  sync: boolean('Answer 400 if a revocation fails; the answer always waits for the revocations', {
+  sync: boolean('Respond with 400 if a revocation fails; the response always waits for the revocations', {
     fallback: false,
   }),
 }
@@ -59,14 +59,14 @@ function singlePaths(core: LeaseParts): Path[] {
   return [
     path({
       pattern: 'leases/lookup',
-      summary: 'Details of a lease',
+      summary: 'Read the properties of a lease',
       fields: LEASE,
       update: ({ lease_id: id }) => ({ data: lookup(core, requireId(id)) }),
       list: (_input, call) => listNames(core, '', call),
     }),
     path({
       pattern: 'leases/lookup/:prefix*',
-      summary: 'The IDs of leases below a prefix',
+      summary: 'List the IDs of leases below a prefix',
       fields: PREFIX,
       sudo: true,
       reads: ({ prefix = '' }, verb) => canonicalForms(core, verb, 'leases/lookup', prefix),
@@ -135,7 +135,7 @@ function countPaths(core: LeaseParts): Path[] {
   return [
     path({
       pattern: 'leases/count',
-      summary: 'Number of irrevocable leases by mount',
+      summary: 'Count the irrevocable leases by mount',
       fields: { type },
       read({ type: requested }) {
         if (requested !== 'irrevocable') return undefined
@@ -147,7 +147,7 @@ function countPaths(core: LeaseParts): Path[] {
     }),
     path({
       pattern: 'leases',
-      summary: 'Irrevocable leases and their errors',
+      summary: 'List the irrevocable leases and their errors',
       fields: { type },
       sudo: true,
       read({ type: requested }) {

@@ -12,7 +12,7 @@ export function lockedUserPaths(core: LockedParts): Path[] {
   return [
     path({
       pattern: 'locked-users',
-      summary: 'Locked names by auth method',
+      summary: 'List the locked names by auth method',
       fields: { mount_accessor: text('Only names of this auth method', { fallback: '' }) },
       read({ mount_accessor: requested }) {
         const mounts = core.open.mounts.all().filter(({ record }) => {

@@ -28,20 +28,20 @@ function secretMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'mounts',
-      summary: 'All enabled secret engines',
+      summary: 'List the enabled secrets engines',
       fields: {},
       read: () => ({ data: mountMap(core, false), flattened: true }),
     }),
     path({
       pattern: 'mounts/:path*/tune',
-      summary: 'Settings of a mount, also of an auth method below auth/',
+      summary: 'Read or change the settings of a mount; those of an auth method are below auth/',
       fields: { ...AT, ...TUNE_FIELDS },
       read: ({ path: at }) => tuning(core, mountPath(at)),
       update: (input) => tune(core, mountPath(input.path), input),
     }),
     path({
       pattern: 'mounts/:path*',
-      summary: 'A mount; an auth method below auth/ can only be read',
+      summary: 'Read, enable or disable a mount; an auth method below auth/ can only be read',
       fields: { ...AT, ...ENABLE_FIELDS },
       read({ path: at }) {
         const mountedAt = mountPath(at)
@@ -69,13 +69,13 @@ function authMountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'auth',
-      summary: 'All enabled auth methods',
+      summary: 'List the enabled auth methods',
       fields: {},
       read: () => ({ data: mountMap(core, true), flattened: true }),
     }),
     path({
       pattern: 'auth/:path*/tune',
-      summary: 'Settings of an auth method',
+      summary: 'Read or change the settings of an auth method',
       fields: { ...AT, ...TUNE_FIELDS },
       sudo: true,
       read: ({ path: at }) => tuning(core, AUTH_PREFIX + mountPath(at)),
@@ -83,7 +83,7 @@ function authMountPaths(core: MountParts): Path[] {
     }),
     path({
       pattern: 'auth/:path*',
-      summary: 'An auth method',
+      summary: 'Read, enable or disable an auth method',
       fields: { ...AT, ...ENABLE_FIELDS },
       sudo: true,
       read({ path: at }) {
@@ -107,15 +107,15 @@ function remountPaths(core: MountParts): Path[] {
   return [
     path({
       pattern: 'remount',
-      summary: 'Moves a mount with its data to another path',
+      summary: 'Move a mount with its data to another path',
       fields: { from: text('Current path'), to: text('New path') },
       sudo: true,
       update: ({ from = '', to = '' }) => remount(core, from, to),
     }),
     path({
       pattern: 'remount/status/:migration_id',
-      summary: 'State of a move',
-      fields: { migration_id: inPath('ID from the answer of the move') },
+      summary: 'Read the state of a move',
+      fields: { migration_id: inPath('ID from the response of the move') },
       read({ migration_id: id }) {
         const migration = core.open.mountChanges.migration(id)
         if (!migration) return undefined

@@ -26,7 +26,7 @@ export function openApiPaths(core: DocumentParts): Path[] {
   return [
     path({
       pattern: 'internal/specs/openapi',
-      summary: 'The OpenAPI document of this server',
+      summary: 'Read the OpenAPI document of this server',
       tokenOptional: true,
       fields: {
         generic_mount_paths: boolean('Whether one generic path represents all mounts of a type', { fallback: false }),

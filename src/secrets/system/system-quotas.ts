@@ -21,11 +21,11 @@ export function quotaPaths(core: QuotaParts): Path[] {
 function configPath(core: QuotaParts): Path {
   return path({
     pattern: 'quotas/config',
-    summary: 'Settings of all quotas',
+    summary: 'Read or write the settings of all quotas',
     fields: {
       rate_limit_exempt_paths: commaList('Paths without quotas; a trailing `*` matches a prefix'),
       enable_rate_limit_audit_logging: boolean('Whether audit devices record requests that a quota refuses'),
-      enable_rate_limit_response_headers: boolean('Whether answers have headers with the remaining requests'),
+      enable_rate_limit_response_headers: boolean('Whether responses have headers with the remaining requests'),
     },
     read() {
       const { auditsRefusals, exemptPaths, tellsLimits } = core.open.quotas.config
@@ -58,7 +58,7 @@ function rulePaths(core: QuotaParts): Path[] {
   return [
     path({
       pattern: 'quotas/rate-limit',
-      summary: 'Names of the rate limit quotas',
+      summary: 'List the rate limit quotas',
       fields: {},
       list: () => ({
         data: {
@@ -70,7 +70,7 @@ function rulePaths(core: QuotaParts): Path[] {
     }),
     path({
       pattern: 'quotas/rate-limit/:name',
-      summary: 'A rate limit for all paths, a mount or a path',
+      summary: 'Read, write or delete a rate limit for all paths, a mount or a path',
       fields: {
         name: inPath('Name of the quota'),
         type: text('Ignored: always `rate-limit`'),
@@ -89,7 +89,7 @@ function rulePaths(core: QuotaParts): Path[] {
         return rule && { data: ruleInfo(rule, core.open.mounts) }
       },
       async update({ block_interval: blockSeconds, name, ...given }) {
-        if (!NAME.test(name)) throw new Rejection(400, 'the name of a quota may have letters, digits, "_", "-" and "."')
+        if (!NAME.test(name)) throw new Rejection(400, 'the name of a quota can have letters, digits, "_", "-" and "."')
         const { group_by: groupBy, inheritable, interval, rate } = given
         if (!(rate > 0 && rate <= RATE_MAX)) throw new Rejection(400, "'rate' is invalid")
         if (!isGroupBy(groupBy)) throw new Rejection(400, "'group_by' is invalid: must be ip or none")

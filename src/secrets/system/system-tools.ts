@@ -34,22 +34,22 @@ export function toolPaths(): Path[] {
   const urlalgorithm = inPath('Hash algorithm')
   const urlbytes = inPath('Number of bytes or source')
   return [
-    path({ pattern: 'tools/hash', summary: 'Hashes an input', fields: HASH, update: (input) => hash(input) }),
+    path({ pattern: 'tools/hash', summary: 'Hash an input', fields: HASH, update: (input) => hash(input) }),
     path({
       pattern: 'tools/hash/:urlalgorithm',
-      summary: 'Hashes an input with an algorithm',
+      summary: 'Hash an input with an algorithm',
       fields: { ...HASH, urlalgorithm },
       update: (input) => hash({ ...input, algorithm: input.urlalgorithm }),
     }),
     path({
       pattern: 'tools/random',
-      summary: 'Generates random bytes',
+      summary: 'Generate random bytes',
       fields: RANDOM,
       update: (input) => random(input),
     }),
     path({
       pattern: 'tools/random/:urlbytes',
-      summary: 'Generates a number of random bytes',
+      summary: 'Generate a number of random bytes',
       fields: { ...RANDOM, urlbytes },
       update: (input) =>
         SOURCES.has(input.urlbytes)
@@ -58,7 +58,7 @@ export function toolPaths(): Path[] {
     }),
     path({
       pattern: 'tools/random/:source/:urlbytes',
-      summary: 'Generates a number of random bytes from a source',
+      summary: 'Generate a number of random bytes from a source',
       fields: { ...RANDOM, source: inPath('`platform`, `seal` or `all`'), urlbytes },
       update: (input) => random({ ...input, bytes: parseCount(input.urlbytes) }),
     }),

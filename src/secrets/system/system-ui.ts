@@ -15,7 +15,7 @@ export function uiMountPaths(core: UiMountParts): Path[] {
   return [
     path({
       pattern: 'internal/ui/mounts',
-      summary: 'The mounts that the caller can access, and those that are listed without a token',
+      summary: 'List the mounts that the caller can access, and those that are listed without a token',
       tokenOptional: true,
       fields: {},
       read(_input, { caller }) {
@@ -32,7 +32,7 @@ export function uiMountPaths(core: UiMountParts): Path[] {
     }),
     path({
       pattern: 'internal/ui/mounts/:path*',
-      summary: 'The mount of a path, for callers with any permission below it',
+      summary: 'Read the mount of a path, for callers with any permission below it',
       tokenOptional: true,
       fields: { path: inPath('Path of a mount or of anything below one') },
       read({ path: at }, { caller }) {

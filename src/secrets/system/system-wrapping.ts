@@ -8,14 +8,14 @@ interface WrappingParts {
   readonly open: { readonly wrapping: ResponseWrapping }
 }
 
-const TOKEN = { token: text('The wrapping token; the calling token by default', { fallback: '' }) }
+const TOKEN = { token: text('Wrapping token; the calling token by default', { fallback: '' }) }
 
 export function wrappingPaths(core: WrappingParts): Path[] {
   const wrapping = () => core.open.wrapping
   return [
     path({
       pattern: 'wrapping/wrap',
-      summary: 'Wraps the request data for the TTL in X-Vault-Wrap-TTL',
+      summary: 'Wrap the request data for the TTL in X-Vault-Wrap-TTL',
       fields: {},
       anyFields: true,
       update(_input, call) {
@@ -25,13 +25,14 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/unwrap',
-      summary: 'Returns the wrapped response once and revokes the wrapping token',
+      summary: 'Return the wrapped response once and revoke the wrapping token',
       // The wrapping token itself is the credential.
       unauthenticated: true,
       fields: TOKEN,
       async update({ token }, call) {
         // Checked before the token is consumed.
-        if (call.isWrapped) throw new Rejection(400, 'the answer of unwrap cannot be wrapped: use sys/wrapping/rewrap')
+        if (call.isWrapped)
+          throw new Rejection(400, 'the response of unwrap cannot be wrapped: use sys/wrapping/rewrap')
         const given = token === '' ? (call.token ?? '') : token
         if (given === '' && call.token === undefined) {
           throw new Rejection(403, 'error validating wrapping token: token is empty')
@@ -41,7 +42,7 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/lookup',
-      summary: 'Creation time, TTL and creation path of a wrapping token',
+      summary: 'Read the creation time, TTL and creation path of a wrapping token',
       unauthenticated: true,
       fields: TOKEN,
       read: (_input, call) => ({ data: { ...wrapping().lookup(call.token ?? '') } }),
@@ -49,7 +50,7 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/rewrap',
-      summary: 'Replaces a wrapping token by a new one with the same TTL',
+      summary: 'Replace a wrapping token with a new one with the same TTL',
       fields: TOKEN,
       update: async ({ token }, call) => ({
         wrapped: await wrapping().rewrap(token === '' ? (call.token ?? '') : token),
@@ -57,7 +58,7 @@ export function wrappingPaths(core: WrappingParts): Path[] {
     }),
     path({
       pattern: 'wrapping/pubkey',
-      summary: 'The public key of wrapping tokens in JWT format',
+      summary: 'Read the public key of wrapping tokens in JWT format',
       unauthenticated: true,
       // The first read generates the key.
       readChanges: true,

@@ -32,7 +32,7 @@ export const CREATE_FIELDS = {
   no_default_policy: boolean('Omit the policy `default`', { fallback: false }),
   renewable: boolean('Whether the token can be renewed', { fallback: true }),
   ttl: text('TTL, in seconds or as a duration', { fallback: '' }),
-  lease: aliasField(text('Old name of ttl', { fallback: '' }), 'ttl'),
+  lease: aliasField(text('Deprecated: use ttl', { fallback: '' }), 'ttl'),
   explicit_max_ttl: text('Maximum TTL, renewals included', { fallback: '' }),
   period: text('Period of a periodic token: no maximum TTL, but it must be renewed within each period; requires sudo', {
     fallback: '',

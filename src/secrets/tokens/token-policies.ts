@@ -20,7 +20,7 @@ export function grantPolicies(request: PolicyGrantRequest): string[] {
   const granted = request.noDefault ? allowed.filter((name) => name !== 'default') : allowed
   for (const name of granted) {
     if (!isPolicyName(name)) {
-      throw new Rejection(400, 'the name of a policy can have at most 512 printable characters')
+      throw new Rejection(400, 'a policy name can have at most 512 printable characters')
     }
     if (UNASSIGNABLE.has(name)) throw new Rejection(400, `cannot assign policy ${JSON.stringify(name)}`)
   }

@@ -61,12 +61,12 @@ const FIELDS = {
   renewable: boolean('Whether tokens can be renewed. Default: true'),
   path_suffix: text('Suffix of the creation path of tokens'),
   token_period: duration('Period of periodic tokens: no maximum TTL, but they must be renewed within each period'),
-  period: aliasField(duration('Old name of token_period'), 'token_period'),
+  period: aliasField(duration('Deprecated: use token_period'), 'token_period'),
   token_explicit_max_ttl: duration('Maximum TTL of tokens, renewals included'),
-  explicit_max_ttl: aliasField(duration('Old name of token_explicit_max_ttl'), 'token_explicit_max_ttl'),
+  explicit_max_ttl: aliasField(duration('Deprecated: use token_explicit_max_ttl'), 'token_explicit_max_ttl'),
   token_no_default_policy: boolean('Whether tokens omit the policy `default`'),
   token_bound_cidrs: commaList('Addresses and CIDR ranges from which tokens can be used'),
-  bound_cidrs: aliasField(commaList('Old name of token_bound_cidrs'), 'token_bound_cidrs'),
+  bound_cidrs: aliasField(commaList('Deprecated: use token_bound_cidrs'), 'token_bound_cidrs'),
   token_num_uses: integer('Maximum number of uses of tokens; 0 for unlimited'),
   token_type: text('`service`, `batch`, `default-service` or `default-batch`'),
 }
@@ -128,14 +128,14 @@ export function rolePaths(core: TokenServices): Path[] {
 async function writeRole(core: TokenServices, input: RoleInput): Promise<Reply | undefined> {
   const name = input.role_name
   if (name.length > NAME_LENGTH_MAX)
-    throw new Rejection(400, `the name of a role can have at most ${NAME_LENGTH_MAX} characters`)
+    throw new Rejection(400, `a role name can have at most ${NAME_LENGTH_MAX} characters`)
   const before = parseRole(core.open.storage.pending(tokenPaths.role(name))) ?? { ...DEFAULT_ROLE, name }
   const role = changedRole(before, input)
   checkRole(role)
   const { maxTtlSeconds } = tokenMountTtlLimits(core)
   const value = Buffer.from(JSON.stringify(role))
   if (value.length > ROLE_BYTES_MAX)
-    throw new Rejection(400, `the role is larger than ${ROLE_BYTES_MAX} bytes: name fewer policies`)
+    throw new Rejection(400, `the role is larger than ${ROLE_BYTES_MAX} bytes: use fewer policies`)
   await core.open.storage.commit({ puts: [{ path: tokenPaths.role(name), value }], deletes: [] })
   if (role.explicitMaxTtlSeconds <= maxTtlSeconds) return undefined
   const warning = `Given explicit max TTL of ${role.explicitMaxTtlSeconds} is greater than system/mount allowed value of ${maxTtlSeconds} seconds; it caps the tokens of this role`

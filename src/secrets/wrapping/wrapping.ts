@@ -165,7 +165,7 @@ export class ResponseWrapping {
 
   #envelopeOf({ hash }: TokenEntry): string {
     const envelope = this.#read(hash, RESPONSE)['response']
-    if (typeof envelope !== 'string') throw new Fault('the answer of a wrapping token is damaged')
+    if (typeof envelope !== 'string') throw new Fault('the response of a wrapping token is damaged')
     return envelope
   }
 

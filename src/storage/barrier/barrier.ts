@@ -137,7 +137,7 @@ export class Barrier {
 
   /** Creates a keyring under a root key of `KEY_BYTES` bytes. The barrier stays sealed. Throws when a keyring exists. */
   async initialise(rootKey: Buffer, beside: KeyChangeEntries = {}): Promise<void> {
-    if (this.#store.pending(KEYRING_PATH)) throw new Fault('the barrier is already initialised')
+    if (this.#store.pending(KEYRING_PATH)) throw new Fault('the barrier is already initialized')
     const ring = Keyring.fresh(this.#now())
     try {
       await this.#store.commit(this.#guard.first(keyChangeBatch(ring, rootKey, beside), ring))
@@ -149,7 +149,7 @@ export class Barrier {
   /** Opens the barrier. Throws WrongKey for the wrong root key. */
   unseal(rootKey: Buffer): void {
     const entry = this.#store.pending(KEYRING_PATH)
-    if (!entry) throw new Fault('the barrier is not initialised')
+    if (!entry) throw new Fault('the barrier is not initialized')
     const found = openRing(entry.value, rootKey)
     if (!found) throw new WrongKey('the root key does not open the barrier')
     this.seal()

@@ -82,5 +82,5 @@ export function decrypt(path: string, ciphertext: Uint8Array, keyOf: (term: numb
 }
 
 function damaged(path: string, cause?: unknown): Fault {
-  return new Fault(`the entry ${path} cannot be decrypted: it is damaged, or of another store`, { cause })
+  return new Fault(`the entry ${path} cannot be decrypted: it is damaged, or belongs to another store`, { cause })
 }

@@ -76,7 +76,7 @@ function checkParts(key: openpgp.Key): void {
   const refuse = (why: string) => {
     throw new UnusableKeyError(`the key ${key.getFingerprint()} ${why}`)
   }
-  if (key.isPrivate()) refuse('is a private key: send its public part, and regard the private one as exposed')
+  if (key.isPrivate()) refuse('is a private key: send its public part, and consider the private key exposed')
   if (key.users.length > USER_IDS_MAX) refuse(`has more than ${USER_IDS_MAX} user IDs; ${EXPORT_HINT}`)
   if (key.subkeys.length > SUBKEYS_MAX) refuse(`has more than ${SUBKEYS_MAX} subkeys; ${EXPORT_HINT}`)
   if (key.toPacketList().filterByTag(openpgp.enums.packet.signature).length > SIGNATURES_MAX)

@@ -70,7 +70,7 @@ function refused(why: string): Refusal {
 }
 
 function tooManyKeys(): Refusal {
-  return new Refusal('too_many', 'too many PGP keys are being read: try again later')
+  return new Refusal('too_many', 'too many PGP keys are being read, try again later')
 }
 
 export interface PgpKey {

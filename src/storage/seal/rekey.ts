@@ -145,7 +145,7 @@ export class Rekey {
     const fingerprints = holders.map(({ fingerprint }) => fingerprint)
     const result = { nonce: shares.nonce, keys, fingerprints, backup: request.backup }
     // Cancelled, or the barrier was sealed, while the shares were encrypted.
-    if (this.#attempt !== attempt) throw invalid('rekey aborted: it was cancelled')
+    if (this.#attempt !== attempt) throw invalid('rekey aborted: it was canceled')
     if (request.requireVerification) {
       shares.end()
       attempt.unverified = { key, backup, shares: this.#verificationShares() }
@@ -184,7 +184,7 @@ export class Rekey {
       // If the attempt was ended meanwhile, the compared key was zeros.
       if (this.#attempt?.unverified !== unverified) {
         key.fill(0)
-        throw invalid('rekey verification aborted: it was cancelled')
+        throw invalid('rekey verification aborted: it was canceled')
       }
       const { backup } = unverified
       await this.#seal.replace({ target: this.#target, key, split: request, before: undefined, backup })

@@ -51,7 +51,7 @@ export function sealSettings(type: 'shamir' | 'static', map: Readonly<Record<str
   const { current_key_id: id, current_key: source, previous_key_id, previous_key, disabled } = map
   if (!id || !source) throw new Fault('server.seal "static" needs current_key_id and current_key')
   if (!previous_key_id !== !previous_key) {
-    throw new Fault('server.seal "static": previous_key_id and previous_key go together')
+    throw new Fault('server.seal "static": previous_key_id and previous_key must be set together')
   }
   if (previous_key_id === id) throw new Fault('server.seal "static": a new key needs a new current_key_id')
   return {

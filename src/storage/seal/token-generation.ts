@@ -126,7 +126,7 @@ export class TokenGeneration {
     }
     const { token, commit } = this.#source.create()
     const encodedToken = await attempt.encode(token)
-    if (this.#attempt !== attempt) throw invalid('root generation aborted: it was cancelled')
+    if (this.#attempt !== attempt) throw invalid('root generation aborted: it was canceled')
     await commit()
     const { status } = this
     this.end()

@@ -105,7 +105,7 @@ export async function restoreSnapshot(
       if (force || meta.clusterId === store.clusterId || store.isEmpty) return
       throw new Refusal(
         'invalid_request',
-        'the snapshot is of another cluster: restore it with force if that is intended',
+        'the snapshot is from another cluster: restore it with force if this is intended',
       )
     })
     try {

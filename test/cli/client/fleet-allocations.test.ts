@@ -82,10 +82,7 @@ test('a server answers for the allocations of all hosts, and the local disk does
     const several = await ask('alloc', 'status', 'c1a57e00')
     assert.deepEqual([several.code, several.stdout], [1, ''])
     const list = `^ID +Job +Node +Status\n${first} +\\S* +client-0 +running\n${second} +\\S* +client-1 +running\n`
-    assert.match(
-      several.stderr,
-      new RegExp(`${list}outpost: "c1a57e00" matches 2 allocations: give a longer prefix\n$`),
-    )
+    assert.match(several.stderr, new RegExp(`${list}outpost: "c1a57e00" matches 2 allocations: use a longer prefix\n$`))
     for (const [given, message] of [
       ['ab', `no allocation with ID prefix "ab" at ${url}`],
       ['not-one', `no allocation with ID prefix "not-one" at ${url}`],
@@ -125,7 +122,7 @@ test('a server answers for the allocations of all hosts, and the local disk does
     assert.match(stdout, new RegExp(`^${LOCAL} `, 'm'))
     const both = await ask('alloc', 'list', '-data-dir', dataDir, '-address', url)
     assert.equal(both.code, 2)
-    assert.match(both.stderr, /-data-dir and -address exclude each other/)
+    assert.match(both.stderr, /-data-dir and -address are mutually exclusive/)
   })
 
   await t.test('a host that is down is named, with the time', async () => {
@@ -165,7 +162,7 @@ test('without an address the local disk answers, and the agent of this host wher
   assert.equal(source({ ...local, VAULT_ADDR: 'http://h:1' }).root, undefined)
   const onNode = await runHere(['alloc', 'list', '-node', 'w1'], local)
   assert.deepEqual([onNode.code, onNode.stdout], [1, ''])
-  assert.match(onNode.stderr, /-node needs an agent or server: set -address/)
+  assert.match(onNode.stderr, /-node requires an agent or server: set -address/)
 })
 
 test('an agent without servers answers for its own allocations', async (t) => {

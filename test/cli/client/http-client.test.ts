@@ -170,7 +170,7 @@ test('https uses the CA and client certificate of the environment, and errors na
   assert.equal(await ask({ ...trusting, NOMAD_CLIENT_CERT: files.cert, NOMAD_CLIENT_KEY: files.key }), 'hello')
 
   const faulty: [NodeJS.ProcessEnv, RegExp][] = [
-    [{ OUTPOST_CLIENT_CERT: files.cert }, /^OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other/],
+    [{ OUTPOST_CLIENT_CERT: files.cert }, /^OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY must be set together/],
     [
       { VAULT_CLIENT_CERT: `${files.cert}.gone`, VAULT_CLIENT_KEY: files.key },
       /^cannot read .*gone of VAULT_CLIENT_CERT: ENOENT/,
@@ -178,7 +178,7 @@ test('https uses the CA and client certificate of the environment, and errors na
     [{ OUTPOST_CLIENT_CERT: files.key, OUTPOST_CLIENT_KEY: files.key }, /invalid PEM file in one of/],
     [
       { OUTPOST_CACERT: files.cert, OUTPOST_CLIENT_CERT: files.key },
-      /CLIENT_CERT and OUTPOST_CLIENT_KEY require each other/,
+      /CLIENT_CERT and OUTPOST_CLIENT_KEY must be set together/,
     ],
   ]
   for (const [env, message] of faulty) assert.throws(() => agentTarget({ OUTPOST_ADDR, ...env }), failsWith(message))

@@ -63,12 +63,12 @@ test('options become parameters of the request', async (t) => {
 
 const wrong: [string[], RegExp][] = [
   [[], /missing ALLOC, usage: outpost logs ALLOC/],
-  [['-n', '1', '-c', '1', 'x'], /-n and -c exclude each other/],
-  [['-tail=5', '-n', '1', 'x'], /-tail N, -n and -c exclude each other/],
+  [['-n', '1', '-c', '1', 'x'], /-n and -c are mutually exclusive/],
+  [['-tail=5', '-n', '1', 'x'], /-tail N, -n and -c are mutually exclusive/],
   [['x', 'web', 'more'], /unexpected argument "more"/],
-  [['-stdout', '-stderr', 'x'], /options -stdout, -stderr and -type exclude each other/],
+  [['-stdout', '-stderr', 'x'], /options -stdout, -stderr and -type are mutually exclusive/],
   [['-all', 'x', 'web'], /option -all excludes task names/],
-  [['-task', 'a', 'x', 'b'], /the task is given twice/],
+  [['-task', 'a', 'x', 'b'], /the task is specified twice/],
   [['-end-when-done', 'x'], /requires -f/],
   [['-grep-invert', 'x'], /requires -grep/],
   [['-grep-context', '1', 'x'], /requires -grep/],
@@ -284,7 +284,7 @@ test('the task is optional if the allocation has one task', async (t) => {
   names = ['web.stdout.0', 'db.stdout.12']
   const several = await asks()
   assert.equal(several.code, 1)
-  assert.match(several.stderr, /has several tasks: name one of db, web, or give -all\n$/)
+  assert.match(several.stderr, /has several tasks: specify one of db, web, or use -all\n$/)
 })
 
 test('an ID prefix is resolved by the agent, or by the directory of -data-dir', async (t) => {

@@ -156,7 +156,7 @@ test('options override the variables of the connection', async (t) => {
   const nowhere = await runAt({ url }, ['read', '-ca-cert=/nowhere', 'x'], { OUTPOST_CACERT: '/elsewhere' })
   assert.match(nowhere.err, /^outpost: cannot read \/nowhere of OUTPOST_CACERT: ENOENT/)
   const half = await runAt({ url }, ['status', '-client-cert=/dev/null'])
-  assert.match(half.err, /OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY require each other/)
+  assert.match(half.err, /OUTPOST_CLIENT_CERT and OUTPOST_CLIENT_KEY must be set together/)
 })
 
 test('an invalid command line sends no request', async (t) => {
@@ -166,15 +166,15 @@ test('an invalid command line sends no request', async (t) => {
     [['read', '../x'], /"\." and "\.\." are not allowed/],
     [['read', '/'], /empty path/],
     [['read', '-fomat=json', 'x'], /unknown option "-fomat", did you mean -format\?/],
-    [['write', 'x'], /missing KEY=VALUE: give data, or -force/],
+    [['write', 'x'], /missing KEY=VALUE: pass data, or use -force/],
     [['write', 'x', 'hunter2'], /argument 1 is not KEY=VALUE/],
     [['write', 'x', 'a=@/nowhere'], /cannot read \/nowhere: ENOENT/],
-    [['token', 'create', '-orphan', '-role=r'], /exclude each other/],
+    [['token', 'create', '-orphan', '-role=r'], /are mutually exclusive/],
     [['token', 'lookup', '-accessor'], /missing ACCESSOR/],
     [['token', 'revoke', '-self', 't1'], /option -self takes no argument/],
     [['secrets', 'tune', 'x'], /missing setting/],
     [['secrets', 'move', 'x'], /missing DESTINATION/],
-    [['operator', 'rekey', '-init', '-cancel'], /options -init and -cancel exclude each other/],
+    [['operator', 'rekey', '-init', '-cancel'], /options -init and -cancel are mutually exclusive/],
     [['operator', 'generate-root', '-init', 'K'], /-init takes no key share/],
     [['operator', 'generate-root', '-decode=AA', '-otp=abc'], /do not belong to the same attempt/],
     [['operator', 'init', '-key-shares=256'], /must be a whole number from 0 to 255/],

@@ -130,8 +130,8 @@ test('invalid parameters are refused before the head is sent', async (t) => {
     ['web/logs?cursor=abc', 400, /^malformed cursor: expected ALLOCATION\.CURSOR$/],
     [`web/logs?cursor=${ONE}.c&cursor=${ONE}.d`, 400, /^several cursors for allocation 01000000-/],
     ['web/logs?follow=x', 400, /follow/],
-    ['web/logs?namespace=*', 400, /give the namespace/],
-    ['web/logs?task=nobody', 404, /^no allocation of this job has such a log$/],
+    ['web/logs?namespace=*', 400, /specify the namespace/],
+    ['web/logs?task=nobody', 404, /^no allocation of this job has a matching log$/],
     ['nobody/logs', 404, /^no allocation/],
     ['web/logs?region=mars', 500, /^No path to region$/],
   ]

@@ -138,10 +138,15 @@ const unusable: readonly (readonly [
     'an nkey that is none',
     'SUNONSENSE',
     (nkeyFile) => ({ nkeyFile }),
-    /nkey_file: .* does not hold the seed of an nkey/,
+    /nkey_file: .* does not contain the seed of an nkey/,
   ],
   ['an empty token', '\n', (tokenFile) => ({ tokenFile }), /token_file: .* is empty/],
-  ['credentials cut off', '-----BEGIN NATS', (credentialsFile) => ({ credentialsFile }), /does not hold credentials/],
+  [
+    'credentials cut off',
+    '-----BEGIN NATS',
+    (credentialsFile) => ({ credentialsFile }),
+    /does not contain credentials/,
+  ],
   ['no authority', undefined, (caFile) => ({ caFile }), /^nats.ca_file cannot be read/],
 ]
 for (const [name, content, login, reason] of unusable) {

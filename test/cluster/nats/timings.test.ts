@@ -27,7 +27,7 @@ test('a process logs that its times are shortened, and does not start with inval
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }\nserver { enabled = true }')
   const agent = await startAgent(t, ['-config', config], { env: { OUTPOST_TIMINGS: '{"heartbeatMs":1000}' } })
-  assert.match(agent.stderr(), /OUTPOST_TIMINGS is set: cluster timeouts are for tests/)
+  assert.match(agent.stderr(), /OUTPOST_TIMINGS is set, which is for tests only: cluster timeouts are changed/)
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   const wrong = spawnAgent(t, ['-config', config], { env: { OUTPOST_TIMINGS: '{"heartbeatMs":-1}' } })

@@ -75,7 +75,7 @@ test('an authenticated assertion with too long a validity is rejected within its
   await assert.rejects(node.identityOf({ ...good, message: { ...good.message, claims } }), /is valid for more than 5 s/)
   await assert.rejects(
     node.identityOf({ ...good, message: { ...good.message, claims: { ...claims, audience: OTHER } } }),
-    /made for another node/,
+    /is for another node/,
   )
   await node.identityOf(good)
   await assert.rejects(node.identityOf(good), /was used before/)
@@ -86,7 +86,7 @@ test('a key that is asked about is admitted only if it is found to be that of a 
     const { make, node } = await serverAndNode(async () => isServer)
     const admitted = node.identityOf(make())
     if (isServer) await admitted
-    else await assert.rejects(admitted, /signed with a key that is not a server’s/)
+    else await assert.rejects(admitted, /signed with a key that is not in nats.server_keys/)
   }
 })
 
@@ -108,7 +108,7 @@ test('a server that has got another key proves its calls with that one', async (
   await call()
   servers.clear()
   servers.add(after.publicKey)
-  await assert.rejects(call(), /signed with a key that is not a server’s/)
+  await assert.rejects(call(), /signed with a key that is not in nats.server_keys/)
   key = after
   await call()
 })

@@ -50,7 +50,7 @@ test('only a signature by a valid NKEY of a user is verified', (t) => {
   assert.ok(!keys.verify(createUser().getPublicKey(), bytes, signature))
   assert.ok(!keys.verify('U', bytes, signature))
   assert.ok(!keys.verify(key.publicKey, bytes, signature.subarray(1)))
-  assert.throws(() => signingKeyOf('SUAnothing'), /does not hold the seed/)
+  assert.throws(() => signingKeyOf('SUAnothing'), /does not contain the seed/)
 })
 
 test('an agent requests announcements for an unknown key, and accepts an announced one', async (t) => {

@@ -75,7 +75,7 @@ test('activation', async (t) => {
   await t.test('nothing listens there', async () => {
     await refused(
       { ...(await bundleFor(primary, 'lost')), cluster_addr: '127.0.0.1:1' },
-      /no answer at 127\.0\.0\.1:1: connection refused, the primary is down/,
+      /no response at 127\.0\.0\.1:1: connection refused, the primary is down/,
     )
     await refused({ ...(await bundleFor(primary, 'lost')), cluster_addr: 'nonsense' }, /malformed address "nonsense"/)
   })
@@ -184,7 +184,7 @@ test('only its key opens a sealed token', async (t) => {
   assert.deepEqual(openBundle(sealed, keys.privateKey), bundle)
   assert.throws(() => openBundle(sealed, makeSealingKeys().privateKey), {
     status: 400,
-    message: /not sealed to the newest/,
+    message: /not sealed to the latest/,
   })
 })
 

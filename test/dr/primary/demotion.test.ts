@@ -57,7 +57,7 @@ test('the secondary of a demotion has every acknowledged commit', async (t) => {
 
 test('warns about cluster addresses that a secondary on another host cannot reach', () => {
   for (const address of ['127.0.0.1:4647', 'localhost:4647', '[::1]:4647', 'https://127.1.2.3:1']) {
-    assert.match(warnings(address), /is on loopback, .*: set addresses\.cluster \(or bind_addr\)/, address)
+    assert.match(warnings(address), /is on loopback and .*: set addresses\.cluster \(or bind_addr\)/, address)
   }
   for (const address of ['0.0.0.0:4647', '[::]:4647'])
     assert.match(warnings(address), /set advertise\.cluster/, address)

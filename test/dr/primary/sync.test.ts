@@ -136,7 +136,7 @@ test('fence_after: a primary without messages from a secondary accepts no writes
   assert.equal(primary.store.role, 'own', 'heartbeats are answered')
   await secondary.close()
   await eventually(() => primary.store.role === 'fenced', 'it stops')
-  await eventually(() => primary.said(/no secondary heard for fence_after/), 'the log says why')
+  await eventually(() => primary.said(/no heartbeat from a secondary within fence_after/), 'the log says why')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
   assert.equal(primary.text('a'), 'a', 'reads go on')
   assert.deepEqual(primary.transitions, [], 'nobody was promoted')

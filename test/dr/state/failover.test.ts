@@ -355,7 +355,7 @@ test('update_primary_addrs: the first address that answers is used', async (t) =
   const good = address(primary)
   await assert.rejects(() => secondary.replication.updatePrimary({ addresses: ['127.0.0.1:1', 'x'] }), {
     status: 400,
-    message: /does not answer at any of the addresses.*127\.0\.0\.1:1.*malformed address "x"/,
+    message: /does not respond at any of the addresses.*127\.0\.0\.1:1.*malformed address "x"/,
   })
   await secondary.replication.updatePrimary({ addresses: ['127.0.0.1:1', `https://${good}`] })
   assert.equal(await secondary.field('primary_cluster_addr'), `https://${good}`)

@@ -105,9 +105,9 @@ const REFUSED: readonly (readonly [title: string, body: object, text: string | R
     { username_template: '{{ nothing }}' },
     /^unable to initialize username template: unable to parse template: function "nothing" not defined/,
   ],
-  ['max_retries below -1', { max_retries: -2 }, 'max_retries is -1 to 20'],
+  ['max_retries below -1', { max_retries: -2 }, 'max_retries must be from -1 to 20'],
   ['a duration below zero', { rotation_period: -5 }, /cannot provide negative value '-5'/],
-  ['a value of many characters', { region: 'x'.repeat(5000) }, 'a value has at most 4096 characters'],
+  ['a value of many characters', { region: 'x'.repeat(5000) }, 'a value can have at most 4096 characters'],
 ]
 
 test('config/root', async (t) => {

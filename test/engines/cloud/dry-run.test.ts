@@ -237,7 +237,7 @@ test('runs one dry run per mount, which ends when its caller disconnects', async
   const second = await own.ask('GET', 'cloud/roles/large/check')
   assert.deepEqual(
     [second.status, second.body.errors],
-    [429, ['another role of this mount is being checked: retry later']],
+    [429, ['another role of this mount is being checked, try again later']],
   )
   gone.abort()
   assert.equal((await left.catch(() => ({ status: 503 }))).status, 503)

@@ -176,7 +176,11 @@ const REFUSED: readonly (readonly [title: string, body: object, item: string])[]
     { ...user, external_id: 'x' },
     "cannot supply external_id when credential_type isn't assumed_role",
   ],
-  ['external_id that AWS does not take', { ...assumed, external_id: 'a b' }, 'external_id has 2 to 1224 characters'],
+  [
+    'external_id that AWS does not take',
+    { ...assumed, external_id: 'a b' },
+    'external_id must have 2 to 1224 characters',
+  ],
   ['an invalid tag', { ...user, iam_tags: { a: 'x'.repeat(257) } }, 'iam_tags has an invalid tag'],
   [
     'a policy document of many characters',

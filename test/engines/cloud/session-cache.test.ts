@@ -208,7 +208,7 @@ test('evicts only sessions of the caller with most sessions', LIMIT, async (t) =
   const refused = await world.world.ask('GET', 'cloud/creds/deploy?role_session_name=x', undefined, { token })
   assert.deepEqual(
     [refused.status, refused.body.errors],
-    [429, ['too many sessions of this role are being created for this caller: retry later']],
+    [429, ['too many sessions of this role are being created for this caller, try again later']],
   )
   assert.equal(waiting, 32, 'no more of one role at a time')
   answered.resolve()

@@ -21,7 +21,7 @@ test('a secret cannot be patched beyond what could be written at once', async (t
   const world = await openKv(t)
   await write(world, 'a', { one: 'v'.repeat(20 << 20) })
   const { errors } = await expect(world, 400, 'PATCH', 'secret/data/a', { data: { two: 'v'.repeat(20 << 20) } })
-  assert.match(errors[0] ?? '', /^a secret has at most 33554432 bytes/)
+  assert.match(errors[0] ?? '', /^a secret can have at most 33554432 bytes/)
   assert.equal((await read(world, 'a')).metadata?.['version'], 1)
 })
 

@@ -229,7 +229,7 @@ test('links, pipes and huge files in place of a manifest or a directory are faul
       [linked, 'alloc.json is a symbolic link'],
       [piped, 'alloc.json is not a regular file'],
       [giant, 'alloc.json is larger than 1048576 bytes'],
-      [outside, 'it is a symbolic link; move the directory itself'],
+      [outside, 'it is a symbolic link: replace it with the directory'],
     ]),
   )
   assert.equal([...table.all()].length, 0)

@@ -136,7 +136,7 @@ test('a directory without a manifest is removed on request, unless a process use
     t.after(() => child.kill('SIGKILL'))
     const inUse = refusal(
       409,
-      `${NOT_ELIGIBLE}: the allocation directory has no manifest and process ${child.pid} uses it; stop the process first`,
+      `${NOT_ELIGIBLE}: the allocation directory has no manifest and process ${child.pid} uses it: stop the process first`,
     )
     await assert.rejects(run(one, { id }), inUse, what)
     child.kill('SIGKILL')
@@ -276,7 +276,7 @@ test('a mount point refuses the removal with its path, and after the unmount it 
   }
   try {
     writeFileSync(join(secrets, 'token'), 's')
-    await assert.rejects(run(one, { id }), refusal(409, /a filesystem is mounted on "web\/secrets"/))
+    await assert.rejects(run(one, { id }), refusal(409, /a file system is mounted on "web\/secrets"/))
     assert.equal(readFileSync(join(secrets, 'token'), 'utf8'), 's')
     assert.ok(existsSync(join(allocDir, id, 'web/local/data')))
     assert.equal(table.get(id)?.collected, false)

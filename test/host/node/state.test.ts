@@ -67,7 +67,7 @@ test('a torn, empty, foreign or newer file fails the start with instructions and
     [JSON.stringify({ ...value, nodeId: 'PLANTED' }), /"nodeId" is missing or wrong/],
     [JSON.stringify({ ...value, nodeKey: 'PLANTED' }), /"nodeKey" is missing or wrong/],
     [JSON.stringify({ ...value, dynamicMeta: { a: 1 } }), /"dynamicMeta" is missing or wrong/],
-    [JSON.stringify({ ...value, version: 2 }), /newer outpost/],
+    [JSON.stringify({ ...value, version: 2 }), /newer version of outpost/],
   ]
   for (const [text, expected] of bad) {
     writeFileSync(path, text)

@@ -122,7 +122,7 @@ test('lines that another program appends are not accepted as the end of the chai
   assert.equal(after.breaks, 1)
   assert.deepEqual(after.broken?.expected, before.head)
   assert.equal(after.broken.found?.sequence, before.head.sequence + 10)
-  assert.equal(after.fault, undefined, 'audit devices write')
+  assert.equal(after.fault, undefined, 'audit devices record requests')
   const logged = world.lines.filter(({ message }) => message === alarmLine)
   assert.equal(logged.length, 1)
   const line = auditLinesIn(file).find(({ chain }) => chain.event === 'break')
@@ -287,7 +287,7 @@ test('a file that is emptied or removed is reported, and a rotation is not', asy
   assert.equal(stateOf(world).broken, undefined)
   const verified = await verify(t, world, file)
   assert.equal(verified.code, 1)
-  assert.match(verified.err, /audit\.log:1: the first line has the number \d+, expected 1/)
+  assert.match(verified.err, /audit\.log:1: the first line is number \d+, expected number 1/)
 })
 
 test('a copy in the place of the file is written from then on, although its size is the same', async (t) => {

@@ -334,7 +334,7 @@ test('a request is refused if its body has another lease ID than the authorized 
   for (const action of ['revoke', 'renew']) {
     const refused = await send(action, { lease_id: other, increment: 3600 })
     assert.equal(refused.status, 400, refused.text)
-    assert.match(refused.body.errors[0] ?? '', /"lease_id": it differs from the path of the request/)
+    assert.match(refused.body.errors[0] ?? '', /"lease_id": it differs from the value in the request path/)
   }
   const looked = await world.ask('PUT', 'sys/leases/lookup', { lease_id: other })
   assert.deepEqual([own.out.size, looked.body.data['last_renewal']], [2, null], 'nothing changed')

@@ -67,7 +67,7 @@ test('parameters that generate could not serve are 400, and change nothing', asy
     assert.equal(await error({}, name), `the name "${name}" is reserved`)
   }
   assert.match(await error({}, 'a b'), /the name of an MFA method/)
-  assert.match(await error({}, '4469f90e-cf8a-c25d-0490-0d9cc11587ed'), /is not a UUID/)
+  assert.match(await error({}, '4469f90e-cf8a-c25d-0490-0d9cc11587ed'), /must not be a UUID/)
   assert.equal((await world.ask('LIST', 'sys/mfa/method')).status, 404)
 })
 

@@ -274,8 +274,8 @@ test('health and seal-status report the level of the API and the version of the 
 
 test('invalid paths of mounts are refused', async (t) => {
   const { refused, world } = await open(t)
-  const dots = 'the path of a mount cannot have an empty, "." or ".." segment'
-  const print = 'the path of a mount can have printable characters only'
+  const dots = 'a mount path cannot have an empty, "." or ".." segment'
+  const print = 'a mount path can have printable characters only'
   for (const [to, text] of [
     ['a/../b', dots],
     ['..', dots],
@@ -284,9 +284,9 @@ test('invalid paths of mounts are refused', async (t) => {
     ['a\nb', print],
     ['a\u200bb', print],
     ['\ud800', print],
-    ['a/ b', 'a segment of the path of a mount cannot begin or end with a space'],
-    ['x'.repeat(513), 'the path of a mount can have at most 512 characters'],
-    ['//', 'missing path of the mount'],
+    ['a/ b', 'a segment of a mount path cannot begin or end with a space'],
+    ['x'.repeat(513), 'a mount path can have at most 512 characters'],
+    ['//', 'missing mount path'],
   ] as const) {
     await refused('POST', 'sys/remount', { from: 'x', to }, 400, text)
   }

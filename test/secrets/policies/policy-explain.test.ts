@@ -94,7 +94,7 @@ test('an explanation covers several documents, lists, templates and versioned st
       '  p1.hcl:1:6: path "own/{{identity.entity.name}}": its template requires an entity, set one with -entity',
     ),
   )
-  assert.equal(ask('read', 'v/x').lines[1], '  "v/data/x" would be allowed: is the store versioned (v2)?')
+  assert.equal(ask('read', 'v/x').lines[1], '  "v/data/x" would be allowed: is the mount versioned (v2)?')
   assert.equal(
     ask('read', 'kv/app').lines[2],
     '  p0.hcl:2:6: path "kv/app/*": does not match: covers paths below the folder, not the folder itself',

@@ -200,7 +200,7 @@ test('headers that are logged or sent', async (t) => {
     'POST',
     `${shown}/X-A`,
     { values: ['a\r\nb'] },
-    'the value of a header is one line of at most 8192 characters',
+    'the value of a header must be one line of at most 8192 characters',
   )
   await refused('POST', `${shown}/X-A`, { values: [] }, 'headers must have at least one value')
   // What every object has is no header that somebody set.

@@ -87,7 +87,7 @@ test('incomplete settings are refused with the missing setting', () => {
     previous: { id: 'b', source: 'y' },
   })
   assert.throws(() => sealSettings('static', {}), /needs current_key_id and current_key/)
-  assert.throws(() => sealSettings('static', { ...given, previous_key: '' }), /go together/)
+  assert.throws(() => sealSettings('static', { ...given, previous_key: '' }), /must be set together/)
   assert.throws(() => sealSettings('static', { ...given, previous_key_id: 'a' }), /new current_key_id/)
 })
 

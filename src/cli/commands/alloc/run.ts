@@ -19,17 +19,17 @@ const name = (what: string, shownDefault: string) =>
 const OPTIONS = {
   id: text({
     placeholder: 'UUID',
-    help: 'Allocation ID; a stopped allocation is restarted with its logs',
+    help: 'Allocation ID; a stopped allocation with this ID is restarted',
     fallback: undefined,
     shownDefault: 'a new ID',
     check: (value) => (isUuid(value) ? undefined : 'must be a UUID such as 5f9c1f3e-0d4b-4c0f-9a53-0c4f6d1c2b7a'),
   }),
   name: name('Name of the allocation', 'JOB.TASK[0]'),
   namespace: name('Namespace', 'default'),
-  job: name('Job of the allocation', 'the task name'),
+  job: name('Job ID of the allocation', 'the task name'),
   task: text({
     placeholder: 'NAME',
-    help: 'Task name; names its directory and its log files',
+    help: 'Task name; part of directory and log file names',
     fallback: undefined,
     shownDefault: 'the program name',
     check: faultOfTaskName,
@@ -56,16 +56,17 @@ type RunOptions = OptionValues<typeof OPTIONS>
 
 const DETAILS = [
   'Prints the allocation ID, waits for CMD, and exits with the exit code of CMD, or with 128 plus the signal',
-  'number if a signal killed it. Needs no agent. An agent serves the files and logs of the allocation while',
-  'CMD runs and afterwards.',
+  'number if a signal killed CMD. Requires no agent. If an agent runs on this host, it serves the files and',
+  'logs of the allocation while CMD runs and after it has exited.',
   '',
-  'CMD inherits the current directory, the environment and stdin. OUTPOST_ALLOC_ID, NOMAD_ALLOC_ID,',
-  'NOMAD_ALLOC_DIR, NOMAD_TASK_DIR, NOMAD_SECRETS_DIR, NOMAD_TASK_NAME and similar variables are added. Its',
-  'stdout and stderr are written to <data dir>/alloc/<ID>/alloc/logs/<task>.<stdout|stderr>.<N>.',
+  'CMD inherits the current directory, the environment and stdin, and receives OUTPOST_ALLOC_ID,',
+  'NOMAD_ALLOC_ID, NOMAD_ALLOC_DIR, NOMAD_TASK_DIR, NOMAD_SECRETS_DIR, NOMAD_TASK_NAME and similar variables.',
+  'Its stdout and stderr are written to <data dir>/alloc/<ID>/alloc/logs/<task>.<stdout|stderr>.<N>.',
   '',
-  'SIGTERM and SIGINT stop the process group of CMD; a second signal, or the kill timeout, kills it. SIGQUIT',
-  'is forwarded to the process group; SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to CMD only. When CMD exits,',
-  'the rest of its process group is killed. If the supervisor is killed with SIGKILL, a watchdog stops CMD.',
+  'SIGTERM and SIGINT are forwarded to the process group of CMD, which is killed after the kill timeout or on',
+  'a second signal. SIGQUIT is forwarded to the process group. SIGHUP, SIGUSR1 and SIGUSR2 are forwarded to',
+  'CMD only. When CMD exits, the rest of its process group is killed. If the supervisor is killed with',
+  'SIGKILL, a watchdog stops CMD.',
 ].join('\n')
 
 export const command = defineCommand({
@@ -78,7 +79,7 @@ export const command = defineCommand({
     shown: '-- CMD [ARG...]',
     min: 1,
     max: Number.POSITIVE_INFINITY,
-    hint: 'give the command after --, as in: outpost alloc run -- ./server -port 80',
+    hint: 'put the command after --, as in: outpost alloc run -- ./server -port 80',
   },
   async run(values, [program, ...args], io) {
     if (!program) throw new UsageError('missing CMD: the word after -- is empty')

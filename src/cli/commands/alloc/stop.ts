@@ -27,7 +27,7 @@ export const command = defineCommand({
   summary: 'Stop an allocation of this host',
   details: [
     'Sends SIGTERM to the supervisor, which stops the command and kills it after the kill timeout. Waits until',
-    'the supervisor has exited and prints the status. ID may be an ID prefix. Needs no agent.',
+    'the supervisor has exited and prints the status. ID may be an ID prefix. Requires no agent.',
   ].join('\n'),
   options: { 'data-dir': dataDirOption, json: flag('Print the manifest as JSON') },
   operands: { shown: 'ID', min: 1, max: 1 },

@@ -18,8 +18,8 @@ export const command = defineCommand({
   summary: 'Write standard input to the rotated log of a task',
   details: [
     'Writes standard input to <data dir>/alloc/<ID>/alloc/logs/<task>.<stdout|stderr>.<N> without buffering and',
-    'rotates the files by size. Ends at the end of input and ignores SIGTERM, SIGINT and SIGHUP. For custom',
-    'supervisors; "outpost alloc run" writes logs itself.',
+    'rotates the files by size. Exits at the end of its input and ignores SIGTERM, SIGINT and SIGHUP. Use this',
+    'command in a custom supervisor; "outpost alloc run" writes logs itself.',
   ].join('\n'),
   options: {
     'data-dir': dataDirOption,
@@ -29,7 +29,7 @@ export const command = defineCommand({
       fallback: undefined,
       check: faultOfTaskName,
     }),
-    type: choice({ placeholder: 'TYPE', help: 'Output that is written', choices: ['stdout', 'stderr'] }),
+    type: choice({ placeholder: 'TYPE', help: 'Output to write', choices: ['stdout', 'stderr'] }),
     'max-files': integer({ placeholder: 'N', help: 'Number of log files to keep', fallback: 10, min: 1, max: 100_000 }),
     'max-file-size': integer({
       placeholder: 'MB',

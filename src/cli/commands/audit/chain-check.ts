@@ -200,8 +200,8 @@ class ChainWalk {
 
   #faultOfFirst(sequence: number, previous: string, position: LinePosition): ChainFault | undefined {
     if (sequence !== this.#from) {
-      const older = `give the files with ${missing(1, sequence - 1).replace(/ (?:was|were)$/, '')} as well, or -from=${sequence}`
-      const text = `the first line has the number ${sequence}, expected ${this.#from}: ${older}`
+      const older = `add the files with ${missing(1, sequence - 1).replace(/ (?:was|were)$/, '')}, or use -from=${sequence}`
+      const text = `the first line is number ${sequence}, expected number ${this.#from}: ${older}`
       return { ...position, text }
     }
     const isStart = sequence !== 1 || previous === CHAIN_START.hash

@@ -36,16 +36,17 @@ export const command = defineCommand({
     '  NAME/cluster.hcl  configuration of a host or server with the public keys of all servers',
     '  members.json      members without secrets',
     '',
-    'Copy cluster.nk and cluster.hcl to /etc/outpost on the host, or /etc/outpost-server for a server. The copy',
-    'of a key in DIR may be deleted then. Run the command again to add or remove members; existing members do',
-    'not change. An agent gets a new node ID unless NODE-ID is given: for a host that has run without servers,',
-    'give the ID that "outpost node status" shows. A name that is both agent and server is one process.',
+    'Copy cluster.nk and cluster.hcl to /etc/outpost on the host, or to /etc/outpost-server for a server. After',
+    'that, the copy of the key in DIR can be deleted. Run the command again to add or remove members; existing',
+    'members do not change. A new agent gets a random node ID. For a host that has run without servers, specify',
+    'the ID that "outpost node status" shows as NODE-ID. A name that is both agent and server is one process.',
     '',
-    'A region has one secrets core: the first -server has it, and further servers get "secrets = false" and',
-    'forward requests for secrets. To move the core, -remove its server and add another -server. -core adds a',
-    'second server with a core, for a new key of that server or for a DR secondary in the region.',
+    'A region has one secrets core. The first -server has it; the others get "secrets = false" and forward',
+    'requests for secrets. To move the core, -remove its server and add another -server. -core adds a server',
+    'with a second core: to replace the key of the server with the core, or for a DR secondary in the same',
+    'region.',
     '',
-    'When the servers change, every cluster.hcl changes: copy the files and run "systemctl reload outpost".',
+    'A change of the servers changes every cluster.hcl: copy the files and run "systemctl reload outpost".',
     '',
     'Example: outpost cluster keys -out keys -nats tls://nats.example.com:4222 -server s1 -agent w1',
   ].join('\n'),
@@ -235,7 +236,7 @@ function writeClusterFiles(
     const file = join(directory, member.name, 'cluster.hcl')
     if (fresh.has(member.name)) {
       const nats = (fileExists(file) ? addressesIn(readFileSync(file, 'utf8')) : undefined) ?? members.nats ?? []
-      if (nats.length === 0) print(`${file} needs NATS addresses: give -nats, or edit "servers" in the file`)
+      if (nats.length === 0) print(`${file} has no NATS addresses: use -nats, or edit "servers" in the file`)
       writeFileSync(file, clusterHcl(member, members.region, nats, keys), { mode: 0o644 })
       continue
     }
@@ -252,7 +253,7 @@ function writeClusterFiles(
 }
 
 const TWO_CORES =
-  'correct for a DR secondary and during the replacement of a key, otherwise set server { secrets = false } on all but one'
+  'this is correct for a DR secondary or while a key is replaced, otherwise set server { secrets = false } on all but one'
 
 function unitOf({ nodeId }: Member): string {
   return nodeId === undefined ? 'outpost-server' : 'outpost'

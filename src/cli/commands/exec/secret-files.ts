@@ -59,7 +59,7 @@ export function openAllocationSecrets(root: string, id: string, task: string | u
     const name = task ?? (tasks.length === 1 ? tasks[0] : undefined)
     if (name === undefined)
       throw new CommandError(
-        `allocation ${id} has ${tasks.length === 0 ? 'no known tasks' : `the tasks ${tasks.join(', ')}`}: give -task NAME`,
+        `allocation ${id} has ${tasks.length === 0 ? 'no known tasks' : `the tasks ${tasks.join(', ')}`}: use -task NAME`,
       )
     const fault = faultOfTaskName(name)
     // The manifest may belong to another user, who could use a path as the name.

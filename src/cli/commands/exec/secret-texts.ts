@@ -49,9 +49,9 @@ function keyInCommand(key: string): string {
 
 const REMEDY = {
   'not allowed': (key: string, variable: string) =>
-    `which is not allowed: give -allow-env=${variable}, -env NAME=${keyInCommand(key)} or -env-prefix=TEXT`,
+    `which is not allowed: use -allow-env=${variable}, -env NAME=${keyInCommand(key)} or -env-prefix=TEXT`,
   'in the environment': (key: string, variable: string) =>
-    `which is already in the environment: give -allow-env=${variable} to replace it, -env NAME=${keyInCommand(key)} or -env-prefix=TEXT`,
+    `which is already in the environment: use -allow-env=${variable} to replace it, -env NAME=${keyInCommand(key)} or -env-prefix=TEXT`,
 }
 
 function onlyOne(key: string, secrets: readonly PathSecret[]): NamedValue {

@@ -62,7 +62,7 @@ export async function* secretUpdates(path: string, options: SecretUpdateOptions)
   let untilMs: number | undefined = options.firstUntilMs
   const watch = new SecretWatch(path, options)
   while (!signal.aborted) {
-    const until = untilMs === undefined ? { meanwhile: 'the last values remain' } : { untilMs }
+    const until = untilMs === undefined ? { meanwhile: 'keeping the last values' } : { untilMs }
     const persistence: RetryOptions = { signal, warn, another, what: path, ...until }
     const secret = await retryUntilSuccess(async () => {
       // Before the read, so that no change is missed.
@@ -98,7 +98,7 @@ async function versionedPathHint(core: CoreAccess, path: string): Promise<string
   try {
     const { isVersioned, mount, secret } = await resolveKvPath(core, path, undefined)
     if (!isVersioned || secret === '' || secret.startsWith('data/')) return ''
-    return `; ${mount}/ is versioned: give -secret=${mount}/data/${secret}`
+    return `; ${mount}/ is versioned: use -secret=${mount}/data/${secret}`
   } catch (error) {
     if (error instanceof CommandError) return ''
     throw error
@@ -218,7 +218,7 @@ export class LeaseRevoker {
         await requireQuickResponse(core, { method: 'PUT', path: 'sys/leases/revoke', body: { lease_id: id } }, signal)
       } catch (error) {
         const why = error instanceof CommandError ? error.message : messageOf(error)
-        warn(`cannot revoke lease ${id}, it expires with its TTL: ${why}`)
+        warn(`cannot revoke lease ${id}, it will expire after its TTL: ${why}`)
       }
     }
     await Promise.all([...this.#byPath.values()].flat().map(revoke))

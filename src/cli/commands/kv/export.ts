@@ -14,9 +14,10 @@ export const command = defineCommand({
   name: 'kv export',
   summary: 'Export secrets to a file',
   details: [
-    'Exports the latest version and the custom metadata of each secret that the token may read. The number of',
-    'omitted secrets is reported on stderr. Secrets that are written during the export may be included or not.',
-    'The output file has mode 0600 and is renamed when it is complete. "outpost kv import" imports it.',
+    'Exports the latest version and the custom metadata of each secret that the token may read. Reports the',
+    'number of omitted secrets on stderr. A secret that is written during the export may be missing or have',
+    'either value. The output file has mode 0600 and is renamed when it is complete. Use "outpost kv import" to',
+    'import it.',
     '',
     'Examples:',
     '  outpost kv export -output=app.json secret/app',

@@ -132,9 +132,10 @@ class KvImport {
     const before = done === 0 ? 'no secret was imported' : `${done} of ${all.length} secrets were imported`
     // A refused request changed nothing. Without an answer, the result is unknown.
     const isKnown = error instanceof AgentRefusal && error.status < 500
-    const unsure = isKnown ? '' : `; the result of the next ${part.length} from ${name(done)} is unknown`
+    const next = part.length === 1 ? `secret ${name(done)}` : `${part.length} secrets from ${name(done)}`
+    const unsure = isKnown ? '' : `; the result of the request for ${next} is unknown`
     const last = done === 0 ? '' : ` (last: ${name(done - 1)})`
-    const again = 'run the command again, existing secrets are not written twice'
+    const again = 'run the command again, it does not write imported secrets twice'
     return new CommandError(`${before}${last}${unsure}: ${messageOf(error)}; ${again}`, 1, { cause: error })
   }
 }
@@ -179,7 +180,7 @@ function secretsIn(text: string, file: string, io: CommandIo): NamedSecret[] {
     throw new CommandError(`${source} does not contain {"secrets": {NAME: {"data": {...}}}}`)
   }
   if (typeof tree['next'] === 'string') {
-    io.err(`warning: ${source} is one page of an export, further pages exist\n`)
+    io.err(`warning: ${source} contains only one page of an export\n`)
   }
   return Object.entries(secrets).map(([name, secret]) => [name, validSecret(name, secret, source)])
 }

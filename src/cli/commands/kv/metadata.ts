@@ -47,7 +47,7 @@ const commonOptions = { ...mountOption, ...formatOption, ...coreOptions }
 const settingOptions = {
   'max-versions': integer({
     placeholder: 'N',
-    help: 'Number of versions to keep; 0 inherits from the mount',
+    help: 'Number of versions to keep; 0 for the mount default',
     fallback: undefined,
     min: 0,
     max: VERSIONS_MAX,
@@ -55,7 +55,7 @@ const settingOptions = {
   'cas-required': optionalFlag('Require -cas for writes'),
   'delete-version-after': text({
     placeholder: 'DURATION',
-    help: 'TTL of new versions',
+    help: 'Time until new versions are deleted',
     fallback: undefined,
   }),
   'custom-metadata': texts('KEY=VALUE', 'Custom metadata of the secret'),
@@ -71,7 +71,7 @@ interface MetadataSettings {
 const put = defineCommand({
   name: 'kv metadata put',
   summary: 'Set the metadata of a secret',
-  details: 'Settings that are not given do not change. Custom metadata that is given replaces all custom metadata.',
+  details: 'Omitted settings do not change. -custom-metadata replaces all custom metadata.',
   options: { ...settingOptions, ...commonOptions },
   operands: pathOperand,
   async run(values, [path = ''], io) {
@@ -98,7 +98,7 @@ const patch = defineCommand({
     const custom = Object.entries(readPairs(values['custom-metadata'], '-custom-metadata'))
     const changes = givenSettings(values)
     if (Object.values(changes).every((value) => value === undefined) && custom.length + removed.length === 0) {
-      throw new UsageError('missing setting: give an option such as -max-versions=5')
+      throw new UsageError('missing setting: use an option such as -max-versions=5')
     }
     const body = { ...changes, custom_metadata: Object.fromEntries([...custom, ...removed]) }
     const core = coreOf(values, io)

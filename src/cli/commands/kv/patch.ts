@@ -21,14 +21,15 @@ export const command = defineCommand({
   name: 'kv patch',
   summary: 'Update keys of a secret in a new version',
   details: [
-    'Keys that are not given do not change. Data is given as for "outpost kv put". Without the capability patch,',
-    'the secret is read and written (-method=rw); this fails if the secret is written concurrently.',
+    'Other keys do not change. Data has the form of "outpost kv put". If the token lacks the capability',
+    '"patch", the command reads and writes the secret (-method=rw), which fails if the secret is written',
+    'concurrently.',
     '',
     'Example: outpost kv patch -remove-data=old secret/app/db password=-',
   ].join('\n'),
   options: {
     'remove-data': texts('KEY', 'Key to remove'),
-    method: choice({ placeholder: 'HOW', help: 'Patch in one request or read and write', choices: ['patch', 'rw'] }),
+    method: choice({ placeholder: 'HOW', help: 'Method; rw reads and writes the secret', choices: ['patch', 'rw'] }),
     ...casOption,
     ...mountOption,
     ...fieldOption,

@@ -1,6 +1,6 @@
 /**
  * Resolves the path of a secret, such as `secret/app/db`, to its mount and its path below the mount. A versioned mount has separate API
- * paths for data and metadata, so the server is requested first, as `vault kv` does.
+ * paths for data and metadata, so the version of the mount is queried first, as `vault kv` does.
  */
 import { tokenVariableOf } from '../../client/agent-target.ts'
 import type { JsonFields } from '../../output/json.ts'
@@ -10,7 +10,7 @@ import { integer, text, UsageError } from '../../framework/options.ts'
 import { cleanPath, type CoreAccess, requireResponse } from '../../core/core-access.ts'
 
 export const mountOption = {
-  mount: text({ placeholder: 'PATH', help: 'Mount path; PATH is then relative to it', fallback: undefined }),
+  mount: text({ placeholder: 'PATH', help: 'Mount path; PATH is relative to it', fallback: undefined }),
 }
 
 export const pathOperand = {
@@ -25,7 +25,7 @@ export const casOption = {
     placeholder: 'N',
     help: 'Write only if N is the current version',
     fallback: -1,
-    shownDefault: 'no check; 0 requires that the secret does not exist',
+    shownDefault: 'no check; with 0 the secret must not exist',
     min: -1,
     max: Number.MAX_SAFE_INTEGER,
   }),
@@ -90,7 +90,7 @@ async function mountInfo(core: CoreAccess, path: string): Promise<JsonFields> {
 /** For one secret. Throws UsageError for a mount path. */
 export async function resolveSecretPath(core: CoreAccess, given: string, mount: string | undefined): Promise<KvPath> {
   const path = await resolveKvPath(core, given, mount)
-  if (path.secret === '') throw new UsageError(`${path.mount}/ is a mount path: give the path of a secret below it`)
+  if (path.secret === '') throw new UsageError(`${path.mount}/ is a mount path: specify the path of a secret below it`)
   return path
 }
 

@@ -13,9 +13,9 @@ export const command = defineCommand({
   summary: 'Change several secrets atomically',
   details: [
     'The file contains {"operations": [...]}, or the list alone. Each operation has "op" (put, patch, delete,',
-    'undelete, destroy, remove, check) and "path" (below the mount); put and patch have "data"; delete, undelete',
-    'and destroy have "versions". With "cas", an operation requires that version to be the current one; check',
-    'does nothing else. If one operation fails, nothing is changed.',
+    'undelete, destroy, remove, check) and "path" (below the mount); put and patch have "data"; delete,',
+    'undelete and destroy have "versions". An operation with "cas" requires that its value is the current',
+    'version; "check" has no other effect. If one operation fails, nothing is changed.',
     '',
     'Example: outpost kv transaction -mount=secret @changes.json',
   ].join('\n'),

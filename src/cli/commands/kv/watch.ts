@@ -14,16 +14,17 @@ const RESET_NOTICE =
 
 export const command = defineCommand({
   name: 'kv watch',
-  summary: 'Watch changes of secrets',
+  summary: 'Print changes of secrets as they happen',
   details: [
-    'Prints a line for each change that the token may read below PATH: operation, version, path. -format=json',
-    'prints the events of the server; each contains a cursor for -cursor, which the server keeps for 24 hours.',
+    'Prints operation, version and path of each change below PATH that the token may read. -format=json prints',
+    'the events of the server. Each event contains a cursor for -cursor, which the server keeps for 24 hours.',
     'Without -cursor, the watch starts with new changes.',
     '',
     'After a broken connection, the watch resumes without loss or repetition. If the server no longer has the',
-    'changes, this is reported on stderr, and with -format=json by a line with "reset".',
+    'changes, the command reports this on stderr, and with -format=json by a line with "reset".',
     '',
-    'Exit code 0 on Ctrl-C, when the reader of the output exits, and at the end by -once or -wait.',
+    'The exit code is 0 after Ctrl-C, when the reader of the output has exited, and at the end of -once or',
+    '-wait.',
     '',
     'Examples:',
     '  outpost kv watch secret/app',

@@ -67,9 +67,9 @@ const write = defineCommand({
   name: 'mfa totp write',
   summary: 'Create or replace a TOTP method',
   details: [
-    'Parameters with defaults: issuer (required), period (30), algorithm (SHA1), digits (6), skew (1), key_size',
+    'Parameters and defaults: issuer (required), period (30), algorithm (SHA1), digits (6), skew (1), key_size',
     '(20), qr_size (200), max_validation_attempts (5), recovery_codes (0), require_confirmation (false).',
-    'Parameters that are not given are reset to their defaults. Existing TOTP secrets keep their parameters.',
+    'Omitted parameters are reset to their defaults. Existing TOTP secrets keep their parameters.',
     '',
     'Example: outpost mfa totp write phone issuer=Example require_confirmation=true recovery_codes=8',
   ].join('\n'),
@@ -91,10 +91,10 @@ const remove = defineCommand({
   name: 'mfa totp delete',
   summary: 'Delete a TOTP method with all TOTP secrets',
   details: [
-    'A method that policies name in mfa_methods is not deleted; the error names the policies. -force deletes it;',
-    'the rules of those policies then deny every request.',
+    'Fails if policies require the method in mfa_methods; the error lists them. -force deletes the method; the',
+    'rules of those policies then deny every request.',
   ].join('\n'),
-  options: { force: flag('Delete a method that policies name'), ...coreOptions },
+  options: { force: flag('Delete the method even if policies require it'), ...coreOptions },
   operands: { shown: 'METHOD', min: 1, max: 1 },
   async run(values, [name = ''], io) {
     const path = methodPath(name)
@@ -109,7 +109,7 @@ const METHOD = { shown: 'METHOD', min: 1, max: 1, hint: '"outpost mfa totp list"
 const METHOD_AND_ENTITY = { shown: 'METHOD ENTITY', min: 2, max: 2 }
 const QR = { 'no-qr': flag('Do not draw the QR code on a terminal') }
 const CODE = { what: 'code', prompt: 'Code (will be hidden): ' }
-const ENTITY_DETAILS = 'ENTITY is the name or the ID of an entity.'
+const ENTITY_DETAILS = 'ENTITY is the name or ID of an entity.'
 
 /** The ID of an entity that is given by name or ID. Throws CommandError. */
 async function entityId(core: CoreAccess, entity: string): Promise<string> {
@@ -149,7 +149,7 @@ const generate = defineCommand({
 const confirm = defineCommand({
   name: 'mfa totp confirm',
   summary: 'Confirm your TOTP secret with its first code',
-  details: 'For methods with require_confirmation=true. Prompts for the code; - reads it from standard input.',
+  details: 'Required for methods with require_confirmation=true. Prompts for the code; - reads it from standard input.',
   options: { ...coreOptions },
   operands: { ...METHOD, shown: 'METHOD [-]', max: 2 },
   async run(values, [method = '', given], io) {
@@ -221,12 +221,12 @@ const adminDestroy = entityCommand(
   'Destroy the TOTP secret of an entity',
   'Destroyed the secret (if it existed)',
 )
-const unlock = entityCommand('unlock', 'Unlock an entity', 'Removed the lockout')
+const unlock = entityCommand('unlock', 'Remove the lockout of an entity', 'Removed the lockout')
 
 const status = defineCommand({
   name: 'mfa totp status',
   summary: 'List entities with a TOTP secret or show one',
-  details: `Without ENTITY, lists the entities with a secret. With ENTITY, shows its last use and failed attempts.\n${ENTITY_DETAILS}`,
+  details: `Without ENTITY, lists the entities with a secret. With ENTITY, shows the last use and failed attempts of its secret.\n${ENTITY_DETAILS}`,
   options: { ...fieldOption, ...formatOption, ...coreOptions },
   operands: { ...METHOD, shown: 'METHOD [ENTITY]', max: 2 },
   async run(values, [method = '', entity], io) {
@@ -279,7 +279,7 @@ async function printEnrolment(
   if (!isJsonObject(data)) {
     printWarnings(answer, io)
     const next = entity === undefined ? 'an administrator can replace it' : 'replace it with "outpost mfa totp replace"'
-    throw new CommandError(`no secret was generated for ${method}: the entity has a secret, ${next}`)
+    throw new CommandError(`no secret was generated for ${method}: the entity already has a secret, ${next}`)
   }
   if (values.field !== undefined || formatOf(values, io) !== 'table') {
     printSecret(answer, values, io)

@@ -19,8 +19,8 @@ const read = defineCommand({
   name: 'node meta read',
   summary: 'Show the metadata of a node',
   details: [
-    'The effective metadata is that of the configuration, overridden by "outpost node meta apply". A key that',
-    'was unset is shown as <unset>.',
+    'Shows the metadata in effect: that of the configuration with the changes of "outpost node meta apply". A',
+    'key that was unset is shown as <unset>.',
   ].join('\n'),
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },
   async run(values, _operands, io) {
@@ -50,7 +50,7 @@ const apply = defineCommand({
   name: 'node meta apply',
   summary: 'Set or unset metadata of a node',
   details: [
-    'KEY=VALUE sets a key, KEY= or KEY alone sets it to an empty string. -unset KEY,... unsets keys, including',
+    'KEY=VALUE sets a key. KEY= or KEY alone sets it to an empty string. -unset KEY,... unsets keys, including',
     'those of the configuration. Other keys do not change. The change is durable when the command returns.',
     '',
     'Example: outpost node meta apply -unset maintenance rack=r7 zone=b',

@@ -17,7 +17,7 @@ const FULL_PERCENT = 85
 export const command = defineCommand({
   name: 'node stats',
   summary: 'Show the resource usage of a node',
-  details: 'Prints the latest sample. The agent samples once a second while clients request statistics.',
+  details: 'Prints the latest sample. The agent samples every second while clients request statistics.',
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },
   async run(values, _operands, io) {
     const target = agentOf(values, io)

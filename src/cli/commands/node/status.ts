@@ -28,9 +28,9 @@ export const command = defineCommand({
   summary: 'Show the status of a node',
   details: [
     'Without NODE, shows the node of the addressed agent. A server without the agent role lists all nodes, as',
-    '"outpost node list" does. With NODE (a name or an ID prefix), shows that node as the server knows it; a',
-    'node that is down is shown with the time and the reason. Sections that the token may not read are',
-    'omitted and listed as "Not permitted".',
+    '"outpost node list" does. With NODE (a name or an ID prefix), shows that node from the data of the server.',
+    'For a node that is down, shows since when and why. Sections that the token may not read are omitted and',
+    'listed as "Not permitted".',
   ].join('\n'),
   options: { verbose: flag('Print full IDs'), json: jsonOption, ...agentOptions },
   operands: { shown: '[NODE]', min: 0, max: 1 },
@@ -103,7 +103,7 @@ async function permitted<T>(request: Promise<T>): Promise<T | undefined> {
 
 type SourceBodies = { readonly [K in Source]?: unknown }
 
-/** Requests all sources of the process's own node; `no host` for a server without the agent role. Throws CommandError. */
+/** Queries all endpoints that describe the node of the process itself; `no host` for a server without the agent role. Throws CommandError. */
 async function requestAll(target: AgentTarget): Promise<{ answers: SourceBodies; denied: Source[] } | 'no host'> {
   const answers: { [K in Source]?: unknown } = {}
   const denied: Source[] = []

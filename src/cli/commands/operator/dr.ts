@@ -23,8 +23,8 @@ const status = defineCommand({
   name: 'operator dr status',
   summary: 'Show the DR replication status',
   details: [
-    'Needs no token. The clock skew is the clock of the other server minus the clock of this one. Times are',
-    'rounded; -json prints exact values.',
+    'Requires no token. The clock skew is the clock of the other server minus the clock of this server. Times',
+    'are rounded; -json prints exact values.',
     '',
     'Example: outpost operator dr status -json',
   ].join('\n'),
@@ -110,7 +110,7 @@ const enable = defineCommand({
   summary: 'Enable DR replication as a primary',
   details: [
     'With an activation token on standard input or in a file, the cluster becomes a secondary, as with "outpost',
-    'operator dr join". The command asks for confirmation on a terminal.',
+    'operator dr join". Asks for confirmation on a terminal.',
     '',
     'Example: outpost operator dr enable',
     '         outpost operator dr token b         prints a token for "outpost operator dr join" on b',
@@ -139,7 +139,7 @@ const enable = defineCommand({
 const token = defineCommand({
   name: 'operator dr token',
   summary: 'Generate an activation token for a DR secondary',
-  details: 'The token can be used once. ID is the name of the secondary in the status and for its revocation.',
+  details: 'The token can be used once. ID identifies the secondary in the status and in a revocation.',
   options: {
     ttl: text({ placeholder: 'DURATION', help: 'TTL of the token', fallback: '30m' }),
     'public-key': text({
@@ -167,9 +167,9 @@ const demote = defineCommand({
   name: 'operator dr demote',
   summary: 'Demote this DR primary to a secondary',
   details: [
-    'A demoted primary does not serve secrets and is not connected to a primary. It keeps its data and can join',
+    'A demoted primary does not serve secrets and does not connect to a primary. It keeps its data and can join',
     'another primary of the replication set without a full copy ("outpost operator dr join"). For a planned',
-    'switchover, use "outpost operator dr switch". The command asks for confirmation on a terminal.',
+    'switchover, use "outpost operator dr switch". Asks for confirmation on a terminal.',
   ].join('\n'),
   options: { ...confirmOptions, ...coreOptions },
   async run(values, _operands, io) {

@@ -37,17 +37,17 @@ export const command = defineCommand({
   name: 'operator generate-root',
   summary: 'Generate a root token from key shares',
   details: [
-    '-init starts an attempt and prints a one-time password. Then holders of key shares run the command without',
-    'options and type their shares; the last one receives an encoded token. -decode with the one-time password',
-    'decodes it. Neither the encoded token nor the password is sufficient alone.',
+    '-init starts an attempt and prints a one-time password. Then each key holder runs the command without',
+    'options and enters a key share. The last one receives an encoded token. -decode decodes it with the',
+    'one-time password. Neither the encoded token nor the password is useful alone.',
     '',
     'Requires a token with sudo, unless the server has disable_unauthed_generate_root_endpoints = false.',
     '',
-    'With -dr-token, generates the operation token of a DR secondary from key shares of its primary. This needs',
-    'no token.',
+    '-dr-token generates the operation token of a DR secondary from key shares of its primary. It requires no',
+    'token.',
     '',
     '- reads a share, an encoded token or a password from standard input. Other users of this machine can read',
-    'arguments. A share that is not typed on a terminal requires -nonce.',
+    'arguments. Unless the share is entered at a terminal prompt, -nonce is required.',
     '',
     'Example: outpost operator generate-root -init',
     '         outpost operator generate-root',
@@ -83,7 +83,7 @@ export const command = defineCommand({
     const chosen = (['init', 'decode', 'status', 'cancel', 'generate-otp'] as const).filter((name) => {
       return values[name] !== undefined && values[name] !== false
     })
-    if (chosen.length > 1) throw new UsageError(`options -${chosen[0]} and -${chosen[1]} exclude each other`)
+    if (chosen.length > 1) throw new UsageError(`options -${chosen[0]} and -${chosen[1]} are mutually exclusive`)
     if (chosen.length > 0 && key !== undefined) throw new UsageError(`option -${chosen[0]} takes no key share`)
     const format = formatOf(values, io)
     if (values.decode !== undefined) return await decode(values.decode, values.otp, format, io)
@@ -113,7 +113,7 @@ function attemptStatus({ core, kind }: TokenAttempt): Promise<CoreResponse> {
 async function cancel({ core, kind }: TokenAttempt, given: string | undefined, io: CommandIo): Promise<void> {
   const nonce = given ?? (await attemptStatus({ core, kind })).fields.text('nonce')
   await sendRequest(core, { method: 'DELETE', path: `${kind.path}/attempt`, query: nonce === '' ? {} : { nonce } })
-  io.out(`Success! The generation of ${withArticle(kind)} was cancelled.\n`)
+  io.out(`Success! The generation of ${withArticle(kind)} was canceled.\n`)
 }
 
 function withArticle({ token }: TokenKind): string {
@@ -126,7 +126,7 @@ async function start(
   io: CommandIo,
 ): Promise<CoreResponse> {
   if (values.otp !== undefined && values['pgp-key'] !== undefined)
-    throw new UsageError('options -otp and -pgp-key exclude each other')
+    throw new UsageError('options -otp and -pgp-key are mutually exclusive')
   const [otp] = values.otp === undefined ? [] : await readSecrets(values.otp, OTP, io)
   const body = {
     ...(otp === undefined ? {} : { otp }),

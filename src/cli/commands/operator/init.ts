@@ -24,14 +24,14 @@ export const command = defineCommand({
   name: 'operator init',
   summary: 'Initialize a server with key shares and a root token',
   details: [
-    'Prints the key shares and the root token once; the server cannot print them again. Distribute the shares to',
-    'different people. With -pgp-keys, each share is encrypted for its holder. A server with a static seal',
+    'Prints the key shares and the root token once; the server cannot print them again. Distribute the shares',
+    'to different people. With -pgp-keys, each share is encrypted for its holder. A server with a static seal',
     'issues recovery shares instead.',
     '',
-    'A region has one secrets core. If another server has it, set server { secrets = false } instead. -force',
-    'creates a second core, which a DR secondary in the region of its primary needs.',
+    'A region has one secrets core. If another server has it, set server { secrets = false } on this server',
+    'instead. -force creates a second core, which is required for a DR secondary in the region of its primary.',
     '',
-    'With -status, exit code 0: initialized; 2: not initialized.',
+    'Exit code with -status: 0 if initialized, 2 if not.',
     '',
     'Example: outpost operator init -key-shares=5 -key-threshold=3',
   ].join('\n'),
@@ -151,12 +151,12 @@ function textOf(fields: JsonFields, { isStatic, shares, threshold }: ShareCounts
   const advice = isStatic
     ? [
         `Success! The server is initialized with ${shares} recovery shares and a threshold of ${threshold}.`,
-        'It unseals itself. Distribute the recovery shares to different people: they can generate root tokens.',
+        'The server unseals itself. Distribute the recovery shares to different people: they can generate root tokens.',
       ]
     : [
-        `Success! The server is initialized with ${shares} key shares and a threshold of ${threshold}.`,
-        `Distribute the shares to different people and keep none on this machine. With fewer than ${threshold}`,
-        'shares all secrets are lost; the server cannot print them again. Next: outpost operator unseal',
+        `Success! The server is initialized with ${shares} key ${shares === 1 ? 'share' : 'shares'} and a threshold of ${threshold}.`,
+        'Distribute the shares to different people and keep none on this machine. The server cannot print them',
+        `again: if fewer than ${threshold} remain, all secrets are lost. Next: outpost operator unseal`,
       ]
   return `${[...lines, '', `Initial Root Token: ${fields.text('root_token')}`, '', ...advice].join('\n')}\n`
 }

@@ -21,7 +21,7 @@ const OPTIONS = {
   init: flag('Start a rekey'),
   status: flag('Show the progress'),
   cancel: flag('Cancel the rekey; with -verify restart the verification'),
-  verify: flag('Require verification with -init; else submit a new share'),
+  verify: flag('Submit a new share; with -init require verification'),
   'key-shares': integer({
     placeholder: 'N',
     help: 'Number of new key shares for -init',
@@ -65,16 +65,17 @@ const OPTIONS = {
 
 export const command = defineCommand({
   name: 'operator rekey',
-  summary: 'Generate new unseal keys',
+  summary: 'Generate new key shares',
   details: [
-    '-init starts the rekey. Then holders of the current shares run the command without options and type their',
-    'shares; the last one receives the new shares. With -init -verify, the new shares take effect only after',
-    'enough of their holders have submitted them with -verify, so that a misprint is noticed in time.',
+    '-init starts the rekey. Then each holder of a current key share runs the command without options and',
+    'enters the share. The last one receives the new shares. With -init -verify, the new shares take effect',
+    'only after enough of them have been submitted with -verify. This finds copying errors while the old shares',
+    'are still valid.',
     '',
     'Requires a token with sudo, unless the server has disable_unauthed_rekey_endpoints = false.',
     '',
-    '- reads a share from standard input. Other users of this machine can read a share that is an argument. A',
-    'share that is not typed on a terminal requires -nonce.',
+    '- reads a share from standard input. Other users of this machine can read a share that is passed as an',
+    'argument. Unless the share is entered at a terminal prompt, -nonce is required.',
     '',
     'Example: outpost operator rekey -init -verify -key-shares=3 -key-threshold=2',
   ].join('\n'),
@@ -85,7 +86,7 @@ export const command = defineCommand({
     const chosen = (['init', 'status', 'cancel', 'backup-retrieve', 'backup-delete'] as const).filter(
       (name) => values[name],
     )
-    if (chosen.length > 1) throw new UsageError(`options -${chosen[0]} and -${chosen[1]} exclude each other`)
+    if (chosen.length > 1) throw new UsageError(`options -${chosen[0]} and -${chosen[1]} are mutually exclusive`)
     if (chosen.length > 0 && key !== undefined) throw new UsageError(`option -${chosen[0]} takes no key share`)
     const core = coreOf(values, io)
     const base = values.target === 'recovery' ? 'sys/rekey-recovery-key' : 'sys/rekey'
@@ -143,7 +144,7 @@ async function cancel(
 ): Promise<void> {
   const nonce = given ?? (await requireResponse(core, { path })).fields.text('nonce')
   await sendRequest(core, { method: 'DELETE', path, query: nonce === '' ? {} : { nonce } })
-  io.out(verify ? 'Success! The verification was restarted.\n' : 'Success! The rekey was cancelled.\n')
+  io.out(verify ? 'Success! The verification was restarted.\n' : 'Success! The rekey was canceled.\n')
 }
 
 async function backup(

@@ -17,8 +17,8 @@ export const command = defineCommand({
     `VERB is one of ${VERBS.join(', ')}.`,
     '"create" writes a path without data, "update" a path with data.',
     '',
-    'Prints the decision and the deciding rule with its position to stdout, and why other matching rules did not',
-    'decide. Warnings about the file go to stderr: a rule that can never decide, a * in the middle of a path, a',
+    'Prints the decision, the rule that decides with its position, and why other matching rules do not decide.',
+    'Prints warnings about the file to stderr: a rule that can never decide, a * in the middle of a path, a',
     'path of a versioned mount without data/.',
     '',
     'Exit code 0: allowed; 1: denied; 2: the command line is invalid, or a file is not a policy.',
@@ -26,7 +26,7 @@ export const command = defineCommand({
     'Example: outpost policy check app.hcl secret/data/app/db read',
   ].join('\n'),
   options: {
-    with: texts('FILE', 'Further policy of the same caller'),
+    with: texts('FILE', 'Additional policy of the caller'),
     data: texts('NAME=VALUE', 'Request parameter; VALUE is JSON or a string'),
     'wrap-ttl': text({
       placeholder: 'SECONDS',
@@ -34,7 +34,7 @@ export const command = defineCommand({
       fallback: undefined,
       check: (value) => (/^\d{1,9}$/.test(value) ? undefined : 'must be a number of seconds'),
     }),
-    entity: texts('FACT=VALUE', 'Entity property: id or name or metadata.KEY'),
+    entity: texts('FACT=VALUE', 'Property of the entity: id or name or metadata.KEY'),
     all: flag('Show rules that do not match'),
   },
   operands: {

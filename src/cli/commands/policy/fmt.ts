@@ -1,5 +1,5 @@
 /**
- * `outpost policy fmt`: formats HCL with two spaces for each open bracket, aligned equals signs of neighbouring lines, and no consecutive
+ * `outpost policy fmt`: formats HCL with two spaces for each open bracket, aligned equals signs of adjacent lines, and no consecutive
  * empty lines. Only white space changes; comments, strings and heredocs stay as they are.
  */
 import { statSync } from 'node:fs'
@@ -12,7 +12,7 @@ import { FileSink } from '../../output/file-output.ts'
 export const command = defineCommand({
   name: 'policy fmt',
   summary: 'Format a policy file',
-  details: 'Changes white space only. Rewrites FILE; - formats standard input to stdout.',
+  details: 'Changes white space only. Rewrites FILE in place; - formats standard input to stdout.',
   options: {},
   operands: { shown: 'FILE|-', min: 1, max: 1 },
   async run(_values, [file = ''], io, services) {

@@ -52,7 +52,7 @@ export class CloudMount {
 
   /** Runs one dry run at a time. Rejects with a Rejection (429) while another one runs. */
   async runDryRun<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#isDryRunning) throw new Rejection(429, 'another role of this mount is being checked: retry later')
+    if (this.#isDryRunning) throw new Rejection(429, 'another role of this mount is being checked, try again later')
     this.#isDryRunning = true
     try {
       return await work()

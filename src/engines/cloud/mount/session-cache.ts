@@ -112,7 +112,8 @@ export class SessionCache {
     const limit = this.#creations.get(role) ?? new ConcurrencyLimit(ROLE_CREATIONS_MAX, CALLER_CREATIONS_MAX)
     this.#creations.set(role, limit)
     const slot = limit.acquire(caller)
-    if (!slot) throw new Rejection(429, 'too many sessions of this role are being created for this caller: retry later')
+    if (!slot)
+      throw new Rejection(429, 'too many sessions of this role are being created for this caller, try again later')
     try {
       await slot.acquired
       return await work()

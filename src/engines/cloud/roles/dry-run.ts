@@ -27,7 +27,7 @@ export class DryRun {
   }
 
   checkCaller(): void {
-    if (this.#caller.aborted) throw new Rejection(503, 'the request was cancelled')
+    if (this.#caller.aborted) throw new Rejection(503, 'the request was canceled')
   }
 }
 

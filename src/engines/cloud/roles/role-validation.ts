@@ -107,7 +107,7 @@ function assumedFaults({ externalId, roleArns, sessionTags }: CloudRole, type: C
     faults.push("cannot supply external_id when credential_type isn't assumed_role")
   }
   if (isAssumed && externalId !== '' && !EXTERNAL_ID.test(externalId)) {
-    faults.push('external_id has 2 to 1224 characters of a-z A-Z 0-9 _ + = , . @ : / -')
+    faults.push('external_id must have 2 to 1224 characters of a-z A-Z 0-9 _ + = , . @ : / -')
   }
   return [...faults, ...tagFaults('session_tags', sessionTags)]
 }

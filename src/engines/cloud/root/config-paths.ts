@@ -27,7 +27,7 @@ const RETRIES_MAX = 20
 const FIELDS = {
   access_key: text('Access key ID'),
   secret_key: text('Secret access key'),
-  region: text('Region; default is that of the environment, else us-east-1'),
+  region: text('Region; default: that of the environment, else us-east-1'),
   iam_endpoint: text('URL of a custom IAM endpoint'),
   sts_endpoint: text('URL of a custom STS endpoint'),
   sts_region: text('Region of STS, if different'),
@@ -148,13 +148,13 @@ function checkSizes(config: RootConfig): void {
   const lists = [config.stsFallbackEndpoints, config.stsFallbackRegions]
   const texts = Object.values(config).filter((each) => typeof each === 'string')
   if ([...texts, ...lists.flat()].some((each) => each.length > TEXT_LENGTH_MAX)) {
-    throw new Rejection(400, `a value has at most ${TEXT_LENGTH_MAX} characters`)
+    throw new Rejection(400, `a value can have at most ${TEXT_LENGTH_MAX} characters`)
   }
   if (lists.some((each) => each.length > LIST_LENGTH_MAX)) {
     throw new Rejection(400, `at most ${LIST_LENGTH_MAX} fallback endpoints are allowed`)
   }
   if (config.maxRetries < -1 || config.maxRetries > RETRIES_MAX) {
-    throw new Rejection(400, `max_retries is -1 to ${RETRIES_MAX}`)
+    throw new Rejection(400, `max_retries must be from -1 to ${RETRIES_MAX}`)
   }
 }
 

@@ -116,7 +116,7 @@ function checkAccount({ assumeRoleArn, assumeRoleSessionName, externalId }: Stat
   const fault = assumeRoleArn === '' ? undefined : arnFault(assumeRoleArn, 'role')
   if (fault !== undefined) throw new Rejection(400, `invalid assume_role_arn parameter: ${fault}`)
   if (assumeRoleSessionName !== '' && !/^[\w+=,.@-]{2,64}$/.test(assumeRoleSessionName)) {
-    throw new Rejection(400, 'assume_role_session_name has 2 to 64 characters of a-z A-Z 0-9 _ + = , . @ -')
+    throw new Rejection(400, 'assume_role_session_name must have 2 to 64 characters of a-z A-Z 0-9 _ + = , . @ -')
   }
 }
 

@@ -60,7 +60,7 @@ export async function userCredentials(role: CloudRole, call: EngineCall, waits: 
       },
     })
     const notAccepted = waits ? await waitUntilAccepted(aws.config, created, call.signal) : undefined
-    if (call.signal.aborted) throw new Rejection(503, 'the request was cancelled')
+    if (call.signal.aborted) throw new Rejection(503, 'the request was canceled')
     return userReply(role, call, { ...intent, isTagged }, created, notAccepted)
   } catch (error) {
     rollback.end(intent)

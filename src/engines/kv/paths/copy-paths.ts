@@ -55,7 +55,7 @@ function copySecret(input: CopyInput, call: EngineCall): CopyResult {
     throw new Rejection(404, 'no secret at this path')
   }
   const leftOut = requireCopyRights(secrets, from, to, call)
-  if (secrets.record(to)) throw new Rejection(400, '"to" already exists: remove it first')
+  if (secrets.record(to)) throw new Rejection(400, 'the destination ("to") already exists: remove it first')
   const versions = [...from.versions.values()].filter(({ destroyed }) => !destroyed).length
   if (versions > COPIED_VERSIONS_MAX) {
     const why = `the secret has ${versions} versions, at most ${COPIED_VERSIONS_MAX} can be copied`

@@ -11,8 +11,8 @@ import { type DataInput, exactInput, patch, put } from '../store/writes.ts'
 const NAME = inPath('Name of the secret')
 const options = object('`cas`: the required current version, 0 for a new secret')
 const data = object('Data of the secret')
-const version = integer('Version; 0 for the newest', { fallback: 0 })
-const at = text('Read the version that was newest at this time: RFC 3339 or Unix seconds', { fallback: '' })
+const version = integer('Version; 0 for the latest', { fallback: 0 })
+const at = text('Read the version that was the latest at this time: RFC 3339 or Unix seconds', { fallback: '' })
 
 export interface VersionInput {
   readonly path: string
@@ -37,7 +37,7 @@ function patchData(input: DataInput, call: EngineCall): Reply {
 function timeOf(given: string): number {
   const ms = /^\d{9,12}$/.test(given) ? Number(given) * 1000 : Date.parse(given)
   if (/^\d{9,12}$|^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/i.test(given) && Number.isFinite(ms)) return ms
-  throw new Rejection(400, '"at" is a time such as 2026-01-31T12:00:00Z, or seconds since 1970')
+  throw new Rejection(400, '"at" must be a time such as 2026-01-31T12:00:00Z, or seconds since 1970')
 }
 
 /** The version that was newest at a time; 0 if there was none or it was pruned. */
@@ -73,7 +73,7 @@ function requireVersionRights(
  */
 export function versionOf(input: VersionInput, call: EngineCall, requireRights = requireVersionRights) {
   const { path: given, version: number, at: time = '' } = input
-  if (time !== '' && number !== 0) throw new Rejection(400, 'either "version" or "at", not both')
+  if (time !== '' && number !== 0) throw new Rejection(400, '"version" and "at" are mutually exclusive')
   const atMs = time === '' ? undefined : timeOf(time)
   const secrets = new SecretReader(call)
   const record = given === '' || given.endsWith('/') ? undefined : secrets.record(given)
@@ -165,6 +165,6 @@ function versionPath(pattern: string, summary: string, missing: string, change: 
 /** `delete/`, `undelete/`, `destroy/`. */
 export const versionPaths: readonly Path[] = [
   versionPath('delete/:path+', 'Delete versions, which can be undeleted', 'No version number provided', 'softDelete'),
-  versionPath('undelete/:path+', 'Undelete versions', 'No version number provided', 'undelete'),
+  versionPath('undelete/:path+', 'Undelete versions of a secret', 'No version number provided', 'undelete'),
   versionPath('destroy/:path+', 'Destroy versions permanently', 'no version number provided', 'destroy'),
 ]

@@ -88,7 +88,7 @@ export const diffPaths: readonly Path[] = [
     fields: {
       path: inPath('Name of the secret'),
       from: integer('Earlier version; 0 for the one before `to`', { fallback: 0 }),
-      to: integer('Later version; 0 for the newest', { fallback: 0 }),
+      to: integer('Later version; 0 for the latest', { fallback: 0 }),
       values: boolean('Include values', { fallback: false }),
     },
     read: diff,

@@ -175,7 +175,7 @@ const CONFIG_FIELDS = {
     'Maximum time until a new version is deleted; negative to disable for all secrets',
   ),
   metadata_cas_required: boolean('Require `metadata_cas` with each change of metadata'),
-  list_filter: boolean('Omit names from lists on which the caller has no rights'),
+  list_filter: boolean('Omit names from lists if the caller has no permissions on them'),
 }
 
 export const configPaths: readonly Path[] = [

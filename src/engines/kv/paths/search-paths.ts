@@ -62,7 +62,7 @@ function* search(input: SearchInput, call: EngineCall): SlicedWork<Reply> {
 
 function pairOf(given: string): readonly [string, string] {
   const mark = given.indexOf('=')
-  if (mark <= 0) throw new Rejection(400, '"custom_metadata" is key=value, with * for any characters')
+  if (mark <= 0) throw new Rejection(400, '"custom_metadata" must be key=value, where * matches any characters')
   return [given.slice(0, mark), given.slice(mark + 1)]
 }
 

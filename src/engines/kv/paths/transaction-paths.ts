@@ -44,12 +44,12 @@ function bodyOf({ data, options }: { readonly data: JsonObject | null; readonly 
 function versionsOf(given: JsonObject): number[] {
   const { versions } = given
   if (!Array.isArray(versions) || versions.length === 0)
-    throw new Rejection(400, '"versions" must be a list of versions')
+    throw new Rejection(400, '"versions" must be a list of version numbers')
   try {
     return versions.map(integerOf)
   } catch (error) {
     if (!(error instanceof FieldError)) throw error
-    throw new Rejection(400, '"versions" must be a list of versions')
+    throw new Rejection(400, '"versions" must be a list of version numbers')
   }
 }
 
@@ -69,7 +69,7 @@ const patchOne: OperationHandler = (secrets, name, { exact, given }, { allows })
   const input = { path: name, data: dataOf(given), options: optionsOf(given) }
   requireRights(allows('patch', `data/${name}`, bodyOf(input)))
   const { data, status } = patch(secrets, { ...input, data: exactData(exact, input.data) })
-  if (status !== undefined) throw new Rejection(status, 'the newest version is deleted or destroyed')
+  if (status !== undefined) throw new Rejection(status, 'the latest version is deleted or destroyed')
   return data
 }
 

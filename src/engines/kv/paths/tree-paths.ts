@@ -101,12 +101,12 @@ function importedSecrets(input: ImportInput, call: EngineCall): ImportedSecret[]
     const data = parseEnv(input.text)
     return [{ name: secretName(input.path, 'path'), given: {}, data, exact: data }]
   }
-  if (input.format !== 'json') throw new Rejection(400, '"format" is json or env')
+  if (input.format !== 'json') throw new Rejection(400, '"format" must be json or env')
   const { secrets } = input
   if (!isObject(secrets)) throw new Rejection(400, '"secrets" must be an object of secrets by their names')
   const entries = Object.entries(secrets)
   if (entries.length > SECRETS_MAX)
-    throw new Rejection(400, `at most ${SECRETS_MAX} secrets at once: send them in parts`)
+    throw new Rejection(400, `at most ${SECRETS_MAX} secrets can be imported in one request: split the import`)
   const folder = folderOf(input.path)
   // The same members in the same order.
   const { secrets: exactSecrets } = exactBody(call)
@@ -166,7 +166,7 @@ export const treePaths: readonly Path[] = [
     read(input, call) {
       if (input.format === 'env') return exportEnv(input.path, call)
       if (input.format === 'json') return runSliced(exportTree(input, call), call)
-      throw new Rejection(400, '"format" is json or env')
+      throw new Rejection(400, '"format" must be json or env')
     },
   }),
   kvPath({

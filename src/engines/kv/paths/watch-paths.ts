@@ -116,7 +116,7 @@ function streamReply(input: WatchInput, call: EngineCall, heartbeatMs: number): 
 
 async function watch(input: WatchInput, call: EngineCall): Promise<Reply> {
   const feed = feedOf(call)
-  if (input.wait > WAIT_SECONDS_MAX) throw new Rejection(400, `"wait" is at most ${WAIT_SECONDS_MAX} seconds`)
+  if (input.wait > WAIT_SECONDS_MAX) throw new Rejection(400, `"wait" must be at most ${WAIT_SECONDS_MAX} seconds`)
   if (input.cursor === '') return changesReply([], feed.newest, false)
   const follower = new ChangeFollower(feed, input, call)
   const unsubscribe = feed.subscribe()

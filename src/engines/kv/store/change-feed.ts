@@ -255,7 +255,7 @@ export class ChangeFeed {
 }
 
 export function tooManyWatchers(): Rejection {
-  return new Rejection(429, 'too many watchers of this mount: retry later')
+  return new Rejection(429, 'too many watchers of this mount, try again later')
 }
 
 /** The name and all folders above it. */

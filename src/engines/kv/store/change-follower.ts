@@ -33,7 +33,7 @@ export class ChangeFollower {
     if (sequence === undefined) {
       throw new Rejection(
         400,
-        'malformed cursor: "cursor" is that of a response of watch, or empty to start with new changes',
+        'malformed cursor: send the "cursor" of a watch response, or an empty value to start with new changes',
       )
     }
     this.#feed = feed

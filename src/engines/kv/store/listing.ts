@@ -11,7 +11,7 @@ export const LIST_FIELDS = {
   path: inPath('Folder; empty for the whole mount'),
   after: text('Only names after this one', { fallback: '' }),
   limit: integer('Maximum number of names; 0 for all', { fallback: 0 }),
-  exclude_deleted: boolean('Omit secrets whose newest version is deleted or will be deleted', { fallback: false }),
+  exclude_deleted: boolean('Omit secrets whose latest version is deleted or will be deleted', { fallback: false }),
 }
 
 /** Cost of several policy checks for a name. */

@@ -105,7 +105,7 @@ export class SecretReader {
 function checkLength(json: string): void {
   const bytes = Buffer.byteLength(json)
   if (bytes <= DATA_BYTES_MAX) return
-  throw new Rejection(400, `a secret has at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes}`)
+  throw new Rejection(400, `a secret can have at most ${DATA_BYTES_MAX} bytes of JSON, this one has ${bytes}`)
 }
 
 /**
@@ -233,7 +233,7 @@ export class SecretWriter extends PendingSecretReader {
     const bytes = Buffer.from(data)
     this.#writtenBytes += bytes.length
     if (this.#writtenBytes > WRITTEN_BYTES_MAX) {
-      throw new Rejection(413, `a request writes at most ${WRITTEN_BYTES_MAX} bytes of data, divide it`)
+      throw new Rejection(413, `a request can write at most ${WRITTEN_BYTES_MAX} bytes of data, split it`)
     }
     this.#changes.put(this.blobPath(name, version), bytes)
     return undefined

@@ -84,7 +84,7 @@ export class FileCursor implements FileFollower {
     return this.position < this.file.size ? this.#readPrivate(labelBytes) : END
   }
 
-  /** Reads the file, with the last read bytes in front to verify that they are unchanged. */
+  /** Reads the file from before the last bytes read, to verify that these are unchanged. */
   async #readPrivate(labelBytes: number): Promise<FileStep> {
     const start = this.position
     const edge = this.#edge

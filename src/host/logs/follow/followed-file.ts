@@ -6,7 +6,7 @@
  * itself (`file-cursor.ts`), so a slow one neither delays the others nor causes buffering.
  *
  * A truncation is detected by a smaller size and, because a file may be truncated and written past its old length between two
- * checks, by content: the last `EDGE_BYTES` that were read must still be in front of the new data. Each truncation starts a new
+ * checks, by content: the last `EDGE_BYTES` that were read must still precede the new data. Each truncation starts a new
  * `generation`, which invalidates the positions of older ones.
  *
  * A deletion is detected by the name: it is missing or belongs to another inode. The open descriptor still reads what was
@@ -236,7 +236,7 @@ export class FollowedFile implements WatchedFile {
     this.#edgeAt = at
   }
 
-  /** The bytes in front of a start position, to detect a rewrite before the first read. */
+  /** The bytes before a start position, to detect a rewrite before the first read. */
   edgeBefore(position: number): Buffer {
     const from = Math.max(0, position - EDGE_BYTES)
     if (position > this.size || position === from) return EMPTY

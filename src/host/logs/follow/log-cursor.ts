@@ -49,7 +49,7 @@ export interface LogStart {
   readonly late?: readonly LogPosition[]
   /** An event to report first. */
   readonly notice?: { readonly event: 'deleted' | 'truncated'; readonly index: number; readonly offset: number }
-  /** Number of context lines to be output behind a match before the position. */
+  /** Number of context lines to be output after a match before the position. */
   readonly after?: number
 }
 

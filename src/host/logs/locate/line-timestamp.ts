@@ -1,11 +1,11 @@
 /**
  * Parses timestamps at the beginning of log lines, on bytes.
  *
- * Behind an optional `[`, `"`, JSON opening (`{"time":"`, also `ts`, `timestamp`, `@timestamp`) or `time=` (`ts=`,
+ * After an optional `[`, `"`, JSON opening (`{"time":"`, also `ts`, `timestamp`, `@timestamp`) or `time=` (`ts=`,
  * `timestamp=`):
  *
  * - ISO 8601 and RFC 3339: `2026-11-21T10:00:00.123Z`, with a space for the `T`, `/` for the `-`, `,` for the `.`; zone `Z`,
- *   `UTC`, `GMT`, `+01:00`, `+0100`, `+01`, also behind a space. Without a zone: the host's local time
+ *   `UTC`, `GMT`, `+01:00`, `+0100`, `+01`, also after a space. Without a zone: the host's local time
  * - klog: `I1121 10:00:00.123456`, and syslog: `Nov 21 10:00:00`: local time of the year nearest to a reference, the
  *   modification time of the file
  * - seconds, milliseconds, microseconds or nanoseconds since the epoch between the years 2000 and 2100
@@ -133,7 +133,7 @@ export class TimestampParser {
   }
 }
 
-/** The position behind an optional opening in front of a timestamp. */
+/** The position after an optional opening before a timestamp. */
 function behindOpening(bytes: Buffer, start: number, end: number): number {
   const first = bytes[start] ?? 0
   if (isDigit(first)) return start
@@ -158,7 +158,7 @@ function behindSpaces(bytes: Buffer, at: number, end: number): number {
   return at
 }
 
-/** The position behind a key of a timestamp, or `at` if there is none. */
+/** The position after a key of a timestamp, or `at` if there is none. */
 function behindKey(bytes: Buffer, at: number, end: number): number {
   for (const key of KEYS) {
     const behind = at + key.length

@@ -20,7 +20,7 @@ export interface IndexedFile {
 const NEWLINE = 10
 /** Small enough for synchronous reads, see `OpenFile`. */
 export const BLOCK_BYTES = 65_536
-/** Behind the block, for the continuation of its last line in the next file. */
+/** After the block, for the continuation of its last line in the next file. */
 const SPARE_BYTES = 128
 const SPARE_BUFFERS_MAX = 4
 const spareBuffers: Buffer[] = []
@@ -61,7 +61,7 @@ export function tailPosition(files: readonly IndexedFile[], lines: number, signa
 class BackwardScan {
   readonly #buffer: Buffer
   readonly #signal: AbortSignal
-  /** Newlines to find; the last one is in front of the position. */
+  /** Newlines to find; the last one is before the position. */
   #left: number
   /** Position of the bytes that follow the current file. */
   #following: LogPosition
@@ -82,7 +82,7 @@ class BackwardScan {
     return { index: files[0]?.index ?? 0, offset: 0 }
   }
 
-  /** Searches one file; returns the position if it is in it or directly behind it. */
+  /** Searches one file; returns the position if it is in it or directly after it. */
   async #readBack({ file, index, size }: IndexedFile): Promise<LogPosition | undefined> {
     /** Actual end of the file. */
     let fileEnd: number | undefined
@@ -103,7 +103,7 @@ class BackwardScan {
     return undefined
   }
 
-  /** Begin of the searched line in the block; undefined if it is in an earlier block. */
+  /** Start of the searched line in the block; undefined if it is in an earlier block. */
   #lineStart(length: number): number | undefined {
     const block = this.#buffer.subarray(0, length)
     // The newline at the end of the log does not start a line.

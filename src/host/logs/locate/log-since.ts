@@ -29,7 +29,7 @@ export interface SinceLimits {
 
 const LIMITS: SinceLimits = { linearBytesMax: 16 << 20, windowBytes: 1 << 20 }
 
-const FORMS = 'use a time as in 2026-11-21T10:00:00Z or 2026-11-21T10:00:00+02:00, or how long ago as in 1h30m or 90s'
+const FORMS = 'use a time such as 2026-11-21T10:00:00Z or 2026-11-21T10:00:00+02:00, or a duration such as 1h30m or 90s'
 /** An unescaped `+` of a query arrives as a space. */
 const RFC_3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,30})?(?:[Zz]|[+\- ](?:[01]\d|2[0-3]):[0-5]\d)$/
 

@@ -41,7 +41,7 @@ export interface FileMark {
   /** Hash of the `edgeLength` bytes before `offset`; a length of 0 means unknown. */
   edge: number
   edgeLength: number
-  /** Number of context lines to be output behind a match. */
+  /** Number of context lines to be output after a match. */
   after: number
 }
 
@@ -131,7 +131,7 @@ function resumeMarks(marks: readonly FileMark[]): FileMark[] {
 }
 
 /**
- * Index of the mark at which a log resumes: the last with an offset, because nothing was sent of the files behind it; -1 if
+ * Index of the mark at which a log resumes: the last with an offset, because nothing was sent of the files after it; -1 if
  * there is none. `marks` are all of one log, in the order of reading.
  */
 export function resumeMarkIndex(marks: readonly FileMark[]): number {

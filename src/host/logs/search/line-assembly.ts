@@ -15,11 +15,11 @@ const CARRY_BYTES_MIN = 256
 export interface LineBlock<P> {
   readonly base: Buffer
   readonly from: number
-  /** Position behind the end of the last line. */
+  /** Position after the end of the last line. */
   readonly to: number
   /** End of the bytes to match: `to`, except for a truncated line. */
   readonly matchTo: number
-  /** Begin of the first line. */
+  /** Start of the first line. */
   readonly beginFile: P
   readonly begin: number
   /** End of the last line in its file. */
@@ -28,7 +28,7 @@ export interface LineBlock<P> {
   readonly isTruncated: boolean
 }
 
-/** The position behind the line that begins at `at` and ends before `to`. */
+/** The position after the line that begins at `at` and ends before `to`. */
 export function lineEnd(base: Buffer, at: number, to: number): number {
   const newline = base.indexOf(NEWLINE, at)
   return newline < 0 || newline >= to ? to : newline + 1
@@ -43,7 +43,7 @@ export function splitLines<P>(lines: LineBlock<P>, at: number): [LineBlock<P>, L
   ]
 }
 
-/** The marker behind a truncated line. `bytes` is the length of the whole line, without its end. */
+/** The marker after a truncated line. `bytes` is the length of the whole line, without its end. */
 function truncationMarker(bytes: number): string {
   return ` [line cut: it has ${bytes} bytes]\n`
 }
@@ -110,7 +110,7 @@ export class LineAssembly<P> {
   #file: P | undefined
   #end = 0
 
-  /** Begin of the incomplete line. */
+  /** Start of the incomplete line. */
   get pending(): { file: P; offset: number } | undefined {
     return this.#carry && { file: this.#carry.file, offset: this.#carry.offset }
   }

@@ -35,7 +35,7 @@ export interface LineRun<P> {
   readonly end: number
   /**
    * Resume state: a filter created with this `after` and fed from `end` of `file` continues exactly. At a line end inside the
-   * run it is larger by the number of lines behind that (see `pieces`).
+   * run it is larger by the number of lines after that (see `pieces`).
    */
   readonly after: number
 }
@@ -81,7 +81,7 @@ export class LineFilter<P> {
     this.#selection.reset()
   }
 
-  /** Number of context lines behind a match that are still to be output. */
+  /** Number of context lines after a match that are still to be output. */
   get after(): number {
     return this.#selection.after
   }
@@ -180,8 +180,8 @@ export class LineFilter<P> {
 const NEAR_BYTES = 128
 
 /**
- * The begin and end of each range of `lines` that contain `literal`, in order, as positions in their base. Stops after
- * `most` ranges: the lines behind the last one were not searched.
+ * The start and end of each range of `lines` that contain `literal`, in order, as positions in their base. Stops after
+ * `most` ranges: the lines after the last one were not searched.
  */
 function literalMatches<P>(lines: LineBlock<P>, literal: Buffer, most: number): number[] {
   const view = lines.base.subarray(lines.from, lines.matchTo)
@@ -223,7 +223,7 @@ function lineBegin(view: Buffer, hit: number, least: number): number {
   return Math.max(least, view.lastIndexOf(NEWLINE, at) + 1)
 }
 
-/** The position behind the line with `at`. */
+/** The position after the line with `at`. */
 function endOfLineAt(view: Buffer, at: number): number {
   const near = Math.min(view.length, at + NEAR_BYTES)
   for (let next = at; next < near; next++) if (view[next] === NEWLINE) return next + 1

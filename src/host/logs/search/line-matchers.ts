@@ -5,7 +5,7 @@
  * pattern is matched on the main thread (docs/decisions/008). Lines are copied into slots of shared memory, two per worker:
  * one is filled while the worker reads the other. Only positions are sent back.
  *
- * The blocks of a job are matched in batches. A job has one queued batch at a time, and its next batch is queued behind those of
+ * The blocks of a job are matched in batches. A job has one queued batch at a time, and its next batch is queued after those of
  * all other jobs, so a slow pattern delays fast ones by one batch at most. The size of a batch depends on the duration of the
  * previous one. Blocks that are not in a slot stay with the caller, so memory does not grow with the number of jobs. The death
  * of a worker rejects the jobs of its batches with a Fault.
@@ -88,7 +88,7 @@ function foundInBlocks({ parts, found }: MatchJob): Uint32Array[] {
 }
 
 function joined(before: Uint32Array, after: Uint32Array): Uint32Array {
-  // A range that continues behind the split is one range.
+  // A range that continues after the split is one range.
   const same = before.length > 0 && before.at(-1) === after.at(0) ? 1 : 0
   const both = new Uint32Array(before.length + after.length - 2 * same)
   both.set(before.subarray(0, before.length - same))

@@ -41,7 +41,7 @@ export function countLines(base: Buffer, from: number, to: number): number {
   return count
 }
 
-/** The begin, at least `from`, of the line that ends before `at`. */
+/** The start, at least `from`, of the line that ends before `at`. */
 function lineBegin(base: Buffer, at: number, from: number): number {
   if (at - 2 < from) return from
   return Math.max(from, base.lastIndexOf(NEWLINE, at - 2) + 1)
@@ -67,12 +67,12 @@ export class LineSelection<P> {
     this.#after = options.after
   }
 
-  /** Number of lines to be output as context behind a match. */
+  /** Number of lines to be output as context after a match. */
   get after(): number {
     return this.#after
   }
 
-  /** Begin of the oldest line that may still become context. */
+  /** Start of the oldest line that may still become context. */
   get pending(): { file: P; offset: number } | undefined {
     const [oldest] = this.#buffered
     return oldest && { file: oldest.beginFile, offset: oldest.begin }
@@ -91,7 +91,7 @@ export class LineSelection<P> {
     this.#after = 0
   }
 
-  /** Handles the next `lines`. `matches` has the begin and end of each matching range, in order. */
+  /** Handles the next `lines`. `matches` has the start and end of each matching range, in order. */
   take(lines: LineBlock<P>, matches: ArrayLike<number>): void {
     let done = lines.from
     if (!this.#invert) {
@@ -121,7 +121,7 @@ export class LineSelection<P> {
     return to
   }
 
-  /** The begin of the context before a match at `at`, at least `open`; outputs buffered lines if it extends to them. */
+  /** The start of the context before a match at `at`, at least `open`; outputs buffered lines if it extends to them. */
   #contextBegin(lines: LineBlock<P>, open: number, at: number): number {
     let begin = at
     let count = 0
@@ -135,7 +135,7 @@ export class LineSelection<P> {
     return begin
   }
 
-  /** Outputs context lines behind a match from `[from, to)`; returns the begin of the others. */
+  /** Outputs context lines after a match from `[from, to)`; returns the start of the others. */
   #outputAfter(lines: LineBlock<P>, from: number, to: number): number {
     let at = from
     let due = this.#after

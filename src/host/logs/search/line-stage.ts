@@ -2,7 +2,7 @@
  * Line selection as a stage of a stream: bytes of one or several logs in, chunks of whole selected lines out. It also
  * interleaves several plain logs line by line.
  *
- * Every chunk is one frame of one file, and its cursor resumes behind its last line. Without matches, heartbeats carry the
+ * Every chunk is one frame of one file, and its cursor resumes after its last line. Without matches, heartbeats carry the
  * progress of the search.
  */
 import { FRAME_DATA_BYTES_MAX } from '../../../platform/stream-frame.ts'
@@ -27,7 +27,7 @@ export interface GrepOptions {
 
 /**
  * The line filter of one log, or of the late bytes of one of its rotated files. It tracks per file which bytes are decided, so
- * that a cursor resumes behind the last output line, or before one that is still undecided.
+ * that a cursor resumes after the last output line, or before one that is still undecided.
  */
 class LogLines {
   readonly filter: LineFilter<FileMark>
@@ -154,7 +154,7 @@ export class LineStage implements StreamStage {
   }
 
   heartbeat(): Buffer {
-    // When the chunk behind this one is requested, all output is written.
+    // When the chunk after this one is requested, all output is written.
     this.#buffers = [NOTHING, NOTHING]
     if (!this.#progress) return this.#encoder.heartbeat
     this.#progress = false

@@ -63,7 +63,7 @@ export class PatternSearch {
     this.#byBlock = !TEXT_ENDS.test(text)
   }
 
-  /** The begin and end of each matching range of `lines`, in order. The last line may lack its end. */
+  /** The start and end of each matching range of `lines`, in order. The last line may lack its end. */
   matches(lines: Buffer): number[] {
     const ranges = new MatchRanges()
     const ascii = isAscii(lines)
@@ -107,7 +107,7 @@ export class PatternSearch {
   }
 }
 
-/** The end of the block that begins at `at`: behind its last line end, for a long line behind that line. */
+/** The end of the block that begins at `at`: after its last line end, for a long line after that line. */
 function blockEnd(lines: Buffer, at: number): number {
   if (lines.length - at <= BLOCK_BYTES) return lines.length
   const newline = lines.lastIndexOf(NEWLINE, at + BLOCK_BYTES - 1)

@@ -63,7 +63,7 @@ export class StreamEncoder {
   }
 
   /**
-   * A heartbeat; empty for plain streams. When the chunk behind it is requested, all chunks before it are written, so the
+   * A heartbeat; empty for plain streams. When the chunk after it is requested, all chunks before it are written, so the
    * buffers can be returned.
    */
   get heartbeat(): Buffer {

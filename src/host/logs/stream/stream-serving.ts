@@ -22,7 +22,7 @@ const HEARTBEAT_MS = 1000
 
 /**
  * A finite stream with the buffers of its lease. They are returned when everything is written, which is certain when the chunk
- * behind an empty one is requested, and dropped if the client disconnects before.
+ * after an empty one is requested, and dropped if the client disconnects before.
  */
 export async function* leased(lease: BufferLease, chunks: AsyncIterable<Chunk>): AsyncGenerator<Chunk> {
   let whole = false

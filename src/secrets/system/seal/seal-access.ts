@@ -26,7 +26,7 @@ export function withoutTokenWhile(
 export function checkCancel(given: string, nonces: readonly string[], { sudo }: EngineCall): void {
   if (sudo || (given !== '' && nonces.includes(given))) return
   const reason = given === '' ? 'no nonce supplied' : 'incorrect nonce supplied'
-  throw new Rejection(400, `${reason}: give the nonce of the attempt to cancel, or use a token with sudo`)
+  throw new Rejection(400, `${reason}: send the nonce of the attempt to cancel, or use a token with sudo`)
 }
 
 /** More than an operator sends by mistake */

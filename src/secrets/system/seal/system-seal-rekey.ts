@@ -22,7 +22,7 @@ const REQUEST = {
   stored_shares: integer('Not used', { fallback: 0 }),
 }
 const SHARE = {
-  key: text('A key share in hex or base64', { fallback: '' }),
+  key: text('Key share in hex or base64', { fallback: '' }),
   nonce: text('Nonce of the attempt', { fallback: '' }),
 }
 
@@ -80,7 +80,7 @@ function family(
   return [
     path({
       pattern: `${prefix}/init`,
-      summary: 'Starts, reads or cancels an attempt to generate new key shares',
+      summary: 'Start, read or cancel an attempt to generate new key shares',
       ...access,
       bodyOfDelete: true,
       fields: { ...REQUEST, nonce: SHARE.nonce },
@@ -102,13 +102,13 @@ function family(
         const { nonce, started, verificationNonce } = rekey.status
         if (started) checkCancel(given, [nonce, verificationNonce], call)
         rekey.end()
-        if (started) logEvent('rekey cancelled', call, { nonce })
+        if (started) logEvent('rekey canceled', call, { nonce })
         return undefined
       },
     }),
     path({
       pattern: `${prefix}/update`,
-      summary: 'Submits a current key share',
+      summary: 'Submit a current key share',
       ...access,
       fields: SHARE,
       async update({ key, nonce }, call) {
@@ -121,7 +121,7 @@ function family(
     }),
     path({
       pattern: `${prefix}/verify`,
-      summary: 'Submits a new key share for verification',
+      summary: 'Submit a new key share for verification',
       ...access,
       bodyOfDelete: true,
       fields: SHARE,
@@ -185,7 +185,7 @@ function listOrNull(values: readonly string[]): readonly string[] | null {
 function backupPath(rekey: Rekey, pattern: string): Path {
   return path({
     pattern,
-    summary: 'The stored PGP messages with the key shares of the last rekey',
+    summary: 'Read or delete the stored PGP messages with the key shares of the last rekey',
     sudo: true,
     fields: {},
     read() {

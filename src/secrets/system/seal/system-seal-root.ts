@@ -15,11 +15,11 @@ import { ROOT_TOKEN_LENGTH, type TokenStore } from '../../tokens/token-store.ts'
 
 const START = {
   nonce: text('Nonce of the attempt to cancel', { fallback: '' }),
-  otp: text('A one-time password of the length in the status', { fallback: '' }),
-  pgp_key: text('A PGP key in base64 to encrypt the token for', { fallback: '' }),
+  otp: text('One-time password with the length that the status contains', { fallback: '' }),
+  pgp_key: text('PGP public key in base64 to encrypt the token with', { fallback: '' }),
 }
 const SHARE = {
-  key: text('A key share in hex or base64', { fallback: '' }),
+  key: text('Key share in hex or base64', { fallback: '' }),
   nonce: text('Nonce of the attempt', { fallback: '' }),
 }
 
@@ -67,7 +67,7 @@ function loggedAttempts(generation: TokenGeneration, logEvent: EventLog, pgpRate
       const { nonce, started } = generation.status
       if (started) checkCancel(given, [nonce], call)
       generation.end()
-      if (started) logEvent('root token generation cancelled', call, { nonce })
+      if (started) logEvent('root token generation canceled', call, { nonce })
     },
   }
 }
@@ -77,7 +77,7 @@ function bareFamily(generation: TokenGeneration, attempts: RootAttempts, isAllow
   return [
     path({
       pattern: 'generate-root/attempt',
-      summary: 'Starts, reads or cancels the generation of a root token',
+      summary: 'Start, read or cancel the generation of a root token',
       ...access,
       bodyOfDelete: true,
       fields: START,
@@ -87,7 +87,7 @@ function bareFamily(generation: TokenGeneration, attempts: RootAttempts, isAllow
     }),
     path({
       pattern: 'generate-root/update',
-      summary: 'Submits a key share',
+      summary: 'Submit a key share',
       ...access,
       fields: SHARE,
       async update(input, call) {
@@ -118,7 +118,7 @@ function envelopedFamily(generation: TokenGeneration, attempts: RootAttempts): P
   return [
     path({
       pattern: 'generate-root-token/attempt',
-      summary: 'Starts, reads or cancels the generation of a root token, with a token',
+      summary: 'Start, read or cancel the generation of a root token, with a token',
       sudo: true,
       bodyOfDelete: true,
       fields: START,
@@ -128,7 +128,7 @@ function envelopedFamily(generation: TokenGeneration, attempts: RootAttempts): P
     }),
     path({
       pattern: 'generate-root-token/update',
-      summary: 'Submits a key share',
+      summary: 'Submit a key share',
       sudo: true,
       fields: SHARE,
       async update(input, call) {
@@ -165,11 +165,11 @@ function attemptData({ started, ...status }: GenerationStatus): Record<string, u
 function decodePath(): Path {
   return path({
     pattern: 'decode-token',
-    summary: 'Decodes a token that was encoded with a one-time password',
+    summary: 'Decode a token that was encoded with a one-time password',
     unauthenticated: true,
     fields: {
       encoded_token: text('Encoded token from the attempt', { fallback: '' }),
-      otp: text('The one-time password', { fallback: '' }),
+      otp: text('One-time password', { fallback: '' }),
     },
     update: ({ encoded_token, otp }) => ({ data: { token: decodeToken(encoded_token, otp) } }),
   })

@@ -41,7 +41,7 @@ export function rotatePaths(core: RotatingCore & WithOptions<'logger'>): Path[] 
   return [
     path({
       pattern: 'key-status',
-      summary: 'The current encryption key',
+      summary: 'Read the state of the current encryption key',
       fields: {},
       read() {
         const { encryptions, installedAtMs, term } = core.barrier.status
@@ -57,12 +57,12 @@ export function rotatePaths(core: RotatingCore & WithOptions<'logger'>): Path[] 
 function configPath(): Path {
   return path({
     pattern: 'rotate/config',
-    summary: 'Automatic rotation of the encryption key',
+    summary: 'Read or write the settings of automatic rotation of the encryption key',
     sudo: (verb) => verb !== 'read',
     fields: {
       enabled: boolean('False disables rotation except at the fixed limit'),
-      max_operations: integer('Encryptions with one key'),
-      interval: duration('Age of a key; 0 for no limit'),
+      max_operations: integer('Maximum number of encryptions with one key'),
+      interval: duration('Maximum age of a key; 0 for no limit'),
     },
     read(_input, { storage }) {
       const { enabled, intervalSeconds, operationsMax } = rotateConfig(storage.get(CONFIG_PATH))

@@ -29,7 +29,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
   return [
     path({
       pattern: 'seal-status',
-      summary: 'Whether the core is sealed, and the progress of unsealing',
+      summary: 'Read the seal status and the unseal progress',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
@@ -38,12 +38,12 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'unseal',
-      summary: 'Submits a key share to unseal the core',
+      summary: 'Submit a key share to unseal the core',
       unauthenticated: true,
       whileSealed: true,
       onSecondary: true,
       fields: {
-        key: text('A key share in hex or base64', { fallback: '' }),
+        key: text('Key share in hex or base64', { fallback: '' }),
         reset: boolean('Discard the shares submitted so far', { fallback: false }),
         migrate: boolean('Migrate to the configured seal', { fallback: false }),
       },
@@ -63,7 +63,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'seal',
-      summary: 'Seals the core until it is unsealed with key shares or by a restart with a static seal',
+      summary: 'Seal the core until it is unsealed with key shares or, with a static seal, restarted',
       sudo: true,
       // Sealing a sealed core has no effect, so it needs no token.
       whileSealed: true,
@@ -81,7 +81,7 @@ export function sealPaths(core: SealParts, pgpRate: PgpRateLimit, access: Second
     }),
     path({
       pattern: 'step-down',
-      summary: 'Has no effect, because there is no standby',
+      summary: 'Step down; no effect, because there is no standby',
       sudo: true,
       fields: {},
       update: () => undefined,
@@ -106,7 +106,7 @@ function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
   const { seal } = core.options
   return path({
     pattern: 'init',
-    summary: 'Initialises the core: generates its keys and the first root token',
+    summary: 'Initialize the core: generate its keys and the first root token',
     unauthenticated: true,
     whileSealed: true,
     onSecondary: 'read',
@@ -119,7 +119,7 @@ function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
       recovery_pgp_keys: textList('PGP keys in base64, one for each recovery key share'),
       root_token_pgp_key: text('PGP key in base64 to encrypt the root token with', { fallback: '' }),
       stored_shares: number('Not used'),
-      force: boolean('Initialise even if another server of the region has a secrets core', { fallback: false }),
+      force: boolean('Initialize even if another server of the region has a secrets core', { fallback: false }),
     },
     read: () => ({ bare: { initialized: seal.status.initialised } }),
     async update(input, call) {
@@ -134,7 +134,7 @@ function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
         rootTokenPgpKey: input.root_token_pgp_key,
       }
       const made = await withStaticKey(core, () => seal.initialise(request, core.initialState()))
-      sealLog(core)('secrets core initialised', call)
+      sealLog(core)('secrets core initialized', call)
       await unsealUnattended(core)
       const recovery = { recovery_keys: hex(made.recoveryKeys), recovery_keys_base64: base64(made.recoveryKeys) }
       const shares = { keys: hex(made.keys), keys_base64: base64(made.keys) }
@@ -150,7 +150,7 @@ async function unsealUnattended(core: SealParts): Promise<void> {
   try {
     if (await core.options.seal.autoUnseal()) await core.activateOrSeal()
   } catch (error) {
-    core.options.logger.error('auto-unseal after initialisation failed', { error: messageOf(error) })
+    core.options.logger.error('auto-unseal after initialization failed', { error: messageOf(error) })
   }
 }
 

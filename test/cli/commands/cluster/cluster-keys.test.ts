@@ -166,7 +166,7 @@ test('the NATS addresses of a member are kept when members are added, changed or
   const addressOf = (name: string) =>
     /servers *= *(.*)/.exec(readFileSync(join(directory, name, 'cluster.hcl'), 'utf8'))?.[1]
   const { out } = await keys('-out', directory, '-agent', 'w1')
-  assert.match(out, /w1\/cluster\.hcl needs NATS addresses: give -nats/)
+  assert.match(out, /w1\/cluster\.hcl has no NATS addresses: use -nats/)
   await keys('-out', directory, '-nats', 'tls://one:4222', '-server', 's1', '-agent', 'w2')
   await keys('-out', directory, '-agent', 'w3')
   assert.equal(addressOf('w3'), '["tls://one:4222"]', 'a member that is added without one gets the last one')

@@ -23,7 +23,7 @@ test('a key becomes a variable only if it names a credential or the command line
     'PASSWORDS USERS MONKEY TOKENIZER SECRETARY',
   ].join(' ')
   for (const key of refused.split(' ')) {
-    assert.throws(() => named({}, of({ [key]: 'x' })), /of p would set .*, which is not allowed: give -allow-env=/, key)
+    assert.throws(() => named({}, of({ [key]: 'x' })), /of p would set .*, which is not allowed: use -allow-env=/, key)
   }
   const fit =
     'db-user password PGUSER_PASSWORD web.token NPM_TOKEN key tls-key AWS_ACCESS_KEY_ID client-secret SSH_PASSPHRASE username'
@@ -41,7 +41,7 @@ test('a key becomes a variable only if it names a credential or the command line
 
 test('a key replaces a variable of the environment only where the command line names it', () => {
   for (const key of ['db-password', 'api_token', 'API_TOKEN']) {
-    assert.throws(() => named({}, of({ [key]: 'x' })), /which is already in the environment: give -allow/)
+    assert.throws(() => named({}, of({ [key]: 'x' })), /which is already in the environment: use -allow/)
     assert.throws(() => named({ allowed: ['*'] }, of({ [key]: 'x' })), /which is already in the environment/)
   }
   assert.deepEqual(named({ allowed: ['DB_PASSWORD'] }, of({ 'db-password': 'x' })), [['DB_PASSWORD', 'x']])

@@ -374,7 +374,7 @@ test('it logs in by AppRole, again when its token has ended, revokes its token a
   writeFileSync(file, `${String(secretId)}\n`, { mode: 0o644 })
   const options = `-secret=secret/data/app -poll=100ms -role-id=${String(roleId)} -secret-id-file=${file}`
   const refused = await exec(at, options, 'true').finished
-  assert.match(refused.stderr, /others can use it: .* with mode 0644; run: chmod 600/)
+  assert.match(refused.stderr, /other users can access it: .* with mode 0644; run: chmod 600/)
   assert.equal(refused.code, 1)
   chmodSync(file, 0o600)
   const tokens = async () => (await world.ask('LIST', 'auth/token/accessors')).body.data['keys'] as string[]

@@ -50,7 +50,10 @@ test('secrets are copied, moved and found, and changed together or not at all', 
   assert.equal((await run('get -at=yesterday secret/other/db2')).code, 2)
   assert.equal((await readSecret(world, 'app/db')).status, 404)
   assert.equal((await run('copy secret/team/db elsewhere/db')).code, 2)
-  assert.match((await run('copy secret/team/db secret/other/db2')).stderr, /"to" already exists: remove it first/)
+  assert.match(
+    (await run('copy secret/team/db secret/other/db2')).stderr,
+    /the destination \("to"\) already exists: remove it first/,
+  )
 
   const found = await run('search -custom-metadata=owner=* -custom-metadata=env=prod -name=DB secret')
   assert.match(found.stdout, /^secret\/other\/db2 +2 +owner=ops env=prod$/m)
@@ -148,7 +151,10 @@ test('a lost response of an import is reported as an unknown result', async (t) 
   }
   const { code, err, out } = await runAt(core, ['kv', 'import', 's/to', file])
   assert.deepEqual([code, out], [1, ''])
-  assert.match(err, /^outpost: no secret was imported; the result of the next 1 from "a" is unknown: bad gateway /)
+  assert.match(
+    err,
+    /^outpost: no secret was imported; the result of the request for secret "a" is unknown: bad gateway /,
+  )
 })
 
 test('an interrupted export leaves no new file and does not change an existing one', async (t) => {

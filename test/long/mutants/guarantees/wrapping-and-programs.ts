@@ -59,7 +59,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**Secret.** Role ID, secret ID and token are in no log',
-    before: "return typeof shown === 'string' ? shown : 'no server answers, see the log'",
+    before: "return typeof shown === 'string' ? shown : 'no server responds, see the log'",
     after: "return typeof shown === 'string' ? shown : messageOf(error)",
     test: 'test/login/session.test.ts',
   },

@@ -113,35 +113,35 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Demotes this primary to a secondary, which connects to no primary until update-primary',\n      sudo: true,",
-    after: `summary: 'Demotes this primary to a secondary, which connects to no primary until update-primary',`,
+      "summary: 'Demote this primary to a secondary, which does not connect to a primary before update-primary',\n      sudo: true,",
+    after: `summary: 'Demote this primary to a secondary, which does not connect to a primary before update-primary',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Revokes a secondary immediately; it needs a new activation token to reconnect',\n      sudo: true,",
-    after: `summary: 'Revokes a secondary immediately; it needs a new activation token to reconnect',`,
+      "summary: 'Revoke a secondary immediately; it requires a new activation token to reconnect',\n      sudo: true,",
+    after: `summary: 'Revoke a secondary immediately; it requires a new activation token to reconnect',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Enables DR replication with this cluster as a secondary, which deletes its data',\n      sudo: true,",
-    after: `summary: 'Enables DR replication with this cluster as a secondary, which deletes its data',`,
+      "summary: 'Enable DR replication with this cluster as a secondary, which deletes its data',\n      sudo: true,",
+    after: `summary: 'Enable DR replication with this cluster as a secondary, which deletes its data',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
     before:
-      "summary: 'Issues an activation token for a secondary, wrapped for one use or sealed to its public key',\n      sudo: true,",
-    after: `summary: 'Issues an activation token for a secondary, wrapped for one use or sealed to its public key',`,
+      "summary: 'Issue an activation token for a secondary, wrapped for one use or encrypted to its public key',\n      sudo: true,",
+    after: `summary: 'Issue an activation token for a secondary, wrapped for one use or encrypted to its public key',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {
     promise: 'have a token that may write `sys/replication/dr/*`',
-    before: "summary: 'Disables DR replication on this primary',\n      sudo: true,",
-    after: `summary: 'Disables DR replication on this primary',`,
+    before: "summary: 'Disable DR replication on this primary',\n      sudo: true,",
+    after: `summary: 'Disable DR replication on this primary',`,
     test: 'test/secrets/replication-endpoints.test.ts',
   },
   {

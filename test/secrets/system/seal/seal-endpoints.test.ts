@@ -164,14 +164,14 @@ test('the log has the caller of each seal operation and no share or token', asyn
   await ask('PUT', 'sys/rotate', undefined, {})
   await ask('PUT', 'sys/seal', undefined, {})
   assert.deepEqual(
-    said().filter((message) => message !== 'the secrets core is active'),
+    said().filter((message) => message !== 'secrets core active'),
     [
-      'secrets core initialised',
+      'secrets core initialized',
       'secrets core unsealed',
       'root token generation started',
       'root token generated',
       'root token generation started',
-      'root token generation cancelled',
+      'root token generation canceled',
       'rekey started',
       'rekey completed',
       'encryption key rotated',

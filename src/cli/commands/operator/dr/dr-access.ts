@@ -34,7 +34,7 @@ export function warningsOf(fields: JsonFields): readonly string[] {
 }
 
 export function printWarningLines(fields: JsonFields, io: CommandIo): void {
-  for (const warning of warningsOf(fields)) io.err(`${escapeLine(warning)}\n`)
+  for (const warning of warningsOf(fields)) io.err(`warning: ${escapeLine(warning)}\n`)
 }
 
 /** The peers in the status: the secondaries of a primary, or the primary of a secondary. */

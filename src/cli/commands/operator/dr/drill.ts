@@ -18,7 +18,7 @@ const SAMPLE_MAX = 10_000
 const INTERRUPTED = 130
 
 const OPTIONS = {
-  config: texts('FILE|DIR', 'Configuration of the server of the secondary'),
+  config: texts('FILE|DIR', 'Configuration of this secondary'),
   dir: text({
     placeholder: 'DIR',
     help: 'Directory of the copy',
@@ -50,12 +50,12 @@ export const command = defineCommand({
   name: 'operator dr drill',
   summary: 'Test the promotion of a copy of this DR secondary',
   details: [
-    'Promotes a copy of the database on another port, reads secrets from it and removes it. Run it on the host of',
-    'the secondary as the user of its server. Replication continues, and nothing outside the copy changes: the',
-    'copy has no link, no audit devices and no engines that reach other systems, and its leases do not expire.',
-    'It is unsealed with key shares of the primary or with the static key of the configuration. Values are not',
-    'printed. The copy is removed at the end, also after Ctrl-C; the copy of a killed drill is removed by the',
-    'next drill. Exit code 1: a step failed, or a path could not be read.',
+    'Promotes a copy of the database on another port, reads secrets from it and removes it. Run it on the host',
+    'of the secondary as the user of its server. Replication continues, and nothing outside the copy changes:',
+    'the copy does not replicate, has no audit devices and no engines that reach other systems, and its leases',
+    'do not expire. It is unsealed with key shares of the primary or with the static key of the configuration.',
+    'Values are not printed. The copy is removed at the end, also after Ctrl-C; if a drill was killed, the next',
+    'drill removes its copy. Exit code 1: a step failed, or a path could not be read.',
     '',
     'Example: outpost operator dr drill -config /etc/outpost-server -path kv/data/app - < shares.txt',
   ].join('\n'),
@@ -164,7 +164,7 @@ async function testCopy(drill: Drill, run: DrillRun, steps: TimedSteps, io: Comm
 
 function resultOf(reads: readonly ReadResult[], faults: readonly string[]): DrillResult {
   const failed = reads.filter(({ isGood }) => !isGood).length
-  if (reads.length === 0) return { isGood: false, reason: 'no secret to read: give -path' }
+  if (reads.length === 0) return { isGood: false, reason: 'no secret to read: use -path' }
   if (failed > 0) return { isGood: false, reason: `${failed} of ${reads.length} paths could not be read` }
   return faults.length === 0 ? { isGood: true } : { isGood: false, reason: 'the copy failed the integrity check' }
 }

@@ -25,19 +25,19 @@ const HEALTH_TIMEOUT_MS = 3000
 const CONFIRMATION = 'promote'
 
 const OPTIONS = {
-  yes: flag('Promote without confirmation'),
+  yes: flag('Promote without a confirmation prompt'),
   ...promoteOptions,
   ...coreOptions,
 }
 
 export const command = defineCommand({
   name: 'operator dr failover',
-  summary: 'Fail over to this DR secondary step by step',
+  summary: 'Fail over to this DR secondary',
   details: [
-    'Checks the secondary and whether its primary still answers, reports commits that may be lost, generates an',
-    'operation token from key shares of the primary, asks for confirmation, promotes the secondary, and checks',
-    'that it serves. Nothing changes before the confirmation; without a terminal, -yes is required. The primary',
-    'must be down or isolated from clients. It is fenced as soon as it can be reached.',
+    'Checks the secondary and whether its primary still responds, reports commits that may be lost, generates',
+    'an operation token from key shares of the primary, asks for confirmation, promotes the secondary, and',
+    'checks that it serves requests. Nothing changes before the confirmation; without a terminal, -yes is',
+    'required. The primary must be down or isolated from clients. It is fenced as soon as it can be reached.',
     '',
     'Example: outpost operator dr failover -yes - < shares.txt        (one key share per line)',
   ].join('\n'),
@@ -47,7 +47,7 @@ export const command = defineCommand({
     const given = secretOperand(operands, 'key share')
     const hasTerminal = process.getBuiltinModule('node:tty').isatty(0)
     if (!values.yes && !hasTerminal) {
-      throw new UsageError('confirmation requires a terminal: give -yes to promote without it')
+      throw new UsageError('confirmation requires a terminal: use -yes to promote without it')
     }
     const core = coreOf(values, io)
     const report = stepReporter(io)
@@ -134,7 +134,7 @@ async function checkPrimary(core: CoreAccess, durationMs: number, report: StepRe
   const state = fields.text('state')
   if (state !== 'running') {
     const by = fields.text('replaced_by')
-    const why = by === '' ? '' : `: ${escapeLine(by)} was promoted as well and is the primary; send clients there`
+    const why = by === '' ? '' : `: ${escapeLine(by)} was also promoted and is the primary; redirect clients to it`
     throw new CommandError(`promoted, but the server does not accept writes (state "${escapeLine(state)}")${why}`)
   }
   await requireResponse(core, { path: 'sys/health' })
@@ -143,11 +143,11 @@ async function checkPrimary(core: CoreAccess, durationMs: number, report: StepRe
   const isOwed = fields.text('fence_notice') === 'owed'
   report(
     isOwed
-      ? 'The old primary has not received the fence notice, will retry each second'
+      ? 'The old primary has not received the fence notice, will retry every second'
       : 'The old primary has received the fence notice',
   )
   report(
-    'Next: send clients to this server. When the old primary is back: "outpost operator dr demote" there, then\n' +
+    'Next: redirect clients to this server. When the old primary is back: "outpost operator dr demote" there, then\n' +
       '   "outpost operator dr token" here and "outpost operator dr join" there. Other secondaries join with new tokens',
   )
 }

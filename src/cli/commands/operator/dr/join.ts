@@ -16,7 +16,7 @@ const TOKEN = { what: 'activation token', prompt: 'Activation token (will be hid
 export const activationOptions = {
   'primary-api-addr': text({
     placeholder: 'URL',
-    help: 'API address of the primary instead of the token address',
+    help: 'API address of the primary; overrides the activation token',
     fallback: '',
   }),
   'ca-file': text({
@@ -24,7 +24,7 @@ export const activationOptions = {
     help: 'CA file on the server for the primary API',
     fallback: '',
   }),
-  insecure: flag('Unwrap the token over unencrypted HTTP'),
+  insecure: flag('Allow plain HTTP to the API of the primary'),
 }
 
 export const command = defineCommand({
@@ -34,12 +34,12 @@ export const command = defineCommand({
     'Reads the activation token ("outpost operator dr token ID" on the primary) from standard input, from',
     '-token-file, or from the terminal without echo. Checks that the primary is reachable and accepts this',
     'server, deletes all secrets and tokens of this server, and copies those of the primary. Returns when the',
-    'copy is complete and the server follows. Ctrl-C ends the wait, not the sync.',
+    'copy is complete and the server replicates. Ctrl-C ends the command; the sync continues.',
     '',
-    'A server that is a secondary already, such as a demoted primary, joins another primary of its replication',
-    'set without a deletion. This requires key shares (-shares-file).',
+    'A server that is already a secondary, such as a demoted primary, joins another primary of its replication',
+    'set without deleting its data. This requires key shares (-shares-file).',
     '',
-    'The command asks for confirmation on a terminal.',
+    'Asks for confirmation on a terminal.',
     '',
     'Example: outpost operator dr join < activation.txt',
     '         outpost operator dr join -token-file activation.txt -shares-file - < shares.txt',
@@ -60,7 +60,7 @@ export const command = defineCommand({
     const operand = secretOperand(operands, TOKEN.what)
     const tokenFile = fileSource(values['token-file'])
     if (operand !== undefined && tokenFile !== undefined) {
-      throw new UsageError('give the activation token once: on standard input, or with -token-file')
+      throw new UsageError('pass the activation token only once: on standard input, or with -token-file')
     }
     const shares = fileSource(values['shares-file'])
     await join(coreOf(values, io), { ...values, token: operand ?? tokenFile ?? STDIN, shares }, io)
@@ -82,7 +82,7 @@ interface JoinValues {
 export async function join(core: CoreAccess, values: JoinValues, io: CommandIo): Promise<void> {
   const isTerminal = process.getBuiltinModule('node:tty').isatty(0)
   if (values.token === STDIN && values.shares === STDIN && !isTerminal) {
-    throw new UsageError('standard input can be read only once: give the activation token or the key shares in a file')
+    throw new UsageError('standard input can be read only once: pass the activation token or the key shares in a file')
   }
   const { fields } = await drStatus(core)
   const mode = fields.text('mode')
@@ -96,7 +96,7 @@ export async function join(core: CoreAccess, values: JoinValues, io: CommandIo):
     await confirm(core, 'make this cluster a DR secondary and delete all its secrets and tokens', values.yes, io)
     await requestChange(core, 'secondary/enable', body, io)
   }
-  io.err('The primary has accepted this server, the sync has started. Ctrl-C ends the wait, not the sync.\n')
+  io.err('The primary has accepted this server and the sync has started. Ctrl-C ends this command, not the sync.\n')
   const primary = await untilFollowing(core, io)
   const { fields: seal } = await requireResponse(core, { path: 'sys/seal-status' })
   const next = seal.boolean('sealed') ? ' Next: outpost operator unseal, with the key shares of the primary' : ''
@@ -113,7 +113,7 @@ function requireJoinable({ target }: CoreAccess, mode: string, needsShares: bool
   }
   if (!needsShares) return
   throw new CommandError(
-    `${where} is a DR secondary already: to change its primary, give key shares with -shares-file FILE`,
+    `${where} is already a DR secondary: to change its primary, pass key shares with -shares-file FILE`,
   )
 }
 

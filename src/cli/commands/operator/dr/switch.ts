@@ -29,7 +29,7 @@ const OPTIONS = {
   secondary: text({ placeholder: 'URL', help: 'API address of the secondary to promote', fallback: undefined }),
   id: text({
     placeholder: 'ID',
-    help: 'Name of the old primary as a secondary',
+    help: 'ID of the old primary as a secondary',
     fallback: undefined,
     shownDefault: 'the host in its address',
   }),
@@ -49,10 +49,10 @@ export const command = defineCommand({
     '',
     'No acknowledged write is lost. The command checks both servers, stops writes on the primary, waits until',
     'the secondary has all of them, promotes it, and joins the old primary to it. Clients receive errors during',
-    'the switchover and must use the new primary afterwards. If a step fails, the state of both servers is',
-    'printed; the same command continues the switchover.',
+    'the switchover and must use the new primary afterwards. If a step fails, the command prints the state of',
+    'both servers; run it again to continue.',
     '',
-    'The command asks for confirmation on a terminal.',
+    'Asks for confirmation on a terminal.',
     '',
     'Example: outpost operator dr switch -secondary https://berlin.example:4646 < shares.txt',
   ].join('\n'),
@@ -86,7 +86,9 @@ export const command = defineCommand({
       )
       return 0
     }
-    io.out(`Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: send clients to ${newPrimary}\n`)
+    io.out(
+      `Success! ${newPrimary} is the DR primary, ${oldPrimary} follows it. Next: redirect clients to ${newPrimary}\n`,
+    )
     return 0
   },
 })
@@ -96,7 +98,7 @@ interface RoleSwitch extends SwitchServers {
   readonly promoted: CoreAccess
   readonly io: CommandIo
   readonly report: StepReporter
-  /** Name of the old primary as a secondary. */
+  /** ID of the old primary as a secondary. */
   readonly id: string
   readonly shares: KeyShares
   readonly yes: boolean
@@ -196,7 +198,7 @@ function nextStep(from: string, to: string, old: string, next: string): string {
     return `The roles have not changed, ${old} accepts writes. Remove the cause and run the same command again.`
   }
   if (to.startsWith('primary')) {
-    return `${next} accepts writes, send clients there. The same command continues: ${old} joins it as a secondary.`
+    return `${next} accepts writes, redirect clients to it. The same command continues: ${old} joins it as a secondary.`
   }
   if (from.startsWith('secondary') && to.startsWith('secondary')) {
     return [

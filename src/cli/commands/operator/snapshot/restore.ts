@@ -18,12 +18,13 @@ export const command = defineCommand({
   name: 'operator snapshot restore',
   summary: 'Restore a snapshot',
   details: [
-    'Replaces all secrets and tokens. Data that was written after the snapshot is lost. The snapshot is verified',
-    'first: a damaged snapshot, or one of another cluster, changes nothing. If the keys have changed since the',
-    'snapshot, the server is sealed afterwards; the key shares or the static key of that time unseal it.',
+    'Replaces all secrets and tokens. Data that was written after the snapshot is lost. The snapshot is',
+    'verified first: a damaged snapshot, or one of another cluster, changes nothing. If the keys have changed',
+    'since the snapshot, the server is sealed afterwards and unseals with the key shares or the static key of',
+    'that time.',
     '',
-    '-new restores into a server that was never initialized, instead of "outpost operator init". It needs no',
-    'token. The key shares or the static key of the snapshot unseal the server. Without -new, the command asks',
+    '-new restores into a server that was never initialized, instead of "outpost operator init". It requires no',
+    'token. The server then unseals with the key shares or the static key of the snapshot. Without -new, asks',
     'for confirmation on a terminal.',
     '',
     'Example: outpost operator snapshot restore -new secrets.snap && outpost operator unseal',
@@ -36,7 +37,7 @@ export const command = defineCommand({
   },
   operands: { shown: 'FILE|-', min: 1, max: 1 },
   async run(values, [file = ''], io) {
-    if (values.new && values.force) throw new UsageError('options -new and -force exclude each other')
+    if (values.new && values.force) throw new UsageError('options -new and -force are mutually exclusive')
     const core = coreOf(values, io)
     const { headers, target } = core
     if (!values.new) await confirm(core, `replace all secrets and tokens with those of ${file}`, values.yes, io)
@@ -68,7 +69,7 @@ async function nextStep(core: CoreAccess): Promise<string> {
 function uploadOf(file: string): Upload {
   if (file === '-') {
     if (process.getBuiltinModule('node:tty').isatty(0))
-      throw new UsageError('cannot read a snapshot from a terminal: give a file')
+      throw new UsageError('cannot read a snapshot from a terminal: specify a file')
     return { source: process.stdin, bytes: undefined }
   }
   try {

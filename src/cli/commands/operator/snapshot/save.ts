@@ -16,9 +16,9 @@ export const command = defineCommand({
   name: 'operator snapshot save',
   summary: 'Save a snapshot of all secrets',
   details: [
-    'The server continues to serve requests. The snapshot is ciphertext: restoring it requires the same key',
-    'shares, or the static key. The file is written to a temporary name and renamed when it is complete; -',
-    'writes to stdout.',
+    'The server continues to serve requests. The snapshot is encrypted: after a restore, the server unseals',
+    'with the same key shares or static key. The file is written to a temporary name and renamed when it is',
+    'complete; - writes to stdout.',
     '',
     'Example: outpost operator snapshot save secrets-$(date +%F).snap',
   ].join('\n'),
@@ -26,7 +26,7 @@ export const command = defineCommand({
   operands: { shown: 'FILE|-', min: 1, max: 1 },
   async run(values, [file = ''], io) {
     if (file === '-' && process.getBuiltinModule('node:tty').isatty(1)) {
-      throw new UsageError('cannot write a snapshot to a terminal: give a file')
+      throw new UsageError('cannot write a snapshot to a terminal: specify a file')
     }
     const core = coreOf(values, io)
     const { headers, target } = core
