@@ -56,7 +56,7 @@ async function thief(t: TestContext, cluster: PermittedCluster): Promise<NatsCon
   return bus
 }
 
-test('with the key of a host no operation of a server’s own or of its secrets core is to be had', async (t) => {
+test('the key of a host allows no operation that is reserved for servers or the secrets core', async (t) => {
   const directory = workDirectory(t)
   const cluster = await permittedCluster(t, directory, ['-server', 's1', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
@@ -67,7 +67,7 @@ test('with the key of a host no operation of a server’s own or of its secrets 
   const login = { servers: [cluster.nats.url], name: 'thief', nkeyFile, caFile: `${directory}/ca.pem`, logger }
   const { ask } = await callerOn(t, login, { nodeId })
 
-  await t.test('what servers offer to agents does not hold them', async () => {
+  await t.test('the operations that agents may call do not include those of servers', async () => {
     // What an agent does need is served, so that refusals mean something.
     assert.match((await ask('cluster.resolve_token', 'any')) ?? '', /"accessor"/)
     const own = ['secrets.snapshot_save', 'secrets.snapshot_restore', 'secrets.snapshot_restore_force', 'agent.reload']
@@ -88,18 +88,21 @@ test('with the key of a host no operation of a server’s own or of its secrets 
     assert.ok(!isAgentPath('auth/userpass/login', 'userpass'))
   })
 
-  await t.test('NATS does not let him publish to the core, nor announce himself as a server', async () => {
-    await assert.rejects(ask('secrets.read', 'core'), { code: 'no_answer' })
-    assert.ok(logger.lines.some(({ fields }) => /server\..*\.core/.test(String(fields['subject']))))
-    const bus = await thief(t, cluster)
-    const about = { serverId: 'mine', hasCore: true, curveKey: new CurveKey().publicKey, clockMs: 0, sequence: 1 }
-    bus.publish(subjects.serverKey, signAnnouncement(about, subjects.serverKey, signingKeyOf(newSeed())))
-    await bus.flush()
-    assert.ok(!server.stderr().includes('server announcement rejected'), 'it has not even arrived')
-  })
+  await t.test(
+    'NATS permissions prevent an agent from publishing to the core and from announcing itself as a server',
+    async () => {
+      await assert.rejects(ask('secrets.read', 'core'), { code: 'no_answer' })
+      assert.ok(logger.lines.some(({ fields }) => /server\..*\.core/.test(String(fields['subject']))))
+      const bus = await thief(t, cluster)
+      const about = { serverId: 'mine', hasCore: true, curveKey: new CurveKey().publicKey, clockMs: 0, sequence: 1 }
+      bus.publish(subjects.serverKey, signAnnouncement(about, subjects.serverKey, signingKeyOf(newSeed())))
+      await bus.flush()
+      assert.ok(!server.stderr().includes('server announcement rejected'), 'it has not even arrived')
+    },
+  )
 })
 
-test('where NATS lets everybody publish, configured keys keep a stranger from the core all the same', async (t) => {
+test('without NATS permissions, configured server keys still exclude a host from the core', async (t) => {
   const nats = await startNatsServer(t)
   const key = signingKeyOf(newSeed())
   const member = await Member.make(t, 's1', {

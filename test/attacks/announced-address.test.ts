@@ -8,7 +8,7 @@ import { UNRESTRICTED } from '../../src/cluster/trust/authorizer.ts'
 import { root } from '../host/allocations/host-fixture.ts'
 import { idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
 
-test('a caller who has a token is not told the address that the host announced', async (t) => {
+test('an authenticated caller does not learn the address that the host announced', async (t) => {
   const server = await startFleetServer(t)
   const id = idOf('11ed0de0')
   server.say(nodeOf(id, { httpAddress: 'thief.example:4646' }))

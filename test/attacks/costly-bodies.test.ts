@@ -39,7 +39,7 @@ async function opened(t: TestContext) {
   return { world, file, audit, weak: await tokenWith(world, POLICY) }
 }
 
-test('without a token only short lists of fields are read, and recorded', async (t) => {
+test('a body without a token is parsed and recorded only up to a small number of fields', async (t) => {
   const { audit, file, world } = await opened(t)
   for (const isAudited of [false, true]) {
     if (isAudited) await audit()
@@ -60,7 +60,7 @@ test('without a token only short lists of fields are read, and recorded', async 
   assert.doesNotMatch((await world.ask('POST', 'sys/init', most, { token: null })).text, /complexity/)
 })
 
-test('the long body of a caller without a right to the path is not read', async (t) => {
+test('a long body is not read if its caller has no permission on the path', async (t) => {
   const { audit, file, weak, world } = await opened(t)
   await audit()
   const noJson = 'x'.repeat(20_000)
@@ -77,7 +77,7 @@ test('the long body of a caller without a right to the path is not read', async 
   assert.equal((await world.ask('POST', 'cubbyhole/own', COSTLY['many names'], { token: weak })).status, 204)
 })
 
-test('very many values are recorded by the field, and can be looked for', async (t) => {
+test('a body with very many values has one HMAC per field, which can be looked up', async (t) => {
   const { audit, file, weak, world } = await opened(t)
   await audit()
   const list = Array.from({ length: 100_000 }, (_, at) => String(at))
@@ -101,7 +101,7 @@ test('very many values are recorded by the field, and can be looked for', async 
   assert.ok(!readFileSync(file, 'latin1').includes('planted-value'))
 })
 
-test('a question about very many paths is bounded, and is answered in many turns of the event loop', async (t) => {
+test('a capabilities request for very many paths is limited and yields the event loop', async (t) => {
   const { weak, world } = await opened(t)
   const policy = 'path "sys/capabilities*" { capabilities = ["update"] }'
   const asking = await tokenWith(world, policy)
@@ -122,7 +122,7 @@ test('a question about very many paths is bounded, and is answered in many turns
   }
 })
 
-test('long bodies without a token are not taken, and keep no room from those with one', async (t) => {
+test('long bodies without a token are refused and do not use the budget of authenticated callers', async (t) => {
   const { weak, world } = await opened(t)
   const port = await listenTo(t, world)
   const begin = (path: string, token: string | undefined, lines: string, body: string | Buffer) => {

@@ -27,7 +27,7 @@ async function counted(name: 'lstatSync' | 'readdirSync', run: () => Promise<voi
   return calls
 }
 
-test('ten thousand secrets and a file with two names: a bounded number of looks, and no content', async (t) => {
+test('a file with hard links beside ten thousand secrets is refused after a bounded number of checks', async (t) => {
   const edge = await startEdge(t)
   const local = join(edge.directory, 'web/local')
   writeFileSync(join(local, 'one'), 'an ordinary file')

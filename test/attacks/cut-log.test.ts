@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { freshProcess } from '../helpers/secrets-server.ts'
 
-test('the write-ahead log is cut under a server: requests fail, and the server goes on', {
+test('truncation of the write-ahead log under a running server fails requests and does not stop the server', {
   timeout: 280_000,
 }, async (t) => {
   const { directory, agent, keys, token } = await freshProcess(t, '-key-shares=1 -key-threshold=1')

@@ -28,7 +28,7 @@ function overwriteRoot(path: string): void {
   closeSync(fd)
 }
 
-test('what a page was overwritten for is an error of each read, and of nothing else', async (t) => {
+test('each read of an entry on a damaged page fails, and no other read does', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const before = await SqliteStore.open(path)
   for (let at = 0; at < 100; at++)
@@ -46,7 +46,7 @@ test('what a page was overwritten for is an error of each read, and of nothing e
   await store.close()
 })
 
-test('a server that starts upon it goes on saying which file is damaged', { timeout: 280_000 }, async (t) => {
+test('a server that starts on a damaged database keeps reporting the damaged file', { timeout: 280_000 }, async (t) => {
   const { agent, directory } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   await agent.stop()
   overwriteRoot(join(directory, 'data/server/secrets.db'))

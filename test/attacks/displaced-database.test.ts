@@ -145,7 +145,9 @@ async function written(t: TestContext): Promise<Victim> {
   return victim
 }
 
-test('the database is moved away and back: refused meanwhile, and nothing is lost', { timeout: 280_000 }, async (t) => {
+test('requests are refused while the database is moved away, and no write is lost after it is moved back', {
+  timeout: 280_000,
+}, async (t) => {
   const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
@@ -170,7 +172,9 @@ test('the database is moved away and back: refused meanwhile, and nothing is los
   await victim.hasAll()
 })
 
-test('the database is replaced, and put back while the server is stopped', { timeout: 280_000 }, async (t) => {
+test('writes are refused while the database is replaced, and none is lost after it is put back during a stop', {
+  timeout: 280_000,
+}, async (t) => {
   const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
@@ -187,7 +191,9 @@ test('the database is replaced, and put back while the server is stopped', { tim
   await victim.hasAll()
 })
 
-test('the database is removed: a copy of what the process has open brings it back', { timeout: 280_000 }, async (t) => {
+test('a removed database can be recovered from the files that the process has open', {
+  timeout: 280_000,
+}, async (t) => {
   const victim = await written(t)
   const { database } = victim
   rmSync(database)
@@ -217,7 +223,7 @@ for (const [how, spoil] of [
   ],
 ] as const) {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-    test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, { timeout: 280_000 }, async (t) => {
+    test(`the write-ahead log is ${how}, ${signal}: no acknowledged write is lost`, { timeout: 280_000 }, async (t) => {
       const victim = await written(t)
       const wal = `${victim.database}-wal`
       spoil(wal)
@@ -232,7 +238,7 @@ for (const [how, spoil] of [
   }
 }
 
-test('the write-ahead log is cut: refused until the next start, which serves what is left', {
+test('a truncated write-ahead log refuses requests until the next start, which serves the remaining commits', {
   timeout: 280_000,
 }, async (t) => {
   const victim = new Victim(t)

@@ -9,7 +9,7 @@ import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
-test('rows of another shape are passed over and said, the others are there', { timeout: 280_000 }, async (t) => {
+test('malformed rows are skipped and logged, and the other rows are loaded', { timeout: 280_000 }, async (t) => {
   const nats = await startNatsServer(t)
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
   const [nodeId, allocationId] = [idOf('aaaaaaaa'), idOf('bbbbbbbb')]

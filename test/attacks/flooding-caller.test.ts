@@ -69,7 +69,7 @@ async function callerOn(t: TestContext, bus: MessageBus, self: ClusterMember, si
     })
 }
 
-test('calls that never end take a quarter of the places, and the others are left', async (t) => {
+test('calls that never end use at most a quarter of the slots, and other hosts get the rest', async (t) => {
   const broker = new MemoryBroker()
   const over = new AbortController()
   const { server } = serverOn(t, broker.connect())
@@ -89,7 +89,7 @@ test('calls that never end take a quarter of the places, and the others are left
   await eventually(() => server.calls === 0, 'all places are given back')
 })
 
-test('calls of many taken-over hosts together leave each further host its share', async (t) => {
+test('concurrent calls of many compromised hosts leave a share to each other host', async (t) => {
   const broker = new MemoryBroker()
   const over = new AbortController()
   // Fewer than in production: a call is given up after seven seconds of silence, which thousands of them can cause on a busy machine.
@@ -114,7 +114,7 @@ test('calls of many taken-over hosts together leave each further host its share'
   await eventually(() => server.calls === 0, 'all places are given back')
 })
 
-test('messages beyond a rate are not looked at, and other hosts are heard', async (t) => {
+test('messages above the rate limit are dropped unread, and other hosts are served', async (t) => {
   const broker = new MemoryBroker()
   const bus = broker.connect()
   const { curve } = serverOn(t, bus)
@@ -152,7 +152,7 @@ function headOf({ publicKey }: CurveKey) {
   return { callerKey: publicKey, call: 1, clockMs: performance.now() }
 }
 
-test('fresh keys cost a bounded number of key agreements', () => {
+test('new keys cause a bounded number of key agreements', () => {
   let agreed = 0
   const curve = new (class extends CurveKey {
     override sessionWithCaller(caller: Uint8Array) {
@@ -184,7 +184,7 @@ test('fresh keys cost a bounded number of key agreements', () => {
   assert.ok(typeof open(OTHER, good) !== 'string', 'another host begins a session')
 })
 
-test('a caller that allows any amount is sent one window at a time', async () => {
+test('a caller that grants unlimited credit is sent one window at a time', async () => {
   let sent = 0
   const channel = {
     payloadBytesMax: 1 << 20,

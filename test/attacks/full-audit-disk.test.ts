@@ -26,7 +26,7 @@ function fill(disk: string): void {
   }
 }
 
-test('an audit file on a full disk', { timeout: 280_000 }, async (t) => {
+test('an audit file on a full disk refuses requests', { timeout: 280_000 }, async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv] })
   const disk = join(world.directory, 'disk')
   mkdirSync(disk)

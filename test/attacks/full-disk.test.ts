@@ -47,7 +47,7 @@ async function server(t: TestContext, disk: string) {
   return { agent, api, run }
 }
 
-test('the disk is full: 507 for what needs space, and everything else goes on', { timeout: 300_000 }, async (t) => {
+test('a full disk answers 507 to requests that need space and serves all others', { timeout: 300_000 }, async (t) => {
   const disk = join(workDirectory(t), 'disk')
   if (!mountSmallDisk(disk, 32)) return t.skip('needs the right to mount')
   try {
@@ -102,7 +102,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     )
     assert.ok(said.startsWith(`no space left on the disk of ${disk}/data/client`), said)
   })
-  await t.test('reads, uses of a token, revocation and deletes go on', async () => {
+  await t.test('reads, uses of a token, revocations and deletes succeed', async () => {
     assert.equal((await api('GET', 'kept/data/s1', token)).status, 200)
     assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 200)
     assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 200)
@@ -115,13 +115,13 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     }
     await refused()
   })
-  await t.test('a snapshot to another disk', async () => {
+  await t.test('a snapshot to another disk succeeds', async () => {
     const file = join(disk, '../elsewhere.snap')
     const saved = await run(`operator snapshot save ${file}`, '', token)
     assert.equal(saved.code, 0, saved.stderr)
     assert.ok(statSync(file).size > SECRETS * 2000)
   })
-  await t.test('sealing, unsealing and a restart', async () => {
+  await t.test('seal, unseal and a restart succeed', async () => {
     assert.equal((await api('PUT', 'sys/seal', token)).status, 204)
     assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
     fill(disk)
@@ -138,7 +138,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     assert.equal(first === 507 ? await removed() : first, 204)
     await refused()
   })
-  await t.test('with space everything works again, without a restart', async () => {
+  await t.test('once there is space, all requests succeed without a restart', async () => {
     rmSync(join(disk, 'ballast'))
     await eventually(
       async () => (await api('POST', 'kept/data/more', token, value)).status === 200,
@@ -158,7 +158,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
 
 const put = (path: string, bytes: number) => ({ path, value: Buffer.alloc(bytes) })
 
-test('what may use the reserve: what removes, and what is written anew and hardly grows', () => {
+test('removals, and writes that hardly grow an entry, may use the reserve', () => {
   const sizes = new Map([
     ['there', 100],
     ['core/head', 67],

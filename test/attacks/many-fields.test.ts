@@ -29,7 +29,7 @@ async function post(port: number, { body, path, token, type = 'application/json'
 
 const namesOf = (count: number) => Array.from({ length: count }, (_, at) => `"${at.toString(36)}":1`).join(',')
 
-test('a form of many fields is refused, also of a caller without a token', async (t) => {
+test('a form with many fields is refused, also without a token', async (t) => {
   const world = await CoreWorld.open(t)
   const port = await listenTo(t, world)
   for (const body of ['a&'.repeat(500_000), 'a=1&'.repeat(1000), `${'&'.repeat(1000)}a=1`]) {
@@ -42,7 +42,7 @@ test('a form of many fields is refused, also of a caller without a token', async
   assert.equal((await post(port, kept)).status, 204)
 })
 
-test('JSON of very many names is refused', async (t) => {
+test('JSON with very many names is refused', async (t) => {
   const world = await CoreWorld.open(t)
   const port = await listenTo(t, world)
   const token = await tokenWith(world, 'path "secret/data/x" { capabilities = ["create", "update"] }')

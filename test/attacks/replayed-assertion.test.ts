@@ -139,22 +139,22 @@ const received = (payload: Uint8Array) => {
   return opened
 }
 
-test('a call with an assertion is good once, for this host, operation and input, from a server', async (t) => {
+test('an assertion is valid once, for its host, operation and input, from a server', async (t) => {
   const { url } = await startNatsServer(t)
   const { call, done, heard, last, send, server, startHost, trusted } = await world(t, url)
 
-  await t.test('the call as the server makes it', async () => {
+  await t.test('the original call succeeds', async () => {
     assert.equal(await call('one'), '{"say":"one"}')
     assert.deepEqual(done.splice(0), ['test.change one reader'])
   })
 
-  await t.test('heard, and sent again', async () => {
+  await t.test('a replayed call is refused', async () => {
     await call('two')
     assert.equal(await send(last()), 'permission_denied: this host refused the call: the assertion was used before')
     assert.deepEqual(done.splice(0), ['test.change two reader'])
   })
 
-  await t.test('heard, and sent again after the host was restarted', async () => {
+  await t.test('a call replayed after a restart of the host is refused', async () => {
     await call('three')
     const payload = last()
     await startHost()
@@ -164,7 +164,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change three reader', 'test.change four reader'])
   })
 
-  await t.test('for another host', async () => {
+  await t.test('a call replayed to another host is refused', async () => {
     await startHost(OTHER)
     await call('five')
     const text = 'permission_denied: this host refused the call: the assertion was made for another node'
@@ -172,7 +172,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change five reader'])
   })
 
-  await t.test('with another operation, input, caller or request ID', async () => {
+  await t.test('another operation, input, caller or request ID is refused', async () => {
     await call('six')
     const { message, proof } = received(last())
     const others = [
@@ -192,7 +192,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change six reader'])
   })
 
-  await t.test('cut, or damaged', async () => {
+  await t.test('a truncated or damaged assertion is refused', async () => {
     await call('seven')
     const { body, message, proof = new Uint8Array(0) } = received(last())
     for (let end = 0; end < proof.length; end += 7) {
@@ -208,7 +208,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change seven reader'])
   })
 
-  await t.test('signed with a key that is no server’s, an agent’s for one', async () => {
+  await t.test('a signature by a key that is not of a server, such as that of an agent, is refused', async () => {
     const before = server.key
     server.key = newKey()
     await assert.rejects(call('eight'), { code: 'permission_denied', message: /key that is not a server’s/ })
@@ -220,7 +220,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), [])
   })
 
-  await t.test('a server’s key is rotated while calls are under way', async () => {
+  await t.test('calls succeed while the key of a server is rotated', async () => {
     const before = server.key
     await call('before')
     const old = last()
@@ -241,7 +241,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     done.length = 0
   })
 
-  await t.test('from a server whose ACL is off', async () => {
+  await t.test('a call from a server without ACL is refused', async () => {
     const refused = { code: 'permission_denied', message: /takes calls with a server’s assertion only/ }
     await assert.rejects(call('open', { identity: UNRESTRICTED }), refused)
     server.isAclOn = false
@@ -250,7 +250,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     done.length = 0
   })
 
-  await t.test('for a caller who may not', async () => {
+  await t.test('a call for a caller without permission is refused', async () => {
     await assert.rejects(call('ten', { identity: identity() }), {
       code: 'permission_denied',
       message: 'Permission denied',
@@ -258,7 +258,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done, [])
   })
 
-  await t.test('many at once share a session, and each is good once', async () => {
+  await t.test('concurrent calls share a session, and each is accepted once', async () => {
     const said = await Promise.all(Array.from({ length: 100 }, (_, at) => call(`many ${at}`)))
     assert.equal(new Set(said).size, 100)
     assert.equal(new Set(done.splice(0)).size, 100)
@@ -270,7 +270,7 @@ test('a call with an assertion is good once, for this host, operation and input,
   })
 })
 
-test('clocks of server and host differ', async (t) => {
+test('a clock difference between server and host is tolerated up to the limit', async (t) => {
   const { url } = await startNatsServer(t)
   let skewMs = 0
   const { call, done, send, last, server } = await world(t, url, { hostClock: () => Date.now() + skewMs })

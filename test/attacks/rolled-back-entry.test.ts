@@ -319,25 +319,22 @@ async function databaseRemoved(t: TestContext, was: Prepared): Promise<void> {
   assert.doesNotMatch(victim.said, why)
 }
 
-test('somebody who can write the database and has no key', async (t) => {
+test('an attacker who can write the database and has no key', async (t) => {
   const was = await preparedOnce(t)
-  await t.test('an old state of single entries, brought back while the server is stopped, is refused and told', (tt) =>
-    oldStateWhileStopped(tt, was),
+  await t.test(
+    'an old state of single entries that is restored while the server is stopped is refused and reported',
+    (tt) => oldStateWhileStopped(tt, was),
   )
-  await t.test('the same while the server runs, and after it was killed', (tt) => oldStateWhileRunning(tt, was))
-  await t.test('an entry that was removed below a listing makes listings fail, once all entries were looked at', (tt) =>
+  await t.test('an old state is refused also if the server runs or was killed', (tt) => oldStateWhileRunning(tt, was))
+  await t.test('a removed entry below a listing fails listings once all entries were checked', (tt) =>
     removedBelowListing(tt, was),
   )
-  await t.test('whoever also removes what helps the server to tell entries apart keeps it from opening', (tt) =>
-    removedHelp(tt, was),
-  )
-  await t.test('a whole database of an earlier moment is served as a restore, and said to be one', (tt) =>
+  await t.test('removing the data that detects a rollback, too, keeps the server sealed', (tt) => removedHelp(tt, was))
+  await t.test('a complete database of an earlier moment is served and reported as a restore', (tt) =>
     wholeDatabaseBack(tt, was),
   )
-  await t.test('bits of entries went bad: they are 500 with their name in the log, and the rest is served', (tt) =>
+  await t.test('entries with flipped bits are 500 with their path in the log, and the others are served', (tt) =>
     badBits(tt, was),
   )
-  await t.test('a database that was removed is not taken for a new server without a word', (tt) =>
-    databaseRemoved(tt, was),
-  )
+  await t.test('a removed database is not replaced by a new server without an error', (tt) => databaseRemoved(tt, was))
 })

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
 
-test('a wrapped answer is never sent unwrapped for want of a time', async (t) => {
+test('an answer that requires wrapping is never sent unwrapped for lack of a TTL', async (t) => {
   const world = await CoreWorld.open(t)
   const ask = async (ttl: string) => {
     const headers = { 'X-Vault-Wrap-TTL': ttl }

@@ -21,7 +21,7 @@ const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a1'
 const BAIT = '6f1c0b9e-2f0a-4a51-9d0c-0000000000b1'
 const SAID_AGAIN_MS = 5000
 
-test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, async (t) => {
+test('a node that claims the allocation of another node does not get it', { timeout: 300_000 }, async (t) => {
   const directory = workDirectory(t)
   const cluster = await permittedCluster(t, directory, ['-server', 's1', '-agent', 'w1', '-agent', 'w2'])
   if (!cluster) return t.skip('needs openssl')

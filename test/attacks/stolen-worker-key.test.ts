@@ -13,7 +13,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const READER = { name: 'reader', text: 'node { policy = "read" }\nnamespace "default" { policy = "write" }' }
 
-test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) => {
+test('calls to a compromised host', { timeout: 240_000 }, async (suite) => {
   const world = await startCluster(suite, {
     here: ['server', 'client'],
     hosts: 2,
@@ -22,7 +22,7 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
   })
   const core = await openCore(world)
 
-  await suite.test('the token of a caller is in nothing that reaches a worker', async (t) => {
+  await suite.test('no message to a worker contains the token of a caller', async (t) => {
     const [victim, other] = [world.host(0), world.host(1)]
     const { client_token: token } = await tokenWith(world, core, READER, { num_uses: 40 })
     const bus = await connect({ servers: [world.nats.url] })
@@ -57,7 +57,7 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
     for (const secret of [token, core.rootToken, ROOT_TOKEN, core.key]) assert.ok(!all().includes(secret))
   })
 
-  await suite.test('rights that the host has to judge are those of the caller, and a use is counted once', async () => {
+  await suite.test('the host checks the permissions of the caller, and a use is counted once', async () => {
     const { member, allocId } = world.host()
     const { client_token: token } = await tokenWith(
       world,
@@ -77,7 +77,7 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
   })
 })
 
-test('a host whose ACL is on stays shut for a server whose ACL is off', { timeout: 240_000 }, async (t) => {
+test('a host with ACL refuses calls of a server without ACL', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, {
     here: ['server', 'client'],
     hosts: 1,

@@ -36,7 +36,7 @@ async function serve(t: TestContext, world: CoreWorld, directory: string): Promi
   return (server.address() as AddressInfo).port
 }
 
-test('a login by HTTPS shows its certificate, trusts the named authority only, and says what to set', async (t) => {
+test('a login over HTTPS trusts only the configured CA, and its error shows the certificate and the setting', async (t) => {
   const directory = temporaryDirectory(t)
   if (!makeCertificates(directory, ['server', 'host'])) return t.skip('needs openssl')
   const world = await CoreWorld.open(t, { engines: [approle] })

@@ -11,7 +11,7 @@ function valueOf(families: readonly AnyFamily[], name: string): unknown {
   return families.find((family) => family.name === `outpost.${name}`)?.points[0]?.value
 }
 
-test('a core that is sealed reports no tokens, leases and refusals from before', async (t) => {
+test('a sealed core exports no counts of tokens, leases and refusals from before the seal', async (t) => {
   const world = await CoreWorld.open(t)
   const figures = new SecretsMetrics({ core: world.core, store: world.store, logger: keepingLogger([]) })
   await figures.refresh()
@@ -34,7 +34,7 @@ function degraded(sync: string): unknown {
   return valueOf(replicationFamilies({ mode: 'primary', last: { mode: 'primary', sync } }), 'replication.sync_degraded')
 }
 
-test('commits that wait for no secondary are degraded only where they should wait', () => {
+test('asynchronous commits are degraded only if replication is configured as synchronous', () => {
   assert.deepEqual(['off', 'on', 'degraded'].map(degraded), [0, 0, 1])
 })
 
@@ -42,7 +42,7 @@ function ofSecondary(last: object): readonly AnyFamily[] {
   return replicationFamilies({ mode: 'secondary', last: { mode: 'secondary', ...last } })
 }
 
-test('the lag of a secondary that has not heard its primary is absent, and not 0', () => {
+test('the lag of a secondary without a message from its primary is absent, and not 0', () => {
   const unknown = ofSecondary({ lag_entries: null, lag_seconds: null })
   const known = ofSecondary({ lag_entries: 3, lag_seconds: 1.5 })
   for (const [name, value] of [

@@ -283,7 +283,7 @@ async function reset(world: CoreWorld): Promise<string> {
   return stateOf(world)
 }
 
-test(`${REQUESTS} bad requests are no faults of ours, and those that are refused change nothing`, async (t) => {
+test(`${REQUESTS} invalid requests cause no internal error, and refused ones change nothing`, async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const world = await openKv(t)
   const port = await listenTo(t, world)
