@@ -21,7 +21,7 @@ const ASKED = ['Access-Control-Request-Method: GET', 'Access-Control-Request-Hea
 const controls = ({ headers }: Answer) =>
   Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control') || name === 'vary'))
 
-test('what is allowed follows the setting, for requests and for those that ask first', async (t) => {
+test('CORS headers follow the setting, for requests and preflights', async (t) => {
   let rule: CrossOrigin | undefined
   const { port } = await startEdge(t, { fallback: anyPath(), crossOrigin: () => rule })
   const get = (...lines: string[]) => ask(port, 'GET', '/v1/secret/x', ...lines)
@@ -62,7 +62,7 @@ test('what is allowed follows the setting, for requests and for those that ask f
   })
 })
 
-test('an origin that is not allowed changes nothing; a host’s operations keep their own rules', async (t) => {
+test('a disallowed origin changes nothing, and endpoints of hosts keep their own rules', async (t) => {
   let written = 0
   const fallback = anyPath(() => {
     written++

@@ -183,7 +183,7 @@ async function unharmed({ lines, listener }: Edge, seed: number): Promise<void> 
   lines.length = 0
 }
 
-test('well formed requests in random order, cut anywhere, are answered one by one', async (t) => {
+test('valid requests in random order and split anywhere are answered one by one', async (t) => {
   const edge = await start(t, LONG)
   for (let round = 0; round < ROUNDS; round++) {
     const connections = Array.from({ length: AT_ONCE }, async (_, index) => {

@@ -26,7 +26,7 @@ async function begin(port: number, token: string, sockets: Socket[]): Promise<st
   return Promise.race([answered, taken])
 }
 
-test('large bodies share a budget, small ones and those that come later are served all the same', async (t) => {
+test('large bodies share a budget, and small and later ones are served regardless', async (t) => {
   const world = await openKv(t)
   const port = await listenTo(t, world)
   const sockets: Socket[] = []

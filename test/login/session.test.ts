@@ -94,7 +94,7 @@ const loggedIn = (rig: Rig) =>
   eventually(() => rig.login.state?.fault === undefined && readLogin(rig.file)?.token, 'a login')
 const logsOf = ({ lines }: Rig) => JSON.stringify(lines)
 
-test('it logs in, stores the token in a private file, and revokes it at the end', async (t) => {
+test('the agent logs in, stores the token in a private file, and revokes it at the end', async (t) => {
   const rig = await rigged(t)
   const secretId = await rig.newSecretId()
   write(rig.role.secretIdFile, secretId)
@@ -111,7 +111,7 @@ test('it logs in, stores the token in a private file, and revokes it at the end'
   assert.ok(!logsOf(rig).includes(secretId) && !logsOf(rig).includes(token))
 })
 
-test('a token is renewed, and a new login follows where it cannot be', async (t) => {
+test('a token is renewed, and replaced by a new login if renewal fails', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.login.set({ role: rig.role })
@@ -274,7 +274,7 @@ test('changed settings start a new login, and the previous session stays until i
   assert.deepEqual([rig.login.state, existsSync(rig.file)], [undefined, false])
 })
 
-test('where the file cannot be written, programs get no token rather than an old one', async (t) => {
+test('if the file cannot be written, programs get no token rather than an old one', async (t) => {
   const rig = await rigged(t)
   write(rig.role.secretIdFile, await rig.newSecretId())
   // A directory in its place: neither root nor anybody else can rename a file over it.

@@ -146,7 +146,9 @@ function calmDay(directory: string, state: State): void {
   promtool(directory, 'a healthy day', [{ interval: '1m', input_series: input, promql_expr_test: [none] }])
 }
 
-test('each state of real processes raises its alerts, and a healthy pair none', { timeout: 560_000 }, async (t) => {
+test('each alert fires in its state of real processes, and none for a healthy pair', {
+  timeout: 560_000,
+}, async (t) => {
   try {
     execFileSync('promtool', ['--version'], { stdio: 'ignore' })
   } catch {
@@ -157,7 +159,9 @@ test('each state of real processes raises its alerts, and a healthy pair none', 
   const mounted = [data, audit].filter((path) => mountSmallDisk(path, 64))
   try {
     // A test of its own, so that the servers have ended when the disks go.
-    await t.test('states', (inner) => states(inner, { directory, data, audit, hasDisks: mounted.length === 2 }))
+    await t.test('alerts fire in each state', (inner) =>
+      states(inner, { directory, data, audit, hasDisks: mounted.length === 2 }),
+    )
   } finally {
     mounted.forEach(unmount)
   }

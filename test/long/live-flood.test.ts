@@ -170,4 +170,4 @@ async function flooded(t: TestContext): Promise<void> {
   assert.ok(settled.rss <= 2 * beforeMiB + MEMORY_MIB_MORE, 'memory comes back')
 }
 
-if (SECONDS > 0) test('honest calls while a stolen worker key floods', { timeout: 600_000 }, flooded)
+if (SECONDS > 0) test('honest calls succeed while a host with a stolen key floods NATS', { timeout: 600_000 }, flooded)

@@ -63,7 +63,7 @@ function checkAudit(bytes: Uint8Array, answered: readonly Answered[], what: stri
 }
 
 for (const [name, scenario] of Object.entries({ issued, logins })) {
-  test(`${name}: what was given out survives the death of its process, or was never given out`, async (t) => {
+  test(`${name}: an issued token or lease is complete after the death of its process, or was never issued`, async (t) => {
     const { audit, directory, keys } = await base(t, scenario)
     const room = temporaryDirectory(t)
     const killed = join(room, 'killed')

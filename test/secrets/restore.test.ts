@@ -90,7 +90,7 @@ test('no caller is served from the state before a restore once the entries are r
   assert.equal((await world.ask('GET', 'sys/mounts')).status, 200)
 })
 
-test('what cannot be written while a snapshot is put in its place may be tried again', async (t) => {
+test('a failed write during a restore can be retried', async (t) => {
   const { world } = await withMany(t)
   const snapshot = await saved(world)
   const restored = restore(world, snapshot)
@@ -107,7 +107,7 @@ test('what cannot be written while a snapshot is put in its place may be tried a
   assert.deepEqual([...seen], [503])
 })
 
-test('who watched what was there before is told to read anew, also when as many commits have followed', async (t) => {
+test('a watch from before a restore reports that it must restart, even if as many commits have followed', async (t) => {
   const world = await openKv(t)
   const write = async (count: number) => {
     for (let at = 0; at < count; at++) await world.ask('POST', 'secret/data/a', { data: { at } })

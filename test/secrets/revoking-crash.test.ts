@@ -46,7 +46,7 @@ async function check({ directory, keys, lease }: Left, isTaken: boolean, what: s
 }
 
 for (const way of ['revoke', 'revoke-prefix', 'revoke-force']) {
-  test(`${way}: a lease whose revocation was begun never looks alive again`, async (t) => {
+  test(`${way}: a lease with a started revocation is never shown as valid again`, async (t) => {
     let isTaken = false
     let isCounting = false
     const room = temporaryDirectory(t)

@@ -73,7 +73,7 @@ async function elsewhere(agent: Asked, token: string, secret: string, at: number
   ]
 }
 
-test('fifty planted secrets are in no audit file, log or error, and are found by their HMAC', async (t) => {
+test('fifty planted secrets appear in no audit file, log or error, and are found by their HMAC', async (t) => {
   const { agent, directory, file, run, token } = await auditedServer(t)
   const second = join(directory, 'data/audit/second.log')
   const options = { file_path: second, hmac_accessor: 'false', elide_list_responses: 'true' }
@@ -134,7 +134,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   assert.match(verified.stdout, /^valid: lines 1 to \d+ in 1 file, verified by the server up to line \d+\n$/)
 })
 
-test('after kill -9 each request that was answered has its lines, and the chain goes on', {
+test('after kill -9 each answered request has its audit lines, and the chain continues', {
   timeout: 240_000,
 }, async (t) => {
   const first = await freshProcess(t, ONE_SHARE)
@@ -188,7 +188,7 @@ test('after kill -9 each request that was answered has its lines, and the chain 
   assert.equal((await run('audit verify', '')).code, 2)
 })
 
-test('a reload opens the file anew; a device that fails is told by readiness and figures, and refuses', async (t) => {
+test('a reload reopens the audit file; a failing device is reported by readiness and metrics, and requests are refused', async (t) => {
   const { agent, file, run, token } = await auditedServer(t)
   renameSync(file, `${file}.1`)
   writeFileSync(file, '')
@@ -244,7 +244,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device enabled' })
 })
 
-test('a device that fails beside one that records is a warning, and requests are served', async (t) => {
+test('a failing device beside a working one is a warning, and requests are served', async (t) => {
   const { agent, run, token } = await auditedServer(t)
   const receiver = createServer((socket) => void socket.resume())
   await new Promise<void>((done) => receiver.listen(0, '127.0.0.1', done))

@@ -16,7 +16,9 @@ interface NodeStub {
   readonly StatusDescription: string
 }
 
-test('a node whose clock is ten minutes off is not ready, and the server says why', { timeout: 120_000 }, async (t) => {
+test('a node with a clock skew of ten minutes is not ready, and the server reports why', {
+  timeout: 120_000,
+}, async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'], hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL })
   const server = world.server()
   const skewed = await Member.make(t, 'skewed', {

@@ -155,7 +155,9 @@ function* mishaps(...given: Parameters<typeof deckOf>): Generator<Mishap> {
   for (;;) yield* deckOf(...given)
 }
 
-test(`${SECONDS} s of mishaps, OUTPOST_SEED=${SEED}`, { timeout: SECONDS * 1000 + 300_000 }, async (t) => {
+test(`calls and streams recover after ${SECONDS} s of random faults (OUTPOST_SEED=${SEED})`, {
+  timeout: SECONDS * 1000 + 300_000,
+}, async (t) => {
   const random = randomOf(SEED)
   const world = await startCluster(t, { servers: 2, hosts: 2 })
   const members = [...world.servers, ...world.hosts.map(({ member }) => member)]

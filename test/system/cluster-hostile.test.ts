@@ -144,10 +144,10 @@ async function answersToNewer(t: TestContext, world: ClusterWorld): Promise<void
   }
 }
 
-test('whatever arrives on the bus', { timeout: 240_000 }, async (suite) => {
+test('invalid messages on the bus are refused', { timeout: 240_000 }, async (suite) => {
   const world = await startCluster(suite, { hosts: 1 })
 
-  await suite.test('a message of a newer version is refused, and the caller is told why', async (t) => {
+  await suite.test('a message of a newer version is refused with the reason', async (t) => {
     await answersToNewer(t, world)
     const { member } = world.host()
     const bus = await busOf(t, world)
@@ -156,7 +156,7 @@ test('whatever arrives on the bus', { timeout: 240_000 }, async (suite) => {
     await eventually(() => /node message rejected.*newer/.test(world.server().stderr))
   })
 
-  await suite.test('malformed and oversized messages on every subject', async (t) => {
+  await suite.test('malformed and oversized messages on every subject are refused', async (t) => {
     const { member, allocId } = world.host()
     const members = [world.server(), member]
     const bus = await busOf(t, world)

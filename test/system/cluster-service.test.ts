@@ -7,7 +7,7 @@ import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { natsServerProgram } from '../helpers/nats-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachine() ?? false }, async (t) => {
+test('NATS and a combined server and agent run under systemd', { skip: whyNoMachine() ?? false }, async (t) => {
   const machine = await bootMachine(t)
   makeCheckout(join(machine.outside, 'checkout'))
   cpSync(natsServerProgram(), join(machine.outside, 'nats-server'))

@@ -7,7 +7,7 @@ import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process
 import { eventually } from '../helpers/eventually.ts'
 import { OUTPOST } from '../helpers/program.ts'
 
-test('a killed agent leaves its compiled code behind', async (t) => {
+test('a killed agent leaves its compile cache behind', async (t) => {
   const directory = workDirectory(t)
   const cache = join(directory, 'compiled')
   const agent = await startAgent(t, ['-config', writeConfig(directory, 'acl { enabled = false }')], {

@@ -36,24 +36,21 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     (await figuresOf(primary.agent)).value(`outpost_replication_${name}`, { secondary: 'berlin' })
   const replication = async () => (await readinessOf(primary.agent)).checks['replication']?.reason ?? ''
 
-  await t.test('a load balancer tells the active server from a healthy standby', async () => {
+  await t.test('a load balancer can distinguish the active server from a healthy standby', async () => {
     await eventually(async () => (await readyCodes(primary)) === '200 200', 'the primary serves')
     await eventually(async () => (await readyCodes(secondary)) === '472 200', 'the secondary is a standby')
     const status = await commandsAt(secondary.agent, directory)('status')
     assert.deepEqual([status.code, /^Role +standby$/m.test(status.stdout)], [0, true], status.stderr)
   })
 
-  await t.test(
-    'an unsealed secondary reports no seal and no snapshot, which alerts would take for faults',
-    async () => {
-      const figures = await figuresOf(secondary.agent)
-      assert.equal(figures.value('outpost_secrets_sealed'), 0)
-      assert.equal(figures.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
-      assert.equal((await figuresOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
-    },
-  )
+  await t.test('an unsealed secondary exports no seal and snapshot metrics that would raise alerts', async () => {
+    const figures = await figuresOf(secondary.agent)
+    assert.equal(figures.value('outpost_secrets_sealed'), 0)
+    assert.equal(figures.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
+    assert.equal((await figuresOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
+  })
 
-  await t.test('while it is connected nothing is reported', async () => {
+  await t.test('a connected secondary raises no warning', async () => {
     await eventually(async () => (await gauge('secondary_connected')) === 1, 'it is connected')
     assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)
     await eventually(async () => (await gauge('secondary_lag_seconds')) === 0, 'it has everything')
@@ -106,11 +103,11 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.equal(figures.value('outpost_replication_fence_reason', { reason }), 1)
   }
 
-  await t.test('an isolated primary says so, and serves no reads', () =>
+  await t.test('an isolated primary reports it and serves no reads', () =>
     fenced('isolated', /no secondary heard for \d+ s \(fence_after is 3 s\)/),
   )
 
-  await t.test('it serves again when the secondary is back', async () => {
+  await t.test('the primary serves again when the secondary is connected', async () => {
     await secondary.restartHere()
     await eventually(async () => (await replication()).includes('not authenticated'), 'it is connected, and sealed')
     await fenced(
@@ -124,7 +121,7 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await secondary.follows(primary)
   })
 
-  await t.test('a replaced primary names its successor, and can be demoted', async () => {
+  await t.test('a replaced primary reports its successor, and can be demoted', async () => {
     const token = await secondary.operationToken(primary.keys)
     await secondary.told('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, '')
     await fenced('replaced', new RegExp(`replaced by "berlin" at ${secondary.agent.url}`))

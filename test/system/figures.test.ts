@@ -82,13 +82,13 @@ async function openServer(t: TestContext) {
   return { nats, directory, config, agent, run: commandsAt(agent, directory) }
 }
 
-test('a server tells in figures that it is sealed, that NATS is away, and what its store does', async (t) => {
+test('a server exports metrics of its seal, its NATS connection and its store', async (t) => {
   const { agent, config, directory, nats, run } = await openServer(t)
   const figures = () => figuresOf(agent)
   const becomes = (name: string, wanted: number, labels = {}) =>
     eventually(async () => (await figures()).value(name, labels) === wanted, `${name} becomes ${wanted}`)
 
-  await t.test('not initialised, sealed, open', async () => {
+  await t.test('the seal metrics distinguish not initialised, sealed and unsealed', async () => {
     let seen = await figures()
     const states = () =>
       ['initialized', 'sealed', 'active'].map((state) => seen.value(`outpost_secrets_${state}`)).join()
@@ -120,7 +120,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.equal((await run(`operator snapshot save ${directory}/one.snap`, '', token)).code, 0)
   })
 
-  await t.test('the store', async () => {
+  await t.test('the store metrics count commits', async () => {
     const seen = await figures()
     const commits = seen.value('outpost_store_commits_total') ?? 0
     const transactions = seen.value('outpost_store_commit_seconds_count') ?? 0
@@ -134,7 +134,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.ok(Math.abs(Date.now() / 1000 - savedAt) < 120)
   })
 
-  await t.test('NATS goes away and comes back', async () => {
+  await t.test('the NATS metrics show a lost connection and its recovery', async () => {
     await becomes('outpost_nats_connected', 1)
     await becomes('outpost_nodes', 1, { status: 'ready' })
     assert.equal((await figures()).value('outpost_nats_reconnects_total'), 0)
@@ -146,7 +146,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.ok(((await figures()).value('outpost_node_messages_total', { result: 'taken' }) ?? 0) >= 1)
   })
 
-  await t.test('each of them has a description with its kind and its labels, and there are no others', async () => {
+  await t.test('each metric has documentation with its kind and labels, and no other metric is exported', async () => {
     const {
       faults,
       kinds,
@@ -196,7 +196,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.deepEqual(unknown, [])
   })
 
-  await t.test('the JSON form has them too, once its interval is over', async () => {
+  await t.test('the JSON form has the same metrics after its interval', async () => {
     interface Picture {
       Gauges: { Name: string; Value: number }[]
       Counters: { Name: string }[]
@@ -218,7 +218,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     }, 'the JSON form shows the state')
   })
 
-  await t.test('when the last snapshot was saved is known after a restart', async () => {
+  await t.test('the time of the last snapshot is known after a restart', async () => {
     const before = (await figures()).value('outpost_snapshot_last_success_timestamp_seconds')
     agent.child.kill('SIGTERM')
     await agent.ended

@@ -10,7 +10,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const [FIRST, SECOND] = ['0a000000-0000-4000-8000-000000000001', '0b000000-0000-4000-8000-000000000002'] as const
 
-test('one connection follows a job on every host, and outlives the death of one of them', async (t) => {
+test('one connection follows a job on every host, and continues after one of them is killed', async (t) => {
   const nats = await startNatsServer(t)
   const directory = workDirectory(t)
   const start = (name: string, role: string) => {

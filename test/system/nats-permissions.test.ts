@@ -23,7 +23,7 @@ async function get(url: string, path: string): Promise<{ status: number; text: s
   return { status: answer.status, text: await answer.text() }
 }
 
-test('servers reach every agent, agents reach each other through servers, tokens are resolved', async (t) => {
+test('servers reach every agent, agents reach each other through servers, and tokens are resolved', async (t) => {
   const directory = workDirectory(t)
   const cluster = await permittedCluster(t, directory, ['-server', 's1', '-server', 's2', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
@@ -76,7 +76,7 @@ async function refusedOf(
   return subjects.filter((subject) => refused.has(subject))
 }
 
-test('an agent speaks as itself only, and hears nothing that is for others', async (t) => {
+test('an agent publishes as itself only and receives no message for others', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1', '-agent', 'w2'])
   if (!cluster) return t.skip('needs openssl')
   const [own, other] = [cluster.nodeIdOf('w1'), cluster.nodeIdOf('w2')]
@@ -142,7 +142,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'subscribe', mustNotSubscribe), mustNotSubscribe)
 })
 
-test('a server does what is a server’s, and speaks for no node', async (t) => {
+test('a server may do what servers need, and publishes for no node', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
   const id = cluster.nodeIdOf('w1')
@@ -153,7 +153,7 @@ test('a server does what is a server’s, and speaks for no node', async (t) => 
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'subscribe', mustNotHear), mustNotHear)
 })
 
-test('nobody else gets in: no key, another key, a key that was taken back', async (t) => {
+test('connections without a key, with an unknown key or with a removed key are refused', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
   const { nats } = cluster
@@ -168,7 +168,7 @@ test('nobody else gets in: no key, another key, a key that was taken back', asyn
   await assert.rejects(again, /Authorization/)
 })
 
-test('the unit of the NATS server is free of faults and exposes little', { skip: noAnalyze }, () => {
+test('systemd-analyze finds no fault and little exposure in the unit of the NATS server', { skip: noAnalyze }, () => {
   const { stdout, stderr, status } = spawnSync('systemd-analyze', ['verify', UNIT], { encoding: 'utf8' })
   assert.deepEqual([status, stdout, stderr], [0, '', ''])
   const judged = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=15', UNIT])

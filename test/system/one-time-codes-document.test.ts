@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
-test('codes are told and checked as the document says', async (t) => {
+test('one-time codes are generated and verified by the documented steps', async (t) => {
   const directory = workDirectory(t)
   const [commands, ...more] = shellBlocks('docs/operating/engines.md', '## One-time codes (TOTP)')
   assert.ok(commands && more.length === 0)

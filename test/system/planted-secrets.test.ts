@@ -32,7 +32,7 @@ function filesBelow(directory: string): string[] {
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
 }
 
-test('fifty planted secrets are nowhere but with those who may know them', async (t) => {
+test('fifty planted secrets appear only where they are authorized', async (t) => {
   const directory = workDirectory(t)
   const agent = await startAgent(t, ['-config', writeConfig(directory, CONFIG), '-http-port', '0'])
   const answers: string[] = []

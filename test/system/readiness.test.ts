@@ -122,7 +122,7 @@ async function agrees(world: World, state: State): Promise<void> {
   }
 }
 
-test('every source says the same in each state', async (t) => {
+test('readiness, status and metrics agree in each state', async (t) => {
   const directory = workDirectory(t)
   const small = join(directory, 'small')
   mkdirSync(small)
@@ -133,7 +133,9 @@ test('every source says the same in each state', async (t) => {
   }
   try {
     // A test of its own, so that the server has ended when the disk goes.
-    await t.test('sealed, NATS away, disk full', (inner) => inEachState(inner, directory, small))
+    await t.test('sealed, NATS disconnected and disk full are reported', (inner) =>
+      inEachState(inner, directory, small),
+    )
   } finally {
     execFileSync('umount', ['-l', small])
   }
@@ -168,7 +170,7 @@ async function inEachState(t: TestContext, directory: string, small: string): Pr
   assert.match(stderr, /sealed, next: outpost operator unseal/)
 }
 
-test('while it starts nothing says that it is ready', async (t) => {
+test('no source reports readiness during the start', async (t) => {
   const directory = workDirectory(t)
   const nats = await startNatsServer(t)
   const agent = spawnAgent(t, ['-config', writeConfig(directory, `nats { servers = ["${nats.url}"] }`)])
@@ -186,7 +188,7 @@ test('while it starts nothing says that it is ready', async (t) => {
 })
 
 for (const phase of ['starting', 'stopping', 'started'] as const) {
-  test(`the check of listening while the process is ${phase}`, async (t) => {
+  test(`the listener check during the phase: ${phase}`, async (t) => {
     const directory = workDirectory(t)
     const { config } = loadConfig({ paths: [writeConfig(directory, '')] })
     const disk = new DiskSpace([directory])
@@ -212,7 +214,7 @@ for (const phase of ['starting', 'stopping', 'started'] as const) {
   })
 }
 
-test('a connection to NATS without TLS beyond loopback is shown', async (t) => {
+test('a connection to NATS without TLS beyond loopback is reported', async (t) => {
   const directory = workDirectory(t)
   const agent = await startAgent(t, ['-config', writeConfig(directory, 'nats { servers = ["nats://192.0.2.1:4222"] }')])
   const status = await commandsAt(agent, directory)('status')
@@ -221,7 +223,7 @@ test('a connection to NATS without TLS beyond loopback is shown', async (t) => {
   assert.match(status.stderr, /^not ready: nats: not connected to NATS$/m)
 })
 
-test('a host says which refused token it does not know', async (t) => {
+test('a host reports a token of its configuration that it does not know', async (t) => {
   const more =
     'acl {\n enabled = true\n token "poor" {\n sha256 = "SHA"\n policy = "namespace \\"default\\" { policy = \\"read\\" }"\n }\n}'
   const sha256 = execFileSync('sh', ['-c', "printf %s poor-token | sha256sum | cut -d' ' -f1"]).toString().trim()

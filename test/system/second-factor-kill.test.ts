@@ -21,7 +21,7 @@ interface Person {
   readonly key: Uint8Array
 }
 
-test('codes stay used and lock-outs last when the server is killed', async (t) => {
+test('used codes stay used and lock-outs remain when the server is killed', async (t) => {
   const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
   const directory = workDirectory(t)
   const victim = await startAgent(t, [...args, '-data-dir', directory])

@@ -108,7 +108,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)
   })
 
-  await t.test('with -force it is done, and every server reports both cores', async () => {
+  await t.test('with -force the initialisation succeeds, and every server reports both cores', async () => {
     await initialise(t, second, `${INIT} -force`)
     const secondId = await clusterIdOf(second)
     assert.notEqual(secondId, firstId)
@@ -126,7 +126,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(first.stderr.split(MESSAGE).length, 2, 'once in ten minutes')
   })
 
-  await t.test('a server that comes back without its core ends the report', async () => {
+  await t.test('a server that returns without its core ends the report', async () => {
     await second.stop()
     second.reconfigure((text) => text.replace(/server \{\n enabled = true/, '$&\n secrets = false'))
     await second.start()
@@ -138,7 +138,7 @@ test('a second initialisation in a region is refused, and two cores are reported
   })
 })
 
-test('a core that was killed a moment ago counts for an initialisation until its server is back without it', async (t) => {
+test('a recently killed core prevents an initialisation until its server returns without it', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
   await initialise(t, first)
@@ -153,7 +153,7 @@ test('a core that was killed a moment ago counts for an initialisation until its
   await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
 })
 
-test('while NATS is away an initialisation needs -force', async (t) => {
+test('an initialisation while NATS is disconnected requires -force', async (t) => {
   const nats = await startNatsServer(t)
   const server = await startServer(t, nats, 'only')
   await nats.kill()
@@ -179,7 +179,7 @@ test('a sealed core counts, also for a server that starts later', async (t) => {
   assert.ok(refused.text.includes(id), refused.text)
 })
 
-test('a DR secondary in the region of its primary is no second core', async (t) => {
+test('a DR secondary in the region of its primary does not count as a second core', async (t) => {
   const nats = await startNatsServer(t)
   const directory = workDirectory(t)
   const more = `\n}\nnats {\n servers = ["${nats.url}"]`

@@ -25,7 +25,7 @@ for (const [name, exposureMax] of [
   ['outpost', 20],
   ['outpost-server', 15],
 ] as const) {
-  test(`the unit ${name} is free of faults and exposes little`, { skip: noAnalyze }, (t) => {
+  test(`systemd-analyze finds no fault and little exposure in the unit ${name}`, { skip: noAnalyze }, (t) => {
     // With a program that exists: systemd-analyze looks for it.
     const unit = join(workDirectory(t), `${name}.service`)
     const text = readFileSync(join(ROOT, `systemd/${name}.service`), 'utf8')
@@ -38,7 +38,7 @@ for (const [name, exposureMax] of [
   })
 }
 
-test('install.sh refuses what it cannot do, and prints with -n what it would', (t) => {
+test('install.sh refuses unsupported systems, and -n prints the steps', (t) => {
   const script = (...args: readonly string[]) => spawnSync('sh', [INSTALL, ...args], { encoding: 'utf8' })
   for (const args of [
     ['--prefix', '/'],
@@ -118,7 +118,9 @@ function keepsCompiledCode(machine: Machine): void {
   }
 }
 
-test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', { skip: noMachine }, async (t) => {
+test('install, start, watchdog, reload, credentials, upgrade, stop and uninstall work', {
+  skip: noMachine,
+}, async (t) => {
   const machine = await bootMachine(t)
   const main = makeCheckout(join(machine.outside, 'checkout')).replace(machine.outside, machine.inside)
   keepsCompiledCode(machine)

@@ -86,7 +86,7 @@ const rows = readFileSync(join(import.meta.dirname, '../../fixtures/nomad/comman
   .split('\n')
   .map((line) => JSON.parse(line) as Row)
 
-test('every request of every recorded command is answered as the command needs it', async (t) => {
+test('every request of every recorded command gets the response that the command needs', async (t) => {
   const { urls, node, ended } = await startCluster(t)
   const filled = (text: string) =>
     text

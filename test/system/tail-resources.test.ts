@@ -49,7 +49,7 @@ async function backTo(t: TestContext, agent: ChildAgent, descriptors: number): P
   await t.waitFor(given, { timeout: 60_000, interval: 50 })
 }
 
-test('callers that vanish at every stage leave nothing behind', { timeout: 240_000 }, async (t) => {
+test('clients that disconnect at every stage leave nothing behind', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, 32 * MIB)
   const url = agent.logsUrl({ follow: true, origin: 'start', offset: 0 })
@@ -84,7 +84,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 240_0
   await backTo(t, agent, before)
 })
 
-test('a thousand followers of one log are one descriptor and one watch', { timeout: 240_000 }, async (t) => {
+test('a thousand followers of one log share one descriptor and one watch', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   writeFileSync(agent.log(0), 'first\n')
   const before = { all: await agent.atRest(), rss: agent.rss() }
@@ -108,7 +108,7 @@ test('a thousand followers of one log are one descriptor and one watch', { timeo
   await backTo(t, agent, before.all + 1)
 })
 
-test('two hundred callers that never read a follow of 512 MiB cost bounded memory', { timeout: 240_000 }, async (t) => {
+test('two hundred clients that never read a follow of 512 MiB use bounded memory', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, 512 * MIB)
   const before = { all: await agent.atRest(), rss: agent.rss() }
@@ -131,7 +131,7 @@ test('two hundred callers that never read a follow of 512 MiB cost bounded memor
   await backTo(t, agent, before.all + 1)
 })
 
-test('a stalled follower of a deleted file is revoked, one that reads is not', { timeout: 240_000 }, async (t) => {
+test('a stalled follower of a deleted file is revoked, and one that reads is not', { timeout: 240_000 }, async (t) => {
   const host = await startTailHost(t, { deletedStallMs: 1500 })
   writeFileSync(host.log(0), Buffer.alloc(64 * MIB, 97))
   const url = host.logsUrl({ follow: true, origin: 'start', offset: 0 })

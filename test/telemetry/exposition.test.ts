@@ -5,7 +5,7 @@ import { readExposition } from '../helpers/exposition.ts'
 
 const GOOD = '# HELP a_total A.\n# TYPE a_total counter\na_total{x="1"} 1\na_total{x="\\"2\\n"} 2\n'
 
-test('a good text is read', () => {
+test('a valid text is parsed', () => {
   const { faults, series } = readExposition(GOOD)
   assert.deepEqual(faults, [])
   assert.deepEqual(

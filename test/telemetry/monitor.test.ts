@@ -48,7 +48,7 @@ async function startMonitored(t: TestContext, options: { agent?: boolean } = {})
   }
 }
 
-test('lines come as frames of level info and above, whatever the level of the log itself, with heartbeats', async (t) => {
+test('lines of level info and above are sent as frames regardless of the log level, with heartbeats', async (t) => {
   const { watch, logger } = await startMonitored(t)
   assert.equal(logger.enabled('info'), false)
   const watched = watch('')
@@ -70,7 +70,7 @@ test('lines come as frames of level info and above, whatever the level of the lo
   await eventually(() => !logger.enabled('info'), 'nobody listens any more')
 })
 
-test('JSON, plain, and a level below', async (t) => {
+test('JSON, plain text and a lower level can be requested', async (t) => {
   const { watch, logger } = await startMonitored(t)
   const json = watch('log_json=true&log_level=TRACE&node_id=' + NODE)
   const plain = watch('plain=true&log_level=debug&log_include_location=false&server_id=')
@@ -89,7 +89,7 @@ test('JSON, plain, and a level below', async (t) => {
   await left
 })
 
-test('a caller that does not read loses lines and is told how many; the log goes on', async (t) => {
+test('a client that does not read loses lines and receives their number, and the log continues', async (t) => {
   const { port, logger } = await startMonitored(t)
   const socket = connect({ port, host: '127.0.0.1' })
   t.after(() => socket.destroy())
@@ -115,7 +115,7 @@ test('a caller that does not read loses lines and is told how many; the log goes
   assert.ok(given >= 512)
 })
 
-test('what is wrong is told before anything is sent', async (t) => {
+test('an invalid request is refused before the head is sent', async (t) => {
   const { port, watch, logger } = await startMonitored(t)
   const refusals: [string, number, string][] = [
     ['log_level=zzz', 400, 'Unknown log level: zzz'],

@@ -131,7 +131,7 @@ test('synchronous reads yield the event loop', async (t) => {
   }
 })
 
-test('a turn ends after its time, and the next starts when all waiters had one', async () => {
+test('a turn ends after its time slice, and the next one starts when all waiters have run', async () => {
   const from = Buffer.alloc(1 << 16, 1)
   for (let round = 0; round < 3; round++) {
     await new Promise(setImmediate)
