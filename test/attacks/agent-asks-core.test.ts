@@ -12,7 +12,7 @@ import { newSeed, signingKeyOf } from '../../src/cluster/nats/nkey.ts'
 import { signAnnouncement } from '../../src/cluster/trust/server-announcement.ts'
 import { CurveKey } from '../../src/cluster/trust/envelope.ts'
 import { type ServerGroup, type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
@@ -62,7 +62,7 @@ test('the key of a host allows no operation that is reserved for servers or the 
   if (!cluster) return t.skip('needs openssl')
   const server = await cluster.start('s1')
   const nodeId = cluster.nodeIdOf('w1')
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const nkeyFile = `${directory}/keys/w1/cluster.nk`
   const login = { servers: [cluster.nats.url], name: 'thief', nkeyFile, caFile: `${directory}/ca.pem`, logger }
   const { ask } = await callerOn(t, login, { nodeId })
@@ -112,7 +112,7 @@ test('without NATS permissions, configured server keys still exclude a host from
     nats: `server_keys = ["${key.publicKey}"]`,
   })
   await member.start()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const login = { servers: [nats.url], name: 'stranger', logger }
   // The server's own key is not among them either, as after a rotation that forgot it: it says so.
   await eventually(() => member.stderr.includes('key is not in nats.server_keys'))

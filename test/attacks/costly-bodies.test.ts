@@ -14,7 +14,7 @@ import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { tokenWith } from '../helpers/kv-world.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
-import { countTurns } from '../helpers/turns.ts'
+import { countTurns } from '../helpers/event-loop-turns.ts'
 
 const MiB = 1 << 20
 const POLICY = 'path "cubbyhole/own" { capabilities = ["create", "update"] }'

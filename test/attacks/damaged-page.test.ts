@@ -62,7 +62,7 @@ test('a server that starts on a damaged database keeps reporting the damaged fil
     'nothing new is made in its place',
   )
   assert.equal(await statusOf('agent/ready'), 503)
-  // What the timer of the figures asks, too.
+  // What the timer of the metrics asks, too.
   assert.equal(await statusOf('metrics?format=prometheus'), 200)
   assert.match(again.stderr(), /secrets\.db cannot be read: database disk image is malformed/)
   assert.equal(again.child.exitCode, null)

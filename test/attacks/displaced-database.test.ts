@@ -11,7 +11,7 @@ import { start } from '../cli/outpost-process.ts'
 import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
 import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { shellBlocks } from '../helpers/document.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -110,7 +110,7 @@ class Victim {
     }
   }
 
-  /** Endpoint, figures, command and log say it; without a path where everybody may read it. */
+  /** Endpoint, metrics, command and log say it; without a path where everybody may read it. */
   async saysSo(why: RegExp): Promise<void> {
     await eventually(async () => !(await readinessOf(this.agent)).ready, 'it is not ready')
     const { checks, status } = await readinessOf(this.agent)
@@ -120,10 +120,10 @@ class Victim {
     assert.match(reason, why)
     assert.match(reason, /commits are refused/)
     assert.ok(!reason.includes('/'), reason)
-    const figures = await figuresOf(this.agent)
-    assert.equal(figures.value('outpost_store_displaced'), 1)
-    assert.equal(figures.value('outpost_ready_check', { check: 'storage' }), 0)
-    assert.equal(figures.value('outpost_ready'), 0)
+    const metrics = await metricsOf(this.agent)
+    assert.equal(metrics.value('outpost_store_displaced'), 1)
+    assert.equal(metrics.value('outpost_ready_check', { check: 'storage' }), 0)
+    assert.equal(metrics.value('outpost_ready'), 0)
     const told = await commandsAt(this.agent, this.#directory)('status', '', 'root')
     assert.match(told.stdout + told.stderr, /not ready: storage: commits are refused/)
     const snapshot = await fetch(`${this.agent.url}/v1/sys/storage/snapshot`, { headers: HEADERS })

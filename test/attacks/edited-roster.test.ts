@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { RosterDatabase } from '../../src/storage/store/roster-store.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { Member } from '../helpers/cluster.ts'
 import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
@@ -18,7 +18,7 @@ test('malformed rows are skipped and logged, and the other rows are loaded', { t
   const record = { node: nodeOf(nodeId), ...status, ...indexes }
   const allocation = { allocation: allocationOf(allocationId), nodeId, modifyTimeMs: 1, ...indexes }
   server.makeDirectory('server')
-  const database = RosterDatabase.open(join(server.dataDir, 'server/roster.db'), keepingLogger())
+  const database = RosterDatabase.open(join(server.dataDir, 'server/roster.db'), recordingLogger())
   database.put('node', nodeId, { record, publicKey: 'a2V5' })
   database.put('allocation', allocationId, allocation)
   const wrong = [

@@ -20,7 +20,7 @@ import { type Chunk, ANONYMOUS, type Operation } from '../../src/platform/operat
 import { schema } from '../../src/platform/schema.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { idOf } from '../helpers/fleet-server.ts'
-import { keepingLogger } from '../helpers/kept-log.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
 
 const [HOSTILE, OTHER] = [idOf('bad00000'), idOf('600d0000')]
@@ -40,7 +40,7 @@ const WAIT: Operation<Record<string, never>, unknown> = {
 }
 
 function serverOn(t: TestContext, bus: MessageBus, limits = new CallerLimits()) {
-  const logger = keepingLogger([])
+  const logger = recordingLogger([])
   const self = { serverId: 's1' }
   const sealing = sealingFor(t, { bus, subjects, self, logger })
   const as = { ...self, sealed: sealing.taken.any, callers: { resolve: () => ANONYMOUS } }
@@ -51,7 +51,7 @@ function serverOn(t: TestContext, bus: MessageBus, limits = new CallerLimits()) 
 }
 
 async function callerOn(t: TestContext, bus: MessageBus, self: ClusterMember, signal: AbortSignal) {
-  const sealing = sealingFor(t, { bus, subjects, self, logger: keepingLogger([]), hasCore: false })
+  const sealing = sealingFor(t, { bus, subjects, self, logger: recordingLogger([]), hasCore: false })
   const forwarder = new Forwarder({ bus, subjects })
   forwarder.start(self, { sender: sealing.calls })
   t.after(() => forwarder.stop())

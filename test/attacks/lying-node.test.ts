@@ -17,7 +17,7 @@ import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { AnyOperation, Chunk, Operation, StreamHead } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { Member } from '../helpers/cluster.ts'
 import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
@@ -64,7 +64,7 @@ async function world(t: TestContext, over: Partial<NodeDescription> = {}, alloca
   const nats = await startNatsServer(t)
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
   await server.start()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const bus = await openNatsBus({ servers: [nats.url], name: 'liar', logger })
   t.after(() => bus.close())
   await eventually(() => bus.isConnected)

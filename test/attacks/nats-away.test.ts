@@ -19,7 +19,7 @@ test('nodes are disconnected while NATS is down, and ready again after its resta
     one: (JSON.parse(await get(`/v1/node/${nodeId}`)) as { Status: string; StatusDescription: string }).Status,
     filtered: (JSON.parse(await get('/v1/nodes?filter=Status==disconnected')) as unknown[]).length,
   })
-  const figure = async (status: string) =>
+  const metric = async (status: string) =>
     Number(
       new RegExp(`outpost_nodes\\{[^}]*status="${status}"[^}]*\\} (\\d+)`).exec(
         await get('/v1/metrics?format=prometheus'),
@@ -35,10 +35,10 @@ test('nodes are disconnected while NATS is down, and ready again after its resta
   await world.nats.kill()
   await eventually(() => look('disconnected'), 'the node is of unknown state')
   assert.deepEqual(await seen(), { list: ['disconnected'], one: 'disconnected', filtered: 1 })
-  assert.equal(await figure('disconnected'), 1)
-  assert.equal(await figure('ready'), 0)
+  assert.equal(await metric('disconnected'), 1)
+  assert.equal(await metric('ready'), 0)
   await world.nats.restart()
   await eventually(() => look('ready'), 'the node is ready again')
   assert.deepEqual([...statuses].sort(), ['disconnected', 'ready'], 'never down')
-  assert.equal(await figure('ready'), 1)
+  assert.equal(await metric('ready'), 1)
 })

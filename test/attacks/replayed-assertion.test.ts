@@ -19,7 +19,7 @@ import type { Identity, Operation } from '../../src/platform/operation.ts'
 import { type InputOf, queryText, schema } from '../../src/platform/schema.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { knownKeys, newKey } from '../helpers/server-keys.ts'
-import { identity, keepingLogger } from '../host/allocations/host-fixture.ts'
+import { identity, recordingLogger } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
@@ -56,7 +56,7 @@ interface Heard {
 
 /** A host, a server that calls it, and somebody else on the same NATS. */
 async function world(t: TestContext, natsUrl: string, options: { hostClock?: () => number } = {}) {
-  const open = () => openNatsBus({ servers: [natsUrl], name: 'test', logger: keepingLogger() })
+  const open = () => openNatsBus({ servers: [natsUrl], name: 'test', logger: recordingLogger() })
   const buses = await Promise.all([open(), open(), open()])
   await eventually(() => buses.every(({ isConnected }) => isConnected))
   const [atHost, atServer, stranger] = buses
@@ -64,7 +64,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
   const trusted = new Set<string>()
   const server = { key: newKey(), nowMs: Date.now, isAclOn: true }
   trusted.add(server.key.publicKey)
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const hosts = new Map<string, CallServer>()
   /** Resolves when its subscription has taken effect. */
   const startHost = async (nodeId = NODE) => {

@@ -101,7 +101,7 @@ class Victim {
     return answer.body
   }
 
-  async figure(name: string): Promise<number> {
+  async metric(name: string): Promise<number> {
     const { body } = await send(this.#agent?.port ?? 0, {
       method: 'GET',
       path: '/v1/metrics?format=prometheus',
@@ -217,7 +217,7 @@ async function oldStateWhileStopped(t: TestContext, was: Prepared): Promise<void
   const status = await victim.done('GET', 'sys/seal-status')
   assert.match(status.warnings?.join() ?? '', /the database was changed by another program/)
   await eventually(() => victim.said.includes('"kind":"put back"'), 'the log names what was found')
-  await eventually(async () => (await victim.figure('outpost_store_foreign_changes')) > 0, 'a figure tells of it')
+  await eventually(async () => (await victim.metric('outpost_store_foreign_changes')) > 0, 'a metric tells of it')
 }
 
 async function oldStateWhileRunning(t: TestContext, was: Prepared): Promise<void> {

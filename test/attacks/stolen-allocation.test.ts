@@ -102,8 +102,8 @@ test('a node that claims the allocation of another node does not get it', { time
     .filter((line) => line.includes('allocation of another node claimed'))
   assert.equal(said.length, 1, 'said once a minute')
   for (const part of [ALLOC, w1, w2]) assert.ok(said[0]?.includes(part), said[0])
-  const figures = await (await get('/v1/metrics?format=prometheus')).text()
-  const refused = Number(/outpost_roster_refused_total\{[^}]*reason="claim"[^}]*\} (\d+)/.exec(figures)?.[1])
+  const metrics = await (await get('/v1/metrics?format=prometheus')).text()
+  const refused = Number(/outpost_roster_refused_total\{[^}]*reason="claim"[^}]*\} (\d+)/.exec(metrics)?.[1])
   assert.ok(refused >= 2 && refused <= claims, `${refused} refused claims of ${claims}`)
 
   // An operator decides otherwise: the owner is purged, and what it had is free for whoever announces it next.

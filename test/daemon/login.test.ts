@@ -12,7 +12,7 @@ import { readLogin } from '../../src/login/login-file.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { keepingLogger, type LogLine } from '../helpers/kept-log.ts'
+import { recordingLogger, type LogLine } from '../helpers/recording-logger.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 /** The core of `world` by HTTPS, for callers with a certificate of the same authority. Resolves with its port. */
@@ -60,7 +60,7 @@ test('a login over HTTPS trusts only the configured CA, and its error shows the 
       () => `${pattern}: ${JSON.stringify(lines)}`,
     )
   const config = settings('')
-  const login = agentLogin({ config, cluster: undefined, logger: keepingLogger(lines) })
+  const login = agentLogin({ config, cluster: undefined, logger: recordingLogger(lines) })
   t.after(() => login.stop())
   assert.deepEqual([loginChecks(login), loginFamilies(login)], [[], []], 'nothing before there is a login')
   const [check] = (login.set(config.secrets), loginChecks(login))

@@ -5,7 +5,7 @@ import type { AnyFamily } from '../../src/telemetry/metric.ts'
 import { replicationFamilies } from '../../src/daemon/monitoring/dr-metrics.ts'
 import { SecretsMetrics } from '../../src/daemon/modules/secrets-metrics.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { keepingLogger } from '../helpers/kept-log.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
 
 function valueOf(families: readonly AnyFamily[], name: string): unknown {
   return families.find((family) => family.name === `outpost.${name}`)?.points[0]?.value
@@ -13,15 +13,15 @@ function valueOf(families: readonly AnyFamily[], name: string): unknown {
 
 test('a sealed core exports no counts of tokens, leases and refusals from before the seal', async (t) => {
   const world = await CoreWorld.open(t)
-  const figures = new SecretsMetrics({ core: world.core, store: world.store, logger: keepingLogger([]) })
-  await figures.refresh()
-  const open = figures.families(1)
+  const metrics = new SecretsMetrics({ core: world.core, store: world.store, logger: recordingLogger([]) })
+  await metrics.refresh()
+  const open = metrics.families(1)
   assert.deepEqual([valueOf(open, 'secrets.sealed'), valueOf(open, 'secrets.active')], [0, 1])
   assert.equal(typeof valueOf(open, 'tokens'), 'number')
   assert.equal(typeof valueOf(open, 'leases'), 'number')
   await world.core.seal()
   // A scrape that comes before the next count.
-  for (const sealed of [figures.families(1), (await figures.refresh(), figures.families(1))]) {
+  for (const sealed of [metrics.families(1), (await metrics.refresh(), metrics.families(1))]) {
     assert.deepEqual([valueOf(sealed, 'secrets.sealed'), valueOf(sealed, 'secrets.active')], [1, 0])
     for (const name of ['tokens', 'leases', 'leases_irrevocable', 'lease.revocations', 'quota.exceeded'])
       assert.equal(valueOf(sealed, name), undefined, name)

@@ -1,5 +1,5 @@
 /** Logs as programs write them, and as they should not: for tests against models. */
-import type { NaiveFile } from './naive-log.ts'
+import type { NaiveFile } from './log-model.ts'
 import type { Random } from './frames.ts'
 
 /** Timestamps of a moment in each known form. */

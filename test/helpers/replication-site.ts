@@ -7,7 +7,7 @@ import { Replication, type ReplicationContext, type ReplicationSettings } from '
 import type { LogLimits } from '../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from './eventually.ts'
-import { keepingLogger, type LogLine } from './kept-log.ts'
+import { recordingLogger, type LogLine } from './recording-logger.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export const SETTINGS: ReplicationSettings = {
@@ -52,7 +52,7 @@ export class Site {
   readonly name: string
   readonly directory: string
   readonly lines: LogLine[] = []
-  readonly logger: Logger = keepingLogger(this.lines)
+  readonly logger: Logger = recordingLogger(this.lines)
   /** What the daemon was told, in order. */
   readonly transitions: string[] = []
   /** What a promotion is refused with. */

@@ -12,7 +12,7 @@ import { fsLogs } from '../../src/host/logs/logs.ts'
 import { fsStream } from '../../src/host/logs/stream.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { keepingLogger, nextId, root } from '../host/allocations/host-fixture.ts'
+import { recordingLogger, nextId, root } from '../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
@@ -33,7 +33,7 @@ export interface TailAllocation {
 export interface TailHost extends TailAllocation {
   readonly followers: Followers
   readonly listener: Listener
-  readonly logger: ReturnType<typeof keepingLogger>
+  readonly logger: ReturnType<typeof recordingLogger>
   readonly url: string
   /** One more allocation. */
   another(): TailAllocation
@@ -92,7 +92,7 @@ export async function startTailHost(
   const allocDir = realpathSync(temporaryDirectory(t))
   const table = new Map<string, Allocation>()
   const allocations = { get: (id: string) => table.get(id), all: () => table.values() }
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const { deletedStallMs, limit = 0, stallTimeoutMs = LIMITS.stallTimeoutMs } = options
   const followers = new Followers({ limit, logger, ...(deletedStallMs === undefined ? {} : { deletedStallMs }) })
   const listener = new Listener({

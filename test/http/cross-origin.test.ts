@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import type { CrossOrigin } from '../../src/http/cross-origin.ts'
 import { type AnyOperation, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
-import { anyPath } from '../helpers/any-path.ts'
+import { anyPath } from '../helpers/fallback-stub.ts'
 import { startEdge } from '../helpers/edge.ts'
 import { ask, type Answer } from '../helpers/raw-http.ts'
 

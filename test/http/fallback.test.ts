@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { WholeAnswer } from '../../src/platform/operation.ts'
-import { anyPath, type Told } from '../helpers/any-path.ts'
+import { anyPath, type EchoedRequest } from '../helpers/fallback-stub.ts'
 import { startEdge } from '../helpers/edge.ts'
 import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'
 
-const told = (answer: Answer): Told => JSON.parse(answer.body.toString()) as Told
+const told = (answer: Answer): EchoedRequest => JSON.parse(answer.body.toString()) as EchoedRequest
 
 test('a path without an operation goes to the fallback, bare and under /v1, with every verb', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { anyPath, type Told } from '../helpers/any-path.ts'
+import { anyPath, type EchoedRequest } from '../helpers/fallback-stub.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
 import { Random } from '../helpers/frames.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
@@ -195,7 +195,7 @@ test('valid requests in random order and split anywhere are answered one by one'
       const { heard } = await send(edge.port, packets, nonsense.below(8))
       const told = answersIn((await heard).bytes).map(({ status, body }) => {
         assert.equal(status, 200, `OUTPOST_SEED=${seed}: ${body.toString()}`)
-        const { operation, path, body: got } = JSON.parse(body.toString()) as Told
+        const { operation, path, body: got } = JSON.parse(body.toString()) as EchoedRequest
         return { operation, path, body: got ?? '' }
       })
       const expected = asked.map(({ operation, path, body }) => ({ operation, path, body }))

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import type { TlsFiles } from '../../src/http/listener.ts'
 import { type Call, WholeAnswer } from '../../src/platform/operation.ts'
-import { anyPath, type Told } from '../helpers/any-path.ts'
+import { anyPath, type EchoedRequest } from '../helpers/fallback-stub.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
@@ -27,7 +27,7 @@ const bytewise = (text: string) => text.split('').flatMap((byte): (string | numb
 
 function said({ status, body }: Answer): string {
   if (status !== 200) return `${status} ${body.toString()}`
-  const { operation, path, body: got } = JSON.parse(body.toString()) as Told
+  const { operation, path, body: got } = JSON.parse(body.toString()) as EchoedRequest
   return `${operation} ${path}${got === null ? '' : ` ${got}`}`
 }
 

@@ -22,7 +22,7 @@ import { readLogin } from '../../src/login/login-file.ts'
 import type { LoginTransport } from '../../src/login/session.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { keepingLogger, type LogLine } from '../helpers/kept-log.ts'
+import { recordingLogger, type LogLine } from '../helpers/recording-logger.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 class Refused extends Error {
@@ -63,7 +63,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
     file: join(directory, 'secrets-login.json'),
     login: new AgentLogin({
       file: join(directory, 'secrets-login.json'),
-      logger: keepingLogger(lines),
+      logger: recordingLogger(lines),
       send: () => send,
     }),
     role: { mount: 'auth/approle', roleId: '', secretIdFile: join(directory, 'secret-id') },
@@ -183,7 +183,7 @@ test('the token of a killed agent is renewed without a secret ID, for the same r
   const again = (settings: LoginSettings) => {
     const login = new AgentLogin({
       file: rig.file,
-      logger: keepingLogger(rig.lines),
+      logger: recordingLogger(rig.lines),
       send:
         () =>
         async ({ body, path }, own) => {
@@ -280,7 +280,7 @@ test('if the file cannot be written, programs get no token rather than an old on
   // A directory in its place: neither root nor anybody else can rename a file over it.
   const login = new AgentLogin({
     file: join(rig.file, 'missing-directory', 'file'),
-    logger: keepingLogger(rig.lines),
+    logger: recordingLogger(rig.lines),
     send:
       () =>
       async ({ body, path }, own) =>

@@ -12,7 +12,7 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { readExposition, type Series } from '../helpers/exposition.ts'
-import { figuresOf } from '../helpers/figures.ts'
+import { metricsOf } from '../helpers/exported-metrics.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
@@ -190,7 +190,7 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
   const run = commandsAt(a.agent, directory)
   assert.equal((await run(`operator snapshot save ${directory}/one.snap`, '', a.keys.token)).code, 0)
   await eventually(async () => {
-    const [one, two] = await Promise.all([figuresOf(a.agent), figuresOf(b.agent)])
+    const [one, two] = await Promise.all([metricsOf(a.agent), metricsOf(b.agent)])
     return [one, two].every((each) => each.value('outpost_ready') === 1)
   }, 'both are ready')
   const write = async () => void (await a.told('POST', 'kv/data/one', { data: { a: 1 } }))
@@ -200,7 +200,7 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
   calmDay(directory, calm)
   const isAway = () =>
     eventually(async () => {
-      const row = (await figuresOf(a.agent)).value('outpost_replication_secondary_connected', { secondary: 'b' })
+      const row = (await metricsOf(a.agent)).value('outpost_replication_secondary_connected', { secondary: 'b' })
       return row === 0
     }, 'the secondary is away')
   const away = ['Down b', 'ReplicationLag a', 'SecondaryDisconnected a']
@@ -297,11 +297,11 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
 }
 
 async function natsConnected({ agent }: DrServer): Promise<number | undefined> {
-  return (await figuresOf(agent)).value('outpost_nats_connected')
+  return (await metricsOf(agent)).value('outpost_nats_connected')
 }
 
 async function coresInRegion({ agent }: DrServer): Promise<number | undefined> {
-  return (await figuresOf(agent)).value('outpost_secrets_cores_in_region')
+  return (await metricsOf(agent)).value('outpost_secrets_cores_in_region')
 }
 
 function put(server: DrServer) {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
 import { runSliced, type SlicedWork, FIRST_SLICE_UNITS } from '../../src/platform/sliced-work.ts'
-import { countTurns } from '../helpers/turns.ts'
+import { countTurns } from '../helpers/event-loop-turns.ts'
 
 const { signal } = new AbortController()
 

@@ -11,7 +11,7 @@ import { checkDatabase } from '../../src/storage/store/database-check.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { auditLinesOf } from '../helpers/audit-lines.ts'
 import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
-import { lender } from '../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../helpers/lease-test-engine.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
@@ -38,7 +38,7 @@ interface Base {
 }
 
 async function base(t: TestContext): Promise<Base> {
-  const world = await CoreWorld.open(t, { engines: [lender().engine] })
+  const world = await CoreWorld.open(t, { engines: [leaseTestEngine().engine] })
   const audit = join(world.directory, 'audit.log')
   const prepared = await prepareEnd(world)
   assert.equal((await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: audit } })).status, 204)
@@ -50,12 +50,12 @@ async function check(of: Base, directory: string, said: readonly EndedSaid[]): P
   const what = `${directory}, after ${said.at(-1)?.step ?? 'nothing'}`
   assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [], what)
   const before = await outIn(directory)
-  const own = lender()
+  const own = leaseTestEngine()
   const nowMs = of.nowMs + (SHORT_SECONDS + 2) * 1000
   const world = await CoreWorld.reopen(directory, of.keys, { engines: [own.engine], nowMs })
   try {
     const steps = new Map(said.map(({ step, value }) => [step, value]))
-    await checkLeases(world, { before, taken: own.taken }, steps, what)
+    await checkLeases(world, { before, taken: own.revocations }, steps, what)
     await checkEntities(world, of.prepared, steps.has('merged'), what)
   } finally {
     await world.close()
@@ -149,7 +149,7 @@ test('revocations of leases and merges of entities survive a kill at any point',
     copies.take()
   }
   const world = await CoreWorld.reopen(of.directory, of.keys, {
-    engines: [lender().engine],
+    engines: [leaseTestEngine().engine],
     nowMs: of.nowMs,
     wrap: (real) => steppedStore(real, passed),
   })

@@ -1,13 +1,13 @@
 /** Leases and wrapped answers, given out, used and taken back; said is the lease or the token that the caller got. */
 import assert from 'node:assert/strict'
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
-import { lender } from '../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../helpers/lease-test-engine.ts'
 import type { Said, Scenario } from './crash-scenario.ts'
 
 const INVALID = 'wrapping token is not valid or does not exist'
 
 export const issued: Scenario = {
-  engines: () => [lender().engine],
+  engines: () => [leaseTestEngine().engine],
   steps: ['issued', 'wrapped', 'unwrapped', 'again', 'rewrapped', 'revoked', 'ended'],
   async prepare(world) {
     await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })

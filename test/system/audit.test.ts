@@ -17,7 +17,7 @@ import { formatLegacyLine } from '../../src/secrets/audit/audit-chain.ts'
 import { startAgent } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { freshProcess, freshServer } from '../helpers/secrets-server.ts'
 
 const ONE_SHARE = '-key-shares=1 -key-threshold=1'
@@ -210,7 +210,7 @@ test('a reload reopens the audit file; a failing device is reported by readiness
     `audit chain of file/ is broken: ${file} ended with line ${number + 9} of another program instead of line ${number}, ` +
       'next: outpost audit verify -path=file/ FILE..., then outpost audit acknowledge file/',
   )
-  assert.equal((await figuresOf(agent)).value('outpost_audit_chain_breaks_total', { device: 'file/' }), 1)
+  assert.equal((await metricsOf(agent)).value('outpost_audit_chain_breaks_total', { device: 'file/' }), 1)
   await eventually(() => agent.stderr().includes('audit file was changed by another program'), 'it is logged')
   const verified = await run(`audit verify -path=file/ ${file}.1 ${file}`, '', token)
   assert.equal(verified.code, 1)
@@ -232,7 +232,7 @@ test('a reload reopens the audit file; a failing device is reported by readiness
     reason: 'requests are refused, audit device write failed: file/ failed',
   })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
-  const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
+  const value = async (name: string) => (await metricsOf(agent)).value(name, { device: 'file/' }) ?? 0
   await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
   rmSync(file)
   // It is tried without a request, too.

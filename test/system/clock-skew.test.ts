@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Member, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { OPS_ACL } from '../helpers/cluster-core.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { skewedBy } from '../helpers/skewed-clock.ts'
 
 const HOST_ACL = 'acl { enabled = true }'
@@ -42,8 +42,8 @@ test('a node with a clock skew of ten minutes is not ready, and the server repor
   assert.equal(call.status, 503)
   assert.match(await call.text(), /Set both clocks right/)
 
-  const figures = await figuresOf(server)
-  const skew = (name: string) => figures.value('outpost_node_clock_skew_seconds', { name }) ?? Number.NaN
+  const metrics = await metricsOf(server)
+  const skew = (name: string) => metrics.value('outpost_node_clock_skew_seconds', { name }) ?? Number.NaN
   assert.ok(Math.abs(skew('skewed') - 600) < 20, String(skew('skewed')))
   assert.ok(Math.abs(skew('client-0')) < 20, String(skew('client-0')))
   assert.match(

@@ -10,7 +10,7 @@ import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { type ClusterWorld, startCluster } from '../helpers/cluster.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { type Sealing, sealingFor } from '../helpers/sealed-world.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const packr = new Packr({ useRecords: false })
@@ -24,7 +24,7 @@ async function busOf(t: TestContext, world: ClusterWorld): Promise<NatsConnectio
 
 /** A stranger on the bus, and the server as it has heard it. */
 async function strangerOn(t: TestContext, world: ClusterWorld): Promise<Sealing & { server: KnownServer }> {
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const bus = await openNatsBus({ servers: [world.nats.url], name: 'me', logger })
   t.after(() => bus.close())
   await eventually(() => bus.isConnected)

@@ -6,7 +6,7 @@ import { type AgentHere } from '../helpers/agent-here.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 
 interface SecondaryRow {
   readonly node_id: string
@@ -33,7 +33,7 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
 
   const rowOf = async () => ((await primary.status())['secondaries'] as SecondaryRow[])[0]
   const gauge = async (name: string) =>
-    (await figuresOf(primary.agent)).value(`outpost_replication_${name}`, { secondary: 'berlin' })
+    (await metricsOf(primary.agent)).value(`outpost_replication_${name}`, { secondary: 'berlin' })
   const replication = async () => (await readinessOf(primary.agent)).checks['replication']?.reason ?? ''
 
   await t.test('a load balancer can distinguish the active server from a healthy standby', async () => {
@@ -44,15 +44,15 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
   })
 
   await t.test('an unsealed secondary exports no seal and snapshot metrics that would raise alerts', async () => {
-    const figures = await figuresOf(secondary.agent)
-    assert.equal(figures.value('outpost_secrets_sealed'), 0)
-    assert.equal(figures.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
-    assert.equal((await figuresOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
+    const metrics = await metricsOf(secondary.agent)
+    assert.equal(metrics.value('outpost_secrets_sealed'), 0)
+    assert.equal(metrics.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
+    assert.equal((await metricsOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
   })
 
   await t.test('a connected secondary raises no warning', async () => {
     await eventually(async () => (await gauge('secondary_connected')) === 1, 'it is connected')
-    assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)
+    assert.equal((await metricsOf(primary.agent)).value('outpost_replication_expected'), 1)
     await eventually(async () => (await gauge('secondary_lag_seconds')) === 0, 'it has everything')
     assert.deepEqual((await readinessOf(primary.agent)).warnings, [])
     assert.equal(await replication(), 'DR primary, 1 of 1 secondaries connected')
@@ -64,12 +64,12 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.match(await replication(), /secondary "berlin" disconnected for \d+ s \(.+\)/)
     assert.match((await readinessOf(primary.agent)).warnings.join('\n'), /DR secondary "berlin" disconnected/)
     assert.equal(await gauge('secondary_connected'), 0)
-    assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)
+    assert.equal((await metricsOf(primary.agent)).value('outpost_replication_expected'), 1)
     // Nothing is committed meanwhile.
     const lag = (await rowOf())?.lag_seconds ?? 0
     await eventually(async () => ((await rowOf())?.lag_seconds ?? 0) > Math.max(lag, 1), 'the lag grows')
     assert.ok(Number(await gauge('secondary_lag_seconds')) >= 1)
-    assert.ok(Number((await figuresOf(primary.agent)).value('outpost_replication_lag_seconds')) >= 1)
+    assert.ok(Number((await metricsOf(primary.agent)).value('outpost_replication_lag_seconds')) >= 1)
     await eventually(() => {
       const lines = (primary.agent as AgentHere).stderr().split('\n')
       return lines.some((line) => line.includes('DR secondary disconnected') && line.includes('"warn"'))
@@ -97,10 +97,10 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.deepEqual([status, checks['replication']?.state], [503, 'failing'])
     assert.match(checks['replication']?.reason ?? '', text)
     assert.equal((await commandsAt(primary.agent, directory)('status')).code, 1)
-    const figures = await figuresOf(primary.agent)
-    assert.equal(figures.value('outpost_secrets_active'), 0)
-    assert.equal(figures.value('outpost_replication_fenced'), 1)
-    assert.equal(figures.value('outpost_replication_fence_reason', { reason }), 1)
+    const metrics = await metricsOf(primary.agent)
+    assert.equal(metrics.value('outpost_secrets_active'), 0)
+    assert.equal(metrics.value('outpost_replication_fenced'), 1)
+    assert.equal(metrics.value('outpost_replication_fence_reason', { reason }), 1)
   }
 
   await t.test('an isolated primary reports it and serves no reads', () =>
@@ -128,10 +128,10 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.equal(await secondary.health(), 200)
     assert.match(await replication(), /, next: outpost operator dr demote$/)
     assert.deepEqual((await readinessOf(primary.agent)).warnings, [], 'its successor is no disconnected secondary')
-    const figures = await figuresOf(primary.agent)
-    assert.equal(figures.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
-    assert.equal(figures.value('outpost_replication_lag_seconds'), undefined)
-    const counts = ['connected', 'expected'].map((name) => figures.value(`outpost_replication_${name}`))
+    const metrics = await metricsOf(primary.agent)
+    assert.equal(metrics.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
+    assert.equal(metrics.value('outpost_replication_lag_seconds'), undefined)
+    const counts = ['connected', 'expected'].map((name) => metrics.value(`outpost_replication_${name}`))
     assert.deepEqual(counts, [0, 0])
     await primary.told('POST', `${DR}/primary/demote`)
     assert.equal((await primary.status())['mode'], 'secondary')

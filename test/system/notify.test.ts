@@ -86,8 +86,8 @@ test('no watchdog notification is sent while the event loop is blocked', options
   const socket = await playSocket(t, join(directory, 'notify'))
   const blocked = join(directory, 'blocked')
   const env = environment(socket, {
-    NODE_OPTIONS: `--import=${join(HELPERS, 'saboteur.ts')}`,
-    OUTPOST_SABOTAGE: `block:${blocked}`,
+    NODE_OPTIONS: `--import=${join(HELPERS, 'fault-injection.ts')}`,
+    OUTPOST_TEST_FAULT: `block:${blocked}`,
   })
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
   t.after(() => rmSync(blocked, { force: true }))
@@ -104,8 +104,8 @@ test('no watchdog notification is sent once the listener has failed, and the log
   const directory = workDirectory(t)
   const socket = await playSocket(t, join(directory, 'notify'))
   const env = environment(socket, {
-    NODE_OPTIONS: `--import=${join(HELPERS, 'saboteur.ts')}`,
-    OUTPOST_SABOTAGE: 'close',
+    NODE_OPTIONS: `--import=${join(HELPERS, 'fault-injection.ts')}`,
+    OUTPOST_TEST_FAULT: 'close',
     WATCHDOG_USEC: String(LONGER_WATCHDOG_MS * 1000),
   })
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })

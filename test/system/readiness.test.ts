@@ -1,5 +1,5 @@
 /**
- * Readiness, health, status and figures of a server in each state of the table sealed × NATS away × disk full × starting:
+ * Readiness, health, status and metrics of a server in each state of the table sealed × NATS away × disk full × starting:
  * they come from one place, and agree. The NATS server, the full disk and the seal are real.
  */
 import assert from 'node:assert/strict'
@@ -12,12 +12,12 @@ import { DiskSpace } from '../../src/telemetry/disk-space.ts'
 import { Readiness } from '../../src/telemetry/readiness.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { type RunningAgent, spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { assigned, playSocket, type Socket } from '../helpers/notify-socket.ts'
 import { commandsAt, jsonOf, type Run } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { keepingLogger } from '../helpers/kept-log.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
 
 const hasNotify = ['systemd-notify', 'python3'].every((program) => {
   try {
@@ -48,8 +48,8 @@ function shown(failing: readonly string[]): string {
 async function said({ agent, run, socket }: World): Promise<Record<string, string>> {
   const { checks, ready, status } = await readinessOf(agent)
   const failing = Object.keys(checks).filter((name) => checks[name]?.state !== 'ok')
-  const figures = await figuresOf(agent)
-  const low = Object.keys(checks).filter((check) => figures.value('outpost_ready_check', { check }) === 0)
+  const metrics = await metricsOf(agent)
+  const low = Object.keys(checks).filter((check) => metrics.value('outpost_ready_check', { check }) === 0)
   const health = await fetch(`${agent.url}/v1/sys/health`)
   const isSealed = ((await health.json()) as { sealed: boolean }).sealed
   const told = await run('status', '', '', 'json')
@@ -67,13 +67,13 @@ async function said({ agent, run, socket }: World): Promise<Record<string, strin
   return {
     endpoint: shown(failing),
     // The sources are asked one after the other: while a state begins they may differ.
-    ready: `${ready} ${status} ${figures.value('outpost_ready')}`,
-    figures: shown(low),
+    ready: `${ready} ${status} ${metrics.value('outpost_ready')}`,
+    metrics: shown(low),
     command: shown(inStatus),
     systemd: socket ? shown(inLine) : shown(failing),
     health: `${health.status} ${isSealed}`,
-    sealFigure: String(figures.value('outpost_secrets_sealed')),
-    natsFigure: String(figures.value('outpost_nats_connected')),
+    sealMetric: String(metrics.value('outpost_secrets_sealed')),
+    natsMetric: String(metrics.value('outpost_nats_connected')),
     exitCode: String(told.code),
     sealStatus: String(readiness.sealed),
   }
@@ -85,12 +85,12 @@ function wantedOf({ away, full, sealed }: State): Record<string, string> {
   return {
     endpoint: line,
     ready: failing.length === 0 ? 'true 200 1' : 'false 503 0',
-    figures: line,
+    metrics: line,
     command: line,
     systemd: line,
     health: sealed ? '503 true' : '200 false',
-    sealFigure: String(Number(sealed)),
-    natsFigure: String(Number(!away)),
+    sealMetric: String(Number(sealed)),
+    natsMetric: String(Number(!away)),
     exitCode: sealed ? '2' : String(Number(failing.length > 0)),
     sealStatus: String(sealed),
   }
@@ -205,7 +205,7 @@ for (const phase of ['starting', 'stopping', 'started'] as const) {
       warnings: () => [],
       refresh: () => disk.refresh(),
       onChange: () => undefined,
-      logger: keepingLogger([]),
+      logger: recordingLogger([]),
     })
     assert.equal(readiness.report().ready, false, 'the disk was not looked at')
     await readiness.refresh()

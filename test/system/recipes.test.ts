@@ -246,9 +246,9 @@ function playDocker(directory: string): Record<string, string> {
   const bin = join(directory, 'bin')
   mkdirSync(bin)
   mkdirSync(join(directory, 'containers'))
-  copyFileSync(resolve(import.meta.dirname, '../helpers/played-docker.sh'), join(bin, 'docker'))
+  copyFileSync(resolve(import.meta.dirname, '../helpers/fake-docker.sh'), join(bin, 'docker'))
   chmodSync(join(bin, 'docker'), 0o755)
-  return { PATH: `${bin}:${process.env['PATH'] ?? ''}`, PLAYED_DOCKER: join(directory, 'containers') }
+  return { PATH: `${bin}:${process.env['PATH'] ?? ''}`, FAKE_DOCKER_STATE: join(directory, 'containers') }
 }
 
 test('run-with-docker: a container is listed, followed, and its end detected', async (t) => {

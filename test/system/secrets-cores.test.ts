@@ -6,7 +6,7 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { Member } from '../helpers/cluster.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 
@@ -49,7 +49,7 @@ async function isInitialised({ url }: Server): Promise<boolean> {
   return ((await (await fetch(`${url}/v1/sys/init`)).json()) as { initialized: boolean }).initialized
 }
 
-const coresOf = async (server: Server) => (await figuresOf(server)).value(METRIC)
+const coresOf = async (server: Server) => (await metricsOf(server)).value(METRIC)
 const counts = (server: Server, count: number) =>
   eventually(async () => (await coresOf(server)) === count, `${server.name} counts ${count} cores`)
 const conflictOf = async (server: Server) =>

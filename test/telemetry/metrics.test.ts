@@ -12,7 +12,7 @@ import { RequestMeter } from '../../src/telemetry/request-metrics.ts'
 import { agentFamilies } from '../../src/daemon/monitoring/host-metrics.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
 import { readExposition } from '../helpers/exposition.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { ALLOC, makeAllocation, UNKNOWN } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -41,7 +41,7 @@ async function startMeasured(t: TestContext, options: { textForm?: boolean } = {
     completed: () => undefined,
     labels: LABELS,
     filter: { prefixes: [], otherwise: true },
-    logger: keepingLogger(),
+    logger: recordingLogger(),
   })
   const operation = agentMetrics.in({ metrics, textForm: options.textForm ?? true })
   const edge = await startEdge(t, { meter, operations: [operation] })

@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import { ClientPublisher, type Publisher, publisherOf, SocketPublisher } from '../../../src/cluster/nats/publisher.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -17,7 +17,7 @@ async function busTo(t: TestContext, ...servers: readonly string[]) {
 }
 
 async function busWith(t: TestContext, publisher: typeof publisherOf, ...servers: readonly string[]) {
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const bus = await openNatsBus({ servers, name: 'test', logger, publisherOf: publisher })
   t.after(() => bus.close())
   const count = (message: string) => logger.lines.filter((line) => line.message === message).length

@@ -16,7 +16,7 @@ import { Roster } from '../../../src/cluster/roster/roster.ts'
 import { NO_STORE, type RosterChange, type RosterStore, hasLeft } from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
 import { rosterStoreIn } from '../../../src/daemon/modules/cluster.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
@@ -71,7 +71,7 @@ class Speaker {
 
 function rosterWith(store: RosterStore = NO_STORE) {
   const clock = { monotonicMs: 0, wallMs: 1_000_000 }
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const roster = new Roster({ store, logger, now: () => clock })
   const changes: RosterChange[] = []
   roster.listen((change) => changes.push(change))
@@ -163,7 +163,7 @@ const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
 
 test('an allocation keeps its owner while that is ready, down or removed, after collection and after a restart, until a purge', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
-  const database = RosterDatabase.open(path, keepingLogger())
+  const database = RosterDatabase.open(path, recordingLogger())
   const { roster, clock } = rosterWith(rosterStoreIn(database))
   const [owner, thief] = [new Speaker(NODE), new Speaker(OTHER)]
   const held = stateOf(NODE, [allocation(ALLOC)])
@@ -185,7 +185,7 @@ test('an allocation keeps its owner while that is ready, down or removed, after 
   assert.equal(roster.node(NODE), undefined)
   assert.equal(steal(roster), 1)
   database.close()
-  const again = RosterDatabase.open(path, keepingLogger())
+  const again = RosterDatabase.open(path, recordingLogger())
   const { roster: restarted, clock: later } = rosterWith(rosterStoreIn(again))
   later.wallMs = clock.wallMs
   assert.equal(steal(restarted), 1)
@@ -306,14 +306,14 @@ test('malformed, forged, truncated and newer messages are distinguished', () => 
 
 test('nodes that were disconnected before a restart are known after it', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
-  const first = RosterDatabase.open(path, keepingLogger())
+  const first = RosterDatabase.open(path, recordingLogger())
   const before = rosterWith(rosterStoreIn(first))
   before.roster.apply(NODE, new Speaker(NODE).say('state', stateOf(NODE)))
   before.clock.monotonicMs += 60_000
   before.roster.markDisconnected(undefined)
   assert.equal(before.roster.node(NODE)?.status, 'disconnected')
   first.close()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const second = RosterDatabase.open(path, logger)
   t.after(() => second.close())
   const { roster } = rosterWith(rosterStoreIn(second))
@@ -326,11 +326,11 @@ test('the roster is restored after a restart, and requires the same keys', (t) =
   const path = join(temporaryDirectory(t), 'roster.db')
   const id = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
   const node = new Speaker(NODE)
-  const first = RosterDatabase.open(path, keepingLogger())
+  const first = RosterDatabase.open(path, recordingLogger())
   const before = rosterWith(rosterStoreIn(first))
   before.roster.apply(NODE, node.say('state', stateOf(NODE, [allocation(id)], { rack: 'r1' })))
   first.close()
-  const second = RosterDatabase.open(path, keepingLogger())
+  const second = RosterDatabase.open(path, recordingLogger())
   t.after(() => second.close())
   const { roster } = rosterWith(rosterStoreIn(second))
   assert.deepEqual(roster.node(NODE), before.roster.node(NODE))

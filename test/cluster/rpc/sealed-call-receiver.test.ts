@@ -17,7 +17,7 @@ import { ServerKeys } from '../../../src/cluster/trust/server-trust.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 
 const TO = { subject: 'outpost.global.server.s1.call.me', reply: 'outpost.global.node.me.reply.any.c1' }
 const PAYLOAD = Buffer.from('a call')
@@ -111,9 +111,9 @@ function callUnderWay() {
   bus.subscribe(TO.reply, ({ payload }) => void answers.push(Buffer.from(payload)))
   const trusted = {}
   const own = { readOwnKey: undefined, about: undefined }
-  const options = { bus, subjects: new Subjects('global'), self: SELF, trusted, logger: keepingLogger(), ...own }
+  const options = { bus, subjects: new Subjects('global'), self: SELF, trusted, logger: recordingLogger(), ...own }
   const keys = new ServerKeys(options)
-  const sealing = new SealedCallSender({ keys, curve: caller, logger: keepingLogger() })
+  const sealing = new SealedCallSender({ keys, curve: caller, logger: recordingLogger() })
   const nowMs = performance.now()
   const known = { key: 'k', serverId: 's1', hasCore: true, sequence: 1, clockMs: nowMs, announcedAtMs: nowMs }
   const call = sealing.seal({ ...known, curveKey: server.publicKey }, TO, PAYLOAD)

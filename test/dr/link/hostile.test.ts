@@ -18,7 +18,7 @@ import { makeAuthority, makeIdentity, serverNameOf } from '../../../src/dr/link/
 import type { Bundle } from '../../../src/dr/link/bundle.ts'
 import { METHODS, type LinkMethod, pack, PROTOCOL } from '../../../src/dr/link/messages.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 import { activate, bundleFor, Site, untilSame } from '../../helpers/replication-site.ts'
 
 const upstreamOf = (bundle: Bundle) => ({
@@ -260,7 +260,7 @@ async function hostilePrimary(t: TestContext, secondary: Site, misbehave: (call:
     authority: authority.certificate,
     identity,
     service,
-    logger: keepingLogger([]),
+    logger: recordingLogger([]),
   })
   t.after(() => server.close())
   const bundle: Bundle = {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { SyncReplication } from '../../../src/dr/primary/sync-replication.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -61,7 +61,7 @@ test('a commit waits for its own acknowledgement and for no later one', async (t
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   let acknowledged = store.position().sequence + 1
-  const sync = new SyncReplication(store, keepingLogger([]), 5000, () => ({ acknowledged, isCaughtUp: true }))
+  const sync = new SyncReplication(store, recordingLogger([]), 5000, () => ({ acknowledged, isCaughtUp: true }))
   sync.start()
   const commit = (name: string) => store.commit({ puts: [{ path: name, value: Buffer.from('x') }], deletes: [] })
   await commit('first')

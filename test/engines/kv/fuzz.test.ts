@@ -10,7 +10,7 @@ import { listenTo } from '../../helpers/core-listener.ts'
 import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
-import { openStream } from '../../helpers/told-stream.ts'
+import { openStream } from '../../helpers/watch-stream-client.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 1200)

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Rejection } from '../../../src/engines/framework/engine.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith } from '../../helpers/kv-world.ts'
-import { countTurns } from '../../helpers/turns.ts'
+import { countTurns } from '../../helpers/event-loop-turns.ts'
 
 const MANY = 6000
 

@@ -23,7 +23,7 @@ import {
 import { hostProcesses, type ProcessTable } from '../../../src/host/allocations/process-liveness.ts'
 import { type Clock, systemClock } from '../../../src/platform/clock.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
-import { complete, keepingLogger, nextId, writeManifest } from './host-fixture.ts'
+import { complete, recordingLogger, nextId, writeManifest } from './host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -37,7 +37,7 @@ async function registry(t: TestContext, more: Partial<RegistryOptions> = {}) {
   const base = temporaryDirectory(t)
   const allocDir = more.allocDir ?? join(base, 'alloc')
   mkdirSync(allocDir, { recursive: true })
-  const log = keepingLogger()
+  const log = recordingLogger()
   const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected, ...more })
   const changes: HostAllocationChange[] = []
@@ -344,7 +344,7 @@ test('records of collected allocations survive a restart, are bounded, and yield
   assert.equal(table.get(first), undefined, 'the oldest make room')
   assert.equal([...table.all()].length, 1000)
   const stateDir = join(allocDir, '..', 'client')
-  const again = await CollectedRecords.open({ stateDir, allocDir, log: keepingLogger() })
+  const again = await CollectedRecords.open({ stateDir, allocDir, log: recordingLogger() })
   assert.equal(again.size, 1000)
   assert.deepEqual({ ...again.get(last), directory: '' }, { ...model, collected: true, directory: '' })
   writeManifest(allocDir, last, { Namespace: 'back' })
@@ -352,7 +352,7 @@ test('records of collected allocations survive a restart, are bounded, and yield
   assert.equal(table.get(last)?.collected, false)
   await collected.saved() // the record that the directory has put an end to
   writeFileSync(join(stateDir, 'collected.json'), '{"version":1,"alloc')
-  const log = keepingLogger()
+  const log = recordingLogger()
   assert.equal((await CollectedRecords.open({ stateDir, allocDir, log })).size, 0)
   assert.equal(log.lines[0]?.level, 'warn')
 })

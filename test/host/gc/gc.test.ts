@@ -23,7 +23,7 @@ import {
   performed,
   complete,
   identity,
-  keepingLogger,
+  recordingLogger,
   nextId,
   root,
   writeManifest,
@@ -47,7 +47,7 @@ async function host(
 ) {
   const { base = temporaryDirectory(t), measure, ...more } = options
   const allocDir = join(realpathSync(base), 'alloc')
-  const log = keepingLogger()
+  const log = recordingLogger()
   const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected })
   await table.start()

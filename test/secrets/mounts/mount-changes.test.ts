@@ -6,9 +6,9 @@ import { type EntryAccess, Storage } from '../../../src/storage/barrier/storage.
 import { MountChanges } from '../../../src/secrets/mounts/mount-changes.ts'
 import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
-import { Shelf } from '../../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../../helpers/mount-test-engine.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 
 /** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
 function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
@@ -27,13 +27,13 @@ function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
 }
 
 async function open(t: TestContext, failures = { left: 0 }) {
-  const shelf = new Shelf()
+  const shelf = new MountTestEngine()
   const world = await CoreWorld.open(t, { engines: [shelf.engine] })
   const { barrier, open: parts } = world.core
   const changes = new MountChanges({
     table: parts.mounts,
     storage: new Storage(failing(barrier, failures)),
-    logger: keepingLogger(world.lines),
+    logger: recordingLogger(world.lines),
     retryMs: 1,
     drainTimeoutMs: 1,
   })

@@ -6,10 +6,10 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { isObject } from '../../../src/engines/framework/fields.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
-import { Shelf } from '../../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../../helpers/mount-test-engine.ts'
 
 async function open(t: TestContext) {
-  const world = await CoreWorld.open(t, { engines: [kv, new Shelf().engine] })
+  const world = await CoreWorld.open(t, { engines: [kv, new MountTestEngine().engine] })
   const told = async (method: string, path: string, body?: unknown) => {
     const answer = await world.ask(method, path, body)
     assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`)

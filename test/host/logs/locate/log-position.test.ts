@@ -7,7 +7,7 @@ import { laterPosition, type IndexedFile, tailPosition } from '../../../../src/h
 import { type SinceLimits, sincePosition } from '../../../../src/host/logs/locate/log-since.ts'
 import { OpenFile } from '../../../../src/host/files/read.ts'
 import { Random } from '../../../helpers/frames.ts'
-import { type NaiveFile, naiveSince, naiveTail } from '../../../helpers/naive-log.ts'
+import { type NaiveFile, naiveSince, naiveTail } from '../../../helpers/log-model.ts'
 import { randomLog } from '../../../helpers/random-log.ts'
 import { temporaryDirectory } from '../../../helpers/temporary-directory.ts'
 

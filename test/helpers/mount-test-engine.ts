@@ -2,7 +2,7 @@
 import { type Engine, path, Rejection } from '../../src/engines/framework/engine.ts'
 import { inPath } from '../../src/engines/framework/fields.ts'
 
-export class Shelf {
+export class MountTestEngine {
   /** A request to `slow/…` waits for this, then writes. */
   release: () => void = () => undefined
   readonly #released = new Promise<void>((resolve) => {

@@ -2,7 +2,7 @@
 import { DatabaseSync } from 'node:sqlite'
 
 /** From now on, until the returned function is called, whatever is put under a path that matches (LIKE) fails. */
-export function poison(databasePath: string, like: string): () => void {
+export function failWrites(databasePath: string, like: string): () => void {
   const run = (sql: string) => {
     const database = new DatabaseSync(databasePath)
     database.exec(sql)
