@@ -19,7 +19,7 @@ const PATIENCE_MS = 60_000
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** One server, in a directory of its own. */
+/** One server in a separate directory. */
 class DemoServer {
   readonly name: string
   readonly #file: string

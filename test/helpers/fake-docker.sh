@@ -1,6 +1,7 @@
 #!/bin/sh
-# Plays the parts of docker that recipes/run-with-docker.sh uses, for machines without an engine: a container is a process
-# of this host. Refuses every argument that the real one would not take there. FAKE_DOCKER_STATE holds its containers.
+# Implements the parts of docker that recipes/run-with-docker.sh uses, for machines without docker. A container is a
+# process of this host. Refuses arguments that docker would refuse. FAKE_DOCKER_STATE is the directory of its
+# containers.
 # shellcheck disable=SC2015
 set -eu
 state=${FAKE_DOCKER_STATE:?}

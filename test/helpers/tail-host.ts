@@ -1,6 +1,6 @@
 /**
- * The tail of a log as the daemon serves it, in this process: one allocation with one task in a temporary directory, the
- * real operations, the real listener on a real socket. What a test wants to look at inside is in its hands.
+ * Log streaming as in the daemon, in this process: one allocation with one task in a temporary directory, the real
+ * operations and the real listener. Its parts are accessible to the test.
  */
 import { mkdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,9 +19,9 @@ export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 
 export type Query = Readonly<Record<string, string | number | boolean>>
 
-/** One allocation's files, and how to ask for them. */
+/** The files of one allocation, and requests for them. */
 export interface TailAllocation {
-  /** The allocation's directory. */
+  /** The directory of the allocation. */
   readonly directory: string
   readonly logs: string
   /** Host path of a log file. */
@@ -35,9 +35,9 @@ export interface TailHost extends TailAllocation {
   readonly listener: Listener
   readonly logger: ReturnType<typeof recordingLogger>
   readonly url: string
-  /** One more allocation. */
+  /** Adds an allocation. */
   another(): TailAllocation
-  /** Changes what is known of the first allocation. */
+  /** Changes the first allocation. */
   change(over: Partial<Allocation>): void
 }
 

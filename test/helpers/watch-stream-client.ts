@@ -1,4 +1,4 @@
-/** A caller of `watch` as a stream: what it was told, line by line, and how that ended. */
+/** A client of a `watch` stream, which records the received lines and how the stream ended. */
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 
@@ -17,11 +17,11 @@ export interface WatchStream {
   readonly status: number
   readonly response: IncomingMessage
   readonly text: () => string
-  /** The end of it: looking for something in all of a long text, again and again, takes minutes. */
+  /** The end of the text: searching a long text repeatedly takes minutes. */
   readonly tail: () => string
-  /** All that came whole. */
+  /** All complete lines. */
   readonly lines: () => WatchLine[]
-  /** What happened, as `write a 1`. */
+  /** Events in the form `write a 1`. */
   readonly told: () => string[]
   readonly ended: Promise<'end' | 'broken'>
   close(): void
@@ -53,7 +53,7 @@ export async function openStream(port: number, path: string, options: StreamOpti
   })
   const parsed: WatchLine[] = []
   let parsedTo = 0
-  /** Each line is parsed once: pollers ask a thousand streams again and again. */
+  /** Each line is parsed once, because pollers query a thousand streams repeatedly. */
   const lines = () => {
     const end = text.lastIndexOf('\n') + 1
     const whole = text.slice(parsedTo, end).split('\n').filter(Boolean)
