@@ -1,6 +1,6 @@
 /**
- * Somebody who has the key of a worker host asks servers for what is theirs: snapshots, the seal, secrets, a reload, and
- * names himself a server. He has a token that may do everything, so that only what he may ask for is judged.
+ * An attacker with the key of a worker host calls operations of servers: snapshots, the seal, secrets, a reload, and
+ * announces itself as a server. Its token has all permissions, so that only the caller check can refuse.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'

@@ -1,6 +1,6 @@
 /**
- * Somebody who has the key of a worker host announces an address of his own as that of the host. Stock commands call the
- * address that `/v1/node/:id` names, with the token of whoever runs them.
+ * An attacker with the key of a worker host announces its own address as that of the host. Stock commands call the
+ * address in `/v1/node/:id` with the token of their user.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

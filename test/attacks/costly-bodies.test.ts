@@ -1,7 +1,7 @@
 /**
- * Bodies that cost the server much more than their sender: a megabyte of JSON of any caller took a tenth of a second before anybody's token or
- * policies were looked at, and a second and sixty megabytes of audit lines where there is an audit device; and callers without a token held
- * all the memory that is kept for large bodies. What a caller has shown no right to is not read.
+ * Bodies that cost the server much more than the sender: a megabyte of JSON needs a tenth of a second to parse, and a
+ * second and sixty megabytes of audit lines with an audit device; and callers without a token could hold the complete
+ * budget for large bodies. A body is not read before its caller is known to have permission.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, statSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** Somebody who has the key of a worker host sends messages that outpost itself never makes. */
+/** An attacker with the key of a worker host sends messages that outpost never sends. */
 import assert from 'node:assert/strict'
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 import { test } from 'node:test'

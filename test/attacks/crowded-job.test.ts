@@ -1,6 +1,7 @@
 /**
- * Somebody with the key of a worker announces thousands of allocations in another owner's job, and answers for them without an end, with
- * nothing or with all that it can send: the logs of the job were refused, or stood still, for everybody. It harms its own lines only.
+ * An attacker with the key of a worker announces thousands of allocations in the job of another owner, and answers calls
+ * for their logs without an end, with nothing or with as much as it can send. Without limits the logs of the job were
+ * refused, or stopped, for all callers. Only its own lines may be affected.
  */
 import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'

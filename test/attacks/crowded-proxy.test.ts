@@ -1,4 +1,4 @@
-/** Many callers behind one address, and one who keeps connections open there. */
+/** Many callers behind one address, one of which keeps connections open. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** A task fills its directories, and asks for files with hard links, so that each request holds up everybody else. */
+/** A task fills its directories and requests files with hard links, whose check must not delay other requests. */
 import assert from 'node:assert/strict'
 import { linkSync, mkdirSync, opendirSync, rmSync, writeFileSync } from 'node:fs'
 import { syncBuiltinESMExports } from 'node:module'

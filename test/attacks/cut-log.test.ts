@@ -1,6 +1,6 @@
 /**
- * Who has the disk cuts the write-ahead log of a server that runs. A read of the database fails then as on a broken disk,
- * and SQLite ends the transaction of the read by itself: the server once ended with it.
+ * An attacker with access to the disk truncates the write-ahead log of a running server. A read of the database then
+ * fails as on a broken disk, and SQLite ends the transaction of the read, which must not end the server.
  */
 import assert from 'node:assert/strict'
 import { readdirSync, truncateSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * Who has the disk damages the write-ahead log of a server that was killed a moment ago: what was committed last, a revocation perhaps, is
- * gone at the next start, and nothing told, where it was within five seconds of the kill.
+ * An attacker with access to the disk damages the write-ahead log of a server that was just killed. The last commits,
+ * such as a revocation, are lost at the next start, which must report it even within seconds of the kill.
  */
 import assert from 'node:assert/strict'
 import {

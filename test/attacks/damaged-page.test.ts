@@ -1,6 +1,6 @@
 /**
- * Who has the disk of a server overwrites one page of its database, the root of all entries. SQLite then fails the read,
- * and the end of the transaction that the read was in as well: that once ended the process with a stack trace.
+ * An attacker with access to the disk overwrites one page of the database, the root of all entries. SQLite then fails
+ * the read and the end of its transaction, which must not end the process.
  */
 import assert from 'node:assert/strict'
 import { closeSync, openSync, writeSync } from 'node:fs'

@@ -1,7 +1,7 @@
 /**
- * Somebody moves, replaces, removes or cuts the files of the database of a server that runs. SQLite goes on with the files
- * that it has open: writes were answered with success, and were gone after the next start. Now no write that begins
- * afterwards is answered with success, every source says why, and what was answered before is there again.
+ * An attacker moves, replaces, removes or truncates the files of the database of a running server. SQLite continues with
+ * the open files, so writes could be acknowledged and be lost at the next start. Later writes must fail, every source
+ * must report the reason, and acknowledged writes must be kept.
  */
 import assert from 'node:assert/strict'
 import { copyFileSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** Somebody who has the disk of a server edits its roster: rows that nothing would have written. */
+/** An attacker with access to the disk of a server adds malformed rows to its roster. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'

@@ -1,7 +1,7 @@
 /**
- * Who can write to the data directory of an agent edits what it keeps: metadata beyond every limit, which no server takes, so
- * that the node is missing there without a word; files with a hole that are larger than the memory. The start ends and
- * names the file. And a file of addresses that others may write to would send their tokens elsewhere.
+ * An attacker with write access to the data directory of an agent edits its state: metadata above the limits, which
+ * servers would refuse, and sparse files larger than the memory. The start must fail and name the file. An address file
+ * that others can write to would redirect their tokens.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * A start that fails at one of its many points, and one that a signal ends: the process is gone at once, with its text and
- * its code. It once lived on for ever behind a failure, also after SIGTERM, and systemd waited 110 s for each attempt.
+ * A start that fails at one of its steps, or that a signal ends, must exit at once with its error and exit code. A
+ * process that remained after a failure, also after SIGTERM, would delay systemd by 110 s for each attempt.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'

@@ -1,7 +1,7 @@
 /**
- * Somebody with the key of a worker floods a server with calls: fresh keys that each cost a key agreement, messages that cannot be opened, and
- * calls that never end until no other host's is served, and calls that allow any amount of bytes, which all stand before the answers of others. Other hosts ask the same server who their callers are, so they would
- * serve nobody.
+ * An attacker with the key of a worker floods a server with calls: new keys that each cost a key agreement, messages
+ * that cannot be decrypted, calls that never end, and calls with unlimited credit, which would delay the responses to
+ * others. Other hosts resolve tokens at the same server, so they must still be served.
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'

@@ -1,6 +1,6 @@
 /**
- * A worker whose own key is valid sends more than a node has to say: thousands of messages, states that are too large, more
- * allocations than a host can have. It is refused, counted and logged once, and the other nodes do not notice.
+ * A worker with a valid key sends more than a node may: thousands of messages, states that are too large, more
+ * allocations than allowed. It is refused, counted and logged once, without an effect on other nodes.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

@@ -1,4 +1,7 @@
-/** Who has a caller's token or password, and not the second factor: guesses, replays and races of codes, and ways around them. */
+/**
+ * An attacker has the token or password of a caller but not the second factor: guesses, replays and races of codes, and
+ * attempts to bypass them.
+ */
 import assert from 'node:assert/strict'
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { request } from 'node:http'

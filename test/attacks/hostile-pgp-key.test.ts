@@ -1,6 +1,6 @@
 /**
- * A caller sends PGP keys that are made to cost time: with numbers that are slow to compute with, with many parts, many of
- * them at once. The thread that serves everybody must not pay for it.
+ * A caller sends PGP keys that are slow to process: with expensive numbers, with many parts, or many keys at once. They
+ * must not block the main thread.
  */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

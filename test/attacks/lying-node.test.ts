@@ -1,6 +1,6 @@
 /**
- * Somebody who has the key of a worker host answers calls with what outpost itself never says, so that a server passes it on
- * to callers, in its own name and on connections that other callers may share.
+ * An attacker with the key of a worker host sends responses that outpost never sends, so that a server forwards them to
+ * callers under its own name and on connections that other callers may share.
  */
 import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'

@@ -1,7 +1,7 @@
 /**
- * A caller without a token sends a form of half a million fields in a megabyte: the parser of forms takes time with the
- * square of their number, and the server answered nobody for fifteen seconds. A token did the same with
- * JSON of a million names. What is too much is refused before anything is parsed.
+ * A caller without a token sends a form of half a million fields in a megabyte. The form parser needs quadratic time,
+ * which would block the server for fifteen seconds; so would JSON of a million names with a token. Both are refused
+ * before they are parsed.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

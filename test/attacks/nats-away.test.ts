@@ -1,4 +1,4 @@
-/** NATS is gone: what a server last heard of its nodes is no news any more, and it says so instead of showing them ready. */
+/** While NATS is down, a server must report its nodes as disconnected instead of ready. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { startCluster } from '../helpers/cluster.ts'

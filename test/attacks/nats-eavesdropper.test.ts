@@ -1,6 +1,6 @@
 /**
- * Somebody who hears every message on NATS, as its operator does, or another server: he reads no token, no path and no
- * value of a secret, and what he has recorded is worth nothing when it is sent again.
+ * An attacker receives every message on NATS, like its operator or another server. It must not be able to read a token,
+ * a path or a value of a secret, and recorded messages must be useless when they are replayed.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'

@@ -1,6 +1,6 @@
 /**
- * The holder of a credential that is bound, or that the operator has taken back, logs in in two steps, and wants more from the
- * second one than the first would have given; or hides behind a merge of entities from the enforcement that is for it.
+ * The holder of a bound or revoked credential logs in in two steps, and must not get more from the second step than the
+ * first one would have given. A merge of entities must not bypass an enforcement.
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'

@@ -1,7 +1,7 @@
 /**
- * Who may write into the data directory puts a named pipe, or a link, in the place of a file that the program keeps there.
- * Opening a pipe waits for another process: the start once waited for ever, deaf to SIGTERM, and a server that ran
- * stopped answering as soon as it noted its position.
+ * An attacker with write access to the data directory replaces a file of the program by a named pipe or a link. Opening
+ * a pipe blocks until another process opens it: a start must not block without handling SIGTERM, and a running server
+ * must not block when it writes its position.
  */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'

@@ -1,6 +1,6 @@
 /**
- * Tokens that have ended and go on opening a host: somebody calls an agent directly, with a token that is spent, expired,
- * revoked or bound to addresses, or while the secrets core is sealed or stands by for another cluster.
+ * Cached tokens at an agent: an attacker calls it directly with a token that is used up, expired, revoked or bound to
+ * addresses, or while the core is sealed or a standby.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

@@ -1,6 +1,6 @@
 /**
- * Somebody on NATS who hears calls to a host, or has a key that is no server's, and sends calls to that host: heard
- * before, changed, cut, late, made for another host, signed with the wrong key or with none.
+ * An attacker on NATS who can read calls to a host, or has a key that is not of a server, sends calls to that host:
+ * replayed, modified, truncated, late, for another host, with a wrong signature or none.
  */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'

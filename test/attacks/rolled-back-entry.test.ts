@@ -1,7 +1,6 @@
 /**
- * Somebody can write the database file and has no key: they keep copies of its rows and bring an old state of single entries
- * back, while the server is stopped or while it runs, and set every checksum right. What is read then is refused, never
- * answered.
+ * An attacker who can write the database file but has no key restores old rows of single entries, while the server is
+ * stopped or running, with correct checksums. Reads of such entries are refused.
  */
 import assert from 'node:assert/strict'
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * An attacker who can write the database of a DR secondary, and has no key, puts old rows back. Each is a valid ciphertext under
- * its path. No right comes of it, the secondary is not promoted upon it, and is repaired from its primary.
+ * An attacker who can write the database of a DR secondary but has no key restores old rows, each a valid ciphertext
+ * under its path. They must grant nothing, prevent a promotion, and be repaired from the primary.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'

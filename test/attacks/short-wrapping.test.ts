@@ -1,4 +1,4 @@
-/** A caller, or whoever stands between, asks for an answer to be wrapped for less than a second: it came in the clear. */
+/** A caller, or a proxy, requests wrapping for less than a second: the answer must not be sent in clear text. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'

@@ -1,7 +1,7 @@
 /**
- * A worker whose own key is valid says that it has another worker's allocation, to draw the calls for it to itself: while
- * the owner is ready, down, restarting, after it has collected the allocation and after a restart of the server. With the
- * NATS permissions that are shipped: the attacker has all that the root of one worker host has.
+ * A worker with a valid key claims the allocation of another worker to attract its calls: while the owner is ready, down
+ * or restarting, after garbage collection and after a restart of the server. NATS has the shipped permissions, and the
+ * attacker has everything that root of one worker host has.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'

@@ -1,6 +1,6 @@
 /**
- * Somebody has taken over a worker host: its NATS key, its files, its place on the bus. What comes past it are calls to that
- * host, and nothing in them is worth anything elsewhere.
+ * An attacker has taken over a worker host with its NATS key, its files and its subscriptions. It receives calls to that
+ * host, whose content must be useless elsewhere.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'

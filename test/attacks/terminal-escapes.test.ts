@@ -1,7 +1,7 @@
 /**
- * A task writes into its log, or a hostile server into its answers, what a terminal obeys: another title, an answer typed
- * in the reader's place, text that is hidden or runs the other way. Commands show it; programs that read their output get
- * every byte as it is.
+ * A task writes terminal control sequences into its log, or a hostile server into its responses: another title,
+ * simulated input, hidden or reversed text. Commands must escape them on a terminal, while programs that read the output
+ * get every byte unchanged.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,6 +1,6 @@
 /**
- * Somebody who reaches the port and has no token begins, fills and cancels attempts to change the key shares or to make
- * root tokens, or has a token without sudo; and an operator who has lost the root token finds the way back in.
+ * A caller without a token, or with one without sudo, starts, fills and cancels attempts to change the key shares or to
+ * generate root tokens. An operator who has lost the root token can still generate a new one.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'

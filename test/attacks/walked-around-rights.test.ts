@@ -1,7 +1,7 @@
 /**
- * A token holder looks for another way to what its policy forbids: an old version by its time or through a copy, metadata
- * through a search, a deleted version through a move, a value through the answers of an import. Each way is asked once
- * with a policy that forbids exactly that, and once with one that allows it.
+ * A token holder tries other paths to forbidden data: an old version by its time or through a copy, metadata through a
+ * search, a deleted version through a move, a value through the responses of an import. Each path is tested with a
+ * policy that forbids exactly that, and with one that allows it.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'

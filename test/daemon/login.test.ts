@@ -1,4 +1,6 @@
-/** How an agent's login reaches a server by HTTPS: whom it trusts, what it shows, and what an operator is told of faults. */
+/**
+ * The login of an agent at a server over HTTPS: trusted authorities, presented certificate, and errors for the operator.
+ */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:https'

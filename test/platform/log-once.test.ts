@@ -1,4 +1,4 @@
-/** What keeps happening is said once, or once in a while, and memory of it has a bound. */
+/** Repeated events are logged once, or once per interval, with bounded memory. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { LogOnce } from '../../src/platform/log.ts'

@@ -1,4 +1,4 @@
-/** Tables for what comes and goes: they hold what a Map holds, and keep nothing alive that has gone. */
+/** Maps for short-lived entries: they behave like a Map and keep no removed value alive. */
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { getHeapSpaceStatistics, setFlagsFromString } from 'node:v8'

@@ -1,6 +1,6 @@
 /**
- * A process that is killed at every step of ending leases and of merging entities: no lease is lost, none that is gone is taken back
- * again, no entity is half of each, and each request that was answered has its audit lines.
+ * A process that is killed at every step of revoking leases and merging entities: no lease is lost, none is revoked
+ * twice, no entity is merged partially, and each answered request has its audit lines.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,4 +1,7 @@
-/** What ended-crash.test.ts cuts short: leases that end by their time, by a prefix, with their token and with their mount, and entities that are merged. */
+/**
+ * The steps of ended-crash.test.ts: leases end by expiry, by prefix, with their token and with their mount, and entities
+ * are merged.
+ */
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 
 /** What is said after each answer, in this order. */

@@ -1,6 +1,6 @@
 /**
- * A process that is killed at every step of giving out and taking back: no lease is lost, no wrapped answer is read twice, and
- * each request that was answered has its audit lines.
+ * A process that is killed at every step of issuing and revoking: no lease is lost, no wrapped answer is read twice, and
+ * each answered request has its audit lines.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

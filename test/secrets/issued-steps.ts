@@ -1,4 +1,4 @@
-/** Leases and wrapped answers, given out, used and taken back; said is the lease or the token that the caller got. */
+/** Leases and wrapped answers are issued, used and revoked; `said` is the lease or the token in the response. */
 import assert from 'node:assert/strict'
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { leaseTestEngine } from '../helpers/lease-test-engine.ts'

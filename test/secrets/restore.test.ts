@@ -1,4 +1,4 @@
-/** What goes on in a core while a snapshot takes the place of everything that it knows. */
+/** Requests to a core while a snapshot is restored. */
 import assert from 'node:assert/strict'
 import { Readable, Writable } from 'node:stream'
 import { test, type TestContext } from 'node:test'

@@ -1,4 +1,4 @@
-/** Who may do what, and what of it is written down, through a whole agent with permissions switched on. */
+/** Permissions and request logs of a whole agent with ACL enabled. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** The section on the login of an agent in docs/operating/programs.md, as somebody pastes it into a shell and a file. */
+/** Runs the section on the login of an agent in docs/operating/programs.md as pasted into a shell and a file. */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
+/** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and the reports of the server. */
 import assert from 'node:assert/strict'
 import {
   appendFileSync,

@@ -1,6 +1,6 @@
 /**
- * Nodes, servers and NATS that die, freeze, come back or part: what a caller sees of it, and when. One cluster goes through
- * all of it, one thing after the other; beats and silences are short.
+ * Nodes, servers and NATS are killed, frozen, restarted and partitioned: which errors a caller sees, and when. One
+ * cluster goes through all faults in sequence, with short heartbeats and timeouts.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'

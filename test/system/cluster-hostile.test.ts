@@ -1,4 +1,4 @@
-/** Whatever arrives on the bus: nothing breaks, nothing fills a log, and calls go on. */
+/** Invalid messages on the bus break nothing, do not fill the log, and do not affect calls. */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'

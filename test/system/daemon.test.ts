@@ -1,4 +1,4 @@
-/** The daemon's own contract: what it prints, when it is ready, how it ends, what it keeps. */
+/** The contract of the daemon: its output, readiness, exit and persistent state. */
 import assert from 'node:assert/strict'
 import { execFile, execFileSync, spawn } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** The page on disaster recovery, docs/operating/dr.md, as somebody pastes it into a shell. */
+/** Runs docs/operating/dr.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

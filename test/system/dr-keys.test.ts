@@ -1,4 +1,4 @@
-/** The keys of a secondary follow those of its primary, and who asks is told when synchronous commits go on without it. */
+/** The keys of a secondary follow those of its primary, and degraded synchronous replication is reported. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'

@@ -1,4 +1,4 @@
-/** `npm run cluster`: what it prints is true, and it leaves nothing behind. */
+/** `npm run cluster`: its output is correct, and it leaves nothing behind. */
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'

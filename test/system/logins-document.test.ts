@@ -1,4 +1,4 @@
-/** The sections on logins of docs/operating/auth.md, as somebody pastes it into a shell. */
+/** Runs the sections on logins of docs/operating/auth.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * The NATS configuration that is shipped, with keys as `outpost cluster keys` makes them: agents and servers work with
- * it, and whoever has the key of one agent can do nothing with it as another one.
+ * The shipped NATS configuration with keys from `outpost cluster keys`: agents and servers work with it, and the key of
+ * one agent grants nothing on behalf of another one.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,4 +1,4 @@
-/** What the daemon tells systemd, to a socket that a test plays; `systemd-notify` and the shell are the real ones. */
+/** Notifications of the daemon to systemd, received by a socket of the test; `systemd-notify` and the shell are real. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'

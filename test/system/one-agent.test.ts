@@ -1,4 +1,4 @@
-/** One state directory has one agent: a second one is told who is there, and whoever is killed leaves nothing behind. */
+/** A state directory has one agent: a second one reports the running process, and a killed one leaves no lock behind. */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

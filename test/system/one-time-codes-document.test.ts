@@ -1,4 +1,4 @@
-/** The section on one-time codes in docs/operating/engines.md, as somebody pastes it into a shell. */
+/** Runs the section on one-time codes in docs/operating/engines.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,7 +1,7 @@
 /**
- * Fifty secrets and tokens are given to a server in every way there is, right and wrong. Afterwards they are looked for,
- * plain and as base64 and hex, in every file that the server has, in its log, in the answers of those who may not know
- * them: nothing. Names of secrets are in no file either; the log of requests has the path that was asked for.
+ * Fifty secrets and tokens are sent to a server in every valid and invalid way. Afterwards none is found, plain, in
+ * base64 or in hexadecimal, in the files of the server, its log, or the responses to unauthorized callers. Names of
+ * secrets are in no file either, except for the request log with the requested paths.
  */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'

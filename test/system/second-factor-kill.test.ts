@@ -1,7 +1,4 @@
-/**
- * A server that is killed (SIGKILL) with second factors in use: a code that was accepted once is not accepted again by the process
- * that comes after it, and who was locked out stays so.
- */
+/** A server with second factors is killed (SIGKILL): the next process refuses used codes and keeps lock-outs. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'

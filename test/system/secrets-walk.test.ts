@@ -1,4 +1,4 @@
-/** The first steps in docs/operating/secrets.md, as somebody pastes them into a shell. */
+/** Runs the first steps in docs/operating/secrets.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

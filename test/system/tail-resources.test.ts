@@ -1,4 +1,4 @@
-/** What followers cost the agent: descriptors, memory, and that everything is given back, however a caller leaves. */
+/** Resources that followers use in the agent: descriptors and memory, all of which are released however a client leaves. */
 import assert from 'node:assert/strict'
 import { appendFileSync, closeSync, openSync, unlinkSync, writeFileSync, writeSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'

@@ -1,4 +1,4 @@
-/** The directory of a test run is removed by the next one, whatever a killed run has left mounted in it. */
+/** The directory of a test run is removed by the next one, including file systems that a killed run left mounted in it. */
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-/** Errors of one agent that an operator meets at night: each is provoked, and its text is the one in docs/troubleshooting/. */
+/** Errors of an agent from docs/troubleshooting/: each is provoked, and its text is the documented one. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,7 @@
-/** What callers over WebSocket can cost the agent: whatever they send and however they leave, everything is given back. */
+/**
+ * Resources that WebSocket clients can use in the agent: everything is released, whatever they send and however they
+ * leave.
+ */
 import assert from 'node:assert/strict'
 import { appendFileSync, closeSync, openSync, writeFileSync, writeSync } from 'node:fs'
 import { test, type TestContext } from 'node:test'

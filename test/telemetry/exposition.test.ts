@@ -1,4 +1,4 @@
-/** What the tests' own reader of the text format must refuse; otherwise it proves nothing. */
+/** The parser of the text format in the test helpers must refuse invalid texts, otherwise other tests prove nothing. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { readExposition } from '../helpers/exposition.ts'

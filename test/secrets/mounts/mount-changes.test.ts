@@ -1,4 +1,4 @@
-/** What happens to a mount where things go wrong: removals that fail, requests that never end, a full disk. */
+/** Failures during changes of mounts: failed removals, requests that never end, a full disk. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'

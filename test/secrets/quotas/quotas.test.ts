@@ -1,4 +1,4 @@
-/** Rate-limit quotas through the core: which rule counts, what a caller is told, and what is left after a restart. */
+/** Rate-limit quotas through the core: rule selection, refusals, and the state after a restart. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { callerNetwork } from '../../../src/engines/framework/cidr.ts'

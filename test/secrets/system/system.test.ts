@@ -1,4 +1,4 @@
-/** The endpoints of `sys/` that tell about the server and set what is about all of it. */
+/** The endpoints of `sys/` for the state and the global settings of the server. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
