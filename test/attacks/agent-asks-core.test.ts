@@ -74,7 +74,7 @@ test('the key of a host allows no operation that is reserved for servers or the 
     for (const operation of [...own, 'agent.self', 'secrets.read', 'secrets.write']) {
       await assert.rejects(ask(operation, 'any'), { code: 'not_implemented' }, operation)
     }
-    // A login of its own is to be had, and nothing else by the same way: this one asks for sys/seal.
+    // The operation for logins accepts logins only: this call requests sys/seal.
     await assert.rejects(ask('secrets.agent_login', 'any'), { code: 'permission_denied' })
     const asked = ['auth/token/renew-self', 'auth/token/revoke-self', 'sys/wrapping/lookup', 'sys/wrapping/unwrap']
     for (const path of asked) assert.ok(isAgentPath(path, undefined), path)

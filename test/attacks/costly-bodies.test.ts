@@ -71,7 +71,7 @@ test('a long body is not read if its caller has no permission on the path', asyn
     assert.equal((await world.ask('POST', path, COSTLY['many names'], { token: weak })).status, 403)
   }
   const short = await world.ask('POST', 'sys/mounts/x', 'x', { token: weak })
-  assert.equal(short.status, 400, 'a short one is, and its faults are told as ever')
+  assert.equal(short.status, 400, 'a short one is, and its faults are reported as before')
   assert.ok(statSync(file).size < 64 << 10)
   assert.equal((await world.ask('POST', 'cubbyhole/own', noJson, { token: weak })).status, 400)
   assert.equal((await world.ask('POST', 'cubbyhole/own', COSTLY['many names'], { token: weak })).status, 204)
@@ -146,7 +146,7 @@ test('long bodies without a token are refused and do not use the budget of authe
     assert.equal(await begin(path, token, announced, '').answer, expected, `${path} ${token} before it has come`)
     assert.equal(await begin(path, token, chunked, long).answer, expected, `${path} ${token} in chunks`)
     const asking = begin(path, token, `${announced}\r\nExpect: 100-continue`, '')
-    assert.equal(await asking.answer, expected, 'nobody is asked to send it')
+    assert.equal(await asking.answer, expected, 'the body is not requested')
   }
   // A path that takes no token reads as little from a caller who has one.
   const withToken = begin('sys/unseal', weak, `${chunked}\r\nConnection: close`, `${long}0\r\n\r\n`)

@@ -103,7 +103,10 @@ test('with thousands of hostile allocations in a job, the logs of the owner are 
   const heard = await read('follow=true')
   assert.equal(heard.status, 200)
   await eventually(() => heard.lines.size === 900, 'each line of the owner')
-  await eventually(() => /7900 allocations of this host are not followed: at most 2000/.test(heard.said), 'it is told')
+  await eventually(
+    () => /7900 allocations of this host are not followed: at most 2000/.test(heard.said),
+    'the limit is reported',
+  )
   has(OWNER, own(990))
   await eventually(() => heard.lines.size === 990, 'those that come')
   leave()

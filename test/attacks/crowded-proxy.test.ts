@@ -105,7 +105,7 @@ test('streams, requests in progress and incomplete heads are never evicted', asy
   )
   head.socket.write('alhost\r\n\r\n')
   await eventually(() => head.text().includes(' 200 '), 'the unfinished head is served')
-  assert.match((await open(t, edge, REQUEST)).text(), /^HTTP\/1\.1 200 /, 'and then gives way')
+  assert.match((await open(t, edge, REQUEST)).text(), /^HTTP\/1\.1 200 /, 'and can be closed afterwards')
   await eventually(() => head.ended(), 'it is closed')
   body.socket.write(':{"a":"1"}}')
   await eventually(() => body.text().includes(' 200 '), 'the body is taken')
@@ -122,9 +122,9 @@ test('over TLS the limit works in the same way', async (t) => {
   for (let round = 0; round < LIMIT; round++) {
     assert.match((await open(t, edge, REQUEST, ca)).text(), /^HTTP\/1\.1 200 /)
   }
-  await eventually(() => idle.every(({ ended }) => ended()), 'all that were idle have given way')
+  await eventually(() => idle.every(({ ended }) => ended()), 'all idle connections were closed')
   assert.ok(streams.every(({ ended }) => !ended()))
   await many(t, edge, LIMIT * 2, '', ca)
-  assert.match((await open(t, edge, REQUEST, ca)).text(), /^HTTP\/1\.1 200 /, 'silent ones give way, too')
+  assert.match((await open(t, edge, REQUEST, ca)).text(), /^HTTP\/1\.1 200 /, 'silent ones are closed, too')
   assert.equal(edge.listener.connections.open, LIMIT)
 })

@@ -47,7 +47,7 @@ test('a file with hard links beside ten thousand secrets is refused after a boun
       for (const { body } of answers) assert.ok(!body.toString().includes(SECRET))
     }
     assert.ok((await counted('lstatSync', ran)) <= 2500, place)
-    assert.deepEqual(statuses, [403, 403], 'nobody can tell that it is no secret')
+    assert.deepEqual(statuses, [403, 403], 'it cannot be excluded that it is a secret')
     assert.equal(await counted('readdirSync', ran), 0, 'no directory is read as a whole')
     assert.equal((await cat('hello.txt')).status, 200, 'a file with one name costs no search')
     const names = opendirSync(directory)

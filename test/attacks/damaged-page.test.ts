@@ -38,7 +38,7 @@ test('each read of an entry on a damaged page fails, and no other read does', as
   const store = await SqliteStore.open(path)
   for (let at = 0; at < 3; at++) {
     assert.throws(() => store.get(`d/${at}`), /the database .* cannot be read: database disk image is malformed/)
-    // An error at the end of the turn would be nobody's, and fail this test.
+    // An error at the end of the turn would be uncaught and fail this test.
     await turn()
     await turn()
   }

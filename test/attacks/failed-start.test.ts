@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-/** A process with every part that a start begins: storage, roster, NATS (nobody listens there), host, listener. */
+/** A process with every part that a start begins: storage, roster, NATS (not reachable), host, listener. */
 function writeAll(directory: string, nats = 'servers = ["nats://127.0.0.1:9"]'): string {
   const file = join(directory, 'all.hcl')
   const blocks = ['ports {', ' http = 0', ' cluster = 0', '}', 'client {', ' enabled = true', '}']
@@ -23,7 +23,7 @@ function writeAll(directory: string, nats = 'servers = ["nats://127.0.0.1:9"]'):
   return file
 }
 
-/** One that has run before. */
+/** A process that has run before. */
 async function ranBefore(t: TestContext): Promise<{ readonly directory: string; readonly config: string }> {
   const directory = workDirectory(t)
   const config = writeAll(directory)

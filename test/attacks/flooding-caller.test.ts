@@ -86,7 +86,7 @@ test('calls that never end use at most a quarter of the slots, and other hosts g
   for (let at = 0; at < 20; at++) ask(`other-${at}`).catch(() => undefined)
   await eventually(() => server.calls === HOST_CONCURRENT_CALLS_MAX + 20, 'the calls of another host are served')
   over.abort()
-  await eventually(() => server.calls === 0, 'all places are given back')
+  await eventually(() => server.calls === 0, 'all slots are released')
 })
 
 test('concurrent calls of many compromised hosts leave a share to each other host', async (t) => {
@@ -111,7 +111,7 @@ test('concurrent calls of many compromised hosts leave a share to each other hos
   await eventually(() => lost.length === beyond + share, 'places of the others go to it')
   assert.deepEqual(refused, [])
   over.abort()
-  await eventually(() => server.calls === 0, 'all places are given back')
+  await eventually(() => server.calls === 0, 'all slots are released')
 })
 
 test('messages above the rate limit are dropped unread, and other hosts are served', async (t) => {
@@ -207,7 +207,7 @@ test('a caller that grants unlimited credit is sent one window at a time', async
   const endless = async function* (): AsyncGenerator<Chunk> {
     yield { status: 200 }
     for (;;) {
-      // Nothing but the window stops a stream that has everything at hand.
+      // Only the window stops a stream whose data is available.
       if (sent > 8 * ALLOWED_MAX) return
       yield piece
     }

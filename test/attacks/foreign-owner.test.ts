@@ -26,7 +26,7 @@ const OWN = 61_001
 const FOREIGN = 61_002
 const cannot = noOtherUsers()
 
-/** What decides whether a file is still the one that it was. */
+/** The identity of a file. */
 function facts(directory: string): Record<string, string> {
   return Object.fromEntries(
     readdirSync(directory)
@@ -95,7 +95,7 @@ test('without capabilities, server/ of another user fails the start with owner, 
   assert.match(last, new RegExp(`${server} belongs to ${FOREIGN} with mode 0700, and this process runs as ${OWN}`))
   assert.ok(last.endsWith(`run as root: chown -R ${OWN}:${OWN} ${server}`), last)
   assert.deepEqual(facts(server), before)
-  // The command mends it.
+  // The command fixes it.
   execFileSync('sh', ['-c', last.split('run as root: ')[1] ?? ''])
   await startAgent(t, ['-config', config], { through: asUser(OWN) })
 })

@@ -18,7 +18,7 @@ const SECRETS = 60
 const ATTEMPTS_MAX = 20
 
 /**
- * Attempts something until it is refused for want of space, and returns that answer. What was given back since the disk
+ * Attempts something until it is refused for lack of space, and returns that response. Space freed since the disk
  * was filled (by a checkpoint, or a file that was removed) is taken again before each attempt.
  */
 async function refusedOn(disk: string, attempt: () => Promise<Response>): Promise<string> {

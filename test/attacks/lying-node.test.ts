@@ -59,7 +59,7 @@ async function* streamOf(head: Omit<StreamHead, 'status'>, ...texts: string[]): 
   for (const text of texts) yield Buffer.from(text)
 }
 
-/** A server, and a node that answers whatever `answers` gives. */
+/** A server, and a node that sends the responses of `answers`. */
 async function world(t: TestContext, over: Partial<NodeDescription> = {}, allocation = allocationOf(ALLOCATION)) {
   const nats = await startNatsServer(t)
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })

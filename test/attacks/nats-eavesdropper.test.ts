@@ -152,7 +152,7 @@ test('an eavesdropper on NATS reads no token and no secret and cannot replay a m
       bus.publish(call.subject, bytes, { reply: call.reply })
     }
     bus.publish(call.subject.replace('.core.', '.call.'), call.data, { reply: call.reply })
-    // Nobody but the server has its key: each is refused in two bytes.
+    // Only the server has its key, so each is refused in two bytes.
     const refusals = () =>
       heard.slice(refused).filter(({ subject, data: bytes }) => subject === call.reply && bytes.length === 2)
     await eventually(() => refusals().length === 6)

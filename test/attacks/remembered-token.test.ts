@@ -66,7 +66,7 @@ test('an agent refuses a cached token after its last use, its expiry, its revoca
   await t.test('every token is refused once the core is sealed', async () => {
     assert.equal(await statusWith(lasting.client_token), 200)
     await api(world, 'PUT', 'sys/seal', {}, core.rootToken)
-    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was told before the seal was answered')
+    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was notified before the seal was answered')
     await api(world, 'PUT', 'sys/unseal', { key: core.key }, '')
     assert.equal(await statusWith(lasting.client_token), 200)
   })
@@ -91,6 +91,6 @@ test('an agent refuses a cached token after its last use, its expiry, its revoca
     const isStandingBy = async () =>
       (await send(server.port, { method: 'GET', path: '/v1/sys/health', headers: {} })).status === 472
     await eventually(isStandingBy, 'the core stands by')
-    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was told')
+    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was notified')
   })
 })

@@ -54,7 +54,7 @@ interface Heard {
   readonly reply: string
 }
 
-/** A host, a server that calls it, and somebody else on the same NATS. */
+/** A host, a server that calls it, and another client of the same NATS. */
 async function world(t: TestContext, natsUrl: string, options: { hostClock?: () => number } = {}) {
   const open = () => openNatsBus({ servers: [natsUrl], name: 'test', logger: recordingLogger() })
   const buses = await Promise.all([open(), open(), open()])

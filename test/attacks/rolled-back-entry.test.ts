@@ -182,7 +182,7 @@ async function prepare(victim: Victim) {
   return { token, rotated, deleted, revoked, written }
 }
 
-/** Prepared once for all tests: the files of a server that was killed then, and of one that was stopped. */
+/** Prepared once for all tests: the files of a killed server and of a stopped one. */
 async function preparedOnce(t: TestContext) {
   const victim = new Victim(t)
   const was = await prepare(victim)

@@ -84,7 +84,7 @@ test('rolled-back rows in the database of a secondary are refused', async (t) =>
     const entry = rowsOf(secondary).get(TOKEN_ENTRY)
     assert.ok(entry)
     await secondary.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token: token }, ANONYMOUS)
-    // Deleted, and then replaced by a newer one, whose entry gives way to it.
+    // Deleted, and then replaced by a newer one, which replaces its entry.
     for (const isReplaced of [false, true]) {
       if (isReplaced) await secondary.operationToken(primary.keys)
       putBack(secondary, [entry])

@@ -65,7 +65,7 @@ test('calls succeed while the key of a server is replaced', { timeout: 280_000 }
   await calling
   assert.deepEqual([...statuses.keys()], [200])
 
-  // Whoever has the old key is no server any more.
+  // A process with the old key is no longer trusted as a server.
   host.reconfigure((text) => text.replace(/server_keys = .*/, `server_keys = ["${firstKey}"]`))
   await eventually(() => host.stderr.includes('server announcement rejected'))
   const refused = async () => (await ask(host.port, 'GET', '/v1/nodes')).status === 503

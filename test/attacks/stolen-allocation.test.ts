@@ -106,13 +106,13 @@ test('a node that claims the allocation of another node does not get it', { time
   const refused = Number(/outpost_roster_refused_total\{[^}]*reason="claim"[^}]*\} (\d+)/.exec(metrics)?.[1])
   assert.ok(refused >= 2 && refused <= claims, `${refused} refused claims of ${claims}`)
 
-  // An operator decides otherwise: the owner is purged, and what it had is free for whoever announces it next.
+  // An operator decides otherwise: the owner is purged, and its allocations belong to the node that announces them next.
   owner.child.kill('SIGTERM')
   await owner.ended
   assert.equal((await get(`/v1/node/${w1}/purge`, 'PUT')).status, 200)
   await steal()
   assert.equal(await nodeOf(ALLOC), w2)
-  // And back again, without a change on w1: it is asked anew once the false owner is purged.
+  // And back again, without a change on w1: its state is requested again once the false owner is purged.
   owner = await cluster.start('w1')
   await eventually(async () => (await statusOf(w1)) === 'ready', 'the owner is back')
   assert.equal(await nodeOf(ALLOC), w2, 'now the other one has announced it first')

@@ -27,7 +27,7 @@ test('calls to a compromised host', { timeout: 240_000 }, async (suite) => {
     const { client_token: token } = await tokenWith(world, core, READER, { num_uses: 40 })
     const bus = await connect({ servers: [world.nats.url] })
     t.after(() => bus.close())
-    // A NATS without users lets anybody listen; one with users lets a worker's key hear its own node only.
+    // NATS without users lets any client subscribe; with users the key of a worker receives messages of its own node only.
     const heard: Buffer[] = []
     bus.subscribe(`outpost.global.node.${victim.member.nodeId}.>`, {
       callback: (_error, { data }) => void heard.push(Buffer.from(data)),
@@ -71,7 +71,7 @@ test('calls to a compromised host', { timeout: 240_000 }, async (suite) => {
     assert.equal(await statusOf(logs), 200)
     assert.equal(await statusOf(`/v1/client/fs/ls/${allocId}`), 403)
     assert.equal(await statusOf(`/v1/client/metadata?node_id=${member.nodeId}`), 403)
-    // The host asks nobody, so one call is one use.
+    // The host resolves no token, so one call is one use.
     assert.equal(await statusOf(logs), 200)
     assert.equal(await statusOf(logs), 403)
   })

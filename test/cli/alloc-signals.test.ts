@@ -92,7 +92,7 @@ describe('slow tests', { concurrency: true }, () => {
     process.kill(running.pid, 'SIGKILL')
     await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone', undefined, LOOK_MS)
     await eventually(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too')
-    assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'nobody was left to write it')
+    assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'no process was left to write it')
     assert.match((await outpost('alloc', 'list', '-data-dir', dataDir)).stdout, / lost +\d+s ago\n/)
     const again = await outpost('alloc', 'run', '-data-dir', dataDir, '-id', ID, '-task', 'web', '--', 'true')
     assert.equal(again.code, 0, again.stderr)

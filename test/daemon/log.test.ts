@@ -23,8 +23,8 @@ function program(end: string): string {
 
 const ENDS = [
   { name: 'process.exit', end: 'process.exit(3)', code: 3 },
-  { name: 'an error that nobody catches', end: 'queueMicrotask(() => { throw new Error("unexpected") })', code: 1 },
-  { name: 'a promise that nobody catches', end: 'void Promise.reject(new Error("unexpected"))', code: 1 },
+  { name: 'an uncaught error', end: 'queueMicrotask(() => { throw new Error("unexpected") })', code: 1 },
+  { name: 'an unhandled rejection', end: 'void Promise.reject(new Error("unexpected"))', code: 1 },
   { name: 'SIGTERM', end: 'process.kill(process.pid, "SIGTERM"); setInterval(() => undefined, 1000)', code: 0 },
 ]
 

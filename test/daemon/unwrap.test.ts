@@ -17,7 +17,7 @@ const from = (caPath = '') => unwrapAt('token', { ...TARGET, caPath })
 test('a pipe as ca_file or in ca_path is refused without blocking', async (t) => {
   const directory = temporaryDirectory(t)
   execFileSync('mkfifo', [join(directory, 'pipe')])
-  // In a process of its own: one that opens a pipe without a writer does nothing else, not even to end a test.
+  // In a separate process: opening a pipe without a writer would block this one, including the end of the test.
   const program = `
     import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/modules/unwrap.ts'))}
     for (const file of ${JSON.stringify([{ caFile: join(directory, 'pipe') }, { caPath: directory }])})

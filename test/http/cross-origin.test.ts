@@ -47,7 +47,7 @@ test('CORS headers follow the setting, for requests and preflights', async (t) =
     assert.deepEqual(controls(refused), { vary: 'Origin' })
   }
   assert.equal((await preflight(GOOD, 'Access-Control-Request-Method: BREW')).status, 405)
-  // No page at all, and one that was loaded from here.
+  // No page, and a page of the same origin.
   assert.deepEqual([(await get()).status, controls(await get())], [200, {}])
   assert.deepEqual(
     [(await get('Origin: http://localhost')).status, controls(await get('Origin: http://localhost'))],

@@ -176,7 +176,7 @@ async function start(t: TestContext, limits: typeof SHORT): Promise<Edge> {
 async function unharmed({ lines, listener }: Edge, seed: number): Promise<void> {
   await eventually(
     () => listener.connections.open === 0 && listener.activeExchanges === 0,
-    `nobody is left, OUTPOST_SEED=${seed}`,
+    `no connection is left, OUTPOST_SEED=${seed}`,
   )
   const bad = lines.filter(({ level, fields }) => level === 'error' || Number(fields['status'] ?? 0) >= 500)
   assert.deepEqual(bad, [], `OUTPOST_SEED=${seed}`)

@@ -1,4 +1,4 @@
-/** The verbs LIST and SCAN on real sockets: wherever packets are cut, whatever stands before and behind. */
+/** The verbs LIST and SCAN on real sockets, split at any position, before and behind other requests. */
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -160,7 +160,7 @@ test('unknown verbs are refused with a plain response, wherever they are split',
       assert.equal((await talk({ port }, before, ...bytes)).at(-1), '400 Bad Request\n', verb)
     }
   }
-  // One that the parser knows is no LIST, also behind one that was.
+  // A known verb is not replaced by LIST, also behind a LIST request.
   assert.deepEqual(await talk({ port }, head('LIST', 'a') + last('LINK', 'x')), ['list a', '405 {"errors":[]}'])
   const odd = head('LIST', 'a', 'Expect: a-miracle')
   const refused = '417 {"errors":["only the expectation 100-continue is supported"]}'
@@ -207,7 +207,7 @@ test('an Upgrade request with the verb LIST is refused, and one behind it is acc
   assert.match(heard.text, /^HTTP\/1\.1 200 [\s\S]*HTTP\/1\.1 101 [\s\S]*"Data"/)
 })
 
-/** Answers `slow` when it is told to. */
+/** Responds to `slow` on demand. */
 function slowly() {
   const go = Promise.withResolvers<void>()
   const fallback = anyPath().map((operation) => ({
@@ -354,7 +354,7 @@ test('the connection limit counts each connection once', async (t) => {
     }
   }
   assert.equal(listener.connections.open, 2)
-  // Both are idle again: the one that was answered first makes room.
+  // Both are idle again, and the longest idle one is closed.
   const closed = new Promise((resolve) => sockets[0]?.once('close', resolve))
   const late = connect(port, '127.0.0.1')
   late.write(head('LIST', 'a'))

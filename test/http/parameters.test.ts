@@ -284,7 +284,7 @@ test('HEAD has the headers of GET and no body', async (t) => {
   }
   const follow = await ask(edge.port, 'HEAD', target('logs', 'task=web&follow=true'))
   assert.equal(follow.status, 200)
-  await eventually(() => edge.host.followers.count === 0, 'nobody follows')
+  await eventually(() => edge.host.followers.count === 0, 'no follower is left')
   const metadata = await ask(edge.port, 'HEAD', '/v1/client/metadata')
   assert.equal(metadata.status, 405)
   assert.equal(metadata.headers.get('allow'), 'GET, POST')

@@ -275,7 +275,7 @@ test('an invalid handshake gets an ordinary HTTP error', async (t) => {
     `${handshake('/v1/client/metadata')}GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n`,
   )
   assert.match(last.text, /^HTTP\/1\.1 400 .*\r\nConnection: close\r\n/s)
-  assert.equal(last.end, 'closed', 'nobody waits for an answer behind it')
+  assert.equal(last.end, 'closed', 'no later response is pending')
 })
 
 test('an upgrade to another protocol gets the ordinary response', async (t) => {
@@ -438,5 +438,5 @@ test('while the listener stops, follows get a close code, finite responses compl
   assert.equal((await finite.close()).code, 1000)
   assert.equal(finite.data.toString(), 'whole')
   await closed
-  await eventually(() => followers(edge) === 0, 'nobody follows')
+  await eventually(() => followers(edge) === 0, 'no follower is left')
 })

@@ -277,7 +277,7 @@ test('changed settings start a new login, and the previous session stays until i
 test('if the file cannot be written, programs get no token rather than an old one', async (t) => {
   const rig = await rigged(t)
   write(rig.role.secretIdFile, await rig.newSecretId())
-  // A directory in its place: neither root nor anybody else can rename a file over it.
+  // A directory in its place: neither root nor another user can rename a file over it.
   const login = new AgentLogin({
     file: join(rig.file, 'missing-directory', 'file'),
     logger: recordingLogger(rig.lines),

@@ -31,7 +31,7 @@ interface Scrape {
   readonly series: ReadonlyMap<string, Series>
 }
 
-/** Two scrapes of each process that answers; undefined for one that does not. */
+/** Two scrapes of each process that answers; undefined for other processes. */
 type State = Readonly<Record<string, readonly [Scrape, Scrape] | undefined>>
 
 interface PromtoolTest {

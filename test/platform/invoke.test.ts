@@ -136,7 +136,7 @@ test('a token is not resolved if the endpoint is open, resolves it itself, or a 
   const second = world({ ownToken: true })
   await invoke(second.operation, arrived([], 't'), second.answering, own.all)
   assert.deepEqual(own.asked, [])
-  assert.ok(second.seen.includes('run thing in a room for '), 'nobody calls')
+  assert.ok(second.seen.includes('run thing in a room for '), 'the caller is anonymous')
   const vouched = callers()
   const third = world()
   const call = arrived([['endless', 'true']], 't')

@@ -23,7 +23,7 @@ test('work that starts in one turn stays within its time slice, in order of arri
     nowMs += ms
   }
   const first = Array.from({ length: 8 }, (_, at) => enter(at))
-  // One that comes later does not overtake those that wait; one that takes long has a turn of its own.
+  // Later work does not overtake waiting work, and long work has a separate turn.
   await first[3]
   await Promise.all([...first, enter(8, 100), enter(9, 100), enter(10)])
   isOver = true

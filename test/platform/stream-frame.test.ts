@@ -67,7 +67,7 @@ test('frames of random data are the frames of the plain encoder', () => {
     assert.ok(back.equals(data.subarray(from, to)), `OUTPOST_SEED=${seed}, run ${run}`)
     for (const frame of frames) {
       assert.deepEqual(Object.keys(frame), ['Data', 'File', 'Offset'])
-      // A lone surrogate is escaped, so the name survives whatever it is.
+      // A lone surrogate is escaped, so any name survives.
       assert.equal(frame.File, file)
     }
   }

@@ -84,7 +84,7 @@ async function checkLeases(
   const token = said.get('issued')
   const isToken = async () => (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200
   if (token !== undefined && said.has('token')) assert.equal(await isToken(), false, `${what}: its token is revoked`)
-  if (said.size === 1) assert.ok(before.length >= 6, `${what}: what was told and has not ended is there`)
+  if (said.size === 1) assert.ok(before.length >= 6, `${what}: answered leases that have not ended exist`)
   if (said.has('expired')) assert.ok(before.length <= 6, what)
   if (said.has('prefix')) assert.ok(before.length <= 3, what)
   if (said.has('disabled')) assert.equal(before.length, 0, what)
@@ -93,7 +93,7 @@ async function checkLeases(
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
   // A mount that was on its way out goes on by itself.
   const left = () => [...world.store.paths('sys/lease/id/'), ...world.store.paths('logical/')]
-  await eventually(() => left().length === 0, `${what}: everything is taken back`)
+  await eventually(() => left().length === 0, `${what}: everything is revoked`)
   const each = [...taken].sort(([a], [b]) => a - b)
   assert.deepEqual(
     each,

@@ -45,7 +45,7 @@ export async function prepareEnd(world: CoreWorld): Promise<Prepared> {
   return { source, target: String(target.body.data['id']), token: String(made['client_token']) }
 }
 
-/** Gives out nine leases and ends each, by three ways; merges the source into the target; disables a mount with two leases. */
+/** Issues nine leases and revokes each in one of three ways; merges the source into the target; disables a mount with two leases. */
 export async function endAll(
   world: CoreWorld,
   { source, target }: Prepared,

@@ -1,5 +1,5 @@
 /**
- * A process that gives out leases, wrapped answers or tokens, with an audit device, and kills itself at a step of its commits.
+ * A process that issues leases, wrapped answers or tokens, with an audit device, and kills itself at a step of its commits.
  * Arguments: the directory of a world, its unseal key in hex, its root token, the step. Started by issued-crash.test.ts with the
  * name of a scenario, it also tells each answer; by ended-crash.test.ts with what it has prepared, as JSON, and the time: then it ends leases and merges
  * entities.

@@ -16,7 +16,7 @@ export const issued: Scenario = {
   look: (world, said, what) => look(world, new Map(said.map(({ step, value }) => [step, value])), what),
 }
 
-/** Gives out two leases, one of them wrapped, unwraps it, rewraps another answer, revokes one lease and the token of the other. */
+/** Issues two leases, one of them wrapped, unwraps it, rewraps another answer, revokes one lease and the token of the other. */
 async function issueAndTakeBack(world: CoreWorld, say: (said: Said) => void): Promise<void> {
   const ask = async (
     method: string,
@@ -64,7 +64,7 @@ async function look(world: CoreWorld, said: ReadonlyMap<string, string>, what: s
   if (said.has('rewrapped')) await checkToken(world, said.get('rewrapped'), false, what)
   if (said.has('ended')) assert.equal(leases(), 0, what)
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
-  assert.deepEqual([leases(), out()], [0, 0], `${what}: everything can be taken back`)
+  assert.deepEqual([leases(), out()], [0, 0], `${what}: everything can be revoked`)
 }
 
 /** A token is good for one answer at most, and for none where it was used. */

@@ -148,7 +148,7 @@ test('a lease that is queued while the last lease of its path is removed is stil
   await store.removeUnusedPath(second.lease)
   await alsoQueued
   third.done()
-  assert.deepEqual(found(), [store.hashOf(third.lease.id)], 'one of two that were being given out is durable')
+  assert.deepEqual(found(), [store.hashOf(third.lease.id)], 'one of two leases being issued is durable')
 
   await remove(third.lease)
   await store.removeUnusedPath(third.lease)

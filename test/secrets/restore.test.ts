@@ -25,7 +25,7 @@ async function saved(world: CoreWorld): Promise<Buffer> {
   return Buffer.concat(parts)
 }
 
-/** `meanwhile` runs in the moment in which the other entries are there and nobody has looked at them yet. */
+/** `meanwhile` runs when the entries are replaced and were not read yet. */
 async function restore(world: CoreWorld, snapshot: Buffer, meanwhile: () => void = () => undefined): Promise<void> {
   await restoreSnapshot(world.store, Readable.from([snapshot]), {
     onReplaced() {
@@ -57,7 +57,7 @@ async function withMany(t: TestContext) {
 test('a mount that is being removed when a snapshot with it is restored stays whole', async (t) => {
   const { count, remove, traffic, world } = await withMany(t)
   const snapshot = await saved(world)
-  // Somebody is still there: the removal of the data waits.
+  // A request is in progress, so the removal of the data waits.
   const leave = traffic.enter()
   const removal = remove()
   await eventually(() => world.core.open.mounts.get('secret/') === undefined)
@@ -99,7 +99,7 @@ test('a failed write during a restore can be retried', async (t) => {
   void restored.then(() => over.abort())
   while (!over.signal.aborted) {
     seen.add((await world.ask('POST', 'cubbyhole/a', { a: 1 })).status)
-    // A refusal takes no time, and somebody has to hear of the end.
+    // A refusal is immediate, so the end must be observed before.
     await nextTurn()
   }
   await restored

@@ -79,7 +79,7 @@ function withXOfFirst(keys: readonly string[]): string {
   return Buffer.concat([Buffer.alloc(32, 9), first.subarray(32)]).toString('base64')
 }
 
-/** The nonce of the attempt, which ours needs where the recorded server cancels for anybody. */
+/** The nonce of the attempt, which this server requires where the recorded one accepts any caller. */
 function withNonce(exchange: Recorded, at: number, all: readonly Recorded[]): Recorded {
   if (exchange.method !== 'DELETE') return exchange
   const begun = all.slice(0, at).findLast(({ method, path, status }) => {

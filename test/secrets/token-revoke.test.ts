@@ -88,7 +88,7 @@ test('a child that is created while its parent is revoked is refused or revoked'
         : world.ask('POST', 'auth/token/create', { policies: ['default'] }, { token: parent.token }),
     )
     for (const [at, { body, status }] of (await Promise.all(asked)).entries()) {
-      // Whatever was asked for after the revoking was decided upon it, although it was not durable yet.
+      // Requests after the revocation were decided by it, although it was not durable yet.
       assert.equal(status, at === round * 2 ? 204 : at < round * 2 ? 200 : 403)
       if (status === 200) assert.ok(!(await isToken(world, String(body.auth['client_token']))))
     }

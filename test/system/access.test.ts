@@ -122,7 +122,7 @@ test('a token is accepted in three headers, and an empty one counts as none', as
     'X-Nomad-Token:',
     'X-Vault-Token:   ',
   ]) {
-    assert.equal((await stats(none)).status, 200, `${none} is nobody in particular`)
+    assert.equal((await stats(none)).status, 200, `${none} counts as no token`)
     assert.equal((await self(none)).status, 403, none)
   }
   for (const wrong of [
@@ -131,7 +131,7 @@ test('a token is accepted in three headers, and an empty one counts as none', as
     `X-Nomad-Token: ${good}x`,
     `X-Nomad-Token: ${hashOf(good)}`,
   ]) {
-    assert.equal((await stats(wrong)).status, 403, `${wrong} is a mistake, not nobody`)
+    assert.equal((await stats(wrong)).status, 403, `${wrong} is refused and not anonymous`)
   }
 })
 
@@ -255,7 +255,7 @@ test('files that the agent may not read are refused with an error for the operat
     const closed = await get(name, 'web/local/closed', more)
     assert.equal(closed.status, 500, name)
     assert.equal(closed.body.toString(), 'open web/local/closed: permission denied')
-    assert.equal((await get(name, 'web/local/hard', more)).status, 403, 'nobody can tell that it is no secret')
+    assert.equal((await get(name, 'web/local/hard', more)).status, 403, 'it cannot be excluded that it is a secret')
     assert.equal((await get(name, 'web/secrets/token', more)).status, 500)
   }
   assert.equal((await get('stat', 'web/local/closed')).status, 200)

@@ -171,7 +171,7 @@ test('after kill -9 each answered request has its audit lines, and the chain con
       renameSync(file, `${file}.2`)
       agent.child.kill('SIGHUP')
       const more = answered.length + 20
-      await eventually(() => existsSync(file) && answered.length >= more, 'the file is opened anew')
+      await eventually(() => existsSync(file) && answered.length >= more, 'the file is reopened')
     }
     agent.child.kill('SIGKILL')
     await Promise.all([agent.ended, writers])

@@ -1,5 +1,5 @@
 /**
- * The commands of the section on credentials of AWS in docs/operating/engines.md, as somebody pastes them into a shell: a real agent,
+ * The commands of the section on credentials of AWS in docs/operating/engines.md, as pasted into a shell: a real agent,
  * and an endpoint of AWS that reads the keys of its issuer over HTTP.
  */
 import assert from 'node:assert/strict'

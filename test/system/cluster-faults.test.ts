@@ -79,7 +79,7 @@ test('faults of a cluster', { timeout: 300_000 }, async (suite) => {
     await host.member.kill()
     const asked = () => ask(world.server().port, 'GET', listPath(host))
     const first = await asked()
-    // A call that NATS handed to the connection before it saw that it is closed is one that nobody answers.
+    // A call that NATS handed to the connection before it saw that it is closed gets no response.
     const gone = first.status === 504 ? await asked() : first
     assert.deepEqual([gone.status, gone.body.toString()], [404, 'No path to node'])
     await allBreak(clients)
@@ -115,7 +115,7 @@ test('faults of a cluster', { timeout: 300_000 }, async (suite) => {
       return during.status === 503 && during.body.toString() === 'not connected to NATS, try again'
     })
     await allBreak(clients)
-    // One that comes while there is no NATS registers when there is.
+    // A node that starts without NATS registers once NATS is reachable.
     const late = await Member.make(t, 'late', { ...OPEN, natsUrl: world.nats.url })
     await late.start()
     await world.nats.restart()
@@ -154,10 +154,10 @@ test('faults of a cluster', { timeout: 300_000 }, async (suite) => {
       await copy.start()
       await setWho(copy)
       assert.equal(copy.nodeId, member.nodeId)
-      await eventually(() => /duplicate node ID.*same key/.test(member.stderr), 'the first one is told')
+      await eventually(() => /duplicate node ID.*same key/.test(member.stderr), 'the first one logs the duplicate')
       assert.deepEqual(await whoAnswers(world, member.nodeId), ['copy'])
       await copy.stop()
-      // With its next beat it hears that nobody else is there.
+      // Its next heartbeat shows that no other process exists.
       await answers(world.server().port, allocId)
       assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
     },
@@ -171,7 +171,7 @@ test('faults of a cluster', { timeout: 300_000 }, async (suite) => {
     await setWho(other)
     await eventually(
       () => /duplicate node ID.*has registered the node ID with another key/.test(other.stderr),
-      'the second one is told',
+      'the second one logs the duplicate',
     )
     assert.match(world.server().stderr, /duplicate node ID, message with another key rejected/)
     assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])

@@ -35,7 +35,7 @@ test('NATS and a combined server and agent run under systemd', { skip: whyNoMach
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost', 'outpost-nats'), 'active\nactive')
   assert.equal(machine.ok('stat', '-c', '%a', '/etc/outpost/cluster.nk'), '600')
 
-  // One more member: the server takes it over, and drops nobody.
+  // One more member: the server reloads and drops no connection.
   shell(`
     ${checkout}/bin/outpost cluster keys -out /root/keys -agent w1
     cp /root/keys/users.conf /etc/nats/

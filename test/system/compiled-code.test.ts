@@ -1,4 +1,4 @@
-/** What Node has compiled of the program is saved once it runs, so that one that is killed starts as quickly again. */
+/** The compile cache of Node is saved while the program runs, so that a killed agent restarts as quickly. */
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'

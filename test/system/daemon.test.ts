@@ -97,9 +97,9 @@ test('SIGTERM exits with 0, breaks follows, and leaves no files behind', async (
   let answered = ''
   const follower = raw({ port: agent.port, until: (text) => ((answered = text), false) }, follow)
   const silent = raw({ port: agent.port })
-  await eventually(() => answered.includes('\r\n\r\n'), 'somebody is answered')
+  await eventually(() => answered.includes('\r\n\r\n'), 'the first request is answered')
   assert.match(answered, /^HTTP\/1\.1 200 /)
-  await eventually(() => answered.includes('{}'), 'somebody follows')
+  await eventually(() => answered.includes('{}'), 'the follow has started')
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   const heard = await follower
@@ -270,7 +270,10 @@ test('systemd is notified when the agent is ready and not earlier', async (t) =>
   })
   if (!plays) return t.skip('needs python3 to play systemd')
   const agent = await startAgent(t, ['-dev', '-http-port', '0', '-dev-no-demo'], { env: { NOTIFY_SOCKET: socket } })
-  await eventually(() => said.includes('READY=1') || agent.stderr().includes('systemd was not told'), 'systemd is told')
+  await eventually(
+    () => said.includes('READY=1') || agent.stderr().includes('systemd was not told'),
+    'systemd is notified',
+  )
   if (!said.includes('READY=1')) return t.skip('needs systemd-notify')
   assert.match(said, new RegExp(`MAINPID=${agent.pid}\\b|READY=1`))
   assert.equal((await ask(agent.port, 'GET', '/v1/agent/health')).status, 200)

@@ -112,7 +112,7 @@ async function refusesWhatIsCut(t: TestContext, { keys, token }: Source, file: s
   })
   await assert.rejects(sent)
   assert.equal((await at('operator init -status')).code, 2)
-  // It holds nobody up for ever, and a snapshot that is whole is taken afterwards.
+  // It does not block others for ever, and a complete snapshot is accepted afterwards.
   await eventually(async () => (await restore('whole', whole)).code === 0, 'the snapshot is taken')
   assert.equal((await at('operator init -status')).code, 0)
   for (const key of keys.slice(0, 2)) assert.equal((await at('operator unseal -', `${key}\n`)).code, 0)

@@ -30,7 +30,7 @@ async function declinedOnTerminal({ agent, directory }: DrServer, shares: readon
   return stdout.replaceAll('\r\n', '\n')
 }
 
-/** The root token of the first primary, which is good for whoever has its data. */
+/** The root token of the first primary, which is valid on every server with its data. */
 let token = ''
 
 test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) => {

@@ -90,7 +90,7 @@ async function skewed(world: World): Promise<void> {
     const rows = (await a.status())['secondaries'] as Record<string, string>[]
     const skewMs = Number(rows.find(({ node_id: id }) => id === 'c')?.['clock_skew_ms'])
     return Math.abs(skewMs - SKEW_MS) < SKEW_MS / 2
-  }, 'the skew is told')
+  }, 'the skew is reported')
 }
 
 async function onFullDisk(world: World, disk: string): Promise<void> {
@@ -153,7 +153,7 @@ async function bothPromoted(t: TestContext, world: World): Promise<void> {
       assert.equal(late.status, 503, late.text)
       await eventually(async () => (await b.status())['fence_notice'] === '', 'b has told it')
       c.process.child.kill('SIGCONT')
-      await eventually(async () => (await c.status())['state'] === 'fenced', 'c gives way')
+      await eventually(async () => (await c.status())['state'] === 'fenced', 'c is fenced')
       assert.equal((await c.status())['replaced_by'], b.agent.url)
       assert.equal((await a.status())['replaced_by'], b.agent.url)
       const lateToo = await write(world, c, 'too-late')

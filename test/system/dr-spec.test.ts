@@ -165,7 +165,7 @@ test('replication behaves as in each row of the specification', { timeout: 300_0
   await t.test('4.1 POST primary/revoke-secondary: disconnects at once and for good', async () => {
     assert.equal((await a.told('POST', `${DR}/primary/revoke-secondary`, { id: 'b' })).status, 204)
     await refused(a, 400, /./, `${DR}/primary/revoke-secondary`, { id: 'nobody' })
-    await eventually(async () => /revoked/.test(String((await b.status())['trouble'])), 'the secondary is told')
+    await eventually(async () => /revoked/.test(String((await b.status())['trouble'])), 'the secondary reports it')
     assert.deepEqual((await a.status())['known_secondaries'], [])
     await refused(
       b,

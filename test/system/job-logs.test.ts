@@ -50,13 +50,13 @@ test('one connection follows a job on every host, and continues after one of the
   appendFileSync(second, 'error on two\nnothing else\n')
   await eventually(
     () => lines().length === 2,
-    () => `both lines are told: ${text}`,
+    () => `both lines are received: ${text}`,
   )
   assert.deepEqual(lines().sort(), ['0a error on one', '0b error on two'])
   dying.child.kill('SIGKILL')
   await eventually(
     () => text.includes('"log failed"'),
-    () => `the death is told: ${text}`,
+    () => `the failure is reported: ${text}`,
   )
   assert.match(text, new RegExp(`"FileEvent":"log failed","Error":"504 [^"]*","AllocID":"${SECOND}"`))
   appendFileSync(first, 'another error\n')

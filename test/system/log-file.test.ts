@@ -96,7 +96,7 @@ test('lines for a full disk are counted, and the count is logged once there is s
   await eventually(() => {
     logger.info('room again')
     return statSync(path).size > 0 && readFileSync(path, 'utf8').includes('log lines dropped')
-  }, 'the count is told')
+  }, 'the count is logged')
   const told = linesOf(path).filter((line) => line.includes('log lines dropped'))
   const lost = told.map((line) => (JSON.parse(line) as { lines: number }).lines)
   assert.equal(

@@ -30,7 +30,7 @@ test('servers reach every agent, agents reach each other through servers, and to
   const servers = [await cluster.start('s1'), await cluster.start('s2')]
   makeAllocation(join(directory, 'w1/data/alloc'), FIRST)
   const first = await cluster.start('w1')
-  // A host that comes later: only users.conf changes, and nobody's connection.
+  // A host that comes later: only users.conf changes, and no connection is dropped.
   cluster.keys('-agent', 'w2', '-nats', 'tls://127.0.0.1:4222')
   makeAllocation(join(directory, 'w2/data/alloc'), SECOND)
   const second = await cluster.start('w2')
@@ -162,7 +162,7 @@ test('connections without a key, with an unknown key or with a removed key are r
   const before = await connectAs(t, cluster, 'w1')
   const seed = cluster.seedOf('w1')
   cluster.keys('-remove', 'w1')
-  // Whoever is connected with it is cut off.
+  // Connections with it are closed.
   await before.closed()
   const again = connect({ servers: [nats.url], tls, reconnect: false, authenticator: nkeyAuthenticator(seed) })
   await assert.rejects(again, /Authorization/)

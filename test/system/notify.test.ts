@@ -67,7 +67,7 @@ test('the notifications are ready, watchdog, reloading, ready and stopping, in t
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   await eventually(() => socket.messages.some((message) => message.startsWith('STOPPING=1')))
-  // A change of its status may be told between any two of these.
+  // A status change may be sent between any two of these.
   const names = socket.messages.map((message) => message.split('=')[0] ?? '')
   const order = names.filter((name) => !['WATCHDOG', 'STATUS'].includes(name))
   assert.deepEqual(order, ['READY', 'RELOADING', 'READY', 'RELOADING', 'READY', 'STOPPING'])

@@ -36,7 +36,7 @@ test('a killed or stopped agent does not prevent a start', async (t) => {
     agent.child.kill(signal)
     await agent.ended
   }
-  // Whoever the file names: it is not what decides.
+  // The process named in the file does not decide.
   writeFileSync(join(directory, 'data/client/agent.lock'), `process ${process.pid}, started 2026-11-21T10:00:00.000Z\n`)
   await startAgent(t, ['-config', config])
 })

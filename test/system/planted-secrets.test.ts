@@ -18,7 +18,7 @@ function planted(what: string): string {
   return `planted-${what}-${randomBytes(9).toString('hex')}`
 }
 
-/** What a text looks like where somebody encoded it; base64 also in the middle of something. */
+/** Encodings of a text, in base64 at every alignment. */
 function formsOf(text: string): Buffer[] {
   const inner = [0, 1, 2].map((shift) => {
     const encoded = Buffer.concat([Buffer.alloc(shift), Buffer.from(text)]).toString('base64')

@@ -161,7 +161,7 @@ test('run-with-shell: creates an ID below the data directory, forwards signals, 
   await eventually(() => existsSync(log) && readFileSync(log, 'utf8') === 'begun\n')
   task.child.kill('SIGTERM')
   assert.equal(await task.ended, 0)
-  assert.equal(readFileSync(log, 'utf8'), 'begun\nasked\n', 'the last line is in before the end is told')
+  assert.equal(readFileSync(log, 'utf8'), 'begun\nasked\n', 'the last line is written before the end is recorded')
   assert.match(readFileSync(join(here.allocDir, id, 'alloc.json'), 'utf8'), /"ClientStatus":"complete"/)
 })
 
@@ -241,7 +241,7 @@ test('manifest.sh refuses values that it cannot encode as JSON, and creates noth
   assert.equal(last.CreateTime, 1234, 'what an earlier call said stays')
 })
 
-/** A `docker` on the PATH that plays one: an engine is not to be had everywhere. */
+/** A fake `docker` in the PATH, because docker is not available everywhere. */
 function playDocker(directory: string): Record<string, string> {
   const bin = join(directory, 'bin')
   mkdirSync(bin)

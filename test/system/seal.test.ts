@@ -28,7 +28,7 @@ async function ask({ url }: Asked, method: string, path: string, body?: unknown,
   return { status: response.status, body: JSON.parse(text === '' ? '{}' : text) }
 }
 
-/** What an operator of a sealed server is told to do, by each of its ways to tell. */
+/** The instructions to the operator of a sealed server in each output. */
 async function hints(agent: AgentHere, home: string): Promise<Readonly<Record<string, string>>> {
   const run = commandsAt(agent, home)
   const [status, read] = [await run('status'), await run('read cubbyhole/x')]

@@ -1,4 +1,4 @@
-/** The section on multi-factor authentication in docs/operating/auth.md, as somebody pastes it into a shell; the application is another program's. */
+/** Runs the section on multi-factor authentication in docs/operating/auth.md as pasted into a shell; the authenticator is an independent program. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

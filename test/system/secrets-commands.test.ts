@@ -224,7 +224,7 @@ async function snapshots(t: TestContext, { directory, keys, run, token }: Server
   assert.equal((await run(`operator snapshot restore ${file}`, '', token)).code, 0)
   assert.equal((await run('read -field=x cubbyhole/a', '', token)).stdout, 'before')
 
-  // Another server takes it only when it is told to, and has the shares of the first one then.
+  // Another server accepts it only with force, and has the shares of the first one then.
   const other = await fresh(t)
   await other.run('operator unseal -', other.keys.join('\n'))
   const foreign = await other.run(`operator snapshot restore ${file}`, '', other.token)

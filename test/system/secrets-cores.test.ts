@@ -102,7 +102,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(ran.code, 1)
     assert.ok(ran.stderr.includes('server "first"'), ran.stderr)
     assert.equal(await isInitialised(second), false)
-    // The core that exists is initialised already, whatever the region has.
+    // The core that exists is initialised already, regardless of the region.
     assert.match((await requestInit(first)).text, /initiali[sz]ed/)
     for (const server of [first, edge]) assert.equal(await coresOf(server), 1)
     for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)

@@ -40,7 +40,7 @@ function configOf(directory: string, nats: NatsServer): string {
   return file
 }
 
-/** One that runs as this process, so that it has metrics of its own. */
+/** A server in this process, with its own metrics. */
 function writeAllocation(directory: string): void {
   mkdirSync(directory, { recursive: true })
   const task = { State: 'running', Failed: false, StartedAt: new Date().toISOString(), FinishedAt: null }
@@ -58,7 +58,7 @@ function writeAllocation(directory: string): void {
   writeFileSync(join(directory, 'alloc.json'), JSON.stringify(manifest))
 }
 
-/** Roles of AWS have metrics of their own: a session that is shared, a refusal, a user that is taken back. */
+/** Roles of AWS have metrics of their own: a session that is shared, a refusal, a revoked user. */
 async function useCloud(t: TestContext, run: (line: string) => Promise<unknown>) {
   const aws = await AwsEndpoint.open(t)
   const { key } = aws.root()

@@ -188,7 +188,7 @@ async function servesOtherUsers(machine: Machine, token: string): Promise<void> 
   assert.equal(ask(machine, `/v1/client/fs/cat/${TASK}?path=web/secrets/key`, token).status, 403)
   assert.equal(ask(machine, `/v1/client/allocation/${TASK}/gc`, token).status, 200)
   machine.ok('test', '!', '-e', `/var/lib/outpost/alloc/${TASK}`)
-  // What it reads as it likes, it may not write, and it is nobody that systemd or a container engine listens to.
+  // It may not write the files that it may read, and may not control systemd or a container engine.
   const status = machine.ok('cat', `/proc/${property(machine, 'MainPID')}/status`)
   assert.match(status, /^Uid:\t(?!0\t)\d+/m)
   assert.match(status, /^CapPrm:\t000000000000000a$/m)
@@ -215,7 +215,7 @@ async function reloads(machine: Machine): Promise<void> {
   assert.equal(property(machine, 'MainPID'), pid)
 }
 
-/** systemd ends a main process that stands still, and starts another one; one that works is left alone. */
+/** systemd restarts a blocked main process and does not restart a working one. */
 async function survivesAHang(machine: Machine): Promise<void> {
   machine.ok(
     'sh',
@@ -287,7 +287,7 @@ async function failsToStart(machine: Machine): Promise<void> {
   machine.ok('systemctl', 'restart', 'outpost')
 }
 
-/** An upgrade that cannot work changes nothing, or is taken back; what ran before runs on. */
+/** An upgrade that cannot succeed changes nothing or is rolled back; the previous version keeps running. */
 function keepsWhatRan(machine: Machine, script: string, main: string): void {
   const pid = property(machine, 'MainPID')
   configure(machine, 'log_level = "loud"')

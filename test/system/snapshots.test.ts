@@ -197,7 +197,7 @@ test('a restore without permission, or of a snapshot of another cluster, changes
   ] as const) {
     assert.equal((await bytesOf(one.port, method, path, some, body)).status, status, `${method} ${path}`)
   }
-  // What it brings is of another key: nobody here can read it.
+  // Its entries have another key and cannot be read here.
   assert.equal((await bytesOf(one.port, 'PUT', 'sys/storage/raft/snapshot-force', 'root', foreign)).status, 204)
   assert.equal((await one.ask('GET', 'secret/data/mine')).status, 503)
 })

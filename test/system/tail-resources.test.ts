@@ -67,7 +67,7 @@ test('clients that disconnect at every stage leave nothing behind', { timeout: 2
       ask(url, request.slice(0, 40)), // half a request
       ask(url), // a request, nothing read
       ask(live), // at the live end
-      ask(url, request + request + request), // pipelined behind one that never ends
+      ask(url, request + request + request), // pipelined behind an endless response
       ask(agent.logsUrl({ origin: 'start', offset: 0, plain: true })), // once, nothing read
     ]
     const half = ask(url)
@@ -123,7 +123,7 @@ test('two hundred clients that never read a follow of 512 MiB use bounded memory
   }
   await eventually(() => agent.descriptors('allocation') === 1)
   assert.ok(most - before.rss < RSS_MAX, `${Math.round((most - before.rss) / MIB)} MiB more`)
-  // And somebody who does read is served meanwhile.
+  // A client that reads is served meanwhile.
   const reader = new TailClient(urls[0] ?? '', { framed: false, onData: () => undefined })
   await reader.until(() => reader.bytes >= 512 * MIB, 60_000)
   reader.destroy()
@@ -148,7 +148,7 @@ test('a stalled follower of a deleted file is revoked, and one that reads is not
   // The reader has moved on, so only the stalled ones hold the deleted file, until they are revoked.
   await eventually(() => host.followers.files.size === 1)
   assert.equal(reader.ended, undefined)
-  // Whoever comes back after that finds its stream broken.
+  // A client that continues after that finds its stream broken.
   let text = ''
   const closed = new Promise((done) => stalled.once('close', done))
   stalled.on('data', (data) => (text = data.toString('latin1')))

@@ -45,7 +45,7 @@ test('client certificates are verified over https', async (t) => {
   assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
   assert.equal((await call({})).text, '', 'no certificate')
   assert.equal((await call({ cert: file('stranger.pem'), key: file('stranger.key') })).text, '', 'a stranger')
-  assert.equal((await call({ cert: file('expired.pem'), key: file('expired.key') })).text, '', 'one that has expired')
+  assert.equal((await call({ cert: file('expired.pem'), key: file('expired.key') })).text, '', 'an expired certificate')
   assert.equal((await raw({ port: agent.port }, ASK)).text.includes(' 200 '), false, 'no TLS')
   const old = await call({
     cert: file('client.pem'),

@@ -67,7 +67,7 @@ test('lines of level info and above are sent as frames regardless of the log lev
   await eventually(() => watched.text().split('{}').length > 2, 'heartbeats go on')
   assert.equal(watched.lines().length, 1, 'nothing is logged about the stream itself')
   await watched.leave()
-  await eventually(() => !logger.enabled('info'), 'nobody listens any more')
+  await eventually(() => !logger.enabled('info'), 'the monitor has no listener')
 })
 
 test('JSON, plain text and a lower level can be requested', async (t) => {
@@ -84,7 +84,7 @@ test('JSON, plain text and a lower level can be requested', async (t) => {
   await eventually(() => plain.text().includes('[DEBUG] outpost: middle\n'), 'the plain line')
   assert.ok(!plain.text().includes('low') && !plain.text().includes('{}'))
   const left = Promise.all([json.leave(), plain.leave()])
-  // Plain text has no heartbeats, and whoever leaves does so with the next bytes.
+  // Plain text has no heartbeats, so a disconnection is detected with the next bytes.
   logger.debug('last')
   await left
 })
@@ -106,7 +106,7 @@ test('a client that does not read loses lines and receives their number, and the
   // To look for all of the filler in what is full of its letter takes seconds.
   socket.setEncoding('utf8').on('data', (more: string) => (text += more.replaceAll(/x{9,}/g, '')))
   socket.resume()
-  await eventually(() => /Monitor dropped \d+ logs/.test(text), 'it is told')
+  await eventually(() => /Monitor dropped \d+ logs/.test(text), 'the dropped lines are reported')
   const dropped = [...text.matchAll(/\[WARN\] {2}outpost\.agent: Monitor dropped (\d+) logs during monitor request\n/g)]
   const lost = dropped.reduce((sum, [, count]) => sum + Number(count), 0)
   await eventually(() => text.split(' line ').length - 1 + lost >= sent, 'told or given, every line')
@@ -137,7 +137,7 @@ test('an invalid request is refused before the head is sent', async (t) => {
   const answer = await ask(port, 'GET', '/v1/agent/monitor')
   assert.equal(answer.status, 429)
   await Promise.all(watched.map(({ leave }) => leave()))
-  await eventually(() => !logger.enabled('info'), 'nobody listens any more')
+  await eventually(() => !logger.enabled('info'), 'the monitor has no listener')
   const closed = await startMonitored(t, { agent: false })
   assert.equal((await ask(closed.port, 'GET', '/v1/agent/monitor')).status, 403)
   assert.equal((await ask(closed.port, 'GET', '/v1/agent/monitor?log_level=zzz')).status, 400)

@@ -50,7 +50,7 @@ test('one of several servers is enough, and another one is used after its failur
   })
 })
 
-/** The servers that a new client is told of. */
+/** The servers that a new client discovers. */
 async function announcedBy(port: number): Promise<readonly string[]> {
   const socket = connect(port, '127.0.0.1')
   const [said] = await once(socket, 'data')
@@ -108,7 +108,7 @@ test('a denied permission is logged once, and a later grant takes effect without
     ['publish', 'subscription'],
   )
   assert.equal(count('connected to NATS'), 1)
-  // Whoever publishes meanwhile: the subscription is made again by itself.
+  // The subscription is restored automatically.
   const other = await busTo(t, nats.url)
   nats.reload(config('>', '>'))
   await eventually(() => {

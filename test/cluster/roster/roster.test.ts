@@ -198,7 +198,7 @@ test('an allocation keeps its owner while that is ready, down or removed, after 
   // Another key under the owner's node ID is not the owner; after a purge the next announcement is the first one.
   assert.equal(restarted.purge(NODE), true)
   const beat = thief.say('beat', stateOf(OTHER, [allocation(ALLOC)], { attempt: String(tries) }))
-  assert.equal(restarted.apply(OTHER, beat), 'ask', 'whoever was refused is asked again')
+  assert.equal(restarted.apply(OTHER, beat), 'ask', 'the refused node is asked again')
   assert.equal(steal(restarted), 'stolen')
   again.close()
 })
@@ -272,7 +272,7 @@ test('without a connection to NATS nodes become disconnected and never down, and
   }
   assert.deepEqual(statuses(), ['disconnected', 'ready'])
   assert.equal(logger.lines.filter(({ message }) => /state of nodes unknown/.test(message)).length, 1)
-  // Connected again: three beats anew, and then it is down as any other.
+  // Connected again: after three more missed heartbeats it is down like any other.
   roster.resetHeartbeats()
   clock.monotonicMs += 30_000
   roster.sweep()

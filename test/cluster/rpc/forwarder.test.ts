@@ -165,7 +165,7 @@ test('the buffer of a small answer is reused only after its reader has requested
   const one = await begin()
   const two = await begin()
   assert.notEqual(two.chunk.buffer, one.chunk.buffer)
-  // One that leaves may be read by somebody yet.
+  // An abandoned buffer may still be read.
   await two.iterator.return(undefined)
   await one.iterator.next()
   const three = await begin()

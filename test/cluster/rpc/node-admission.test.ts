@@ -133,7 +133,7 @@ test('servers up to the limit are tracked separately, and a long silent one is r
   assert.equal(guard.use('server 7', 2), 'fresh')
   nowMs = 1006
   assert.equal(guard.use('one more', 1), 'fresh')
-  assert.equal(guard.use('server 7', 2), 'used', 'one that has called meanwhile is remembered')
+  assert.equal(guard.use('server 7', 2), 'used', 'a server that called meanwhile is remembered')
 })
 
 test('excess calls of a host are refused or dropped, and other hosts and servers are not affected', () => {
@@ -184,7 +184,7 @@ test('a node that holds one slot more than another keeps it, so that they do not
   assert.equal(lost, 0)
   assert.ok(
     shares.acquire('three', () => lost++),
-    'one that has none gets the one beyond an equal share',
+    'a node without a slot gets the one beyond an equal share',
   )
   assert.equal(lost, 1)
 })

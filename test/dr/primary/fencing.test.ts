@@ -138,7 +138,7 @@ test('a primary that becomes a secondary is not fenced by an earlier decision', 
   const rival = { epoch: 9, addresses: [], api: '' }
   await assert.rejects(fencing.depose(rival), BUSY, 'it is not taken as done')
   await eventually(() => state.now.witnessEpoch !== undefined)
-  // Whatever was on its way by then has come to be.
+  // Everything in progress until then has completed.
   await store.markSeen()
   assert.equal(store.role, 'replica')
 })

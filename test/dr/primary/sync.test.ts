@@ -139,7 +139,7 @@ test('fence_after: a primary without messages from a secondary accepts no writes
   await eventually(() => primary.said(/no secondary heard for fence_after/), 'the log says why')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
   assert.equal(primary.text('a'), 'a', 'reads go on')
-  assert.deepEqual(primary.transitions, [], 'nobody was promoted')
+  assert.deepEqual(primary.transitions, [], 'no promotion took place')
   await secondary.restart()
   await eventually(() => primary.store.role === 'own', 'it goes on')
   await primary.put('c')

@@ -74,7 +74,7 @@ test('removes a user with a password and an SSH key; a missing one counts as rem
   const [UserName = ''] = await own.users()
   await iam.createLoginProfile({ UserName, Password: 'Long-Enough-1234' })
   await iam.uploadSSHPublicKey({ UserName, SSHPublicKeyBody: SSH_KEY }).catch((error: unknown) => {
-    // Not every emulator has it, and what is not there is in nobody's way.
+    // Not every emulator supports it, and a missing resource is no obstacle.
     t.diagnostic(`no key for SSH: ${String(error)}`)
   })
   await t.test('which is in the way of a plain removal', { skip: lacks('conflicts') }, async () => {
@@ -235,7 +235,7 @@ test('creates, rotates and removes a static role', async (t) => {
     keys.push(await key())
   }
   assert.equal(new Set(keys).size, 3)
-  // AWS tells times in whole seconds: which of two keys of one second is the older one, nobody can say.
+  // AWS reports times in whole seconds, so the order of two keys of one second is unknown.
   const left = await own.keys(username)
   assert.equal(left.length, 2)
   assert.ok(left.includes(keys[2] ?? ''))

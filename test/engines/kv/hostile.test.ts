@@ -1,4 +1,4 @@
-/** Large, many, deep and odd: secrets as nobody should write them, and somebody will. */
+/** Large, numerous, deeply nested and unusual secrets. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { expectStatus as expect, openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'

@@ -1,4 +1,4 @@
-/** Watching as a stream: what is told, to whom, what ends it, and that a slow reader or a thousand of them cost little. */
+/** Watch streams: reported changes, permissions, ends, and the cost of slow readers and of a thousand readers. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'

@@ -69,7 +69,7 @@ test('listing very many secrets lets other requests run', async (t) => {
   })
   assert.equal((kept as string[]).length, MANY - 10)
   assert.ok(narrowed >= plain + 5, `${plain} turns for the list, ${narrowed} with what is left of it`)
-  // Few are one state, and nobody is waited for.
+  // A short list is one state and does not yield.
   for (const [method, path, token] of requests) {
     const few = path.replace('many', 'few')
     // Turns are by time: a busy machine may add one.

@@ -120,7 +120,7 @@ test('only the allocation directory and the allocations themselves are watched',
   const before = watches()
   await table.start()
   await eventually(() => watches() - before === 4)
-  // The registry is told of this directory after it has asked for a watch on each of the first three.
+  // The registry is notified of this directory after it has asked for a watch on each of the first three.
   const late = nextId()
   writeManifest(allocDir, late, complete())
   await eventually(() => table.get(late))
@@ -191,7 +191,7 @@ test('an invalid manifest is reported once per change, and the last snapshot and
   writeManifest(allocDir, bad, fixture('half-written'))
   writeManifest(allocDir, other, complete())
   await table.start()
-  assert.equal(table.get(bad), undefined, 'its namespace is not known, so nobody may read it')
+  assert.equal(table.get(bad), undefined, 'its namespace is unknown, so no caller may read it')
   assert.deepEqual(table.faults(), [{ id: bad, reason: 'alloc.json is not JSON, or only half written' }])
   writeManifest(allocDir, good, fixture('name-list'))
   await eventually(() => table.faultOf(good))
@@ -410,7 +410,7 @@ test('two hundred allocations are ready at once, and four thousand neither block
   )
   assert.equal([...many.table.all()].length, MANY)
   // On a busy machine a pause may last seconds although the loop is free, so that the bound on pauses finds hangs only. The
-  // CPU that this thread uses between two turns shows how long the registry holds the loop, whatever else runs.
+  // CPU that this thread uses between two turns shows how long the registry holds the loop, regardless of other load.
   assert.ok(tookMs < 60_000 && longestMs < 3000 && grownMb < 80, `${tookMs} ms, pause ${longestMs} ms, ${grownMb} MB`)
   assert.ok(longestCpuMs < tookCpuMs / 2, `${longestCpuMs} of ${tookCpuMs} ms of CPU in one turn`)
   assert.ok(pulses > 3, `${pulses} turns of others`)

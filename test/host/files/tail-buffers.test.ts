@@ -1,6 +1,6 @@
 /**
  * The promise about chunks: their bytes stay valid until the second chunk after them is asked for, at the end and after
- * an early end too; and what a stream borrowed is given back however it ends.
+ * an early end too; and a stream returns its buffers however it ends.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'

@@ -280,7 +280,7 @@ test('a mount point refuses the removal with its path, and after the unmount it 
     assert.equal(readFileSync(join(secrets, 'token'), 'utf8'), 's')
     assert.ok(existsSync(join(allocDir, id, 'web/local/data')))
     assert.equal(table.get(id)?.collected, false)
-    // Even one that appears after the question is not entered.
+    // A mount that appears after the check is not entered either.
     await assert.rejects(removeTree(join(allocDir, id), new AbortController().signal), /EBUSY/)
     assert.equal(readFileSync(join(secrets, 'token'), 'utf8'), 's')
   } finally {

@@ -48,7 +48,7 @@ interface Log {
   readonly files: readonly NaiveFile[]
 }
 
-/** The allocation on the disk, written anew for each run. */
+/** The allocation on the disk, rewritten for each run. */
 class Site {
   readonly #directory: string
   readonly #logs: AnyOperation

@@ -96,12 +96,12 @@ test('leases are revoked with their token, also after its last use', async (t) =
     assert.equal((await world.ask('GET', 'lent/creds/app', undefined, { token })).status, 200)
   assert.equal(own.leased.size, 5)
   await world.ask('POST', 'auth/token/revoke', { token })
-  await eventually(() => own.leased.size === 0, 'all are taken back')
+  await eventually(() => own.leased.size === 0, 'all are revoked')
   const once = await world.ask('POST', 'auth/token/create', { policies: ['lent'], num_uses: 1 })
   const answer = await world.ask('GET', 'lent/creds/app', undefined, { token: String(once.body.auth['client_token']) })
   assert.equal(answer.status, 400)
   assert.match(answer.body.errors[0] ?? '', /token had one use left/)
-  await eventually(() => own.leased.size === 0, 'it was taken back at once')
+  await eventually(() => own.leased.size === 0, 'it was revoked at once')
 })
 
 test('leases of a batch token are revoked with the service token that created it', async (t) => {
@@ -291,7 +291,7 @@ test('leases that are issued while the mount is disabled are revoked, also by th
   const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [own.engine] })
   t.after(() => again.store.close())
   const isTold = () => again.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry')
-  await eventually(isTold, 'it is told')
+  await eventually(isTold, 'the failure is logged')
   assert.equal((await again.ask('GET', 'lent/creds/app')).status, 404, 'it serves no request')
   assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200, 'the lease is not lost')
   assert.ok(again.core.barrier.paths('logical/').length > 0, 'nor what its engine knows of it')

@@ -1,4 +1,4 @@
-/** Tokens as leases of the paths at which they were issued: `sys/leases` for what `auth/` gave out. */
+/** Tokens as leases of the paths at which they were issued: `sys/leases` for tokens that `auth/` issued. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { CoreWorld } from '../../helpers/core-world.ts'

@@ -47,7 +47,7 @@ test('a failed removal is logged and retried', async (t) => {
   const { changes, world } = await open(t, failures)
   await world.ask('POST', 'x/a', { thing: 1 })
   await assert.rejects(changes.disable('x/'), /the disk is full/)
-  assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves nobody any more')
+  assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves no request any more')
   await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 4)
   assert.equal(failures.left, -1)
   assert.ok(world.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry'))

@@ -203,7 +203,7 @@ test('request headers for the audit log and response headers are configured', as
     'the value of a header is one line of at most 8192 characters',
   )
   await refused('POST', `${shown}/X-A`, { values: [] }, 'headers must have at least one value')
-  // What every object has is no header that somebody set.
+  // Inherited keys of objects are not configured headers.
   for (const name of ['constructor', '__proto__']) {
     await refused('GET', `${audited}/${name}`, undefined, 'Could not find header in config')
     assert.equal((await world.ask('GET', `${shown}/${name}`)).status, 404, name)

@@ -11,7 +11,7 @@ import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-/** Until what could not be written is tried again. */
+/** Delay until a failed write is retried. */
 const RETRY_MS = 5000
 
 test('writes and deletes rows in the background with their newest values', async (t) => {

@@ -16,7 +16,7 @@ const MIB = 2 ** 20
 const GIB = 2 ** 30
 const never = new AbortController().signal
 
-/** Real files that are written anew for each log. */
+/** Real files that are rewritten for each log. */
 class Slots {
   readonly #fds: readonly number[]
 

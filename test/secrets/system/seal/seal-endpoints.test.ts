@@ -241,7 +241,7 @@ test('concurrent unseal, reset, seal, start and cancel requests leave the seal c
     for (const { status, text } of answers) assert.ok(status < 500 || status === 503, `${status} ${text}`)
   }
   await world.ask('PUT', 'sys/seal')
-  // Somebody's share may still be there.
+  // A share of another attempt may remain.
   await world.ask('PUT', 'sys/unseal', { reset: true }, NO_TOKEN)
   for (const share of keys.slice(0, 2)) await world.ask('PUT', 'sys/unseal', { key: share }, NO_TOKEN)
   assert.equal((await world.ask('GET', 'auth/token/lookup-self')).status, 200)
