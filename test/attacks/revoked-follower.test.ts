@@ -114,7 +114,7 @@ function assertCut(ended: Readonly<Record<string, Follower['ended']>>): void {
   }
 }
 
-test('followers whose rights are revoked', { timeout: 300_000 }, async (suite) => {
+test('followers lose access with their token and policies', { timeout: 300_000 }, async (suite) => {
   const { world, core } = await startWorld(suite)
   makeLarge(world.host())
   // It lives through the other tests.

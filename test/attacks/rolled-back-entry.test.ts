@@ -318,7 +318,7 @@ async function databaseRemoved(t: TestContext, was: Prepared): Promise<void> {
   assert.doesNotMatch(victim.said, why)
 }
 
-test('an attacker who can write the database and has no key', async (t) => {
+test('rolled-back entries are refused and reported', async (t) => {
   const was = await preparedOnce(t)
   await t.test(
     'an old state of single entries that is restored while the server is stopped is refused and reported',

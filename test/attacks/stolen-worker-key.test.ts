@@ -13,7 +13,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const READER = { name: 'reader', text: 'node { policy = "read" }\nnamespace "default" { policy = "write" }' }
 
-test('calls to a compromised host', { timeout: 240_000 }, async (suite) => {
+test('calls to a compromised host reveal no token and grant nothing elsewhere', { timeout: 240_000 }, async (suite) => {
   const world = await startCluster(suite, {
     here: ['server', 'client'],
     hosts: 2,

@@ -82,7 +82,7 @@ test('a token as an argument is refused before any request, and is not printed',
   assert.deepEqual(core.asked, [])
 })
 
-test('on a terminal join names the cluster and what is deleted, and changes nothing without a yes', async (t) => {
+test('on a terminal join prints the cluster and the data to delete, and changes nothing without a yes', async (t) => {
   const file = join(temporaryDirectory(t), 'token')
   writeFileSync(file, 'activation\n')
   const core = await server(t, FOLLOWS)

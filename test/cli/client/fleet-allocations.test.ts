@@ -120,7 +120,7 @@ test('a server answers for the allocations of all hosts, and the local disk does
     assert.equal((await ask('alloc', 'stats', prefix)).code, 0)
   })
 
-  await t.test('an explicit directory is read whatever the address', async () => {
+  await t.test('an explicit directory is read, regardless of the address', async () => {
     const { stdout } = await ask('alloc', 'list', '-data-dir', dataDir)
     assert.match(stdout, new RegExp(`^${LOCAL} `, 'm'))
     const both = await ask('alloc', 'list', '-data-dir', dataDir, '-address', url)

@@ -147,7 +147,7 @@ test('a state with too many tasks in an allocation is rejected', () => {
   assert.equal(runSlices(verifyInSlices(payload, subject)), 'malformed')
 })
 
-test('of the short messages of a node no more than its allowance are taken, and another node is heard', async (t) => {
+test('short messages of a node above its allowance are dropped, and those of another node are accepted', async (t) => {
   const { listener, publish, roster } = listening({ now: () => 0 })
   t.after(() => listener.stop())
   const say = speaker(LARGE)

@@ -126,7 +126,7 @@ function callUnderWay() {
   return { answers, call, channel: opened.channel }
 }
 
-test('an answer is taken once and in order; what is sent again is dropped, and a gap is a loss', async () => {
+test('an answer is accepted once and in order; a repeated one is dropped, and a gap is a loss', async () => {
   const { answers, call, channel } = callUnderWay()
   for (const text of ['one', 'two', 'three', 'four']) channel.send(Buffer.from(text))
   await eventually(() => answers.length === 4)
@@ -141,7 +141,7 @@ test('an answer is taken once and in order; what is sent again is dropped, and a
   assert.equal(textOf(call.open(four)), 'lost')
 })
 
-test('a refusal that anybody could have made counts only before an answer of the server', async () => {
+test('an unauthenticated refusal counts only before an answer of the server', async () => {
   const { answers, call, channel } = callUnderWay()
   channel.send(PAYLOAD)
   await eventually(() => answers.length === 1)
@@ -151,7 +151,7 @@ test('a refusal that anybody could have made counts only before an answer of the
   assert.ok(other.call.open(encodeRefusal('wrong key')) instanceof Refusal)
 })
 
-test('what a caller says of its call is taken once and not in reverse', () => {
+test('control messages of a call are accepted once and in order', () => {
   const { call, channel } = callUnderWay()
   const [first, second, third] = ['a', 'b', 'c'].map((text) => call.sealControl(Buffer.from(text)))
   assert.ok(first && second && third)

@@ -115,7 +115,7 @@ test('an announcement of an older version is accepted, and one with an invalid c
   )
 })
 
-test('an announcement that is sent again does not make its server heard again', async (t) => {
+test('a replayed announcement does not count as a sign of life of its server', async (t) => {
   const { broker, keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const key = signingKeyOf(newSeed())

@@ -46,7 +46,7 @@ test('failover, return of the old primary with a conflict report, and failback',
   })
 
   await t.test(
-    'demoted, by a demotion that was cut short, and joined again it reports what was never shipped, and has all of the new primary',
+    'a primary that rejoins after an interrupted demotion reports its unshipped commits and has all data of the new primary',
     async () => {
       const left = await withState(old, (state) => state.change(() => CUT_DEMOTION))
       assert.ok(left.authority && left.deposed, 'the marks of a primary that was replaced')
@@ -159,7 +159,7 @@ test('two secondaries are promoted at once: the one whose notice comes first is 
   assert.equal(loser.text(`of/${loser.name}`), undefined)
 })
 
-test('of two heirs the one that was promoted later in the common history reports also what the other never had', async (t) => {
+test('of two promoted secondaries the one promoted later in the common history also reports commits that the other never had', async (t) => {
   const [old, early, late] = [await Site.start(t, 'old'), await Site.start(t, 'early'), await Site.start(t, 'late')]
   await activate(old, early)
   await activate(old, late)
@@ -196,7 +196,7 @@ test('of two heirs the one that was promoted later in the common history reports
   )
 })
 
-test('of two heirs the one that was promoted earlier in the common history reports all that it wrote, also where the other has rows of the same numbers', async (t) => {
+test('of two promoted secondaries the one promoted earlier reports all its commits, also for sequences that the other has', async (t) => {
   const [old, early, late] = [await Site.start(t, 'old'), await Site.start(t, 'early'), await Site.start(t, 'late')]
   await activate(old, early)
   await activate(old, late)

@@ -160,7 +160,7 @@ test('issues assumed roles with identity, duration and policies', async (t) => {
     const { body } = await own.good('GET', 'cloud/creds/a')
     assert.ok(Number(body['lease_duration']) <= 900, String(body['lease_duration']))
   })
-  await t.test('what the trust policy does not allow', { skip: lacks('trust') }, async () => {
+  await t.test('a role that the trust policy does not allow is refused', { skip: lacks('trust') }, async () => {
     const strict = await own.role('strict', { externalId: 'right' })
     await own.good('POST', 'cloud/roles/s', {
       credential_type: 'assumed_role',

@@ -175,7 +175,7 @@ test('removes a user with all nine kinds of resources', async (t) => {
   assert.deepEqual(world.users(), [])
 })
 
-test('counts a deleted user as removed, but not one that is only not visible yet', async (t) => {
+test('counts a deleted user as removed, but not a user that is not visible yet', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const first = await world.good('GET', 'cloud/creds/app?wait=false')

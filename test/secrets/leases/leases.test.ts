@@ -235,7 +235,7 @@ test('a clock change of a day neither revokes a lease early nor keeps one', asyn
   assert.equal(own.leased.size, 0, 'an hour has passed')
 })
 
-test('a renewal without an increment grants the TTL of the lease, whatever increment was requested before', async (t) => {
+test('a renewal without an increment grants the TTL of the lease, regardless of earlier increments', async (t) => {
   const { world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=300'))
   const renew = async (increment?: number) =>
