@@ -1,7 +1,7 @@
 /**
- * Which test files a change can affect, by the imports of the code: a quick first answer while one works, never a
- * replacement of the whole suite. A test that starts the program itself (`bin/outpost`) depends on all of it; such tests
- * are chosen only when they, or what they import, have changed.
+ * Test files that a change can affect, according to the imports of the code: a quick first result during development,
+ * not a replacement for the whole suite. A test that starts the program (`bin/outpost`) depends on all of it; such a
+ * test is chosen only if its file or its imports have changed.
  */
 import { execFileSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
@@ -11,7 +11,7 @@ import { dirname, join, resolve } from 'node:path'
 const NAMED =
   /(?:\bfrom|\bimport|new URL|\b(?:join|resolve)\(import\.meta\.dirname,)\s*\(?\s*'(\.[^']*\.ts|[\w./-]+\.ts)'/g
 
-/** Absolute paths of the files that differ from `since`, files that git does not know yet included. */
+/** Absolute paths of the files that differ from `since`, including untracked ones. */
 function changedFiles(root: string, since: string): Set<string> {
   const lines = (args: readonly string[]) =>
     execFileSync('git', ['-C', root, ...args], { encoding: 'utf8' })
@@ -21,7 +21,7 @@ function changedFiles(root: string, since: string): Set<string> {
   return new Set(names.map((name) => join(root, name)))
 }
 
-/** The `files` that differ from the revision `since`, or that import a file that does, over any number of steps. */
+/** The `files` that differ from the revision `since`, or that import such a file directly or indirectly. */
 export function affectedTests(root: string, files: readonly string[], since: string): string[] {
   const changed = changedFiles(root, since)
   const known = new Map<string, boolean>()

@@ -1,6 +1,6 @@
 /**
- * The checks that look at the sources without running them: types, lint, format and the word list, side by side, because none of them keeps
- * two processors busy. What each one says is shown as a whole when it has ended; one that fails fails all.
+ * Static checks: types, lint, format and the word list, concurrently, because none of them uses two processors. The output of
+ * each one is printed when it has ended. One failure fails the whole check.
  *
  *     npm run check
  */

@@ -1,4 +1,4 @@
-/** `npm run cluster`: a cluster on this machine to look at, until Ctrl-C. */
+/** `npm run cluster`: runs a demonstration cluster on this machine until Ctrl-C. */
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -17,7 +17,7 @@ const CATCH_UP_MS = 60_000
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** One server, in a directory of its own. */
+/** One server in a separate directory. */
 class DemoServer {
   readonly name: string
   readonly #home: string

@@ -1,6 +1,6 @@
 /**
- * A whole cluster on this machine: a NATS server with permissions as `systemd/nats` has them, outpost servers, and agents
- * with a task each that logs. Everything is below one directory and ends with `stop`.
+ * A cluster on this machine: a NATS server with the permissions of `systemd/nats`, outpost servers, and agents with a
+ * task each that logs. All files are below one directory, and all processes end with `stop`.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
@@ -12,7 +12,7 @@ import { natsServerProgram } from './nats-server-program.ts'
 const ROOT = resolve(import.meta.dirname, '..')
 const OUTPOST = join(ROOT, 'bin/outpost')
 const START_MS = 60_000
-/** Requests under way may take 10 s to finish; then nothing is waited for. */
+/** Requests in progress may take 10 s to finish; after that processes are killed. */
 const STOP_MS = 15_000
 const TASK = 'i=0; while :; do i=$((i+1)); echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $NAME line $i"; sleep 1; done'
 
@@ -36,17 +36,20 @@ export interface LocalCluster {
 }
 
 export interface LocalClusterOptions {
-  /** Empty; `<name>/log` below it is the log of each process. */
+  /** An empty directory; `<name>/log` below it is the log of each process. */
   readonly directory: string
   readonly servers: readonly string[]
   readonly agents: readonly string[]
-  /** Told of a process that ends by itself. */
+  /** Called when a process ends without `stop`. */
   readonly onEnd: (name: string, how: string) => void
-  /** Gives up the start. */
+  /** Aborts the start. */
   readonly signal: AbortSignal
 }
 
-/** Resolves when every server knows every agent and its task. Rejects with a text for a person, and leaves nothing running. */
+/**
+ * Resolves when every server knows every agent and its task. Rejects with an error for the operator, and leaves no
+ * process running.
+ */
 export async function startLocalCluster(options: LocalClusterOptions): Promise<LocalCluster> {
   const cluster = new Cluster(options)
   try {
@@ -172,10 +175,10 @@ class Cluster implements LocalCluster {
       this.#options.signal.throwIfAborted()
       await sleep(50)
     }
-    throw new Error(`it does not come to it that ${what}: see the logs below ${this.#options.directory}`)
+    throw new Error(`timeout while waiting until ${what}: see the logs below ${this.#options.directory}`)
   }
 
-  /** Tasks and agents first, so that what they say last is still heard. */
+  /** Tasks and agents first, so that their last messages are still received. */
   async stop(): Promise<void> {
     this.#isStopping = true
     const { servers } = this.#options

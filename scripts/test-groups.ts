@@ -1,10 +1,8 @@
 /**
- * Which test files share a process. Starting Node and loading the modules that a file imports takes 0.2 to 0.4 s of CPU, more
- * than most files take for their tests; small files of one folder therefore run one after the other in one process, a
- * *group*. The reporter shows their tests as before, and each failure with the file that it is in.
- *
- * A file has a process of its own when it is chosen alone, when it takes long, or when it is listed here because it looks at
- * its process or changes it.
+ * Groups of test files that share a process. Starting Node and loading the imports of a file takes 0.2 to 0.4 s of CPU,
+ * more than the tests of most files; small files of one folder therefore run one after another in one process, a
+ * *group*. The reporter shows their tests as before, and each failure with its file. A file has a separate process if it
+ * is the only chosen one, takes long, or is listed here because it observes or changes its process.
  */
 import { accessSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,12 +10,12 @@ import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 
 /**
- * Imported first, these set the times of clusters for their process and all that it starts. Files with the same times share
- * with each other.
+ * Modules that are imported first and set the times of clusters for their process and its children. Files with the same
+ * times share processes.
  */
 const TIMES = ['short-pace', 'short-timings']
 
-/** Files below `test/` that do not share, and why. */
+/** Files below `test/` with a separate process, and the reason. */
 const ALONE: Readonly<Record<string, string>> = {
   'attacks/hostile-pgp-key.test.ts': 'measures the CPU of its process',
   'attacks/nats-away.test.ts': 'sets times of clusters in its process',
@@ -41,16 +39,16 @@ const ALONE: Readonly<Record<string, string>> = {
   'storage/store/store-worker-cache.test.ts': 'counts the idle workers of the process',
 }
 
-/** A file that takes longer than this has a process of its own, so that the last ones end together. */
+/** A file that takes longer has a separate process, so that the last ones end at about the same time. */
 const FILE_MS_MAX = 30_000
 const GROUP_MS_MAX = 40_000
 
-/** Files by what Node runs: itself for one that is alone, a module that imports them for a group. */
+/** Files by the module that Node runs: the file itself if it is alone, otherwise a module that imports the group. */
 export type Groups = ReadonlyMap<string, readonly string[]>
 
-/** `supposedMs`: what a file takes, about. Writes the modules of groups, which stay until this process ends. */
+/** `supposedMs`: the expected duration of a file. Writes the modules of groups, which exist until this process ends. */
 export function groupsOf(root: string, files: readonly string[], supposedMs: (file: string) => number): Groups {
-  // A file that was renamed would share without a word.
+  // Fails for a renamed file, which would silently share a process otherwise.
   for (const name of Object.keys(ALONE)) accessSync(join(root, 'test', name))
   const folder = mkdtempSync(join(tmpdir(), 'outpost-test-groups-'))
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }))
@@ -78,7 +76,7 @@ function sharedFolder(root: string, file: string): string | undefined {
   return [folder, times].filter((part) => part !== undefined).join('-')
 }
 
-/** In order, each of at most `GROUP_MS_MAX`. */
+/** Splits in order, each group at most `GROUP_MS_MAX`. */
 function parts(files: readonly string[], supposedMs: (file: string) => number): string[][] {
   const groups: string[][] = []
   let leftMs = 0

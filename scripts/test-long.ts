@@ -1,6 +1,6 @@
 /**
- * The long forms of the tests: more operations, kills and bytes than the suite has time for, one after the other, each with a
- * fresh seed where it takes one. They take hours together; a name runs one of them, `-list` shows what each one proves.
+ * Long tests: more operations, kills and bytes than the suite has time for, one after another, with a new seed if they need one.
+ * Together they take hours. NAME runs one of them, `-list` prints what each one proves.
  *
  *     node scripts/test-long.ts [-list] [NAME …]
  */
@@ -182,19 +182,19 @@ if (first === '-list') {
   }
 } else {
   const failed = names.filter((name) => !isGood(name))
-  print(failed.length === 0 ? 'all good' : `failed: ${failed.join(', ')}`)
+  print(failed.length === 0 ? 'all passed' : `failed: ${failed.join(', ')}`)
   process.exitCode = failed.length === 0 ? 0 : 1
 }
 
 function isGood(name: string): boolean {
   const run = RUNS[name]
   if (!run) {
-    print(`there is no long test "${name}": ${Object.keys(RUNS).join(', ')}`)
+    print(`unknown long test "${name}", expected one of ${Object.keys(RUNS).join(', ')}`)
     return false
   }
   print(`\n${name}: ${run.proves}`)
   const args = run.script === undefined ? ['--test', '--test-concurrency=1', ...run.files] : [run.script]
-  // Settings of the caller come first, so that a seed can be replayed.
+  // Settings of the caller take precedence, so that a seed can be replayed.
   const env = { ...run.env, ...process.env }
   return spawnSync(process.execPath, args, { cwd: ROOT, stdio: 'inherit', env }).status === 0
 }

@@ -1,24 +1,24 @@
-/** What a run of the tests took: of the clock by file, and of the processors by process, as `test-process.cts` hands it on. */
+/** Wall time by file and CPU time by process of a test run, as recorded by `test-process.cts`. */
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, relative } from 'node:path'
 
 const SHOWN = 10
-/** USER_HZ, in which the kernel tells times of processes; 100 on every Linux that Node runs on. */
+/** USER_HZ, the unit of process times in /proc; 100 on every Linux that Node supports. */
 const TICKS_PER_SECOND = 100
 
-/** Seconds of the processors that a process and all it has waited for took, with those that they had waited for; of its `/proc/PID/stat`. */
+/** CPU seconds of a process and its waited-for descendants, parsed from its `/proc/PID/stat`. */
 function secondsOf(stat: string): number {
-  // From the third field on, behind the name: utime, stime, cutime and cstime are the 14th to the 17th.
+  // Counted from the third field, after the process name: utime, stime, cutime and cstime are the 14th to 17th.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_PER_SECOND
 }
 
-/** Of this process. */
+/** CPU seconds of this process. */
 export function cpuSeconds(): number {
   return secondsOf(readFileSync('/proc/self/stat', 'latin1'))
 }
 
-/** Seconds of the processors by what Node ran: a file, or the module of a group. Those of a process that was killed are missing. */
+/** CPU seconds by the module that Node ran: a file or a group. Killed processes are missing. */
 export function cpuSecondsByProcess(file: string): Map<string, number> {
   const seconds = new Map<string, number>()
   if (!existsSync(file)) return seconds
@@ -29,7 +29,7 @@ export function cpuSecondsByProcess(file: string): Map<string, number> {
   return seconds
 }
 
-/** Prints the largest, in seconds. */
+/** Prints the largest values, in seconds. */
 export function showLargest(title: string, root: string, seconds: ReadonlyMap<string, number>): void {
   const largest = [...seconds].toSorted(([, one], [, other]) => other - one).slice(0, SHOWN)
   const nameOf = (path: string) =>

@@ -1,15 +1,12 @@
 /**
- * Loaded into each process of a test before its own code (`scripts/test.ts`), and into its threads. No `import`, which would cost
- * more than all of this.
+ * Preloaded into each test process and its threads (`scripts/test.ts`). Has no `import`, which would take longer than the rest.
  *
- * Keeps Node's test runner from following promises: it does so to know the test that an error without a catcher belongs to,
- * and that is a tenth of what tests in a process cost. Such an error still fails the file, and its stack is printed here;
- * a test that waits for what has failed waits until its time is over.
+ * Disables the promise hooks of Node's test runner, which attribute unhandled errors to tests and use a tenth of the CPU of tests.
+ * An unhandled error still fails the file, and its stack is printed here; a test that waits for the failed work times out.
  *
- * Makes a process of tests that calls `process.exit` fail: with code 0 the tests behind that call would be missing, and the
- * run would pass.
+ * Fails a test process that calls `process.exit`: with code 0 the remaining tests would be skipped and the run would pass.
  *
- * Hands on at the end of a process what the kernel tells of it, which is forgotten with the process.
+ * Records the CPU time of a process when it exits, because the kernel discards it then.
  */
 const show = (what: string, error: unknown) =>
   process.stderr.write(`${what}: ${error instanceof Error ? error.stack : String(error)}\n`)
@@ -21,7 +18,7 @@ const show = (what: string, error: unknown) =>
 
   const { isMainThread } = process.getBuiltinModule('node:worker_threads')
 
-  // What a test forks has this file loaded, too.
+  // Processes that a test forks preload this file, too.
   if (isMainThread && /\.test\.(?:ts|mjs)$/.test(process.argv[1] ?? '')) {
     process.on('uncaughtExceptionMonitor', (error) => show('an error that no test caught', error))
     process.on('unhandledRejection', (reason) => show('a rejection that no test caught', reason))

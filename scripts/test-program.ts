@@ -1,9 +1,8 @@
 /**
- * The program as tests start it: a tree with the launcher and a bundle, as it is shipped, made of the sources as they are
- * when a run begins. Half of what an agent costs is loading its modules one by one, and a run starts hundreds.
+ * The program that tests start: a tree with the launcher and a bundle, like a release, built from the sources at the start of a
+ * run. Loading modules one by one is half of the cost of an agent, and a run starts hundreds.
  *
- * The tree is kept under the hash of its sources, so it is never older than they are. Only `scripts/test.ts` names it to
- * tests; a file that runs alone under `node --test` starts the sources themselves.
+ * The tree is stored under the hash of its sources, so it is never stale. Only `scripts/test.ts` passes it to tests; a file that runs alone under `node --test` starts the sources themselves.
  */
 import {
   chmodSync,
@@ -21,11 +20,11 @@ import {
 import { join } from 'node:path'
 import { sourcesHash, writeBundle } from './bundle.ts'
 
-/** Trees of other sources are removed when no run has used them for so long. */
+/** Trees of other sources are removed when no run has used them for this time. */
 const UNUSED_MS = 24 * 3_600_000
 const COMPILED_MS_MAX = 7 * UNUSED_MS
 
-/** The launcher of such a tree. Without `mayBuild` only one that is there already. */
+/** The launcher of such a tree. Without `mayBuild` only an existing one. */
 export function bundledProgram(root: string, mayBuild: boolean): string | undefined {
   const kept = join(root, 'node_modules/.cache/outpost-bundles')
   const hash = sourcesHash(root)
@@ -41,14 +40,14 @@ export function bundledProgram(root: string, mayBuild: boolean): string | undefi
   return join(tree, 'bin/outpost')
 }
 
-/** Under another name until it is whole: two runs may begin at once. */
+/** Built under another name until it is complete, because two runs may start at the same time. */
 function build(root: string, kept: string, { tree, hash }: { tree: string; hash: string }): void {
   const made = mkdtempSync(join(kept, 'making-'))
   try {
     // Agents of other users run it, too.
     chmodSync(made, 0o755)
     writeBundle(root, join(made, 'dist'))
-    if (sourcesHash(root) !== hash) throw new Error('the sources were changed meanwhile')
+    if (sourcesHash(root) !== hash) throw new Error('the sources were changed during the build')
     mkdirSync(join(made, 'bin'))
     cpSync(join(root, 'bin/outpost'), join(made, 'bin/outpost'))
     cpSync(join(root, 'package.json'), join(made, 'package.json'))
@@ -66,7 +65,7 @@ export function forgetCompiled(cache: string): void {
   for (const version of readdirSync(cache)) removeOlder(join(cache, version), COMPILED_MS_MAX)
 }
 
-/** Removes what is in a directory, directories with all that is in them, and was changed longer ago than `ageMs`. */
+/** Removes entries of a directory, with their content, that were changed longer ago than `ageMs`. */
 function removeOlder(directory: string, ageMs: number): void {
   if (!existsSync(directory)) return
   for (const name of readdirSync(directory)) {

@@ -4,9 +4,9 @@
  *
  * A file belongs to the second phase when its name ends in `.serial.test.ts`. Small files of a folder share a process
  * (`test-groups.ts`), each other file has one of its own. A run of many files bundles each process (`test-bundle.ts`); what Node
- * has compiled of sources is kept between processes and runs, so that no file is stripped of its types twice. Directories of
- * tests are in memory where that can be (`test-directory.ts`). The longest begin first. In the end the slowest files are shown, those
- * that took most of the processors, and what all took of both.
+ * has compiled of sources is kept between processes and runs, so that types are stripped from each file once. Directories of
+ * tests are in memory where that can be (`test-directory.ts`). The longest start first. At the end the files with the longest wall and CPU
+ * times and the totals are printed.
  *
  *     node scripts/test.ts                      every test
  *     node scripts/test.ts test/store a.test.ts those files, and the files in those folders
@@ -28,22 +28,25 @@ import { bundledProgram, forgetCompiled } from './test-program.ts'
 import { directoryInMemory } from './test-directory.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
-/** Run by `test-long.ts` alone. */
+/** Run by `test-long.ts` only. */
 const LONG = join(ROOT, 'test/long/')
-/** One file may take so long on a slow, busy machine. */
+/** Time limit of one file, for a slow, busy machine. */
 const FILE_TIMEOUT_MS = 600_000
-/** Files at once for each processor: about half of their time is waiting, and beside other work they get more of the processors. */
+/**
+ * Concurrent files per processor: about half of their time is waiting, and more processes get a larger share beside
+ * other work.
+ */
 const FILES_PER_PROCESSOR = 3
-/** A run of so many files bundles the tests and the program that they start; a smaller one is over sooner without. */
+/** Minimum number of files for which bundling the tests and the program pays off. */
 const BUNDLED_FROM_FILES = 20
 
 /**
- * Threads of the collector wait for each other on busy processors, which is a tenth of the CPU of a short process. Tests that
- * run alone, because they measure, get the program as it is.
+ * Garbage collector threads wait for each other on busy processors, which costs a tenth of the CPU of a short process.
+ * Serial tests measure, so they run the program without this option.
  */
 const ONE_COLLECTOR = '--single-threaded-gc'
 
-/** Tests allocate from their first moment on: a young generation that has to grow is collected over and over. */
+/** Tests allocate from the start: a young generation that has to grow is collected repeatedly. */
 const YOUNG_AT_ONCE = '--min-semi-space-size=16'
 
 const TEST_PROCESS = `--require=${join(import.meta.dirname, 'test-process.cts')}`
@@ -54,9 +57,9 @@ interface PhaseResult {
   readonly passed: number
   readonly failed: number
   readonly skipped: number
-  /** Milliseconds that each file took, its process included. */
+  /** Milliseconds of each file, including its process. */
   readonly durationsMs: ReadonlyMap<string, number>
-  /** Names of the tests that failed, behind their file. */
+  /** Names of the failed tests after their file. */
   readonly failures: readonly string[]
 }
 
@@ -84,28 +87,28 @@ function chosenFiles(): string[] {
   return values.changed ? affectedTests(ROOT, files, values.since) : files
 }
 
-/** What tests start as the program: a bundle of the sources as they are now, or the sources when there can be none. */
+/** The program that tests start: a bundle of the current sources, or the sources if bundling failed. */
 function chooseProgram(files: readonly string[]): void {
   try {
     const program = bundledProgram(ROOT, files.length >= BUNDLED_FROM_FILES)
     if (program !== undefined) process.env['OUTPOST_TEST_PROGRAM'] = program
   } catch (error) {
-    print(`tests start the sources, which takes longer, because no bundle could be made: ${String(error)}`)
+    print(`bundling the program failed, tests start the slower sources: ${String(error)}`)
   }
 }
 
-/** Bundles of the groups; undefined for a small run, and when none could be made. */
+/** Bundles of the groups; undefined for a small run, and if bundling failed. */
 async function bundledTests(groups: Groups): Promise<TestBundles | undefined> {
   if (files.length < BUNDLED_FROM_FILES) return undefined
   try {
     return await TestBundles.make(ROOT, groups)
   } catch (error) {
-    print(`tests run from their sources, which takes longer, because they could not be bundled: ${String(error)}`)
+    print(`bundling the tests failed, they run from the slower sources: ${String(error)}`)
     return undefined
   }
 }
 
-/** Runs the files, shows each test as it ends, and resolves with what came of them. */
+/** Runs the files, prints each test as it ends, and resolves with the results. */
 async function runPhase(
   title: string,
   sources: Groups,
@@ -114,7 +117,7 @@ async function runPhase(
   const groups = bundles?.groups ?? sources
   const sourceOf = (file: string | undefined, line = 0) => file && (bundles?.sourceOf(file, line) ?? file)
   const execArgv = concurrency > 1 ? [ONE_COLLECTOR] : []
-  // For the agents and commands that a test starts.
+  // For agents and commands that a test starts.
   process.env['OUTPOST_NODE_OPTIONS'] = [...execArgv, OWN_NODE_OPTIONS].join(' ').trim()
   if (directory !== undefined && concurrency > 1) process.env['TMPDIR'] = directory
   else if (directory !== undefined) delete process.env['TMPDIR']
@@ -136,7 +139,7 @@ async function runPhase(
     if (nesting !== 0 || file === undefined) return
     const members = groups.get(resolve(name)) ?? []
     if (members[0] !== undefined && members.length === 1) durationsMs.set(members[0], details.duration_ms)
-    // A file that shares a process is measured by its tests only.
+    // For a file that shares a process only its tests are measured.
     else if (shared.has(file)) durationsMs.set(file, (durationsMs.get(file) ?? 0) + details.duration_ms)
   })
   events.on('test:fail', ({ file, line, name }) =>
@@ -151,7 +154,7 @@ async function runPhase(
   return { passed, failed: failures.length + cancelled, skipped: skipped + todo, durationsMs, failures }
 }
 
-// Inherited by every process that a test starts, too.
+// Inherited by every process that a test starts.
 const compiled = (process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled-tests'))
 
 const told = mkdtempSync(join(tmpdir(), 'outpost-test-cpu-'))
@@ -175,7 +178,7 @@ const sideBySide = durations.longestFirst(groups)
 const bundles = await bundledTests(sideBySide)
 const phases = [
   await runPhase('side by side', sideBySide, { bundles, concurrency }),
-  // What measures runs as it is.
+  // Serial tests run without changes.
   await runPhase('one at a time', new Map(files.filter(isSerial).map((file) => [file, [file]])), { concurrency: 1 }),
 ]
 const sum = (of: (phase: PhaseResult) => number) => phases.reduce((total, phase) => total + of(phase), 0)
@@ -192,7 +195,7 @@ print(
 )
 if (files.length > 0 && sum((phase) => phase.passed) === 0) print('no test ran')
 const code = failures.length > 0 || (files.length > 0 && sum((phase) => phase.passed) === 0) ? 1 : 0
-// A process that a test has left behind with an output of the test's own would keep this one: nothing is waited for.
+// A child process that holds the output of a test would keep this process running, so it exits at once.
 process.stdout.write('', () => process.exit(code))
 
 function print(line: string): void {

@@ -195,14 +195,14 @@ test('files and folders stay small', () => {
   assert.deepEqual(full, [])
 })
 
-test('names say what a file is for', () => {
+test('file names describe their content', () => {
   const wrong = files.filter((file) => BANNED_NAMES.test(basename(file)))
   assert.deepEqual(wrong, [])
   const odd = files.filter((file) => !/^[a-z0-9]+(-[a-z0-9]+)*\.ts$/.test(basename(file)))
   assert.deepEqual(odd, [], 'file names are kebab-case')
 })
 
-test('a name of an exported type is used once, and says what the type is', () => {
+test('names of exported types are unique and descriptive', () => {
   const declared = files.flatMap((file) =>
     [...readFileSync(file, 'utf8').matchAll(/^(export )?(?:abstract )?(?:interface|type|class) (\w+)/gm)].map(
       ([, exported, name = '']) => ({ exported: exported !== undefined, file: relative(ROOT, file), name }),
@@ -247,7 +247,7 @@ test('every module opens with its theory of operation', () => {
 const NAMED_MODULES = Object.keys(MAY_IMPORT).filter((module) => module !== 'auth')
 const NOT_FILES = ['src/storage/snapshot-new']
 
-test('files that the documents name are there', () => {
+test('files that the documents name exist', () => {
   // Decisions name files as they were at their time.
   const documents = readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' }).filter(
     (name) => name.endsWith('.md') && !name.startsWith('decisions/'),

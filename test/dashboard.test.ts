@@ -21,7 +21,7 @@ const text = readFileSync(FILE, 'utf8')
 const { panels } = JSON.parse(text) as { readonly panels: readonly DashboardPanel[] }
 const graphs = panels.filter(({ type }) => type !== 'row')
 
-test('the dashboard is the output of its script', () => {
+test('the committed dashboard equals the output of its script', () => {
   assert.equal(text, dashboardText(), 'run: node scripts/dashboard.ts')
   assert.ok(graphs.length > 30)
 })

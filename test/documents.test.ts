@@ -47,7 +47,7 @@ function faultOf(path: string, target: string): string | undefined {
   return anchorsOf(named).has(anchor) ? undefined : 'no such heading'
 }
 
-test('links between documents lead to files and headings that exist', () => {
+test('links between documents lead to existing files and headings', () => {
   const wrong: string[] = []
   for (const path of documents()) {
     const prose = proseOf(path).replaceAll(/`[^`\n]*`/g, (code) => code.replaceAll(/[[\]]/g, ''))
@@ -101,12 +101,12 @@ test('the index of the guide names every page', () => {
 })
 
 for (const [path, text] of Object.entries(REFERENCES)) {
-  test(`${path} is what npm run docs:reference writes`, () => {
+  test(`${path} equals the output of npm run docs:reference`, () => {
     assert.equal(readFileSync(join(ROOT, path), 'utf8'), text(), 'run npm run docs:reference')
   })
 }
 
-test('the numbers of formats in docs/releases.md are those of the sources', () => {
+test('docs/releases.md has the format versions of the sources', () => {
   const rows = [...proseOf('docs/releases.md').matchAll(/^\| [^|]+ \| (\d+) \| `(src\/[^`]+)` \(`(\w+)`\) \|/gm)]
   assert.equal(rows.length, 13)
   const wrong = rows.flatMap(([, number, file = '', constant = '']) => {
@@ -128,13 +128,13 @@ test('the README has the commands of the continuous integration', () => {
   )
 })
 
-test('the changelog has new entries at the top, and the version of the program below', () => {
+test('the changelog has the unreleased entries first and then the version of the program', () => {
   const headings = [...proseOf('CHANGELOG.md').matchAll(/^## (.*)$/gm)].map(([, heading = '']) => heading)
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
   assert.deepEqual(headings.slice(0, 2), ['Unreleased', version])
 })
 
-test('the index of decisions names each of them once or more', () => {
+test('the index of decisions names each decision', () => {
   const index = proseOf('docs/decisions/README.md')
   const decisions = readdirSync(join(ROOT, 'docs/decisions')).filter((name) => name !== 'README.md')
   assert.deepEqual(

@@ -6,7 +6,7 @@ import { listFaults, placeOf, promisesOf, readMutants, Sources } from './long/mu
 
 const ROOT = resolve(import.meta.dirname, '..')
 
-test('each mutant quotes its document once, names a test and has its text in one place of the sources', async () => {
+test('each mutant quotes its document once, names an existing test and matches one place in the sources', async () => {
   assert.deepEqual(listFaults(ROOT, await readMutants(ROOT)), [])
 })
 

@@ -1,6 +1,6 @@
 /**
- * Somebody who has the key of a worker host asks servers for what is theirs: snapshots, the seal, secrets, a reload, and
- * names himself a server. He has a token that may do everything, so that only what he may ask for is judged.
+ * An attacker with the key of a worker host calls operations of servers: snapshots, the seal, secrets, a reload, and
+ * announces itself as a server. Its token has all permissions, so that only the caller check can refuse.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
@@ -12,7 +12,7 @@ import { newSeed, signingKeyOf } from '../../src/cluster/nats/nkey.ts'
 import { signAnnouncement } from '../../src/cluster/trust/server-announcement.ts'
 import { CurveKey } from '../../src/cluster/trust/envelope.ts'
 import { type ServerGroup, type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { type PermittedCluster, permittedCluster, TOKEN } from '../helpers/permitted-cluster.ts'
@@ -56,25 +56,25 @@ async function thief(t: TestContext, cluster: PermittedCluster): Promise<NatsCon
   return bus
 }
 
-test('with the key of a host no operation of a server’s own or of its secrets core is to be had', async (t) => {
+test('the key of a host allows no operation that is reserved for servers or the secrets core', async (t) => {
   const directory = workDirectory(t)
   const cluster = await permittedCluster(t, directory, ['-server', 's1', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
   const server = await cluster.start('s1')
   const nodeId = cluster.nodeIdOf('w1')
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const nkeyFile = `${directory}/keys/w1/cluster.nk`
   const login = { servers: [cluster.nats.url], name: 'thief', nkeyFile, caFile: `${directory}/ca.pem`, logger }
   const { ask } = await callerOn(t, login, { nodeId })
 
-  await t.test('what servers offer to agents does not hold them', async () => {
+  await t.test('the operations that agents may call do not include those of servers', async () => {
     // What an agent does need is served, so that refusals mean something.
     assert.match((await ask('cluster.resolve_token', 'any')) ?? '', /"accessor"/)
     const own = ['secrets.snapshot_save', 'secrets.snapshot_restore', 'secrets.snapshot_restore_force', 'agent.reload']
     for (const operation of [...own, 'agent.self', 'secrets.read', 'secrets.write']) {
       await assert.rejects(ask(operation, 'any'), { code: 'not_implemented' }, operation)
     }
-    // A login of its own is to be had, and nothing else by the same way: this one asks for sys/seal.
+    // The operation for logins accepts logins only: this call requests sys/seal.
     await assert.rejects(ask('secrets.agent_login', 'any'), { code: 'permission_denied' })
     const asked = ['auth/token/renew-self', 'auth/token/revoke-self', 'sys/wrapping/lookup', 'sys/wrapping/unwrap']
     for (const path of asked) assert.ok(isAgentPath(path, undefined), path)
@@ -88,18 +88,21 @@ test('with the key of a host no operation of a server’s own or of its secrets 
     assert.ok(!isAgentPath('auth/userpass/login', 'userpass'))
   })
 
-  await t.test('NATS does not let him publish to the core, nor announce himself as a server', async () => {
-    await assert.rejects(ask('secrets.read', 'core'), { code: 'no_answer' })
-    assert.ok(logger.lines.some(({ fields }) => /server\..*\.core/.test(String(fields['subject']))))
-    const bus = await thief(t, cluster)
-    const about = { serverId: 'mine', hasCore: true, curveKey: new CurveKey().publicKey, clockMs: 0, sequence: 1 }
-    bus.publish(subjects.serverKey, signAnnouncement(about, subjects.serverKey, signingKeyOf(newSeed())))
-    await bus.flush()
-    assert.ok(!server.stderr().includes('server announcement rejected'), 'it has not even arrived')
-  })
+  await t.test(
+    'NATS permissions prevent an agent from publishing to the core and from announcing itself as a server',
+    async () => {
+      await assert.rejects(ask('secrets.read', 'core'), { code: 'no_answer' })
+      assert.ok(logger.lines.some(({ fields }) => /server\..*\.core/.test(String(fields['subject']))))
+      const bus = await thief(t, cluster)
+      const about = { serverId: 'mine', hasCore: true, curveKey: new CurveKey().publicKey, clockMs: 0, sequence: 1 }
+      bus.publish(subjects.serverKey, signAnnouncement(about, subjects.serverKey, signingKeyOf(newSeed())))
+      await bus.flush()
+      assert.ok(!server.stderr().includes('server announcement rejected'), 'it has not even arrived')
+    },
+  )
 })
 
-test('where NATS lets everybody publish, configured keys keep a stranger from the core all the same', async (t) => {
+test('without NATS permissions, configured server keys still exclude a host from the core', async (t) => {
   const nats = await startNatsServer(t)
   const key = signingKeyOf(newSeed())
   const member = await Member.make(t, 's1', {
@@ -109,7 +112,7 @@ test('where NATS lets everybody publish, configured keys keep a stranger from th
     nats: `server_keys = ["${key.publicKey}"]`,
   })
   await member.start()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const login = { servers: [nats.url], name: 'stranger', logger }
   // The server's own key is not among them either, as after a rotation that forgot it: it says so.
   await eventually(() => member.stderr.includes('key is not in nats.server_keys'))

@@ -1,6 +1,6 @@
 /**
- * Somebody who has the key of a worker host announces an address of his own as that of the host. Stock commands call the
- * address that `/v1/node/:id` names, with the token of whoever runs them.
+ * An attacker with the key of a worker host announces its own address as that of the host. Stock commands call the
+ * address in `/v1/node/:id` with the token of their user.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -8,7 +8,7 @@ import { UNRESTRICTED } from '../../src/cluster/trust/authorizer.ts'
 import { root } from '../host/allocations/host-fixture.ts'
 import { idOf, nodeOf, startFleetServer } from '../helpers/fleet-server.ts'
 
-test('a caller who has a token is not told the address that the host announced', async (t) => {
+test('an authenticated caller does not learn the address that the host announced', async (t) => {
   const server = await startFleetServer(t)
   const id = idOf('11ed0de0')
   server.say(nodeOf(id, { httpAddress: 'thief.example:4646' }))

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { freshServer } from '../helpers/secrets-server.ts'
 
-test('audit files are made in the directories of audit files only', async (t) => {
+test('audit files are created only in the allowed directories', async (t) => {
   const { agent, directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   assert.equal((await run('operator unseal -', `${keys[0] ?? ''}\n`)).code, 0)
   const enable = async (file: string) => {
@@ -51,7 +51,7 @@ test('audit files are made in the directories of audit files only', async (t) =>
   assert.equal((await enable(join(directory, 'data/audit/audit.log'))).status, 204)
 })
 
-test('the configuration names other directories', async (t) => {
+test('the configuration can allow other directories', async (t) => {
   const { directory, keys, run, token } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   assert.equal((await run('operator unseal -', `${keys[0] ?? ''}\n`)).code, 0)
   const faulty = join(directory, 'faulty.hcl')

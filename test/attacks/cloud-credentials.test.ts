@@ -29,7 +29,7 @@ function filesOf(directory: string): Buffer[] {
     .map((file) => readFileSync(file))
 }
 
-test('a token holder with one role of AWS gets no further than that role', async (t) => {
+test('a token with access to one AWS role cannot get credentials beyond that role', async (t) => {
   const { agent, ask, aws, directory, good, key, log, root, users } = await cloudAgent(t)
   const { account } = aws
   const arn = account.addRole('deploy', { principals: ['*'], allowsTags: true })
@@ -53,7 +53,7 @@ test('a token holder with one role of AWS gets no further than that role', async
   const as = (method: string, path: string, body?: unknown) => ask(method, path, body, token)
   const endpoint = (action: string) => aws.journal.filter((each) => each.action === action)
 
-  await t.test('templates and markup in its name are letters of the name', async () => {
+  await t.test('templates and markup in a display name are treated as literal text', async () => {
     assert.equal((await as('GET', 'cloud/creds/app?wait=false')).status, 200)
     const [name = ''] = users()
     assert.match(name, /^vault-token-x-+PolicyName-[\w+=,.@-]+$/)
@@ -62,7 +62,7 @@ test('a token holder with one role of AWS gets no further than that role', async
     assert.equal(endpoint('CreateUser')[0]?.form.required('UserName'), name)
   })
 
-  await t.test('session names, ARNs and parameters that are none of the role stay outside', async () => {
+  await t.test('session names, ARNs and parameters outside the role are refused', async () => {
     const names = ['../../admin', 'a&RoleArn=x', 'b\r\nHost: x', 'c{{random 5}}', 'd\u0000e', `é${'f'.repeat(5000)}`]
     for (const role_session_name of names) {
       const { body, status } = await as('PUT', 'cloud/sts/deploy', { role_session_name })
@@ -86,7 +86,7 @@ test('a token holder with one role of AWS gets no further than that role', async
     )
   })
 
-  await t.test('roles, mounts and leases of others are refused, however the path is written', async () => {
+  await t.test('roles, mounts and leases of other callers are refused for every spelling of the path', async () => {
     const { body } = await good('GET', 'cloud/creds/admin?wait=false')
     const lease = String(body['lease_id'])
     const before = users()
@@ -127,7 +127,7 @@ test('a token holder with one role of AWS gets no further than that role', async
     assert.deepEqual(users(), before)
   })
 
-  await t.test('roles of its own: huge documents, wrong ARNs, templates and paths are refused at write', async () => {
+  await t.test('a write of a role with a huge document, an invalid ARN, template or path is refused', async () => {
     const user = { credential_type: 'iam_user' }
     const bodies: readonly object[] = [
       { ...user, policy_document: JSON.stringify({ Statement: 'x'.repeat(15_000) }) },
@@ -154,7 +154,7 @@ test('a token holder with one role of AWS gets no further than that role', async
     assert.equal((await as('GET', 'cloud/creds/mine-1')).status, 400)
   })
 
-  await t.test('secrets of the root are in no answer, no log and no file', async () => {
+  await t.test('root credentials appear in no response, log or file', async () => {
     await good('GET', 'cloud/config/root')
     await ask('PUT', 'cloud/config/root', { access_key: key.id, secret_key: key.secret, iam_endpoint: 'no url ?' })
     aws.account.user('root-user').denied.add('CreateUser')

@@ -1,7 +1,7 @@
 /**
- * Bodies that cost the server much more than their sender: a megabyte of JSON of any caller took a tenth of a second before anybody's token or
- * policies were looked at, and a second and sixty megabytes of audit lines where there is an audit device; and callers without a token held
- * all the memory that is kept for large bodies. What a caller has shown no right to is not read.
+ * Bodies that cost the server much more than the sender: a megabyte of JSON needs a tenth of a second to parse, and a
+ * second and sixty megabytes of audit lines with an audit device; and callers without a token could hold the complete
+ * budget for large bodies. A body is not read before its caller is known to have permission.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, statSync } from 'node:fs'
@@ -14,7 +14,7 @@ import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { tokenWith } from '../helpers/kv-world.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
-import { countTurns } from '../helpers/turns.ts'
+import { countTurns } from '../helpers/event-loop-turns.ts'
 
 const MiB = 1 << 20
 const POLICY = 'path "cubbyhole/own" { capabilities = ["create", "update"] }'
@@ -39,7 +39,7 @@ async function opened(t: TestContext) {
   return { world, file, audit, weak: await tokenWith(world, POLICY) }
 }
 
-test('without a token only short lists of fields are read, and recorded', async (t) => {
+test('a body without a token is parsed and recorded only up to a small number of fields', async (t) => {
   const { audit, file, world } = await opened(t)
   for (const isAudited of [false, true]) {
     if (isAudited) await audit()
@@ -60,7 +60,7 @@ test('without a token only short lists of fields are read, and recorded', async 
   assert.doesNotMatch((await world.ask('POST', 'sys/init', most, { token: null })).text, /complexity/)
 })
 
-test('the long body of a caller without a right to the path is not read', async (t) => {
+test('a long body is not read if its caller has no permission on the path', async (t) => {
   const { audit, file, weak, world } = await opened(t)
   await audit()
   const noJson = 'x'.repeat(20_000)
@@ -71,13 +71,13 @@ test('the long body of a caller without a right to the path is not read', async 
     assert.equal((await world.ask('POST', path, COSTLY['many names'], { token: weak })).status, 403)
   }
   const short = await world.ask('POST', 'sys/mounts/x', 'x', { token: weak })
-  assert.equal(short.status, 400, 'a short one is, and its faults are told as ever')
+  assert.equal(short.status, 400, 'a short one is, and its faults are reported as before')
   assert.ok(statSync(file).size < 64 << 10)
   assert.equal((await world.ask('POST', 'cubbyhole/own', noJson, { token: weak })).status, 400)
   assert.equal((await world.ask('POST', 'cubbyhole/own', COSTLY['many names'], { token: weak })).status, 204)
 })
 
-test('very many values are recorded by the field, and can be looked for', async (t) => {
+test('a body with very many values has one HMAC per field, which can be looked up', async (t) => {
   const { audit, file, weak, world } = await opened(t)
   await audit()
   const list = Array.from({ length: 100_000 }, (_, at) => String(at))
@@ -101,7 +101,7 @@ test('very many values are recorded by the field, and can be looked for', async 
   assert.ok(!readFileSync(file, 'latin1').includes('planted-value'))
 })
 
-test('a question about very many paths is bounded, and is answered in many turns of the event loop', async (t) => {
+test('a capabilities request for very many paths is limited and yields the event loop', async (t) => {
   const { weak, world } = await opened(t)
   const policy = 'path "sys/capabilities*" { capabilities = ["update"] }'
   const asking = await tokenWith(world, policy)
@@ -122,7 +122,7 @@ test('a question about very many paths is bounded, and is answered in many turns
   }
 })
 
-test('long bodies without a token are not taken, and keep no room from those with one', async (t) => {
+test('long bodies without a token are refused and do not use the budget of authenticated callers', async (t) => {
   const { weak, world } = await opened(t)
   const port = await listenTo(t, world)
   const begin = (path: string, token: string | undefined, lines: string, body: string | Buffer) => {
@@ -146,7 +146,7 @@ test('long bodies without a token are not taken, and keep no room from those wit
     assert.equal(await begin(path, token, announced, '').answer, expected, `${path} ${token} before it has come`)
     assert.equal(await begin(path, token, chunked, long).answer, expected, `${path} ${token} in chunks`)
     const asking = begin(path, token, `${announced}\r\nExpect: 100-continue`, '')
-    assert.equal(await asking.answer, expected, 'nobody is asked to send it')
+    assert.equal(await asking.answer, expected, 'the body is not requested')
   }
   // A path that takes no token reads as little from a caller who has one.
   const withToken = begin('sys/unseal', weak, `${chunked}\r\nConnection: close`, `${long}0\r\n\r\n`)

@@ -1,4 +1,4 @@
-/** Somebody who has the key of a worker host sends messages that outpost itself never makes. */
+/** An attacker with the key of a worker host sends messages that outpost never sends. */
 import assert from 'node:assert/strict'
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 import { test } from 'node:test'
@@ -49,7 +49,7 @@ function stateOf(count: number): Buffer {
   return mapOf({ kind: 'state', ...order, node, allocations: repeated(allocation, count, 1) })
 }
 
-test('bytes that are no message are none, whatever they are taken for', () => {
+test('bytes that are not a valid message are rejected by every decoder', () => {
   const bombs = [
     Buffer.alloc(0),
     Buffer.of(0xc1),
@@ -66,7 +66,7 @@ test('bytes that are no message are none, whatever they are taken for', () => {
   }
 })
 
-test('a small message that stands for a huge state is refused before it is looked at', async (t) => {
+test('a small message that would expand to a huge state is refused before it is decoded', async (t) => {
   const nats = await startNatsServer(t)
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
   await server.start()

@@ -1,6 +1,7 @@
 /**
- * Somebody with the key of a worker announces thousands of allocations in another owner's job, and answers for them without an end, with
- * nothing or with all that it can send: the logs of the job were refused, or stood still, for everybody. It harms its own lines only.
+ * An attacker with the key of a worker announces thousands of allocations in the job of another owner, and answers calls
+ * for their logs without an end, with nothing or with as much as it can send. Without limits the logs of the job were
+ * refused, or stopped, for all callers. Only its own lines may be affected.
  */
 import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'
@@ -97,18 +98,21 @@ async function attacked(t: TestContext, logs: AnyOperation, counts: { made: numb
   return { read, has, leave: () => abort.abort() }
 }
 
-test('thousands of allocations in the job of another: the owner is followed, and what comes to it later', async (t) => {
+test('with thousands of hostile allocations in a job, the logs of the owner are followed, including later allocations', async (t) => {
   const { has, leave, read } = await attacked(t, logsOf(silence), { made: 9000, own: 900 })
   const heard = await read('follow=true')
   assert.equal(heard.status, 200)
   await eventually(() => heard.lines.size === 900, 'each line of the owner')
-  await eventually(() => /7900 allocations of this host are not followed: at most 2000/.test(heard.said), 'it is told')
+  await eventually(
+    () => /7900 allocations of this host are not followed: at most 2000/.test(heard.said),
+    'the limit is reported',
+  )
   has(OWNER, own(990))
   await eventually(() => heard.lines.size === 990, 'those that come')
   leave()
 })
 
-test('answers that never end take no place from those of other nodes, and the answer ends without them', async (t) => {
+test('responses that never end do not use slots of other nodes, and the stream ends without them', async (t) => {
   const { leave, read } = await attacked(t, logsOf(silence), { made: 100, own: 20 })
   const heard = await read('')
   await eventually(() => heard.lines.size === 20, 'each line of the owner')
@@ -118,7 +122,7 @@ test('answers that never end take no place from those of other nodes, and the an
   leave()
 })
 
-test('a node that sends all that it can is no quicker than one that sends little', async (t) => {
+test('a node that sends as fast as it can gets no larger share than one that sends little', async (t) => {
   const much = Buffer.concat(Array.from({ length: 4 }, () => frame('x'.repeat(12_000))))
   const flood: Answer = async function* (_id, signal) {
     yield { status: 200 }
@@ -148,7 +152,7 @@ test('an allocation that loses its slot while it waits for a retry ends with the
   leave()
 })
 
-test('places are shared: nodes with no more than an equal share lose none', () => {
+test('nodes that use at most an equal share of the slots keep their slots', () => {
   const shares = new NodeSlots({ slots: 100, slotsPerNode: 90 })
   const held = new Map<string, Set<() => void>>()
   const enter = (node: string, count: number) => {

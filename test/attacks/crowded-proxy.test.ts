@@ -1,4 +1,4 @@
-/** Many callers behind one address, and one who keeps connections open there. */
+/** Many callers behind one address, one of which keeps connections open. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -52,7 +52,7 @@ const start = (t: TestContext, more: EdgeOptions = {}) =>
     limits: { connectionsPerClient: LIMIT, idleTimeoutMs: 600_000, headTimeoutMs: 300_000, requestTimeoutMs: 300_000 },
   })
 
-test('idle connections fill the limit: the one that has been idle longest gives way', async (t) => {
+test('when idle connections reach the limit, the connection that has been idle longest is closed', async (t) => {
   const edge = await start(t)
   const idle = await many(t, edge, LIMIT, REQUEST)
   // The first one asks again, so the second one has been idle the longest.
@@ -74,7 +74,7 @@ test('idle connections fill the limit: the one that has been idle longest gives 
   assert.equal(edge.listener.connections.exceeded, 0)
 })
 
-test('silent connections fill the limit, over and over: callers are served', async (t) => {
+test('callers are served while silent connections repeatedly reach the limit', async (t) => {
   const edge = await start(t)
   for (let round = 0; round < 5; round++) {
     await many(t, edge, LIMIT * 2)
@@ -84,7 +84,7 @@ test('silent connections fill the limit, over and over: callers are served', asy
   assert.equal(edge.listener.connections.exceeded, 0)
 })
 
-test('streams, requests under way and heads that are coming in never give way', async (t) => {
+test('streams, requests in progress and incomplete heads are never evicted', async (t) => {
   const edge = await start(t)
   const body = await open(
     t,
@@ -105,13 +105,13 @@ test('streams, requests under way and heads that are coming in never give way', 
   )
   head.socket.write('alhost\r\n\r\n')
   await eventually(() => head.text().includes(' 200 '), 'the unfinished head is served')
-  assert.match((await open(t, edge, REQUEST)).text(), /^HTTP\/1\.1 200 /, 'and then gives way')
+  assert.match((await open(t, edge, REQUEST)).text(), /^HTTP\/1\.1 200 /, 'and can be closed afterwards')
   await eventually(() => head.ended(), 'it is closed')
   body.socket.write(':{"a":"1"}}')
   await eventually(() => body.text().includes(' 200 '), 'the body is taken')
 })
 
-test('over TLS the same', async (t) => {
+test('over TLS the limit works in the same way', async (t) => {
   const directory = workDirectory(t)
   if (!makeCertificates(directory, ['host'])) return t.skip('openssl is not there')
   const read = (name: string) => readFileSync(join(directory, name), 'utf8')
@@ -122,9 +122,9 @@ test('over TLS the same', async (t) => {
   for (let round = 0; round < LIMIT; round++) {
     assert.match((await open(t, edge, REQUEST, ca)).text(), /^HTTP\/1\.1 200 /)
   }
-  await eventually(() => idle.every(({ ended }) => ended()), 'all that were idle have given way')
+  await eventually(() => idle.every(({ ended }) => ended()), 'all idle connections were closed')
   assert.ok(streams.every(({ ended }) => !ended()))
   await many(t, edge, LIMIT * 2, '', ca)
-  assert.match((await open(t, edge, REQUEST, ca)).text(), /^HTTP\/1\.1 200 /, 'silent ones give way, too')
+  assert.match((await open(t, edge, REQUEST, ca)).text(), /^HTTP\/1\.1 200 /, 'silent ones are closed, too')
   assert.equal(edge.listener.connections.open, LIMIT)
 })

@@ -1,6 +1,6 @@
 /**
- * Who has the disk cuts the write-ahead log of a server that runs. A read of the database fails then as on a broken disk,
- * and SQLite ends the transaction of the read by itself: the server once ended with it.
+ * An attacker with access to the disk truncates the write-ahead log of a running server. A read of the database then
+ * fails as on a broken disk, and SQLite ends the transaction of the read, which must not end the server.
  */
 import assert from 'node:assert/strict'
 import { readdirSync, truncateSync } from 'node:fs'
@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { freshProcess } from '../helpers/secrets-server.ts'
 
-test('the write-ahead log is cut under a server: requests fail, and the server goes on', {
+test('truncation of the write-ahead log under a running server fails requests and does not stop the server', {
   timeout: 280_000,
 }, async (t) => {
   const { directory, agent, keys, token } = await freshProcess(t, '-key-shares=1 -key-threshold=1')

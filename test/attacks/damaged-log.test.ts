@@ -1,6 +1,6 @@
 /**
- * Who has the disk damages the write-ahead log of a server that was killed a moment ago: what was committed last, a revocation perhaps, is
- * gone at the next start, and nothing told, where it was within five seconds of the kill.
+ * An attacker with access to the disk damages the write-ahead log of a server that was just killed. The last commits,
+ * such as a revocation, are lost at the next start, which must report it even within seconds of the kill.
  */
 import assert from 'node:assert/strict'
 import {
@@ -72,7 +72,7 @@ const DAMAGES: Readonly<Record<string, (log: string) => void>> = {
   'the log removed': (log) => rmSync(log),
 }
 
-test('commits that were lost with the end of the log are told at the start, however short before the kill', async (t) => {
+test('commits lost with the end of the log are reported at the start, even if the kill followed immediately', async (t) => {
   const { path, store, write } = await opened(t)
   for (let at = 0; at < 20; at++) await write(`entry-${at}`)
   assert.equal(await warningAt(killed(t, path)), undefined, 'a kill loses nothing')
@@ -91,7 +91,7 @@ test('commits that were lost with the end of the log are told at the start, howe
   assert.match((await warningAt(copy)) ?? '', /older than what this server wrote: changes are missing/)
 })
 
-test('what the file says is never behind an answer, and never ahead of the database', async (t) => {
+test('the mark file is never behind an acknowledged write and never ahead of the database', async (t) => {
   const { path, store, write } = await opened(t)
   const said = () => JSON.parse(readFileSync(`${path}.seen`, 'utf8')) as { sequence: number; cluster: string }
   for (let at = 0; at < 30; at++) {
@@ -102,7 +102,7 @@ test('what the file says is never behind an answer, and never ahead of the datab
   assert.equal(statSync(`${path}.seen`).mode & 0o777, 0o600)
 })
 
-test('a file that was removed or replaced under a running server is made again', async (t) => {
+test('a mark file that is removed or replaced under a running server is created again', async (t) => {
   const { directory, path, store, write } = await opened(t)
   await write('first')
   const other = join(directory, 'other')

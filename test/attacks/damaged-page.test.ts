@@ -1,6 +1,6 @@
 /**
- * Who has the disk of a server overwrites one page of its database, the root of all entries. SQLite then fails the read,
- * and the end of the transaction that the read was in as well: that once ended the process with a stack trace.
+ * An attacker with access to the disk overwrites one page of the database, the root of all entries. SQLite then fails
+ * the read and the end of its transaction, which must not end the process.
  */
 import assert from 'node:assert/strict'
 import { closeSync, openSync, writeSync } from 'node:fs'
@@ -28,7 +28,7 @@ function overwriteRoot(path: string): void {
   closeSync(fd)
 }
 
-test('what a page was overwritten for is an error of each read, and of nothing else', async (t) => {
+test('each read of an entry on a damaged page fails, and no other read does', async (t) => {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const before = await SqliteStore.open(path)
   for (let at = 0; at < 100; at++)
@@ -38,7 +38,7 @@ test('what a page was overwritten for is an error of each read, and of nothing e
   const store = await SqliteStore.open(path)
   for (let at = 0; at < 3; at++) {
     assert.throws(() => store.get(`d/${at}`), /the database .* cannot be read: database disk image is malformed/)
-    // An error at the end of the turn would be nobody's, and fail this test.
+    // An error at the end of the turn would be uncaught and fail this test.
     await turn()
     await turn()
   }
@@ -46,7 +46,7 @@ test('what a page was overwritten for is an error of each read, and of nothing e
   await store.close()
 })
 
-test('a server that starts upon it goes on saying which file is damaged', { timeout: 280_000 }, async (t) => {
+test('a server that starts on a damaged database keeps reporting the damaged file', { timeout: 280_000 }, async (t) => {
   const { agent, directory } = await freshServer(t, '-key-shares=1 -key-threshold=1')
   await agent.stop()
   overwriteRoot(join(directory, 'data/server/secrets.db'))
@@ -62,7 +62,7 @@ test('a server that starts upon it goes on saying which file is damaged', { time
     'nothing new is made in its place',
   )
   assert.equal(await statusOf('agent/ready'), 503)
-  // What the timer of the figures asks, too.
+  // What the timer of the metrics asks, too.
   assert.equal(await statusOf('metrics?format=prometheus'), 200)
   assert.match(again.stderr(), /secrets\.db cannot be read: database disk image is malformed/)
   assert.equal(again.child.exitCode, null)

@@ -1,7 +1,7 @@
 /**
- * Somebody moves, replaces, removes or cuts the files of the database of a server that runs. SQLite goes on with the files
- * that it has open: writes were answered with success, and were gone after the next start. Now no write that begins
- * afterwards is answered with success, every source says why, and what was answered before is there again.
+ * An attacker moves, replaces, removes or truncates the files of the database of a running server. SQLite continues with
+ * the open files, so writes could be acknowledged and be lost at the next start. Later writes must fail, every source
+ * must report the reason, and acknowledged writes must be kept.
  */
 import assert from 'node:assert/strict'
 import { copyFileSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs'
@@ -11,7 +11,7 @@ import { start } from '../cli/outpost-process.ts'
 import { type AgentHere, agentHere } from '../helpers/agent-here.ts'
 import { type RunningAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { shellBlocks } from '../helpers/document.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -110,7 +110,7 @@ class Victim {
     }
   }
 
-  /** Endpoint, figures, command and log say it; without a path where everybody may read it. */
+  /** Endpoint, metrics, command and log say it; without a path where everybody may read it. */
   async saysSo(why: RegExp): Promise<void> {
     await eventually(async () => !(await readinessOf(this.agent)).ready, 'it is not ready')
     const { checks, status } = await readinessOf(this.agent)
@@ -120,10 +120,10 @@ class Victim {
     assert.match(reason, why)
     assert.match(reason, /commits are refused/)
     assert.ok(!reason.includes('/'), reason)
-    const figures = await figuresOf(this.agent)
-    assert.equal(figures.value('outpost_store_displaced'), 1)
-    assert.equal(figures.value('outpost_ready_check', { check: 'storage' }), 0)
-    assert.equal(figures.value('outpost_ready'), 0)
+    const metrics = await metricsOf(this.agent)
+    assert.equal(metrics.value('outpost_store_displaced'), 1)
+    assert.equal(metrics.value('outpost_ready_check', { check: 'storage' }), 0)
+    assert.equal(metrics.value('outpost_ready'), 0)
     const told = await commandsAt(this.agent, this.#directory)('status', '', 'root')
     assert.match(told.stdout + told.stderr, /not ready: storage: commits are refused/)
     const snapshot = await fetch(`${this.agent.url}/v1/sys/storage/snapshot`, { headers: HEADERS })
@@ -145,7 +145,9 @@ async function written(t: TestContext): Promise<Victim> {
   return victim
 }
 
-test('the database is moved away and back: refused meanwhile, and nothing is lost', { timeout: 280_000 }, async (t) => {
+test('requests are refused while the database is moved away, and no write is lost after it is moved back', {
+  timeout: 280_000,
+}, async (t) => {
   const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
@@ -170,7 +172,9 @@ test('the database is moved away and back: refused meanwhile, and nothing is los
   await victim.hasAll()
 })
 
-test('the database is replaced, and put back while the server is stopped', { timeout: 280_000 }, async (t) => {
+test('writes are refused while the database is replaced, and none is lost after it is put back during a stop', {
+  timeout: 280_000,
+}, async (t) => {
   const victim = await written(t)
   const { database } = victim
   const aside = `${database}.aside`
@@ -187,7 +191,9 @@ test('the database is replaced, and put back while the server is stopped', { tim
   await victim.hasAll()
 })
 
-test('the database is removed: a copy of what the process has open brings it back', { timeout: 280_000 }, async (t) => {
+test('a removed database can be recovered from the files that the process has open', {
+  timeout: 280_000,
+}, async (t) => {
   const victim = await written(t)
   const { database } = victim
   rmSync(database)
@@ -217,7 +223,7 @@ for (const [how, spoil] of [
   ],
 ] as const) {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
-    test(`the write-ahead log is ${how}, ${signal}: nothing is lost`, { timeout: 280_000 }, async (t) => {
+    test(`the write-ahead log is ${how}, ${signal}: no acknowledged write is lost`, { timeout: 280_000 }, async (t) => {
       const victim = await written(t)
       const wal = `${victim.database}-wal`
       spoil(wal)
@@ -232,7 +238,7 @@ for (const [how, spoil] of [
   }
 }
 
-test('the write-ahead log is cut: refused until the next start, which serves what is left', {
+test('a truncated write-ahead log refuses requests until the next start, which serves the remaining commits', {
   timeout: 280_000,
 }, async (t) => {
   const victim = new Victim(t)

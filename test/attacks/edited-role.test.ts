@@ -93,23 +93,23 @@ test('a role or an epoch that is edited in the database of a secondary is refuse
     await primary.told('PUT', 'sys/policies/acl/night', { policy: 'path "kv/*" { capabilities = ["read"] }' })
   }
 
-  await t.test('an epoch that neither the log nor the primary has', async () => {
+  await t.test('an epoch that neither the log nor the primary has is refused', async () => {
     writeEpoch(secondary, 9)
     await refused(/fact "epoch".*it is 9, the log is in epoch 0/)
   })
-  await t.test('a promotion that was never begun', async () => {
+  await t.test('a forged promotion is refused', async () => {
     for (const state of [good, uncoded]) {
       writeState(secondary, { ...state, promoting: 7 })
       await refused(/local\/replication\/state.*a promotion to epoch 7/)
     }
   })
-  await t.test('replication that was never disabled', async () => {
+  await t.test('a forged mode "disabled" is refused', async () => {
     for (const state of [good, uncoded]) {
       writeState(secondary, { ...state, mode: 'disabled' })
       await refused(/local\/replication\/state.*mode "disabled"/)
     }
   })
-  await t.test('a primary that was never promoted', async () => {
+  await t.test('a forged primary role is refused', async () => {
     const fork = (good['forks'] as unknown[])[0] ?? { sequence: 1, epoch: 9, checksum: '' }
     const notice = { upstream: good['upstream'], epoch: 0, fork }
     for (const state of [good, uncoded]) {
@@ -117,7 +117,7 @@ test('a role or an epoch that is edited in the database of a secondary is refuse
       await refused(/local\/replication\/state.*mode "primary"/)
     }
   })
-  await t.test('the state as it was is taken, and one of an earlier version gets a code', async () => {
+  await t.test('the unmodified state is accepted, and a state of an earlier version gets a MAC', async () => {
     writeState(secondary, uncoded)
     // An earlier version has written neither the code nor that there is one.
     const seen = join(secondary.directory, 'data/server/secrets.db.seen')

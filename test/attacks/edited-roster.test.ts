@@ -1,15 +1,15 @@
-/** Somebody who has the disk of a server edits its roster: rows that nothing would have written. */
+/** An attacker with access to the disk of a server adds malformed rows to its roster. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { RosterDatabase } from '../../src/storage/store/roster-store.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { Member } from '../helpers/cluster.ts'
 import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { send } from '../helpers/openbao-replay.ts'
 
-test('rows of another shape are passed over and said, the others are there', { timeout: 280_000 }, async (t) => {
+test('malformed rows are skipped and logged, and the other rows are loaded', { timeout: 280_000 }, async (t) => {
   const nats = await startNatsServer(t)
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
   const [nodeId, allocationId] = [idOf('aaaaaaaa'), idOf('bbbbbbbb')]
@@ -18,7 +18,7 @@ test('rows of another shape are passed over and said, the others are there', { t
   const record = { node: nodeOf(nodeId), ...status, ...indexes }
   const allocation = { allocation: allocationOf(allocationId), nodeId, modifyTimeMs: 1, ...indexes }
   server.makeDirectory('server')
-  const database = RosterDatabase.open(join(server.dataDir, 'server/roster.db'), keepingLogger())
+  const database = RosterDatabase.open(join(server.dataDir, 'server/roster.db'), recordingLogger())
   database.put('node', nodeId, { record, publicKey: 'a2V5' })
   database.put('allocation', allocationId, allocation)
   const wrong = [

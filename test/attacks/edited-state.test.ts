@@ -1,7 +1,7 @@
 /**
- * Who can write to the data directory of an agent edits what it keeps: metadata beyond every limit, which no server takes, so
- * that the node is missing there without a word; files with a hole that are larger than the memory. The start ends and
- * names the file. And a file of addresses that others may write to would send their tokens elsewhere.
+ * An attacker with write access to the data directory of an agent edits its state: metadata above the limits, which
+ * servers would refuse, and sparse files larger than the memory. The start must fail and name the file. An address file
+ * that others can write to would redirect their tokens.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { test } from 'node:test'
 import { agentHere } from '../helpers/agent-here.ts'
 import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 
-test('the state of a node with more metadata than a node may have is refused', { timeout: 240_000 }, async (t) => {
+test('the state of a node with more metadata than allowed is refused', { timeout: 240_000 }, async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
   const first = await agentHere(t, ['-config', config])
@@ -31,7 +31,7 @@ test('the state of a node with more metadata than a node may have is refused', {
   await agent.stop()
 })
 
-test('a kept file that is larger than the memory is named and not read', { timeout: 280_000 }, async (t) => {
+test('a state file larger than the limit is reported by name and not read', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
   const first = await agentHere(t, ['-config', config])
@@ -45,7 +45,7 @@ test('a kept file that is larger than the memory is named and not read', { timeo
   assert.match(again.stderr(), why)
 })
 
-test('others may not write to the file with the address, whatever the umask is', async (t) => {
+test('the address file is not writable by others, regardless of the umask', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, '')
   await startAgent(t, ['-config', config], { through: ['sh', '-c', 'umask 000; exec "$@"', 'sh'] })

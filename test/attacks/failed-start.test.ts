@@ -1,6 +1,6 @@
 /**
- * A start that fails at one of its many points, and one that a signal ends: the process is gone at once, with its text and
- * its code. It once lived on for ever behind a failure, also after SIGTERM, and systemd waited 110 s for each attempt.
+ * A start that fails at one of its steps, or that a signal ends, must exit at once with its error and exit code. A
+ * process that remained after a failure, also after SIGTERM, would delay systemd by 110 s for each attempt.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { spawnAgent, startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-/** A process with every part that a start begins: storage, roster, NATS (nobody listens there), host, listener. */
+/** A process with every part that a start begins: storage, roster, NATS (not reachable), host, listener. */
 function writeAll(directory: string, nats = 'servers = ["nats://127.0.0.1:9"]'): string {
   const file = join(directory, 'all.hcl')
   const blocks = ['ports {', ' http = 0', ' cluster = 0', '}', 'client {', ' enabled = true', '}']
@@ -23,7 +23,7 @@ function writeAll(directory: string, nats = 'servers = ["nats://127.0.0.1:9"]'):
   return file
 }
 
-/** One that has run before. */
+/** A process that has run before. */
 async function ranBefore(t: TestContext): Promise<{ readonly directory: string; readonly config: string }> {
   const directory = workDirectory(t)
   const config = writeAll(directory)
@@ -41,7 +41,7 @@ async function fails(t: TestContext, config: string, why: RegExp, more: readonly
   assert.doesNotMatch(agent.stdout(), /started/)
 }
 
-test('each failure of a start ends the process with its text', { timeout: 300_000 }, async (t) => {
+test('each failure of a start ends the process with its error message', { timeout: 300_000 }, async (t) => {
   const { config, directory } = await ranBefore(t)
   const secrets = join(directory, 'data/server/secrets.db')
   const roster = join(directory, 'data/server/roster.db')
@@ -55,12 +55,12 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
     await fails(t, config, new RegExp(`127.0.0.1:${port} is in use`), ['-http-port', String(port)])
     taken.close()
   })
-  await t.test('the database is cut', async () => {
+  await t.test('the database is truncated', async () => {
     truncateSync(secrets, 8192)
     await fails(t, config, /secrets\.db is damaged/)
     writeFileSync(secrets, whole)
   })
-  await t.test('the database is another file', async () => {
+  await t.test('the database is a file of another format', async () => {
     writeFileSync(secrets, 'something else, which is not a database at all\n'.repeat(100))
     await fails(t, config, /secrets\.db is damaged \(no SQLite header/)
     writeFileSync(secrets, whole)
@@ -86,7 +86,7 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
     await fails(t, config, /state\.json was written by a newer version of outpost/)
     writeFileSync(state, text)
   })
-  await t.test('what NATS is to be spoken to with is missing', async () => {
+  await t.test('a NATS credential is missing', async () => {
     const other = writeAll(directory, `servers = ["nats://127.0.0.1:9"]\n nkey_file = "${directory}/none.nk"`)
     const agent = spawnAgent(t, ['-config', other])
     // It is read for every attempt to connect: the process serves its own host meanwhile, and ends when it is asked to.
@@ -105,14 +105,14 @@ test('each failure of a start ends the process with its text', { timeout: 300_00
     first.child.kill('SIGTERM')
     assert.equal(await first.ended, 0)
   })
-  await t.test('nothing was broken by all that', async () => {
+  await t.test('the failed starts have damaged nothing', async () => {
     const last = await startAgent(t, ['-config', config])
     last.child.kill('SIGTERM')
     assert.equal(await last.ended, 0)
   })
 })
 
-test('SIGTERM at any moment of a start ends it', { timeout: 300_000 }, async (t) => {
+test('SIGTERM at any moment of a start ends the process', { timeout: 300_000 }, async (t) => {
   const { config, directory } = await ranBefore(t)
   for (const afterMs of [0, 150, 300, 450, 600, 800, 1100]) {
     const agent = spawnAgent(t, ['-config', config])

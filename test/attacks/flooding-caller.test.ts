@@ -1,7 +1,7 @@
 /**
- * Somebody with the key of a worker floods a server with calls: fresh keys that each cost a key agreement, messages that cannot be opened, and
- * calls that never end until no other host's is served, and calls that allow any amount of bytes, which all stand before the answers of others. Other hosts ask the same server who their callers are, so they would
- * serve nobody.
+ * An attacker with the key of a worker floods a server with calls: new keys that each cost a key agreement, messages
+ * that cannot be decrypted, calls that never end, and calls with unlimited credit, which would delay the responses to
+ * others. Other hosts resolve tokens at the same server, so they must still be served.
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
@@ -20,7 +20,7 @@ import { type Chunk, ANONYMOUS, type Operation } from '../../src/platform/operat
 import { schema } from '../../src/platform/schema.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { idOf } from '../helpers/fleet-server.ts'
-import { keepingLogger } from '../helpers/kept-log.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
 
 const [HOSTILE, OTHER] = [idOf('bad00000'), idOf('600d0000')]
@@ -40,7 +40,7 @@ const WAIT: Operation<Record<string, never>, unknown> = {
 }
 
 function serverOn(t: TestContext, bus: MessageBus, limits = new CallerLimits()) {
-  const logger = keepingLogger([])
+  const logger = recordingLogger([])
   const self = { serverId: 's1' }
   const sealing = sealingFor(t, { bus, subjects, self, logger })
   const as = { ...self, sealed: sealing.taken.any, callers: { resolve: () => ANONYMOUS } }
@@ -51,7 +51,7 @@ function serverOn(t: TestContext, bus: MessageBus, limits = new CallerLimits()) 
 }
 
 async function callerOn(t: TestContext, bus: MessageBus, self: ClusterMember, signal: AbortSignal) {
-  const sealing = sealingFor(t, { bus, subjects, self, logger: keepingLogger([]), hasCore: false })
+  const sealing = sealingFor(t, { bus, subjects, self, logger: recordingLogger([]), hasCore: false })
   const forwarder = new Forwarder({ bus, subjects })
   forwarder.start(self, { sender: sealing.calls })
   t.after(() => forwarder.stop())
@@ -69,7 +69,7 @@ async function callerOn(t: TestContext, bus: MessageBus, self: ClusterMember, si
     })
 }
 
-test('calls that never end take a quarter of the places, and the others are left', async (t) => {
+test('calls that never end use at most a quarter of the slots, and other hosts get the rest', async (t) => {
   const broker = new MemoryBroker()
   const over = new AbortController()
   const { server } = serverOn(t, broker.connect())
@@ -86,10 +86,10 @@ test('calls that never end take a quarter of the places, and the others are left
   for (let at = 0; at < 20; at++) ask(`other-${at}`).catch(() => undefined)
   await eventually(() => server.calls === HOST_CONCURRENT_CALLS_MAX + 20, 'the calls of another host are served')
   over.abort()
-  await eventually(() => server.calls === 0, 'all places are given back')
+  await eventually(() => server.calls === 0, 'all slots are released')
 })
 
-test('calls of many taken-over hosts together leave each further host its share', async (t) => {
+test('concurrent calls of many compromised hosts leave a share to each other host', async (t) => {
   const broker = new MemoryBroker()
   const over = new AbortController()
   // Fewer than in production: a call is given up after seven seconds of silence, which thousands of them can cause on a busy machine.
@@ -111,10 +111,10 @@ test('calls of many taken-over hosts together leave each further host its share'
   await eventually(() => lost.length === beyond + share, 'places of the others go to it')
   assert.deepEqual(refused, [])
   over.abort()
-  await eventually(() => server.calls === 0, 'all places are given back')
+  await eventually(() => server.calls === 0, 'all slots are released')
 })
 
-test('messages beyond a rate are not looked at, and other hosts are heard', async (t) => {
+test('messages above the rate limit are dropped unread, and other hosts are served', async (t) => {
   const broker = new MemoryBroker()
   const bus = broker.connect()
   const { curve } = serverOn(t, bus)
@@ -152,7 +152,7 @@ function headOf({ publicKey }: CurveKey) {
   return { callerKey: publicKey, call: 1, clockMs: performance.now() }
 }
 
-test('fresh keys cost a bounded number of key agreements', () => {
+test('new keys cause a bounded number of key agreements', () => {
   let agreed = 0
   const curve = new (class extends CurveKey {
     override sessionWithCaller(caller: Uint8Array) {
@@ -184,7 +184,7 @@ test('fresh keys cost a bounded number of key agreements', () => {
   assert.ok(typeof open(OTHER, good) !== 'string', 'another host begins a session')
 })
 
-test('a caller that allows any amount is sent one window at a time', async () => {
+test('a caller that grants unlimited credit is sent one window at a time', async () => {
   let sent = 0
   const channel = {
     payloadBytesMax: 1 << 20,
@@ -207,7 +207,7 @@ test('a caller that allows any amount is sent one window at a time', async () =>
   const endless = async function* (): AsyncGenerator<Chunk> {
     yield { status: 200 }
     for (;;) {
-      // Nothing but the window stops a stream that has everything at hand.
+      // Only the window stops a stream whose data is available.
       if (sent > 8 * ALLOWED_MAX) return
       yield piece
     }

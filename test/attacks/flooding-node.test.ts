@@ -1,6 +1,6 @@
 /**
- * A worker whose own key is valid sends more than a node has to say: thousands of messages, states that are too large, more
- * allocations than a host can have. It is refused, counted and logged once, and the other nodes do not notice.
+ * A worker with a valid key sends more than a node may: thousands of messages, states that are too large, more
+ * allocations than allowed. It is refused, counted and logged once, without an effect on other nodes.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -14,7 +14,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const ATTACKER = 'f100d000-0000-4000-8000-000000000001'
 
-test('a node that floods the servers', { timeout: 300_000 }, async (t) => {
+test('the servers limit a node that floods them', { timeout: 300_000 }, async (t) => {
   const world = await startCluster(t, { hosts: 1, nats: 'max_payload: 64MB\nmax_pending: 256MB' })
   const server = world.server()
   const bus = await connect({ servers: [world.nats.url] })
@@ -35,14 +35,14 @@ test('a node that floods the servers', { timeout: 300_000 }, async (t) => {
   await attacker.claim(allocationOf(idOf('f100d0a1')))
   await eventually(async () => (await get(`/v1/node/${ATTACKER}`)).status === 200, 'the attacker is a node')
 
-  await t.test('a state of more bytes than a state may have', async () => {
+  await t.test('a state above the size limit is refused', async () => {
     const before = await refused('bytes')
     await attacker.say('state', attacker.stateOf([], { a: 'x'.repeat(STATE_BYTES_MAX) }))
     await attacker.say('beat', Buffer.concat([attacker.beat(), Buffer.alloc(100_000)]))
     await eventually(async () => (await refused('bytes')) === before + 2, 'both are refused')
   })
 
-  await t.test('a state of more allocations than a node may have', async () => {
+  await t.test('a state with too many allocations is refused', async () => {
     const many = Array.from({ length: ALLOCATIONS_MAX + 1 }, (_, serial) => allocationOf(idOf('f100d0aa', serial)))
     await attacker.say('state', attacker.stateOf(many))
     await eventually(async () => (await refused('allocations')) === 1, 'it is refused')
@@ -50,7 +50,7 @@ test('a node that floods the servers', { timeout: 300_000 }, async (t) => {
     assert.equal((await get(`/v1/allocation/${idOf('f100d0a1')}`)).status, 200, 'what was said before stays')
   })
 
-  await t.test('thousands of states at once: other nodes go on, and so does the server', async () => {
+  await t.test('thousands of concurrent states delay neither other nodes nor the server', async () => {
     const host = world.host()
     const before = await refused('rate')
     const states = Array.from({ length: 20 }, (_, serial) =>
@@ -77,7 +77,7 @@ test('a node that floods the servers', { timeout: 300_000 }, async (t) => {
     assert.equal((await statusOf(ATTACKER)).Status, 'ready', 'its own record stays as it was')
   })
 
-  await t.test('what others change is heard at once, and the log has a line for each reason', async () => {
+  await t.test('changes of other nodes are applied at once, and the log has one line for each reason', async () => {
     const { nodeId, port } = world.host().member
     const body = JSON.stringify({ NodeID: nodeId, Meta: { after: 'the-flood' } })
     const said = await fetch(`http://127.0.0.1:${port}/v1/client/metadata`, { method: 'POST', body })

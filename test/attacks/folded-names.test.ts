@@ -42,7 +42,7 @@ let mfa: MfaWorld
 let world: CoreWorld
 let auditFile = ''
 
-test('names in another case', async (t) => {
+test('policies treat a folded name in every letter case as the same name', async (t) => {
   mfa = await MfaWorld.open(t, { engines: [approle, kv] })
   world = mfa.world
   auditFile = join(world.directory, 'audit.log')
@@ -58,16 +58,16 @@ test('names in another case', async (t) => {
   await expectStatus(world, 204, 'POST', 'auth/userpass/users/bob', { password: 'right' })
   await expectStatus(world, 204, 'POST', 'auth/approle/role/admin', {})
   await t.test('a rule about a name holds for every spelling of a request', everySpelling)
-  await t.test('a rule that is written in upper case holds for the name', upperCaseRules)
-  await t.test('a template that gives a name in upper case holds for the name', templates)
+  await t.test('a rule in upper case applies to the folded name', upperCaseRules)
+  await t.test('a template that results in upper case applies to the folded name', templates)
   await t.test('rules that differ only in case are one rule', unitedRules)
   await t.test('the audit log has one path for one name', audited)
-  await t.test('a second factor and required parameters are asked for in every spelling', restrictions)
-  await t.test('capabilities are those of the name', capabilities)
+  await t.test('MFA and required parameters apply to every spelling', restrictions)
+  await t.test('capabilities are those of the folded name', capabilities)
   await t.test('a list keeps the names that the caller may read, in every spelling', keyFilter)
   await t.test('a quota counts all spellings together', quota)
   await t.test('a rule about the leases of a login holds for every spelling of its path', leases)
-  await t.test('values of the body are compared as the engine takes them', values)
+  await t.test('body values are compared as the engine parses them', values)
 })
 
 const ask = (method: string, path: string, token: string, body?: object) => world.ask(method, path, body, { token })

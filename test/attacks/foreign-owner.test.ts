@@ -26,7 +26,7 @@ const OWN = 61_001
 const FOREIGN = 61_002
 const cannot = noOtherUsers()
 
-/** What decides whether a file is still the one that it was. */
+/** The identity of a file. */
 function facts(directory: string): Record<string, string> {
   return Object.fromEntries(
     readdirSync(directory)
@@ -62,7 +62,7 @@ async function filled(t: TestContext) {
   return { directory, config, data, server: join(data, 'server'), key, token }
 }
 
-test('server/ of another user, opened by capabilities: everything is there still, and the log names the owner', {
+test('with capabilities, server/ of another user is opened without data loss, and the log names the owner', {
   skip: cannot ?? false,
 }, async (t) => {
   const { config, directory, key, server, token } = await filled(t)
@@ -82,7 +82,7 @@ test('server/ of another user, opened by capabilities: everything is there still
   )
 })
 
-test('server/ of another user, and no capability: the start fails, names owner, mode and command, and touches nothing', {
+test('without capabilities, server/ of another user fails the start with owner, mode and command, and is not modified', {
   skip: cannot ?? false,
 }, async (t) => {
   const { config, server } = await filled(t)
@@ -95,12 +95,12 @@ test('server/ of another user, and no capability: the start fails, names owner, 
   assert.match(last, new RegExp(`${server} belongs to ${FOREIGN} with mode 0700, and this process runs as ${OWN}`))
   assert.ok(last.endsWith(`run as root: chown -R ${OWN}:${OWN} ${server}`), last)
   assert.deepEqual(facts(server), before)
-  // The command mends it.
+  // The command fixes it.
   execFileSync('sh', ['-c', last.split('run as root: ')[1] ?? ''])
   await startAgent(t, ['-config', config], { through: asUser(OWN) })
 })
 
-test('client/ of another user: the node keeps its ID with capabilities, and without them the start fails', {
+test('with capabilities, client/ of another user keeps the node ID; without them the start fails', {
   skip: cannot ?? false,
 }, async (t) => {
   const directory = workDirectory(t)
@@ -127,7 +127,7 @@ test('client/ of another user: the node keeps its ID with capabilities, and with
   assert.deepEqual(facts(client), before)
 })
 
-test('one file of another user: the start fails and names the file and the command for this file alone', {
+test('one file of another user fails the start with the name of the file and the command that fixes it', {
   skip: cannot ?? false,
 }, async (t) => {
   const { config, server } = await filled(t)
@@ -140,7 +140,7 @@ test('one file of another user: the start fails and names the file and the comma
   assert.ok(last.endsWith(`run as root: chown ${OWN}:${OWN} ${file}`), last)
 })
 
-test('what is made new never takes the place of a file', (t) => {
+test('creating a file never replaces an existing one', (t) => {
   const directory = workDirectory(t)
   const path = join(directory, 'key')
   createFile(path, 'first')
@@ -158,7 +158,7 @@ test('what is made new never takes the place of a file', (t) => {
   assert.equal(readFileSync(path, 'utf8'), 'fifth')
 })
 
-test('the count of starts and the key of -dev: unreadable is an error, not missing', (t) => {
+test('an unreadable boot counter or -dev key is an error and not treated as missing', (t) => {
   const directory = workDirectory(t)
   const first = nextRun(directory, 0)
   assert.ok(nextRun(directory, first + 1000) > first + 1000)

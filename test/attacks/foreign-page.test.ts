@@ -44,10 +44,10 @@ async function started(t: TestContext, more = ''): Promise<AgentHere & { readonl
 const NAMES =
   'http_allowed_hosts = ["Secrets.Example.com.", "192.0.2.7", "[2001:DB8::7]"]\nadvertise { http = "w17.example.net:4646" }\n'
 
-test('a page calls an agent on loopback', async (t) => {
+test('requests of a web page to an agent on loopback are refused', async (t) => {
   const agent = await started(t, NAMES)
 
-  await t.test('under a name of its author that resolves to 127.0.0.1', async () => {
+  await t.test('a host name of the attacker that resolves to 127.0.0.1 is refused', async () => {
     const { port } = agent
     for (const host of [
       'evil.example',
@@ -86,7 +86,7 @@ test('a page calls an agent on loopback', async (t) => {
     assert.equal(JSON.parse(body.toString()).initialized, false)
   })
 
-  await t.test('and the names of this host go on being served, with any port and in any spelling', async () => {
+  await t.test('the names of this host are served, with any port and in any spelling', async () => {
     const { port } = agent
     for (const host of [
       'localhost',
@@ -115,7 +115,7 @@ test('a page calls an agent on loopback', async (t) => {
     assert.match(old.text, /^HTTP\/1.1 200 /, 'HTTP/1.0 has no Host, and no browser speaks it')
   })
 
-  await t.test('to collect allocations, with an image or a form', async () => {
+  await t.test('garbage collection by an image or a form is refused', async () => {
     const { directory, port } = agent
     const host = `Host: 127.0.0.1:${port}`
     const browsers = [
@@ -155,7 +155,7 @@ test('a page calls an agent on loopback', async (t) => {
     assert.equal(JSON.parse(body.toString()).initialized, false)
   })
 
-  await t.test('to read what is there, with fetch or a WebSocket', async () => {
+  await t.test('reads by fetch or WebSocket are refused', async () => {
     const { port } = agent
     const host = `Host: 127.0.0.1:${port}`
     const origin = 'Origin: http://evil.example'
@@ -197,7 +197,7 @@ test('a page calls an agent on loopback', async (t) => {
     own.socket.destroy()
   })
 
-  await t.test('and the operator, and pages of this very origin, go on as before', async () => {
+  await t.test('the operator and pages of the same origin are served', async () => {
     const { directory, port } = agent
     const own = [`Host: 127.0.0.1:${port}`, `Origin: http://127.0.0.1:${port}`]
     const browsers = [
@@ -226,7 +226,7 @@ test('a page calls an agent on loopback', async (t) => {
     await eventually(() => !existsSync(join(directory, 'data/alloc', ALLOC)), 'it is collected')
   })
 
-  await t.test('names that are configured anew count from a reload on', async () => {
+  await t.test('newly configured host names are accepted after a reload', async () => {
     const { directory, port, reload } = agent
     const lines = ['Host: later.example.com']
     assert.equal((await send(port, { lines })).status, 403)
@@ -238,7 +238,7 @@ test('a page calls an agent on loopback', async (t) => {
   })
 })
 
-test('a page calls a listener of all addresses: on loopback it is asked for its host, elsewhere not', async (t) => {
+test('a listener on all addresses checks the Host header on loopback only', async (t) => {
   const agent = await started(t, 'bind_addr = "0.0.0.0"\n')
   assert.equal((await send(agent.port, { lines: ['Host: evil.example'] })).status, 403)
   assert.equal((await send(agent.port, { lines: ['Host: localhost'] })).status, 200)
@@ -248,7 +248,7 @@ test('a page calls a listener of all addresses: on loopback it is asked for its 
   assert.equal((await send(agent.port, { lines: ['Host: any.example'], address })).status, 200)
 })
 
-test('a name with a port, a pattern or a URL is no host name', async (t) => {
+test('a name with a port, a pattern or a URL is not accepted as a host name', async (t) => {
   const directory = workDirectory(t)
   const file = join(directory, 'agent.hcl')
   for (const name of ['a.example:80', '*', '*.example.com', 'http://a.example', '', 'a b']) {

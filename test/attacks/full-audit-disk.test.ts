@@ -1,7 +1,7 @@
 /**
- * The disk of an audit file is filled to the last byte: what cannot be recorded is neither done nor told, the file holds
- * whole lines only, and everything continues when there is space again. Also where the part of a write cannot be removed:
- * whole lines that it left are no alarm.
+ * The disk of an audit file is full: a request that cannot be recorded has no effect and no answer, the file has
+ * complete lines only, and requests succeed once there is space. If a partial write cannot be truncated, its complete
+ * lines raise no alarm.
  */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
@@ -26,7 +26,7 @@ function fill(disk: string): void {
   }
 }
 
-test('an audit file on a full disk', { timeout: 280_000 }, async (t) => {
+test('an audit file on a full disk refuses requests', { timeout: 280_000 }, async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv] })
   const disk = join(world.directory, 'disk')
   mkdirSync(disk)

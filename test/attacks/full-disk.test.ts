@@ -12,14 +12,14 @@ import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf } from '../helpers/figures.ts'
+import { metricsOf } from '../helpers/exported-metrics.ts'
 
 const SECRETS = 60
 /** Attempts at something that needs space, each after the disk was filled again. */
 const ATTEMPTS_MAX = 20
 
 /**
- * Attempts something until it is refused for want of space, and returns that answer. What was given back since the disk
+ * Attempts something until it is refused for lack of space, and returns that response. Space freed since the disk
  * was filled (by a checkpoint, or a file that was removed) is taken again before each attempt.
  */
 async function refusedOn(disk: string, attempt: () => Promise<Response>): Promise<string> {
@@ -48,7 +48,7 @@ async function server(t: TestContext, disk: string) {
   return { agent, api, run }
 }
 
-test('the disk is full: 507 for what needs space, and everything else goes on', { timeout: 300_000 }, async (t) => {
+test('a full disk answers 507 to requests that need space and serves all others', { timeout: 300_000 }, async (t) => {
   const disk = join(workDirectory(t), 'disk')
   if (!mountSmallDisk(disk, 32)) return t.skip('needs the right to mount')
   try {
@@ -104,14 +104,14 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     assert.ok(said.startsWith(`no space left on the disk of ${disk}/data/client`), said)
   })
   const failures = async (reason: string) =>
-    (await figuresOf(agent)).value('outpost_store_failures_total', { reason }) ?? Number.NaN
+    (await metricsOf(agent)).value('outpost_store_failures_total', { reason }) ?? Number.NaN
   await t.test('the metrics count the refused writes as such', async () => {
     const before = await failures('full')
     await refused()
     assert.ok((await failures('full')) > before, 'another refused write')
     assert.deepEqual([await failures('failed'), await failures('busy')], [0, 0])
   })
-  await t.test('reads, uses of a token, revocation and deletes go on', async () => {
+  await t.test('reads, uses of a token, revocations and deletes succeed', async () => {
     assert.equal((await api('GET', 'kept/data/s1', token)).status, 200)
     assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 200)
     assert.equal((await api('GET', 'auth/token/lookup-self', twice)).status, 200)
@@ -124,13 +124,13 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     }
     await refused()
   })
-  await t.test('a snapshot to another disk', async () => {
+  await t.test('a snapshot to another disk succeeds', async () => {
     const file = join(disk, '../elsewhere.snap')
     const saved = await run(`operator snapshot save ${file}`, '', token)
     assert.equal(saved.code, 0, saved.stderr)
     assert.ok(statSync(file).size > SECRETS * 2000)
   })
-  await t.test('sealing, unsealing and a restart', async () => {
+  await t.test('seal, unseal and a restart succeed', async () => {
     assert.equal((await api('PUT', 'sys/seal', token)).status, 204)
     assert.equal((await run('operator unseal -', `${key}\n`)).code, 0)
     fill(disk)
@@ -147,7 +147,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
     assert.equal(first === 507 ? await removed() : first, 204)
     await refused()
   })
-  await t.test('with space everything works again, without a restart', async () => {
+  await t.test('once there is space, all requests succeed without a restart', async () => {
     rmSync(join(disk, 'ballast'))
     await eventually(
       async () => (await api('POST', 'kept/data/more', token, value)).status === 200,
@@ -167,7 +167,7 @@ async function onFullDisk(t: TestContext, disk: string): Promise<void> {
 
 const put = (path: string, bytes: number) => ({ path, value: Buffer.alloc(bytes) })
 
-test('what may use the reserve: what removes, and what is written anew and hardly grows', () => {
+test('removals, and writes that hardly grow an entry, may use the reserve', () => {
   const sizes = new Map([
     ['there', 100],
     ['core/head', 67],

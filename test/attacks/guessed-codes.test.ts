@@ -1,4 +1,7 @@
-/** Who has a caller's token or password, and not the second factor: guesses, replays and races of codes, and ways around them. */
+/**
+ * An attacker has the token or password of a caller but not the second factor: guesses, replays and races of codes, and
+ * attempts to bypass them.
+ */
 import assert from 'node:assert/strict'
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
 import { request } from 'node:http'
@@ -48,7 +51,7 @@ function guess({ ada, mfa, secret }: Target, salt = 0): Promise<CoreAnswer> {
   return mfa.read(ada, SAFE, `app:${wrongCode(secret, mfa.world.nowMs, salt)}`)
 }
 
-test('five guesses, then 429 with Retry-After, for right codes too; these stay good for later', async (t) => {
+test('after five wrong codes right codes get 429 with Retry-After, and stay unused', async (t) => {
   const own = await target(t)
   const { ada, mfa, secret } = own
   for (let salt = 0; salt < 5; salt++) assert.equal((await guess(own, salt)).status, 403)
@@ -62,7 +65,7 @@ test('five guesses, then 429 with Retry-After, for right codes too; these stay g
   assert.ok(isPassed(await mfa.read(ada, SAFE, code)), 'it is the previous period now')
 })
 
-test('a day of guessing: lock-outs become longer, so that there are less than two hundred guesses', async (t) => {
+test('lock-outs become longer, so that a day allows fewer than two hundred guesses', async (t) => {
   const own = await target(t)
   const { mfa } = own
   const endMs = mfa.world.nowMs + 86_400_000
@@ -80,7 +83,7 @@ test('a day of guessing: lock-outs become longer, so that there are less than tw
   assert.ok(guesses < 200, String(guesses))
 })
 
-test('a restart is no fresh budget: guesses and lock-outs are kept, and used codes stay used', async (t) => {
+test('a restart keeps the counts of wrong codes, the lock-outs and the used codes', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-mfa-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   let world = await CoreWorld.create(directory, { nowMs: START_MS })
@@ -103,7 +106,7 @@ test('a restart is no fresh budget: guesses and lock-outs are kept, and used cod
   assert.equal((await guess(own, 6)).status, 429)
 })
 
-test('a process that is killed right after an answer has written it down', async (t) => {
+test('a process killed right after a response has stored the attempt', async (t) => {
   const own = await target(t)
   const { ada, mfa, secret } = own
   const { directory, keys, nowMs } = mfa.world
@@ -125,7 +128,7 @@ test('a process that is killed right after an answer has written it down', async
   assert.equal(await afterKill((copy) => copy.read(ada, SAFE, `app:${mfa.code(secret, 1)}`)), 429)
 })
 
-test('fifty callers with one code: one is let in, and the others lock nobody out', async (t) => {
+test('of fifty concurrent callers with one code one succeeds, and the others cause no lock-out', async (t) => {
   const { ada, mfa, secret } = await target(t)
   const code = `app:${mfa.code(secret)}`
   const answers = await Promise.all(Array.from({ length: 50 }, () => mfa.read(ada, SAFE, code)))
@@ -134,14 +137,14 @@ test('fifty callers with one code: one is let in, and the others lock nobody out
   assert.ok(isPassed(await mfa.read(ada, SAFE, `app:${mfa.code(secret, 1)}`)))
 })
 
-test('fifty guesses at once are five', async (t) => {
+test('fifty concurrent guesses count as five', async (t) => {
   const own = await target(t)
   const answers = await Promise.all(Array.from({ length: 50 }, (_, salt) => guess(own, salt)))
   const count = (wanted: number) => answers.filter(({ status }) => status === wanted).length
   assert.deepEqual([count(403), count(429)], [5, 45])
 })
 
-test('a used code in every other writing stays used, and what no code looks like is no attempt', async (t) => {
+test('a used code is refused in every other notation, and malformed codes do not count as attempts', async (t) => {
   const { ada, mfa, secret } = await target(t)
   const id = String((await mfa.world.ask('GET', 'sys/mfa/method/totp/app')).body.data['id'])
   const code = mfa.code(secret)
@@ -159,7 +162,7 @@ test('a used code in every other writing stays used, and what no code looks like
   assert.ok(isPassed(await mfa.read(ada, SAFE, `app:${mfa.code(secret, 1)}`)), 'not locked out')
 })
 
-test('codes of other times: as many periods as the skew says, in any order, each once', async (t) => {
+test('codes of other periods are accepted within the skew, in any order, once each', async (t) => {
   const { ada, mfa, secret } = await target(t)
   const passes = async (periods: number) => isPassed(await mfa.read(ada, SAFE, `app:${mfa.code(secret, periods)}`))
   assert.deepEqual(
@@ -181,7 +184,7 @@ test('codes of other times: as many periods as the skew says, in any order, each
   assert.deepEqual([await isIn(-1), await isIn(1), await isIn(0)], [false, false, true])
 })
 
-test('several methods: all of them, judged together; a right code beside a wrong one is used up', async (t) => {
+test('codes of several methods are judged together, and a right code beside a wrong one is used up', async (t) => {
   const { ada, mfa, secret } = await target(t)
   await mfa.method('second')
   const second = (await mfa.enrol('second', ada)).secret
@@ -195,7 +198,7 @@ test('several methods: all of them, judged together; a right code beside a wrong
   assert.equal((await mfa.read(ada, at, `app:${mfa.code(secret, -1)}`, `second:${mfa.code(second, -1)}`)).status, 404)
 })
 
-test('a flood of guesses at one entity: nobody else is locked out, and hardly anything is written', async (t) => {
+test('a flood of guesses at one entity locks out no other entity and causes few writes', async (t) => {
   let commits = 0
   const wrap = (real: Store): Store => {
     const store = steppedStore(real, () => undefined)
@@ -211,7 +214,7 @@ test('a flood of guesses at one entity: nobody else is locked out, and hardly an
   assert.ok(isPassed(await mfa.read(bob, SAFE, `app:${mfa.code(ofBob)}`)))
 })
 
-test('no way around: other verbs, slashes, lists, wrapping, transactions, and what another entity has', async (t) => {
+test('other verbs, slashes, lists, wrapping, transactions and other entities do not bypass the code', async (t) => {
   const { ada, mfa, secret } = await target(t)
   const { world } = mfa
   await world.ask('POST', 'sys/mounts/kept', { type: 'kv', options: { version: '2' } })
@@ -250,7 +253,7 @@ test('no way around: other verbs, slashes, lists, wrapping, transactions, and wh
   assert.equal(value, 'hidden')
 })
 
-test('a slash at the end is the same path, and needs the same code', async (t) => {
+test('a trailing slash is the same path and needs the same code', async (t) => {
   const { ada, mfa, secret } = await target(t)
   await mfa.policy(
     'p',
@@ -262,7 +265,7 @@ test('a slash at the end is the same path, and needs the same code', async (t) =
   assert.equal((await mfa.read(ada, 'sys/mounts/', `app:${mfa.code(secret)}`)).status, 200)
 })
 
-test('a code that cannot be written down lets nobody in, and a guess that cannot be counted tells nothing', async (t) => {
+test('a code that cannot be recorded is refused, and a guess that cannot be counted reveals nothing', async (t) => {
   let isFull = false
   const world = await CoreWorld.open(t, {
     nowMs: START_MS,
@@ -283,7 +286,7 @@ test('a code that cannot be written down lets nobody in, and a guess that cannot
   assert.ok(isPassed(await mfa.read(ada, SAFE, `app:${mfa.code(secret)}`)))
 })
 
-test('headers that cannot be read are 400 and cost no attempt; one header may come twice', async (t) => {
+test('malformed MFA headers are 400 and do not count as attempts, and a header may be repeated', async (t) => {
   const { ada, mfa, secret } = await target(t)
   for (const [header, why] of [
     ['', 'missing method name or ID'],
@@ -309,7 +312,7 @@ test('headers that cannot be read are 400 and cost no attempt; one header may co
   assert.equal(status, 404)
 })
 
-test('keys, codes and recovery codes are in no log, no audit line and not in the database', async (t) => {
+test('keys, codes and recovery codes appear in no log, audit line or database', async (t) => {
   const { ada, mfa, secret } = await target(t, { recovery_codes: 1, require_confirmation: false })
   const { world } = mfa
   const file = join(world.directory, 'audit.log')

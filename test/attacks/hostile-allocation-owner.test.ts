@@ -76,7 +76,9 @@ function stop(dataDir: string) {
 }
 
 for (const as of ['supervisor', 'task'] as const) {
-  test(`a manifest names another user's process as its ${as}: root's stop does not end it`, { skip: SKIP }, (t) => {
+  test(`a manifest that names the process of another user as its ${as} does not make root end it`, {
+    skip: SKIP,
+  }, (t) => {
     const victim = sleeper(t, VICTIM)
     for (const startTicks of [startTicksOf(victim.pid), undefined]) {
       const dataDir = workDirectory(t)
@@ -87,7 +89,7 @@ for (const as of ['supervisor', 'task'] as const) {
   })
 }
 
-test("root's directory has a manifest of another user: only that user's own process is signalled, and only if its start is known", {
+test('root ends no process for the manifest of another user unless it belongs to that user and its start time is known', {
   skip: SKIP,
 }, (t) => {
   const [victim, own] = [sleeper(t, VICTIM), sleeper(t, MALLORY)]
@@ -108,7 +110,9 @@ test("root's directory has a manifest of another user: only that user's own proc
   }
 })
 
-test("a manifest names root's process, init, or a whole group: nothing of it is ended", { skip: SKIP }, (t) => {
+test('a manifest that names a process of root, init or a process group does not make root end it', {
+  skip: SKIP,
+}, (t) => {
   const own = sleeper(t, 0)
   for (const pid of [own.pid, -own.pid, 1, 0, -1]) {
     const dataDir = workDirectory(t)
@@ -118,7 +122,7 @@ test("a manifest names root's process, init, or a whole group: nothing of it is 
   }
 })
 
-test('a manifest in a directory of root’s does not say when its process began: the process is not ended', {
+test('a manifest without a start time does not make root end a process', {
   skip: SKIP,
 }, (t) => {
   const victim = sleeper(t, VICTIM)
@@ -136,7 +140,7 @@ test('a manifest in a directory of root’s does not say when its process began:
   }
 })
 
-test("what root writes for a stopped allocation is its owner's file, and overwrites nothing else", {
+test('the file that root writes for a stopped allocation belongs to its owner and overwrites no other file', {
   skip: SKIP,
 }, (t) => {
   const dataDir = workDirectory(t)
@@ -161,7 +165,7 @@ test("what root writes for a stopped allocation is its owner's file, and overwri
   assert.equal(statSync(join(directory, 'alloc.json')).uid, MALLORY)
 })
 
-test('a manifest that is a pipe or a link: root does not wait for it and does not follow it', {
+test('root neither blocks on a manifest that is a pipe nor follows a link', {
   skip: SKIP,
 }, async (t) => {
   const dataDir = workDirectory(t)
@@ -180,7 +184,7 @@ test('a manifest that is a pipe or a link: root does not wait for it and does no
   assert.match(linked.stderr, /symbolic link/)
 })
 
-test('the directory of an allocation is a link: root neither runs nor stops anything through it', {
+test('root neither runs nor stops anything through a link in place of an allocation directory', {
   skip: SKIP,
 }, (t) => {
   const dataDir = workDirectory(t)
@@ -195,7 +199,9 @@ test('the directory of an allocation is a link: root neither runs nor stops anyt
   assert.deepEqual(readdirSync(elsewhere), [])
 })
 
-test('root runs nothing in a directory of another user, detached or not, and says what to do', { skip: SKIP }, (t) => {
+test('root runs nothing in a directory of another user, detached or not, and the error says what to do', {
+  skip: SKIP,
+}, (t) => {
   const dataDir = workDirectory(t)
   const directory = hostileAllocation(dataDir, 'task', { pid: 2 ** 22 - 1, startTicks: 1 })
   const outside = join(dataDir, 'outside')
@@ -237,7 +243,9 @@ test("a task that owns its log directory cannot lead root's log writer out of it
   assert.deepEqual(readdirSync(outside), [])
 })
 
-test("the owner stops its own allocation through root's command, with what runs in it", { skip: SKIP }, async (t) => {
+test('the owner can stop an allocation and its processes through the command that root provides', {
+  skip: SKIP,
+}, async (t) => {
   const dataDir = workDirectory(t)
   mkdirSync(join(dataDir, 'alloc'))
   chmodSync(join(dataDir, 'alloc'), 0o777)

@@ -1,6 +1,6 @@
 /**
- * A caller sends PGP keys that are made to cost time: with numbers that are slow to compute with, with many parts, many of
- * them at once. The thread that serves everybody must not pay for it.
+ * A caller sends PGP keys that are slow to process: with expensive numbers, with many parts, or many keys at once. They
+ * must not block the main thread.
  */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -44,12 +44,12 @@ function refusal(text: RegExp) {
   }
 }
 
-test('a key of slow numbers is refused before anything is computed with them', async () => {
+test('a key with numbers that are slow to compute with is refused before any computation', async () => {
   const share = await shareOfThisThread(() => assert.rejects(readPgpKey(SLOW_KEY), refusal(/DSA/)))
   assert.ok(share < 0.5, `${Math.round(share * 100)} % of the time was this thread's`)
 })
 
-test('a key that is good and large is judged, and encrypted to, away from the thread that serves', async () => {
+test('a large valid key is checked and encrypted to off the main thread', async () => {
   const key = await keyWith({ userIds: 32, subkeys: 8 })
   const share = await shareOfThisThread(async () => {
     const read = await readPgpKey(key)
@@ -58,12 +58,12 @@ test('a key that is good and large is judged, and encrypted to, away from the th
   assert.ok(share < 0.5, `${Math.round(share * 100)} % of the time was this thread's`)
 })
 
-test('a key with more parts than anybody needs is refused', async () => {
+test('a key with too many parts is refused', async () => {
   await assert.rejects(readPgpKey(await keyWith({ userIds: 33 })), refusal(/more than 32 user IDs/))
   await assert.rejects(readPgpKey(await keyWith({ subkeys: 33 })), refusal(/more than 32 subkeys/))
 })
 
-test('what takes too long is refused, and the next key is judged', async () => {
+test('a key check that takes too long is refused, and the next key is checked', async () => {
   const key = await keyWith({ userIds: 32 })
   const hurried = new PgpWorker({ taskTimeoutMs: 1 })
   for (let round = 0; round < 3; round++) {
@@ -73,7 +73,7 @@ test('what takes too long is refused, and the next key is judged', async () => {
   for (let round = 0; round < 2; round++) assert.match((await readPgpKey(key, patient)).fingerprint, /^[\da-f]{40}$/)
 })
 
-test('who sends keys again and again is told to wait, and nobody else', async (t) => {
+test('a caller that sends many keys is rate-limited, and other callers are not', async (t) => {
   const world = await CoreWorld.open(t)
   const send = async (remote: string, token: string | null) => {
     const answer = await world.ask('PUT', 'sys/generate-root/attempt', { pgp_key: 'AAAA' }, { token, remote })
@@ -90,7 +90,7 @@ test('who sends keys again and again is told to wait, and nobody else', async (t
   assert.equal(plain.status, 200, 'without a key it costs nothing')
 })
 
-test('who sends keys for the initialisation of a server is told to wait, too', async (t) => {
+test('a caller that sends many keys for an initialisation is rate-limited, too', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const split = { secret_shares: 1, secret_threshold: 1, pgp_keys: ['AAAA'] }
   const send = async (remote: string) => {
@@ -101,7 +101,7 @@ test('who sends keys for the initialisation of a server is told to wait, too', a
   assert.deepEqual([await send('192.0.2.1'), await send('192.0.2.2')], [429, 400])
 })
 
-test('who sends slow keys keeps no holder of a share from going on', async (t) => {
+test('a caller that sends slow keys does not prevent a key holder from continuing', async (t) => {
   const world = await CoreWorld.open(t)
   const key = await keyWith({ userIds: 32 })
   const order: string[] = []

@@ -36,7 +36,7 @@ async function post({ port, path, body, lines = [`Content-Length: ${body.length}
 const CHUNKED = ['Transfer-Encoding: chunked']
 const inChunks = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
 
-test('bodies of twenty megabytes and more are never a fault of the server', async (t) => {
+test('bodies of twenty megabytes and more cause no internal error', async (t) => {
   const agent = await agentHere(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
   const { port } = agent
   for (const [path, data] of PATHS) {
@@ -53,7 +53,7 @@ test('bodies of twenty megabytes and more are never a fault of the server', asyn
   }
 })
 
-test('small patches of a large secret in one transaction are refused before they fill the memory', async (t) => {
+test('a transaction of small patches to a large secret is refused before it exhausts the memory', async (t) => {
   const { port } = await agentHere(t, ['-dev', '-dev-no-demo', '-dev-root-token-id', 'root', '-http-port', '0'])
   const large = JSON.stringify({ data: { v: BIG } })
   assert.equal((await post({ port, path: 'secret/data/a', body: large })).status, 200)
@@ -72,7 +72,7 @@ test('small patches of a large secret in one transaction are refused before they
   assert.equal((await transact(2)).status, 200, 'nothing of the others was carried out')
 })
 
-test('a body that no NATS message holds is 413 with the limit, whichever way it was to go', async (t) => {
+test('a body larger than a NATS message is 413 with the limit, whether it is forwarded or not', async (t) => {
   const world = await startCluster(t, {
     here: ['server', 'client'],
     servers: 2,

@@ -1,6 +1,6 @@
 /**
- * Somebody who has the key of a worker host answers calls with what outpost itself never says, so that a server passes it on
- * to callers, in its own name and on connections that other callers may share.
+ * An attacker with the key of a worker host sends responses that outpost never sends, so that a server forwards them to
+ * callers under its own name and on connections that other callers may share.
  */
 import '../helpers/short-pace.ts'
 import assert from 'node:assert/strict'
@@ -17,7 +17,7 @@ import { WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { Refusal } from '../../src/platform/errors.ts'
 import type { AnyOperation, Chunk, Operation, StreamHead } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { Member } from '../helpers/cluster.ts'
 import { allocationOf, idOf, nodeOf } from '../helpers/fleet-server.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
@@ -59,12 +59,12 @@ async function* streamOf(head: Omit<StreamHead, 'status'>, ...texts: string[]): 
   for (const text of texts) yield Buffer.from(text)
 }
 
-/** A server, and a node that answers whatever `answers` gives. */
+/** A server, and a node that sends the responses of `answers`. */
 async function world(t: TestContext, over: Partial<NodeDescription> = {}, allocation = allocationOf(ALLOCATION)) {
   const nats = await startNatsServer(t)
   const server = await Member.make(t, 's1', { role: 'server', natsUrl: nats.url, acl: 'acl { enabled = false }' })
   await server.start()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const bus = await openNatsBus({ servers: [nats.url], name: 'liar', logger })
   t.after(() => bus.close())
   await eventually(() => bus.isConnected)
@@ -115,18 +115,18 @@ async function conversation(port: number, ...paths: string[]): Promise<string> {
   return text
 }
 
-test('what a node answers cannot become another answer of the server', { timeout: 280_000 }, async (t) => {
+test('a node cannot make the server send a different response', { timeout: 280_000 }, async (t) => {
   const { server, answers } = await world(t)
   const forged = 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged'
 
-  await t.test('more than its length says is not sent', async () => {
+  await t.test('bytes beyond the announced length are not sent', async () => {
     answers.cat = () => streamOf({ contentLength: 3 }, `abc${forged}`)
     const text = await conversation(server.port, CAT, '/v1/status/leader')
     assert.ok(!text.includes('forged'), text)
   })
 
   await t.test(
-    'less than its length says breaks the connection, so that no other answer is taken for the rest',
+    'a body shorter than its announced length closes the connection, so that no other response completes it',
     async () => {
       answers.cat = () => streamOf({ contentLength: 30 }, 'abc')
       const text = await conversation(server.port, CAT, '/v1/status/leader')
@@ -134,7 +134,7 @@ test('what a node answers cannot become another answer of the server', { timeout
     },
   )
 
-  await t.test('it sets no header that is not an answer’s own', async () => {
+  await t.test('a node cannot set headers that are not part of its response', async () => {
     const headers = {
       'Transfer-Encoding': 'identity',
       'Set-Cookie': 'a=b',
@@ -153,24 +153,27 @@ test('what a node answers cannot become another answer of the server', { timeout
     }
   })
 
-  await t.test('in the logs of a job it speaks for no other allocation, and breaks the stream for nobody', async () => {
-    const head = { contentType: 'application/json', frames: true }
-    for (const lie of [`{"AllocID":"${NODE}","Data":"eA=="}`, '{"File":"}', '{}}', '[]}', '{"a":{}}']) {
-      answers.logs = () => streamOf(head, '{"Data":"eA==","File":"f"}', lie)
-      const { body } = await send(server.port, { method: 'GET', path: '/v1/job/web/logs', headers: {} })
-      const frames = body
-        .replaceAll('}{', '}\n{')
-        .split('\n')
-        .map((line) => JSON.parse(line) as Record<string, unknown>)
-      const told = frames.filter((frame) => Object.keys(frame).length > 0)
-      assert.equal(told.at(-1)?.['FileEvent'], 'log failed', lie)
-      assert.match(String(told.at(-1)?.['Error']), /^500 /)
-      assert.ok(told.every((frame) => frame['AllocID'] === ALLOCATION))
-      assert.ok(!body.includes(NODE), body)
-    }
-  })
+  await t.test(
+    'in the logs of a job a node sends only for its own allocations and breaks no other stream',
+    async () => {
+      const head = { contentType: 'application/json', frames: true }
+      for (const lie of [`{"AllocID":"${NODE}","Data":"eA=="}`, '{"File":"}', '{}}', '[]}', '{"a":{}}']) {
+        answers.logs = () => streamOf(head, '{"Data":"eA==","File":"f"}', lie)
+        const { body } = await send(server.port, { method: 'GET', path: '/v1/job/web/logs', headers: {} })
+        const frames = body
+          .replaceAll('}{', '}\n{')
+          .split('\n')
+          .map((line) => JSON.parse(line) as Record<string, unknown>)
+        const told = frames.filter((frame) => Object.keys(frame).length > 0)
+        assert.equal(told.at(-1)?.['FileEvent'], 'log failed', lie)
+        assert.match(String(told.at(-1)?.['Error']), /^500 /)
+        assert.ok(told.every((frame) => frame['AllocID'] === ALLOCATION))
+        assert.ok(!body.includes(NODE), body)
+      }
+    },
+  )
 
-  await t.test('a word now and then holds no caller', async () => {
+  await t.test('a node that sends rarely does not keep a caller waiting', async () => {
     async function* drip(head: Omit<StreamHead, 'status'>): AsyncGenerator<Chunk> {
       const { signal } = abort
       yield { status: 200, ...head }
@@ -199,14 +202,14 @@ test('what a node answers cannot become another answer of the server', { timeout
     assert.ok(job?.endsWith('0\r\n\r\n'), 'the logs of the job end')
   })
 
-  await t.test('a value without an end is given up', async () => {
+  await t.test('a value without an end is aborted', async () => {
     answers.stats = async () => 'x'.repeat(17 << 20)
     const { status } = await send(server.port, { method: 'GET', path: `/v1/client/stats?node_id=${NODE}`, headers: {} })
     assert.equal(status, 500)
   })
 })
 
-test('times and sizes of a node that fit nowhere break no list', { timeout: 280_000 }, async (t) => {
+test('invalid times and sizes of a node do not break lists', { timeout: 280_000 }, async (t) => {
   const tasks = [{ name: 'web', state: 'dead', failed: false, startedAtMs: 1e300, finishedAtMs: -1e300 } as const]
   const resources = { cpuMhz: 1e300, cores: 1, memoryBytes: 1e300, diskBytes: 1e300 }
   const { server } = await world(t, { resources }, allocationOf(ALLOCATION, { createTimeMs: 1e300, tasks }))

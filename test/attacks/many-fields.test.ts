@@ -1,7 +1,7 @@
 /**
- * A caller without a token sends a form of half a million fields in a megabyte: the parser of forms takes time with the
- * square of their number, and the server answered nobody for fifteen seconds. A token did the same with
- * JSON of a million names. What is too much is refused before anything is parsed.
+ * A caller without a token sends a form of half a million fields in a megabyte. The form parser needs quadratic time,
+ * which would block the server for fifteen seconds; so would JSON of a million names with a token. Both are refused
+ * before they are parsed.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -29,7 +29,7 @@ async function post(port: number, { body, path, token, type = 'application/json'
 
 const namesOf = (count: number) => Array.from({ length: count }, (_, at) => `"${at.toString(36)}":1`).join(',')
 
-test('a form of many fields is refused, also of a caller without a token', async (t) => {
+test('a form with many fields is refused, also without a token', async (t) => {
   const world = await CoreWorld.open(t)
   const port = await listenTo(t, world)
   for (const body of ['a&'.repeat(500_000), 'a=1&'.repeat(1000), `${'&'.repeat(1000)}a=1`]) {
@@ -42,7 +42,7 @@ test('a form of many fields is refused, also of a caller without a token', async
   assert.equal((await post(port, kept)).status, 204)
 })
 
-test('JSON of very many names is refused', async (t) => {
+test('JSON with very many names is refused', async (t) => {
   const world = await CoreWorld.open(t)
   const port = await listenTo(t, world)
   const token = await tokenWith(world, 'path "secret/data/x" { capabilities = ["create", "update"] }')

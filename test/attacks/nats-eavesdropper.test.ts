@@ -1,6 +1,6 @@
 /**
- * Somebody who hears every message on NATS, as its operator does, or another server: he reads no token, no path and no
- * value of a secret, and what he has recorded is worth nothing when it is sent again.
+ * An attacker receives every message on NATS, like its operator or another server. It must not be able to read a token,
+ * a path or a value of a secret, and recorded messages must be useless when they are replayed.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
@@ -95,7 +95,7 @@ async function openCore(port: number): Promise<string> {
   return made.root_token
 }
 
-test('one who hears all of NATS reads no token and no secret, and can send nothing again', {
+test('an eavesdropper on NATS reads no token and no secret and cannot replay a message', {
   timeout: 240_000,
 }, async (t) => {
   const world = await startCluster(t, {
@@ -112,7 +112,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
   const data = `kv/data/${PLANTED.path}`
   const through = { port: edge.port, token }
 
-  await t.test('calls of a server without secrets to the one that has them', async () => {
+  await t.test('calls of a server without a core to the active core', async () => {
     await ask({ ...through, method: 'POST', path: data, body: { data: { [PLANTED.name]: PLANTED.value } } })
     assert.ok((await ask({ ...through, method: 'GET', path: data })).includes(PLANTED.value))
     // Larger than one message.
@@ -129,7 +129,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
     assert.deepEqual(readers(heard, { ...PLANTED, token, child: made }), [])
   })
 
-  await t.test('calls that enter at a host, and its questions who a token is', async () => {
+  await t.test('calls that enter at a host, and its token lookups', async () => {
     const before = heard.length
     const asked = await ask({ port: host.port, method: 'GET', path: 'nodes', token: ROOT_TOKEN })
     assert.ok(asked.includes(host.nodeId))
@@ -139,7 +139,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
     assert.deepEqual(readers(heard.slice(before), { operator: ROOT_TOKEN, token }), [])
   })
 
-  await t.test('a call that was recorded is refused when it is sent again, cut, changed or elsewhere', async () => {
+  await t.test('a recorded call is refused when it is replayed, truncated, modified or redirected', async () => {
     const path = `${data}-again`
     const from = heard.length
     await ask({ ...through, method: 'POST', path, body: { data: { counted: '1' } } })
@@ -152,7 +152,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
       bus.publish(call.subject, bytes, { reply: call.reply })
     }
     bus.publish(call.subject.replace('.core.', '.call.'), call.data, { reply: call.reply })
-    // Nobody but the server has its key: each is refused in two bytes.
+    // Only the server has its key, so each is refused in two bytes.
     const refusals = () =>
       heard.slice(refused).filter(({ subject, data: bytes }) => subject === call.reply && bytes.length === 2)
     await eventually(() => refusals().length === 6)
@@ -168,7 +168,7 @@ test('one who hears all of NATS reads no token and no secret, and can send nothi
     assert.match(notOpened(core.stderr)[0] ?? '', /sent before/)
   })
 
-  await t.test('answers that are made up are dropped, and the call goes on', async () => {
+  await t.test('forged responses are dropped, and the call continues', async () => {
     const forging = bus.subscribe('outpost.global.server.*.core.*')
     const forge = (async () => {
       for await (const { reply = '' } of forging) {

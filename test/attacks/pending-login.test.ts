@@ -1,6 +1,6 @@
 /**
- * The holder of a credential that is bound, or that the operator has taken back, logs in in two steps, and wants more from the
- * second one than the first would have given; or hides behind a merge of entities from the enforcement that is for it.
+ * The holder of a bound or revoked credential logs in in two steps, and must not get more from the second step than the
+ * first one would have given. A merge of entities must not bypass an enforcement.
  */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
@@ -76,7 +76,7 @@ class Pending {
   }
 }
 
-test('the second step gives no token for other addresses, nor for a secret ID or a role that is gone', async (t) => {
+test('the second step refuses other addresses, a removed secret ID and a removed role', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa
   await it.enrolled(await it.byRole((await it.secretId()).body.data['secret_id']))
@@ -114,7 +114,7 @@ test('the second step gives no token for other addresses, nor for a secret ID or
   await refused(ofOld, 'another role of that name and ID')
 })
 
-test('of a secret ID for two logins each gives a token, also where the other one used it up or it has expired', async (t) => {
+test('two pending logins with one secret ID both succeed, even if it is used up or expired meanwhile', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa
   await it.enrolled(await it.byRole((await it.secretId()).body.data['secret_id']))
@@ -149,7 +149,7 @@ test('of a secret ID for two logins each gives a token, also where the other one
   for (const login of both) assert.deepEqual((await it.finish(login)).body.errors, ['invalid request ID'], 'destroyed')
 })
 
-test('a login that waits for its code ends with its password', async (t) => {
+test('a change of the password invalidates a pending login, and one of the policies applies to it', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa
   await it.enrolled(await it.byPassword())
@@ -163,7 +163,7 @@ test('a login that waits for its code ends with its password', async (t) => {
   assert.deepEqual(done.body.auth['token_policies'], ['default', 'more'], 'what the user may have changes with it')
 })
 
-test('a login that waits for its code ends with its entity', async (t) => {
+test('removing an entity invalidates its pending logins', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa
   const entityId = await it.enrolled(await it.byPassword())
@@ -174,7 +174,7 @@ test('a login that waits for its code ends with its entity', async (t) => {
   assert.deepEqual((await it.finish(pending)).body.errors, ['invalid request ID'])
 })
 
-test('an enforcement for an entity is for the one that it became a part of, too', async (t) => {
+test('an enforcement for an entity also applies to the entity that it was merged into', async (t) => {
   const it = await Pending.ready(t)
   const { world } = it.mfa
   const adaId = String((await it.byPassword()).body.auth['entity_id'])

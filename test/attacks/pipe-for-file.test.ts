@@ -1,7 +1,7 @@
 /**
- * Who may write into the data directory puts a named pipe, or a link, in the place of a file that the program keeps there.
- * Opening a pipe waits for another process: the start once waited for ever, deaf to SIGTERM, and a server that ran
- * stopped answering as soon as it noted its position.
+ * An attacker with write access to the data directory replaces a file of the program by a named pipe or a link. Opening
+ * a pipe blocks until another process opens it: a start must not block without handling SIGTERM, and a running server
+ * must not block when it writes its position.
  */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
@@ -22,14 +22,14 @@ function putPipe(path: string): void {
 const DEV = ['-dev', '-dev-no-demo', '-http-port', '0', '-data-dir']
 
 for (const name of ['client/state.json', 'client/collected.json', 'client/run', 'server/dev.key']) {
-  test(`${name} is a pipe: the start ends and names it`, { timeout: 280_000 }, async (t) => {
+  test(`${name} is a pipe: the start fails and names the file`, { timeout: 280_000 }, async (t) => {
     const directory = workDirectory(t)
     putPipe(join(directory, name))
     await assert.rejects(agentHere(t, [...DEV, directory]), new RegExp(`${directory}/${name}.* is not a regular file`))
   })
 }
 
-test('server/secrets.db-wal is a pipe: the process ends and names it', { timeout: 280_000 }, async (t) => {
+test('server/secrets.db-wal is a pipe: the process exits and names the file', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const pipe = join(directory, 'server/secrets.db-wal')
   putPipe(pipe)
@@ -38,7 +38,7 @@ test('server/secrets.db-wal is a pipe: the process ends and names it', { timeout
   assert.match(agent.stderr(), new RegExp(`${pipe}.* is not a regular file`))
 })
 
-test('files that a server can do without are pipes, or links out of its directory: it serves, and writes through none', {
+test('pipes and links in place of optional files: the server serves and writes through none of them', {
   timeout: 280_000,
 }, async (t) => {
   const directory = workDirectory(t)
@@ -62,7 +62,7 @@ test('files that a server can do without are pipes, or links out of its director
   assert.ok(lstatSync(join(server, 'secrets.db.seen')).isFile())
 })
 
-test('log_file is a pipe: the start ends and names it', { timeout: 280_000 }, async (t) => {
+test('log_file is a pipe: the start fails and names the file', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const pipe = join(directory, 'pipe')
   putPipe(pipe)
@@ -73,7 +73,7 @@ test('log_file is a pipe: the start ends and names it', { timeout: 280_000 }, as
   assert.ok(agent.stderr().includes(pipe), agent.stderr())
 })
 
-test('nkey_file is a pipe: the server starts, and says so', { timeout: 280_000 }, async (t) => {
+test('nkey_file is a pipe: the server starts and logs it', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const pipe = join(directory, 'pipe')
   putPipe(pipe)

@@ -29,7 +29,7 @@ async function policiesOf(world: CoreWorld, token: string, body: object, path = 
 
 const CREATE = (rule: string) => `path "auth/token/create" { capabilities = ["update", "sudo"] ${rule} }`
 
-test('a policy that may not be given is not given in another spelling', async (t) => {
+test('a policy that may not be assigned is refused in every spelling', async (t) => {
   const world = await open(t)
   for (const rule of ['policies = ["admin"]', 'Policies = ["Admin"]', 'policies = [" adm*"]', 'POLICIES = ["*MIN"]']) {
     const token = await tokenWith(world, CREATE(`denied_parameters = { ${rule} }`))
@@ -46,7 +46,7 @@ test('a policy that may not be given is not given in another spelling', async (t
   }
 })
 
-test('a list of policies that may be given holds for each member of the list that is asked for', async (t) => {
+test('allowed policies apply to each member of the requested list', async (t) => {
   const world = await open(t)
   const token = await tokenWith(world, CREATE('allowed_parameters = { policies = ["App-*", "default"], ttl = [] }'))
   const common = ['app-one', 'app-two', 'default']
@@ -57,7 +57,7 @@ test('a list of policies that may be given holds for each member of the list tha
   assert.equal(await policiesOf(world, token, { policies: ['app-one'], num_uses: 1 }), 403)
 })
 
-test('a list of names is not passed by a text that a field splits at its commas', async (t) => {
+test('a string that a field splits at its commas does not bypass a list of names', async (t) => {
   const world = await open(t)
   const token = await tokenWith(
     world,
@@ -77,7 +77,7 @@ test('a list of names is not passed by a text that a field splits at its commas'
   assert.deepEqual(body.data['allowed_policies'], ['app-one', 'app-two'])
 })
 
-test('root is root in every spelling, for tokens and for roles', async (t) => {
+test('root is recognised in every spelling, for tokens and for roles', async (t) => {
   const world = await open(t)
   const token = await tokenWith(world, CREATE(''))
   for (const name of ['root', 'Root', ' ROOT ', '\u00a0rOOt']) {
@@ -91,7 +91,7 @@ test('root is root in every spelling, for tokens and for roles', async (t) => {
   }
 })
 
-test('what a role disallows is disallowed however the role and the caller spell it', async (t) => {
+test('a disallowed policy is refused however the role and the caller spell it', async (t) => {
   const world = await open(t)
   const token = await tokenWith(world, 'path "auth/token/create/*" { capabilities = ["update"] }')
   for (const [field, value] of [
@@ -110,7 +110,7 @@ test('what a role disallows is disallowed however the role and the caller spell 
   }
 })
 
-test('rules about the path of a policy hold for each spelling of its name, lists included', async (t) => {
+test('rules about the path of a policy apply to each spelling of its name, lists included', async (t) => {
   const world = await open(t)
   const token = await tokenWith(
     world,
@@ -138,7 +138,7 @@ test('rules about the path of a policy hold for each spelling of its name, lists
   assert.equal(body.data['policy'], 'path "admin" { capabilities = ["read"] }')
 })
 
-test('the policies that every core has are kept from being changed in every spelling', async (t) => {
+test('built-in policies are protected from changes in every spelling', async (t) => {
   const world = await open(t)
   for (const name of ['root', 'Root', ' ROOT', 'response-wrapping ', 'Response-Wrapping'].map(encodeURIComponent)) {
     for (const method of ['POST', 'DELETE']) {

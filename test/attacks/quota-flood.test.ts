@@ -19,7 +19,7 @@ async function limited(world: CoreWorld, path: string, rate: number): Promise<vo
   assert.equal((await world.ask('POST', 'sys/quotas/rate-limit/q', rule, OPERATOR)).status, 204)
 }
 
-test('a path that is written differently is no way past its quota', async (t) => {
+test('a different spelling of a path does not bypass its quota', async (t) => {
   const world = await openKv(t)
   assert.equal((await world.ask('POST', 'secret/data/app', { data: { a: 1 } })).status, 200)
   await limited(world, 'secret/data/app', 1)
@@ -52,7 +52,7 @@ test('a path that is written differently is no way past its quota', async (t) =>
   assert.equal(await status('GET /v1/secret/data/app', 'X-Vault-Namespace: other\r\n'), 404, 'nothing is served there')
 })
 
-test('a flood from one address takes nothing from others, and its tokens are not looked at', async (t) => {
+test('a flood from one address does not affect others, and its tokens are not looked up', async (t) => {
   const world = await openKv(t)
   await limited(world, '', 100)
   let looked = 0
@@ -74,7 +74,7 @@ test('a flood from one address takes nothing from others, and its tokens are not
   }
 })
 
-test('very many addresses do not make the memory grow', async (t) => {
+test('very many addresses do not increase the memory', async (t) => {
   const world = await openKv(t)
   await limited(world, '', 1)
   const { core } = world

@@ -1,6 +1,6 @@
 /**
- * Tokens that have ended and go on opening a host: somebody calls an agent directly, with a token that is spent, expired,
- * revoked or bound to addresses, or while the secrets core is sealed or stands by for another cluster.
+ * Cached tokens at an agent: an attacker calls it directly with a token that is used up, expired, revoked or bound to
+ * addresses, or while the core is sealed or a standby.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -11,7 +11,7 @@ import { send } from '../helpers/openbao-replay.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const READER = { name: 'reader', text: 'node { policy = "read" }' }
-test('a token outlives its uses, its time, its revocation and the seal at an agent', {
+test('an agent refuses a cached token after its last use, its expiry, its revocation and a seal', {
   timeout: 240_000,
 }, async (t) => {
   const world = await startCluster(t, { here: ['client'], hosts: 1, acl: OPS_ACL, hostAcl: 'acl { enabled = true }' })
@@ -24,7 +24,7 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
   const lasting = await make({})
   assert.equal(await statusWith(lasting.client_token), 200)
 
-  await t.test('one use is one use, however many calls come at once', async () => {
+  await t.test('a token with one use succeeds once, for any number of concurrent calls', async () => {
     const { client_token: token } = await make({ num_uses: 1 })
     const statuses = await Promise.all([1, 2, 3, 4, 5].map(() => statusWith(token)))
     assert.deepEqual(
@@ -34,14 +34,14 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
     assert.equal(await statusWith(token), 403)
   })
 
-  await t.test('three uses are three', async () => {
+  await t.test('a token with three uses succeeds three times', async () => {
     const { client_token: token } = await make({ num_uses: 3 })
     const statuses: number[] = []
     for (let count = 0; count < 5; count++) statuses.push(await statusWith(token))
     assert.deepEqual(statuses, [200, 200, 200, 403, 403])
   })
 
-  await t.test('a token that is bound to addresses is refused where only an agent knows the address', async () => {
+  await t.test('a token with bound addresses is refused if only the agent knows the address', async () => {
     const role = { token_bound_cidrs: '127.0.0.1/32', allowed_policies: READER.name }
     await api(world, 'POST', 'auth/token/roles/bound', role, core.rootToken)
     const made = await api(
@@ -56,22 +56,22 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
     await eventually(async () => world.server().stderr.includes(said), 'the server says why')
   })
 
-  await t.test('a token that is revoked by its accessor ends at the agent', async () => {
+  await t.test('a token that is revoked by its accessor is refused at the agent', async () => {
     const { accessor, client_token: token } = await make({})
     assert.equal(await statusWith(token), 200)
     await api(world, 'POST', 'auth/token/revoke-accessor', { accessor }, core.rootToken)
     await eventually(async () => (await statusWith(token)) === 403, 'the agent asks again')
   })
 
-  await t.test('nothing is open once the core is sealed', async () => {
+  await t.test('every token is refused once the core is sealed', async () => {
     assert.equal(await statusWith(lasting.client_token), 200)
     await api(world, 'PUT', 'sys/seal', {}, core.rootToken)
-    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was told before the seal was answered')
+    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was notified before the seal was answered')
     await api(world, 'PUT', 'sys/unseal', { key: core.key }, '')
     assert.equal(await statusWith(lasting.client_token), 200)
   })
 
-  await t.test('a token that expires while no server answers has expired', async () => {
+  await t.test('a token that expires while no server answers is refused', async () => {
     const { client_token: short } = await make({ ttl: '4s' })
     const madeAtMs = performance.now()
     assert.equal(await statusWith(short), 200)
@@ -81,7 +81,7 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
     assert.equal(await statusWith(short), 503)
   })
 
-  await t.test('nothing is open once the core stands by', async () => {
+  await t.test('every token is refused once the core is a standby', async () => {
     const server = world.server()
     await server.start()
     await api(world, 'PUT', 'sys/unseal', { key: core.key }, '')
@@ -91,6 +91,6 @@ test('a token outlives its uses, its time, its revocation and the seal at an age
     const isStandingBy = async () =>
       (await send(server.port, { method: 'GET', path: '/v1/sys/health', headers: {} })).status === 472
     await eventually(isStandingBy, 'the core stands by')
-    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was told')
+    assert.equal(await statusWith(lasting.client_token), 503, 'the agent was notified')
   })
 })

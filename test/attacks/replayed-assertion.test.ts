@@ -1,6 +1,6 @@
 /**
- * Somebody on NATS who hears calls to a host, or has a key that is no server's, and sends calls to that host: heard
- * before, changed, cut, late, made for another host, signed with the wrong key or with none.
+ * An attacker on NATS who can read calls to a host, or has a key that is not of a server, sends calls to that host:
+ * replayed, modified, truncated, late, for another host, with a wrong signature or none.
  */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
@@ -19,7 +19,7 @@ import type { Identity, Operation } from '../../src/platform/operation.ts'
 import { type InputOf, queryText, schema } from '../../src/platform/schema.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { knownKeys, newKey } from '../helpers/server-keys.ts'
-import { identity, keepingLogger } from '../host/allocations/host-fixture.ts'
+import { identity, recordingLogger } from '../host/allocations/host-fixture.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
@@ -54,9 +54,9 @@ interface Heard {
   readonly reply: string
 }
 
-/** A host, a server that calls it, and somebody else on the same NATS. */
+/** A host, a server that calls it, and another client of the same NATS. */
 async function world(t: TestContext, natsUrl: string, options: { hostClock?: () => number } = {}) {
-  const open = () => openNatsBus({ servers: [natsUrl], name: 'test', logger: keepingLogger() })
+  const open = () => openNatsBus({ servers: [natsUrl], name: 'test', logger: recordingLogger() })
   const buses = await Promise.all([open(), open(), open()])
   await eventually(() => buses.every(({ isConnected }) => isConnected))
   const [atHost, atServer, stranger] = buses
@@ -64,7 +64,7 @@ async function world(t: TestContext, natsUrl: string, options: { hostClock?: () 
   const trusted = new Set<string>()
   const server = { key: newKey(), nowMs: Date.now, isAclOn: true }
   trusted.add(server.key.publicKey)
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const hosts = new Map<string, CallServer>()
   /** Resolves when its subscription has taken effect. */
   const startHost = async (nodeId = NODE) => {
@@ -139,22 +139,22 @@ const received = (payload: Uint8Array) => {
   return opened
 }
 
-test('a call with an assertion is good once, for this host, operation and input, from a server', async (t) => {
+test('an assertion is valid once, for its host, operation and input, from a server', async (t) => {
   const { url } = await startNatsServer(t)
   const { call, done, heard, last, send, server, startHost, trusted } = await world(t, url)
 
-  await t.test('the call as the server makes it', async () => {
+  await t.test('the original call succeeds', async () => {
     assert.equal(await call('one'), '{"say":"one"}')
     assert.deepEqual(done.splice(0), ['test.change one reader'])
   })
 
-  await t.test('heard, and sent again', async () => {
+  await t.test('a replayed call is refused', async () => {
     await call('two')
     assert.equal(await send(last()), 'permission_denied: this host refused the call: the assertion was used before')
     assert.deepEqual(done.splice(0), ['test.change two reader'])
   })
 
-  await t.test('heard, and sent again after the host was restarted', async () => {
+  await t.test('a call replayed after a restart of the host is refused', async () => {
     await call('three')
     const payload = last()
     await startHost()
@@ -164,7 +164,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change three reader', 'test.change four reader'])
   })
 
-  await t.test('for another host', async () => {
+  await t.test('a call replayed to another host is refused', async () => {
     await startHost(OTHER)
     await call('five')
     const text = 'permission_denied: this host refused the call: the assertion is for another node'
@@ -172,7 +172,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change five reader'])
   })
 
-  await t.test('with another operation, input, caller or request ID', async () => {
+  await t.test('another operation, input, caller or request ID is refused', async () => {
     await call('six')
     const { message, proof } = received(last())
     const others = [
@@ -192,7 +192,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change six reader'])
   })
 
-  await t.test('cut, or damaged', async () => {
+  await t.test('a truncated or damaged assertion is refused', async () => {
     await call('seven')
     const { body, message, proof = new Uint8Array(0) } = received(last())
     for (let end = 0; end < proof.length; end += 7) {
@@ -208,7 +208,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), ['test.change seven reader'])
   })
 
-  await t.test('signed with a key that is no server’s, an agent’s for one', async () => {
+  await t.test('a signature by a key that is not of a server, such as that of an agent, is refused', async () => {
     const before = server.key
     server.key = newKey()
     await assert.rejects(call('eight'), { code: 'permission_denied', message: /key that is not in nats.server_keys/ })
@@ -220,7 +220,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done.splice(0), [])
   })
 
-  await t.test('a server’s key is rotated while calls are under way', async () => {
+  await t.test('calls succeed while the key of a server is rotated', async () => {
     const before = server.key
     await call('before')
     const old = last()
@@ -241,7 +241,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     done.length = 0
   })
 
-  await t.test('from a server whose ACL is off', async () => {
+  await t.test('a call from a server without ACL is refused', async () => {
     const refused = { code: 'permission_denied', message: /accepts only calls with the assertion of a server/ }
     await assert.rejects(call('open', { identity: UNRESTRICTED }), refused)
     server.isAclOn = false
@@ -250,7 +250,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     done.length = 0
   })
 
-  await t.test('for a caller who may not', async () => {
+  await t.test('a call for a caller without permission is refused', async () => {
     await assert.rejects(call('ten', { identity: identity() }), {
       code: 'permission_denied',
       message: 'Permission denied',
@@ -258,7 +258,7 @@ test('a call with an assertion is good once, for this host, operation and input,
     assert.deepEqual(done, [])
   })
 
-  await t.test('many at once share a session, and each is good once', async () => {
+  await t.test('concurrent calls share a session, and each is accepted once', async () => {
     const said = await Promise.all(Array.from({ length: 100 }, (_, at) => call(`many ${at}`)))
     assert.equal(new Set(said).size, 100)
     assert.equal(new Set(done.splice(0)).size, 100)
@@ -270,7 +270,7 @@ test('a call with an assertion is good once, for this host, operation and input,
   })
 })
 
-test('clocks of server and host differ', async (t) => {
+test('a clock difference between server and host is tolerated up to the limit', async (t) => {
   const { url } = await startNatsServer(t)
   let skewMs = 0
   const { call, done, send, last, server } = await world(t, url, { hostClock: () => Date.now() + skewMs })

@@ -1,4 +1,7 @@
-/** What is between two clusters, and on the disk of a secondary, tells no secret. Who has no certificate of the primary is not let in. */
+/**
+ * Neither the link between two clusters nor the disk of a secondary reveals a secret, and a client without a certificate
+ * of the primary is refused.
+ */
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { createConnection, createServer, type Socket } from 'node:net'

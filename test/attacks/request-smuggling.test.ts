@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { TlsFiles } from '../../src/http/listener.ts'
-import { anyPath } from '../helpers/any-path.ts'
+import { anyPath } from '../helpers/fallback-stub.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { startEdge } from '../helpers/edge.ts'
 import { answersIn, raw, type RawOptions } from '../helpers/raw-http.ts'
@@ -38,7 +38,7 @@ test('an expectation that is not met is 417, and does not turn the next verb int
   assert.match(old.text, /^HTTP\/1\.1 200 /, 'HTTP/1.0 has no expectations')
 })
 
-test('a second Host header is 400, whatever it says', async (t) => {
+test('a second Host header is 400, for any value', async (t) => {
   const edge = await startEdge(t, { fallback: anyPath() })
   for (const second of ['Host: localhost', 'host: other', 'HOST:', 'X: 1\r\nHost: localhost']) {
     for (const verb of ['GET', 'LIST', 'OPTIONS', 'POST']) {
@@ -70,7 +70,7 @@ const CODINGS: readonly (readonly [lines: string, status: number])[] = [
   ['Transfer-Encoding: chunked\r\nContent-Length: 12', 400],
 ]
 
-test('a body that is coded or framed in an unknown way is refused, and nothing behind it is served', async (t) => {
+test('a body with unknown coding or framing is refused, and nothing behind it is served', async (t) => {
   const edge = await startEdge(t, { fallback: anyPath() })
   const body = '2\r\n{}\r\n0\r\n\r\n'
   const next = `GET /v1/behind HTTP/1.1\r\n${CLOSE}`
@@ -145,7 +145,7 @@ async function eachSplit(options: RawOptions, verb: string, status: number): Pro
   )
 }
 
-test('a verb that is cut is as strict as one that is whole', async (t) => {
+test('the verb LIST in several packets is parsed as strictly as in one', async (t) => {
   const edge = await startEdge(t, { fallback: anyPath() })
   for (const verb of ['LIST', 'SCAN']) await eachSplit({ port: edge.port }, verb, 200)
   for (const verb of LOOK_ALIKES) await eachSplit({ port: edge.port }, verb, 400)
@@ -154,7 +154,7 @@ test('a verb that is cut is as strict as one that is whole', async (t) => {
   assert.deepEqual([...verbs], ['LIST', 'SCAN'])
 })
 
-test('over TLS a verb that is cut is as strict', async (t) => {
+test('over TLS it is parsed as strictly', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-smuggling-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   if (!makeCertificates(directory, ['server'])) return t.skip('needs openssl')

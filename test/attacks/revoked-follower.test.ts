@@ -114,14 +114,14 @@ function assertCut(ended: Readonly<Record<string, Follower['ended']>>): void {
   }
 }
 
-test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
+test('followers lose access with their token and policies', { timeout: 300_000 }, async (suite) => {
   const { world, core } = await startWorld(suite)
   makeLarge(world.host())
   // It lives through the other tests.
   const expiring = await newToken(world, core, ALL, { ttl: '15s', explicit_max_ttl: '15s' })
   const untilItExpires = await followAll(suite, world, expiring.token)
 
-  await suite.test('the token is revoked: every stream breaks, those of others go on', async (t) => {
+  await suite.test('a revoked token ends all its streams, and those of others continue', async (t) => {
     const { token } = await newToken(world, core, ALL)
     const other = await newToken(world, core, ALL)
     const followers = await followAll(t, world, token)
@@ -137,7 +137,7 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
     )
   })
 
-  await suite.test('a read with an end that is taken slowly breaks when its token is revoked', async (t) => {
+  await suite.test('a slow finite read ends when its token is revoked', async (t) => {
     const { token } = await newToken(world, core, ALL)
     const readers = await readSlowly(t, world, token)
     assert.equal(readers.length, 11)
@@ -146,7 +146,7 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
     for (const { bytes, name } of readers) assert.ok(bytes < LARGE_BYTES, name)
   })
 
-  await suite.test('the policy is taken away: streams that need it break, others go on', async (t) => {
+  await suite.test('a revoked policy ends the streams that need it, and others continue', async (t) => {
     const { token, policy } = await newToken(world, core, ALL)
     const lost = await followAll(t, world, token, ['logs', 'stream', 'jobLogs'])
     const kept = await followAll(t, world, token, ['monitor', 'events'])
@@ -174,7 +174,7 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
     }
   })
 
-  await suite.test('a caller that waits for a change is refused as soon as its token is revoked', async () => {
+  await suite.test('a long poll is refused as soon as its token is revoked', async () => {
     const { token } = await newToken(world, core, ALL)
     const headers = { 'X-Nomad-Token': token }
     const path = `/v1/allocation/${world.host(1).allocId}`
@@ -189,7 +189,7 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
     assert.deepEqual(await Promise.all(waiting), [403, 403])
   })
 
-  await suite.test('a token with five uses pays once for a stream, however often it is looked at', async (t) => {
+  await suite.test('a stream uses one of five token uses, however often it is checked again', async (t) => {
     const { token } = await newToken(world, core, ALL, { num_uses: 5 })
     const { path, ports } = kinds(world).logs
     const usesLeft = async () => {
@@ -214,7 +214,7 @@ test('followers whose rights are gone', { timeout: 300_000 }, async (suite) => {
     assertCut(await ends([follower]))
   })
 
-  await suite.test('the token expires', async () => {
+  await suite.test('an expired token ends its streams', async () => {
     assert.equal(untilItExpires.length, 16)
     assertCut(await ends(untilItExpires))
   })

@@ -1,7 +1,6 @@
 /**
- * Somebody can write the database file and has no key: they keep copies of its rows and bring an old state of single entries
- * back, while the server is stopped or while it runs, and set every checksum right. What is read then is refused, never
- * answered.
+ * An attacker who can write the database file but has no key restores old rows of single entries, while the server is
+ * stopped or running, with correct checksums. Reads of such entries are refused.
  */
 import assert from 'node:assert/strict'
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -101,7 +100,7 @@ class Victim {
     return answer.body
   }
 
-  async figure(name: string): Promise<number> {
+  async metric(name: string): Promise<number> {
     const { body } = await send(this.#agent?.port ?? 0, {
       method: 'GET',
       path: '/v1/metrics?format=prometheus',
@@ -183,7 +182,7 @@ async function prepare(victim: Victim) {
   return { token, rotated, deleted, revoked, written }
 }
 
-/** Prepared once for all tests: the files of a server that was killed then, and of one that was stopped. */
+/** Prepared once for all tests: the files of a killed server and of a stopped one. */
 async function preparedOnce(t: TestContext) {
   const victim = new Victim(t)
   const was = await prepare(victim)
@@ -217,7 +216,7 @@ async function oldStateWhileStopped(t: TestContext, was: Prepared): Promise<void
   const status = await victim.done('GET', 'sys/seal-status')
   assert.match(status.warnings?.join() ?? '', /the database was changed by another program/)
   await eventually(() => victim.said.includes('"kind":"put back"'), 'the log names what was found')
-  await eventually(async () => (await victim.figure('outpost_store_foreign_changes')) > 0, 'a figure tells of it')
+  await eventually(async () => (await victim.metric('outpost_store_foreign_changes')) > 0, 'a metric tells of it')
 }
 
 async function oldStateWhileRunning(t: TestContext, was: Prepared): Promise<void> {
@@ -319,25 +318,22 @@ async function databaseRemoved(t: TestContext, was: Prepared): Promise<void> {
   assert.doesNotMatch(victim.said, why)
 }
 
-test('somebody who can write the database and has no key', async (t) => {
+test('rolled-back entries are refused and reported', async (t) => {
   const was = await preparedOnce(t)
-  await t.test('an old state of single entries, brought back while the server is stopped, is refused and told', (tt) =>
-    oldStateWhileStopped(tt, was),
+  await t.test(
+    'an old state of single entries that is restored while the server is stopped is refused and reported',
+    (tt) => oldStateWhileStopped(tt, was),
   )
-  await t.test('the same while the server runs, and after it was killed', (tt) => oldStateWhileRunning(tt, was))
-  await t.test('an entry that was removed below a listing makes listings fail, once all entries were looked at', (tt) =>
+  await t.test('an old state is refused also if the server runs or was killed', (tt) => oldStateWhileRunning(tt, was))
+  await t.test('a removed entry below a listing fails listings once all entries were checked', (tt) =>
     removedBelowListing(tt, was),
   )
-  await t.test('whoever also removes what helps the server to tell entries apart keeps it from opening', (tt) =>
-    removedHelp(tt, was),
-  )
-  await t.test('a whole database of an earlier moment is served as a restore, and said to be one', (tt) =>
+  await t.test('removing the data that detects a rollback, too, keeps the server sealed', (tt) => removedHelp(tt, was))
+  await t.test('a complete database of an earlier moment is served and reported as a restore', (tt) =>
     wholeDatabaseBack(tt, was),
   )
-  await t.test('bits of entries went bad: they are 500 with their name in the log, and the rest is served', (tt) =>
+  await t.test('entries with flipped bits are 500 with their path in the log, and the others are served', (tt) =>
     badBits(tt, was),
   )
-  await t.test('a database that was removed is not taken for a new server without a word', (tt) =>
-    databaseRemoved(tt, was),
-  )
+  await t.test('a removed database is not replaced by a new server without an error', (tt) => databaseRemoved(tt, was))
 })

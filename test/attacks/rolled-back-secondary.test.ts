@@ -1,6 +1,6 @@
 /**
- * An attacker who can write the database of a DR secondary, and has no key, puts old rows back. Each is a valid ciphertext under
- * its path. No right comes of it, the secondary is not promoted upon it, and is repaired from its primary.
+ * An attacker who can write the database of a DR secondary but has no key restores old rows, each a valid ciphertext
+ * under its path. They must grant nothing, prevent a promotion, and be repaired from the primary.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -70,7 +70,7 @@ async function stopHere({ agent }: DrServer): Promise<void> {
   await agent.stop()
 }
 
-test('old rows that are put back into the database of a secondary', async (t) => {
+test('rolled-back rows in the database of a secondary are refused', async (t) => {
   const { primary, secondary } = await pairHere(t)
   const refused = async (status: number, text: RegExp, path: string, dr_operation_token: string, more: object = {}) => {
     const answer = await secondary.ask('POST', `${SECONDARY}/${path}`, { dr_operation_token, ...more }, ANONYMOUS)
@@ -79,12 +79,12 @@ test('old rows that are put back into the database of a secondary', async (t) =>
     assert.equal((await secondary.status())['mode'], 'secondary')
   }
 
-  await t.test('the entry of a deleted operation token is refused, also after a restart', async () => {
+  await t.test('a restored entry of a deleted operation token is refused, also after a restart', async () => {
     const token = await secondary.operationToken(primary.keys)
     const entry = rowsOf(secondary).get(TOKEN_ENTRY)
     assert.ok(entry)
     await secondary.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token: token }, ANONYMOUS)
-    // Deleted, and then replaced by a newer one, whose entry gives way to it.
+    // Deleted, and then replaced by a newer one, which replaces its entry.
     for (const isReplaced of [false, true]) {
       if (isReplaced) await secondary.operationToken(primary.keys)
       putBack(secondary, [entry])
@@ -96,61 +96,61 @@ test('old rows that are put back into the database of a secondary', async (t) =>
     }
   })
 
-  await t.test(
-    'a token is refused where the file with its generation was removed, and a new one is valid',
-    async () => {
-      const token = await secondary.operationToken(primary.keys)
-      await stopHere(secondary)
-      const seen = join(secondary.directory, 'data/server/secrets.db.seen')
-      const text = JSON.parse(readFileSync(seen, 'utf8')) as Record<string, unknown>
-      writeFileSync(seen, JSON.stringify({ ...text, generation: undefined }))
-      await secondary.restartHere()
-      await secondary.unseal(primary.keys)
-      await refused(403, /secrets\.db\.seen/, 'merkle-check', token)
-      const newer = await secondary.operationToken(primary.keys)
-      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, ANONYMOUS)
-      await stopHere(secondary)
-      await secondary.restartHere()
-      await secondary.unseal(primary.keys)
-      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, ANONYMOUS)
-    },
-  )
-
-  await t.test('a deleted policy gives no right, promotion is refused, and the primary repairs it', async () => {
-    const policy = `path "${SECONDARY}/*" { capabilities = ["update", "sudo"] }`
-    await primary.told('PUT', 'sys/policies/acl/night', { policy })
-    const batch = { type: 'batch', policies: ['night'], ttl: '8h', no_parent: true }
-    const { body } = await primary.told('POST', 'auth/token/create', batch)
-    const night = String((body['auth'] as Record<string, unknown>)['client_token'])
-    await secondary.follows(primary)
-    await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: night }, ANONYMOUS)
-    const before = rowsOf(secondary)
-    await primary.told('DELETE', 'sys/policies/acl/night')
-    await secondary.follows(primary)
+  await t.test('a token is refused if the file with its generation was removed, and a new one is valid', async () => {
     const token = await secondary.operationToken(primary.keys)
-    await refused(403, /permission denied/, 'promote', night)
-    const rows = changed(before, rowsOf(secondary))
-    assert.ok(rows.length > 0)
-    // The primary is away: nothing repairs it meanwhile.
-    await stopHere(primary)
-    putBack(secondary, rows)
-    // It may still remember that the entry is not there.
+    await stopHere(secondary)
+    const seen = join(secondary.directory, 'data/server/secrets.db.seen')
+    const text = JSON.parse(readFileSync(seen, 'utf8')) as Record<string, unknown>
+    writeFileSync(seen, JSON.stringify({ ...text, generation: undefined }))
+    await secondary.restartHere()
+    await secondary.unseal(primary.keys)
+    await refused(403, /secrets\.db\.seen/, 'merkle-check', token)
+    const newer = await secondary.operationToken(primary.keys)
+    await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, ANONYMOUS)
     await stopHere(secondary)
     await secondary.restartHere()
     await secondary.unseal(primary.keys)
-    const found = /changed by another program: some entries are older.*Nothing was done\..*from its primary.*"force"/
-    await refused(500, found, 'merkle-check', night)
-    await refused(500, found, 'promote', night)
-    for (const force of [false, true]) await refused(500, found, 'promote', token, { force })
-    const asked = await secondary.ask('POST', `${SECONDARY}/generate-public-key`, {}, primary.keys.token)
-    assert.equal(asked.status, 500, asked.text)
-    await primary.restartHere()
-    await primary.unseal(primary.keys)
-    await eventually(() => !rowsOf(secondary).has(rows[0]?.path ?? ''), 'it is repaired from the primary')
-    await secondary.follows(primary)
-    await secondary.told('POST', `${SECONDARY}/promote`, { dr_operation_token: token }, ANONYMOUS)
-    assert.equal((await secondary.status())['mode'], 'primary')
-    const read = await secondary.ask('GET', 'sys/policies/acl/night', undefined, primary.keys.token)
-    assert.equal(read.status, 404)
+    await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: newer }, ANONYMOUS)
   })
+
+  await t.test(
+    'a rolled-back policy grants nothing, prevents a promotion, and is repaired from the primary',
+    async () => {
+      const policy = `path "${SECONDARY}/*" { capabilities = ["update", "sudo"] }`
+      await primary.told('PUT', 'sys/policies/acl/night', { policy })
+      const batch = { type: 'batch', policies: ['night'], ttl: '8h', no_parent: true }
+      const { body } = await primary.told('POST', 'auth/token/create', batch)
+      const night = String((body['auth'] as Record<string, unknown>)['client_token'])
+      await secondary.follows(primary)
+      await secondary.told('POST', `${SECONDARY}/merkle-check`, { dr_operation_token: night }, ANONYMOUS)
+      const before = rowsOf(secondary)
+      await primary.told('DELETE', 'sys/policies/acl/night')
+      await secondary.follows(primary)
+      const token = await secondary.operationToken(primary.keys)
+      await refused(403, /permission denied/, 'promote', night)
+      const rows = changed(before, rowsOf(secondary))
+      assert.ok(rows.length > 0)
+      // The primary is away: nothing repairs it meanwhile.
+      await stopHere(primary)
+      putBack(secondary, rows)
+      // It may still remember that the entry is not there.
+      await stopHere(secondary)
+      await secondary.restartHere()
+      await secondary.unseal(primary.keys)
+      const found = /changed by another program: some entries are older.*Nothing was done\..*from its primary.*"force"/
+      await refused(500, found, 'merkle-check', night)
+      await refused(500, found, 'promote', night)
+      for (const force of [false, true]) await refused(500, found, 'promote', token, { force })
+      const asked = await secondary.ask('POST', `${SECONDARY}/generate-public-key`, {}, primary.keys.token)
+      assert.equal(asked.status, 500, asked.text)
+      await primary.restartHere()
+      await primary.unseal(primary.keys)
+      await eventually(() => !rowsOf(secondary).has(rows[0]?.path ?? ''), 'it is repaired from the primary')
+      await secondary.follows(primary)
+      await secondary.told('POST', `${SECONDARY}/promote`, { dr_operation_token: token }, ANONYMOUS)
+      assert.equal((await secondary.status())['mode'], 'primary')
+      const read = await secondary.ask('GET', 'sys/policies/acl/night', undefined, primary.keys.token)
+      assert.equal(read.status, 404)
+    },
+  )
 })

@@ -80,7 +80,7 @@ const WAYS: readonly (readonly [string, string, unknown?])[] = [
   ['POST', 'sys/capabilities-self', { path: 'secret/data/app' }],
 ]
 
-test('no other endpoint and no other spelling gives the value, or changes it, without a code', async (t) => {
+test('no other endpoint and no other spelling reads or changes the value without a code', async (t) => {
   const { mallory, mfa } = await opened(t)
   const { world } = mfa
   for (const [method, path, body] of WAYS) {
@@ -104,7 +104,7 @@ test('no other endpoint and no other spelling gives the value, or changes it, wi
   assert.equal((await world.ask('GET', 'secret/metadata/app')).body.data['current_version'], 2)
 })
 
-test('children, orphans and batch tokens need a code too, and with one of their entity get the value', async (t) => {
+test('children, orphans and batch tokens need a code and get the value with a code of their entity', async (t) => {
   const { mallory, mfa, secret } = await opened(t)
   const { world } = mfa
   const codes = [-1, 0, 1].map((periods) => mfa.code(secret, periods))
@@ -127,7 +127,7 @@ test('children, orphans and batch tokens need a code too, and with one of their 
   }
 })
 
-test('a code of another entity, of another method or of one method of two is no code', async (t) => {
+test('a code of another entity or method is refused, and so is one code where two methods are required', async (t) => {
   const { mallory, mfa, secret } = await opened(t)
   const bob = await mfa.person('bob', ['p'])
   const { secret: bobs } = await mfa.enrol('phone', bob)
@@ -141,7 +141,7 @@ test('a code of another entity, of another method or of one method of two is no 
   hidden(await mfa.read(mallory, 'secret/data/both', ...both), 'used')
 })
 
-test('with a code a version can be asked for by its number and by its time', async (t) => {
+test('with a code a version can be read by its number and by its time', async (t) => {
   const { mallory, mfa, secret } = await opened(t)
   const time = new Date(1_800_000_010_000).toISOString()
   const old = await mfa.read(mallory, 'secret/data/app?version=1', `phone:${mfa.code(secret, -1)}`)

@@ -1,9 +1,9 @@
-/** A caller, or whoever stands between, asks for an answer to be wrapped for less than a second: it came in the clear. */
+/** A caller, or a proxy, requests wrapping for less than a second: the answer must not be sent in clear text. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
 
-test('a wrapped answer is never sent unwrapped for want of a time', async (t) => {
+test('an answer that requires wrapping is never sent unwrapped for lack of a TTL', async (t) => {
   const world = await CoreWorld.open(t)
   const ask = async (ttl: string) => {
     const headers = { 'X-Vault-Wrap-TTL': ttl }

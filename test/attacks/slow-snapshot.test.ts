@@ -85,7 +85,7 @@ async function whole(port: number, bytes: Buffer, sent: Omit<Sent, 'bytes'> = {}
   return await answer
 }
 
-test('who sends a snapshot by the byte is told so, and the place is free at once', async (t) => {
+test('a sender that is too slow with a snapshot gets an error, and its slot is released at once', async (t) => {
   const { world } = await serverWith(t, STRICT)
   const snapshot = await snapshotOf(world)
   const { port } = await serverWith(t, STRICT, { raw: true })
@@ -99,7 +99,7 @@ test('who sends a snapshot by the byte is told so, and the place is free at once
   assert.equal((await whole(port, snapshot)).status, 204)
 })
 
-test('a restore with a token has to make progress, too, and changes nothing otherwise', async (t) => {
+test('a restore with a token must also make progress, and changes nothing otherwise', async (t) => {
   const { port, world } = await serverWith(t, STRICT)
   const snapshot = await snapshotOf(world)
   const { core, rootToken } = world
@@ -112,7 +112,7 @@ test('a restore with a token has to make progress, too, and changes nothing othe
   assert.equal((await world.ask('GET', 'auth/token/lookup-self')).status, 200)
 })
 
-test('what is no snapshot is refused before its sender has gone on', async (t) => {
+test('a body that is not a snapshot is refused before all of it was sent', async (t) => {
   const { port } = await serverWith(t, LAX, { raw: true })
   for (const bytes of [Buffer.from('no archive at all'), gzipSync(Buffer.alloc(2048, 7))]) {
     const { answer, socket } = begin(port, { bytes: 1 << 20 })
@@ -121,7 +121,7 @@ test('what is no snapshot is refused before its sender has gone on', async (t) =
   }
 })
 
-test('a slow sender keeps nobody at another address out', async (t) => {
+test('a slow sender blocks no caller at another address', async (t) => {
   const { world } = await serverWith(t, LAX)
   const snapshot = await snapshotOf(world)
   const { listener, port } = await serverWith(t, LAX, { raw: true })
@@ -140,7 +140,7 @@ async function* noArchive() {
   yield Buffer.from('no archive')
 }
 
-test('slow senders at many addresses keep out neither the host itself nor more than their own number', async (t) => {
+test('slow senders at many addresses block neither the host itself nor more than their own number', async (t) => {
   const { operations } = await serverWith(t, LAX, { raw: true })
   const restore = operations.find(({ http }) => http.includes('POST /v1/sys/storage/snapshot-new'))
   assert.ok(restore)
@@ -164,7 +164,7 @@ test('slow senders at many addresses keep out neither the host itself nor more t
   await assert.rejects(upload('192.0.2.5', noArchive()), { code: 'invalid_request' }, 'a place is free again')
 })
 
-test('a snapshot over a slow and steady line is taken, however long it takes', async (t) => {
+test('a snapshot over a slow and steady connection is accepted, however long it takes', async (t) => {
   const { port, world } = await serverWith(t, LAX, {}, SHORT)
   const snapshot = await snapshotOf(world)
   const fresh = await serverWith(t, LAX, { raw: true }, SHORT)
@@ -191,7 +191,7 @@ test('a snapshot over a slow and steady line is taken, however long it takes', a
 const NO_RIGHTS = 'path "nothing" { capabilities = ["deny"] }'
 
 for (const end of ['revoked', 'without rights', 'sealed'] as const) {
-  test(`the end of a restore comes when its sender is ${end}: nothing is replaced`, async (t) => {
+  test(`a restore replaces nothing if access ends before its last byte: ${end}`, async (t) => {
     const { listener, port, world } = await serverWith(t, LAX)
     const snapshot = await snapshotOf(world)
     const write = async (path: string, body: object) => {
@@ -221,7 +221,7 @@ for (const end of ['revoked', 'without rights', 'sealed'] as const) {
 const LARGE_BYTES = 2 << 20
 
 for (const end of ['revoked', 'without rights', 'sealed'] as const) {
-  test(`a snapshot is read slowly until its reader is ${end}: the rest never comes`, async (t) => {
+  test(`a slow read of a snapshot breaks off when access ends: ${end}`, async (t) => {
     const { operations, world } = await serverWith(t, LAX)
     await world.store.commit({ puts: [{ path: 'test/large', value: randomBytes(LARGE_BYTES) }], deletes: [] })
     const write = async (path: string, body: object) =>

@@ -1,7 +1,7 @@
 /**
- * A worker whose own key is valid says that it has another worker's allocation, to draw the calls for it to itself: while
- * the owner is ready, down, restarting, after it has collected the allocation and after a restart of the server. With the
- * NATS permissions that are shipped: the attacker has all that the root of one worker host has.
+ * A worker with a valid key claims the allocation of another worker to attract its calls: while the owner is ready, down
+ * or restarting, after garbage collection and after a restart of the server. NATS has the shipped permissions, and the
+ * attacker has everything that root of one worker host has.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
@@ -21,7 +21,7 @@ const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-0000000000a1'
 const BAIT = '6f1c0b9e-2f0a-4a51-9d0c-0000000000b1'
 const SAID_AGAIN_MS = 5000
 
-test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, async (t) => {
+test('a node that claims the allocation of another node does not get it', { timeout: 300_000 }, async (t) => {
   const directory = workDirectory(t)
   const cluster = await permittedCluster(t, directory, ['-server', 's1', '-agent', 'w1', '-agent', 'w2'])
   if (!cluster) return t.skip('needs openssl')
@@ -102,17 +102,17 @@ test('w2 claims the allocation of w1, and w1 keeps it', { timeout: 300_000 }, as
     .filter((line) => line.includes('node claimed an allocation of another node'))
   assert.equal(said.length, 1, 'said once a minute')
   for (const part of [ALLOC, w1, w2]) assert.ok(said[0]?.includes(part), said[0])
-  const figures = await (await get('/v1/metrics?format=prometheus')).text()
-  const refused = Number(/outpost_roster_refused_total\{[^}]*reason="claim"[^}]*\} (\d+)/.exec(figures)?.[1])
+  const metrics = await (await get('/v1/metrics?format=prometheus')).text()
+  const refused = Number(/outpost_roster_refused_total\{[^}]*reason="claim"[^}]*\} (\d+)/.exec(metrics)?.[1])
   assert.ok(refused >= 2 && refused <= claims, `${refused} refused claims of ${claims}`)
 
-  // An operator decides otherwise: the owner is purged, and what it had is free for whoever announces it next.
+  // An operator decides otherwise: the owner is purged, and its allocations belong to the node that announces them next.
   owner.child.kill('SIGTERM')
   await owner.ended
   assert.equal((await get(`/v1/node/${w1}/purge`, 'PUT')).status, 200)
   await steal()
   assert.equal(await nodeOf(ALLOC), w2)
-  // And back again, without a change on w1: it is asked anew once the false owner is purged.
+  // And back again, without a change on w1: its state is requested again once the false owner is purged.
   owner = await cluster.start('w1')
   await eventually(async () => (await statusOf(w1)) === 'ready', 'the owner is back')
   assert.equal(await nodeOf(ALLOC), w2, 'now the other one has announced it first')

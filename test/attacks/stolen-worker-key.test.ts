@@ -1,6 +1,6 @@
 /**
- * Somebody has taken over a worker host: its NATS key, its files, its place on the bus. What comes past it are calls to that
- * host, and nothing in them is worth anything elsewhere.
+ * An attacker has taken over a worker host with its NATS key, its files and its subscriptions. It receives calls to that
+ * host, whose content must be useless elsewhere.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
@@ -13,7 +13,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const READER = { name: 'reader', text: 'node { policy = "read" }\nnamespace "default" { policy = "write" }' }
 
-test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) => {
+test('calls to a compromised host reveal no token and grant nothing elsewhere', { timeout: 240_000 }, async (suite) => {
   const world = await startCluster(suite, {
     here: ['server', 'client'],
     hosts: 2,
@@ -22,12 +22,12 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
   })
   const core = await openCore(world)
 
-  await suite.test('the token of a caller is in nothing that reaches a worker', async (t) => {
+  await suite.test('no message to a worker contains the token of a caller', async (t) => {
     const [victim, other] = [world.host(0), world.host(1)]
     const { client_token: token } = await tokenWith(world, core, READER, { num_uses: 40 })
     const bus = await connect({ servers: [world.nats.url] })
     t.after(() => bus.close())
-    // A NATS without users lets anybody listen; one with users lets a worker's key hear its own node only.
+    // NATS without users lets any client subscribe; with users the key of a worker receives messages of its own node only.
     const heard: Buffer[] = []
     bus.subscribe(`outpost.global.node.${victim.member.nodeId}.>`, {
       callback: (_error, { data }) => void heard.push(Buffer.from(data)),
@@ -57,7 +57,7 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
     for (const secret of [token, core.rootToken, ROOT_TOKEN, core.key]) assert.ok(!all().includes(secret))
   })
 
-  await suite.test('rights that the host has to judge are those of the caller, and a use is counted once', async () => {
+  await suite.test('the host checks the permissions of the caller, and a use is counted once', async () => {
     const { member, allocId } = world.host()
     const { client_token: token } = await tokenWith(
       world,
@@ -71,13 +71,13 @@ test('calls to a host that was taken over', { timeout: 240_000 }, async (suite) 
     assert.equal(await statusOf(logs), 200)
     assert.equal(await statusOf(`/v1/client/fs/ls/${allocId}`), 403)
     assert.equal(await statusOf(`/v1/client/metadata?node_id=${member.nodeId}`), 403)
-    // The host asks nobody, so one call is one use.
+    // The host resolves no token, so one call is one use.
     assert.equal(await statusOf(logs), 200)
     assert.equal(await statusOf(logs), 403)
   })
 })
 
-test('a host whose ACL is on stays shut for a server whose ACL is off', { timeout: 240_000 }, async (t) => {
+test('a host with ACL refuses calls of a server without ACL', { timeout: 240_000 }, async (t) => {
   const world = await startCluster(t, {
     here: ['server', 'client'],
     hosts: 1,

@@ -1,7 +1,7 @@
 /**
- * A task writes into its log, or a hostile server into its answers, what a terminal obeys: another title, an answer typed
- * in the reader's place, text that is hidden or runs the other way. Commands show it; programs that read their output get
- * every byte as it is.
+ * A task writes terminal control sequences into its log, or a hostile server into its responses: another title,
+ * simulated input, hidden or reversed text. Commands must escape them on a terminal, while programs that read the output
+ * get every byte unchanged.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -38,7 +38,7 @@ async function onTerminal(url: string, args: readonly string[]): Promise<string>
   return stdout
 }
 
-test('nothing that commands show on a terminal is obeyed by it', async (t) => {
+test('terminal escapes in shown values are neutralised by all commands', async (t) => {
   if (spawnSync('python3', ['-c', 'import pty']).status !== 0) return t.skip('needs python3')
   const { url } = await hostileAgent(t)
   const lines = ['status', 'policy read x', 'read sys/x', 'read -field=value sys/x', 'read -format=json sys/x']
@@ -60,7 +60,7 @@ test('a program gets every byte of a file and of a log', async (t) => {
   }
 })
 
-test('JSON stays JSON of the same value', async (t) => {
+test('JSON output keeps its value', async (t) => {
   const { url } = await hostileAgent(t)
   const env = { ...process.env, OUTPOST_ADDR: url, OUTPOST_TOKEN: 'token' }
   const { stdout } = await start(OUTPOST, ['read', '-format=json', 'sys/x'], { env }).finished
@@ -69,7 +69,7 @@ test('JSON stays JSON of the same value', async (t) => {
   assert.equal(data['value'], `${HOSTILE}\u202e`)
 })
 
-test('what is cut anywhere is shown as what is whole', () => {
+test('escapes that are split between chunks are neutralised, too', () => {
   const bytes = Buffer.from(`${LINE}${ESCAPE}`)
   const whole = new TerminalEscaper()
   const expected = Buffer.concat([whole.push(bytes), whole.flush()]).toString()

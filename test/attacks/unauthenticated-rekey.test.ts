@@ -1,6 +1,6 @@
 /**
- * Somebody who reaches the port and has no token begins, fills and cancels attempts to change the key shares or to make
- * root tokens, or has a token without sudo; and an operator who has lost the root token finds the way back in.
+ * A caller without a token, or with one without sudo, starts, fills and cancels attempts to change the key shares or to
+ * generate root tokens. An operator who has lost the root token can still generate a new one.
  */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -28,7 +28,7 @@ const REQUESTS = [
   ['PUT', 'sys/generate-root/update'],
 ] as const
 
-test('without a token nothing is begun, told or cancelled, and the answer names the setting', async (t) => {
+test('without a token no attempt is started, shown or cancelled, and the error names the setting', async (t) => {
   const world = await CoreWorld.open(t, CLOSED)
   const begun = await world.ask('PUT', 'sys/rekey/init', SPLIT)
   assert.equal(begun.status, 200, begun.text)
@@ -57,7 +57,7 @@ test('without a token nothing is begun, told or cancelled, and the answer names 
   assert.equal((await world.ask('PUT', 'sys/unseal', { reset: true }, NO_TOKEN)).status, 400, 'it is open')
 })
 
-test('a token without sudo, or one that is none, does nothing there either', async (t) => {
+test('a token without sudo, or an unknown one, does nothing there either', async (t) => {
   const world = await CoreWorld.open(t, CLOSED)
   const weak = await tokenWith(world, 'path "sys/*" { capabilities = ["create", "read", "update", "delete", "list"] }')
   for (const token of [weak, 's.nothing']) {
@@ -69,7 +69,7 @@ test('a token without sudo, or one that is none, does nothing there either', asy
   assert.equal((await world.ask('GET', 'sys/rekey/init')).body['started'], false)
 })
 
-test('a token with sudo changes the shares and makes a root token, under the older and the newer paths', async (t) => {
+test('a token with sudo changes the shares and generates a root token, under the old and the new paths', async (t) => {
   const world = await CoreWorld.open(t, CLOSED)
   const token = await tokenWith(world, 'path "sys/*" { capabilities = ["create", "read", "update", "delete", "sudo"] }')
   let key = world.unsealKey.toString('hex')
@@ -95,7 +95,7 @@ test('a token with sudo changes the shares and makes a root token, under the old
   }
 })
 
-test('where it is turned on, an attempt is cancelled by its nonce or by sudo, and by nobody else', async (t) => {
+test('if unauthenticated rekey is enabled, only its nonce or sudo cancels an attempt', async (t) => {
   const world = await CoreWorld.open(t, { unauthed: { rekey: true, generateRoot: true } })
   const weak = await tokenWith(world, 'path "sys/*" { capabilities = ["create", "read", "update", "delete"] }')
   for (const [path, body] of [
@@ -125,7 +125,7 @@ test('where it is turned on, an attempt is cancelled by its nonce or by sudo, an
   }
 })
 
-test('a verification is begun anew only by its nonce or by sudo', async (t) => {
+test('a verification is restarted only by its nonce or by sudo', async (t) => {
   const world = await CoreWorld.open(t, { unauthed: { rekey: true, generateRoot: false } })
   const { body } = await world.ask('PUT', 'sys/rekey/init', { ...SPLIT, require_verification: true }, NO_TOKEN)
   const key = world.unsealKey.toString('hex')
@@ -138,13 +138,13 @@ test('a verification is begun anew only by its nonce or by sudo', async (t) => {
   assert.equal((await world.ask('PUT', 'sys/generate-root/attempt', {}, NO_TOKEN)).status, 405)
 })
 
-test('-dev has both settings on', () => {
+test('-dev enables both settings', () => {
   const { server } = loadConfig({ paths: [], dev: true, flags: { dataDir: '/tmp/none' }, checkPolicy: () => [] }).config
   assert.equal(server.disableUnauthedRekeyEndpoints, false)
   assert.equal(server.disableUnauthedGenerateRootEndpoints, false)
 })
 
-test('a lost root token: the command says what to do, and doing that gives a new one without a restart', async (t) => {
+test('the error for a lost root token names the steps that generate a new one without a restart', async (t) => {
   const { agent, directory, keys, run, token } = await freshServer(t)
   await run('operator unseal -', keys.join('\n'))
   for (const [line, setting] of [

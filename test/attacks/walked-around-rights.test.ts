@@ -1,7 +1,7 @@
 /**
- * A token holder looks for another way to what its policy forbids: an old version by its time or through a copy, metadata
- * through a search, a deleted version through a move, a value through the answers of an import. Each way is asked once
- * with a policy that forbids exactly that, and once with one that allows it.
+ * A token holder tries other paths to forbidden data: an old version by its time or through a copy, metadata through a
+ * search, a deleted version through a move, a value through the responses of an import. Each path is tested with a
+ * policy that forbids exactly that, and with one that allows it.
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -57,7 +57,7 @@ async function allowed(world: CoreWorld, token: string, method: string, path: st
   return answer
 }
 
-test('an old version that may not be read is not read by its time, its difference, a copy or a move', async (t) => {
+test('an old version that may not be read is not revealed by its time, a diff, a copy or a move', async (t) => {
   const world = await openKv(t)
   const { before, first, now } = await history(world, 'app')
   const rules = [
@@ -80,7 +80,7 @@ test('an old version that may not be read is not read by its time, its differenc
   }
 })
 
-test('rules about single versions hold for each way and each spelling of a number', async (t) => {
+test('rules about single versions apply to each path and each spelling of a number', async (t) => {
   const world = await openKv(t)
   const { first } = await history(world, 'app')
   const denied = await tokenWith(world, policy({ 'secret/data/*': 'denied_parameters = { version = ["1"] }' }))
@@ -108,7 +108,7 @@ test('rules about single versions hold for each way and each spelling of a numbe
   }
 })
 
-test('a caller without any right to a secret is not told by diff or copy whether it is there', async (t) => {
+test('diff and copy do not reveal whether a secret exists to a caller without rights to it', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   const token = await tokenWith(world, policy({ 'secret/data/*': 'capabilities = ["create"]' }))
@@ -119,7 +119,7 @@ test('a caller without any right to a secret is not told by diff or copy whether
   }
 })
 
-test('deleted versions are copied for a caller who may undelete them, and are not brought back for another', async (t) => {
+test('a copy includes deleted versions only for a caller who may undelete them', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   for (const rules of [
@@ -144,7 +144,7 @@ test('deleted versions are copied for a caller who may undelete them, and are no
   assert.match((await world.ask('GET', 'secret/data/other?version=2')).text, /deleted/)
 })
 
-test('metadata that may not be read is not read through a copy, denied or only not granted', async (t) => {
+test('a copy does not reveal metadata that is denied or not granted', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   for (const read of ['"deny"', '"create", "update"']) {
@@ -156,7 +156,7 @@ test('metadata that may not be read is not read through a copy, denied or only n
   }
 })
 
-test('a move needs the right to delete, and a difference to the newest version the right to read that', async (t) => {
+test('a move requires delete, and a diff to the newest version requires read on it', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   const keep = await tokenWith(world, policy({ 'secret/metadata/app': 'capabilities = ["read", "create", "update"]' }))
@@ -172,7 +172,7 @@ test('a move needs the right to delete, and a difference to the newest version t
   }
 })
 
-test('a deleted newest version is not brought back through a copy', async (t) => {
+test('a copy does not restore a deleted newest version', async (t) => {
   const world = await openKv(t)
   await writeSecret(world, 'app', { a: OLD })
   await expectStatus(world, 204, 'DELETE', 'secret/data/app')
@@ -192,7 +192,7 @@ test('a copy writes no settings that its caller may not write', async (t) => {
   await allowed(world, token, 'POST', 'secret/copy/app', { to: 'another' })
 })
 
-test('metadata that may not be read is not shown and not looked for', async (t) => {
+test('metadata that may not be read is neither shown nor searched', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   const token = await tokenWith(world, policy({ 'secret/metadata/*': 'capabilities = ["list"]' }))
@@ -210,7 +210,7 @@ test('metadata that may not be read is not shown and not looked for', async (t) 
   assert.equal((found.body.data['found'] as unknown[]).length, 1)
 })
 
-test('an import tells a caller who may only write nothing about what is there', async (t) => {
+test('an import reveals nothing about existing secrets to a caller who may only write', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   const token = await tokenWith(
@@ -236,7 +236,7 @@ test('an import tells a caller who may only write nothing about what is there', 
   assert.equal(body.data['unchanged'], 1)
 })
 
-test('the operations of a transaction are judged with the parameters that each of them has', async (t) => {
+test('operations of a transaction are authorized with their own parameters', async (t) => {
   const world = await openKv(t)
   await history(world, 'app')
   const required = await tokenWith(world, policy({ 'secret/data/*': 'required_parameters = ["options"]' }))
@@ -248,7 +248,7 @@ test('the operations of a transaction are judged with the parameters that each o
   await refused(world, versions, 'POST', 'secret/transaction', { operations: [undelete] })
 })
 
-test('a watch tells of settings only a caller who may read metadata', async (t) => {
+test('a watch reports settings only to a caller who may read metadata', async (t) => {
   const world = await openKv(t)
   const { body } = await world.ask('GET', 'secret/watch/')
   const cursor = String(body.data['cursor'])
@@ -264,7 +264,7 @@ test('a watch tells of settings only a caller who may read metadata', async (t) 
   assert.deepEqual(await changes({ 'secret/metadata/*': deny, 'secret/data/*': deny }), [])
 })
 
-test('names that may not be known are in no list, scan, search, export or watch', async (t) => {
+test('names that may not be listed are in no list, scan, search, export or watch', async (t) => {
   const world = await openKv(t)
   const { body } = await world.ask('GET', 'secret/watch/')
   await writeSecret(world, 'open/one', { a: 1 })

@@ -285,7 +285,7 @@ test('batch tokens of an auth method are refused once it is disabled, also after
   await world.ask('DELETE', 'sys/auth/people')
   assert.ok(!(await isValid(token)))
   const { storage } = world.core.open
-  assert.equal(new TokenStore(storage).lookup(token, world.nowMs), undefined, 'nor where only the entries are at hand')
+  assert.equal(new TokenStore(storage).lookup(token, world.nowMs), undefined, 'nor by the entries alone')
   await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })
   await world.ask('POST', 'auth/userpass/users/alice', { password: 'right' })
   assert.ok(!(await isValid(token)))
@@ -295,7 +295,7 @@ test('batch tokens of an auth method are refused once it is disabled, also after
 const GUESSES = Number(process.env['OUTPOST_GUESSES'] ?? 10)
 
 test('a login of a user that does not exist costs a hash as expensive as that of any other', async (t) => {
-  // More memory than a hash may use: whoever computes such a hash fails.
+  // More memory than a hash may use, so that computing it fails.
   const world = await CoreWorld.open(t, { engines: [userpassEngine({ hashCost: 1 << 17 })] })
   assert.equal((await world.ask('POST', 'sys/auth/userpass', { type: 'userpass' })).status, 204)
   const login = world.ask('POST', 'auth/userpass/login/absent', { password: 'wrong' }, ANONYMOUS)

@@ -62,7 +62,7 @@ function ignoresSigterm(pid: number): boolean {
 // Each with a directory of its own, and most of its time waiting.
 describe('slow tests', { concurrency: true }, () => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    test(`${signal} stops the command and what it started`, async (t) => {
+    test(`${signal} stops the command and its child processes`, async (t) => {
       const dataDir = temporaryDirectory(t)
       const running = await supervised(dataDir, 'sleep 100 & echo ready; wait')
       process.kill(running.pid, signal)
@@ -82,7 +82,7 @@ describe('slow tests', { concurrency: true }, () => {
     for (let round = 0; round < 12; round++) await signalledWhileMadeReady(t)
   })
 
-  test('SIGKILL of the supervisor: the command and what it started end too', async (t) => {
+  test('SIGKILL of the supervisor also ends the command and its child processes', async (t) => {
     const dataDir = temporaryDirectory(t)
     const running = await supervised(dataDir, 'sleep 100 & echo ready; while :; do sleep 0.1; done')
     const [watchdog = 0, ...others] = watchdogsOf(running.commandPid)
@@ -92,7 +92,7 @@ describe('slow tests', { concurrency: true }, () => {
     process.kill(running.pid, 'SIGKILL')
     await eventually(() => processesMentioning(dataDir).length === 0, 'all are gone', undefined, LOOK_MS)
     await eventually(() => watchdogsOf(running.commandPid).length === 0, 'the watchdog too')
-    assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'nobody was left to write it')
+    assert.equal(manifestOf(dataDir, ID)?.ClientStatus, 'running', 'no process was left to write it')
     assert.match((await outpost('alloc', 'list', '-data-dir', dataDir)).stdout, / lost +\d+s ago\n/)
     const again = await outpost('alloc', 'run', '-data-dir', dataDir, '-id', ID, '-task', 'web', '--', 'true')
     assert.equal(again.code, 0, again.stderr)
@@ -198,7 +198,7 @@ async function signalledWhileMadeReady(t: TestContext): Promise<void> {
   assert.deepEqual([manifest?.ClientStatus, manifest?.DesiredStatus], ['complete', 'stop'])
 }
 
-test('the forwarder keeps what comes before the command, and a long kill timeout is not a short one', async () => {
+test('the forwarder delivers signals that arrive before the command starts, and supports long kill timeouts', async () => {
   const forwarder = new SignalForwarder(1e12)
   try {
     const come = once(process, 'SIGTERM')

@@ -1,4 +1,4 @@
-/** `outpost audit verify`: whatever is done to audit files is found, and where it was done is named. */
+/** `outpost audit verify`: every change of audit files is found and located. */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -67,9 +67,9 @@ test('verify reports the first line that was changed, removed or added', async (
     ['added, plain', lines.toSpliced(9, 0, 'hello'), /audit\.log:10: line changed or added/],
     ['an empty line', lines.toSpliced(9, 0, ''), /audit\.log:10: line changed or added/],
     ['doubled', lines.toSpliced(9, 0, lines[8] ?? ''), /audit\.log:10: line added, .*number 9 follows 9/],
-    ['replaced by one that fits', lines.with(9, forged), /audit\.log:10: line changed/],
+    ['replaced by a forged one with a valid chain', lines.with(9, forged), /audit\.log:10: line changed/],
     [
-      'numbered anew',
+      'renumbered',
       lines.with(9, (lines[9] ?? '').replace('"sequence":10', '"sequence":11')),
       /audit\.log:10: line 10 was/,
     ],
@@ -190,7 +190,7 @@ test('the files must contain the last line of the server', async (t) => {
   const file = join(temporaryDirectory(t), 'audit.log')
   const first = chainOf(20)
   core.answers = { 'GET sys/audit': [200, { data: { 'file/': { type: 'file', chain: first.head } } }] }
-  // A chain that begins behind the head, of whatever hashes.
+  // A chain that starts after the head, with any hashes.
   writeFileSync(file, text(chainOf(9, { sequence: 20, hash: 'f'.repeat(64) }).lines))
   const ran = await runAt(core, ['audit', 'verify', '-path=file', '-from=21', file])
   assert.equal(ran.code, 1)

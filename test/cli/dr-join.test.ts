@@ -120,7 +120,7 @@ test('no command for replication takes an operation token or a key share as an a
   assert.match(none.stderr, /missing operation token: give @FILE to read a file, or - to read standard input/)
 })
 
-test('on a terminal join names the cluster and what is deleted, and changes nothing without a yes', async (t) => {
+test('on a terminal join prints the cluster and the data to delete, and changes nothing without a yes', async (t) => {
   const file = join(temporaryDirectory(t), 'token')
   writeFileSync(file, 'activation\n')
   const core = await server(t, FOLLOWS)

@@ -42,7 +42,7 @@ function isWatched(pid: number): boolean {
     try {
       return readFileSync(`/proc/${name}/cmdline`, 'latin1').includes(`outpost-watchdog\0${pid}\0`)
     } catch {
-      return false // no process, or one that has ended
+      return false // no process, or an ended one
     }
   })
 }

@@ -29,7 +29,7 @@ const read = (token: string | null) => () => ({
   lease: { ttlSeconds: 600, maxTtlSeconds: 3600, renewable: true, internal: { token: token ?? 'none' } },
 })
 
-/** What the cloud engine gives out, without AWS: a session, or a user without a session token. */
+/** Issues credentials like the cloud engine, without AWS: a session, or a user without a session token. */
 function awsShape(): { readonly engine: Engine; readonly revoked: string[] } {
   const revoked: string[] = []
   const paths = [
@@ -96,7 +96,7 @@ test('a lease is renewed, or its secret read again if renewal fails or the maxim
   }
   const engine: Engine = {
     type: 'lender',
-    description: 'gives out something for a second',
+    description: 'issues a lease for a second',
     paths: [
       path({ pattern: 'thing', summary: 'Something with a lease', fields: {}, read: lent(3600) }),
       path({ pattern: 'short', summary: 'Something that no renewal makes last longer', fields: {}, read: lent(1) }),

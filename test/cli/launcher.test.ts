@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { ROOT, start, temporaryDirectory } from './outpost-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-/** Of the sources, whatever program other tests start. */
+/** The launcher of the sources, also if other tests use a bundle. */
 const OUTPOST = join(ROOT, 'bin/outpost')
 const PINNED = /^outpost v\S+ \(node v24\./
 

@@ -101,7 +101,7 @@ test('a line that begins near the end and comes in pieces goes into the next fil
   assert.equal(readFileSync(join(directory, 'web.stdout.1'), 'utf8'), `${'a'.repeat(100)}${'b'.repeat(100)}\n`)
 })
 
-test('a restart in the middle of a line goes on in the same file', (t) => {
+test('a restart in the middle of a line continues the same file', (t) => {
   const directory = temporaryDirectory(t)
   writeFileSync(join(directory, 'web.stdout.0'), 'y'.repeat(100 * KIB - 50))
   const log = writerIn(directory)

@@ -66,7 +66,7 @@ const cases: readonly (readonly [string, readonly (readonly [string, unknown?])[
   ],
 ]
 for (const [line, wanted, answers = {}] of cases) {
-  test(`mfa totp ${line}: what it asks`, async (t) => {
+  test(`mfa totp ${line} sends the documented request`, async (t) => {
     const core = await recordingCore(t)
     core.answers = answers as typeof core.answers
     const { code, err } = await runAt(core, ['mfa', 'totp', ...line.split(' ')])

@@ -1,4 +1,4 @@
-/** A server in the place of a secrets core that writes down what it is asked, with bodies, and answers as it is told. */
+/** A stub of a secrets core that records requests with their bodies and sends given responses. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { TestContext } from 'node:test'

@@ -8,7 +8,7 @@ import { type ClusterMember, Subjects } from '../../src/cluster/nats/subjects.ts
 import { Fault } from '../../src/platform/errors.ts'
 import { type Operation, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
-import { keepingLogger, root } from '../host/allocations/host-fixture.ts'
+import { recordingLogger, root } from '../host/allocations/host-fixture.ts'
 import { sealingFor } from '../helpers/sealed-world.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
@@ -28,7 +28,7 @@ function asking(t: TestContext, answer: WholeAnswer, from: 'server' | 'node' = '
     run: async () => answer,
   }
   const broker = new MemoryBroker()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const buses = [broker.connect(), broker.connect()] as const
   const as: ClusterMember = from === 'server' ? { serverId: 's1' } : { nodeId: NODE }
   const self = { serverId: 's2' }

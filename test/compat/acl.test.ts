@@ -79,7 +79,7 @@ describe('tokens and endpoints', () => {
     })
   }
 
-  test('every listed difference still is one, and is explained', () => {
+  test('every listed difference still occurs and is explained', () => {
     assert.deepEqual(judge.stale(), [])
     assert.deepEqual(unexplained(aclDifferences), [])
   })

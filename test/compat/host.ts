@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { type Running, startAgent } from '../../src/daemon/start-agent.ts'
 
-/** The version that the agent is told it has. */
+/** The version that the agent reports. */
 export const VERSION = '0.0.0-test'
 
 export interface CompatHost {
@@ -75,7 +75,7 @@ export function writeManifest(
   const ended = Object.values(tasks).every((state) => state === 'dead')
   const task = (name: string, state: TaskState) => ({
     State: state,
-    // A process much younger than its task is somebody else's, so this must be true.
+    // A process much younger than its task counts as another one, so the start time must be correct.
     StartedAt: state === 'pending' ? null : new Date().toISOString(),
     FinishedAt: state === 'dead' ? new Date().toISOString() : null,
     Pids: pids[name] ?? [],
@@ -102,7 +102,7 @@ export function put(path: string, content: string | Buffer, mode = 0o644): void 
   chmodSync(path, mode)
 }
 
-/** Makes a directory, which each has mode 0777 whatever the mask of this process. */
+/** Creates a directory with mode 0777, regardless of the umask. */
 export function openDirectory(path: string): void {
   const made = mkdirSync(path, { recursive: true })
   if (made === undefined) return

@@ -33,7 +33,7 @@ function build(allocDir: string, id: string, state: TaskState): void {
   put(join(allocDir, id, 'alloc/logs/web.stdout.0'), 'batch out\n')
 }
 
-describe('the end of allocations', () => {
+describe('ended allocations respond as recorded', () => {
   const judge = new Judge(lifecycleDifferences)
   const child = spawn('sleep', ['60'])
   let host: CompatHost
@@ -67,18 +67,18 @@ describe('the end of allocations', () => {
     process.stdout.write(`${judge.summary()}\n`)
   })
 
-  test('logs, files and statistics of an ended allocation', async () => {
+  test('logs, files and statistics of an ended allocation respond as recorded', async () => {
     for (const name of ['logs', 'ls', 'stats', 'logs-follow']) await replay(`lifecycle/complete/${name}`)
   })
 
-  test('a follow goes on when the task has ended', async () => {
+  test('a follow of an ended task responds as recorded', async () => {
     const follows = [replay('lifecycle/ending/logs-follow'), replay('lifecycle/ending/logs-follow-plain')]
     await delay(1500)
     writeManifest(host.allocDir, ENDING, { web: 'dead' })
     await Promise.all(follows)
   })
 
-  test('collecting while it is followed, again, and what is left', async () => {
+  test('garbage collection during a follow, repeated, and its leftovers respond as recorded', async () => {
     const follows = [during('logs'), during('stream')]
     await delay(700)
     await replay('lifecycle/allocgc/stopped')
@@ -89,24 +89,24 @@ describe('the end of allocations', () => {
 
   const during = (kind: string) => replay(`lifecycle/complete/${kind}-follow-during-gc`)
 
-  test('collecting over and over', async () => {
+  test('repeated garbage collection responds as recorded', async () => {
     await group('more/allocgc/')
   })
 
-  test('collecting all that has ended', async () => {
+  test('collection of all ended allocations responds as recorded', async () => {
     await replay('lifecycle/allocgc/stopped-gzip')
     await replay('lifecycle/gcall/with-stopped')
     await delay(1500)
     await replay('lifecycle/gcall/after-ls')
   })
 
-  test('pipes, empty bodies', async () => {
+  test('pipes and empty bodies respond as recorded', async () => {
     await group('more/cat/')
     await group('more/stat/')
     await group('more/metadata/')
   })
 
-  test('statistics of a running task', async () => {
+  test('statistics of a running task respond as recorded', async () => {
     await replay('more/published/allocstats')
     await replay('more/published/allocstats-task')
     await replay('more/published/allocstats-task-unknown')
@@ -116,7 +116,7 @@ describe('the end of allocations', () => {
     await replay('more/published/allocstats-after-stop')
   })
 
-  test('everything was replayed, every listed difference still is one, and is explained', () => {
+  test('everything was replayed, and every listed difference still occurs and is explained', () => {
     assert.equal(judge.rows, rows.length)
     assert.deepEqual(judge.stale(), [])
     assert.deepEqual(unexplained(lifecycleDifferences), [])

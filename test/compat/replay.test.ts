@@ -19,7 +19,7 @@ import { explained, Judge, unexplained } from './judge.ts'
 import { recorded, type RecordedRow } from './recording.ts'
 import { buildTree, NODE, openSocket } from './unary-tree.ts'
 
-describe('single requests', () => {
+describe('single requests respond as recorded', () => {
   const judge = new Judge(unaryDifferences)
   let host: CompatHost
   let closeSocket: () => void
@@ -42,12 +42,12 @@ describe('single requests', () => {
     })
   }
 
-  test('every listed difference still is one, and is explained', () => {
+  test('every listed difference still occurs and is explained', () => {
     assert.deepEqual(judge.stale(), [])
     assert.deepEqual(unexplained(unaryDifferences), [])
   })
 
-  test('every explanation is of a listed difference', () => {
+  test('every explanation belongs to a listed difference', () => {
     const tables = [...unaryDifferences, ...streamDifferences, ...lifecycleDifferences, ...aclDifferences]
     const used = new Set(tables.map(({ because }) => because))
     assert.deepEqual(

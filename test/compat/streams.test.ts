@@ -20,7 +20,7 @@ import { ALLOC, DATA, LOGS, NODE, type Scenario } from './stream-scenarios.ts'
 /** A stream that ended in the recording is given this long to end here. */
 const END_MS = 3500
 
-describe('followed files and logs', { concurrency: true }, () => {
+describe('followed files and logs respond as recorded', { concurrency: true }, () => {
   const judge = new Judge(streamDifferences)
   const rows = recorded('streams')
   let host: CompatHost

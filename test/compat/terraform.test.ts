@@ -8,7 +8,7 @@ const RECORDINGS = [
   ['api-1.23', 'the calls of the current provider are answered as it needs them'],
 ] as const
 
-test("Terraform's Vault provider", async (t) => {
+test('the Vault provider of Terraform works', async (t) => {
   const { agent, aws, key, token } = await cloudAgent(t)
   aws.account.addUser('APPUSER')
   for (const [file, name] of RECORDINGS) {

@@ -23,8 +23,8 @@ function program(end: string): string {
 
 const ENDS = [
   { name: 'process.exit', end: 'process.exit(3)', code: 3 },
-  { name: 'an error that nobody catches', end: 'queueMicrotask(() => { throw new Error("unexpected") })', code: 1 },
-  { name: 'a promise that nobody catches', end: 'void Promise.reject(new Error("unexpected"))', code: 1 },
+  { name: 'an uncaught error', end: 'queueMicrotask(() => { throw new Error("unexpected") })', code: 1 },
+  { name: 'an unhandled rejection', end: 'void Promise.reject(new Error("unexpected"))', code: 1 },
   { name: 'SIGTERM', end: 'process.kill(process.pid, "SIGTERM"); setInterval(() => undefined, 1000)', code: 0 },
 ]
 
@@ -40,7 +40,7 @@ for (const { name, end, code } of ENDS) {
   })
 }
 
-test('what is written to standard error after the log was closed is the last line', () => {
+test('a write to standard error after the log was closed is the last line', () => {
   // The only thread for asynchronous writes is busy while the log is closed.
   const end = `
     import { pbkdf2 } from 'node:crypto'
@@ -59,7 +59,7 @@ test('what is written to standard error after the log was closed is the last lin
 /** The form of the variable JOURNAL_STREAM. */
 const streamOf = (fd: number) => `${fstatSync(fd).dev}:${fstatSync(fd).ino}`
 
-test('lines to the journal start with their priority, others do not', (t) => {
+test('lines to the journal start with their priority, and other lines do not', (t) => {
   const end = `
     logger.error('broken')
     logger.warn('odd')

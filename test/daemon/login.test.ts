@@ -1,4 +1,6 @@
-/** How an agent's login reaches a server by HTTPS: whom it trusts, what it shows, and what an operator is told of faults. */
+/**
+ * The login of an agent at a server over HTTPS: trusted authorities, presented certificate, and errors for the operator.
+ */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:https'
@@ -12,7 +14,7 @@ import { readLogin } from '../../src/login/login-file.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { keepingLogger, type LogLine } from '../helpers/kept-log.ts'
+import { recordingLogger, type LogLine } from '../helpers/recording-logger.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 /** The core of `world` by HTTPS, for callers with a certificate of the same authority. Resolves with its port. */
@@ -36,7 +38,7 @@ async function serve(t: TestContext, world: CoreWorld, directory: string): Promi
   return (server.address() as AddressInfo).port
 }
 
-test('a login by HTTPS shows its certificate, trusts the named authority only, and says what to set', async (t) => {
+test('a login over HTTPS trusts only the configured CA, and its error shows the certificate and the setting', async (t) => {
   const directory = temporaryDirectory(t)
   if (!makeCertificates(directory, ['server', 'host'])) return t.skip('needs openssl')
   const world = await CoreWorld.open(t, { engines: [approle] })
@@ -60,7 +62,7 @@ test('a login by HTTPS shows its certificate, trusts the named authority only, a
       () => `${pattern}: ${JSON.stringify(lines)}`,
     )
   const config = settings('')
-  const login = agentLogin({ config, cluster: undefined, logger: keepingLogger(lines) })
+  const login = agentLogin({ config, cluster: undefined, logger: recordingLogger(lines) })
   t.after(() => login.stop())
   assert.deepEqual([loginChecks(login), loginFamilies(login)], [[], []], 'nothing before there is a login')
   const [check] = (login.set(config.secrets), loginChecks(login))

@@ -5,23 +5,23 @@ import type { AnyFamily } from '../../src/telemetry/metric.ts'
 import { replicationFamilies } from '../../src/daemon/monitoring/dr-metrics.ts'
 import { SecretsMetrics } from '../../src/daemon/modules/secrets-metrics.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { keepingLogger } from '../helpers/kept-log.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
 
 function valueOf(families: readonly AnyFamily[], name: string): unknown {
   return families.find((family) => family.name === `outpost.${name}`)?.points[0]?.value
 }
 
-test('a core that is sealed reports no tokens, leases and refusals from before', async (t) => {
+test('a sealed core exports no counts of tokens, leases and refusals from before the seal', async (t) => {
   const world = await CoreWorld.open(t)
-  const figures = new SecretsMetrics({ core: world.core, store: world.store, logger: keepingLogger([]) })
-  await figures.refresh()
-  const open = figures.families(1)
+  const metrics = new SecretsMetrics({ core: world.core, store: world.store, logger: recordingLogger([]) })
+  await metrics.refresh()
+  const open = metrics.families(1)
   assert.deepEqual([valueOf(open, 'secrets.sealed'), valueOf(open, 'secrets.active')], [0, 1])
   assert.equal(typeof valueOf(open, 'tokens'), 'number')
   assert.equal(typeof valueOf(open, 'leases'), 'number')
   await world.core.seal()
   // A scrape that comes before the next count.
-  for (const sealed of [figures.families(1), (await figures.refresh(), figures.families(1))]) {
+  for (const sealed of [metrics.families(1), (await metrics.refresh(), metrics.families(1))]) {
     assert.deepEqual([valueOf(sealed, 'secrets.sealed'), valueOf(sealed, 'secrets.active')], [1, 0])
     for (const name of ['tokens', 'leases', 'leases_irrevocable', 'lease.revocations', 'quota.exceeded'])
       assert.equal(valueOf(sealed, name), undefined, name)
@@ -34,7 +34,7 @@ function degraded(sync: string): unknown {
   return valueOf(replicationFamilies({ mode: 'primary', last: { mode: 'primary', sync } }), 'replication.sync_degraded')
 }
 
-test('commits that wait for no secondary are degraded only where they should wait', () => {
+test('asynchronous commits are degraded only if replication is configured as synchronous', () => {
   assert.deepEqual(['off', 'on', 'degraded'].map(degraded), [0, 0, 1])
 })
 
@@ -42,7 +42,7 @@ function ofSecondary(last: object): readonly AnyFamily[] {
   return replicationFamilies({ mode: 'secondary', last: { mode: 'secondary', ...last } })
 }
 
-test('the lag of a secondary that has not heard its primary is absent, and not 0', () => {
+test('the lag of a secondary without a message from its primary is absent, and not 0', () => {
   const unknown = ofSecondary({ lag_entries: null, lag_seconds: null })
   const known = ofSecondary({ lag_entries: 3, lag_seconds: 1.5 })
   for (const [name, value] of [

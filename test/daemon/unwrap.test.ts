@@ -14,10 +14,10 @@ const PATIENCE_MS = 60_000
 
 const from = (caPath = '') => unwrapAt('token', { ...TARGET, caPath })
 
-test('a pipe as ca_file, or in ca_path, is refused and not waited for', async (t) => {
+test('a pipe as ca_file or in ca_path is refused without blocking', async (t) => {
   const directory = temporaryDirectory(t)
   execFileSync('mkfifo', [join(directory, 'pipe')])
-  // In a process of its own: one that opens a pipe without a writer does nothing else, not even to end a test.
+  // In a separate process: opening a pipe without a writer would block this one, including the end of the test.
   const program = `
     import { unwrapAt } from ${JSON.stringify(join(import.meta.dirname, '../../src/daemon/modules/unwrap.ts'))}
     for (const file of ${JSON.stringify([{ caFile: join(directory, 'pipe') }, { caPath: directory }])})
@@ -29,7 +29,7 @@ test('a pipe as ca_file, or in ca_path, is refused and not waited for', async (t
   assert.equal(stdout.match(/pipe is not a certificate file/g)?.length, 2, stdout)
 })
 
-test('a directory of authorities is bounded, in files and in bytes, and says so', async (t) => {
+test('the number and size of files in ca_path are limited, and the error has the limit', async (t) => {
   const directory = temporaryDirectory(t)
   const [many, large, few] = ['many', 'large', 'few'].map((name) => join(directory, name))
   for (const path of [many, large, few]) mkdirSync(path ?? '')

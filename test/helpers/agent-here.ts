@@ -1,7 +1,7 @@
 /**
- * An agent in the test's own process: the command line, the configuration, the rooms and the listener are those of
- * `outpost agent`, and only the process around them is missing. One in a process of its own costs ten times as much CPU;
- * it is for tests that kill it, look at its process, or touch the files of a database that it has open.
+ * An agent in the process of the test: command line, configuration, modules and listener are those of `outpost agent`. A
+ * separate process costs ten times as much CPU; it is for tests that kill the agent, inspect its process, or modify the
+ * files of an open database.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -16,15 +16,15 @@ export interface AgentHere {
   readonly url: string
   readonly port: number
   readonly stdout: () => string
-  /** What it has logged, up to some milliseconds ago; all of it once it has stopped. */
+  /** Its log, complete up to some milliseconds ago, and completely once it has stopped. */
   readonly stderr: () => string
-  /** What SIGHUP does. */
+  /** The effect of SIGHUP. */
   readonly reload: () => void
-  /** What SIGTERM does. */
+  /** The effect of SIGTERM. */
   readonly stop: () => Promise<void>
 }
 
-/** What an agent of this process prints while it starts stands between the results of tests otherwise. */
+/** Output of a start in this process, which would otherwise be mixed with the test results. */
 const printed = new AsyncLocalStorage<{ readonly take: (text: string) => void; isStarting: boolean }>()
 const { stdout } = process
 const write = stdout.write.bind(stdout)
@@ -41,10 +41,13 @@ Object.defineProperty(stdout, 'write', {
   },
 })
 
-/** What each variable was before the first of the agents that are given it, and how many of these there are. */
+/** The original value of each variable and the number of agents that use it. */
 const lent = new Map<string, { readonly before: string | undefined; agents: number }>()
 
-/** Sets variables of this process. What is returned gives them back; the last agent that was given one puts back what it was. */
+/**
+ * Sets environment variables of this process. The returned function restores them once the last agent that uses them has
+ * stopped.
+ */
 function lendVariables(env: Readonly<Record<string, string>>): () => void {
   for (const [name, value] of Object.entries(env)) {
     const entry = lent.get(name) ?? { before: process.env[name], agents: 0 }
@@ -65,7 +68,7 @@ function lendVariables(env: Readonly<Record<string, string>>): () => void {
   }
 }
 
-/** `args` are those of `outpost agent`. Rejects with what a process would have said when it does not start. */
+/** `args` are those of `outpost agent`. Rejects with the error message of a process that fails to start. */
 export async function agentHere(
   t: Pick<TestContext, 'after'>,
   args: readonly string[],
@@ -106,7 +109,7 @@ export async function agentHere(
       },
     })
   }
-  // What it writes later is seen by whoever runs the test, too.
+  // Later output is forwarded to the test output.
   await printed.run(printing, start).finally(() => (printing.isStarting = false))
   if (!held.agent) {
     giveBack()

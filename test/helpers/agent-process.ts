@@ -1,4 +1,4 @@
-/** The real program as an operator runs it, for tests of whole daemons. */
+/** The program as a separate process, for tests of whole daemons. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -21,11 +21,11 @@ export interface AgentProcess {
 export interface SpawnOptions {
   readonly env?: Readonly<Record<string, string>>
   readonly uid?: number
-  /** A program with its arguments that starts the agent, for example with other rights. */
+  /** A program with arguments that starts the agent, for example with other capabilities. */
   readonly through?: readonly string[]
 }
 
-/** Who the agent of `systemd/outpost.service` is: a user of its own that may read and write everybody's files. */
+/** Runs as in `systemd/outpost.service`: a user with the capabilities to read and write the files of all users. */
 export function asService(uid: number): readonly string[] {
   const sets = ['inh-caps', 'ambient-caps', 'bounding-set'].map((set) => `--${set}=-all,+dac_override,+fowner`)
   return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', ...sets]
@@ -37,7 +37,7 @@ export function asUser(uid: number): readonly string[] {
   return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', ...sets]
 }
 
-/** Why this process cannot give others such rights; undefined where it can. */
+/** The reason why this process cannot start processes as other users; undefined if it can. */
 export function noOtherUsers(): string | undefined {
   if (process.getuid?.() !== 0) return 'needs root: it starts agents of other users with capabilities'
   try {
@@ -48,7 +48,7 @@ export function noOtherUsers(): string | undefined {
   }
 }
 
-/** A directory for one test, writable for everybody so that an agent of another user can live in it. */
+/** A directory for one test, writable for all users so that an agent of another user can run in it. */
 export function workDirectory(t: TestContext): string {
   const path = realpathSync(mkdtempSync(join(tmpdir(), 'outpost-system-')))
   chmodSync(path, 0o777)
@@ -84,7 +84,7 @@ export interface RunningAgent extends AgentProcess {
   readonly port: number
 }
 
-/** Starts an agent and waits until it says that it is ready. */
+/** Starts an agent and waits until it is ready. */
 export async function startAgent(
   t: TestContext,
   args: readonly string[],

@@ -1,4 +1,4 @@
-/** An allocation on the disk, as any supervisor would leave it. */
+/** An allocation on disk, as a supervisor leaves it. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 

@@ -1,4 +1,4 @@
-/** What audit devices have written, for tests. */
+/** Lines that audit devices have written. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { checkChain } from '../../src/cli/commands/audit/chain-check.ts'
@@ -26,7 +26,10 @@ export function auditLinesIn(...files: readonly string[]): AuditLine[] {
   return files.flatMap((file) => auditLinesOf(readFileSync(file, 'utf8')))
 }
 
-/** Fails unless each line is whole and has the hash of the one before, over all files; resolves with the last number. */
+/**
+ * Fails unless each line is complete and has the hash of the previous one, over all files; resolves with the last
+ * number.
+ */
 export async function assertWhole(...files: readonly string[]): Promise<number> {
   const from = auditLinesIn(...files).at(0)?.chain.sequence
   const { fault, last, torn } = await checkChain(files, { from })
@@ -34,7 +37,7 @@ export async function assertWhole(...files: readonly string[]): Promise<number> 
   return last?.sequence ?? 0
 }
 
-/** Fails unless the requests for each of these paths have both their lines. */
+/** Fails unless the requests for each of these paths have both lines. */
 export function assertBothLines(lines: readonly AuditLine[], paths: readonly string[]): void {
   const seen = new Set(lines.map(({ request, type }) => `${type} ${String(request?.['path'])}`))
   const missing = paths.flatMap((path) => [`request ${path}`, `response ${path}`].filter((each) => !seen.has(each)))

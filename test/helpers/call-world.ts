@@ -1,4 +1,4 @@
-/** A node with two test operations and a caller, joined by two buses. */
+/** A node with two test operations and a caller, connected by two message buses. */
 import type { TestContext } from 'node:test'
 import { type ForwardedRequest, Forwarder } from '../../src/cluster/rpc/forwarder.ts'
 import type { MessageBus } from '../../src/cluster/nats/message-bus.ts'
@@ -11,7 +11,7 @@ import type { AnyOperation, Call, Chunk, Operation } from '../../src/platform/op
 import { isStreamHead, JsonText } from '../../src/platform/operation.ts'
 import { queryInteger, queryText, schema } from '../../src/platform/schema.ts'
 import { knownKeys, newKey } from './server-keys.ts'
-import { keepingLogger, root } from '../host/allocations/host-fixture.ts'
+import { recordingLogger, root } from '../host/allocations/host-fixture.ts'
 import { eventually } from './eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
@@ -21,10 +21,10 @@ interface Wanted {
   readonly say: string
 }
 
-/** Lengths of the chunks of the stream of frames: from a heartbeat to what one read of a large file gives, and more. */
+/** Lengths of the chunks of the stream of frames, from a heartbeat to more than one read of a large file. */
 export const FRAME_CHUNKS = [2, 1, 700_000, 16_256, 16_257, 100, 100, 100, 131_072, 3, 1_000_000, 5]
 
-/** What a node offers here; `seen` is told of every call and of every way out. */
+/** Operations of the node; `seen` records every call and how it ended. */
 function operationsFor(seen: string[]): AnyOperation[] {
   const common = { target: 'node', errorFormat: 'plain', authorize: () => undefined } as const
   const input = schema({
@@ -45,7 +45,7 @@ function operationsFor(seen: string[]): AnyOperation[] {
         for (let at = 0; at < wanted.bytes; at += 10_000) {
           if (wanted.say === 'cut' && at >= wanted.bytes / 2) throw new Error('a secret detail')
           yield Buffer.alloc(Math.min(10_000, wanted.bytes - at), 1 + at / 10_000)
-          // Messages of their own, as from a slow disk.
+          // Separate messages, as from a slow disk.
           await new Promise((resolve) => setTimeout(resolve, 5))
         }
         return
@@ -108,7 +108,7 @@ export interface World {
   readonly server: CallServer
   readonly seen: string[]
   readonly buses: readonly MessageBus[]
-  /** Bytes that the node has put on the bus so far. */
+  /** Bytes that the node has published so far. */
   readonly sent: () => number
   readonly call: (operation: string, query?: Record<string, string>, signal?: AbortSignal) => ForwardedRequest
 }
@@ -118,7 +118,7 @@ export async function worldOver(t: TestContext, open: () => Promise<MessageBus> 
   const buses = [await open(), await open()] as const
   await eventually(() => buses.every(({ isConnected }) => isConnected))
   const subjects = new Subjects('global')
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const key = newKey()
   let sentBytes = 0
   const options = {
@@ -146,7 +146,7 @@ export async function worldOver(t: TestContext, open: () => Promise<MessageBus> 
     server.stop()
     for (const bus of buses) await bus.close()
   })
-  // A subscription takes effect a moment after it was made.
+  // A subscription takes effect with a delay.
   await new Promise((resolve) => setTimeout(resolve, 100))
   return {
     forwarder,

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
 
 /**
- * `ca.pem`, a `<name>.pem` and `<name>.key` signed by it for each name (valid for 127.0.0.1), and `stranger.pem`, which
- * nobody has signed. Those of `expired` are so. False when openssl is not there.
+ * `ca.pem`, a `<name>.pem` and `<name>.key` signed by it for each name (valid for 127.0.0.1), and the self-signed
+ * `stranger.pem`. Certificates of the names in `expired` have expired. Returns false without openssl.
  */
 export function makeCertificates(
   directory: string,

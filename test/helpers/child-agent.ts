@@ -1,4 +1,4 @@
-/** A real agent in a process of its own, with one allocation of one task: its memory and descriptors can be counted. */
+/** An agent in a separate process with one allocation and one task, so that its memory and descriptors can be counted. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,17 +18,17 @@ export interface ChildAgent {
   readonly logs: string
   log(index: number): string
   logsUrl(query: Query): string
-  /** What it has logged. */
+  /** Its log. */
   stderr(): string
   /** Resident memory, in bytes. */
   rss(): number
-  /** Descriptors that lead below the allocation; all of them with `all`. */
+  /** Descriptors below the allocation; all descriptors with `all`. */
   descriptors(of: 'allocation' | 'all'): number
-  /** All descriptors, once their number stays: for a second or two after its start, threads begin that open and close some. */
+  /** All descriptors, once their number is stable: threads open and close some in the first seconds. */
   atRest(): Promise<number>
 }
 
-/** How long a number must stay. */
+/** Time for which the number must be stable. */
 const REST_MS = 2000
 
 export async function startChildAgent(t: TestContext, options: { without?: 'inotify' } = {}): Promise<ChildAgent> {
@@ -51,7 +51,7 @@ export async function startChildAgent(t: TestContext, options: { without?: 'inot
     ].join('\n'),
   )
   const command = [OUTPOST, 'agent', '-config', config, '-log-level', 'warn'] as const
-  // In a user namespace of its own the limit on watches is a file that we may write.
+  // In a separate user namespace the limit on watches is a writable file.
   const child =
     options.without === 'inotify'
       ? spawn('unshare', [

@@ -1,4 +1,4 @@
-/** A server of this process with the engine `cloud`, the endpoint of AWS that it calls, and requests to it over HTTP. */
+/** A server in this process with the `cloud` engine, its AWS endpoint, and HTTP requests to it. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { AwsEndpoint } from './aws/endpoint.ts'
@@ -21,7 +21,7 @@ export async function cloudAgent(t: TestContext) {
   const opened = await run('operator unseal -', `${keys[0]}\n`)
   assert.equal(opened.code, 0, opened.stderr)
   const log: string[] = []
-  /** As the stock command sends it: PUT for a write, `list=true` for a list. */
+  /** Sends a request as the stock command does: PUT for a write, `list=true` for a list. */
   const ask = async (method: string, path: string, body?: unknown, by = token): Promise<Answered> => {
     const answer = await fetch(`${agent.url}/v1/${path}`, {
       method,
@@ -32,7 +32,7 @@ export async function cloudAgent(t: TestContext) {
     log.push(text)
     return { status: answer.status, text, body: text === '' ? {} : (JSON.parse(text) as Answered['body']) }
   }
-  /** As `ask`; fails for an answer of 400 and above. */
+  /** Like `ask`, but fails for a status of 400 and above. */
   const good = async (...given: Parameters<typeof ask>) => {
     const answer = await ask(...given)
     assert.ok(answer.status < 400, `${given[0]} ${given[1]}: ${answer.status} ${answer.text}`)
@@ -46,7 +46,7 @@ export async function cloudAgent(t: TestContext) {
     sts_endpoint: aws.url,
     max_retries: '0',
   }
-  /** Names of users that the server has made. */
+  /** Names of users that the server has created. */
   const users = () => [...aws.account.users.keys()].filter((name) => name !== user.name).sort()
   return { agent, ask, aws, directory, good, key, log, root, rootUser: user, token, users }
 }

@@ -1,4 +1,4 @@
-/** A core with a mount of the cloud engine, and the endpoint of AWS that it calls. */
+/** A core with a mount of the cloud engine and its AWS endpoint. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { cloud } from '../../src/engines/cloud/cloud.ts'
@@ -10,7 +10,7 @@ import { CoreWorld, type CoreAnswer, type WorldOptions } from './core-world.ts'
 export const POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
 
 export interface CloudWorldOptions extends WorldOptions {
-  /** Of `config/root`, beside the keys and endpoints. */
+  /** Further fields of `config/root`. */
   readonly root?: Readonly<Record<string, unknown>>
 }
 
@@ -32,7 +32,7 @@ export class CloudWorld {
 
   static async open(t: TestContext, { root = {}, ...options }: CloudWorldOptions = {}): Promise<CloudWorld> {
     const aws = await AwsEndpoint.open(t)
-    // AWS tells times in whole seconds.
+    // AWS reports times in whole seconds.
     const nowMs = Math.floor(Date.now() / 1000) * 1000
     const world = await CoreWorld.open(t, { nowMs, ...options, engines: [cloud] })
     const own = new CloudWorld(world, aws)
@@ -56,8 +56,8 @@ export class CloudWorld {
   }
 
   /**
-   * Ends the core as a killed process ends: connections to AWS are cut, callers are gone, nothing more is written. Another
-   * one goes on with its database.
+   * Ends the core like a killed process: connections to AWS are cut, callers disconnect, nothing more is written. A new
+   * core continues with its database.
    */
   async kill(): Promise<void> {
     const { directory, keys, nowMs } = this.world
@@ -68,40 +68,40 @@ export class CloudWorld {
     this.world = await CoreWorld.reopen(directory, keys, { nowMs, engines: [cloud] })
   }
 
-  /** As `ask`; fails for an answer of 400 and above. */
+  /** Like `ask`, but fails for a status of 400 and above. */
   async good(method: string, path: string, body?: unknown): Promise<CoreAnswer> {
     const answer = await this.ask(method, path, body)
     assert.ok(answer.status < 400, `${method} ${path}: ${answer.status} ${answer.text}`)
     return answer
   }
 
-  /** A role that gives users. */
+  /** A role that issues users. */
   async userRole(name = 'app', more: Readonly<Record<string, unknown>> = {}): Promise<void> {
     await this.good('POST', `cloud/roles/${name}`, { credential_type: 'iam_user', policy_document: POLICY, ...more })
   }
 
-  /** Names of the users that the engine has made. */
+  /** Names of the users that the engine has created. */
   users(): string[] {
     return [...this.aws.account.users.keys()].filter((name) => name !== this.rootUser.name).sort()
   }
 
-  /** Time passes, for the core and for AWS. */
+  /** Advances the clocks of the core and of AWS. */
   pass(seconds: number): void {
     this.world.nowMs += seconds * 1000
   }
 
-  /** What engines do by themselves, now. */
+  /** Runs the background work of engines now. */
   async work(): Promise<void> {
     await this.world.core.open.periodicWork.tick()
   }
 
-  /** What the sweeper of leases does, now. */
+  /** Runs the lease expiry now. */
   async sweep(): Promise<void> {
     await this.world.core.leases.expiry.tick()
   }
 }
 
-/** Stores a role as versions before did that took any `arn`. */
+/** Stores a role like older versions that accepted any `arn`. */
 export async function storeInvalidRole(world: CoreWorld, name: string): Promise<void> {
   const { facts, storage } = world.core.open.mounts.find(`cloud/roles/${name}`)?.mount ?? assert.fail('no mount')
   const role = { ...newRole(name), isLegacy: true, invalidData: 'arn:gobbledygook' }

@@ -1,4 +1,4 @@
-/** The secrets core of a cluster: initialised, unsealed, with tokens that hosts are asked with. */
+/** The secrets core of a cluster: initialised, unsealed, with tokens for requests to hosts. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { type ClusterWorld, ROOT_TOKEN } from './cluster.ts'
@@ -6,7 +6,7 @@ import { send } from './openbao-replay.ts'
 
 const sha256 = createHash('sha256').update(ROOT_TOKEN).digest('hex')
 const POLICY = 'node { policy = \\"write\\" }\\nnamespace \\"default\\" { policy = \\"write\\" }'
-/** With this a server knows `ROOT_TOKEN`, which may do everything with hosts, also while the core is sealed. */
+/** Configures `ROOT_TOKEN` with all permissions on hosts, also while the core is sealed. */
 export const OPS_ACL = `acl {\n enabled = true\n token "ops" {\n sha256 = "${sha256}"\n policy = "${POLICY}"\n }\n}`
 
 export interface Core {
@@ -19,7 +19,7 @@ export async function api(world: ClusterWorld, method: string, path: string, bod
   const headers = { 'X-Vault-Token': token }
   const answer = await send(world.server().port, { method, path: `/v1/${path}`, headers, body: JSON.stringify(body) })
   assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.body}`)
-  // The answers of our own server in the one form that these tests ask for.
+  // Response bodies of the server in the form that these tests need.
   return JSON.parse(answer.body || '{}') as {
     keys: string[]
     root_token: string
@@ -34,7 +34,7 @@ export async function openCore(world: ClusterWorld): Promise<Core> {
   return { key, rootToken: made.root_token }
 }
 
-/** A token with this one policy, which is written first. `more` is said when the token is made. */
+/** A token with this one policy, which is written first. `more` has further parameters of the token. */
 export async function tokenWith(
   world: ClusterWorld,
   { rootToken }: Core,

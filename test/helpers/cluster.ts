@@ -1,6 +1,6 @@
 /**
- * A cluster: one NATS, servers and agents. They are processes, each of which can be killed, frozen and started again, or agents
- * of the test's own process, which cost a tenth of the CPU and can only be stopped.
+ * A cluster of one NATS server, servers and agents. Members are processes, which can be killed, frozen and restarted, or
+ * agents in the process of the test, which use a tenth of the CPU and can only be stopped.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -23,19 +23,19 @@ export interface MemberOptions {
   readonly natsUrl: string
   readonly acl: string
   readonly nodeId?: string
-  /** More lines of the block of its role. */
+  /** Further lines of the block of its role. */
   readonly more?: string
-  /** More lines of the block `nats`. */
+  /** Further lines of the block `nats`. */
   readonly nats?: string
-  /** A data directory that is there already. */
+  /** An existing data directory. */
   readonly dataDir?: string
-  /** In the test's own process. */
+  /** Runs in the process of the test. */
   readonly isHere?: boolean | undefined
-  /** Of its process. */
+  /** Environment of its process. */
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** One agent, always at the same address, on the same data. */
+/** One agent that keeps its address and its data over restarts. */
 export class Member {
   readonly name: string
   readonly port: number
@@ -85,7 +85,7 @@ export class Member {
     return this.#child?.pid ?? 0
   }
 
-  /** What it has logged since it was started for the first time. */
+  /** Its log since the first start. */
   get stderr(): string {
     return this.#stderr + (this.#here?.stderr() ?? '')
   }
@@ -105,12 +105,12 @@ export class Member {
     if (child.exitCode !== null) throw new Error(`${this.name} did not start: ${this.#stderr}`)
   }
 
-  /** Below its data directory. */
+  /** A path below its data directory. */
   makeDirectory(name: string): void {
     mkdirSync(join(this.dataDir, name), { recursive: true, mode: 0o700 })
   }
 
-  /** Changes its configuration, which it reads again. */
+  /** Changes and reloads its configuration. */
   reconfigure(change: (text: string) => string): void {
     writeFileSync(this.#config, change(readFileSync(this.#config, 'utf8')))
     this.signal('SIGHUP')
@@ -135,7 +135,7 @@ export class Member {
     if (!child || child.exitCode !== null || child.signalCode !== null) return
     const exited = once(child, 'exit')
     child.kill(signal)
-    // A frozen process takes no other signal.
+    // A frozen process handles no other signal.
     if (signal === 'SIGKILL') child.kill('SIGCONT')
     await exited
   }
@@ -169,16 +169,16 @@ export interface ClusterWorld {
   readonly nats: NatsServer
   readonly servers: readonly Member[]
   readonly hosts: readonly Host[]
-  /** Through which server; the first one where nothing is said. */
+  /** Requests through a server; the first one by default. */
   server(at?: number): Member
   host(at?: number): Host
-  /** Waits until every server hands calls on to every host. */
+  /** Waits until every server forwards calls to every host. */
   settled(): Promise<void>
 }
 
 export const allocIdOf = (at: number) => `c1a57e00-0000-4000-8000-00000000000${at}`
 
-/** Hosts have an allocation each, with the task `web`. With `acl`, `ROOT_TOKEN` must be allowed to list files. */
+/** Each host has an allocation with the task `web`. With `acl`, `ROOT_TOKEN` must be allowed to list files. */
 export async function startCluster(
   t: TestContext,
   options: {
@@ -188,9 +188,9 @@ export async function startCluster(
     hostAcl?: string
     nats?: string
     oneCore?: boolean
-    /** Which of them are agents of the test's own process. */
+    /** Members that run in the process of the test. */
     here?: readonly MemberOptions['role'][]
-    /** The hosts refuse what their servers hand on: ready when they do. */
+    /** The hosts refuse forwarded calls: the cluster is ready once they do. */
     isShut?: boolean
   } = {},
 ): Promise<ClusterWorld> {
@@ -200,7 +200,7 @@ export async function startCluster(
     Promise.all(
       Array.from({ length: count }, (_, at) => {
         const ofRole = role === 'server' ? acl : (options.hostAcl ?? acl)
-        // Of several servers the first has the secrets core, where there is to be one.
+        // The first server has the secrets core, if any.
         const more = role === 'server' && options.oneCore && at > 0 ? 'secrets = false' : ''
         const isHere = options.here?.includes(role)
         return Member.make(t, `${role}-${at}`, { role, natsUrl: nats.url, acl: ofRole, more, isHere })
@@ -233,7 +233,7 @@ function pick<T>(list: readonly T[], at = 0): T {
   return found
 }
 
-/** Waits until files of the allocation can be listed there. */
+/** Waits until the files of the allocation can be listed at this port. */
 export async function answers(port: number, allocId: string, status = 200): Promise<void> {
   const path = `/v1/client/fs/ls/${allocId}`
   await eventually(

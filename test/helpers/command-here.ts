@@ -1,4 +1,4 @@
-/** Commands of the program in the test's own process: a process of their own costs a tenth of a second of CPU each. */
+/** Commands of the program in the process of the test: a separate process uses a tenth of a second of CPU. */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { Readable } from 'node:stream'
 import { isatty } from 'node:tty'
@@ -7,22 +7,22 @@ import { runCommand } from '../../src/cli/command.ts'
 import type { CommandIo } from '../../src/cli/framework/define-command.ts'
 import type { Finished } from '../cli/outpost-process.ts'
 
-/** Commands that start others, change the user of their process, or work on processes. */
+/** Commands that start processes, change the user of their process, or signal processes. */
 const NEEDS_PROCESS = /^(?:agent|alloc (?!list|status)|operator dr drill)\b/
 const SIGNALS: ReadonlySet<string | symbol> = new Set(['SIGINT', 'SIGTERM', 'SIGHUP'])
 
-/** True for a command line that is the same in this process, where that has no terminal. */
+/** True for a command line with the same effect in this process, which has no terminal. */
 export function runsHere(args: readonly string[]): boolean {
   return !isatty(0) && !isatty(1) && !NEEDS_PROCESS.test(args.join(' '))
 }
 
-/** What a command takes for its process: of those that run at the same time each has its own. */
+/** Process state of a command: concurrent commands have separate ones. */
 class Surroundings {
   readonly input: Readable
-  /** Of `process.exit`. */
+  /** The code of `process.exit`. */
   readonly exited: Promise<number>
   hasExited = false
-  /** The listeners to signals that the command has added. */
+  /** Signal listeners that the command has added. */
   readonly heard: [event: string | symbol, listener: (...values: unknown[]) => void][] = []
   #exit: (code: number) => void = () => undefined
 
@@ -45,7 +45,7 @@ Object.defineProperty(process, 'stdin', {
   ...ownInput,
   get: (): unknown => surroundings.getStore()?.input ?? ownInput?.get?.call(process),
 })
-// Node reports a new listener within the call that adds it, so that the store is the one of the command that makes the call.
+// Node reports a new listener synchronously, so the async storage is that of the command that adds it.
 process.on('newListener', (event, listener) => {
   if (SIGNALS.has(event)) surroundings.getStore()?.heard.push([event, listener])
 })
@@ -61,12 +61,12 @@ export interface Begun {
   readonly finished: Promise<Finished>
 }
 
-/** What a process of the program would have ended with. `env` is all of its environment, `input` its standard input. */
+/** The result of the command as a process. `env` is its complete environment, `input` its standard input. */
 export function runHere(args: readonly string[], env: NodeJS.ProcessEnv, input = ''): Promise<Finished> {
   return beginHere(args, env, input).finished
 }
 
-/** The same while it runs. It cannot be ended: what needs a signal needs a process. */
+/** Starts the command. It cannot be signalled: that needs a process. */
 export function beginHere(args: readonly string[], env: NodeJS.ProcessEnv, input = ''): Begun {
   const around = new Surroundings(input)
   const written: Record<1 | 2, Buffer[]> = { 1: [], 2: [] }
@@ -89,13 +89,13 @@ async function codeOf(args: readonly string[], io: CommandIo, around: Surroundin
   const code = await surroundings.run(around, () =>
     Promise.race([around.exited, runCommand(args, io, { policyChecker })]),
   )
-  // A command leaves its signal listeners to the end of its process, and this process goes on without it. Commands that still
-  // run here keep theirs.
+  // A command keeps its signal listeners until its process ends, and this process continues, so they are removed here.
+  // Other running commands keep theirs.
   for (const [signal, listener] of around.heard) process.off(signal, listener)
   return code
 }
 
-/** Its reader takes everything, and stays. */
+/** Reads all output. */
 function sinkInto(write: (bytes: Buffer) => void): ByteSink {
   return {
     write(bytes) {

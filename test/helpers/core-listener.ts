@@ -1,4 +1,4 @@
-/** A core of the test's own process behind a real listener. */
+/** A core in this process behind a real listener. */
 import type { TestContext } from 'node:test'
 import { Listener, type ListenerLimits } from '../../src/http/listener.ts'
 import type { Meter } from '../../src/http/services.ts'
@@ -7,7 +7,7 @@ import type { AnyOperation } from '../../src/platform/operation.ts'
 import { secretsOperations } from '../../src/secrets/request/handle.ts'
 import type { Core } from '../../src/secrets/request/request-states.ts'
 import { EVERYBODY } from './edge.ts'
-import { keepingLogger, type LogLine } from './kept-log.ts'
+import { recordingLogger, type LogLine } from './recording-logger.ts'
 
 const LIMITS = {
   connectionsPerClient: 0,
@@ -33,11 +33,11 @@ export async function listenTo(t: TestContext, world: World): Promise<number> {
 interface Listening {
   readonly meter?: Meter
   readonly limits?: Partial<ListenerLimits>
-  /** Beside those of the core. */
+  /** Operations in addition to those of the core. */
   readonly operations?: readonly AnyOperation[]
 }
 
-/** The same, with the listener itself. */
+/** As `listenTo`, and returns the listener. */
 export async function listening(t: TestContext, { core, lines }: World, options: Listening = {}) {
   const { limits, meter, operations = [] } = options
   const listener = new Listener({
@@ -45,7 +45,7 @@ export async function listening(t: TestContext, { core, lines }: World, options:
     port: 0,
     headers: [],
     router: new Router(operations, secretsOperations(core)),
-    logger: keepingLogger(lines),
+    logger: recordingLogger(lines),
     resolve: () => EVERYBODY,
     limits: { ...LIMITS, ...limits },
     ...(meter && { meter }),

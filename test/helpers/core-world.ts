@@ -1,4 +1,4 @@
-/** A secrets core in this process, on a real database, asked the way the HTTP room asks it. */
+/** A secrets core in this process on a real database, called as the HTTP module calls it. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ import type { Verb } from '../../src/secrets/request/request.ts'
 import { systemEngine } from '../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../src/secrets/tokens/token-engine.ts'
 import { SqliteStore, type Store } from '../../src/storage/store/store.ts'
-import { keepingLogger, type LogLine } from './kept-log.ts'
+import { recordingLogger, type LogLine } from './recording-logger.ts'
 
 const VERBS: Readonly<Record<string, Verb>> = {
   GET: 'read',
@@ -30,7 +30,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
   SCAN: 'scan',
 }
 
-/** What an answer may hold, as far as most tests look; whatever else is there is there too. */
+/** Common fields of a response; others are present too. */
 export interface CoreBody {
   readonly data: Readonly<Record<string, unknown>>
   readonly errors: readonly string[]
@@ -42,19 +42,19 @@ export interface CoreBody {
 export interface CoreAnswer {
   readonly status: number
   readonly text: string
-  /** The body, parsed; an empty object where there is none. */
+  /** The parsed body; an empty object if there is none. */
   readonly body: CoreBody
   readonly headers: Readonly<Record<string, string>>
 }
 
 export interface AskOptions {
-  /** The root token unless given; null asks without one. */
+  /** The root token by default; null sends no token. */
   readonly token?: string | null | undefined
   readonly headers?: Readonly<Record<string, string>>
   readonly remote?: string
-  /** How many processes have handed it on. */
+  /** Number of processes that have forwarded the request. */
   readonly hops?: number
-  /** Aborts when the caller is gone. */
+  /** Aborts when the caller disconnects. */
   readonly signal?: AbortSignal
 }
 
@@ -63,19 +63,19 @@ export interface WorldOptions {
   readonly engines?: readonly Engine[]
   readonly seal?: SealSettings
   readonly sealOptions?: SealOptions
-  /** What the core is given for the database. */
+  /** Options of the database. */
   readonly wrap?: (store: Store) => Store
   readonly nowMs?: number
-  /** Told each answer the moment it would leave, with the ID of its request. */
+  /** Receives each response when it would be sent, with the request ID. */
   readonly answered?: (requestId: string, answer: CoreAnswer) => void
   readonly replication?: ReplicationSide
-  /** What callers without a token may do with key shares; all of it unless given. */
+  /** Unauthenticated operations on key shares; all of them by default. */
   readonly unauthed?: { rekey: boolean; generateRoot: boolean }
   readonly isIsolated?: boolean
 }
 
 export interface WorldKeys {
-  /** In hex. */
+  /** In hexadecimal. */
   readonly unsealKey: string
   readonly rootToken: string
 }
@@ -85,13 +85,13 @@ export class CoreWorld {
   readonly store: SqliteStore
   readonly directory: string
   readonly seal: Seal
-  /** The one share of one that `initialise` was given. */
+  /** The only key share, that of `initialise`. */
   unsealKey: Buffer = Buffer.alloc(0)
   readonly lines: LogLine[] = []
   rootToken = ''
-  /** What the machine's clock says, in milliseconds. */
+  /** The machine clock in milliseconds. */
   nowMs = Date.now()
-  /** How much the machine's clock was set by, of all that `nowMs` tells: the rest of its changes is time that passed. */
+  /** The part of `nowMs` by which the machine clock was set; the rest is elapsed time. */
   setByMs = 0
 
   readonly #answered: WorldOptions['answered']
@@ -116,7 +116,7 @@ export class CoreWorld {
       ...(replication && { replication }),
       ...(options.isIsolated && { isIsolated: true }),
       clusterName: 'test',
-      logger: keepingLogger(this.lines),
+      logger: recordingLogger(this.lines),
       unauthed: {
         rekey: () => options.unauthed?.rekey ?? true,
         generateRoot: () => options.unauthed?.generateRoot ?? true,
@@ -125,7 +125,7 @@ export class CoreWorld {
     })
   }
 
-  /** Sets the machine's clock, as no time passes. */
+  /** Sets the machine clock without elapsed time. */
   setClock(byMs: number): void {
     this.nowMs += byMs
     this.setByMs += byMs
@@ -140,14 +140,14 @@ export class CoreWorld {
     return world
   }
 
-  /** The same in a directory that is there; the caller closes its store. */
+  /** As `open`, in an existing directory; the caller closes its store. */
   static async create(directory: string, options: WorldOptions = {}): Promise<CoreWorld> {
     const world = new CoreWorld(directory, await SqliteStore.open(join(directory, 'secrets.db')), options)
     if (!options.raw) await world.initialise()
     return world
   }
 
-  /** A core on a database that another one has left, unsealed as the next process would; the caller closes its store. */
+  /** A core on an existing database, unsealed as by the next process; the caller closes its store. */
   static async reopen(directory: string, keys: WorldKeys, options: WorldOptions = {}): Promise<CoreWorld> {
     const world = new CoreWorld(directory, await SqliteStore.open(join(directory, 'secrets.db')), options)
     world.unsealKey = Buffer.from(keys.unsealKey, 'hex')
@@ -156,12 +156,12 @@ export class CoreWorld {
     return world
   }
 
-  /** What `reopen` needs. */
+  /** The arguments of `reopen`. */
   get keys(): WorldKeys {
     return { unsealKey: this.unsealKey.toString('hex'), rootToken: this.rootToken }
   }
 
-  /** As a process that ends: everything but the files is gone. */
+  /** Ends like a process: only the files remain. */
   async close(): Promise<void> {
     await this.core.seal()
     await this.store.close()
@@ -183,7 +183,7 @@ export class CoreWorld {
     this.core.activate()
   }
 
-  /** `path` may have a query; a body that is no text is sent as JSON. */
+  /** `path` may have a query; a body that is not a string is sent as JSON. */
   async ask(method: string, path: string, body?: unknown, options: AskOptions = {}): Promise<CoreAnswer> {
     const [target = '', query = ''] = path.split('?')
     const headers: Record<string, string> = {}

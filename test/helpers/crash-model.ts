@@ -1,17 +1,14 @@
 /**
- * What must be there after a process was killed in the middle of everything. Workers do one operation after another, each
- * below a prefix of its own: so what a worker finds afterwards is the state before its last operation or the one behind
- * it, whole, and the one behind it if that was acknowledged. Each operation that writes also counts up one entry that all
- * of them share: its value tells how many have come to be, all workers together.
- *
- * Nothing here knows how operations are done: a process that tells of them on its standard output is followed with
- * `hear`, whoever sends them somewhere calls `begin` and `done`.
+ * Model of the state after a kill. Workers run one operation after another, each below its own prefix, so a worker finds
+ * the state before or after its last operation, and the latter if that was acknowledged. Each writing operation also
+ * increments a shared counter, which shows how many operations of all workers were committed. The model does not run
+ * operations: `hear` parses the output of a process that runs them, and other callers use `begin` and `done`.
  */
 import assert from 'node:assert/strict'
 import type { Random } from './frames.ts'
 
 export interface Operation {
-  /** Path and number of bytes; null removes it. */
+  /** Path and number of bytes; null deletes the entry. */
   readonly writes: readonly (readonly [path: string, bytes: number | null])[]
   /** Makes the values of different operations different. */
   readonly tag: string
@@ -19,14 +16,14 @@ export interface Operation {
 
 export const COUNT_PATH = 'shared/count'
 
-/** The value that an operation writes: told by its path and tag, so that a wrong one is told from a right one. */
+/** The value that an operation writes; it depends on path and tag, so that a wrong value is detected. */
 export function valueOf(path: string, tag: string, bytes: number): string {
   return `${path} ${tag} `.padEnd(bytes, '.')
 }
 
 export const prefixOf = (worker: number) => `work/${worker}/`
 
-/** The next operation of a worker that has these paths: mostly one or two writes, sometimes many at once. */
+/** The next operation of a worker with these paths: mostly one or two writes, sometimes many. */
 export function nextOperation(random: Random, worker: number, paths: readonly string[], tag: string): Operation {
   const count = random.between(0, 9) === 0 ? random.between(3, 60) : random.between(1, 2)
   const writes = new Map<string, number | null>()
@@ -45,7 +42,7 @@ export class CrashModel {
   readonly #open = new Map<number, Operation>()
   #counted = 0
   #acknowledged = 0
-  /** Operations that would have changed nothing, so that only the count tells whether they came to be. */
+  /** Operations that would have changed nothing, so that only the counter shows whether they were committed. */
   #unsure = 0
   #heard = ''
 
@@ -67,7 +64,7 @@ export class CrashModel {
     this.#counted++
   }
 
-  /** Lines of a process: `begin WORKER JSON`, `done WORKER`, `wrong TEXT`. What was cut by the kill was never said. */
+  /** Parses lines of a process: `begin WORKER JSON`, `done WORKER`, `wrong TEXT`. A line cut by the kill is ignored. */
   hear(text: string): void {
     const lines = (this.#heard + text).split('\n')
     this.#heard = lines.pop() ?? ''
@@ -80,7 +77,7 @@ export class CrashModel {
     }
   }
 
-  /** Compares with what is there, and goes on from that. `read` gives all entries below a prefix. */
+  /** Compares the model with the stored entries and continues from them. `read` returns all entries below a prefix. */
   verify(read: (prefix: string) => ReadonlyMap<string, string>): void {
     this.#heard = ''
     for (const worker of new Set([...this.#states.keys(), ...this.#open.keys()])) {
@@ -88,7 +85,7 @@ export class CrashModel {
       const open = this.#open.get(worker)
       const found = read(prefixOf(worker))
       if (open && isSame(found, after(before, open))) {
-        // It may be the same without: then the count tells.
+        // Both states may be equal: then the counter decides.
         this.#states.set(worker, found)
         if (!isSame(found, before)) this.#counted++
         else this.#unsure++

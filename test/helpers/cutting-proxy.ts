@@ -1,15 +1,15 @@
-/** A way to a server that a test can cut: what goes through it breaks, and nothing gets through while it is down. */
+/** A TCP proxy that a test can cut: connections through it break, and new ones are refused while it is down. */
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import type { TestContext } from 'node:test'
 
 export interface CuttingProxy {
   readonly url: string
-  /** Connections that were let through. */
+  /** Number of forwarded connections. */
   readonly count: number
   isDown: boolean
-  /** Breaks all that are open when so many more bytes have gone through, whichever way; never by default. */
+  /** Breaks all open connections after this number of forwarded bytes in both directions; never by default. */
   bytesLeft: number
-  /** Breaks all that are open. */
+  /** Breaks all open connections. */
   cut(): void
 }
 

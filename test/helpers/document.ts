@@ -1,4 +1,4 @@
-/** Commands of the documents, to be run as somebody pastes them into a shell. */
+/** Runs commands of the documents as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync, symlinkSync } from 'node:fs'
 import { createServer } from 'node:net'
@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type Finished, OUTPOST, ROOT, start } from '../cli/outpost-process.ts'
 
-/** The blocks of shell commands below a heading of a document, up to the next heading. */
+/** The shell blocks below a heading of a document, up to the next heading. */
 export function shellBlocks(file: string, heading: string): string[] {
   const text = readFileSync(join(ROOT, file), 'utf8')
   const [, section] = text.split(`${heading}\n`)
@@ -28,7 +28,7 @@ export async function runShell(directory: string, port: number, script: string):
   try {
     symlinkSync(OUTPOST, join(directory, 'outpost'))
   } catch {
-    // From a run before.
+    // A variable of an earlier run.
   }
   const env: NodeJS.ProcessEnv = {
     ...process.env,

@@ -1,4 +1,4 @@
-/** Servers of several clusters, as processes or in the test's own one, and the steps of operators between them. */
+/** Servers of several clusters, as processes or in this process, and the operator steps between them. */
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -12,8 +12,8 @@ import { writeServer } from './secrets-server.ts'
 
 export const DR = 'sys/replication/dr'
 
-/** What an answer may hold. */
-export interface Told {
+/** Fields of a response. */
+export interface ApiAnswer {
   readonly status: number
   readonly text: string
   readonly data: Readonly<Record<string, unknown>>
@@ -27,15 +27,15 @@ export interface ClusterKeys {
   readonly token: string
 }
 
-/** One server with a core; as a process it may be killed, and started again as either. */
+/** One server with a core. A process may be killed and restarted, also as a server in this process. */
 export class DrServer {
   readonly t: TestContext
   readonly directory: string
   readonly #file: string
-  /** Of the process, when it is started the next time. */
+  /** Environment of the process at its next start. */
   env: Readonly<Record<string, string>> = {}
   agent: AgentHere | RunningAgent
-  /** Those of its own initialisation. */
+  /** Keys of its initialisation. */
   keys: ClusterKeys = { shares: [], token: '' }
 
   private constructor(t: TestContext, directory: string, file: string, agent: AgentHere | RunningAgent) {
@@ -45,7 +45,7 @@ export class DrServer {
     this.agent = agent
   }
 
-  /** Initialised and unsealed. `more` goes into the block `server`. */
+  /** Initialised and unsealed. `more` is added to the block `server`. */
   static async start(
     t: TestContext,
     name: string,
@@ -59,7 +59,7 @@ export class DrServer {
     return server
   }
 
-  /** The same in the test's own process, where nothing kills it. */
+  /** As `start`, in this process, which cannot be killed. */
   static async startHere(t: TestContext, name: string, more = '', directory = workDirectory(t)): Promise<DrServer> {
     const { file, home } = await written(directory, name, more)
     const server = new DrServer(t, home, file, await agentHere(t, ['-config', file]))
@@ -79,7 +79,7 @@ export class DrServer {
     for (const key of shares) await this.told('PUT', 'sys/unseal', { key }, '')
   }
 
-  async ask(method: string, path: string, body?: unknown, token = this.keys.token): Promise<Told> {
+  async ask(method: string, path: string, body?: unknown, token = this.keys.token): Promise<ApiAnswer> {
     const headers = { 'Content-Type': 'application/json', ...(token === '' ? {} : { 'X-Vault-Token': token }) }
     const init = body === undefined ? {} : { body: JSON.stringify(body) }
     const response = await fetch(`${this.agent.url}/v1/${path}`, { method, headers, ...init })
@@ -88,21 +88,21 @@ export class DrServer {
     return {
       status: response.status,
       text,
-      data: (parsed['data'] ?? {}) as Told['data'],
+      data: (parsed['data'] ?? {}) as ApiAnswer['data'],
       errors: (parsed['errors'] ?? []) as string[],
       warnings: (parsed['warnings'] ?? []) as string[],
       body: parsed,
     }
   }
 
-  /** The same for what must succeed. */
-  async told(method: string, path: string, body?: unknown, token?: string): Promise<Told> {
+  /** As `ask`, and fails for an error status. */
+  async told(method: string, path: string, body?: unknown, token?: string): Promise<ApiAnswer> {
     const answer = await this.ask(method, path, body, token)
     assert.ok(answer.status === 200 || answer.status === 204, `${method} ${path}: ${answer.status} ${answer.text}`)
     return answer
   }
 
-  async status(): Promise<Told['data']> {
+  async status(): Promise<ApiAnswer['data']> {
     return (await this.told('GET', `${DR}/status`, undefined, '')).data
   }
 
@@ -110,7 +110,7 @@ export class DrServer {
     return (await fetch(`${this.agent.url}/v1/sys/health`)).status
   }
 
-  /** Killed without a word. */
+  /** Kills the process with SIGKILL. */
   async kill(): Promise<void> {
     const { child, ended } = this.process
     child.kill('SIGKILL')
@@ -126,18 +126,18 @@ export class DrServer {
     this.agent = await startAgent(this.t, ['-config', this.#file], { env: this.env })
   }
 
-  /** The same in the test's own process. */
+  /** As `restart`, in this process. */
   async restartHere(): Promise<void> {
     this.agent = await agentHere(this.t, ['-config', this.#file])
   }
 
-  /** An activation token of this primary, wrapped. */
+  /** A wrapped activation token of this primary. */
   async issue(id: string, more: object = {}): Promise<string> {
     const { body, data } = await this.told('POST', `${DR}/primary/secondary-token`, { id, ...more })
     return String(data['token'] ?? (body['wrap_info'] as Record<string, unknown>)['token'])
   }
 
-  /** An operation token of this secondary, from key shares of its primary. */
+  /** An operation token of this secondary from key shares of its primary. */
   async operationToken({ shares }: ClusterKeys): Promise<string> {
     const path = `${DR}/secondary/generate-operation-token`
     const { nonce, otp } = (await this.told('PUT', `${path}/attempt`, {}, '')).body
@@ -147,7 +147,7 @@ export class DrServer {
     return decodeToken(String(encoded), String(otp))
   }
 
-  /** Until it has everything that `primary` has, and streams. */
+  /** Waits until it has all commits of `primary` and streams. */
   async follows(primary: DrServer): Promise<void> {
     await eventually(async () => {
       const [own, other] = [await this.status(), await primary.status()]
@@ -159,7 +159,7 @@ export class DrServer {
 async function written(directory: string, name: string, more: string) {
   const home = join(directory, name)
   mkdirSync(home, { recursive: true })
-  // Others know its cluster port: it stays the same over restarts.
+  // Other servers know its cluster port, so it stays the same over restarts.
   return { home, file: writeServer(home, more, await freePort()) }
 }
 

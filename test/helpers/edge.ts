@@ -1,4 +1,4 @@
-/** A whole host behind a real listener in this process: real files, real sockets, limits as a test likes them. */
+/** A complete host behind a real listener in this process, with real files and sockets and configurable limits. */
 import { mkdirSync, mkdtempSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -12,7 +12,7 @@ import { PathLog } from '../../src/http/path-log.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation, Identity } from '../../src/platform/operation.ts'
 import { ALLOC, makeAllocation, NODE } from './allocation.ts'
-import { keepingLogger, type LogLine } from './kept-log.ts'
+import { recordingLogger, type LogLine } from './recording-logger.ts'
 
 export interface Edge {
   readonly port: number
@@ -21,7 +21,7 @@ export interface Edge {
   readonly allocDir: string
   /** Directory of the allocation `ALLOC`, whose task is `web`. */
   readonly directory: string
-  /** A directory beside the allocations, for what must not be reached. */
+  /** A directory beside the allocations, which must not be reached. */
   readonly outside: string
   readonly lines: LogLine[]
 }
@@ -63,7 +63,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
   mkdirSync(outside)
   const directory = makeAllocation(allocDir, ALLOC)
   const lines: LogLine[] = []
-  const logger = keepingLogger(lines)
+  const logger = recordingLogger(lines)
   const host = await startHost({
     allocDir,
     stateDir: join(base, 'client'),
@@ -79,7 +79,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     },
     followersMax: options.followersMax ?? 0,
     sampleIntervalMs: 1000,
-    // Nothing here asks for it, and it starts 35 processes.
+    // Not needed here, and it starts 35 processes.
     fingerprintAfterMs: 3_600_000,
     logger,
   })

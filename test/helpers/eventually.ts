@@ -1,15 +1,15 @@
-/** The one poller: tests wait for what they need to see, never for a time. */
+/** The only poller of the tests: tests wait for a condition and never for a time. */
 
-/** A slow machine is no fault of the code: nothing fails sooner than this. */
+/** Longer than any delay of a slow machine. */
 const PATIENCE_MS = 120_000
 const POLL_MS = 10
-/** What has not come for long is looked for less often: looks cost CPU, which other tests wait for. */
+/** Polling slows down, because polls use CPU that other tests need. */
 const POLL_MS_MAX = 50
 const POLL_SHARE = 0.05
 
 /**
- * Polls until `check` gives something; fails when it does not come at all. `what` says what did not come. `pollMs` is for a
- * look that is expensive, as one that starts a process.
+ * Polls until `check` returns a truthy value, and fails after a long time. `what` describes the condition in the error.
+ * `pollMs` is for expensive checks, such as those that start a process.
  */
 export async function eventually<T>(
   check: () => T | undefined | false | Promise<T | undefined | false>,

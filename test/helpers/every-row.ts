@@ -1,4 +1,4 @@
-/** Limits of `rowsAfter` for a test that wants all of the log. */
+/** Limits of `rowsAfter` that return the whole log. */
 import type { RowLimits } from '../../src/storage/store/replica.ts'
 
 export const EVERY_ROW: RowLimits = { rows: 1_000_000, bytes: 1 << 30 }

@@ -1,5 +1,6 @@
 /**
- * A strict reader of Prometheus' text format: what `promtool check metrics` looks for, and that no series stands twice.
+ * A strict parser of the Prometheus text format: checks the rules of `promtool check metrics` and that each series
+ * occurs once.
  */
 
 export interface Series {
@@ -12,10 +13,10 @@ const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/
 const LINE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$/
 const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)/y
 const TYPES = new Set(['counter', 'gauge', 'histogram', 'summary', 'untyped'])
-/** Units that have a base unit to be given in, at the end of a name or before `_total`. */
+/** Units with a base unit that must be used instead, at the end of a name or before `_total`. */
 const ODD_UNITS = /_(milliseconds|microseconds|nanoseconds|minutes|hours|kilobytes|megabytes|bits|ms|us|ns)(_total)?$/
 
-/** Everything that is wrong with a text, and its series. */
+/** All faults of a text, and its series. */
 export function readExposition(text: string): { faults: string[]; series: Series[] } {
   const reader = new Reader()
   if (!text.endsWith('\n')) reader.faults.push('the last line does not end')
@@ -100,7 +101,7 @@ class Reader {
     return labels
   }
 
-  /** Buckets grow, and the last one holds everything. */
+  /** Buckets increase, and the last one counts everything. */
   end(): void {
     for (const [family, type] of this.#types) {
       const own = this.series.filter(({ name }) => name.startsWith(family))

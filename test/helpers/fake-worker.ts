@@ -1,10 +1,10 @@
-/** A worker thread that answers, fails and exits when a test says so. It records what a pool must never do to it. */
+/** A worker thread that responds, fails and exits on demand, and records forbidden calls of a pool. */
 import { EventEmitter } from 'node:events'
 import type { WorkerThread } from '../../src/platform/worker-pool.ts'
 import type { TaskMessage } from '../../src/platform/worker-task.ts'
 
 export class FakeWorker extends EventEmitter implements WorkerThread {
-  /** Messages that were not answered, the oldest first. */
+  /** Messages without a response, the oldest first. */
   readonly tasks: TaskMessage<string>[] = []
   readonly violations: string[] = []
   isReferenced = true
@@ -30,7 +30,7 @@ export class FakeWorker extends EventEmitter implements WorkerThread {
     return Promise.resolve(1)
   }
 
-  /** Answers the oldest message with its request. */
+  /** Responds to the oldest message with its request. */
   answer(): void {
     const task = this.tasks.shift()
     if (task) this.emit('message', { id: task.id, response: task.request })
@@ -41,7 +41,7 @@ export class FakeWorker extends EventEmitter implements WorkerThread {
     if (task) this.emit('message', { id: task.id, failure: text })
   }
 
-  /** Exits, with an error event before where one is given. */
+  /** Exits, after an error event if one is given. */
   exit(error?: Error): void {
     if (this.hasExited) return
     this.hasExited = true

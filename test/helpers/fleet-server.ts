@@ -1,4 +1,4 @@
-/** A server's own endpoints over a roster that a test fills: the real operations, the real listener on a real socket. */
+/** The endpoints of a server over a roster that the test fills, with real operations and a real listener. */
 import type { TestContext } from 'node:test'
 import {
   type AllocationDescription,
@@ -14,7 +14,7 @@ import { ServerApi } from '../../src/cluster/api/server-operations.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
 import type { AnyOperation, Identity } from '../../src/platform/operation.ts'
-import { keepingLogger, root } from '../host/allocations/host-fixture.ts'
+import { recordingLogger, root } from '../host/allocations/host-fixture.ts'
 
 const LIMITS = {
   connectionsPerClient: 0,
@@ -27,7 +27,7 @@ const LIMITS = {
   stallTimeoutMs: 300_000,
 }
 
-/** A UUID whose first eight digits are given; the rest is made of `serial`. */
+/** A UUID with the given first eight digits; `serial` determines the rest. */
 export function idOf(first: string, serial = 0): string {
   return `${first}-0000-4000-8000-${serial.toString(16).padStart(12, '0')}`
 }
@@ -69,28 +69,28 @@ export interface FleetServer {
   readonly port: number
   readonly api: ServerApi
   readonly roster: Roster
-  readonly logger: ReturnType<typeof keepingLogger>
-  /** Nodes that were asked to collect. */
+  readonly logger: ReturnType<typeof recordingLogger>
+  /** Nodes that received a request to collect garbage. */
   readonly collected: string[]
-  /** A node says its whole state, or that it leaves. */
+  /** A node sends its complete state, or leaves. */
   say(node: NodeDescription, allocations?: readonly AllocationDescription[]): void
   leave(nodeId: string): void
-  /** Who every caller is from now on. */
+  /** Sets the identity of every following caller. */
   actAs(identity: Identity): void
   get(path: string, init?: RequestInit): Promise<{ status: number; headers: Headers; text: string; value: unknown }>
 }
 
 const noLogs = fsLogs.in({
   allocations: { get: () => undefined, all: () => [].values() },
-  followers: new Followers({ limit: 0, logger: keepingLogger() }),
+  followers: new Followers({ limit: 0, logger: recordingLogger() }),
 })
 
-/** `logs` stands for the `fs/logs` of every node, for the logs of a job. */
+/** `logs` replaces the `fs/logs` of every node for the logs of a job. */
 export async function startFleetServer(
   t: Pick<TestContext, 'after'>,
   logs: AnyOperation = noLogs,
 ): Promise<FleetServer> {
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const roster = new Roster({ store: NO_STORE, logger })
   const collected: string[] = []
   let who = root
@@ -151,7 +151,7 @@ export async function startFleetServer(
   }
 }
 
-/** The IDs of a list, or whatever else is asked for of each record. */
+/** The IDs of a list, or another field of each record. */
 export function each(value: unknown, key = 'ID'): unknown[] {
   return (value as Record<string, unknown>[]).map((record) => record[key])
 }

@@ -1,7 +1,7 @@
 /**
- * A thread that has the NKEY of a worker host, and a token that its callers gave it, and sends all that NATS permits it: calls
- * with bulk answers that allow any amount of bytes, credit for them, calls that nothing opens, answers to calls of a server that
- * the server never made, and states of new allocations. Messages a second are bounded; each batch waits until NATS has it.
+ * A thread with the NKEY of a worker host and a token of its callers. It sends everything that NATS permits: calls with
+ * bulk responses and unlimited credit, credit for them, messages of unknown calls, responses to calls that a server
+ * never made, and states of new allocations. Its message rate is limited, and each batch waits until NATS has it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
@@ -14,7 +14,7 @@ import { encode, encodeCall, WIRE_VERSION } from '../../src/cluster/rpc/wire.ts'
 import { eventually } from './eventually.ts'
 import { allocationOf, idOf } from './fleet-server.ts'
 import { HostileNode } from './hostile-node.ts'
-import { keepingLogger } from './kept-log.ts'
+import { recordingLogger } from './recording-logger.ts'
 import { sealingFor } from './sealed-world.ts'
 
 const settings = v.parse(
@@ -36,9 +36,9 @@ const settings = v.parse(
 const ALLOCATIONS = 9000
 const STATE_EVERY_MS = 1500
 const BATCH_MS = 20
-/** Of a hundred messages that are no calls. */
+/** Number per hundred messages that are not calls. */
 const SHARES = { garbage: 55, replies: 17, credits: 28 }
-/** Calls that are credited again and again. */
+/** Calls that receive credit repeatedly. */
 const CREDITED_MAX = 256
 const ANY_AMOUNT = Number.MAX_SAFE_INTEGER
 
@@ -67,7 +67,7 @@ class Flood {
     this.#call = call
   }
 
-  /** Messages and calls of one batch, on their way to NATS when it resolves. */
+  /** Resolves with the number of messages and calls of one batch when they are on their way to NATS. */
   async batch(messages: number, calls: number): Promise<void> {
     for (let at = 0; at < calls; at++) {
       this.#made.push(await this.#call(`flood${++sent.calls}`))
@@ -102,12 +102,12 @@ function callNamed(name: string): Uint8Array {
 
 async function flood(): Promise<void> {
   const { natsUrl, nkeyFile, caFile, authority, seed, seconds, messagesPerSecond, callsPerSecond } = settings
-  const logger = keepingLogger([])
+  const logger = recordingLogger([])
   const bus = await openNatsBus({ servers: [natsUrl], name: 'flood', nkeyFile, caFile, logger })
   const { keys, calls } = sealingFor(lifetime, { bus, subjects, self, logger, hasCore: false })
   const known = await eventually(() => keys.servers(false)[0], 'the server is heard')
   bus.subscribe(subjects.reply(self, '*', '*'), ({ payload }) => void (sent.answerBytes += payload.length))
-  // By its address, for which the client has no name to compare with.
+  // By IP address, for which the client has no name to verify.
   const tls = { ca: authority, checkServerIdentity: () => undefined }
   const authenticator = nkeyAuthenticator(new TextEncoder().encode(seed))
   const nats = await connect({ servers: [natsUrl], authenticator, tls })
@@ -127,7 +127,7 @@ async function flood(): Promise<void> {
       const first = sent.states++ * ALLOCATIONS
       await node.claim(...Array.from({ length: ALLOCATIONS }, (_, at) => allocationOf(idOf('f100d0a1', first + at))))
     }
-    // What could not be sent in time is not made up for: a batch is no larger than a quarter of a second's messages.
+    // Messages that could not be sent in time are skipped: a batch is at most a quarter of the rate per second.
     const due = Math.min(dueOf(messagesPerSecond) - messages, Math.ceil(messagesPerSecond / 4))
     messages = dueOf(messagesPerSecond)
     await attack.batch(due, Math.max(0, Math.min(dueOf(callsPerSecond) - sent.calls, callsPerSecond)))

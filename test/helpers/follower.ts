@@ -1,4 +1,4 @@
-/** A caller that follows something endless: what it has got, and how that ended. */
+/** A client that follows an endless response and records what it received and how that ended. */
 import { type ClientRequest, request } from 'node:http'
 import type { TestContext } from 'node:test'
 import { MessageClient } from './message-client.ts'
@@ -6,11 +6,11 @@ import { eventually } from './eventually.ts'
 
 export interface Follower {
   readonly name: string
-  /** Bytes that have come. */
+  /** Number of received bytes. */
   readonly bytes: number
-  /** All of it so far. */
+  /** Everything received so far. */
   readonly text: () => string
-  /** `whole`: a clean end, which no follower may get that was cut. A number: the code a WebSocket was closed with. */
+  /** `whole`: a clean end, which a follower that was cut off must not get. A number: the WebSocket close code. */
   readonly ended: 'whole' | 'broken' | number | undefined
 }
 
@@ -18,11 +18,11 @@ interface Asked {
   readonly port: number
   readonly path: string
   readonly token: string
-  /** Milliseconds of rest after each piece that comes: a caller that reads slowly, and keeps no text. 0 unless given. */
+  /** Milliseconds to pause after each chunk, for a slow client that discards the text. 0 by default. */
   readonly restMs?: number
 }
 
-/** Follows over HTTP; resolves when the first bytes are there. */
+/** Follows over HTTP; resolves with the first bytes. */
 export async function follow(
   t: TestContext,
   name: string,
@@ -57,7 +57,7 @@ export async function follow(
   return state
 }
 
-/** Follows as a WebSocket; resolves when the first message is there. */
+/** Follows over a WebSocket; resolves with the first message. */
 export async function followMessages(t: TestContext, name: string, { port, path, token }: Asked): Promise<Follower> {
   const client = new MessageClient({ port, path, lines: [`X-Nomad-Token: ${token}`] })
   t.after(() => client.socket.destroy())

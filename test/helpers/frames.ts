@@ -1,4 +1,4 @@
-/** Frames as a stock client sees them, and a slow encoder to compare the fast one with. */
+/** Frames as a stock client parses them, and a simple encoder as a model for the fast one. */
 
 export interface Frame {
   readonly Data?: string
@@ -10,7 +10,7 @@ export interface Frame {
 
 const escapeBraces = (text: string) => text.replaceAll('{', '\\u007b').replaceAll('}', '\\u007d')
 
-/** The frame format written down once more, in the plainest way. */
+/** The simplest encoder of a frame. */
 export function naiveFrame(frame: { data?: Buffer; file: string; event?: string; offset: number }): string {
   const parts: string[] = []
   if (frame.data && frame.data.length > 0) parts.push(`"Data":"${frame.data.toString('base64')}"`)
@@ -20,7 +20,7 @@ export function naiveFrame(frame: { data?: Buffer; file: string; event?: string;
   return `{${parts.join(',')}}`
 }
 
-/** Cuts a byte stream at every `}`, as nothing inside a frame may hold one, and throws at whatever is no frame. */
+/** Splits a byte stream at every `}`, which no value in a frame contains, and throws on an invalid frame. */
 export class FrameReader {
   #rest: Buffer = Buffer.alloc(0)
 
@@ -35,13 +35,13 @@ export class FrameReader {
     return frames
   }
 
-  /** Bytes of a frame that has not come to its end. */
+  /** Bytes of an incomplete frame. */
   get pending(): number {
     return this.#rest.length
   }
 }
 
-/** A random number generator with a seed, so that a failing run can be run again (mulberry32). */
+/** A random number generator with a seed, so that a failed run can be repeated (mulberry32). */
 export class Random {
   #state: number
 
@@ -57,7 +57,7 @@ export class Random {
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296
   }
 
-  /** A whole number from `from` to `to`, both included. */
+  /** An integer from `from` to `to`, both included. */
   between(from: number, to: number): number {
     return from + Math.floor(this.next() * (to - from + 1))
   }
@@ -72,7 +72,7 @@ export class Random {
 
   bytes(length: number): Buffer {
     const bytes = Buffer.allocUnsafe(length)
-    // One number for all of them (xorshift32): tests ask for megabytes.
+    // One number seeds all bytes (xorshift32), because tests need megabytes.
     let state = this.between(1, 0xffff_ffff)
     for (let at = 0; at < length; at++) {
       state ^= state << 13

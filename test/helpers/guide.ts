@@ -1,4 +1,4 @@
-/** Guides for developers who add a part to the program: each contains a complete example, which is also a file of the tests. */
+/** Guides for developers who extend the program: each contains a complete example that is also a file of the tests. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -9,7 +9,7 @@ export function readGuide(name: string): string {
   return readFileSync(join(ROOT, 'docs', name), 'utf8')
 }
 
-/** The example of a guide is the file `example`, but for where it imports from: texts there and in the guide. */
+/** Fails unless the example of a guide equals the file `example` apart from its imports, which `imports` maps. */
 export function checkExample(guide: string, example: string, imports: Readonly<Record<string, string>>): void {
   const [, indented = ''] = /^ {3}```ts\n([^]*?)^ {3}```/m.exec(guide) ?? []
   let expected = readFileSync(join(import.meta.dirname, example), 'utf8')

@@ -1,4 +1,4 @@
-/** A node with a key of its own that says what it likes: its messages are signed right, what they say is the test's. */
+/** A node with its own key that sends any messages: their signatures are valid and their content is chosen by the test. */
 import { generateKeyPairSync } from 'node:crypto'
 import type { NatsConnection } from '@nats-io/transport-node'
 import {
@@ -24,7 +24,7 @@ export class HostileNode {
   readonly #key: ReturnType<typeof newNodeKey>
   readonly #run = Date.now()
   #sequence = 0
-  /** Calls that were sent to it: what its attack is after. */
+  /** Calls that were sent to it, the aim of its attack. */
   readonly calls: Uint8Array[] = []
 
   constructor(bus: NatsConnection, nodeId: string, key = newNodeKey()) {
@@ -34,7 +34,7 @@ export class HostileNode {
     bus.subscribe(subjects.call(nodeId), { callback: (_error, { data }) => void this.calls.push(data) })
   }
 
-  /** What it says when it has these allocations, with `more` in its message. */
+  /** Sends a state with these allocations, with `more` in the message. */
   stateOf(allocations: readonly AllocationDescription[], meta: Record<string, string> = {}): Buffer {
     const state: NodeState = { node: nodeOf(this.nodeId, { meta }), allocations }
     return this.#signed('state', digestOf(state), state)
@@ -58,7 +58,7 @@ export class HostileNode {
   }
 
   claim(...allocations: readonly AllocationDescription[]): Promise<void> {
-    // A state that says the same again is not looked at.
+    // A repeated digest would be ignored.
     return this.say('state', this.stateOf(allocations, { attempt: String(this.#sequence) }))
   }
 }

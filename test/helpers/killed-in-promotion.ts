@@ -1,4 +1,7 @@
-/** Preloaded into a process with `OUTPOST_TEST_KILL`: it kills itself in a promotion, once the first step is durable. */
+/**
+ * Preloaded into a process with `OUTPOST_TEST_KILL`: kills the process during a promotion, once the first step is
+ * durable.
+ */
 import { resolve } from 'node:path'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 
@@ -15,7 +18,7 @@ if (process.env['OUTPOST_TEST_KILL'] === 'promotion') {
   }
 }
 
-/** The environment of a process that does so. */
+/** The environment of such a process. */
 export const KILLED_IN_PROMOTION = {
   OUTPOST_NODE_OPTIONS: `--import=${import.meta.filename}`,
   OUTPOST_TEST_KILL: 'promotion',

@@ -1,4 +1,4 @@
-/** A core with versioned secrets behind a real listener, and the program's own commands against it. */
+/** A core with versioned secrets behind a real listener, and the commands of the program against it. */
 import type { TestContext } from 'node:test'
 import { OUTPOST, type Running, start } from '../cli/outpost-process.ts'
 import { workDirectory } from './agent-process.ts'
@@ -11,9 +11,9 @@ export interface KvCommands {
   readonly world: CoreWorld
   readonly port: number
   readonly directory: string
-  /** Begins `outpost kv …`; `token` is the root token unless given, `at` another address. */
+  /** Starts `outpost kv …`; `token` is the root token by default, `at` another address. */
   readonly begin: (line: string, options?: { input?: string; token?: string; at?: string }) => Running
-  /** In this process where that is the same. */
+  /** In this process if the effect is the same. */
   readonly run: (line: string, options?: { input?: string; token?: string }) => Running['finished']
 }
 

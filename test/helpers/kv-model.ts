@@ -1,6 +1,6 @@
 /**
- * Versioned secrets once more, in the plainest way: what every answer must be, for a model test. It has no store, no
- * pages, no batches; an operation after another changes plain objects.
+ * A simple model of versioned secrets, which predicts every response. It has no store, no pages and no batches:
+ * operations change plain objects one after another.
  */
 type Json = Record<string, unknown>
 
@@ -13,7 +13,7 @@ export type KvOperation =
   | { readonly kind: 'config'; readonly settings: Json }
   | KvManyOperation
 
-/** One that changes several secrets, or none. */
+/** An operation that changes several secrets or none. */
 export type KvManyOperation =
   | { readonly kind: 'transaction'; readonly parts: readonly KvPart[] }
   | { readonly kind: 'copy' | 'move'; readonly name: string; readonly to: string }
@@ -120,7 +120,7 @@ export class KvModel {
     }
   }
 
-  /** On a copy, which takes the place of this when all of it was done. */
+  /** On a copy that replaces this model if all parts succeed. */
   #transaction(parts: readonly KvPart[], now: number): Expected {
     const after = this.copy()
     const results: unknown[] = []
@@ -267,7 +267,7 @@ export class KvModel {
     return { status: 200, data: { keys } }
   }
 
-  /** Everything there is, as reads show it: of each secret its metadata, and the data of versions that can be read. */
+  /** All secrets as reads return them: the metadata of each and the data of its readable versions. */
   visible(now: number): Record<string, unknown> {
     const all = [...this.keys].map(([name, key]) => {
       const live = [...key.versions].filter(([, version]) => !isGone(version, now))

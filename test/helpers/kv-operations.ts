@@ -1,11 +1,11 @@
-/** Random operations on a few secrets, so that they meet, and what each is as a request. */
+/** Random operations on a few secrets, so that they conflict, and the request of each. */
 import type { Random } from './frames.ts'
 import type { KvManyOperation, KvOperation, KvPart } from './kv-model.ts'
 
 type Json = Record<string, unknown>
 
 const NAMES = ['a', 'b', 'a/b', 'a/c', 'd/e/f', 'd/e/g', 'ü/€', '\u{1f600}', 'x y', 'p%q', 'a.b', 'd'] as const
-/** Where secrets go that are copied and moved, so that there is room for them. */
+/** Free names as targets of copies and moves. */
 const MOVED = ['m', 'm/n', 'd/e/m', 'o/p/q', 'o/p/r'] as const
 const FOLDERS = ['', 'a/', 'd/', 'd/e/', 'ü/', 'none/'] as const
 const MEMBERS = ['x', 'y', 'z', 'ü'] as const
@@ -44,7 +44,7 @@ function versions(random: Random): number[] {
   return Array.from({ length: random.between(0, 3) }, () => random.between(0, 14))
 }
 
-/** One part of a transaction: what changes one secret, or looks at it. */
+/** One part of a transaction: changes or reads one secret. */
 function randomPart(random: Random, current: (name: string) => number): KvPart {
   const name = random.pick(NAMES)
   const cas = random.chance(0.2) ? { cas: random.pick([current(name), current(name), current(name), 0]) } : {}
@@ -58,7 +58,7 @@ function randomPart(random: Random, current: (name: string) => number): KvPart {
   return { kind: 'remove', name }
 }
 
-/** Several secrets at once. */
+/** Changes several secrets at once. */
 export function randomMany(random: Random, current: (name: string) => number): KvManyOperation {
   const dice = random.between(0, 9)
   if (dice < 5) {
@@ -79,7 +79,7 @@ export function randomMany(random: Random, current: (name: string) => number): K
   return { kind: 'import', name: random.pick(['', 'a/', 'd/', 'd/e/']), secrets: Object.fromEntries(secrets) }
 }
 
-/** About as often reads as writes; `current` tells the version of a secret, so that cas is right often enough. */
+/** About as many reads as writes; `current` returns the version of a secret, so that cas is often correct. */
 export function randomOperation(random: Random, current: (name: string) => number): KvOperation {
   if (random.chance(0.1)) return randomMany(random, current)
   const name = random.pick(NAMES)

@@ -11,7 +11,7 @@ export async function openKv(t: TestContext, version: '1' | '2' = '2', options?:
   return world
 }
 
-/** Mounts it at `secret/`. */
+/** Enables the mount `secret/`. */
 export async function addKv(world: CoreWorld, version: '1' | '2' = '2'): Promise<void> {
   const record = newRecord({ path: 'secret/', type: 'kv', options: { version } })
   await world.core.barrier.commit({
@@ -21,14 +21,14 @@ export async function addKv(world: CoreWorld, version: '1' | '2' = '2'): Promise
   world.core.open.mounts.attach(record)
 }
 
-/** The data of a version with its metadata, whatever the status. */
+/** The data and metadata of a version, for any status. */
 export async function readSecret(world: CoreWorld, name: string, query = '') {
   const { body, status } = await world.ask('GET', `secret/data/${name}${query}`)
   const { data, metadata } = (body.data ?? {}) as { data?: unknown; metadata?: Record<string, unknown> }
   return { status, data, metadata }
 }
 
-/** Writes a version; `cas` only where it is given. Fails when the write does. */
+/** Writes a version, with `cas` if given. Fails if the write fails. */
 export async function writeSecret(world: CoreWorld, name: string, data: unknown, cas?: number) {
   const answer = await world.ask('POST', `secret/data/${name}`, {
     data,
@@ -38,14 +38,14 @@ export async function writeSecret(world: CoreWorld, name: string, data: unknown,
   return answer.body.data
 }
 
-/** Asks, and fails with the answer's text unless the status is the wanted one. */
+/** Sends a request and fails with the response text unless it has this status. */
 export async function expectStatus(world: CoreWorld, status: number, method: string, path: string, body?: unknown) {
   const answer = await world.ask(method, path, body)
   assert.equal(answer.status, status, `${method} ${path}: ${answer.text}`)
   return answer.body
 }
 
-/** A token with one policy of this text. */
+/** A token with one policy. */
 export async function tokenWith(world: CoreWorld, policy: string): Promise<string> {
   const name = `p${Math.random().toString(36).slice(2)}`
   await expectStatus(world, 204, 'PUT', `sys/policies/acl/${name}`, { policy })

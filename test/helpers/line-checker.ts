@@ -1,4 +1,4 @@
-/** Checks the numbered lines of the rotating writer as they come, without keeping them. */
+/** Verifies the numbered lines of the rotating writer as they arrive, without storing them. */
 
 export const FILLER = 'the quick brown fox jumps over the lazy dog and goes on for a while '
 
@@ -7,21 +7,21 @@ export function numberedLine(line: number): string {
 }
 
 const BLOCK_BYTES = 65_536
-/** Readers are that far apart at most, in bytes of 64 KiB, without blocks being made again. */
+/** Maximum distance between readers, in blocks of 64 KiB, without generating blocks again. */
 const BLOCKS_KEPT = 512
 
 /**
- * What the writer writes, in blocks of whole lines. All checkers share them: to make a line takes far longer than to compare
- * it, and twenty followers read the same ones.
+ * The output of the writer in blocks of complete lines, shared by all checkers: generating a line takes far longer than
+ * comparing it, and twenty followers read the same lines.
  */
 const blocks = new Map<number, Buffer>()
-/** The first line of each block that was ever made, and of the one behind. */
+/** The first line of each generated block and of the next one. */
 const firstLines = [0]
 
 function blockAt(index: number): Buffer {
   const kept = blocks.get(index)
   if (kept) return kept
-  // Checkers go from one to the next, so it is known.
+  // Checkers advance block by block, so it is known.
   let line = firstLines[index] ?? 0
   const lines: string[] = []
   for (let bytes = 0; bytes < BLOCK_BYTES; line++) {
@@ -40,7 +40,7 @@ function blockAt(index: number): Buffer {
 export class LineChecker {
   fault: string | undefined
   #block = 0
-  /** In the block. */
+  /** Offset in the block. */
   #at = 0
 
   push(bytes: Buffer): void {
@@ -59,7 +59,7 @@ export class LineChecker {
     }
   }
 
-  /** Where they differ first, and what is there. */
+  /** Reports the first difference. */
   #tell(block: Buffer, bytes: Buffer): void {
     const same = bytes.findIndex((byte, index) => byte !== block[this.#at + index])
     const before = block.toString('latin1', 0, this.#at + same).split('\n')

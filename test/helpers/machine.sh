@@ -24,7 +24,7 @@ if [ "${1:-}" != --inside ]; then
     [ "$(cat "/proc/${first:-none}/comm" 2>/dev/null)" = systemd ] || first=''
   done
   echo "$first"
-  # Until whoever wants the machine goes away.
+  # Until standard input is closed.
   cat >/dev/null
   kill -KILL "$machine" 2>/dev/null || true
   wait "$machine" 2>/dev/null || true

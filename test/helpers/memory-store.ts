@@ -1,6 +1,6 @@
 /**
- * A store in memory that fails on demand, with the real one's promises: what fails takes everything with it that was
- * queued behind it. Commits become durable a turn of the event loop after they were queued, all of them together.
+ * A store in memory that fails on demand, with the guarantees of the real one: a failure fails all batches queued after
+ * it. All commits of one turn of the event loop become durable together in the next turn.
  */
 import { type Batch, encodeBatch } from '../../src/storage/sqlite/batch.ts'
 import {
@@ -25,15 +25,15 @@ export class MemoryStore implements Store {
   #sequence = 0
   readonly #listeners = new Set<() => void>()
   #failures: { readonly kind: StoreErrorKind; left: number; readonly fits: (batch: Batch) => boolean } | undefined
-  /** While true nothing becomes durable. */
+  /** While true no commit becomes durable. */
   #held = false
 
-  /** The next `count` batches that fit fail. */
+  /** Fails the next `count` matching batches. */
   failNext(kind: StoreErrorKind = 'failed', count = 1, fits: (batch: Batch) => boolean = () => true): void {
     this.#failures = { kind, left: count, fits }
   }
 
-  /** Keeps everything queued until `release`. */
+  /** Keeps all batches queued until `release`. */
   hold(): void {
     this.#held = true
   }

@@ -1,6 +1,6 @@
 /**
- * A WebSocket client by hand, for what no well-behaved one would do: every byte it sends is the test's, and every byte
- * it gets is held against the protocol.
+ * A WebSocket client that sends arbitrary bytes, for protocol violations, and verifies every received byte against the
+ * protocol.
  */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
@@ -21,18 +21,18 @@ export interface Message {
 export interface MessageClientOptions {
   readonly port: number
   readonly path: string
-  /** Further lines of the request's head. */
+  /** Further header lines of the request. */
   readonly lines?: readonly string[]
   readonly tls?: ConnectionOptions
-  /** Reads nothing until it is told to. */
+  /** Reads nothing until the socket is resumed. */
   readonly paused?: boolean
-  /** Does not hang up when the server does. */
+  /** Does not close the connection when the server does. */
   readonly stays?: boolean
 }
 
 const nameOf = (line: string) => line.slice(0, line.indexOf(':')).toLowerCase()
 
-/** The head of a handshake; a header given in `lines` takes the place of the usual one, and is left out without a value. */
+/** The head of a handshake; a header in `lines` replaces the default one, and removes it if it has no value. */
 export function handshake(path: string, lines: readonly string[] = []): string {
   const usual = ['Host: localhost', 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13']
   const given = new Set(lines.map(nameOf))
@@ -57,10 +57,10 @@ export function clientFrame(
 export class MessageClient {
   readonly socket: Socket
   readonly messages: Message[] = []
-  /** The head of the answer, once it is there. */
+  /** The head of the response, once received. */
   head: string | undefined
   closed: { readonly code: number; readonly reason: string } | undefined
-  /** How the connection ended, once it has. */
+  /** How the connection ended. */
   ended: 'end' | 'reset' | undefined
   #rest: Buffer = Buffer.alloc(0)
 
@@ -88,7 +88,7 @@ export class MessageClient {
     while (this.#takeFrame());
   }
 
-  /** One whole frame, if there is one. */
+  /** Parses one complete frame, if received. */
   #takeFrame(): boolean {
     const [first, second] = this.#rest
     if (first === undefined || second === undefined || this.closed) return false
@@ -118,7 +118,7 @@ export class MessageClient {
     this.messages.push({ kind, bytes })
   }
 
-  /** The last value of a header of the answer. */
+  /** The last value of a response header. */
   header(name: string): string | undefined {
     const lines = (this.head ?? '').split('\r\n').filter((line) => line.toLowerCase().startsWith(`${name}:`))
     return lines
@@ -127,7 +127,7 @@ export class MessageClient {
       .trim()
   }
 
-  /** Texts of all messages so far. */
+  /** Texts of all received messages. */
   get texts(): string[] {
     return this.messages.flatMap(({ kind, bytes }) => (kind === 'text' ? [bytes.toString()] : []))
   }
@@ -140,7 +140,7 @@ export class MessageClient {
     this.socket.write(clientFrame(opcode, payload, how))
   }
 
-  /** Answers the server's close and hangs up, as a good client does. */
+  /** Answers the close frame of the server and closes, as clients should. */
   farewell(): void {
     this.send(OPCODE.close, Buffer.from([3, 232]))
     this.socket.end()
@@ -156,7 +156,7 @@ export class MessageClient {
     }
   }
 
-  /** Waits for the server's close frame. */
+  /** Waits for the close frame of the server. */
   async close(): Promise<{ code: number; reason: string }> {
     await this.until('it is closed', ({ closed }) => closed)
     return this.closed ?? { code: 0, reason: '' }

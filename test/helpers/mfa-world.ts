@@ -1,4 +1,4 @@
-/** A core with entities, their tokens, and TOTP codes of a clock that tests set. */
+/** A core with entities, their tokens, and TOTP codes for a clock that the test sets. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { TOTP } from 'otpauth'
@@ -6,7 +6,7 @@ import type { Engine } from '../../src/engines/framework/engine.ts'
 import { type CoreAnswer, CoreWorld, type WorldOptions } from './core-world.ts'
 import { quickUserpass } from './quick-userpass.ts'
 
-/** The beginning of a period of 30 s, and of an hour. */
+/** The start of a period of 30 s and of an hour. */
 export const START_MS = 1_800_000_000_000
 
 export interface Person {
@@ -33,14 +33,14 @@ export class MfaWorld {
     return new MfaWorld(await CoreWorld.open(t, { nowMs: START_MS, ...options, engines }))
   }
 
-  /** A TOTP method without a QR code, unless the parameters say otherwise. */
+  /** A TOTP method without a QR code, unless the parameters override that. */
   async method(name: string, parameters: Readonly<Record<string, unknown>> = {}): Promise<void> {
     const body = { issuer: 'outpost', qr_size: 0, ...parameters }
     assert.equal((await this.world.ask('POST', `sys/mfa/method/totp/${name}`, body)).text, '')
   }
 
   async policy(name: string, policy: string): Promise<void> {
-    // 200 with a warning where a method that it names is made later.
+    // 200 with a warning if it names a method that is created later.
     const { status, text } = await this.world.ask('PUT', `sys/policies/acl/${name}`, { policy })
     assert.ok(status === 204 || status === 200, text)
   }
@@ -64,7 +64,7 @@ export class MfaWorld {
     return answer.body.data as unknown as Enrolled
   }
 
-  /** The code of a secret that is given as base32, `periods` of 30 s from now. */
+  /** The code of a base32 secret, `periods` of 30 s from now. */
   code(secret: string, periods = 0): string {
     return codeAt(secret, this.world.nowMs + periods * 30_000)
   }
@@ -74,17 +74,17 @@ export class MfaWorld {
   }
 }
 
-/** By another implementation than the server's. */
+/** Computed by a library that the server does not use. */
 export function codeAt(secret: string, timeMs: number): string {
   return new TOTP({ secret, period: 30, digits: 6, algorithm: 'SHA1' }).generate({ timestamp: timeMs })
 }
 
-/** A token, and what is sent as `X-Vault-MFA`. */
+/** A token and the values of `X-Vault-MFA`. */
 export function mfaHeader(token: string | null, codes: readonly string[]) {
   return { token, ...(codes.length > 0 && { headers: { 'X-Vault-MFA': codes.join(', ') } }) }
 }
 
-/** Another code than those that are accepted around a time. */
+/** A code that is not accepted around a time. */
 export function wrongCode(secret: string, timeMs: number, salt = 0): string {
   const right = new Set([-60_000, -30_000, 0, 30_000, 60_000].map((offset) => codeAt(secret, timeMs + offset)))
   let candidate = 111_111 + salt * 17

@@ -1,4 +1,4 @@
-/** Credentials as NATS has them in its operator mode: an operator vouches for an account, the account for its users. */
+/** Credentials of the operator mode of NATS: an operator signs an account, and the account signs its users. */
 import { createHash } from 'node:crypto'
 import { createAccount, createOperator, createUser, type KeyPair } from '@nats-io/nkeys'
 
@@ -17,7 +17,7 @@ function signed(claims: Claims, by: KeyPair): string {
   return `${text}.${Buffer.from(by.sign(Buffer.from(text))).toString('base64url')}`
 }
 
-/** A configuration of a server, and the content of a credentials file that it takes. */
+/** A server configuration and a credentials file that it accepts. */
 export function natsCredentials(): { readonly config: string; readonly credentials: string } {
   const [operator, account, user] = [createOperator(), createAccount(), createUser()]
   const limits = { subs: -1, data: -1, payload: -1, imports: -1, exports: -1, wildcards: true, conn: -1, leaf: -1 }

@@ -13,21 +13,21 @@ export { natsServerProgram } from '../../scripts/nats-server-program.ts'
 export interface NatsServer {
   readonly url: string
   readonly port: number
-  /** SIGKILL; resolves when it is gone. */
+  /** Kills the server with SIGKILL; resolves when it has exited. */
   kill(): Promise<void>
-  /** Starts it again on the same port. */
+  /** Restarts it on the same port. */
   restart(): Promise<void>
   signal(name: NodeJS.Signals): void
-  /** Takes over another configuration, and other files beside it, as SIGHUP does. */
+  /** Replaces the configuration and its included files, and reloads as with SIGHUP. */
   reload(config: string, files?: Readonly<Record<string, string>>): void
 }
 
-/** It is looked for once: each look starts a process. */
+/** Located once, because each search starts a process. */
 let program: string | undefined
 
 /**
- * Starts a server on a free port; it is killed when the test is over. `config` is added to its configuration, `files`
- * stand beside it to be included.
+ * Starts a server on a free port; it is killed after the test. `config` is appended to its configuration, `files` are
+ * written beside it for includes.
  */
 export async function startNatsServer(
   t: Pick<TestContext, 'after'>,
@@ -93,7 +93,7 @@ function portOf(text: string): number | undefined {
 
 const answered = new Map<number, boolean>()
 
-/** True once something accepts connections there. */
+/** True once the port accepts connections. */
 function answers(port: number): boolean {
   if (answered.get(port)) {
     answered.delete(port)

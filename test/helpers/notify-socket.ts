@@ -1,4 +1,4 @@
-/** systemd's end of the notify socket, played for tests. */
+/** The systemd end of a notify socket. */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -26,7 +26,7 @@ export async function playSocket(t: TestContext, name: string): Promise<Socket> 
   return { name, messages, ticks: () => messages.filter((message) => message.startsWith('WATCHDOG=1')).length }
 }
 
-/** What a message says of one variable. */
+/** The value of one variable in a message. */
 export function assigned(message: string | undefined, name: string): string | undefined {
   return message
     ?.split('\n')

@@ -1,9 +1,8 @@
 /**
- * Plays recorded exchanges of the compatible secrets server against ours, over HTTP, and tells where the answers differ.
- *
- * What a run makes anew (tokens, accessors, IDs, times) is matched by its form and by where it stands in the answer, and
- * put in place of the recorded one in all requests that follow. A difference that is meant is named in a table with its
- * reason; one that is not in the table fails, and so does an entry that no longer fits anything.
+ * Replays recorded exchanges of OpenBao over HTTP and reports differing responses. Values that each run generates
+ * (tokens, accessors, IDs, times) are matched by their form and position, and replace the recorded ones in later
+ * requests. Intended differences are listed in a table with their reason; an unlisted difference fails, and so does an
+ * entry that matches nothing.
  */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -24,29 +23,29 @@ export interface Recorded {
 }
 
 export interface Difference {
-  /** Names of exchanges, or what they match. */
+  /** Names of exchanges, or a pattern for them. */
   readonly exchange: string | RegExp
-  /** What differs: `status`, or members of the body as a path such as `data.keys`; a RegExp for several. */
+  /** The differing part: `status`, or a path into the body such as `data.keys`; a RegExp for several. */
   readonly what: string | RegExp
   readonly why: string
-  /** What the member is instead, where there is more to say than that it differs. */
+  /** The expected value, if more is known than the difference. */
   readonly ours?: RegExp
 }
 
 export interface ReplayOptions {
   readonly port: number
-  /** The recorded root token and ours. */
+  /** The recorded root token and that of this run. */
   readonly rootToken?: { readonly recorded: string; readonly ours: string }
   readonly differences: readonly Difference[]
-  /** Members that each cluster makes anew and that have no form to know them by, such as key shares. */
+  /** Members that each cluster generates and that have no recognisable form, such as key shares. */
   readonly made?: ReadonlySet<string>
-  /** Exchanges that make no sense here (another server's state); the rest of the file must not need them. */
+  /** Skipped exchanges that need the state of another server; later ones must not depend on them. */
   readonly skip?: readonly { readonly exchange: string | RegExp; readonly why: string }[]
-  /** Before an exchange, for what the recording did by other means. */
+  /** Runs before an exchange and replaces steps that the recording did by other means. */
   readonly before?: (exchange: Recorded, known: Substitutions) => Promise<void> | void
-  /** What is known of the two clusters before the first exchange. */
+  /** Known substitutions before the first exchange. */
   readonly known?: Substitutions
-  /** Recorded bodies have only the members that count; an answer may have others. */
+  /** Recorded bodies are a subset: a response may have further members. */
   readonly isPartial?: boolean
 }
 
@@ -82,7 +81,7 @@ export function send(
   })
 }
 
-/** What is different in every run, by its form. */
+/** Values that differ in every run, by their form. */
 const FORMS: readonly RegExp[] = [
   /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
   /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/,
@@ -97,7 +96,7 @@ function fits(a: string, b: string): boolean {
   return FORMS.some((form) => form.test(a) && form.test(b))
 }
 
-/** What the recording has, and what stands for it in this run. */
+/** Recorded values and their replacements in this run. */
 export class Substitutions {
   readonly #ours = new Map<string, string>()
 
@@ -109,7 +108,7 @@ export class Substitutions {
     return this.#ours.get(recorded) ?? recorded
   }
 
-  /** A text with everything replaced that is known; the longest first, as one may be a part of another. */
+  /** Replaces all known values in a text, the longest first, because one may be part of another. */
   apply(text: string): string {
     const pairs = [...this.#ours].sort(([a], [b]) => b.length - a.length)
     return pairs.reduce((done, [recorded, ours]) => done.replaceAll(recorded, ours), text)
@@ -127,7 +126,7 @@ function parsed(body: string): unknown {
 /** Which field is wrong is said in the same words; what a value of its kind looks like, in our own. */
 const FIELD_TEXT = /(error converting input for field "[^"]*": ).*/s
 
-/** One thing that differs. */
+/** One difference. */
 interface Finding {
   readonly what: string
   readonly recorded: string
@@ -155,7 +154,7 @@ class Comparison {
     this.isPartial = isPartial
   }
 
-  /** What differs, by its path; what was made anew is learnt on the way. `name` is the nearest member's. */
+  /** Collects the differences by path, and learns generated values. `name` is that of the nearest member. */
   of(recorded: unknown, ours: unknown, at: string, name = ''): Finding[] {
     if (typeof recorded === 'string' && typeof ours === 'string') {
       return this.#isSame(recorded, ours, name) ? [] : [finding(at, recorded, ours)]
@@ -192,7 +191,7 @@ function matches(text: string, pattern: string | RegExp): boolean {
   return typeof pattern === 'string' ? text === pattern : pattern.test(text)
 }
 
-/** Fails with everything that differs and is in no table, and with entries of the tables that fit nothing. */
+/** Fails with all unlisted differences and with entries of the tables that match nothing. */
 export async function replay(exchanges: readonly Recorded[], options: ReplayOptions): Promise<void> {
   const { before, differences, isPartial = false, known = new Substitutions(), made = new Set() } = options
   const { port, rootToken, skip = [] } = options
@@ -232,13 +231,13 @@ async function findingsOf(
 ): Promise<Finding[]> {
   const headers: Record<string, string> = {}
   for (const [name, value] of Object.entries(exchange.reqHeaders ?? {})) {
-    // It is counted anew: the body may have become longer.
+    // Computed again, because the body may have changed its length.
     if (value !== null && name.toLowerCase() !== 'content-length') headers[name] = known.apply(value)
   }
   const body = exchange.reqBody ? known.apply(exchange.reqBody) : undefined
   const asked = { method: exchange.method, path: known.apply(exchange.path), headers, ...(body ? { body } : {}) }
   const { body: text, status } = await send(port, asked)
-  // Another status comes with another body: once is enough.
+  // Another status has another body, so one difference suffices.
   if (status !== exchange.status) {
     return [{ what: 'status', recorded: String(exchange.status), ours: `${status} ${text.slice(0, 200)}` }]
   }

@@ -1,4 +1,4 @@
-/** A NATS server with the configuration that is shipped, keys as `outpost cluster keys` makes them, and members of it. */
+/** A NATS server with the shipped configuration, keys from `outpost cluster keys`, and members of the cluster. */
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -16,9 +16,9 @@ export const TOKEN = 'a-token-of-the-operator'
 export interface PermittedCluster {
   readonly directory: string
   readonly nats: NatsServer
-  /** Runs `outpost cluster keys` again and lets the NATS server know. */
+  /** Runs `outpost cluster keys` again and reloads the NATS server. */
   readonly keys: (...args: readonly string[]) => string
-  /** Certificate of the authority that NATS' own is signed by. */
+  /** The CA certificate of NATS. */
   readonly authority: string
   readonly seedOf: (name: string) => Uint8Array
   readonly nodeIdOf: (name: string) => string
@@ -26,7 +26,7 @@ export interface PermittedCluster {
   readonly start: (name: string) => ReturnType<typeof startAgent>
 }
 
-/** Undefined where openssl is missing. */
+/** Undefined without openssl. */
 export async function permittedCluster(
   t: TestContext,
   directory: string,
@@ -74,12 +74,12 @@ export async function permittedCluster(
   }
 }
 
-/** By its address, for which the client has no name to compare with. */
+/** By IP address, for which the client has no name to verify. */
 export function tlsOf({ directory }: PermittedCluster) {
   return { ca: readFileSync(join(directory, 'ca.pem'), 'utf8'), checkServerIdentity: () => undefined }
 }
 
-/** Connects to NATS as whoever has the key of a member. */
+/** Connects to NATS with the key of a member. */
 export async function connectAs(t: TestContext, cluster: PermittedCluster, name: string): Promise<NatsConnection> {
   const connection = await connect({
     servers: [cluster.nats.url],
@@ -92,7 +92,7 @@ export async function connectAs(t: TestContext, cluster: PermittedCluster, name:
 }
 
 const SHA256 = createHash('sha256').update(TOKEN).digest('hex')
-/** Servers know the token; agents ask them. */
+/** Servers have the token; agents resolve it there. */
 const ACL = `acl {
   token "ops" {
     sha256 = "${SHA256}"

@@ -1,11 +1,11 @@
-/** PGP keys for tests, good ones and such that nothing can be encrypted to. */
+/** PGP keys for tests, valid ones and some that cannot encrypt. */
 import * as openpgp from 'openpgp'
 
 export interface TestPgpKey {
   readonly fingerprint: string
-  /** Base64 of the binary public key, as it goes over the wire. */
+  /** The binary public key in base64, as in requests. */
   readonly publicKey: string
-  /** The same of the private key. */
+  /** The binary private key in base64. */
   readonly privateKey: string
   decrypt(message: Uint8Array): Promise<string>
 }
@@ -15,7 +15,7 @@ export interface PgpKeyOptions {
   readonly rsaBits?: number
 }
 
-/** Makes a key; `signing only` has no encryption subkey, `expired` was good for a second in 2020. */
+/** Generates a key; `signing only` has no encryption subkey, `expired` was valid for one second in 2020. */
 export async function newPgpKey(
   name: string,
   { kind = 'encrypting', rsaBits }: PgpKeyOptions = {},

@@ -1,6 +1,6 @@
 /**
- * The launcher of the program that tests start: of a bundle of the sources as they were when `scripts/test.ts` began, which
- * starts in half the time; the sources' own where a test file runs alone.
+ * The launcher that tests start: that of the bundle that `scripts/test.ts` built, which starts in half the time, or that
+ * of the sources if a test file runs alone.
  */
 import { resolve } from 'node:path'
 

@@ -1,11 +1,11 @@
-/** Reads QR codes, by a program that is not ours. */
+/** Decodes QR codes with an independent program. */
 import jsqr from 'jsqr'
 import { PNG } from 'pngjs'
 
 export interface ReadPng {
   readonly width: number
   readonly height: number
-  /** Undefined where no code was found. */
+  /** Undefined if no code was found. */
   readonly text: string | undefined
 }
 
@@ -18,7 +18,7 @@ const SCALE = 4
 const [BEGIN, END] = ['\u001B[30;107m', '\u001B[0m']
 const [UPPER, LOWER] = ['▀█', '▄█']
 
-/** What a terminal shows of a code: lines of black on white, two rows of modules in each. */
+/** Decodes a code printed to a terminal: black on white, two rows of modules per line. */
 export function readTerminal(shown: string): string | undefined {
   const lines = shown.split('\n').filter((line) => line.startsWith(BEGIN))
   const rows = lines.flatMap((line) => line.slice(BEGIN.length, line.lastIndexOf(END)).split(''))

@@ -1,4 +1,4 @@
-/** Logins with passwords whose hashes cost microseconds, for tests that are about something else than the hash. */
+/** Userpass with hashes that cost microseconds, for tests of other behaviour. */
 import { userpassEngine } from '../../src/auth/userpass/userpass.ts'
 
 export const quickUserpass = userpassEngine({ hashCost: 16 })

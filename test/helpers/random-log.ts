@@ -1,14 +1,14 @@
-/** Logs as programs write them, and as they should not: for tests against models. */
-import type { NaiveFile } from './naive-log.ts'
+/** Random logs, well-formed and malformed, for tests against models. */
+import type { NaiveFile } from './log-model.ts'
 import type { Random } from './frames.ts'
 
-/** Timestamps of a moment in each known form. */
+/** Timestamps of one moment in each supported form. */
 type Form = (timeMs: number) => string
 
 const iso = (timeMs: number) => new Date(timeMs).toISOString()
 const two = (value: number) => String(value).padStart(2, '0')
 
-/** The parts of a host's local time. */
+/** The parts of the local time of a host. */
 function local(timeMs: number) {
   const date = new Date(timeMs)
   return {
@@ -50,7 +50,7 @@ export const FORMS: readonly [Form, ...Form[]] = [
   (timeMs) => `[${Math.floor(timeMs)}000000]`,
 ]
 
-/** What looks like a timestamp and is none, or does not stand at the beginning. */
+/** Texts that resemble timestamps, or timestamps that are not at the start of a line. */
 const PRETENDERS = [
   '2026-13-01T00:00:00Z',
   '2026-02-30 10:00:00',
@@ -73,14 +73,14 @@ const PRETENDERS = [
 ] as const
 
 export interface LogShape {
-  /** Time never goes back, so that bisection is right. */
+  /** Timestamps never decrease, so that bisection is correct. */
   readonly steady: boolean
   readonly startMs: number
-  /** Now and then a line or a file that is larger than what is read at once. */
+  /** Sometimes a line or a file is larger than one read. */
   readonly large: boolean
 }
 
-/** One log of 1 to 5 files; the last moment that was stamped is its last modification, more or less. */
+/** A log of 1 to 5 files; the last modification is about the last timestamp. */
 export function randomLog(random: Random, shape: LogShape): { files: NaiveFile[]; endMs: number } {
   const form = random.pick(FORMS)
   const stampedPart = random.pick([0, 0.3, 0.9, 1])
@@ -102,8 +102,8 @@ export function randomLog(random: Random, shape: LogShape): { files: NaiveFile[]
     let text = ''
     const lines = random.pick([0, 1, 3, 20, ...(shape.large ? [400] : [])])
     for (let at = 0; at < lines; at++) text += line() + newline
-    // A writer that cuts files where they are full, in the middle of a line or of its timestamp. One that has lost its
-    // zone is another time.
+    // A writer that splits files at their limit, within a line or its timestamp. A timestamp without its zone is another
+    // time.
     if (random.chance(0.4)) text += line().slice(0, shape.steady ? undefined : random.between(1, 60))
     files.push({ index, text, modifiedMs: timeMs + random.pick([0, 0, 5, -8, 3000]) })
   }

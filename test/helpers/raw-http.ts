@@ -1,25 +1,25 @@
-/** Requests as bytes over a socket of their own, for what no well-behaved client would send. */
+/** Raw requests over a separate socket, for bytes that no HTTP client sends. */
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls, type ConnectionOptions } from 'node:tls'
 
 export interface Heard {
   readonly bytes: Buffer
   readonly text: string
-  /** How it ended: the other side said that it is done, broke off, or was still there when we left. */
+  /** How the connection ended: closed by the server, reset, or still open when the client left. */
   readonly end: 'closed' | 'reset' | 'open'
 }
 
 export interface RawOptions {
   readonly host?: string
   readonly port: number
-  /** Leaves after this time without a byte. */
+  /** Leaves after this time without data. */
   readonly patienceMs?: number
-  /** Leaves once this has been heard. */
+  /** Leaves once this was received. */
   readonly until?: (text: string) => boolean
   readonly tls?: ConnectionOptions
 }
 
-/** Sends `pieces` one after the other (a number is a pause in ms) and listens until the end. */
+/** Sends `pieces` in order (a number is a pause in ms) and reads until the end. */
 export function raw(options: RawOptions, ...pieces: readonly (string | Buffer | number)[]): Promise<Heard> {
   const { port, host = '127.0.0.1', tls } = options
   const socket = tls ? connectTls({ port, host, ...tls }) : connect({ port, host })
@@ -61,11 +61,11 @@ export interface Answer {
   readonly headers: ReadonlyMap<string, string>
   readonly head: string
   readonly body: Buffer
-  /** What its length or its chunks announced has come. */
+  /** True if the announced length or all chunks were received. */
   readonly whole: boolean
 }
 
-/** The answers in what was heard, in order. `methods` tells which of them answer a HEAD. */
+/** Parses received responses in order. `methods` identifies those to HEAD requests. */
 export function answersIn(bytes: Buffer, methods: readonly string[] = []): Answer[] {
   const answers: Answer[] = []
   let at = 0
@@ -118,7 +118,7 @@ function chunksAt(bytes: Buffer, start: number): Part {
   }
 }
 
-/** One request over a connection of its own; the first answer. */
+/** Sends one request over a separate connection and returns the first response. */
 export async function ask(port: number, method: string, target: string, ...lines: readonly string[]): Promise<Answer> {
   const head = [`${method} ${target} HTTP/1.1`, 'Host: localhost', 'Connection: close', ...lines, '', ''].join('\r\n')
   const { bytes } = await raw({ port }, head)

@@ -1,4 +1,4 @@
-/** Two stores on real databases, and what brings one to the state of the other, as the link between clusters does it. */
+/** Two stores on real databases, and functions that replicate one to the other like the link between clusters. */
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -23,7 +23,7 @@ export async function openReplica(t: TestContext): Promise<SqliteStore> {
 
 export const put = (path: string, value = path) => ({ path, value: Buffer.from(value) })
 
-/** Every replicated entry with its sequence, checksum and value, as the database has it. */
+/** Every replicated entry with its sequence, checksum and value, read from the database. */
 export function entriesOf({ path }: { readonly path: string }): string[] {
   const database = new DatabaseSync(path, { readOnly: true })
   try {
@@ -44,7 +44,7 @@ export function positionOf(store: SqliteStore): string {
   return `${sequence} ${epoch} ${Buffer.from(checksum).toString('hex')}`
 }
 
-/** A batch that writes, writes anew and removes, with the head that each batch of the barrier has. */
+/** A batch that inserts, updates and deletes, with the header of barrier batches. */
 export function randomBatch(random: Random, names = 60): Batch {
   const paths = new Set(Array.from({ length: random.between(1, 6) }, () => `e/${random.between(1, names)}`))
   const [puts, deletes]: [Batch['puts'][number][], string[]] = [[], []]
@@ -56,7 +56,7 @@ export function randomBatch(random: Random, names = 60): Batch {
   return { puts, deletes }
 }
 
-/** Applies what the replica lacks of the primary's log, `most` rows at a time. */
+/** Applies missing log rows of the primary, at most `most` rows at a time. */
 export async function ship(from: SqliteStore, to: SqliteStore, most = 7): Promise<void> {
   for (;;) {
     const rows = from.rowsAfter(to.position().sequence, { rows: most, bytes: 1 << 20 })
@@ -65,7 +65,7 @@ export async function ship(from: SqliteStore, to: SqliteStore, most = 7): Promis
   }
 }
 
-/** What differs, by the trees of both, and in the given subpages: subpages, then their leaves. */
+/** Differing subpages according to both trees, and the leaves of these and the given subpages. */
 export async function differences(primary: SqliteStore, replica: SqliteStore, alsoIn: readonly number[] = []) {
   const [theirs, ours] = [await primary.tree.pages(), await replica.tree.pages()]
   const pages = theirs.flatMap((hash, page) => (hash.equals(ours[page] ?? Buffer.alloc(0)) ? [] : [page]))
@@ -92,8 +92,8 @@ export async function leavesOf(store: SqliteStore, subpages: ReadonlySet<number>
 }
 
 /**
- * A copy by differences, in pieces; `between` is called before each of them, and the primary may go on in it. Resolves with
- * the entries that were copied.
+ * Copies the differences in pieces; `between` is called before each piece, and may commit to the primary. Resolves with
+ * the copied entries.
  */
 export async function copy(
   primary: SqliteStore,

@@ -1,4 +1,4 @@
-/** A cluster as replication sees it: a real store, a real cluster port on loopback, and no core above. */
+/** A cluster without a core: a real store and a real cluster port on loopback. */
 import { createHmac, randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -7,7 +7,7 @@ import { Replication, type ReplicationContext, type ReplicationSettings } from '
 import type { LogLimits } from '../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from './eventually.ts'
-import { keepingLogger, type LogLine } from './kept-log.ts'
+import { recordingLogger, type LogLine } from './recording-logger.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export const SETTINGS: ReplicationSettings = {
@@ -21,7 +21,7 @@ export const SETTINGS: ReplicationSettings = {
 
 export const MEMBERSHIP_KEY = 'the key of the set'
 
-/** Fast enough for tests, and patient with a busy machine where it counts. */
+/** Intervals that are short for tests, with timeouts that are long enough for a busy machine. */
 const TIMINGS = {
   heartbeatMs: 50,
   silenceMs: 20_000,
@@ -39,12 +39,12 @@ export interface SiteOptions {
   readonly timings?: Partial<typeof TIMINGS>
   readonly log?: LogLimits
   readonly version?: string
-  /** Of the cluster; any by default. */
+  /** Cluster ID; random by default. */
   readonly port?: number
-  /** Kept; a temporary one by default. */
+  /** An existing directory; a temporary one by default. */
   readonly directory?: string
   readonly now?: () => number
-  /** Where others reach it, when that is not where it listens. */
+  /** The address for others, if it differs from the listener. */
   readonly clusterAddress?: () => string
 }
 
@@ -52,14 +52,14 @@ export class Site {
   readonly name: string
   readonly directory: string
   readonly lines: LogLine[] = []
-  readonly logger: Logger = keepingLogger(this.lines)
-  /** What the daemon was told, in order. */
+  readonly logger: Logger = recordingLogger(this.lines)
+  /** Notifications to the daemon, in order. */
   readonly transitions: string[] = []
-  /** What a promotion is refused with. */
+  /** The error of a refused promotion. */
   refusal: Error | undefined
-  /** What the daemon answers when it is told of a fence. */
+  /** The response of the daemon to a fence. */
   fencedFailure: Error | undefined
-  /** Of the set: what an unsealed member has. Undefined while this one is sealed. */
+  /** The membership key of an unsealed member; undefined while sealed. */
   membershipKey: string | undefined = MEMBERSHIP_KEY
   options: SiteOptions
   store!: SqliteStore
@@ -155,7 +155,7 @@ export class Site {
     await this.open()
   }
 
-  /** One commit. */
+  /** Makes one commit. */
   put(path: string, value: string | Buffer = path): Promise<number> {
     return this.store.commit({ puts: [{ path, value: Buffer.from(value) }], deletes: [] })
   }
@@ -179,7 +179,7 @@ export class Site {
   }
 }
 
-/** Both have the same entries and the same history. */
+/** Waits until both have the same entries and the same history. */
 export async function untilSame(primary: Site, secondary: Site): Promise<void> {
   const isSame = async () => {
     const [one, other] = [primary.store.position(), secondary.store.position()]
@@ -195,7 +195,7 @@ export async function untilSame(primary: Site, secondary: Site): Promise<void> {
   })
 }
 
-/** Makes the one the primary of the other and waits until that has everything. */
+/** Makes one the primary of the other and waits for the initial sync. */
 export async function activate(primary: Site, secondary: Site, id = secondary.name): Promise<void> {
   if (primary.replication.mode === 'disabled') await primary.replication.enablePrimary({ primaryClusterAddr: '' })
   await attach(primary, secondary, id)

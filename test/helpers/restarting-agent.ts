@@ -1,4 +1,4 @@
-/** A real agent that is killed and started again, at the same address, on the same data. */
+/** An agent that is killed and restarted with the same address and data. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
@@ -63,7 +63,7 @@ export class RestartingAgent {
     if (child.exitCode !== null) throw new Error(`the agent did not start: ${output}`)
   }
 
-  /** SIGKILL: no farewell, no flush. */
+  /** SIGKILL, without shutdown and flush. */
   async kill(): Promise<void> {
     const child = this.#child
     if (!child || child.exitCode !== null || child.signalCode !== null) return
@@ -74,14 +74,14 @@ export class RestartingAgent {
 }
 
 /**
- * A free port that the kernel gives to no outgoing connection: one that asks again and again while nobody listens could
- * otherwise come to be connected to itself.
+ * A free port outside the range of outgoing connections: a client that retries while no process listens could otherwise
+ * connect to itself.
  */
 export async function quietPort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000)
     const server = createServer().listen(port, '127.0.0.1')
-    // Not events.once: it rejects when the port is taken, which is no reason to give up.
+    // Not events.once, which rejects if the port is in use, while the next port should be tried.
     const isFree = await new Promise<boolean>((done) => {
       server.once('listening', () => done(true))
       server.once('error', () => done(false))

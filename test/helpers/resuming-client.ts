@@ -1,6 +1,6 @@
 /**
- * A follower as a careful caller writes it: it keeps the last cursor (framed), or the cursor of the answer's head and the
- * number of bytes since (plain), and asks again from there whenever its connection breaks.
+ * A follower that resumes after each disconnection, from the last cursor (framed), or from the cursor in the head and
+ * the number of bytes since (plain).
  */
 import { createHash } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -15,12 +15,12 @@ export class ResumingClient {
   readonly lines = new LineChecker()
   readonly #hash = createHash('sha256')
   readonly #urlOf: (cursor: string) => string
-  /** What may not happen: an answer that is no stream, an event, a clean end. */
+  /** Unexpected events: a response that is not a stream, an event, a clean end. */
   fault: string | undefined
   bytes = 0
-  /** Answers that it got. */
+  /** Number of responses. */
   connections = 0
-  /** `bytes` when the connection of now was answered. */
+  /** The value of `bytes` when the current connection was answered. */
   bytesAtHead = 0
   #cursor = ''
   #client: TailClient | undefined
@@ -28,12 +28,12 @@ export class ResumingClient {
   readonly #running: Promise<void>
 
   readonly #bears: ReadonlySet<number>
-  /** Answers with a status that it bears. */
+  /** Number of tolerated error responses. */
   refusals = 0
-  /** The last of them. */
+  /** The last one of them. */
   #refusal = ''
 
-  /** `bears` are statuses after which it asks again: a server's, whose nodes come and go. */
+  /** `bears` are statuses after which it retries, such as those of a server whose nodes restart. */
   constructor(framed: boolean, urlOf: (cursor: string) => string, bears: readonly number[] = []) {
     this.framed = framed
     this.#urlOf = urlOf
@@ -41,7 +41,7 @@ export class ResumingClient {
     this.#running = this.#run()
   }
 
-  /** SHA-256 of everything, in hex; once. */
+  /** SHA-256 of everything in hexadecimal; callable once. */
   digest(): string {
     return this.#hash.digest('hex')
   }
@@ -50,7 +50,7 @@ export class ResumingClient {
     return this.fault ?? this.lines.fault
   }
 
-  /** For whoever wonders why nothing comes. */
+  /** A description of its state for error messages. */
   get state(): string {
     const { status, ended, bytes = 0, bytesAtMs } = this.#client ?? {}
     const silentMs = bytesAtMs === undefined ? 'ever' : `${Math.round(performance.now() - bytesAtMs)} ms`
@@ -71,7 +71,7 @@ export class ResumingClient {
     }
   }
 
-  /** One connection, to its end. */
+  /** Reads one connection to its end. */
   async #once(): Promise<void> {
     const before = this.bytes
     let refusal = ''

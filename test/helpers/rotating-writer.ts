@@ -1,7 +1,7 @@
 /**
- * A writer in a process of its own, as logmon is: numbered lines at full speed, a new file when one is full, and old
- * files removed. How far the slowest reader has come arrives on stdin, one index a line: what nobody has read is kept.
- * Arguments: directory, total bytes, bytes of a file, files kept. At its end it prints the bytes it has written, the index
+ * A writer in a separate process, like logmon: numbered lines at full speed, a new file when one is full, and old files
+ * removed. The index of the slowest reader arrives on stdin, one per line, and files that it has not read are kept.
+ * Arguments: directory, total bytes, bytes per file, number of files. At the end it prints the written bytes, the index
  * of the last file and the SHA-256 of everything.
  */
 import { createHash } from 'node:crypto'
@@ -22,7 +22,7 @@ process.stdin.setEncoding('utf8').on('data', (text: string) => {
   reader.index = Math.max(reader.index, ...lines.map(Number))
 })
 
-/** Lines from `line` on, about 64 KiB of them. */
+/** About 64 KiB of lines from `line` on. */
 function blockOf(line: number): { text: string; next: number } {
   const lines: string[] = []
   for (let bytes = 0; bytes < 65_536; line++) {
@@ -48,7 +48,7 @@ for (let line = 0, inFile = 0; written < Number(total); ) {
   fd = openSync(path(++index), 'a')
   inFile = 0
   while (index - oldest >= Number(kept)) {
-    // Gone too early it would be lost rightly, and the test would tell nothing.
+    // A file removed too early would be lost as documented, and the test would prove nothing.
     while (oldest >= reader.index) await new Promise((resolve) => setTimeout(resolve, 5))
     unlinkSync(path(oldest++))
   }

@@ -1,9 +1,9 @@
 /**
- * A clock that stands still while this process does not run, because the machine is busy. What a recording or a rate says in
- * seconds is waited for and judged by it where server and client are this process: on a quiet machine it is the clock.
+ * A clock that stops while this process is not scheduled because the machine is busy. Tests whose server and client are
+ * both in this process use it for recorded times and rates. On an idle machine it equals the real clock.
  */
 const TICK_MS = 20
-/** Timers are late by so much without any load. */
+/** Normal delay of timers without load. */
 const LATE_MS = 5
 
 let heldUp = 0
@@ -16,17 +16,17 @@ setInterval(() => {
   tickedAtMs = nowMs
 }, TICK_MS).unref()
 
-/** For how long this process was held up since it began, in milliseconds. */
+/** Total time for which this process was not scheduled, in milliseconds. */
 export function heldUpMs(): number {
   return heldUp
 }
 
-/** Milliseconds since this process began in which it ran. */
+/** Milliseconds since the start of the process for which it was scheduled. */
 export function runningMs(): number {
   return performance.now() - heldUp
 }
 
-/** Resolves when `runningMs` has come to `atMs`. */
+/** Resolves when `runningMs` has reached `atMs`. */
 export async function runningUntil(atMs: number): Promise<void> {
   for (let leftMs = atMs - runningMs(); leftMs > 0; leftMs = atMs - runningMs()) {
     await new Promise((resolve) => setTimeout(resolve, leftMs))

@@ -1,8 +1,8 @@
-/** The roster of a server as it lies on its disk, which is what the server knows after it was killed. */
+/** The stored roster of a server, which it has after a kill. */
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 
-/** Whether the roster of the server with this data directory holds the nodes and the allocations. */
+/** Whether the stored roster of the server with this data directory has the nodes and allocations. */
 export function isSaved(dataDir: string, ids: { nodes: readonly string[]; allocations?: readonly string[] }): boolean {
   const database = new DatabaseSync(join(dataDir, 'server/roster.db'), { readOnly: true })
   try {

@@ -1,6 +1,6 @@
 /**
- * The room of replication as the endpoints see it, without a link and a second server: roles change as they are told to,
- * and what was asked is kept. Whole pairs of servers are in `test/system/dr-….test.ts`.
+ * A replication module for the endpoints without a link and a second server: a test sets its role, and calls are
+ * recorded. Complete pairs of servers are in `test/system/dr-….test.ts`.
  */
 import type {
   ReplicationMode,
@@ -14,16 +14,16 @@ export class ScriptedReplication implements ReplicationSide {
   mode: ReplicationMode = 'disabled'
   primaryAddress: string | undefined
   fence: DrReplication['fence']
-  /** How often the status was asked for: that asks the thread that writes. */
+  /** Number of status requests, each of which needs the writer thread. */
   statuses = 0
-  /** Each call with what it was given. */
+  /** Each call with its arguments. */
   readonly asked: unknown[][] = []
-  /** Set once there is one: its core changes with the role. */
+  /** Set once the core exists: it changes with the role. */
   world: CoreWorld | undefined
   #code: Uint8Array | undefined
-  /** What a promotion is refused with. */
+  /** The error of a refused promotion. */
   refusal: Error | undefined
-  /** What another server answers. */
+  /** The response of another server. */
   unwrapped: { status: number; text: string } | Error = {
     status: 400,
     text: '{"errors":["wrapping token is not valid or does not exist"]}',

@@ -1,4 +1,4 @@
-/** Servers and callers that know each other's keys over a bus, for calls that are sealed. */
+/** Servers and callers on a bus that know the keys of each other, for sealed calls. */
 import type { TestContext } from 'node:test'
 import { CurveKey } from '../../src/cluster/trust/envelope.ts'
 import type { MessageBus } from '../../src/cluster/nats/message-bus.ts'
@@ -13,13 +13,13 @@ export interface Sealing {
   readonly keys: ServerKeys
   readonly curve: CurveKey
   readonly publicKey: string
-  /** To make calls to servers with. */
+  /** Encrypts calls to servers. */
   readonly calls: SealedCallSender
-  /** To take calls with that anybody may make, and those that servers only may make. */
+  /** Decrypts calls of any caller, and calls reserved for servers. */
   readonly taken: { readonly any: SealedCallReceiver; readonly core: SealedCallReceiver }
 }
 
-/** What a process has as a party on the bus, announced when it is a server. */
+/** The keys of a process on the bus, announced if it is a server. */
 export function sealingFor(
   t: Pick<TestContext, 'after'>,
   options: {

@@ -1,4 +1,4 @@
-/** A server with secrets, and the commands that people give it. */
+/** A server with secrets, and commands against it. */
 import assert from 'node:assert/strict'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -17,7 +17,7 @@ export function writeServer(directory: string, more = '', clusterPort = 0): stri
   return file
 }
 
-/** Runs a command against a server, in this process where that is the same; `input` is its standard input. */
+/** Runs a command against a server, in this process if the effect is the same; `input` is its standard input. */
 export function commandsAt({ url }: { readonly url: string }, home: string) {
   const env: NodeJS.ProcessEnv = { ...process.env, OUTPOST_ADDR: url, HOME: home }
   for (const name of ['OUTPOST_TOKEN', 'NOMAD_TOKEN', 'VAULT_TOKEN', 'VAULT_FORMAT']) delete env[name]
@@ -31,7 +31,7 @@ export function commandsAt({ url }: { readonly url: string }, home: string) {
 
 export type Run = ReturnType<typeof commandsAt>
 
-/** What a command prints as JSON. */
+/** The JSON output of a command. */
 export async function jsonOf(run: Run, line: string, token = '', input = ''): Promise<Record<string, unknown>> {
   const ran = await run(line, input, token, 'json')
   assert.equal(ran.code, 0, `${line}: ${ran.stderr}`)
@@ -40,14 +40,14 @@ export async function jsonOf(run: Run, line: string, token = '', input = ''): Pr
 
 const SHARES = '-key-shares=3 -key-threshold=2'
 
-/** A server of this process that was initialised, and is sealed. */
+/** An initialised and sealed server in this process. */
 export async function freshServer(t: TestContext, args = SHARES) {
   const directory = workDirectory(t)
   const agent = await agentHere(t, ['-config', writeServer(directory)])
   return { directory, agent, ...(await initialised(agent, directory, args)) }
 }
 
-/** The same in a process of its own. */
+/** As `freshServer`, in a separate process. */
 export async function freshProcess(t: TestContext, args = SHARES) {
   const directory = workDirectory(t)
   const agent = await startAgent(t, ['-config', writeServer(directory)])

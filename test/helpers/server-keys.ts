@@ -1,4 +1,4 @@
-/** Keys that servers sign with, and what a host knows of them. */
+/** Signing keys of servers, and the keys that a host trusts. */
 import { verify } from 'node:crypto'
 import type { ServerKeyVerifier } from '../../src/cluster/rpc/node-admission.ts'
 import { newSeed, type SigningKey, signingKeyOf, verifyingKeyOf } from '../../src/cluster/nats/nkey.ts'
@@ -7,7 +7,7 @@ export function newKey(): SigningKey {
   return signingKeyOf(newSeed())
 }
 
-/** What a host knows that has these keys in its configuration; the set may change. */
+/** The verifier of a host with these keys in its configuration; the set may change. */
 export function knownKeys(servers: ReadonlySet<string>): ServerKeyVerifier {
   return {
     isServer: (publicKey) => servers.has(publicKey),

@@ -1,7 +1,6 @@
 /**
- * Import this first: in this file's process, and in all that it starts, the processes of a cluster beat, fall silent, ask and
- * connect again several times as often. Silence stays long enough for a machine on which each process has to wait for
- * its turn. `OUTPOST_TIMINGS={}` keeps the times of production.
+ * Import this first: shortens heartbeats, timeouts and reconnect intervals of clusters in this process and its children.
+ * Timeouts stay long enough for a busy machine. `OUTPOST_TIMINGS={}` keeps the production values.
  */
 import type { Timings } from '../../src/cluster/nats/timings.ts'
 

@@ -1,10 +1,10 @@
-/** A disk that a test can fill to the last byte. */
+/** A small disk that a test can fill completely. */
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Mounts one of so many MiB at a directory that it makes. False where this process has no right to mount. */
+/** Mounts a disk of this size at a new directory. False if this process may not mount. */
 export function mountSmallDisk(path: string, mib: number): boolean {
   mkdirSync(path)
   try {
@@ -20,7 +20,7 @@ export function unmount(path: string): void {
   execFileSync('umount', ['-l', path])
 }
 
-/** Takes every byte that is left. */
+/** Uses all free space. */
 export function fill(disk: string): void {
   const fd = openSync(join(disk, 'ballast'), 'a')
   for (const bytes of [1 << 20, 4096, 1]) {
@@ -33,7 +33,7 @@ export function fill(disk: string): void {
   closeSync(fd)
 }
 
-/** Gives back what `fill` took. */
+/** Frees the space that `fill` used. */
 export function empty(disk: string): void {
   rmSync(join(disk, 'ballast'))
 }

@@ -1,6 +1,6 @@
 /**
- * A task that logs numbered lines at an even pace, with rotation. What a follower still needs is kept; everything else
- * goes as soon as there are enough files.
+ * A task that logs numbered lines at a constant rate with rotation. Files that a follower needs are kept, and others are
+ * removed beyond the maximum number.
  */
 import { createHash } from 'node:crypto'
 import { appendFileSync, unlinkSync, writeFileSync } from 'node:fs'
@@ -13,11 +13,11 @@ const FILES_KEPT = 5
 
 export class SteadyWriter {
   readonly #pathOf: (index: number) => string
-  /** Bytes before which no follower needs anything. */
+  /** Followers need no bytes before this position. */
   readonly #needed: () => number
   readonly #timer: NodeJS.Timeout
   readonly #hash = createHash('sha256')
-  /** Where each file that is there ends. */
+  /** End position of each existing file. */
   readonly #ends: { index: number; end: number }[] = []
   #index = 0
   #inFile = 0
@@ -47,7 +47,7 @@ export class SteadyWriter {
     this.#inFile = 0
     const needed = this.#needed()
     for (let [oldest] = this.#ends; oldest && this.#ends.length >= FILES_KEPT; [oldest] = this.#ends) {
-      // A place at a file's very end is in that file.
+      // The position at the end of a file belongs to that file.
       if (oldest.end >= needed) return
       unlinkSync(this.#pathOf(oldest.index))
       this.#ends.shift()
@@ -59,7 +59,7 @@ export class SteadyWriter {
     clearInterval(this.#timer)
   }
 
-  /** SHA-256 of everything, once. */
+  /** SHA-256 of everything; callable once. */
   digest(): string {
     return this.#hash.digest('hex')
   }

@@ -1,7 +1,7 @@
 /**
- * What a process would leave that is killed at a step: a copy of its database's files, taken at that step while the process
- * goes on. A run with a hundred steps costs one process then, and not a hundred; each test that uses copies also kills one
- * real process, to show that the two leave the same.
+ * Copies of the database files at each step of a process, equal to what a kill at that step would leave. A run with a
+ * hundred steps needs one process instead of a hundred; each test that uses copies also kills one real process to show
+ * that both leave the same state.
  */
 import { createHash } from 'node:crypto'
 import {
@@ -23,13 +23,13 @@ export interface StepCopy<T> {
   /** The copied database. */
   readonly path: string
   readonly directory: string
-  /** What the process had said until then. */
+  /** The output of the process until then. */
   readonly said: T
-  /** The first step that left this, counted from one. */
+  /** The first step with this state, counted from one. */
   readonly step: number
 }
 
-/** What changes when SQLite moves pages from the write-ahead log into the database, or begins that log anew. */
+/** Changes when SQLite checkpoints or restarts the write-ahead log. */
 function locationOf(path: string): string {
   const main = statSync(path, { throwIfNoEntry: false })
   const header = Buffer.alloc(WAL_HEADER_BYTES)
@@ -42,8 +42,8 @@ function locationOf(path: string): string {
 }
 
 /**
- * Copies the database `from` with its write-ahead log, as they are at one moment: what another thread appends to the log
- * meanwhile is in the copy or not, as after a kill.
+ * Copies the database `from` with its write-ahead log at one moment. A concurrent append to the log is in the copy or
+ * not, as after a kill.
  */
 export function copyDatabase(from: string, to: string): void {
   for (;;) {
@@ -70,7 +70,7 @@ export class StepCopies<T> {
   readonly #room: string
   readonly #said: () => T
   readonly all: StepCopy<T>[] = []
-  /** Calls of `take`. */
+  /** Number of calls of `take`. */
   steps = 0
   #newest = ''
 

@@ -1,6 +1,6 @@
 /**
- * A store that tells where each commit stands: it is about to be queued, it is queued, it is durable. Who is told may kill
- * the process there.
+ * A store that calls `passed` when a commit is about to be queued, is queued, and is durable. The callback may kill the
+ * process.
  */
 import type { Store } from '../../src/storage/store/store.ts'
 

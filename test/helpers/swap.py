@@ -1,4 +1,4 @@
-# Exchanges two names for ever (renameat2 RENAME_EXCHANGE), as fast as it can: there is never a moment without either.
+# Exchanges two names (renameat2 RENAME_EXCHANGE) in an endless loop; both names exist at all times.
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
 pairs = [(a.encode(), b.encode()) for a, b in zip(sys.argv[1::2], sys.argv[2::2])]

@@ -1,4 +1,4 @@
-/** A follower on the other end of a real socket: what it got, when, and how it ended. It can stop reading for a while. */
+/** A follower over a real socket, which records what it received, when, and how it ended. It can pause reading. */
 import assert from 'node:assert/strict'
 import { type ClientRequest, get, type IncomingMessage } from 'node:http'
 import { type Frame, FrameReader } from './frames.ts'
@@ -16,21 +16,21 @@ export type Item =
 
 export interface TailOptions {
   readonly framed?: boolean
-  /** Told of all data instead of keeping it. */
+  /** Receives all data, which is not stored then. */
   readonly onData?: (data: Buffer, file: string | undefined) => void
 }
 
 export class TailClient {
   readonly items: Item[] = []
-  /** When each heartbeat came. */
+  /** Arrival time of each heartbeat. */
   readonly beatsMs: number[] = []
   status: number | undefined
   headAtMs: number | undefined
   response: IncomingMessage | undefined
   bytes = 0
-  /** When anything came last, heartbeats too. */
+  /** Time of the last arrival, including heartbeats. */
   bytesAtMs: number | undefined
-  /** The last one that was received. */
+  /** The last received cursor. */
   cursor: string | undefined
   ended: 'clean' | 'broken' | undefined
   readonly #request: ClientRequest
@@ -108,7 +108,7 @@ export class TailClient {
     this.#request.destroy()
   }
 
-  /** Waits for the head of the answer. */
+  /** Waits for the head of the response. */
   async open(): Promise<this> {
     await eventually(() => this.status !== undefined || this.ended !== undefined)
     return this
@@ -128,7 +128,7 @@ export class TailClient {
   }
 }
 
-/** Follows until `check`, leaves, and returns what was received. */
+/** Follows until `check` succeeds, disconnects, and returns what was received. */
 export async function take(url: string, check: (client: TailClient) => boolean, framed = true): Promise<TailClient> {
   const client = new TailClient(url, { framed })
   await client.until(check)
@@ -136,7 +136,7 @@ export async function take(url: string, check: (client: TailClient) => boolean, 
   return client
 }
 
-/** Asks once and waits for the end. */
+/** Sends a request and waits for the end of the response. */
 export async function ask(url: string, framed = true): Promise<TailClient> {
   const client = new TailClient(url, { framed })
   await client.until(({ ended }) => ended !== undefined)

@@ -1,6 +1,6 @@
 /**
- * The tail of a log as the daemon serves it, in this process: one allocation with one task in a temporary directory, the
- * real operations, the real listener on a real socket. What a test wants to look at inside is in its hands.
+ * Log streaming as in the daemon, in this process: one allocation with one task in a temporary directory, the real
+ * operations and the real listener. Its parts are accessible to the test.
  */
 import { mkdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
@@ -12,16 +12,16 @@ import { fsLogs } from '../../src/host/logs/logs.ts'
 import { fsStream } from '../../src/host/logs/stream.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
-import { keepingLogger, nextId, root } from '../host/allocations/host-fixture.ts'
+import { recordingLogger, nextId, root } from '../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export const ALLOC_ID = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
 
 export type Query = Readonly<Record<string, string | number | boolean>>
 
-/** One allocation's files, and how to ask for them. */
+/** The files of one allocation, and requests for them. */
 export interface TailAllocation {
-  /** The allocation's directory. */
+  /** The directory of the allocation. */
   readonly directory: string
   readonly logs: string
   /** Host path of a log file. */
@@ -33,11 +33,11 @@ export interface TailAllocation {
 export interface TailHost extends TailAllocation {
   readonly followers: Followers
   readonly listener: Listener
-  readonly logger: ReturnType<typeof keepingLogger>
+  readonly logger: ReturnType<typeof recordingLogger>
   readonly url: string
-  /** One more allocation. */
+  /** Adds an allocation. */
   another(): TailAllocation
-  /** Changes what is known of the first allocation. */
+  /** Changes the first allocation. */
   change(over: Partial<Allocation>): void
 }
 
@@ -92,7 +92,7 @@ export async function startTailHost(
   const allocDir = realpathSync(temporaryDirectory(t))
   const table = new Map<string, Allocation>()
   const allocations = { get: (id: string) => table.get(id), all: () => table.values() }
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const { deletedStallMs, limit = 0, stallTimeoutMs = LIMITS.stallTimeoutMs } = options
   const followers = new Followers({ limit, logger, ...(deletedStallMs === undefined ? {} : { deletedStallMs }) })
   const listener = new Listener({

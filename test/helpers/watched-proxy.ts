@@ -1,4 +1,7 @@
-/** An HTTP proxy to a server for one client, which calls back before it forwards a request; where that rejects, the request gets no answer. */
+/**
+ * An HTTP proxy to a server for one client, which calls back before it forwards a request. If the callback rejects, the
+ * request gets no response.
+ */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { TestContext } from 'node:test'

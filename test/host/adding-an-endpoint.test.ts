@@ -14,7 +14,7 @@ const ROOT = resolve(import.meta.dirname, '../..')
 
 const greeted = (name: string) => [200, JSON.stringify({ Hello: name, NodeID: NODE })]
 
-test('the modules have the tables and the parts that docs/adding-an-endpoint.md names', () => {
+test('the tables and parts that docs/adding-an-endpoint.md names exist', () => {
   const guide = readGuide('adding-an-endpoint.md')
   const rows = [...guide.matchAll(/^ {3}\|.*\| `(\w+)` \| `(src\/[\w./-]+)` \| `(\w+)` \|$/gm)]
   assert.deepEqual(

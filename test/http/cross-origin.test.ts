@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import type { CrossOrigin } from '../../src/http/cross-origin.ts'
 import { type AnyOperation, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
-import { anyPath } from '../helpers/any-path.ts'
+import { anyPath } from '../helpers/fallback-stub.ts'
 import { startEdge } from '../helpers/edge.ts'
 import { ask, type Answer } from '../helpers/raw-http.ts'
 
@@ -21,7 +21,7 @@ const ASKED = ['Access-Control-Request-Method: GET', 'Access-Control-Request-Hea
 const controls = ({ headers }: Answer) =>
   Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control') || name === 'vary'))
 
-test('what is allowed follows the setting, for requests and for those that ask first', async (t) => {
+test('CORS headers follow the setting, for requests and preflights', async (t) => {
   let rule: CrossOrigin | undefined
   const { port } = await startEdge(t, { fallback: anyPath(), crossOrigin: () => rule })
   const get = (...lines: string[]) => ask(port, 'GET', '/v1/secret/x', ...lines)
@@ -47,7 +47,7 @@ test('what is allowed follows the setting, for requests and for those that ask f
     assert.deepEqual(controls(refused), { vary: 'Origin' })
   }
   assert.equal((await preflight(GOOD, 'Access-Control-Request-Method: BREW')).status, 405)
-  // No page at all, and one that was loaded from here.
+  // No page, and a page of the same origin.
   assert.deepEqual([(await get()).status, controls(await get())], [200, {}])
   assert.deepEqual(
     [(await get('Origin: http://localhost')).status, controls(await get('Origin: http://localhost'))],
@@ -62,7 +62,7 @@ test('what is allowed follows the setting, for requests and for those that ask f
   })
 })
 
-test('an origin that is not allowed changes nothing; a host’s operations keep their own rules', async (t) => {
+test('a disallowed origin changes nothing, and endpoints of hosts keep their own rules', async (t) => {
   let written = 0
   const fallback = anyPath(() => {
     written++

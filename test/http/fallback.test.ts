@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { WholeAnswer } from '../../src/platform/operation.ts'
-import { anyPath, type Told } from '../helpers/any-path.ts'
+import { anyPath, type EchoedRequest } from '../helpers/fallback-stub.ts'
 import { startEdge } from '../helpers/edge.ts'
 import { type Answer, answersIn, ask, raw } from '../helpers/raw-http.ts'
 
-const told = (answer: Answer): Told => JSON.parse(answer.body.toString()) as Told
+const told = (answer: Answer): EchoedRequest => JSON.parse(answer.body.toString()) as EchoedRequest
 
 test('a path without an operation goes to the fallback, bare and under /v1, with every verb', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
@@ -43,7 +43,7 @@ test('HEAD is the read without its body', async (t) => {
   assert.equal(head.headers.get('content-length'), String(get.body.length))
 })
 
-test('what the table knows stays its own: another verb is 405, an unknown path of a host 404 in plain text', async (t) => {
+test('paths in the table do not reach the fallback: another verb is 405, an unknown path of a host 404 in plain text', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   assert.equal((await ask(port, 'DELETE', '/v1/client/metadata')).status, 405)
   assert.equal((await ask(port, 'GET', '/v1/client/stats')).headers.get('content-type'), 'application/json')
@@ -79,7 +79,7 @@ test('the path is decoded once and strictly', async (t) => {
   }
 })
 
-test('the operation gets the token as it came, the address and the body whatever its type; the log gets the accessor', async (t) => {
+test('the fallback gets the token, the address and the body of any type, and the log gets the accessor', async (t) => {
   const { port, lines } = await startEdge(t, {
     fallback: anyPath(),
     resolve: () => {
@@ -99,7 +99,7 @@ test('the operation gets the token as it came, the address and the body whatever
   assert.doesNotMatch(JSON.stringify(lines), /hvs\.raw/)
 })
 
-test('a whole answer is written as it is: its headers, its length, never compressed', async (t) => {
+test('a complete response of the fallback is sent unchanged with its headers and length, and never compressed', async (t) => {
   const long = JSON.stringify({ text: 'x'.repeat(10_000) })
   const answers: Readonly<Record<string, WholeAnswer>> = {
     long: new WholeAnswer(200, { 'content-type': 'application/json', 'Cache-Control': 'no-store' }, long),
@@ -122,7 +122,7 @@ test('a whole answer is written as it is: its headers, its length, never compres
   assert.deepEqual([teapot.status, [...teapot.body]], [473, [0, 255, 1]])
 })
 
-test('a body over the limit is 413 in the words that clients know', async (t) => {
+test('a body over the limit is 413 with the text that clients expect', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath(), limits: { bodyBytesMax: 1000 } })
   const announced = 'POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n'
   const chunked = `POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n${'x'.repeat(1001)}`

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test, type TestContext } from 'node:test'
-import { anyPath, type Told } from '../helpers/any-path.ts'
+import { anyPath, type EchoedRequest } from '../helpers/fallback-stub.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
 import { Random } from '../helpers/frames.ts'
 import { answersIn, listen } from '../helpers/raw-http.ts'
@@ -176,14 +176,14 @@ async function start(t: TestContext, limits: typeof SHORT): Promise<Edge> {
 async function unharmed({ lines, listener }: Edge, seed: number): Promise<void> {
   await eventually(
     () => listener.connections.open === 0 && listener.activeExchanges === 0,
-    `nobody is left, OUTPOST_SEED=${seed}`,
+    `no connection is left, OUTPOST_SEED=${seed}`,
   )
   const bad = lines.filter(({ level, fields }) => level === 'error' || Number(fields['status'] ?? 0) >= 500)
   assert.deepEqual(bad, [], `OUTPOST_SEED=${seed}`)
   lines.length = 0
 }
 
-test('well formed requests in random order, cut anywhere, are answered one by one', async (t) => {
+test('valid requests in random order and split anywhere are answered one by one', async (t) => {
   const edge = await start(t, LONG)
   for (let round = 0; round < ROUNDS; round++) {
     const connections = Array.from({ length: AT_ONCE }, async (_, index) => {
@@ -195,7 +195,7 @@ test('well formed requests in random order, cut anywhere, are answered one by on
       const { heard } = await send(edge.port, packets, nonsense.below(8))
       const told = answersIn((await heard).bytes).map(({ status, body }) => {
         assert.equal(status, 200, `OUTPOST_SEED=${seed}: ${body.toString()}`)
-        const { operation, path, body: got } = JSON.parse(body.toString()) as Told
+        const { operation, path, body: got } = JSON.parse(body.toString()) as EchoedRequest
         return { operation, path, body: got ?? '' }
       })
       const expected = asked.map(({ operation, path, body }) => ({ operation, path, body }))

@@ -26,7 +26,7 @@ async function begin(port: number, token: string, sockets: Socket[]): Promise<st
   return Promise.race([answered, taken])
 }
 
-test('large bodies share a budget, small ones and those that come later are served all the same', async (t) => {
+test('large bodies share a budget, and small and later ones are served regardless', async (t) => {
   const world = await openKv(t)
   const port = await listenTo(t, world)
   const sockets: Socket[] = []
@@ -42,7 +42,7 @@ test('large bodies share a budget, small ones and those that come later are serv
   assert.ok(outcomes.includes('HTTP/1.1 503 Service Unavailable'), String(outcomes))
   assert.equal((await write(MiB / 2)).status, 200)
   for (const socket of sockets) socket.destroy()
-  // What was taken is given back, more than once around.
+  // The budget is released, repeatedly.
   let status = 0
   for (const endMs = performance.now() + 20_000; status !== 200 && performance.now() < endMs; ) {
     status = (await write(30 * MiB)).status

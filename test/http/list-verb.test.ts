@@ -1,4 +1,4 @@
-/** The verbs LIST and SCAN on real sockets: wherever packets are cut, whatever stands before and behind. */
+/** The verbs LIST and SCAN on real sockets, split at any position, before and behind other requests. */
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import type { TlsFiles } from '../../src/http/listener.ts'
 import { type Call, WholeAnswer } from '../../src/platform/operation.ts'
-import { anyPath, type Told } from '../helpers/any-path.ts'
+import { anyPath, type EchoedRequest } from '../helpers/fallback-stub.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { makeCertificates } from '../helpers/certificates.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
@@ -27,7 +27,7 @@ const bytewise = (text: string) => text.split('').flatMap((byte): (string | numb
 
 function said({ status, body }: Answer): string {
   if (status !== 200) return `${status} ${body.toString()}`
-  const { operation, path, body: got } = JSON.parse(body.toString()) as Told
+  const { operation, path, body: got } = JSON.parse(body.toString()) as EchoedRequest
   return `${operation} ${path}${got === null ? '' : ` ${got}`}`
 }
 
@@ -61,7 +61,7 @@ const MIXED_SAID = [
   'scan h',
 ]
 
-test('alone, kept alive and pipelined, before and behind others', async (t) => {
+test('LIST requests are answered alone, kept alive and pipelined among others', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   assert.deepEqual(await talk({ port }, last('LIST', 'a')), ['list a'])
   assert.deepEqual(await talk({ port }, `\r\n${last('SCAN', 'a')}`), ['scan a'])
@@ -73,7 +73,7 @@ test('alone, kept alive and pipelined, before and behind others', async (t) => {
   assert.deepEqual(await talk({ port }, sent + last('LIST', 'end')), [...expected, 'list end'])
 })
 
-test('hundreds of mixed requests in turn on one connection, which does not grow', async (t) => {
+test('hundreds of mixed requests on one connection do not increase its memory', async (t) => {
   const warnings: Error[] = []
   const onWarning = (warning: Error) => void warnings.push(warning)
   process.on('warning', onWarning)
@@ -98,7 +98,7 @@ test('hundreds of mixed requests in turn on one connection, which does not grow'
   )
 })
 
-test('cut into two packets at every place, and into single bytes', async (t) => {
+test('a request split into two packets at every position, or into single bytes, is answered', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   const whole = MIXED.join('')
   const places = Array.from({ length: whole.length - 1 }, (_, index) => index + 1)
@@ -117,7 +117,7 @@ test('cut into two packets at every place, and into single bytes', async (t) => 
   assert.deepEqual(await talk({ port }, ...bytes), ['list a', 'scan b'])
 })
 
-test('over TLS, whole and cut', async (t) => {
+test('over TLS, complete and split, LIST is answered', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'outpost-list-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))
   if (!makeCertificates(directory, ['server'])) return
@@ -150,7 +150,7 @@ test('a client that sends Expect: 100-continue gets it', async (t) => {
   assert.equal(said(second as Answer), 'list a LIST')
 })
 
-test('verbs that do not exist are refused plainly, wherever they are cut', async (t) => {
+test('unknown verbs are refused with a plain response, wherever they are split', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   for (const verb of ['LISP', 'LISTS', 'LOST', 'SCAM', 'SCANS', 'list', 'SC', 'L', 'LI ST']) {
     for (const before of ['', head('GET', 'a'), head('LIST', 'a')]) {
@@ -160,14 +160,14 @@ test('verbs that do not exist are refused plainly, wherever they are cut', async
       assert.equal((await talk({ port }, before, ...bytes)).at(-1), '400 Bad Request\n', verb)
     }
   }
-  // One that the parser knows is no LIST, also behind one that was.
+  // A known verb is not replaced by LIST, also behind a LIST request.
   assert.deepEqual(await talk({ port }, head('LIST', 'a') + last('LINK', 'x')), ['list a', '405 {"errors":[]}'])
   const odd = head('LIST', 'a', 'Expect: a-miracle')
   const refused = '417 {"errors":["only the expectation 100-continue is supported"]}'
   assert.deepEqual(await talk({ port }, odd, 50, last('LIST', 'b')), [refused], 'the connection ends behind it')
 })
 
-test('on a path of another operation it is a verb that the path does not have', async (t) => {
+test('LIST on a path of another operation is 405', async (t) => {
   const { port } = await startEdge(t)
   const { status, headers } = await ask(port, 'LIST', '/v1/client/metadata')
   assert.equal(status, 405)
@@ -175,7 +175,7 @@ test('on a path of another operation it is a verb that the path does not have', 
   assert.equal((await ask(port, 'LIST', '/v1/nothing')).status, 404)
 })
 
-test('a message that HTTP does not allow is refused behind this verb too', async (t) => {
+test('a malformed message behind a LIST is refused', async (t) => {
   const { port } = await startEdge(t, { fallback: anyPath() })
   const cases: readonly (readonly [string, number])[] = [
     [head('LIST', 'a', `X: ${'a'.repeat(17_000)}`), 431],
@@ -197,7 +197,7 @@ test('a message that HTTP does not allow is refused behind this verb too', async
   }
 })
 
-test('an Upgrade is refused with it and granted behind it', async (t) => {
+test('an Upgrade request with the verb LIST is refused, and one behind it is accepted', async (t) => {
   const { port, directory } = await startEdge(t, { fallback: anyPath() })
   assert.ok(directory)
   const asked = handshake('/v1/x').replace('GET', 'LIST')
@@ -207,7 +207,7 @@ test('an Upgrade is refused with it and granted behind it', async (t) => {
   assert.match(heard.text, /^HTTP\/1\.1 200 [\s\S]*HTTP\/1\.1 101 [\s\S]*"Data"/)
 })
 
-/** Answers `slow` when it is told to. */
+/** Responds to `slow` on demand. */
 function slowly() {
   const go = Promise.withResolvers<void>()
   const fallback = anyPath().map((operation) => ({
@@ -227,8 +227,8 @@ const limits = { headTimeoutMs: 1000, idleTimeoutMs: 200, requestTimeoutMs: 20_0
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
 // Each with a listener of its own.
-describe('callers that are silent for seconds', { concurrency: true }, () => {
-  test('behind an answer that takes longer than a head may, and itself longer than silence may', async (t) => {
+describe('clients that are silent for seconds are served', { concurrency: true }, () => {
+  test('a LIST behind a slow response is answered, although the response exceeds the head and idle timeouts', async (t) => {
     const { fallback, go } = slowly()
     const { port } = await startEdge(t, { fallback, limits })
     const both = talk({ port }, head('GET', 'a') + head('LIST', 'slow') + head('GET', 'slow') + last('LIST', 'b'))
@@ -241,7 +241,7 @@ describe('callers that are silent for seconds', { concurrency: true }, () => {
     assert.deepEqual(await cut, ['read slow', 'list b'])
   })
 
-  test('half a verb, half a head and silence end as they do with other verbs', async (t) => {
+  test('partial verbs, partial heads and silence time out as with other verbs', async (t) => {
     // Silence behind an answer ends without a word, sooner or later than half a head does: here later.
     const { port, listener } = await startEdge(t, { fallback: anyPath(), limits: { ...limits, idleTimeoutMs: 4000 } })
     const begins = ['LI', 'LIS', 'LIST', 'SC', 'SCAN', 'LIST /v1/a HT', head('LIST', 'a').slice(0, -2)]
@@ -260,7 +260,7 @@ describe('callers that are silent for seconds', { concurrency: true }, () => {
 /** Of 68 KB each, 34 MB together. */
 const PARTS = 500
 
-test('a caller that sends on while it waits is read no further than it may be', async (t) => {
+test('data that a client sends while it waits is read up to a limit only', async (t) => {
   const { fallback, go } = slowly()
   const edge = await startEdge(t, { fallback })
   const socket = connect(edge.port, '127.0.0.1')
@@ -279,7 +279,7 @@ test('a caller that sends on while it waits is read no further than it may be', 
   go()
 })
 
-test('what stands behind a request that Node refuses by itself is not carried out', async (t) => {
+test('a request behind one that Node refuses is not executed', async (t) => {
   const { port, lines } = await startEdge(t, { fallback: anyPath() })
   for (const before of ['', head('GET', 'a'), head('LIST', 'a')]) {
     const { bytes } = await raw({ port }, `${before}GET /v1/b HTTP/1.1\r\n\r\n${head('LIST', 'never')}`)
@@ -288,7 +288,7 @@ test('what stands behind a request that Node refuses by itself is not carried ou
   assert.doesNotMatch(JSON.stringify(lines), /never/)
 })
 
-test('a caller that leaves a stream with a LIST behind it is noticed', async (t) => {
+test('a client that leaves a stream with a LIST behind it is detected', async (t) => {
   const edge = await startEdge(t, { fallback: anyPath() })
   const follow = 'client/fs/logs/a1b2c3d4-0000-4000-8000-000000000001?task=web&follow=true&plain=true'
   const { text } = await raw(
@@ -307,7 +307,7 @@ async function gone({ host, listener }: Edge): Promise<void> {
   )
 }
 
-test('callers that vanish in the middle leave nothing behind', async (t) => {
+test('clients that disconnect halfway leave nothing behind', async (t) => {
   const { fallback, go } = slowly()
   const edge = await startEdge(t, { fallback })
   const request = head('GET', 'a') + head('LIST', 'slow') + head('SCAN', 'b') + head('LIST', 'slow')
@@ -330,7 +330,7 @@ test('callers that vanish in the middle leave nothing behind', async (t) => {
   )
 })
 
-test('while the listener goes down, a LIST under way is answered and idle connections close', async (t) => {
+test('while the listener stops, a LIST in progress is answered and idle connections are closed', async (t) => {
   const { fallback, go } = slowly()
   const edge = await startEdge(t, { fallback })
   const idle = raw({ port: edge.port, patienceMs: 20_000 }, head('LIST', 'a'))
@@ -343,7 +343,7 @@ test('while the listener goes down, a LIST under way is answered and idle connec
   await closed
 })
 
-test('the limit on connections counts each once', async (t) => {
+test('the connection limit counts each connection once', async (t) => {
   const { port, listener } = await startEdge(t, { fallback: anyPath(), limits: { connectionsPerClient: 2 } })
   const sockets = [connect(port, '127.0.0.1'), connect(port, '127.0.0.1')]
   for (const socket of sockets) {
@@ -354,7 +354,7 @@ test('the limit on connections counts each once', async (t) => {
     }
   }
   assert.equal(listener.connections.open, 2)
-  // Both are idle again: the one that was answered first makes room.
+  // Both are idle again, and the longest idle one is closed.
   const closed = new Promise((resolve) => sockets[0]?.once('close', resolve))
   const late = connect(port, '127.0.0.1')
   late.write(head('LIST', 'a'))

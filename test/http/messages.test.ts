@@ -108,7 +108,7 @@ test('bodies of a gigabyte are refused with a reason and cost no memory', async 
   await stillServes(edge)
 })
 
-test('a follower that sends a body without end is cut, and one that leaves is noticed', async (t) => {
+test('a follower that sends an endless body is disconnected, and one that leaves is detected', async (t) => {
   const edge = await startEdge(t, { limits: { bodyBytesMax: 1 << 20 } })
   const target = `/v1/client/fs/logs/${ALLOC}?task=web&follow=true&plain=true`
   const flood = Array.from({ length: 8 }, () =>
@@ -158,7 +158,7 @@ test('Expect: 100-continue is answered only when the body is wanted', async (t) 
   await stillServes(edge)
 })
 
-test('other forms of a request: HTTP/1.0, absolute targets, no path', async (t) => {
+test('HTTP/1.0, absolute targets and an empty path are supported', async (t) => {
   const edge = await startEdge(t)
   const old = await raw({ port: edge.port }, `GET ${METADATA} HTTP/1.0\r\n\r\n`)
   assert.equal(answersIn(old.bytes)[0]?.status, 200)
@@ -203,7 +203,7 @@ test('pipelined requests are answered in order, one at a time', async (t) => {
   await stillServes(edge)
 })
 
-test('a request behind a stream waits, costs nothing, and goes with its connection', async (t) => {
+test('a request behind a stream waits without cost and ends with its connection', async (t) => {
   const edge = await startEdge(t)
   const follow = head('GET', `/v1/client/fs/logs/${ALLOC}?task=web&follow=true`)
   const heard = await raw(
@@ -273,7 +273,7 @@ test('clients that are too slow get an error and are disconnected', async (t) =>
   await stillServes(edge)
 })
 
-test('a long poll outlasts the time limit of answers, an operation that does not declare one is cut', async (t) => {
+test('a long poll is exempt from the response time limit, and an operation that does not declare one is cut off', async (t) => {
   const changed = Promise.withResolvers<string>()
   const poll: AnyOperation = {
     ...HUGE,

@@ -59,7 +59,7 @@ function assertGoodError(edge: Edge, answer: Answer, what: string): void {
 
 const OFFSETS = { readat: ['offset', 'limit'], stream: ['offset'], logs: ['offset'] } as const
 
-test('integers', async (t) => {
+test('integers are validated', async (t) => {
   const edge = await startEdge(t)
   for (const [name, parameters] of Object.entries(OFFSETS)) {
     for (const parameter of parameters) {
@@ -128,7 +128,7 @@ test('readat reads exactly the bytes that were asked for', async (t) => {
   }
 })
 
-test('booleans, choices and names', async (t) => {
+test('booleans, choices and names are validated', async (t) => {
   const edge = await startEdge(t)
   const wrong: readonly (readonly [string, string, string, number])[] = [
     ...['follow', 'plain'].flatMap((name) =>
@@ -171,7 +171,7 @@ test('booleans, choices and names', async (t) => {
   }
 })
 
-test('a parameter given twice is refused, an unknown one ignored, a broken one a 400', async (t) => {
+test('a repeated parameter is refused, an unknown one ignored, and a malformed one is 400', async (t) => {
   const edge = await startEdge(t)
   for (const [name, [, , query]] of Object.entries(TARGETS)) {
     if (name.startsWith('gc')) continue
@@ -191,7 +191,7 @@ test('a parameter given twice is refused, an unknown one ignored, a broken one a
   }
 })
 
-test('allocation IDs', async (t) => {
+test('allocation IDs are validated', async (t) => {
   const edge = await startEdge(t)
   const wrong: readonly (readonly [string, number])[] = [
     ['', 400],
@@ -228,7 +228,7 @@ test('allocation IDs', async (t) => {
   assert.ok(existsSync(join(edge.directory, 'alloc.json')), 'nothing was collected')
 })
 
-test('ranges of cat', async (t) => {
+test('ranges of cat are validated', async (t) => {
   const edge = await startEdge(t)
   writeFileSync(join(edge.directory, 'web/local/empty'), '')
   const size = INSIDE.length
@@ -264,7 +264,7 @@ test('ranges of cat', async (t) => {
   assert.equal((await ask(edge.port, 'GET', target('readat'), 'Range: bytes=0-1')).status, 200, 'only cat has ranges')
 })
 
-test('HEAD announces what GET gives and sends nothing', async (t) => {
+test('HEAD has the headers of GET and no body', async (t) => {
   const edge = await startEdge(t)
   for (const name of ['ls', 'stat', 'cat', 'readat', 'stream', 'logs', 'allocstats']) {
     for (const query of [undefined, 'path=nothing&task=nothing&offset=x']) {
@@ -284,13 +284,13 @@ test('HEAD announces what GET gives and sends nothing', async (t) => {
   }
   const follow = await ask(edge.port, 'HEAD', target('logs', 'task=web&follow=true'))
   assert.equal(follow.status, 200)
-  await eventually(() => edge.host.followers.count === 0, 'nobody follows')
+  await eventually(() => edge.host.followers.count === 0, 'no follower is left')
   const metadata = await ask(edge.port, 'HEAD', '/v1/client/metadata')
   assert.equal(metadata.status, 405)
   assert.equal(metadata.headers.get('allow'), 'GET, POST')
 })
 
-test('pretty, gzip and the bare paths', async (t) => {
+test('pretty, gzip and paths without /v1 are supported', async (t) => {
   const edge = await startEdge(t)
   const plain = JSON.parse((await ask(edge.port, 'GET', target('stat'))).body.toString()) as unknown
   for (const [query, pretty] of [
@@ -337,7 +337,7 @@ test('pretty, gzip and the bare paths', async (t) => {
   }
 })
 
-test('other origins', async (t) => {
+test('requests of other origins follow CORS', async (t) => {
   const edge = await startEdge(t)
   const preflight = (path: string, method: string) =>
     ask(
@@ -393,7 +393,7 @@ const BODIES: readonly (readonly [string, string | Buffer])[] = [
   ['deep and closed', `${'['.repeat(200_000)}${']'.repeat(200_000)}`],
 ]
 
-test('bodies of the wrong shape change nothing and are not quoted', async (t) => {
+test('bodies with the wrong structure change nothing and are not quoted', async (t) => {
   const edge = await startEdge(t)
   for (const [name, body] of BODIES) {
     const head = `POST /v1/client/metadata HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n`

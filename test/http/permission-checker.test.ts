@@ -48,7 +48,7 @@ test('a thousand followers with one token cost one check, and one that leaves is
   assert.equal(asked.length, count)
 })
 
-test('one of a group that leaves ends no check of the others', async () => {
+test('a follower that leaves does not end the checks of others with the same token', async () => {
   const state = { isRevoked: false }
   const { ended, keep, rights } = world(() => {
     if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')
@@ -62,7 +62,7 @@ test('one of a group that leaves ends no check of the others', async () => {
   await eventually(() => ended.length === 1, 'the other one is checked')
 })
 
-test('each judges the identity for itself; a token that is refused ends all of its group', async () => {
+test('each follower checks the new identity for itself, and a refused token ends all of them', async () => {
   const state = { isRevoked: false }
   const { ended, keep, rights } = world(() => {
     if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')
@@ -81,14 +81,14 @@ test('each judges the identity for itself; a token that is refused ends all of i
   leave()
 })
 
-test('a check that fails for any other reason ends the answer too', async () => {
+test('a check that fails for any other reason ends the response too', async () => {
   const { ended, keep } = world(() => Promise.reject(new Error('out of order')))
   keep('t')
   await eventually(() => ended.length === 1, 'it ends')
   assert.deepEqual(ended, ['t unavailable'])
 })
 
-test('finite responses are checked once they last, and not after their end', async () => {
+test('finite responses are checked only while they last, after a delay', async () => {
   const state = { isRevoked: false }
   const { asked, ended, keep, keepLong, rights } = world(() => {
     if (state.isRevoked) throw new Refusal('permission_denied', 'Permission denied')

@@ -39,7 +39,7 @@ async function* forEver(signal: AbortSignal): AsyncGenerator<Chunk> {
   await new Promise((resolve) => signal.addEventListener('abort', resolve))
 }
 
-test('a stream that would begin behind an answer under way is refused, and the listener is down at once', async () => {
+test('a stream behind a response in progress is refused during a stop, and the listener closes at once', async () => {
   const slowly = Promise.withResolvers<string>()
   const slow: AnyOperation = {
     ...shape,

@@ -50,7 +50,7 @@ async function start(t: TestContext, options: EdgeOptions = {}) {
 const offer = (token: string) => `outpost.token.${Buffer.from(token).toString('base64url')}`
 const followers = (edge: Edge) => edge.host.followers.count
 
-test('a framed follow: each frame a text message, heartbeats too, until the caller closes', async (t) => {
+test('a framed follow sends each frame and heartbeat as a text message until the client closes', async (t) => {
   const { edge, open, line } = await start(t)
   const client = open(`${LOGS}&follow=true`)
   await client.until('the first line', ({ texts }) => texts.length >= 2)
@@ -90,7 +90,7 @@ test('a close frame ends even a silent stream without closing the connection', a
   await eventually(() => left, 'its stream has ended')
 })
 
-test('cursors: in each frame, or on the handshake', async (t) => {
+test('cursors are in each frame, or in the handshake', async (t) => {
   const { open } = await start(t)
   const framed = open(`${LOGS}&cursor=`)
   await framed.close()
@@ -108,7 +108,7 @@ test('cursors: in each frame, or on the handshake', async (t) => {
   assert.equal((await open(`${LOGS}&cursor=${behind.slice(3)}`).close()).code, 4400)
 })
 
-test('messages put together are what HTTP sends, whatever the sizes', async (t) => {
+test('coalesced messages equal the HTTP response for any sizes', async (t) => {
   const { edge, open } = await start(t)
   const random = new Random(7)
   for (const size of [0, 1, 92, 93, 94, 49_000, 49_152, 65_535, 65_536, 65_537, 700_001, 6 << 20]) {
@@ -134,7 +134,7 @@ test('messages put together are what HTTP sends, whatever the sizes', async (t) 
   }
 })
 
-test('a stock client: logs framed and plain, bytes as binary', async (t) => {
+test('a stock client reads framed and plain logs, the latter as binary messages', async (t) => {
   const { edge } = await start(t)
   const read = (path: string, protocols: string[] = []) =>
     new Promise<{ code: number; messages: unknown[]; protocol: string }>((resolve) => {
@@ -190,7 +190,7 @@ test('errors before the first byte are close codes, with the text of the same er
   assert.equal(followers(edge), 0)
 })
 
-test('the limit on followers, with its headers on the handshake', async (t) => {
+test('the limit on followers applies, with its headers on the handshake', async (t) => {
   const { edge, open } = await start(t, { followersMax: 1 })
   const first = open(`${LOGS}&follow=true`)
   await first.until('it is served', ({ texts }) => texts.length > 0)
@@ -205,7 +205,7 @@ test('the limit on followers, with its headers on the handshake', async (t) => {
 
 const HEAD: StreamHead = { status: 200, headers: { 'X-Outpost-Cursor': 'abc' } }
 
-test('what the head says is on the 101; what goes wrong after it is a close code', async (t) => {
+test('headers of the response are in the 101, and later errors are close codes', async (t) => {
   const text = `${'é'.repeat(61)}€ and more`
   const broken = (path: string, error: Error) =>
     streaming(path, async function* () {
@@ -238,7 +238,7 @@ test('what the head says is on the 101; what goes wrong after it is a close code
   for (const client of [fault, refusal, first]) await client.until('it is left alone', ({ ended }) => ended)
 })
 
-test('what cannot become a WebSocket is answered plainly', async (t) => {
+test('an invalid handshake gets an ordinary HTTP error', async (t) => {
   const { edge } = await start(t)
   const status = async (path: string, ...lines: string[]) => {
     const { bytes } = await raw({ port: edge.port, until: (text) => /\r\n\r\n./s.test(text) }, handshake(path, lines))
@@ -275,10 +275,10 @@ test('what cannot become a WebSocket is answered plainly', async (t) => {
     `${handshake('/v1/client/metadata')}GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n`,
   )
   assert.match(last.text, /^HTTP\/1\.1 400 .*\r\nConnection: close\r\n/s)
-  assert.equal(last.end, 'closed', 'nobody waits for an answer behind it')
+  assert.equal(last.end, 'closed', 'no later response is pending')
 })
 
-test('another upgrade is not for us, and the answer is the ordinary one', async (t) => {
+test('an upgrade to another protocol gets the ordinary response', async (t) => {
   const { edge } = await start(t)
   const answer = await ask(
     edge.port,
@@ -291,7 +291,7 @@ test('another upgrade is not for us, and the answer is the ordinary one', async 
   assert.equal(answer.status, 200)
 })
 
-test('a WebSocket has its connection for itself', async (t) => {
+test('a WebSocket does not share its connection with other requests', async (t) => {
   const release = Promise.withResolvers<void>()
   const { edge, open } = await start(t, {
     operations: [
@@ -323,7 +323,7 @@ async function* headOnly(): AsyncGenerator<Chunk> {
   yield HEAD
 }
 
-test('a page of another origin gets what CORS would give it, with a token only', async (t) => {
+test('a page of another origin needs a token and the permission of CORS', async (t) => {
   const own = streaming('own', headOnly)
   const offered = streaming('offered', headOnly, { crossOrigin: ['GET'] })
   const { edge, open } = await start(t, { operations: [own, offered] })
@@ -354,7 +354,7 @@ test('a page of another origin gets what CORS would give it, with a token only',
   }
 })
 
-test('a token among the subprotocols: used, never sent back, never logged', async (t) => {
+test('a token in the subprotocols is used, never returned and never logged', async (t) => {
   const secret = 'planted-töken+/='
   const seen: (string | undefined)[] = []
   const { edge, open } = await start(t, {
@@ -388,7 +388,7 @@ test('a token among the subprotocols: used, never sent back, never logged', asyn
   assert.ok(!logged.includes(offer(secret)) && !logged.includes('planted'))
 })
 
-test('what takes too long to begin is refused, and does not begin any more', async (t) => {
+test('a stream that takes too long to start is refused and does not start later', async (t) => {
   const release = Promise.withResolvers<void>()
   const { edge, open } = await start(t, {
     limits: { headTimeoutMs: 300, requestTimeoutMs: 300 },
@@ -412,7 +412,7 @@ test('what takes too long to begin is refused, and does not begin any more', asy
   )
 })
 
-test('while the listener goes down: follows are told, what has an end ends, nothing begins', async (t) => {
+test('while the listener stops, follows get a close code, finite responses complete, and no new one starts', async (t) => {
   const release = Promise.withResolvers<void>()
   const { edge, open } = await start(t, {
     operations: [
@@ -438,5 +438,5 @@ test('while the listener goes down: follows are told, what has an end ends, noth
   assert.equal((await finite.close()).code, 1000)
   assert.equal(finite.data.toString(), 'whole')
   await closed
-  await eventually(() => followers(edge) === 0, 'nobody follows')
+  await eventually(() => followers(edge) === 0, 'no follower is left')
 })

@@ -22,7 +22,7 @@ import { readLogin } from '../../src/login/login-file.ts'
 import type { LoginTransport } from '../../src/login/session.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { keepingLogger, type LogLine } from '../helpers/kept-log.ts'
+import { recordingLogger, type LogLine } from '../helpers/recording-logger.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 class Refused extends Error {
@@ -63,7 +63,7 @@ async function rigged(t: TestContext, options: object = {}): Promise<Rig> {
     file: join(directory, 'secrets-login.json'),
     login: new AgentLogin({
       file: join(directory, 'secrets-login.json'),
-      logger: keepingLogger(lines),
+      logger: recordingLogger(lines),
       send: () => send,
     }),
     role: { mount: 'auth/approle', roleId: '', secretIdFile: join(directory, 'secret-id') },
@@ -94,7 +94,7 @@ const loggedIn = (rig: Rig) =>
   eventually(() => rig.login.state?.fault === undefined && readLogin(rig.file)?.token, 'a login')
 const logsOf = ({ lines }: Rig) => JSON.stringify(lines)
 
-test('it logs in, stores the token in a private file, and revokes it at the end', async (t) => {
+test('the agent logs in, stores the token in a private file, and revokes it at the end', async (t) => {
   const rig = await rigged(t)
   const secretId = await rig.newSecretId()
   write(rig.role.secretIdFile, secretId)
@@ -111,7 +111,7 @@ test('it logs in, stores the token in a private file, and revokes it at the end'
   assert.ok(!logsOf(rig).includes(secretId) && !logsOf(rig).includes(token))
 })
 
-test('a token is renewed, and a new login follows where it cannot be', async (t) => {
+test('a token is renewed, and replaced by a new login if renewal fails', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   write(rig.role.secretIdFile, await rig.newSecretId())
   rig.login.set({ role: rig.role })
@@ -183,7 +183,7 @@ test('the token of a killed agent is renewed without a secret ID, for the same r
   const again = (settings: LoginSettings) => {
     const login = new AgentLogin({
       file: rig.file,
-      logger: keepingLogger(rig.lines),
+      logger: recordingLogger(rig.lines),
       send:
         () =>
         async ({ body, path }, own) => {
@@ -274,13 +274,13 @@ test('changed settings start a new login, and the previous session stays until i
   assert.deepEqual([rig.login.state, existsSync(rig.file)], [undefined, false])
 })
 
-test('where the file cannot be written, programs get no token rather than an old one', async (t) => {
+test('if the file cannot be written, programs get no token rather than an old one', async (t) => {
   const rig = await rigged(t)
   write(rig.role.secretIdFile, await rig.newSecretId())
-  // A directory in its place: neither root nor anybody else can rename a file over it.
+  // A directory in its place: neither root nor another user can rename a file over it.
   const login = new AgentLogin({
     file: join(rig.file, 'missing-directory', 'file'),
-    logger: keepingLogger(rig.lines),
+    logger: recordingLogger(rig.lines),
     send:
       () =>
       async ({ body, path }, own) =>

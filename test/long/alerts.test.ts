@@ -12,7 +12,7 @@ import { workDirectory } from '../helpers/agent-process.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { readExposition, type Series } from '../helpers/exposition.ts'
-import { figuresOf } from '../helpers/figures.ts'
+import { metricsOf } from '../helpers/exported-metrics.ts'
 import { startNatsServer } from '../helpers/nats-server.ts'
 import { fill, mountSmallDisk, unmount } from '../helpers/small-disk.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
@@ -31,7 +31,7 @@ interface Scrape {
   readonly series: ReadonlyMap<string, Series>
 }
 
-/** Two scrapes of each process that answers; undefined for one that does not. */
+/** Two scrapes of each process that answers; undefined for other processes. */
 type State = Readonly<Record<string, readonly [Scrape, Scrape] | undefined>>
 
 interface PromtoolTest {
@@ -146,7 +146,9 @@ function calmDay(directory: string, state: State): void {
   promtool(directory, 'a healthy day', [{ interval: '1m', input_series: input, promql_expr_test: [none] }])
 }
 
-test('each state of real processes raises its alerts, and a healthy pair none', { timeout: 560_000 }, async (t) => {
+test('each alert fires in its state of real processes, and none for a healthy pair', {
+  timeout: 560_000,
+}, async (t) => {
   try {
     execFileSync('promtool', ['--version'], { stdio: 'ignore' })
   } catch {
@@ -157,7 +159,9 @@ test('each state of real processes raises its alerts, and a healthy pair none', 
   const mounted = [data, audit].filter((path) => mountSmallDisk(path, 64))
   try {
     // A test of its own, so that the servers have ended when the disks go.
-    await t.test('states', (inner) => states(inner, { directory, data, audit, hasDisks: mounted.length === 2 }))
+    await t.test('alerts fire in each state', (inner) =>
+      states(inner, { directory, data, audit, hasDisks: mounted.length === 2 }),
+    )
   } finally {
     mounted.forEach(unmount)
   }
@@ -186,7 +190,7 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
   const run = commandsAt(a.agent, directory)
   assert.equal((await run(`operator snapshot save ${directory}/one.snap`, '', a.keys.token)).code, 0)
   await eventually(async () => {
-    const [one, two] = await Promise.all([figuresOf(a.agent), figuresOf(b.agent)])
+    const [one, two] = await Promise.all([metricsOf(a.agent), metricsOf(b.agent)])
     return [one, two].every((each) => each.value('outpost_ready') === 1)
   }, 'both are ready')
   const write = async () => void (await a.told('POST', 'kv/data/one', { data: { a: 1 } }))
@@ -196,7 +200,7 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
   calmDay(directory, calm)
   const isAway = () =>
     eventually(async () => {
-      const row = (await figuresOf(a.agent)).value('outpost_replication_secondary_connected', { secondary: 'b' })
+      const row = (await metricsOf(a.agent)).value('outpost_replication_secondary_connected', { secondary: 'b' })
       return row === 0
     }, 'the secondary is away')
   const away = ['Down b', 'ReplicationLag a', 'SecondaryDisconnected a']
@@ -298,11 +302,11 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
 }
 
 async function natsConnected({ agent }: DrServer): Promise<number | undefined> {
-  return (await figuresOf(agent)).value('outpost_nats_connected')
+  return (await metricsOf(agent)).value('outpost_nats_connected')
 }
 
 async function coresInRegion({ agent }: DrServer): Promise<number | undefined> {
-  return (await figuresOf(agent)).value('outpost_secrets_cores_in_region')
+  return (await metricsOf(agent)).value('outpost_secrets_cores_in_region')
 }
 
 function put(server: DrServer) {

@@ -59,7 +59,7 @@ class Honest {
     return fetch(`${this.#server.url}${path}`, { headers: { 'X-Nomad-Token': TOKEN }, signal })
   }
 
-  /** A call each half second, whatever became of those before, until `isOver`. */
+  /** A call each half second, regardless of earlier results, until `isOver`. */
   async calls(isOver: (made: number) => boolean): Promise<Called[]> {
     const made: Promise<Called>[] = []
     for (; !isOver(made.length); await sleep(EVERY_MS)) made.push(this.call())
@@ -87,7 +87,7 @@ function attackerOf(cluster: PermittedCluster, directory: string): Worker {
   return new Worker(new URL('../helpers/flooding-host.ts', import.meta.url), { workerData })
 }
 
-/** Waits for a while until memory is given back, and says how much there is then and of which kinds. */
+/** Waits until memory is released, and returns its size by kind. */
 async function settledMiB(
   server: RunningAgent,
   honest: Honest,
@@ -170,4 +170,4 @@ async function flooded(t: TestContext): Promise<void> {
   assert.ok(settled.rss <= 2 * beforeMiB + MEMORY_MIB_MORE, 'memory comes back')
 }
 
-if (SECONDS > 0) test('honest calls while a stolen worker key floods', { timeout: 600_000 }, flooded)
+if (SECONDS > 0) test('honest calls succeed while a host with a stolen key floods NATS', { timeout: 600_000 }, flooded)

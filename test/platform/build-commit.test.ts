@@ -36,7 +36,7 @@ for (const { name, files, shown } of CHECKOUTS) {
   })
 }
 
-test('the repository of a directory above the program is not its own', (t) => {
+test('the repository of a parent directory is not used for the commit', (t) => {
   const root = temporaryDirectory(t)
   mkdirSync(join(root, '.git'))
   writeFileSync(join(root, '.git/HEAD'), HASH)

@@ -93,7 +93,7 @@ function callers(who: Identity | Promise<Identity> = root) {
   return { all, asked, holders, kept }
 }
 
-test('parse, identify, look up, authorise, run, answer: each once and in this order', async () => {
+test('an operation is parsed, identified, looked up, authorized, run and answered, once each and in this order', async () => {
   for (const who of [root, Promise.resolve(root)]) {
     const { operation, answering, seen } = world()
     const { all, asked, kept } = callers(who)
@@ -114,7 +114,7 @@ const missing = () => {
   throw new Refusal('not_found', 'none')
 }
 
-test('what is not there is said before what is not allowed, and neither runs anything', async () => {
+test('a missing object is reported before a missing permission, and neither runs the operation', async () => {
   const unknown = world({}, missing)
   await assert.rejects(invoke(unknown.operation, arrived(), unknown.answering, callers(identity()).all), {
     code: 'not_found',
@@ -127,7 +127,7 @@ test('what is not there is said before what is not allowed, and neither runs any
   assert.deepEqual(denied.seen, ['parse', 'find', 'authorize test for thing'])
 })
 
-test('a token is not looked at where the endpoint is open, where it does so itself, or where a server vouches', async () => {
+test('a token is not resolved if the endpoint is open, resolves it itself, or a server vouches for the caller', async () => {
   const open = callers()
   const first = world({ open: true })
   await invoke(first.operation, arrived([], 't'), first.answering, open.all)
@@ -136,7 +136,7 @@ test('a token is not looked at where the endpoint is open, where it does so itse
   const second = world({ ownToken: true })
   await invoke(second.operation, arrived([], 't'), second.answering, own.all)
   assert.deepEqual(own.asked, [])
-  assert.ok(second.seen.includes('run thing in a room for '), 'nobody calls')
+  assert.ok(second.seen.includes('run thing in a room for '), 'the caller is anonymous')
   const vouched = callers()
   const third = world()
   const call = arrived([['endless', 'true']], 't')
@@ -145,7 +145,7 @@ test('a token is not looked at where the endpoint is open, where it does so itse
   assert.deepEqual([vouched.asked, vouched.kept, call.identity.accessor], [[], [], 'test'])
 })
 
-test('while an endless answer lasts, its caller is judged again with what is there then', async () => {
+test('during an endless response the caller is authorized again with the current state', async () => {
   let thing = 'thing'
   const { operation, answering, seen, end } = world({}, () => thing)
   const { all, holders } = callers()

@@ -1,9 +1,9 @@
-/** What keeps happening is said once, or once in a while, and memory of it has a bound. */
+/** Repeated events are logged once, or once per interval, with bounded memory. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { LogOnce } from '../../src/platform/log.ts'
 
-test('a thing is said once, until it is forgotten', () => {
+test('a message is logged once until it is forgotten', () => {
   const once = new LogOnce()
   assert.deepEqual([once.due('a'), once.due('a'), once.due('b'), once.due('a')], [1, 0, 1, 0])
   once.forget('a')
@@ -12,7 +12,7 @@ test('a thing is said once, until it is forgotten', () => {
   assert.equal(once.due('b'), 1)
 })
 
-test('with a time it is said again, with how often it has happened since', (t) => {
+test('with an interval the message is logged again, with the number of its occurrences since', (t) => {
   let nowMs = 0
   t.mock.method(performance, 'now', () => nowMs)
   const once = new LogOnce({ everyMs: 1000 })
@@ -23,7 +23,7 @@ test('with a time it is said again, with how often it has happened since', (t) =
   assert.deepEqual([once.due(), once.due()], [4, 0])
 })
 
-test('what is remembered is bounded: the oldest gives way where it is said again anyway, else a new one is not said', () => {
+test('the number of remembered messages is limited: with an interval the oldest is evicted, else a new one is not logged', () => {
   const always = new LogOnce({ everyMs: 1000, kindsMax: 2 })
   assert.deepEqual(
     [always.due('a'), always.due('b'), always.due('c'), always.due('b'), always.due('a')],

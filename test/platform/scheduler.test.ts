@@ -5,7 +5,7 @@ import { ANONYMOUS } from '../../src/platform/operation.ts'
 import { Scheduler } from '../../src/platform/scheduler.ts'
 import { InFlight } from '../../src/secrets/request/in-flight.ts'
 
-test('what begins in a turn takes no more than its time, in the order in which they came, and none is left', async () => {
+test('work that starts in one turn stays within its time slice, in order of arrival, and all of it runs', async () => {
   let nowMs = 0
   const line = new Scheduler(3, () => nowMs).queue()
   let turn = 0
@@ -23,7 +23,7 @@ test('what begins in a turn takes no more than its time, in the order in which t
     nowMs += ms
   }
   const first = Array.from({ length: 8 }, (_, at) => enter(at))
-  // One that comes later does not overtake those that wait; one that takes long has a turn of its own.
+  // Later work does not overtake waiting work, and long work has a separate turn.
   await first[3]
   await Promise.all([...first, enter(8, 100), enter(9, 100), enter(10)])
   isOver = true
@@ -36,7 +36,7 @@ test('what begins in a turn takes no more than its time, in the order in which t
   assert.notEqual(begun[8]?.turn, begun[9]?.turn)
 })
 
-test('who comes when nobody waits does not wait', async () => {
+test('work does not wait if the queue is empty', async () => {
   const line = new Scheduler(0).queue()
   assert.equal(line.enter(), undefined)
   await line.enter()
@@ -44,7 +44,7 @@ test('who comes when nobody waits does not wait', async () => {
   assert.equal(line.enter(), undefined)
 })
 
-test('who comes when some still wait does not overtake them, although there is room again', async () => {
+test('new work does not overtake waiting work, even if a slot is free', async () => {
   const inFlight = new InFlight(new Scheduler(0).queue())
   const raw = { params: {}, query: [], headers: {}, body: undefined }
   const { signal } = new AbortController()
@@ -59,7 +59,7 @@ test('who comes when some still wait does not overtake them, although there is r
   assert.equal(inFlight.admit(), undefined)
 })
 
-test('lines go on by turns, and share the time of a turn; what takes all of a turn is followed by nothing in it', async () => {
+test('queues are served round-robin and share the time slice, and work that needs all of it ends the turn', async () => {
   let nowMs = 0
   let turn = 0
   const scheduler = new Scheduler(2, () => nowMs)

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Refusal } from '../../src/platform/errors.ts'
 import { runSliced, type SlicedWork, FIRST_SLICE_UNITS } from '../../src/platform/sliced-work.ts'
-import { countTurns } from '../helpers/turns.ts'
+import { countTurns } from '../helpers/event-loop-turns.ts'
 
 const { signal } = new AbortController()
 
@@ -21,14 +21,14 @@ test('little work runs at once and without a promise', () => {
   assert.equal(runSliced(steps(FIRST_SLICE_UNITS - 1), { signal }), 0)
 })
 
-test('much work lets other work run and learns of it', async () => {
+test('much work yields to other work and is notified of it', async () => {
   const turns = countTurns()
   const others = await runSliced(steps(20 * FIRST_SLICE_UNITS), { signal })
   assert.ok(others >= 4, `${others} turns`)
   assert.ok(turns.end() >= others)
 })
 
-test('one waiting work runs in each turn, in order', async () => {
+test('one waiting piece of work runs in each turn, in order', async () => {
   const order: number[] = []
   // A turn that the test before has begun is not counted.
   await new Promise(setImmediate)

@@ -39,7 +39,7 @@ function naive(file: string, data: Buffer, from: number, to: number, startOffset
   return text
 }
 
-test('forty bytes of a log are the frame that stock clients know', () => {
+test('a frame equals the recorded one', () => {
   const data = Buffer.from('0123456789'.repeat(4))
   const text = encode('alloc/logs/web.stdout.0', data, 0, 40, 0)
   assert.equal(text, `{"Data":"${data.toString('base64')}","File":"alloc/logs/web.stdout.0","Offset":40}`)
@@ -67,13 +67,13 @@ test('frames of random data are the frames of the plain encoder', () => {
     assert.ok(back.equals(data.subarray(from, to)), `OUTPOST_SEED=${seed}, run ${run}`)
     for (const frame of frames) {
       assert.deepEqual(Object.keys(frame), ['Data', 'File', 'Offset'])
-      // A lone surrogate is escaped, so the name survives whatever it is.
+      // A lone surrogate is escaped, so any name survives.
       assert.equal(frame.File, file)
     }
   }
 })
 
-test('a frame can be cut at its braces, whatever the name', () => {
+test('a stream can be split into frames at braces, for any file name', () => {
   for (const file of NAMES) {
     const text = encode(file, Buffer.alloc(70_000, 1), 0, 70_000, 0) + HEARTBEAT.toString()
     assert.equal(text.split('}{').length, 3, file.slice(0, 40))

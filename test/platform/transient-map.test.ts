@@ -1,4 +1,4 @@
-/** Tables for what comes and goes: they hold what a Map holds, and keep nothing alive that has gone. */
+/** Maps for short-lived entries: they behave like a Map and keep no removed value alive. */
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { getHeapSpaceStatistics, setFlagsFromString } from 'node:v8'
@@ -64,7 +64,7 @@ suite('a map whose entries come and go', () => {
     assert.deepEqual([...passing.values()], [])
   })
 
-  test('keeps nothing alive that has gone', () => {
+  test('does not keep removed values alive', () => {
     const passing = new TransientMap<number, object>()
     const most = grownBy((at, value) => {
       passing.set(at, value)
@@ -75,7 +75,7 @@ suite('a map whose entries come and go', () => {
 })
 
 suite('what is known of objects', () => {
-  test('what was noted is known for some hundred notes, what is kept for good', () => {
+  test('transient entries are kept for some hundred insertions, and permanent ones always', () => {
     const known = new WeakCache<object, number>()
     const [kept, ...noted] = Array.from({ length: 1001 }, (_, at) => ({ at }))
     assert.ok(kept)

@@ -152,7 +152,7 @@ test('the device reconnects after the receiver has closed the connection, and wi
   const refused = await eventually(async () => {
     const answer = await write(world)
     return answer.text.includes('ECONNREFUSED') ? answer : undefined
-  }, 'nobody is there')
+  }, 'no receiver is connected')
   assert.equal(refused.status, 500)
   assert.equal(refused.body.errors[0], 'no audit device has recorded the request: socket/ ECONNREFUSED')
   const state = world.core.audit?.states[0]
@@ -191,7 +191,7 @@ test('64 concurrent writers keep the chain intact while the file is renamed, blo
     renameSync(file, old)
     files.push(old)
     if (at % 3 === 1) {
-      // Whatever takes its name: nothing is answered meanwhile.
+      // While another file has its name no request is answered.
       mkdirSync(file)
       await eventually(() => world.core.audit?.states[0]?.fault !== undefined, 'it fails')
       rmdirSync(file)

@@ -75,7 +75,7 @@ test('a start trusts the machine clock unless it is before the persisted time', 
   assert.equal(machine.clock.now(), machine.wallMs)
 })
 
-test('the clocks of this machine', () => {
+test('the core clock and the machine clock agree on this machine', () => {
   const { elapsed, wall } = machineClock()
   const [from, to] = [elapsed(), elapsed()]
   assert.ok(to >= from)

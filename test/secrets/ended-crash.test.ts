@@ -1,6 +1,6 @@
 /**
- * A process that is killed at every step of ending leases and of merging entities: no lease is lost, none that is gone is taken back
- * again, no entity is half of each, and each request that was answered has its audit lines.
+ * A process that is killed at every step of revoking leases and merging entities: no lease is lost, none is revoked
+ * twice, no entity is merged partially, and each answered request has its audit lines.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -11,7 +11,7 @@ import { checkDatabase } from '../../src/storage/store/database-check.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { auditLinesOf } from '../helpers/audit-lines.ts'
 import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
-import { lender } from '../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../helpers/lease-test-engine.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
@@ -38,7 +38,7 @@ interface Base {
 }
 
 async function base(t: TestContext): Promise<Base> {
-  const world = await CoreWorld.open(t, { engines: [lender().engine] })
+  const world = await CoreWorld.open(t, { engines: [leaseTestEngine().engine] })
   const audit = join(world.directory, 'audit.log')
   const prepared = await prepareEnd(world)
   assert.equal((await world.ask('PUT', 'sys/audit/file', { type: 'file', options: { file_path: audit } })).status, 204)
@@ -50,12 +50,12 @@ async function check(of: Base, directory: string, said: readonly EndedSaid[]): P
   const what = `${directory}, after ${said.at(-1)?.step ?? 'nothing'}`
   assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [], what)
   const before = await outIn(directory)
-  const own = lender()
+  const own = leaseTestEngine()
   const nowMs = of.nowMs + (SHORT_SECONDS + 2) * 1000
   const world = await CoreWorld.reopen(directory, of.keys, { engines: [own.engine], nowMs })
   try {
     const steps = new Map(said.map(({ step, value }) => [step, value]))
-    await checkLeases(world, { before, taken: own.taken }, steps, what)
+    await checkLeases(world, { before, taken: own.revocations }, steps, what)
     await checkEntities(world, of.prepared, steps.has('merged'), what)
   } finally {
     await world.close()
@@ -84,7 +84,7 @@ async function checkLeases(
   const token = said.get('issued')
   const isToken = async () => (await world.ask('GET', 'auth/token/lookup-self', undefined, { token })).status === 200
   if (token !== undefined && said.has('token')) assert.equal(await isToken(), false, `${what}: its token is revoked`)
-  if (said.size === 1) assert.ok(before.length >= 6, `${what}: what was told and has not ended is there`)
+  if (said.size === 1) assert.ok(before.length >= 6, `${what}: answered leases that have not ended exist`)
   if (said.has('expired')) assert.ok(before.length <= 6, what)
   if (said.has('prefix')) assert.ok(before.length <= 3, what)
   if (said.has('disabled')) assert.equal(before.length, 0, what)
@@ -93,7 +93,7 @@ async function checkLeases(
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
   // A mount that was on its way out goes on by itself.
   const left = () => [...world.store.paths('sys/lease/id/'), ...world.store.paths('logical/')]
-  await eventually(() => left().length === 0, `${what}: everything is taken back`)
+  await eventually(() => left().length === 0, `${what}: everything is revoked`)
   const each = [...taken].sort(([a], [b]) => a - b)
   assert.deepEqual(
     each,
@@ -149,7 +149,7 @@ test('revocations of leases and merges of entities survive a kill at any point',
     copies.take()
   }
   const world = await CoreWorld.reopen(of.directory, of.keys, {
-    engines: [lender().engine],
+    engines: [leaseTestEngine().engine],
     nowMs: of.nowMs,
     wrap: (real) => steppedStore(real, passed),
   })

@@ -1,4 +1,7 @@
-/** What ended-crash.test.ts cuts short: leases that end by their time, by a prefix, with their token and with their mount, and entities that are merged. */
+/**
+ * The steps of ended-crash.test.ts: leases end by expiry, by prefix, with their token and with their mount, and entities
+ * are merged.
+ */
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 
 /** What is said after each answer, in this order. */
@@ -42,7 +45,7 @@ export async function prepareEnd(world: CoreWorld): Promise<Prepared> {
   return { source, target: String(target.body.data['id']), token: String(made['client_token']) }
 }
 
-/** Gives out nine leases and ends each, by three ways; merges the source into the target; disables a mount with two leases. */
+/** Issues nine leases and revokes each in one of three ways; merges the source into the target; disables a mount with two leases. */
 export async function endAll(
   world: CoreWorld,
   { source, target }: Prepared,

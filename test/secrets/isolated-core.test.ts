@@ -1,4 +1,4 @@
-/** An isolated core, as a drill has it, reads its entries and changes nothing outside, whatever is due. */
+/** An isolated core, as in a drill, reads its entries and changes nothing outside, even if work is due. */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

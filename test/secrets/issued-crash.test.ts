@@ -1,6 +1,6 @@
 /**
- * A process that is killed at every step of giving out and taking back: no lease is lost, no wrapped answer is read twice, and
- * each request that was answered has its audit lines.
+ * A process that is killed at every step of issuing and revoking: no lease is lost, no wrapped answer is read twice, and
+ * each answered request has its audit lines.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -63,7 +63,7 @@ function checkAudit(bytes: Uint8Array, answered: readonly Answered[], what: stri
 }
 
 for (const [name, scenario] of Object.entries({ issued, logins })) {
-  test(`${name}: what was given out survives the death of its process, or was never given out`, async (t) => {
+  test(`${name}: an issued token or lease is complete after the death of its process, or was never issued`, async (t) => {
     const { audit, directory, keys } = await base(t, scenario)
     const room = temporaryDirectory(t)
     const killed = join(room, 'killed')

@@ -1,13 +1,13 @@
-/** Leases and wrapped answers, given out, used and taken back; said is the lease or the token that the caller got. */
+/** Leases and wrapped answers are issued, used and revoked; `said` is the lease or the token in the response. */
 import assert from 'node:assert/strict'
 import type { CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
-import { lender } from '../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../helpers/lease-test-engine.ts'
 import type { Said, Scenario } from './crash-scenario.ts'
 
 const INVALID = 'wrapping token is not valid or does not exist'
 
 export const issued: Scenario = {
-  engines: () => [lender().engine],
+  engines: () => [leaseTestEngine().engine],
   steps: ['issued', 'wrapped', 'unwrapped', 'again', 'rewrapped', 'revoked', 'ended'],
   async prepare(world) {
     await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
@@ -16,7 +16,7 @@ export const issued: Scenario = {
   look: (world, said, what) => look(world, new Map(said.map(({ step, value }) => [step, value])), what),
 }
 
-/** Gives out two leases, one of them wrapped, unwraps it, rewraps another answer, revokes one lease and the token of the other. */
+/** Issues two leases, one of them wrapped, unwraps it, rewraps another answer, revokes one lease and the token of the other. */
 async function issueAndTakeBack(world: CoreWorld, say: (said: Said) => void): Promise<void> {
   const ask = async (
     method: string,
@@ -64,7 +64,7 @@ async function look(world: CoreWorld, said: ReadonlyMap<string, string>, what: s
   if (said.has('rewrapped')) await checkToken(world, said.get('rewrapped'), false, what)
   if (said.has('ended')) assert.equal(leases(), 0, what)
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
-  assert.deepEqual([leases(), out()], [0, 0], `${what}: everything can be taken back`)
+  assert.deepEqual([leases(), out()], [0, 0], `${what}: everything can be revoked`)
 }
 
 /** A token is good for one answer at most, and for none where it was used. */

@@ -4,10 +4,10 @@ import { test, type TestContext } from 'node:test'
 import { Storage } from '../../src/storage/barrier/storage.ts'
 import { type CoreAnswer, CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { lender } from '../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../helpers/lease-test-engine.ts'
 
 async function lending(t: TestContext) {
-  const own = lender()
+  const own = leaseTestEngine()
   const world = await CoreWorld.open(t, { engines: [own.engine] })
   assert.equal((await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })).status, 204)
   return { own, world }
@@ -35,7 +35,7 @@ test('a lease that expires while its engine renews it is not renewed', async (t)
   world.nowMs += 61_000
   assert.deepEqual(await expired.refused(), [400, 'lease expired'])
   await expiry.tick()
-  assert.equal(own.out.size, 0)
+  assert.equal(own.leased.size, 0)
 
   const revoked = await renewing()
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: revoked.id })).status, 204)
@@ -115,7 +115,7 @@ test('a revocation is retried with exponential backoff from one second to 15 min
   assert.deepEqual([standing()?.attempts, standing()?.error], [15, 'now something else'], 'a request does not wait')
   own.fault = undefined
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })).status, 204)
-  assert.deepEqual([await irrevocable(), own.out.size], [0, 0])
+  assert.deepEqual([await irrevocable(), own.leased.size], [0, 0])
 })
 
 test('a lease that is queued while the last lease of its path is removed is still found', async (t) => {
@@ -148,7 +148,7 @@ test('a lease that is queued while the last lease of its path is removed is stil
   await store.removeUnusedPath(second.lease)
   await alsoQueued
   third.done()
-  assert.deepEqual(found(), [store.hashOf(third.lease.id)], 'one of two that were being given out is durable')
+  assert.deepEqual(found(), [store.hashOf(third.lease.id)], 'one of two leases being issued is durable')
 
   await remove(third.lease)
   await store.removeUnusedPath(third.lease)
@@ -162,5 +162,5 @@ test('concurrent revocations of a lease call the engine once', async (t) => {
   const hash = store.hashOf(id)
   const results = await Promise.all([revocation.revoke(hash), revocation.revoke(hash), revocation.revoke(hash)])
   assert.deepEqual(results, [true, true, true])
-  assert.deepEqual([...own.taken.values()], [1])
+  assert.deepEqual([...own.revocations.values()], [1])
 })

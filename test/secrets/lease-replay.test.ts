@@ -1,4 +1,4 @@
-/** Leases as they were recorded, given out by an engine of the test as the recorded store of plain secrets gave them. */
+/** Recorded exchanges about leases, which an engine of the test issues like the recorded store of plain secrets. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Engine, path } from '../../src/engines/framework/engine.ts'

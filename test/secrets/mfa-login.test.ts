@@ -54,7 +54,7 @@ function requirementOf({ body, text }: CoreAnswer): Requirement {
   return requirement as Requirement
 }
 
-test('a login in two steps: what is missing, then a code for the token; each ID once', async (t) => {
+test('a login in two steps names the missing methods, then exchanges a code for the token, once per ID', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const first = await mfa.login()
   assert.deepEqual([first.body.auth['client_token'], first.body.auth['entity_id']], ['', ''])
@@ -72,7 +72,7 @@ test('a login in two steps: what is missing, then a code for the token; each ID 
   assert.deepEqual((await mfa.validate(id, mfa.code(mfa.secret, 1))).body.errors, ['invalid request ID'])
 })
 
-test('a login in one step; a wrong and a used code are refused alike, in either way', async (t) => {
+test('a login in one step needs a code, and wrong and used codes are refused alike in both ways', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const code = mfa.code(mfa.secret)
   assert.notEqual((await mfa.login(`app:${code}`)).body.auth['client_token'], '')
@@ -96,7 +96,7 @@ test('a login in one step; a wrong and a used code are refused alike, in either 
   assert.equal((await mfa.validate(await mfa.pending(), code, 'app')).status, 403, 'used in the other way')
 })
 
-test('the wrong password with a right code: no token, and the code is not used up', async (t) => {
+test('a wrong password with a right code gives no token and does not use up the code', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const headers = { 'X-Vault-MFA': `app:${mfa.code(mfa.secret)}` }
   const wrong = await mfa.world.ask('POST', 'auth/userpass/login/ada', { password: 'no' }, { token: null, headers })
@@ -104,7 +104,7 @@ test('the wrong password with a right code: no token, and the code is not used u
   assert.equal((await mfa.login(`app:${mfa.code(mfa.secret)}`)).status, 200)
 })
 
-test('what is no payload and no request is 400', async (t) => {
+test('an invalid payload and an unknown request ID are 400', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const id = await mfa.pending()
   const errors = async (body: object) =>
@@ -119,7 +119,7 @@ test('what is no payload and no request is 400', async (t) => {
   assert.equal((await mfa.validate(id, mfa.code(mfa.secret))).status, 200)
 })
 
-test('a pending login ends after five minutes, with its user, its password method and its entity', async (t) => {
+test('a pending login ends after five minutes, and with its user, its password method or its entity', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const { world } = mfa
   const late = await mfa.pending()
@@ -139,7 +139,7 @@ test('a pending login ends after five minutes, with its user, its password metho
   assert.equal((await mfa.validate(ofDisabled, mfa.code(mfa.secret, 1))).status, 400)
 })
 
-test('pending logins of one entity are bounded, and push out none of another one', async (t) => {
+test('pending logins of one entity are limited and do not evict those of another', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const { loginMfa } = mfa.world.core.open
   const ofAda = await mfa.pending()
@@ -154,7 +154,7 @@ test('pending logins of one entity are bounded, and push out none of another one
   assert.equal(loginMfa.pendingCount, 20_000)
 })
 
-test('fifty validations of one login at once: one token', async (t) => {
+test('fifty concurrent validations of one login create one token', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const id = await mfa.pending()
   const codes = [mfa.code(mfa.secret), mfa.code(mfa.secret, 1), mfa.code(mfa.secret, -1)]
@@ -163,7 +163,7 @@ test('fifty validations of one login at once: one token', async (t) => {
   assert.ok(answers.every(({ status }) => status === 200 || status === 400))
 })
 
-test('one code for logins in both ways and for requests, all at once: one of them', async (t) => {
+test('one code is accepted once among concurrent logins of both kinds and requests', async (t) => {
   const mfa = await LoginWorld.ready(t)
   await mfa.policy('default', 'path "cubbyhole/a" { capabilities = ["read"] mfa_methods = ["app"] }')
   const token = String((await mfa.login(`app:${mfa.code(mfa.secret, -1)}`)).body.auth['client_token'])
@@ -177,7 +177,7 @@ test('one code for logins in both ways and for requests, all at once: one of the
   assert.equal(answers.filter(Boolean).length, 1)
 })
 
-test('enforcements by mount, type, group and entity; every one that fits needs a code', async (t) => {
+test('enforcements match by mount, type, group and entity, and every matching one needs a code', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const { world } = mfa
   const needs = async () => {
@@ -206,7 +206,7 @@ test('enforcements by mount, type, group and entity; every one that fits needs a
   assert.equal((await mfa.login(both)).status, 200)
 })
 
-test('an enforcement that names nothing, or nobody, is 400; a method of one is not removed', async (t) => {
+test('an enforcement without a target or method is 400, and a method in use is not removed', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const error = async (rule: object, name = 'e') => (await mfa.enforce(name, { ...rule })).body.errors[0] ?? ''
   assert.match(await error({}), /^One of auth_method_accessors/)
@@ -223,7 +223,7 @@ test('an enforcement that names nothing, or nobody, is 400; a method of one is n
   assert.equal((await mfa.world.ask('DELETE', 'sys/mfa/method/totp/app')).status, 204)
 })
 
-test('a login of approle: the secret ID is used with the first step, the token comes with the second', async (t) => {
+test('a login by AppRole uses the secret ID in the first step and returns the token in the second', async (t) => {
   const mfa = await LoginWorld.ready(t)
   const { world } = mfa
   await world.ask('POST', 'sys/auth/approle', { type: 'approle' })

@@ -37,7 +37,7 @@ test('a path with mfa_methods is read with a code of the method, each code once'
 const rule = (path: string, ...names: string[]) =>
   `path "cubbyhole/${path}" { capabilities = ["read"] mfa_methods = ${JSON.stringify(names)} }\n`
 
-test('a refusal says which remedy applies, and names no single code of several', async (t) => {
+test('a refusal names the remedy, and does not reveal which of several codes was wrong', async (t) => {
   const mfa = await MfaWorld.open(t)
   await mfa.method('app')
   await mfa.method('second', { require_confirmation: true })
@@ -83,7 +83,7 @@ test('a refusal says which remedy applies, and names no single code of several',
   assert.equal((await mfa.read(ada, 'cubbyhole/one', `app:${used}`)).text, wrongAlone.text)
 })
 
-test('a spelling of a path with a slash behind it needs the code of the path', async (t) => {
+test('a trailing slash needs the code of the path', async (t) => {
   const mfa = await MfaWorld.open(t)
   await mfa.method('app')
   const own = 'path "auth/token/lookup-self" { capabilities = ["read"] mfa_methods = ["app"] }'
@@ -96,7 +96,7 @@ test('a spelling of a path with a slash behind it needs the code of the path', a
   assert.equal((await mfa.read(ada, 'auth/token/lookup-self/', `app:${mfa.code(secret)}`)).status, 200)
 })
 
-test('a method that a policy asks for while the code is taken is not left out', async (t) => {
+test('a method that a policy adds while a code is validated is required', async (t) => {
   const mfa = await MfaWorld.open(t)
   await mfa.method('app')
   await mfa.method('second')
@@ -135,7 +135,7 @@ test('a name that does not fit the QR code of the method is replaced by the ID',
   assert.match((await mfa.enrol('app', ada)).url, new RegExp(`outpost:${ada.entityId}`))
 })
 
-test('rules of several policies for one path ask for the union, by names and IDs; a method that is gone lets nobody in', async (t) => {
+test('several policies for one path require the union of their methods, and a removed method allows no caller', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   for (const name of ['app', 'second']) await mfa.method(name)
@@ -155,7 +155,7 @@ test('rules of several policies for one path ask for the union, by names and IDs
   assert.equal((await mfa.read(alone, 'cubbyhole/safe')).status, 404)
 })
 
-test('tokens without an entity, of a disabled one, and the root token', async (t) => {
+test('a path with mfa_methods refuses tokens without an entity or with a disabled one, and allows root', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   await mfa.method('app')

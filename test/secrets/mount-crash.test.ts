@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { checkDatabase } from '../../src/storage/store/database-check.ts'
 import { CoreWorld, type WorldKeys } from '../helpers/core-world.ts'
-import { Shelf } from '../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../helpers/mount-test-engine.ts'
 import { StepCopies } from '../helpers/step-copies.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 import { ENTRIES, liveAMount, type Step, STEPS } from './mount-steps.ts'
@@ -25,7 +25,7 @@ async function base(t: TestContext): Promise<{ directory: string; keys: WorldKey
 /** What the next process finds: nothing of the mount, or all of it, at one place. */
 async function check(directory: string, keys: WorldKeys, said: readonly Step[], what: string): Promise<void> {
   assert.deepEqual(checkDatabase(join(directory, 'secrets.db')), [], what)
-  const world = await CoreWorld.reopen(directory, keys, { engines: [new Shelf().engine] })
+  const world = await CoreWorld.reopen(directory, keys, { engines: [new MountTestEngine().engine] })
   try {
     await look(world, said, what)
   } finally {
@@ -67,7 +67,7 @@ test('changes of mounts are atomic when the process is killed', async (t) => {
   let isCounting = false
   const copies = new StepCopies({ directory, name: 'secrets.db', room, said: () => [...said] })
   const world = await CoreWorld.reopen(directory, keys, {
-    engines: [new Shelf().engine],
+    engines: [new MountTestEngine().engine],
     wrap: (real) => steppedStore(real, () => isCounting && copies.take()),
   })
   isCounting = true

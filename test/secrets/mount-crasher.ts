@@ -5,7 +5,7 @@
 import { writeSync } from 'node:fs'
 import type { Store } from '../../src/storage/store/store.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { Shelf } from '../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../helpers/mount-test-engine.ts'
 import { steppedStore } from '../helpers/stepped-store.ts'
 import { liveAMount } from './mount-steps.ts'
 
@@ -18,6 +18,10 @@ function passed(): void {
 }
 
 const wrap = (real: Store) => steppedStore(real, passed)
-const world = await CoreWorld.reopen(directory, { unsealKey, rootToken }, { engines: [new Shelf().engine], wrap })
+const world = await CoreWorld.reopen(
+  directory,
+  { unsealKey, rootToken },
+  { engines: [new MountTestEngine().engine], wrap },
+)
 isCounting = true
 await liveAMount(world, (said) => writeSync(1, `${said}\n`))

@@ -1,4 +1,4 @@
-/** The life of a mount that mount-crash.test.ts cuts short: in its own process, where each step is copied, and in one that is killed. */
+/** The life of a mount that mount-crash.test.ts cuts short: in the process of the test, which copies each step, and in a killed process. */
 import type { CoreWorld } from '../helpers/core-world.ts'
 
 /** What is said after each answer, in this order. */

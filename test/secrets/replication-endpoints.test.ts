@@ -59,7 +59,7 @@ test('sys/health has the DR mode and does not read the replication status', asyn
   assert.equal(replication.statuses, 1)
 })
 
-test('status without replication, and the combined one', async (t) => {
+test('status has all fields without replication, alone and in the combined form', async (t) => {
   const { told, world } = await open(t)
   assert.deepEqual((await told('GET', `${DR}/status`, undefined, NO_TOKEN)).data, { mode: 'disabled' })
   const both = { dr: { mode: 'disabled' }, performance: { mode: 'disabled' } }
@@ -68,7 +68,7 @@ test('status without replication, and the combined one', async (t) => {
   assert.deepEqual((await told('GET', `${DR}/status`, undefined, NO_TOKEN)).data, { mode: 'disabled' })
 })
 
-test('a primary: enable, secondary-token, revoke, and what is refused in which mode', async (t) => {
+test('a primary supports enable, secondary-token and revoke, and refuses operations of other modes', async (t) => {
   const { refused, replication, told, world } = await open(t)
   for (const path of ['demote', 'disable', 'secondary-token', 'revoke-secondary']) {
     await refused(
@@ -125,7 +125,7 @@ test('a primary: enable, secondary-token, revoke, and what is refused in which m
   assert.equal(elsewhere.status, 404)
 })
 
-test('a secondary serves what it declares and refuses the rest, naming the primary', async (t) => {
+test('a secondary serves the declared operations and refuses others with the address of the primary', async (t) => {
   const { replication, told, world } = await secondary(t)
   replication.primaryAddress = 'https://10.0.0.2:4646'
   for (const [method, path] of [
@@ -159,7 +159,7 @@ test('a secondary serves what it declares and refuses the rest, naming the prima
   assert.equal((await world.ask('POST', `${DR}/secondary/generate-public-key`, {}, NO_TOKEN)).status, 403)
 })
 
-test('an operation token: one attempt at a time, shares, one-time password, and every operation checks it', async (t) => {
+test('an operation token needs one attempt at a time, shares and a one-time password, and every operation verifies it', async (t) => {
   const opened = await secondary(t)
   const { refused, replication, told, world } = opened
   const idle = await told('GET', ATTEMPT, undefined, NO_TOKEN)
@@ -244,7 +244,7 @@ test('cancelling an operation-token attempt requires its nonce, also with a toke
   assert.equal((await told('GET', ATTEMPT, undefined, NO_TOKEN))['started'], false)
 })
 
-test('an operation token for the owner of a PGP key, and too many attempts of one address', async (t) => {
+test('an operation token can be encrypted to a PGP key, and attempts are limited per address', async (t) => {
   const { refused, told, world } = await secondary(t)
   const owner = await newPgpKey('owner')
   const started = await told('PUT', ATTEMPT, { pgp_key: owner.publicKey }, NO_TOKEN)
@@ -292,7 +292,7 @@ test('the operation token stays valid after a refused promotion, and is spent by
   await refused(403, /^permission denied$/, `${DR}/secondary/merkle-check`, { dr_operation_token }, NO_TOKEN)
 })
 
-test('update-primary: a token, addresses, or a blank token that forgets; never both, never neither', async (t) => {
+test('update-primary accepts a token, addresses, or a blank token that removes the primary, and refuses both or neither', async (t) => {
   const opened = await secondary(t)
   const { refused, replication, told } = opened
   const dr_operation_token = await operationToken(opened)
@@ -408,7 +408,7 @@ test('dr/status answers in any namespace; other replication paths only in the ro
   }
 })
 
-test('a sealed secondary: nothing without its key, status and unseal all the same; sealing takes a right', async (t) => {
+test('a sealed secondary needs its key and serves status and unseal, and sealing requires permission', async (t) => {
   const opened = await secondary(t)
   const { refused, told, world } = opened
   const dr_operation_token = await operationToken(opened)
@@ -427,7 +427,7 @@ test('a sealed secondary: nothing without its key, status and unseal all the sam
   assert.equal((await world.ask('PUT', 'sys/seal', { dr_operation_token }, NO_TOKEN)).status, 204)
 })
 
-test('a batch token of the primary stands for an operation token where its policy says so', async (t) => {
+test('a batch token of the primary is accepted as an operation token if its policy allows it', async (t) => {
   const { refused, told, world } = await open(t)
   const policy = `path "${DR}/secondary/promote" { capabilities = ["update"] }`
   assert.equal((await world.ask('PUT', 'sys/policies/acl/night', { policy })).status, 204)

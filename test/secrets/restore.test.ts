@@ -1,4 +1,4 @@
-/** What goes on in a core while a snapshot takes the place of everything that it knows. */
+/** Requests to a core while a snapshot is restored. */
 import assert from 'node:assert/strict'
 import { Readable, Writable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
@@ -25,7 +25,7 @@ async function saved(world: CoreWorld): Promise<Buffer> {
   return Buffer.concat(parts)
 }
 
-/** `meanwhile` runs in the moment in which the other entries are there and nobody has looked at them yet. */
+/** `meanwhile` runs when the entries are replaced and were not read yet. */
 async function restore(world: CoreWorld, snapshot: Buffer, meanwhile: () => void = () => undefined): Promise<void> {
   await restoreSnapshot(world.store, Readable.from([snapshot]), {
     onReplaced() {
@@ -57,7 +57,7 @@ async function withMany(t: TestContext) {
 test('a mount that is being removed when a snapshot with it is restored stays whole', async (t) => {
   const { count, remove, traffic, world } = await withMany(t)
   const snapshot = await saved(world)
-  // Somebody is still there: the removal of the data waits.
+  // A request is in progress, so the removal of the data waits.
   const leave = traffic.enter()
   const removal = remove()
   await eventually(() => world.core.open.mounts.get('secret/') === undefined)
@@ -90,7 +90,7 @@ test('no caller is served from the state before a restore once the entries are r
   assert.equal((await world.ask('GET', 'sys/mounts')).status, 200)
 })
 
-test('what cannot be written while a snapshot is put in its place may be tried again', async (t) => {
+test('a failed write during a restore can be retried', async (t) => {
   const { world } = await withMany(t)
   const snapshot = await saved(world)
   const restored = restore(world, snapshot)
@@ -99,7 +99,7 @@ test('what cannot be written while a snapshot is put in its place may be tried a
   void restored.then(() => over.abort())
   while (!over.signal.aborted) {
     seen.add((await world.ask('POST', 'cubbyhole/a', { a: 1 })).status)
-    // A refusal takes no time, and somebody has to hear of the end.
+    // A refusal is immediate, so the end must be observed before.
     await nextTurn()
   }
   await restored
@@ -107,7 +107,7 @@ test('what cannot be written while a snapshot is put in its place may be tried a
   assert.deepEqual([...seen], [503])
 })
 
-test('who watched what was there before is told to read anew, also when as many commits have followed', async (t) => {
+test('a watch from before a restore reports that it must restart, even if as many commits have followed', async (t) => {
   const world = await openKv(t)
   const write = async (count: number) => {
     for (let at = 0; at < count; at++) await world.ask('POST', 'secret/data/a', { data: { at } })

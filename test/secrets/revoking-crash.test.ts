@@ -1,6 +1,6 @@
 /**
- * A process that is killed while it takes a lease back: once the engine may have taken away what the lease stands for, the lease is
- * not alive in the next process, cannot be renewed, and its revocation goes on by itself.
+ * A process that is killed while it revokes a lease: once the engine may have revoked the external effect, the next
+ * process shows the lease as revoked, does not renew it, and completes the revocation.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -46,7 +46,7 @@ async function check({ directory, keys, lease }: Left, isTaken: boolean, what: s
 }
 
 for (const way of ['revoke', 'revoke-prefix', 'revoke-force']) {
-  test(`${way}: a lease whose revocation was begun never looks alive again`, async (t) => {
+  test(`${way}: a lease with a started revocation is never shown as valid again`, async (t) => {
     let isTaken = false
     let isCounting = false
     const room = temporaryDirectory(t)

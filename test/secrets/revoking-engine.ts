@@ -1,4 +1,4 @@
-/** An engine whose leases stand for something outside: it is told when that is taken away, before the engine goes on. */
+/** An engine with leases of external resources, which reports a revocation before it continues. */
 import { type Engine, path } from '../../src/engines/framework/engine.ts'
 import { inPath } from '../../src/engines/framework/fields.ts'
 

@@ -79,7 +79,7 @@ function withXOfFirst(keys: readonly string[]): string {
   return Buffer.concat([Buffer.alloc(32, 9), first.subarray(32)]).toString('base64')
 }
 
-/** The nonce of the attempt, which ours needs where the recorded server cancels for anybody. */
+/** The nonce of the attempt, which this server requires where the recorded one accepts any caller. */
 function withNonce(exchange: Recorded, at: number, all: readonly Recorded[]): Recorded {
   if (exchange.method !== 'DELETE') return exchange
   const begun = all.slice(0, at).findLast(({ method, path, status }) => {
@@ -102,7 +102,7 @@ async function replacePgpKeys(known: Substitutions, exchanges: readonly Recorded
   return owners
 }
 
-test('from making the keys to sealing with other shares, everything answers as recorded', async (t) => {
+test('requests from initialisation to a seal with new shares are answered as recorded', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const known = new Substitutions()
   // Once the core is open, the recording of its life goes on with secrets; the root tokens come next.
@@ -139,7 +139,7 @@ test('from making the keys to sealing with other shares, everything answers as r
   }
 })
 
-test('the family that takes a token, as recorded on a server of two shares', async (t) => {
+test('the paths that require a token are answered as recorded on a server of two shares', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const init = await world.ask('PUT', 'sys/init', { secret_shares: 2, secret_threshold: 2 }, { token: null })
   const keys = init.body['keys_base64']

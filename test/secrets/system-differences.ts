@@ -48,7 +48,7 @@ export const SYSTEM_DIFFERENCES: readonly Difference[] = [
   { exchange: /replication/, what: 'status', why: 'clients of the older family ask whoever they talk to' },
   { exchange: 'GET config/state/sanitized', what: /^data\./, why: 'the core of a test has no configuration' },
   { exchange: 'GET in-flight-req', what: /./, why: 'another request' },
-  { exchange: /^GET metrics/, what: 'status', why: 'the core of a test has no figures; they need a token here' },
+  { exchange: /^GET metrics/, what: 'status', why: 'the core of a test has no metrics; they need a token here' },
   { exchange: 'audit enable', what: /./, why: 'devices are enabled by requests here, within directories of their own' },
   { exchange: /^GET mfa\/method/, what: /^(status|errors)$/, why: 'methods of TOTP are below sys/mfa/ here' },
   { exchange: 'GET plugins/catalog', what: /^data\./, why: 'fewer engines' },

@@ -39,22 +39,22 @@ async function play(
   )
 }
 
-test('mounts', async (t) => {
+test('mounts respond as recorded', async (t) => {
   await play(t, 'sys-mounts', MOUNT_DIFFERENCES, {
     engine: anyKv,
     skip: [{ exchange: /^v1 /, why: 'what a mount without versions does is told by its own engine' }],
   })
 })
 
-test('the server', async (t) => {
+test('the server responds as recorded', async (t) => {
   await play(t, 'sys-basic', SYSTEM_DIFFERENCES)
 })
 
-test('errors and routing', async (t) => {
+test('errors and routing respond as recorded', async (t) => {
   await play(t, 'errors-auth-routing', ROUTING_DIFFERENCES)
 })
 
-test('wrapping and cubbyholes', async (t) => {
+test('wrapping and cubbyholes respond as recorded', async (t) => {
   const world = await CoreWorld.open(t, { engines: [kv] })
   await world.ask('POST', 'sys/mounts/secret', { type: 'kv-v2', description: 'key/value secret storage' })
   for (const z of [0, 1]) await world.ask('POST', 'secret/data/html', { data: { z } })

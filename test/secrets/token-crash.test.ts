@@ -1,6 +1,6 @@
 /**
- * A process that is killed at every step of every way of revoking a tree: either nothing has happened, and nobody was
- * told otherwise, or the whole tree is refused by the next process at once, and nothing is left of it soon after.
+ * A process that is killed at every step of every way to revoke a tree of tokens: either nothing was changed or
+ * acknowledged, or the next process refuses the whole tree at once and removes it soon after.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CoreWorld } from '../helpers/core-world.ts'
-import { Shelf } from '../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../helpers/mount-test-engine.ts'
 import { isToken, lookup, make, tokenPathsIn, reopened } from './token-world.ts'
 import { eventually } from '../helpers/eventually.ts'
 
@@ -88,7 +88,7 @@ test('a child that is created while its parent is revoked is refused or revoked'
         : world.ask('POST', 'auth/token/create', { policies: ['default'] }, { token: parent.token }),
     )
     for (const [at, { body, status }] of (await Promise.all(asked)).entries()) {
-      // Whatever was asked for after the revoking was decided upon it, although it was not durable yet.
+      // Requests after the revocation were decided by it, although it was not durable yet.
       assert.equal(status, at === round * 2 ? 204 : at < round * 2 ? 200 : 403)
       if (status === 200) assert.ok(!(await isToken(world, String(body.auth['client_token']))))
     }
@@ -97,7 +97,7 @@ test('a child that is created while its parent is revoked is refused or revoked'
 })
 
 test('a request under way continues when its token is revoked', async (t) => {
-  const shelf = new Shelf()
+  const shelf = new MountTestEngine()
   const world = await CoreWorld.open(t, { engines: [shelf.engine] })
   await world.ask('POST', 'sys/mounts/shelf', { type: 'shelf' })
   const { token } = await make(world)

@@ -68,7 +68,7 @@ async function savedSnapshot(world: CoreWorld, token: string | undefined): Promi
   const saved = saving?.run({}, call, undefined)
   assert.ok(saved && Symbol.asyncIterator in saved)
   await saved[Symbol.asyncIterator]().next()
-  assert.fail('nothing is told')
+  assert.fail('the failure is not logged')
 }
 
 async function notBegun(): Promise<never> {

@@ -1,4 +1,4 @@
-/** What tests of tokens share: making them, and asking whether they are any. */
+/** Shared by tests of tokens: creating and validating them. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { CoreWorld, type WorldOptions } from '../helpers/core-world.ts'

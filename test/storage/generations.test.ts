@@ -6,7 +6,7 @@ import type { Batch } from '../../src/storage/sqlite/batch.ts'
 import { type Store, StoreError, SqliteStore } from '../../src/storage/store/store.ts'
 import { MemoryStore } from '../helpers/memory-store.ts'
 import { Random } from '../helpers/frames.ts'
-import { poison } from '../helpers/poison.ts'
+import { failWrites } from '../helpers/failing-writes.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
 const put = (path: string, value = path) => ({ path, value: Buffer.from(value) })
@@ -22,7 +22,7 @@ async function sqlite(t: TestContext): Promise<Failing> {
   const path = join(temporaryDirectory(t), 'secrets.db')
   const store = await SqliteStore.open(path)
   t.after(() => store.close())
-  return { store, fail: () => poison(path, 'poison/%') }
+  return { store, fail: () => failWrites(path, 'poison/%') }
 }
 
 const fits = ({ puts }: Batch) => puts.some(({ path }) => path.startsWith('poison/'))

@@ -108,7 +108,7 @@ test('rebuilds a tree with leaves of an older version at the start, while commit
   await store.tree.resume((error) => failures.push(error))
   // Two turns of a thread are before it is made, and a start has gone on by then.
   await assert.rejects(store.tree.pages(), /is being built/)
-  // The look of `enable` is behind the one that was begun.
+  // The request of `enable` waits behind the running one.
   await meanwhile(store.tree.enable(), () => store.commit({ puts: [put('a/7')], deletes: ['b'] }))
   assert.deepEqual(failures, [])
   assert.deepEqual(await findingsOf(store), [])

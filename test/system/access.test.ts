@@ -1,4 +1,4 @@
-/** Who may do what, and what of it is written down, through a whole agent with permissions switched on. */
+/** Permissions and request logs of a whole agent with ACL enabled. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { existsSync, writeFileSync } from 'node:fs'
@@ -73,7 +73,7 @@ async function call(port: number, method: string, target: string, ...headers: st
   return answer
 }
 
-test('each endpoint asks for its permission, and for no other', async (t) => {
+test('each endpoint requires its own permission and no other', async (t) => {
   const { port, directory } = await guarded(t)
   for (const [name, [method, target, allowed]] of Object.entries(TARGETS)) {
     for (const token of [...Object.keys(POLICIES), 'anonymous']) {
@@ -90,7 +90,7 @@ test('each endpoint asks for its permission, and for no other', async (t) => {
   assert.ok(existsSync(join(directory, 'data/alloc', ALLOC, 'web/local/hello.txt')))
 })
 
-test('an unknown allocation is 404 before 403, an unknown token 403 before all', async (t) => {
+test('an unknown allocation is 404 before 403, and an unknown token is 403 first', async (t) => {
   const { port } = await guarded(t)
   for (const name of [...FS, 'logs', 'allocstats', 'alloc gc']) {
     const target = (TARGETS[name]?.[1] ?? '').replace(ALLOC, UNKNOWN)
@@ -101,7 +101,7 @@ test('an unknown allocation is 404 before 403, an unknown token 403 before all',
   }
 })
 
-test('three ways to give a token, and what counts as none', async (t) => {
+test('a token is accepted in three headers, and an empty one counts as none', async (t) => {
   const { port } = await guarded(t, 'anonymous { policy = "node { policy = \\"read\\" }" }\n')
   const self = (...headers: string[]) => ask(port, 'GET', '/v1/agent/self', ...headers)
   const good = tokenOf('agent-read')
@@ -122,7 +122,7 @@ test('three ways to give a token, and what counts as none', async (t) => {
     'X-Nomad-Token:',
     'X-Vault-Token:   ',
   ]) {
-    assert.equal((await stats(none)).status, 200, `${none} is nobody in particular`)
+    assert.equal((await stats(none)).status, 200, `${none} counts as no token`)
     assert.equal((await self(none)).status, 403, none)
   }
   for (const wrong of [
@@ -131,7 +131,7 @@ test('three ways to give a token, and what counts as none', async (t) => {
     `X-Nomad-Token: ${good}x`,
     `X-Nomad-Token: ${hashOf(good)}`,
   ]) {
-    assert.equal((await stats(wrong)).status, 403, `${wrong} is a mistake, not nobody`)
+    assert.equal((await stats(wrong)).status, 403, `${wrong} is refused and not anonymous`)
   }
 })
 
@@ -147,7 +147,7 @@ interface AccessLine {
   readonly path: string
 }
 
-test('each request is one line of the log, and no secret is in any', async (t) => {
+test('each request is one log line, and no secret is in the log', async (t) => {
   const agent = await guarded(t)
   const token = tokenOf('write')
   const allocation = join(agent.directory, 'data/alloc', ALLOC)
@@ -233,7 +233,7 @@ function lines(agent: AgentHere): AccessLine[] {
   return parsed.filter((line) => line['@message'] === 'request')
 }
 
-test('files that only others may read are refused with a text for the operator', async (t) => {
+test('files that the agent may not read are refused with an error for the operator', async (t) => {
   if (process.getuid?.() !== 0) return t.skip('needs to give files to another user')
   const directory = workDirectory(t)
   const allocation = makeAllocation(join(directory, 'data/alloc'), ALLOC)
@@ -255,7 +255,7 @@ test('files that only others may read are refused with a text for the operator',
     const closed = await get(name, 'web/local/closed', more)
     assert.equal(closed.status, 500, name)
     assert.equal(closed.body.toString(), 'open web/local/closed: permission denied')
-    assert.equal((await get(name, 'web/local/hard', more)).status, 403, 'nobody can tell that it is no secret')
+    assert.equal((await get(name, 'web/local/hard', more)).status, 403, 'it cannot be excluded that it is a secret')
     assert.equal((await get(name, 'web/secrets/token', more)).status, 500)
   }
   assert.equal((await get('stat', 'web/local/closed')).status, 200)

@@ -1,4 +1,4 @@
-/** The section on the login of an agent in docs/operating/programs.md, as somebody pastes it into a shell and a file. */
+/** Runs the section on the login of an agent in docs/operating/programs.md as pasted into a shell and a file. */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,7 +10,7 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 const PAGE = 'docs/operating/programs.md'
 const HEADING = '## Agent login'
 
-test('an agent logs in as the document says, and a program gets its secret', async (t) => {
+test('an agent logs in as documented, and a program reads its secret', async (t) => {
   const directory = workDirectory(t)
   const [role, program, ...more] = shellBlocks(PAGE, HEADING)
   const section = readFileSync(join(ROOT, PAGE), 'utf8').split(`${HEADING}\n`)[1] ?? ''

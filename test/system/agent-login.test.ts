@@ -88,7 +88,7 @@ function envOf(directory: string, world: ClusterWorld) {
   return { PATH: process.env['PATH'], HOME: directory, OUTPOST_ADDR: world.server().url, OUTPOST_DATA_DIR: dataDir }
 }
 
-test('an agent logs in over NATS, and programs of its host use its token', async (t) => {
+test('an agent logs in over NATS, and programs on its host use its token', async (t) => {
   const scene = await staged(t)
   const { core, directory, loginFile, secretIdFile, world } = scene
   const { member } = world.host()
@@ -101,7 +101,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     )
   const secretId = await newSecretId(scene)
 
-  await t.test('a secret ID that is put in its place makes it ready', async () => {
+  await t.test('a new secret ID makes the login ready', async () => {
     writeFileSync(secretIdFile, `${secretId}\n`)
     await becomes(world, /^ok: logged in, token TTL 3\d\d\d s$/)
     const text = await (await fetch(`${member.url}/v1/metrics?format=prometheus`)).text()
@@ -114,7 +114,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
   await put(scene, 'first')
   const running = begin(scene)
 
-  await t.test('the program sees a rotation, and one after a server that was killed', async () => {
+  await t.test('the program sees a rotated secret, also after a server was killed', async () => {
     await sees('first')
     await put(scene, 'second')
     await sees('first', 'second')
@@ -126,7 +126,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     await sees('first', 'second', 'third')
   })
 
-  await t.test('an agent that was killed goes on with its token', async () => {
+  await t.test('a killed agent continues with its token', async () => {
     await member.kill()
     assert.equal(readLogin(loginFile)?.token, token, 'the file is left')
     await put(scene, 'fourth')
@@ -137,7 +137,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     await eventually(() => member.stderr.includes('renewed the token of the previous run'), 'the log says so')
   })
 
-  await t.test('one that is stopped revokes it; the program takes the next one', async () => {
+  await t.test('a stopped agent revokes its token, and the program uses the next one', async () => {
     await member.stop()
     assert.equal(existsSync(loginFile), false)
     const own = { 'X-Vault-Token': token }
@@ -150,7 +150,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
   })
 
   await t.test(
-    'another user of the host gets neither token nor secret',
+    'another user of the host can read neither the token nor the secret',
     { skip: noOtherUsers() ?? false },
     async () => {
       const [program = '', ...args] = asUser(STRANGER)
@@ -167,7 +167,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     },
   )
 
-  await t.test('a role that is bound to addresses is refused over NATS, and the log says what to set', async () => {
+  await t.test('a role with bound addresses is refused over NATS, and the log names the setting', async () => {
     await ask(scene, 'POST', 'auth/approle/role/web', { secret_id_bound_cidrs: '127.0.0.0/8' })
     await member.stop()
     await member.start()
@@ -175,7 +175,7 @@ test('an agent logs in over NATS, and programs of its host use its token', async
     await eventually(() => member.stderr.includes('with bound addresses, set secrets.address'), 'the hint')
   })
 
-  await t.test('with an address it logs in, and its token is sent nowhere else', async () => {
+  await t.test('with an address the agent logs in over HTTP and sends its token to no other address', async () => {
     member.reconfigure((text) => text.replace('secret_id_file', `address = "${world.server().url}"\n secret_id_file`))
     await eventually(() => readLogin(loginFile)?.address?.url === world.server().url, 'logged in over HTTP')
     await becomes(world, /^ok: logged in/)

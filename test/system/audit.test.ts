@@ -1,4 +1,4 @@
-/** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and what the server says of them. */
+/** Audit devices of real processes: planted secrets, kill -9, SIGHUP, and the reports of the server. */
 import assert from 'node:assert/strict'
 import {
   appendFileSync,
@@ -17,7 +17,7 @@ import { formatLegacyLine } from '../../src/secrets/audit/audit-chain.ts'
 import { startAgent } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { freshProcess, freshServer } from '../helpers/secrets-server.ts'
 
 const ONE_SHARE = '-key-shares=1 -key-threshold=1'
@@ -73,7 +73,7 @@ async function elsewhere(agent: Asked, token: string, secret: string, at: number
   ]
 }
 
-test('fifty planted secrets are in no audit file, log or error, and are found by their HMAC', async (t) => {
+test('fifty planted secrets appear in no audit file, log or error, and are found by their HMAC', async (t) => {
   const { agent, directory, file, run, token } = await auditedServer(t)
   const second = join(directory, 'data/audit/second.log')
   const options = { file_path: second, hmac_accessor: 'false', elide_list_responses: 'true' }
@@ -134,7 +134,7 @@ test('fifty planted secrets are in no audit file, log or error, and are found by
   assert.match(verified.stdout, /^valid: lines 1 to \d+ in 1 file, verified by the server up to line \d+\n$/)
 })
 
-test('after kill -9 each request that was answered has its lines, and the chain goes on', {
+test('after kill -9 each answered request has its audit lines, and the chain continues', {
   timeout: 240_000,
 }, async (t) => {
   const first = await freshProcess(t, ONE_SHARE)
@@ -171,7 +171,7 @@ test('after kill -9 each request that was answered has its lines, and the chain 
       renameSync(file, `${file}.2`)
       agent.child.kill('SIGHUP')
       const more = answered.length + 20
-      await eventually(() => existsSync(file) && answered.length >= more, 'the file is opened anew')
+      await eventually(() => existsSync(file) && answered.length >= more, 'the file is reopened')
     }
     agent.child.kill('SIGKILL')
     await Promise.all([agent.ended, writers])
@@ -188,7 +188,7 @@ test('after kill -9 each request that was answered has its lines, and the chain 
   assert.equal((await run('audit verify', '')).code, 2)
 })
 
-test('a reload opens the file anew; a device that fails is told by readiness and figures, and refuses', async (t) => {
+test('a reload reopens the audit file; a failing device is reported by readiness and metrics, and requests are refused', async (t) => {
   const { agent, file, run, token } = await auditedServer(t)
   renameSync(file, `${file}.1`)
   writeFileSync(file, '')
@@ -210,7 +210,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
     `audit chain of file/ is broken: ${file} ended with line ${number + 9} of another program instead of line ${number}, ` +
       'next: outpost audit verify -path=file/ FILE..., then outpost audit acknowledge file/',
   )
-  assert.equal((await figuresOf(agent)).value('outpost_audit_chain_breaks_total', { device: 'file/' }), 1)
+  assert.equal((await metricsOf(agent)).value('outpost_audit_chain_breaks_total', { device: 'file/' }), 1)
   await eventually(() => agent.stderr().includes('audit file was changed by another program'), 'it is logged')
   const verified = await run(`audit verify -path=file/ ${file}.1 ${file}`, '', token)
   assert.equal(verified.code, 1)
@@ -232,7 +232,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
     reason: 'requests are refused, audit device write failed: file/ failed',
   })
   await eventually(() => agent.stderr().includes('audit device write failed'), 'the log tells')
-  const value = async (name: string) => (await figuresOf(agent)).value(name, { device: 'file/' }) ?? 0
+  const value = async (name: string) => (await metricsOf(agent)).value(name, { device: 'file/' }) ?? 0
   await eventually(async () => (await value('outpost_audit_failures_total')) >= 1, 'the failure is counted')
   rmSync(file)
   // It is tried without a request, too.
@@ -244,7 +244,7 @@ test('a reload opens the file anew; a device that fails is told by readiness and
   assert.deepEqual(await audit(), { state: 'ok', reason: 'no audit device enabled' })
 })
 
-test('a device that fails beside one that records is a warning, and requests are served', async (t) => {
+test('a failing device beside a working one is a warning, and requests are served', async (t) => {
   const { agent, run, token } = await auditedServer(t)
   const receiver = createServer((socket) => void socket.resume())
   await new Promise<void>((done) => receiver.listen(0, '127.0.0.1', done))

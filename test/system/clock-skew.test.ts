@@ -5,7 +5,7 @@ import { Member, ROOT_TOKEN, startCluster } from '../helpers/cluster.ts'
 import { OPS_ACL } from '../helpers/cluster-core.ts'
 import { runHere } from '../helpers/command-here.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { skewedBy } from '../helpers/skewed-clock.ts'
 
 const HOST_ACL = 'acl { enabled = true }'
@@ -17,7 +17,9 @@ interface NodeStub {
   readonly StatusDescription: string
 }
 
-test('a node whose clock is ten minutes off is not ready, and the server says why', { timeout: 120_000 }, async (t) => {
+test('a node with a clock skew of ten minutes is not ready, and the server reports why', {
+  timeout: 120_000,
+}, async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'], hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL })
   const server = world.server()
   const skewed = await Member.make(t, 'skewed', {
@@ -41,8 +43,8 @@ test('a node whose clock is ten minutes off is not ready, and the server says wh
   assert.equal(call.status, 503)
   assert.match(await call.text(), /Synchronize both clocks/)
 
-  const figures = await figuresOf(server)
-  const skew = (name: string) => figures.value('outpost_node_clock_skew_seconds', { name }) ?? Number.NaN
+  const metrics = await metricsOf(server)
+  const skew = (name: string) => metrics.value('outpost_node_clock_skew_seconds', { name }) ?? Number.NaN
   assert.ok(Math.abs(skew('skewed') - 600) < 20, String(skew('skewed')))
   assert.ok(Math.abs(skew('client-0')) < 20, String(skew('client-0')))
   assert.match(
@@ -57,14 +59,14 @@ test('a node whose clock is ten minutes off is not ready, and the server says wh
       return (await readinessOf(skewed)).warnings.find((each) => each.includes('clock'))
     }, 'the host knows the clock of its server')
     assert.match(found, warning)
-    const own = (await figuresOf(skewed)).value('outpost_server_clock_skew_seconds', { server: 'server-0' })
+    const own = (await metricsOf(skewed)).value('outpost_server_clock_skew_seconds', { server: 'server-0' })
     assert.ok(Math.abs((own ?? Number.NaN) - 600) < 20, String(own))
     assert.match(skewed.stderr, /"@level":"warn".*clock skew to server.*"server":"server-0"/)
     const status = await runHere(['status', '-address', skewed.url], {})
     assert.match(status.stderr, /^warning: clock of this host is (59\d|60\d) s ahead of server "server-0"/m)
     const right = world.host().member
     assert.deepEqual((await readinessOf(right)).warnings, [])
-    const other = (await figuresOf(right)).value('outpost_server_clock_skew_seconds', { server: 'server-0' })
+    const other = (await metricsOf(right)).value('outpost_server_clock_skew_seconds', { server: 'server-0' })
     assert.ok(Math.abs(other ?? Number.NaN) < 20, String(other))
     assert.ok(!right.stderr.includes('clock skew to server'))
   })

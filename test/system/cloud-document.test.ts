@@ -1,5 +1,5 @@
 /**
- * The commands of the section on credentials of AWS in docs/operating/engines.md, as somebody pastes them into a shell: a real agent,
+ * The commands of the section on credentials of AWS in docs/operating/engines.md, as pasted into a shell: a real agent,
  * and an endpoint of AWS that reads the keys of its issuer over HTTP.
  */
 import assert from 'node:assert/strict'
@@ -14,7 +14,7 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 const ISSUER = 'https://vault.example.com/v1/identity/oidc/plugins'
 const READY = 'until outpost status > /dev/null 2>&1; do sleep 0.1; done'
 
-test('root, role, credentials and their end, in every form, and without a key', async (t) => {
+test('the documented steps configure root and role, issue credentials in every format, and revoke them', async (t) => {
   const aws = await AwsEndpoint.open(t)
   const { key } = aws.root()
   const directory = workDirectory(t)

@@ -26,7 +26,7 @@ import { eventually } from '../helpers/eventually.ts'
 const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? 10)
 const GIVEN_SEED = process.env['OUTPOST_SEED'] ?? '76257'
 const SEED = GIVEN_SEED === 'random' ? Date.now() % 100_000 : Number(GIVEN_SEED)
-/** What a server says of a node that is not there, or while it reaches nobody itself. */
+/** Errors of a server for an unreachable node, or without a connection to NATS. */
 const BEARABLE = [404, 429, 502, 503, 504]
 /** Longer than a process is borne that says nothing. */
 const LONG_MS = 1.3 * TIMINGS.silenceTimeoutMs
@@ -155,7 +155,9 @@ function* mishaps(...given: Parameters<typeof deckOf>): Generator<Mishap> {
   for (;;) yield* deckOf(...given)
 }
 
-test(`${SECONDS} s of mishaps, OUTPOST_SEED=${SEED}`, { timeout: SECONDS * 1000 + 300_000 }, async (t) => {
+test(`calls and streams recover after ${SECONDS} s of random faults (OUTPOST_SEED=${SEED})`, {
+  timeout: SECONDS * 1000 + 300_000,
+}, async (t) => {
   const random = randomOf(SEED)
   const world = await startCluster(t, { servers: 2, hosts: 2 })
   const members = [...world.servers, ...world.hosts.map(({ member }) => member)]

@@ -1,6 +1,6 @@
 /**
- * Nodes, servers and NATS that die, freeze, come back or part: what a caller sees of it, and when. One cluster goes through
- * all of it, one thing after the other; beats and silences are short.
+ * Nodes, servers and NATS are killed, frozen, restarted and partitioned: which errors a caller sees, and when. One
+ * cluster goes through all faults in sequence, with short heartbeats and timeouts.
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
@@ -70,16 +70,16 @@ async function setWho({ url, name }: Member): Promise<void> {
   assert.equal(answer.status, 200)
 }
 
-test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
+test('faults of a cluster', { timeout: 300_000 }, async (suite) => {
   const world = await startCluster(suite, { servers: 2, hosts: 2 })
 
-  await suite.test('a node that is killed breaks its streams, and is said to be gone at once', async (t) => {
+  await suite.test('a killed node breaks its streams and is reported as down at once', async (t) => {
     const host = world.host()
     const clients = await streams(t, world, host)
     await host.member.kill()
     const asked = () => ask(world.server().port, 'GET', listPath(host))
     const first = await asked()
-    // A call that NATS handed to the connection before it saw that it is closed is one that nobody answers.
+    // A call that NATS handed to the connection before it saw that it is closed gets no response.
     const gone = first.status === 504 ? await asked() : first
     assert.deepEqual([gone.status, gone.body.toString()], [404, 'No path to node'])
     await allBreak(clients)
@@ -89,7 +89,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
   })
 
   await suite.test(
-    'a node that is frozen: an answer and broken streams, and calls again when it goes on',
+    'calls to a frozen node fail and its streams break, and calls succeed when it resumes',
     async (t) => {
       const host = world.host()
       const clients = await streams(t, world, host)
@@ -105,7 +105,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
     },
   )
 
-  await suite.test('NATS is killed under streams and started again; nobody else needs to be', async (t) => {
+  await suite.test('streams break when NATS is killed, and its restart requires no other restart', async (t) => {
     const host = world.host()
     const clients = await streams(t, world, host)
     await world.nats.kill()
@@ -115,7 +115,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
       return during.status === 503 && during.body.toString() === 'not connected to NATS, try again'
     })
     await allBreak(clients)
-    // One that comes while there is no NATS registers when there is.
+    // A node that starts without NATS registers once NATS is reachable.
     const late = await Member.make(t, 'late', { ...OPEN, natsUrl: world.nats.url })
     await late.start()
     await world.nats.restart()
@@ -127,7 +127,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
   })
 
   await suite.test(
-    'a server that is started again shows at once what it knew, and is complete within one beat',
+    'a restarted server shows its stored roster at once and is complete after one heartbeat',
     async (t) => {
       const nodes = world.hosts.map(({ member }) => member.nodeId)
       await eventually(() => isSaved(world.server().dataDir, { nodes }), 'the server has written what it knows')
@@ -144,7 +144,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
   )
 
   await suite.test(
-    'a copied state directory: one of the two processes answers, the other is told, and takes over again',
+    'of two processes with a copied state directory one owns the node, and the other is refused until it stops',
     async (t) => {
       const { member, allocId } = world.host()
       await setWho(member)
@@ -154,16 +154,16 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
       await copy.start()
       await setWho(copy)
       assert.equal(copy.nodeId, member.nodeId)
-      await eventually(() => /duplicate node ID.*same key/.test(member.stderr), 'the first one is told')
+      await eventually(() => /duplicate node ID.*same key/.test(member.stderr), 'the first one logs the duplicate')
       assert.deepEqual(await whoAnswers(world, member.nodeId), ['copy'])
       await copy.stop()
-      // With its next beat it hears that nobody else is there.
+      // Its next heartbeat shows that no other process exists.
       await answers(world.server().port, allocId)
       assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
     },
   )
 
-  await suite.test('a node ID given twice: the one that was there first stays', async (t) => {
+  await suite.test('of two nodes with one node ID the first registered one keeps it', async (t) => {
     const { member, allocId } = world.host()
     await setWho(member)
     const other = await Member.make(t, 'other', { ...OPEN, natsUrl: world.nats.url, nodeId: member.nodeId })
@@ -171,7 +171,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
     await setWho(other)
     await eventually(
       () => /duplicate node ID.*has registered the node ID with another key/.test(other.stderr),
-      'the second one is told',
+      'the second one logs the duplicate',
     )
     assert.match(world.server().stderr, /duplicate node ID, message with another key rejected/)
     assert.deepEqual(await whoAnswers(world, member.nodeId), ['client-0'])
@@ -179,7 +179,7 @@ test('faults of one cluster', { timeout: 300_000 }, async (suite) => {
   })
 })
 
-test('a partition between two NATS servers: each side serves what it reaches, and all of it when it is over', {
+test('during a partition between two NATS servers each side serves the nodes that it reaches, and all of them afterwards', {
   timeout: 240_000,
 }, async (t) => {
   const [portA, portB] = [await quietPort(), await quietPort()]

@@ -132,7 +132,7 @@ async function compare(world: ClusterWorld, request: Request, what: string, ...l
   return direct
 }
 
-test('calls through others are answered as the node answers them', { timeout: 300_000 }, async (suite) => {
+test('forwarded calls have the same responses as direct ones', { timeout: 300_000 }, async (suite) => {
   const world = await startCluster(suite, {
     here: ['server', 'client'],
     servers: 2,
@@ -141,7 +141,7 @@ test('calls through others are answered as the node answers them', { timeout: 30
     hostAcl: HOST_ACL,
   })
 
-  await suite.test('every endpoint answers alike and decides alike, for every policy', async () => {
+  await suite.test('every endpoint responds and authorizes alike for every policy', async () => {
     const { member, allocId } = world.host()
     const callers: [string, string[]][] = [
       ['root', [`X-Nomad-Token: ${ROOT_TOKEN}`]],
@@ -161,7 +161,7 @@ test('calls through others are answered as the node answers them', { timeout: 30
       assert.ok(seen.has(status), `nothing was answered with ${status}`)
   })
 
-  await suite.test('gzip, JSON for who asks for it, conditional forms and long answers are the same', async () => {
+  await suite.test('gzip, JSON on request, conditional requests and long responses are the same', async () => {
     const { member, allocId } = world.host()
     const requests = requestsFor(allocId, member.nodeId)
     const as = `X-Nomad-Token: ${ROOT_TOKEN}`
@@ -179,7 +179,7 @@ test('calls through others are answered as the node answers them', { timeout: 30
     }
   })
 
-  await suite.test('a node or an allocation that is not there is said at once, in the same words', async () => {
+  await suite.test('a missing node or allocation is reported at once with the same error', async () => {
     const as = `X-Nomad-Token: ${ROOT_TOKEN}`
     const nobody = 'c1a57e00-ffff-4fff-8fff-ffffffffffff'
     const through = (target: string) => ask(world.server().port, 'GET', target, as)

@@ -7,7 +7,7 @@ import { bootMachine, makeCheckout, whyNoMachine } from '../helpers/machine.ts'
 import { natsServerProgram } from '../helpers/nats-server.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachine() ?? false }, async (t) => {
+test('NATS and a combined server and agent run under systemd', { skip: whyNoMachine() ?? false }, async (t) => {
   const machine = await bootMachine(t)
   makeCheckout(join(machine.outside, 'checkout'))
   cpSync(natsServerProgram(), join(machine.outside, 'nats-server'))
@@ -35,7 +35,7 @@ test('NATS and a server that is an agent too, under systemd', { skip: whyNoMachi
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost', 'outpost-nats'), 'active\nactive')
   assert.equal(machine.ok('stat', '-c', '%a', '/etc/outpost/cluster.nk'), '600')
 
-  // One more member: the server takes it over, and drops nobody.
+  // One more member: the server reloads and drops no connection.
   shell(`
     ${checkout}/bin/outpost cluster keys -out /root/keys -agent w1
     cp /root/keys/users.conf /etc/nats/

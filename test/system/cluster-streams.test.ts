@@ -65,34 +65,37 @@ async function digest(url: string): Promise<string> {
   return hash.digest('hex')
 }
 
-test('streams through servers', { timeout: 300_000 }, async (suite) => {
+test('streams through servers are complete', { timeout: 300_000 }, async (suite) => {
   const world = await startCluster(suite, { servers: 2, hosts: 2 })
 
-  await suite.test('a large file to readers who stop: no process holds it, and others are unhurt', async () => {
-    const host = world.host()
-    const file = join(host.directory, 'alloc/data/big')
-    const expected = writeLarge(file, LARGE_MIB)
-    const path = `/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
-    const processes = [world.server(), host.member]
-    // Once at full speed, which also shows what the processes need for it.
-    assert.equal(await digest(`${world.server().url}${path}`), expected)
-    const before = processes.map((each) => each.rssMiB())
-    const slow = await Promise.all(Array.from({ length: 20 }, () => open(`${world.server().url}${path}`)))
-    await eventually(() => slow.every(({ socket }) => socket.bytesRead > 0))
-    assert.equal(await digest(`${world.server().url}${path}`), expected)
-    writeFileSync(logFile(host), 'a line\n')
-    const follower = new TailClient(`${world.server().url}${logsPath(host, 'follow=true&origin=start')}`)
-    await follower.until(() => follower.text === 'a line\n')
-    follower.destroy()
-    for (const [at, each] of processes.entries()) {
-      const grown = each.rssMiB() - (before[at] ?? 0)
-      assert.ok(grown < 150, `${each.name} has grown by ${grown} MiB`)
-    }
-    for (const response of slow) response.destroy()
-    await eventually(() => !openFiles(host.member.pid).includes(file))
-  })
+  await suite.test(
+    'a large file for readers that stop is buffered in no process and does not affect others',
+    async () => {
+      const host = world.host()
+      const file = join(host.directory, 'alloc/data/big')
+      const expected = writeLarge(file, LARGE_MIB)
+      const path = `/v1/client/fs/cat/${host.allocId}?path=alloc/data/big`
+      const processes = [world.server(), host.member]
+      // Once at full speed, which also shows what the processes need for it.
+      assert.equal(await digest(`${world.server().url}${path}`), expected)
+      const before = processes.map((each) => each.rssMiB())
+      const slow = await Promise.all(Array.from({ length: 20 }, () => open(`${world.server().url}${path}`)))
+      await eventually(() => slow.every(({ socket }) => socket.bytesRead > 0))
+      assert.equal(await digest(`${world.server().url}${path}`), expected)
+      writeFileSync(logFile(host), 'a line\n')
+      const follower = new TailClient(`${world.server().url}${logsPath(host, 'follow=true&origin=start')}`)
+      await follower.until(() => follower.text === 'a line\n')
+      follower.destroy()
+      for (const [at, each] of processes.entries()) {
+        const grown = each.rssMiB() - (before[at] ?? 0)
+        assert.ok(grown < 150, `${each.name} has grown by ${grown} MiB`)
+      }
+      for (const response of slow) response.destroy()
+      await eventually(() => !openFiles(host.member.pid).includes(file))
+    },
+  )
 
-  await suite.test('a thousand followers through a server', async (t) => {
+  await suite.test('a thousand followers are served through one server', async (t) => {
     const host = world.host(1)
     writeFileSync(logFile(host), 'first\n')
     const processes = [world.server(1), host.member]
@@ -161,7 +164,7 @@ test('streams through servers', { timeout: 300_000 }, async (suite) => {
     }
   })
 
-  await suite.test('large frames over WebSocket through a server: each message is one frame', async () => {
+  await suite.test('large frames over WebSocket through a server are one message each', async () => {
     const host = world.host()
     const expected = writeLarge(logFile(host), 4)
     const path = logsPath(host, 'follow=false')

@@ -1,4 +1,4 @@
-/** What Node has compiled of the program is saved once it runs, so that one that is killed starts as quickly again. */
+/** The compile cache of Node is saved while the program runs, so that a killed agent restarts as quickly. */
 import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process
 import { eventually } from '../helpers/eventually.ts'
 import { OUTPOST } from '../helpers/program.ts'
 
-test('a killed agent leaves its compiled code behind', async (t) => {
+test('a killed agent leaves its compile cache behind', async (t) => {
   const directory = workDirectory(t)
   const cache = join(directory, 'compiled')
   const agent = await startAgent(t, ['-config', writeConfig(directory, 'acl { enabled = false }')], {

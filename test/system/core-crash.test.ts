@@ -129,7 +129,7 @@ function start(t: TestContext, directory: string) {
   return startAgent(t, [...args, '-data-dir', directory])
 }
 
-test('a server that is killed again and again keeps what it answered, and nothing by half', async (t) => {
+test('a server that is killed repeatedly keeps every answered change, and none partially', async (t) => {
   const directory = workDirectory(t)
   const random = new Random(SEED)
   let agent = await start(t, directory)

@@ -29,13 +29,13 @@ const HEADERS: readonly ((token: string) => Record<string, string>)[] = [
   (token) => ({ Authorization: `Bearer ${token}` }),
 ]
 
-test('tokens of a core that is open, and while it is sealed', async (t) => {
+test('tokens of the core are accepted while it is active and refused while it is sealed', async (t) => {
   const world = await startCluster(t, { here: ['server', 'client'], hosts: 1, acl: OPS_ACL, hostAcl: HOST_ACL })
   const core = await openCore(world)
-  await t.test('a token decides alike on the server, on the host and through the server', () =>
+  await t.test('a token is authorized alike on the server, on the host and through the server', () =>
     decidesAlike(world, core),
   )
-  await t.test('a revoked token, an unknown one, and a core that is sealed', () => refusesWhatEnded(world, core))
+  await t.test('revoked and unknown tokens and those of a sealed core are refused', () => refusesWhatEnded(world, core))
 })
 
 async function decidesAlike(world: ClusterWorld, core: Core): Promise<void> {
@@ -135,7 +135,7 @@ async function oneUseAcross(owner: number, other: number, rootToken: string): Pr
   for (const port of [owner, other]) assert.equal((await ask(port, 'totp/code/k', code)).status, 400)
 }
 
-test('a server without a core hands secrets on to the one that has it, and asks it about tokens', async (t) => {
+test('a server without a core forwards secrets requests and resolves tokens at the one that has it', async (t) => {
   const world = await startCluster(t, {
     here: ['client'],
     servers: 2,
@@ -189,7 +189,7 @@ test('a server without a core hands secrets on to the one that has it, and asks 
   })
 })
 
-test('a watch through a server without a core is answered when either server stops', async (t) => {
+test('a watch through a server without a core ends when either server stops', async (t) => {
   const world = await startCluster(t, { here: ['server'], servers: 2, hosts: 0, acl: OPS_ACL, oneCore: true })
   const [owner, other] = [world.server(0), world.server(1)]
   const core = await openCore(world)

@@ -1,4 +1,4 @@
-/** The daemon's own contract: what it prints, when it is ready, how it ends, what it keeps. */
+/** The contract of the daemon: its output, readiness, exit and persistent state. */
 import assert from 'node:assert/strict'
 import { execFile, execFileSync, spawn } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
@@ -13,7 +13,7 @@ import { eventually } from '../helpers/eventually.ts'
 const OPEN = 'acl { enabled = false }'
 const METADATA = '/v1/client/metadata'
 
-test('-dev prints where it is and three commands that work as printed', async (t) => {
+test('-dev prints its address and three commands that work as printed', async (t) => {
   const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'])
   const printed = agent.stdout()
   assert.match(printed, /URL: {3}http:\/\/127\.0\.0\.1:\d+\n/)
@@ -43,7 +43,7 @@ async function commandsWork(t: TestContext, printed: string): Promise<void> {
   }, 'the demo log is followed')
 }
 
-test('the commands work as printed also where the disk is so slow that the demo takes seconds', async (t) => {
+test('the printed commands also work on a disk that makes the demo take seconds', async (t) => {
   const slow = join(workDirectory(t), 'slow.cjs')
   const script = [
     "const fs = require('node:fs')",
@@ -59,7 +59,7 @@ test('the commands work as printed also where the disk is so slow that the demo 
   await commandsWork(t, agent.stdout())
 })
 
-test('where the demo cannot run no commands are printed, and the agent serves all the same', async (t) => {
+test('if the demo cannot run, no commands are printed and the agent serves', async (t) => {
   const agent = await startAgent(t, ['-dev', '-http-port', '0', '-cluster-port', '0'], { env: { PATH: '/nowhere' } })
   assert.deepEqual(commandsIn(agent.stdout()), [])
   assert.match(agent.stdout(), /The demo task did not start/)
@@ -83,7 +83,7 @@ test('the process and its threads have names for ps, top and pgrep', {
   assert.ok(names().includes('outpost-writer'), names().join())
 })
 
-test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', async (t) => {
+test('SIGTERM exits with 0, breaks follows, and leaves no files behind', async (t) => {
   const temporary = workDirectory(t)
   const agent = await startAgent(t, ['-dev', '-http-port', '0', '-dev-root-token-id', 'known'], {
     env: { TMPDIR: temporary },
@@ -97,9 +97,9 @@ test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', asyn
   let answered = ''
   const follower = raw({ port: agent.port, until: (text) => ((answered = text), false) }, follow)
   const silent = raw({ port: agent.port })
-  await eventually(() => answered.includes('\r\n\r\n'), 'somebody is answered')
+  await eventually(() => answered.includes('\r\n\r\n'), 'the first request is answered')
   assert.match(answered, /^HTTP\/1\.1 200 /)
-  await eventually(() => answered.includes('{}'), 'somebody follows')
+  await eventually(() => answered.includes('{}'), 'the follow has started')
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   const heard = await follower
@@ -109,7 +109,7 @@ test('SIGTERM ends it with 0, breaks followers, and leaves nothing behind', asyn
   assert.equal(await shell(`ls ${temporary}`), '')
 })
 
-test('SIGTERM answers long polls at once, with what the client resumes from', async (t) => {
+test('SIGTERM answers long polls at once, with the index to resume from', async (t) => {
   const data = join(workDirectory(t), 'data')
   const ports = ['-http-port', '0', '-cluster-port', '0']
   const args = ['-dev', '-dev-no-demo', ...ports, '-data-dir', data, '-dev-root-token-id', 'known']
@@ -151,7 +151,7 @@ async function watched(port: number, query: string) {
   return { status: answer.status, ...data }
 }
 
-test('SIGTERM lets an answer under way finish; a second one does not', async (t) => {
+test('SIGTERM lets a response in progress complete, and a second SIGTERM does not', async (t) => {
   const directory = workDirectory(t)
   const allocation = makeAllocation(join(directory, 'data/alloc'), ALLOC)
   writeFileSync(join(allocation, 'web/local/big'), Buffer.alloc(64 << 20))
@@ -189,7 +189,7 @@ async function failsWith(agent: AgentProcess, pattern: RegExp, exitCode = 1): Pr
   assert.ok(!agent.stdout().includes('started'))
 }
 
-test('what keeps it from starting is told in one line', async (t) => {
+test('a failed start prints its cause in one line', async (t) => {
   const directory = workDirectory(t)
   const taken = createServer().listen(0, '127.0.0.1')
   t.after(() => taken.close())
@@ -213,7 +213,7 @@ test('what keeps it from starting is told in one line', async (t) => {
   await failsWith(closed, /closed.*|permission/i)
 })
 
-test('a full or read-only data directory is told; metadata is then refused, not lost', async (t) => {
+test('a full or read-only data directory is reported, and metadata updates are refused and not lost', async (t) => {
   const directory = workDirectory(t)
   const small = join(directory, 'small')
   mkdirSync(small)
@@ -255,7 +255,7 @@ async function post(port: number, body: string) {
   return answer
 }
 
-test('systemd is told when it is ready, not before', async (t) => {
+test('systemd is notified when the agent is ready and not earlier', async (t) => {
   const directory = workDirectory(t)
   const socket = join(directory, 'notify')
   const script =
@@ -270,7 +270,10 @@ test('systemd is told when it is ready, not before', async (t) => {
   })
   if (!plays) return t.skip('needs python3 to play systemd')
   const agent = await startAgent(t, ['-dev', '-http-port', '0', '-dev-no-demo'], { env: { NOTIFY_SOCKET: socket } })
-  await eventually(() => said.includes('READY=1') || agent.stderr().includes('systemd was not told'), 'systemd is told')
+  await eventually(
+    () => said.includes('READY=1') || agent.stderr().includes('systemd was not told'),
+    'systemd is notified',
+  )
   if (!said.includes('READY=1')) return t.skip('needs systemd-notify')
   assert.match(said, new RegExp(`MAINPID=${agent.pid}\\b|READY=1`))
   assert.equal((await ask(agent.port, 'GET', '/v1/agent/health')).status, 200)
@@ -278,7 +281,7 @@ test('systemd is told when it is ready, not before', async (t) => {
 
 const nodeOf = (agent: AgentProcess) => /"node_id":"([0-9a-f-]{36})"/.exec(agent.stderr())?.[1]
 
-test('the node and its metadata are the same after a restart, however it ended', async (t) => {
+test('the node ID and its metadata survive any kind of restart', async (t) => {
   const directory = workDirectory(t)
   const file = writeConfig(directory, OPEN)
   const ids = new Set<string | undefined>()
@@ -297,7 +300,7 @@ test('the node and its metadata are the same after a restart, however it ended',
   assert.equal(readFileSync(join(directory, 'data/http.addr'), 'utf8').startsWith('http://127.0.0.1:'), true)
 })
 
-test('SIGHUP takes over tokens and level; a faulty file changes nothing', async (t) => {
+test('SIGHUP applies tokens and log level, and an invalid file changes nothing', async (t) => {
   const directory = workDirectory(t)
   const hash = execFileSync('sh', ['-c', 'printf secret | sha256sum']).toString().slice(0, 64)
   const acl = (policy: string) =>

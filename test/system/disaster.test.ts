@@ -30,7 +30,9 @@ async function kept(t: TestContext) {
   return { directory, port, own }
 }
 
-test('the host is gone: restored into an empty server by the book', { timeout: 280_000 }, async (t) => {
+test('after the loss of the host an empty server is restored by the documented steps', {
+  timeout: 280_000,
+}, async (t) => {
   const { directory, own, port } = await kept(t)
   rmSync(join(directory, 'data'), { recursive: true })
   const [walk = ''] = shellBlocks(PAGE, '## Restore on a new host')
@@ -56,23 +58,20 @@ interface Empty {
 }
 
 /** What all of these need: a server that was initialised, and its snapshot. The order is part of it: the last one ends that server. */
-test('a server is initialised from a snapshot, or is not', async (t) => {
+test('a server is initialised completely from a snapshot, or not at all', async (t) => {
   const source = await freshServer(t)
   const directory = workDirectory(t)
   const empty = { directory, agent: await agentHere(t, ['-config', writeServer(directory)]) }
   const file = join(source.directory, 'a.snap')
-  await t.test('on an initialised server -new is refused and changes nothing, sealed or open', () =>
+  await t.test('-new is refused on an initialised server, sealed or active, and changes nothing', () =>
     refusesWhereInitialised(source, empty, file),
   )
-  await t.test('init and -new at the same moment: one of them is what the server begins with', () =>
-    beginsOnce(empty.agent.url, file),
-  )
-  await t.test('what is no snapshot is refused, and one that is cut short leaves the server uninitialised', (each) =>
+  await t.test('of a concurrent init and -new one initialises the server', () => beginsOnce(empty.agent.url, file))
+  await t.test('a malformed snapshot is refused, and a truncated one leaves the server uninitialised', (each) =>
     refusesWhatIsCut(each, source, file),
   )
-  await t.test(
-    'on an empty database where this server had written, init and -new are refused until .seen is moved away',
-    () => refusesWhereWritten(t, source, file),
+  await t.test('init and -new are refused on an empty database in place of a used one until .seen is moved away', () =>
+    refusesWhereWritten(t, source, file),
   )
 })
 
@@ -113,7 +112,7 @@ async function refusesWhatIsCut(t: TestContext, { keys, token }: Source, file: s
   })
   await assert.rejects(sent)
   assert.equal((await at('operator init -status')).code, 2)
-  // It holds nobody up for ever, and a snapshot that is whole is taken afterwards.
+  // It does not block others for ever, and a complete snapshot is accepted afterwards.
   await eventually(async () => (await restore('whole', whole)).code === 0, 'the snapshot is taken')
   assert.equal((await at('operator init -status')).code, 0)
   for (const key of keys.slice(0, 2)) assert.equal((await at('operator unseal -', `${key}\n`)).code, 0)
@@ -154,7 +153,7 @@ async function beginsOnce(url: string, file: string): Promise<void> {
   assert.equal(statuses.filter((status) => status < 300).length, 1, String(statuses))
 }
 
-test('a static seal opens a restored server by itself', async (t) => {
+test('a restored server with a static seal unseals itself', async (t) => {
   const first = workDirectory(t)
   const key = 'a5'.repeat(32)
   const seal = `seal "static" {\n current_key_id = "k"\n current_key = "${key}"\n }`

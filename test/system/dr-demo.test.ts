@@ -21,7 +21,7 @@ const STEPS = [
   'a: all 15 secrets are read',
 ]
 
-test('the demonstration of a disaster goes through all of it', { timeout: 180_000 }, async () => {
+test('the disaster recovery demonstration completes', { timeout: 180_000 }, async () => {
   const env = { ...process.env, OUTPOST_PROGRAM: OUTPOST }
   const { code, stderr, stdout } = await start(process.execPath, [join(ROOT, 'scripts/dr-demo.ts'), '5'], { env })
     .finished

@@ -1,4 +1,4 @@
-/** The page on disaster recovery, docs/operating/dr.md, as somebody pastes it into a shell. */
+/** Runs docs/operating/dr.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { DrServer } from '../helpers/dr-pair.ts'
 
 const PAGE = 'docs/operating/dr.md'
 
-test('a cluster is given a secondary, changes roles with it and back, is lost, and the secondary takes over by the book', {
+test('a secondary is added, switched with its primary and back, and takes over by the documented steps', {
   timeout: 280_000,
 }, async (t) => {
   const directory = workDirectory(t)

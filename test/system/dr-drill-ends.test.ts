@@ -42,7 +42,7 @@ async function stopped(
   return { config, copy: join(directory, 'outpost-drill') }
 }
 
-test('the static key of the configuration opens the copy', { timeout: 120_000 }, async (t) => {
+test('the static key of the configuration unseals the copy', { timeout: 120_000 }, async (t) => {
   const keyFile = join(workDirectory(t), 'seal.key')
   writeFileSync(keyFile, Buffer.alloc(32, 7), { mode: 0o600 })
   const source = `file://${keyFile}`
@@ -55,7 +55,7 @@ test('the static key of the configuration opens the copy', { timeout: 120_000 },
   assert.equal(existsSync(copy), false)
 })
 
-test('a drill that has read nothing has failed', { timeout: 120_000 }, async (t) => {
+test('a drill that has read nothing fails', { timeout: 120_000 }, async (t) => {
   const keyFile = join(workDirectory(t), 'seal.key')
   writeFileSync(keyFile, Buffer.alloc(32, 7), { mode: 0o600 })
   const source = `file://${keyFile}`
@@ -68,7 +68,7 @@ test('a drill that has read nothing has failed', { timeout: 120_000 }, async (t)
   assert.equal(existsSync(copy), false)
 })
 
-test('SIGINT ends it while key shares are awaited, and nothing is left', { timeout: 120_000 }, async (t) => {
+test('SIGINT ends a drill that waits for key shares, and leaves nothing behind', { timeout: 120_000 }, async (t) => {
   const { config, copy } = await stopped(t, {})
   const child = spawn(OUTPOST, ['operator', 'dr', 'drill', '-config', config, '-'], { stdio: 'pipe' })
   t.after(() => child.kill('SIGKILL'))
@@ -88,7 +88,7 @@ test('SIGINT ends it while key shares are awaited, and nothing is left', { timeo
   assert.equal(existsSync(copy), false)
 })
 
-test('a drill that is ended while it opens the copy closes it', { timeout: 120_000 }, async (t) => {
+test('a drill that is ended while it unseals the copy closes it', { timeout: 120_000 }, async (t) => {
   const { config, copy } = await stopped(t, {})
   const stop = new AbortController()
   const drill = await beginDrill({ config: [config], directory: undefined, port: 0 }, 'test', stop.signal)
@@ -100,7 +100,7 @@ test('a drill that is ended while it opens the copy closes it', { timeout: 120_0
   assert.equal(existsSync(copy), false)
 })
 
-test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async (t) => {
+test('a directory that is not a copy of a drill is not modified', { timeout: 120_000 }, async (t) => {
   const { config, copy } = await stopped(t, {})
   const directory = dirname(copy)
   const begin = (where?: string) =>
@@ -108,7 +108,7 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
   const names = () => readdirSync(copy, { recursive: true })
   const database = join(directory, 'secrets.db')
 
-  await t.test('the database itself, by its name and by a link', async () => {
+  await t.test('the database itself is refused as target, by its path and by a link', async () => {
     mkdirSync(copy)
     renameSync(database, join(copy, 'drill-copy.db'))
     symlinkSync(join(copy, 'drill-copy.db'), database)
@@ -124,7 +124,7 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
     renameSync(join(copy, 'drill-copy.db'), database)
   })
 
-  await t.test('files of others, a directory and a file', async () => {
+  await t.test('files of other programs are not modified', async () => {
     writeFileSync(join(copy, 'drill-copy.db-wal'), '')
     for (const name of ['secrets.db', 'drill-copy.db/x']) {
       mkdirSync(dirname(join(copy, name)), { recursive: true })
@@ -141,7 +141,7 @@ test('what is no copy of a drill is left as it is', { timeout: 120_000 }, async 
   })
 })
 
-test('a disk without space for the copy is left as it is', { timeout: 120_000 }, async (t) => {
+test('a disk without space for the copy is not written to', { timeout: 120_000 }, async (t) => {
   const { config } = await stopped(t, {})
   const disk = join(workDirectory(t), 'disk')
   if (!mountSmallDisk(disk, 16)) return t.skip('needs the right to mount')

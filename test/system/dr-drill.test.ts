@@ -30,7 +30,7 @@ async function filled(t: TestContext): Promise<{ a: DrServer; b: DrServer; audit
   return { a, b, audit }
 }
 
-test('a drill reads a copy of the secondary, and leaves everything else alone', { timeout: 240_000 }, async (t) => {
+test('a drill reads a copy of the secondary and changes nothing else', { timeout: 240_000 }, async (t) => {
   const { a, audit, b } = await filled(t)
   const config = join(b.directory, 'server.hcl')
   const copy = join(b.directory, 'data/server/outpost-drill')
@@ -53,7 +53,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     assert.equal(existsSync(copy), false)
   }
 
-  await t.test('paths that are named, by a file and by options, with the own token', async () => {
+  await t.test('paths are read from a file and from options, with the given token', async () => {
     const list = join(b.directory, 'paths.txt')
     writeFileSync(list, '# of the shop\nkv/data/app/one\n\nold/plain\n')
     const named = ` -path-file ${list} -path kv/data/deleted -with-token`
@@ -71,7 +71,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     await unchanged()
   })
 
-  await t.test('what cannot be read fails it, and so do other shares', async () => {
+  await t.test('unreadable paths and wrong shares fail the drill', async () => {
     const missing = await drill(' -path kv/data/none -path kv/data/app/one')
     assert.equal(missing.code, 1, missing.stdout)
     assert.match(missing.stdout, /read kv\/data\/none: not found\n[^]*failed: 1 of 2 paths could not be read\n$/)
@@ -97,7 +97,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     return { ...running, url }
   }
 
-  await t.test('held, it serves reads and nothing else; Ctrl-C removes it', async () => {
+  await t.test('with -hold the copy serves reads only, and Ctrl-C removes it', async () => {
     const copied = await held()
     const headers = { 'X-Vault-Token': a.keys.token }
     const ask = async (path: string, method = 'GET') => {
@@ -121,7 +121,7 @@ test('a drill reads a copy of the secondary, and leaves everything else alone', 
     await unchanged()
   })
 
-  await t.test('the copy of a drill that was killed is removed by the next one, without the primary', async () => {
+  await t.test('the copy of a killed drill is removed by the next one, without the primary', async () => {
     const killed = await held()
     killed.child.kill('SIGKILL')
     await killed.finished

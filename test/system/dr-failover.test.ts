@@ -30,10 +30,10 @@ async function declinedOnTerminal({ agent, directory }: DrServer, shares: readon
   return stdout.replaceAll('\r\n', '\n')
 }
 
-/** The root token of the first primary, which is good for whoever has its data. */
+/** The root token of the first primary, which is valid on every server with its data. */
 let token = ''
 
-test('failover, re-join and failback', { timeout: 280_000 }, async (t) => {
+test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.startHere(t, 'b', '', directory)])
   token = a.keys.token

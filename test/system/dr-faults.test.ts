@@ -34,7 +34,7 @@ interface World {
   readonly random: Random
 }
 
-test(`three servers through faults (OUTPOST_SEED=${SEED})`, { timeout: 500_000 }, async (t) => {
+test(`three servers recover from faults (OUTPOST_SEED=${SEED})`, { timeout: 500_000 }, async (t) => {
   const directory = workDirectory(t)
   const disk = join(directory, 'c')
   const isMounted = mountSmallDisk(disk, DISK_MIB)
@@ -47,15 +47,13 @@ test(`three servers through faults (OUTPOST_SEED=${SEED})`, { timeout: 500_000 }
     const world = { a, b, c, keys: a.keys, random: new Random(SEED) }
     await a.told('POST', `${DR}/primary/enable`)
     await a.told('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
-    await t.test('a clock that is an hour ahead keeps a server from joining, one that is minutes ahead is told', () =>
-      skewed(world),
-    )
-    await t.test('a full disk of a secondary holds up no other, and it goes on when there is space', (of) =>
+    await t.test('a clock skew of an hour prevents a join, and one of minutes is reported', () => skewed(world))
+    await t.test('a full disk of a secondary delays no other, and it continues once there is space', (of) =>
       isMounted ? onFullDisk(world, disk) : of.skip('needs the right to mount'),
     )
     await bothPromoted(t, world)
-    await t.test('killed in the middle of a demotion', () => killedInDemotion(world))
-    await t.test('killed in the middle of a promotion', () => killedInPromotion(world))
+    await t.test('a server killed during a demotion recovers', () => killedInDemotion(world))
+    await t.test('a server killed during a promotion recovers', () => killedInPromotion(world))
   } finally {
     if (isMounted) unmount(disk)
   }
@@ -92,7 +90,7 @@ async function skewed(world: World): Promise<void> {
     const rows = (await a.status())['secondaries'] as Record<string, string>[]
     const skewMs = Number(rows.find(({ node_id: id }) => id === 'c')?.['clock_skew_ms'])
     return Math.abs(skewMs - SKEW_MS) < SKEW_MS / 2
-  }, 'the skew is told')
+  }, 'the skew is reported')
 }
 
 async function onFullDisk(world: World, disk: string): Promise<void> {
@@ -127,24 +125,21 @@ async function killInPromotion(server: DrServer, keys: ClusterKeys): Promise<voi
 async function bothPromoted(t: TestContext, world: World): Promise<void> {
   const { a, b, c, keys } = world
   let token = ''
+  await t.test('a promotion that was killed after its first step is completed at unseal', async () => {
+    await written(world, a, 'shared')
+    await Promise.all([b.follows(a), c.follows(a)])
+    token = await b.operationToken(keys)
+    await a.kill()
+    await killInPromotion(b, keys)
+    await b.restart()
+    // Sealed it cannot verify that the promotion was begun.
+    assert.equal((await b.status())['mode'], 'secondary')
+    await b.unseal(keys)
+    assert.equal((await b.status())['mode'], 'primary')
+    await written(world, b, 'of-b')
+  })
   await t.test(
-    'a promotion that was killed behind its first step is finished when the server is unsealed',
-    async () => {
-      await written(world, a, 'shared')
-      await Promise.all([b.follows(a), c.follows(a)])
-      token = await b.operationToken(keys)
-      await a.kill()
-      await killInPromotion(b, keys)
-      await b.restart()
-      // Sealed it cannot verify that the promotion was begun.
-      assert.equal((await b.status())['mode'], 'secondary')
-      await b.unseal(keys)
-      assert.equal((await b.status())['mode'], 'primary')
-      await written(world, b, 'of-b')
-    },
-  )
-  await t.test(
-    'both secondaries were promoted: the first to tell the old primary goes on, the other is fenced',
+    'of two promoted secondaries the first to notify the old primary continues, and the other is fenced',
     async () => {
       const dr_operation_token = await c.operationToken(keys)
       await c.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, ANONYMOUS)
@@ -158,7 +153,7 @@ async function bothPromoted(t: TestContext, world: World): Promise<void> {
       assert.equal(late.status, 503, late.text)
       await eventually(async () => (await b.status())['fence_notice'] === '', 'b has told it')
       c.process.child.kill('SIGCONT')
-      await eventually(async () => (await c.status())['state'] === 'fenced', 'c gives way')
+      await eventually(async () => (await c.status())['state'] === 'fenced', 'c is fenced')
       assert.equal((await c.status())['replaced_by'], b.agent.url)
       assert.equal((await a.status())['replaced_by'], b.agent.url)
       const lateToo = await write(world, c, 'too-late')
@@ -167,16 +162,13 @@ async function bothPromoted(t: TestContext, world: World): Promise<void> {
       await Promise.all([a.kill(), c.kill()])
     },
   )
-  await t.test(
-    'the operation token of a promotion that was killed is dead, also once the server is a secondary again',
-    async () => {
-      await b.told('POST', `${DR}/primary/demote`, {}, keys.token)
-      const dead = await b.ask('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, ANONYMOUS)
-      assert.equal(dead.status, 403, dead.text)
-      const dr_operation_token = await b.operationToken(keys)
-      await b.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, ANONYMOUS)
-    },
-  )
+  await t.test('the operation token of a killed promotion is invalid, also after a return to secondary', async () => {
+    await b.told('POST', `${DR}/primary/demote`, {}, keys.token)
+    const dead = await b.ask('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, ANONYMOUS)
+    assert.equal(dead.status, 403, dead.text)
+    const dr_operation_token = await b.operationToken(keys)
+    await b.told('POST', `${DR}/secondary/promote`, { dr_operation_token }, ANONYMOUS)
+  })
 }
 
 /** Kills it some time after the request has left; true when it was in the role by then. */

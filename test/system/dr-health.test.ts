@@ -6,7 +6,7 @@ import { type AgentHere } from '../helpers/agent-here.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { commandsAt } from '../helpers/secrets-server.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 
 interface SecondaryRow {
   readonly node_id: string
@@ -33,29 +33,26 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
 
   const rowOf = async () => ((await primary.status())['secondaries'] as SecondaryRow[])[0]
   const gauge = async (name: string) =>
-    (await figuresOf(primary.agent)).value(`outpost_replication_${name}`, { secondary: 'berlin' })
+    (await metricsOf(primary.agent)).value(`outpost_replication_${name}`, { secondary: 'berlin' })
   const replication = async () => (await readinessOf(primary.agent)).checks['replication']?.reason ?? ''
 
-  await t.test('a load balancer tells the active server from a healthy standby', async () => {
+  await t.test('a load balancer can distinguish the active server from a healthy standby', async () => {
     await eventually(async () => (await readyCodes(primary)) === '200 200', 'the primary serves')
     await eventually(async () => (await readyCodes(secondary)) === '472 200', 'the secondary is a standby')
     const status = await commandsAt(secondary.agent, directory)('status')
     assert.deepEqual([status.code, /^Role +standby$/m.test(status.stdout)], [0, true], status.stderr)
   })
 
-  await t.test(
-    'an unsealed secondary reports no seal and no snapshot, which alerts would take for faults',
-    async () => {
-      const figures = await figuresOf(secondary.agent)
-      assert.equal(figures.value('outpost_secrets_sealed'), 0)
-      assert.equal(figures.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
-      assert.equal((await figuresOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
-    },
-  )
+  await t.test('an unsealed secondary exports no seal and snapshot metrics that would raise alerts', async () => {
+    const metrics = await metricsOf(secondary.agent)
+    assert.equal(metrics.value('outpost_secrets_sealed'), 0)
+    assert.equal(metrics.value('outpost_snapshot_last_success_timestamp_seconds'), undefined)
+    assert.equal((await metricsOf(primary.agent)).value('outpost_snapshot_last_success_timestamp_seconds'), 0)
+  })
 
-  await t.test('while it is connected nothing is reported', async () => {
+  await t.test('a connected secondary raises no warning', async () => {
     await eventually(async () => (await gauge('secondary_connected')) === 1, 'it is connected')
-    assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)
+    assert.equal((await metricsOf(primary.agent)).value('outpost_replication_expected'), 1)
     await eventually(async () => (await gauge('secondary_lag_seconds')) === 0, 'it has everything')
     assert.deepEqual((await readinessOf(primary.agent)).warnings, [])
     assert.equal(await replication(), 'DR primary, 1 of 1 secondaries connected')
@@ -67,12 +64,12 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.match(await replication(), /secondary "berlin" disconnected for \d+ s \(.+\)/)
     assert.match((await readinessOf(primary.agent)).warnings.join('\n'), /DR secondary "berlin" disconnected/)
     assert.equal(await gauge('secondary_connected'), 0)
-    assert.equal((await figuresOf(primary.agent)).value('outpost_replication_expected'), 1)
+    assert.equal((await metricsOf(primary.agent)).value('outpost_replication_expected'), 1)
     // Nothing is committed meanwhile.
     const lag = (await rowOf())?.lag_seconds ?? 0
     await eventually(async () => ((await rowOf())?.lag_seconds ?? 0) > Math.max(lag, 1), 'the lag grows')
     assert.ok(Number(await gauge('secondary_lag_seconds')) >= 1)
-    assert.ok(Number((await figuresOf(primary.agent)).value('outpost_replication_lag_seconds')) >= 1)
+    assert.ok(Number((await metricsOf(primary.agent)).value('outpost_replication_lag_seconds')) >= 1)
     await eventually(() => {
       const lines = (primary.agent as AgentHere).stderr().split('\n')
       return lines.some((line) => line.includes('DR secondary disconnected') && line.includes('"warn"'))
@@ -100,19 +97,19 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     assert.deepEqual([status, checks['replication']?.state], [503, 'failing'])
     assert.match(checks['replication']?.reason ?? '', text)
     await roleIsFenced(primary, directory, text)
-    const figures = await figuresOf(primary.agent)
-    const roles = ['fenced', 'primary'].map((role) => figures.value('outpost_replication_role', { role }))
+    const metrics = await metricsOf(primary.agent)
+    const roles = ['fenced', 'primary'].map((role) => metrics.value('outpost_replication_role', { role }))
     assert.deepEqual(roles, [1, 0], 'Prometheus finds one primary after a failover')
-    assert.equal(figures.value('outpost_secrets_active'), 0)
-    assert.equal(figures.value('outpost_replication_fenced'), 1)
-    assert.equal(figures.value('outpost_replication_fence_reason', { reason }), 1)
+    assert.equal(metrics.value('outpost_secrets_active'), 0)
+    assert.equal(metrics.value('outpost_replication_fenced'), 1)
+    assert.equal(metrics.value('outpost_replication_fence_reason', { reason }), 1)
   }
 
-  await t.test('an isolated primary says so, and serves no reads', () =>
+  await t.test('an isolated primary reports it and serves no reads', () =>
     fenced('isolated', /no heartbeat from a secondary for \d+ s \(fence_after is 3 s\)/),
   )
 
-  await t.test('it serves again when the secondary is back', async () => {
+  await t.test('the primary serves again when the secondary is connected', async () => {
     await secondary.restartHere()
     await eventually(async () => (await replication()).includes('not authenticated'), 'it is connected, and sealed')
     await fenced(
@@ -126,17 +123,17 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await secondary.follows(primary)
   })
 
-  await t.test('a replaced primary names its successor, and can be demoted', async () => {
+  await t.test('a replaced primary reports its successor, and can be demoted', async () => {
     const token = await secondary.operationToken(primary.keys)
     await secondary.told('POST', `${DR}/secondary/promote`, { dr_operation_token: token }, '')
     await fenced('replaced', new RegExp(`replaced by "berlin" at ${secondary.agent.url}`))
     assert.equal(await secondary.health(), 200)
     assert.match(await replication(), /, next: outpost operator dr demote$/)
     assert.deepEqual((await readinessOf(primary.agent)).warnings, [], 'its successor is no disconnected secondary')
-    const figures = await figuresOf(primary.agent)
-    assert.equal(figures.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
-    assert.equal(figures.value('outpost_replication_lag_seconds'), undefined)
-    const counts = ['connected', 'expected'].map((name) => figures.value(`outpost_replication_${name}`))
+    const metrics = await metricsOf(primary.agent)
+    assert.equal(metrics.value('outpost_replication_secondary_connected', { secondary: 'berlin' }), undefined)
+    assert.equal(metrics.value('outpost_replication_lag_seconds'), undefined)
+    const counts = ['connected', 'expected'].map((name) => metrics.value(`outpost_replication_${name}`))
     assert.deepEqual(counts, [0, 0])
     await primary.told('POST', `${DR}/primary/demote`)
     assert.equal((await primary.status())['mode'], 'secondary')

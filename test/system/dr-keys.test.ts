@@ -1,4 +1,4 @@
-/** The keys of a secondary follow those of its primary, and who asks is told when synchronous commits go on without it. */
+/** The keys of a secondary follow those of its primary, and degraded synchronous replication is reported. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -11,7 +11,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const WAIT_MS = 20_000
 
-test('a rekey of the primary seals its secondary, which the new shares unseal; degraded sync is told', {
+test('a rekey of the primary seals its secondary until the new shares are entered, and degraded sync is reported', {
   timeout: 280_000,
 }, async (t) => {
   const more = 'replication {\n sync = true\n sync_timeout = "1s"\n }'

@@ -47,7 +47,7 @@ async function tlsInFront(t: TestContext, { agent, directory }: DrServer) {
   return { url, authority: file('ca.pem'), stranger: file('stranger.pem') }
 }
 
-test('replication as the specification has it, row by row', { timeout: 300_000 }, async (t) => {
+test('replication behaves as in each row of the specification', { timeout: 300_000 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.startHere(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
   const root = a.keys.token
@@ -165,7 +165,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
   await t.test('4.1 POST primary/revoke-secondary: disconnects at once and for good', async () => {
     assert.equal((await a.told('POST', `${DR}/primary/revoke-secondary`, { id: 'b' })).status, 204)
     await refused(a, 400, /./, `${DR}/primary/revoke-secondary`, { id: 'nobody' })
-    await eventually(async () => /revoked/.test(String((await b.status())['trouble'])), 'the secondary is told')
+    await eventually(async () => /revoked/.test(String((await b.status())['trouble'])), 'the secondary reports it')
     assert.deepEqual((await a.status())['known_secondaries'], [])
     await refused(
       b,
@@ -208,7 +208,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
   )
 
   await t.test(
-    '3.1 secondary, POST promote: primary; the one that was there takes no more writes; 4.1 POST promote',
+    '3.1 secondary, POST promote: primary; the previous primary accepts no more writes; 4.1 POST promote',
     async () => {
       await a.told('POST', 'cubbyhole/kept', { a: '1' }, root)
       await b.follows(a)
@@ -226,7 +226,7 @@ test('replication as the specification has it, row by row', { timeout: 300_000 }
   )
 
   await t.test(
-    '3.1 primary, POST demote: secondary, which connects to nobody and keeps its cluster ID; 4.1 POST demote',
+    '3.1 primary, POST demote: secondary, which connects to no primary and keeps its cluster ID; 4.1 POST demote',
     async () => {
       const { warnings } = await a.told('POST', `${DR}/primary/demote`, {})
       assert.match(warnings[0] ?? '', /^This cluster is being demoted to a replication secondary\./)
@@ -341,7 +341,7 @@ async function operationTokens(t: TestContext, a: DrServer, b: DrServer): Promis
     },
   )
 
-  await t.test('4.1 POST operation-token/delete: the token is good for nothing any more', async () => {
+  await t.test('4.1 POST operation-token/delete: the token is invalid', async () => {
     const dr_operation_token = await b.operationToken(a.keys)
     await b.told('POST', `${SECONDARY}/operation-token/delete`, { dr_operation_token }, ANONYMOUS)
     for (const path of ['promote', 'disable', 'update-primary', 'reindex', 'merkle-check', 'operation-token/delete']) {

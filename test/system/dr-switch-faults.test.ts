@@ -11,7 +11,7 @@ const HEALTHY = 200
 const SEALED = 503
 const SECONDARY = 472
 
-test('a change of roles with servers that are stopped or killed', { timeout: 280_000 }, async (t) => {
+test('a role change with stopped or killed servers', { timeout: 280_000 }, async (t) => {
   const { primary: a, secondary: b } = await drPair(t)
   const { keys } = a
   const written: string[] = []
@@ -27,7 +27,7 @@ test('a change of roles with servers that are stopped or killed', { timeout: 280
     return commandsAt(from.agent, from.directory)(line, `${keys.shares.join('\n')}\n`, keys.token)
   }
 
-  await t.test('a secondary that does not answer: the demotion is refused, and the primary serves again', async () => {
+  await t.test('a demotion is refused if the secondary does not respond, and the primary serves again', async () => {
     await proven(a)
     b.process.child.kill('SIGSTOP')
     await write(a, 'unseen')
@@ -41,7 +41,7 @@ test('a change of roles with servers that are stopped or killed', { timeout: 280
     await readAll(a)
   })
 
-  await t.test('a primary that is killed while it waits for the secondary is the primary again', async () => {
+  await t.test('a primary that is killed while it waits for the secondary stays primary', async () => {
     await proven(a)
     b.process.child.kill('SIGSTOP')
     await write(a, 'before-kill')
@@ -58,7 +58,7 @@ test('a change of roles with servers that are stopped or killed', { timeout: 280
     await readAll(a)
   })
 
-  await t.test('both are killed after the demotion: the same command goes on', async () => {
+  await t.test('if both are killed after the demotion, the same command continues', async () => {
     await proven(a)
     await a.told('POST', `${DR}/primary/demote`, { secondary_id: 'b' }, keys.token)
     await b.kill()
@@ -81,7 +81,7 @@ test('a change of roles with servers that are stopped or killed', { timeout: 280
     assert.equal((await a.status())['conflict_report'], '')
   })
 
-  await t.test('a demoted primary takes over again by a failover, and the other one joins it', async () => {
+  await t.test('a demoted primary is promoted by a failover, and the other one joins it', async () => {
     await proven(b)
     await b.told('POST', `${DR}/primary/demote`, { secondary_id: '127.0.0.1' }, keys.token)
     const run = (server: DrServer, line: string, input: string) =>

@@ -39,7 +39,7 @@ class Writer {
   }
 }
 
-test('join, and a change of roles under load and back', { timeout: 280_000 }, async (t) => {
+test('a join, and a role change under load and back', { timeout: 280_000 }, async (t) => {
   const directory = workDirectory(t)
   const [a, b] = await Promise.all([DrServer.start(t, 'a', '', directory), DrServer.start(t, 'b', '', directory)])
   const { token } = a.keys
@@ -49,7 +49,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
   const switched = (from: DrServer, to: DrServer, more = '', input = shares) =>
     run(from, `switch -secondary ${to.agent.url}${more}`, input)
 
-  await t.test('a primary on loopback warns, in the answers, the log and the status', async () => {
+  await t.test('a primary on loopback warns in responses, log and status', async () => {
     const enabled = await run(a, 'enable')
     assert.equal(enabled.code, 0, enabled.stderr)
     const warning = /the cluster address 127\.0\.0\.1:\d+ is on loopback and .*set addresses\.cluster \(or bind_addr\)/
@@ -62,7 +62,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     assert.match(a.agent.stderr(), /secondaries may not reach this DR primary/)
   })
 
-  await t.test('a token as an argument is refused, and not shown', async () => {
+  await t.test('a token as an argument is refused and not printed', async () => {
     for (const line of ['join SECRET-TOKEN', 'join - SECRET-TOKEN', 'enable SECRET-TOKEN', 'enable - SECRET-TOKEN']) {
       const { code, stderr, stdout } = await run(b, line, '', b.keys.token)
       assert.deepEqual([code, stdout], [2, ''], line)
@@ -75,7 +75,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     assert.deepEqual(await b.status(), { mode: 'disabled' })
   })
 
-  await t.test('join ends when the copy is whole and the secondary follows', async () => {
+  await t.test('join returns when the initial sync is complete and the secondary follows', async () => {
     await a.told('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
     const issued = await run(a, 'token b')
     assert.match(issued.stderr, /is on loopback/)
@@ -93,7 +93,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     assert.match((await run(b, 'join', issued.stdout, b.keys.token)).stderr, /is already a DR secondary: /)
   })
 
-  await t.test('a change that cannot succeed changes nothing', async () => {
+  await t.test('a role change that cannot succeed changes nothing', async () => {
     assert.match((await switched(a, b)).stderr, /is sealed: run "outpost operator unseal" there/)
     await b.unseal(a.keys)
     await eventually(async () => isProven(await a.status()), 'the secondary proves that it has the key')
@@ -133,7 +133,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     assert.deepEqual([again.code, again.stdout.startsWith('Nothing to do: ')], [0, true], again.stderr)
   })
 
-  await t.test('the same command continues a change that was cut short', async () => {
+  await t.test('the same command continues an interrupted role change', async () => {
     await eventually(async () => isProven(await b.status()), 'the old primary proves that it has the key')
     await b.told('POST', `${DR}/primary/demote`, { secondary_id: '127.0.0.1' }, token)
     const wrong = await switched(b, a, '', 'AAAA\nAAAA\n')
@@ -154,7 +154,7 @@ test('join, and a change of roles under load and back', { timeout: 280_000 }, as
     await a.follows(b)
   })
 
-  await t.test('join gives a demoted primary its new primary', async () => {
+  await t.test('join connects a demoted primary to its new primary', async () => {
     const file = join(directory, 'shares.txt')
     writeFileSync(file, shares)
     await b.told('POST', `${DR}/primary/demote`, {}, token)

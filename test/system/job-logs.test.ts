@@ -10,7 +10,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const [FIRST, SECOND] = ['0a000000-0000-4000-8000-000000000001', '0b000000-0000-4000-8000-000000000002'] as const
 
-test('one connection follows a job on every host, and outlives the death of one of them', async (t) => {
+test('one connection follows a job on every host, and continues after one of them is killed', async (t) => {
   const nats = await startNatsServer(t)
   const directory = workDirectory(t)
   const start = (name: string, role: string) => {
@@ -50,13 +50,13 @@ test('one connection follows a job on every host, and outlives the death of one 
   appendFileSync(second, 'error on two\nnothing else\n')
   await eventually(
     () => lines().length === 2,
-    () => `both lines are told: ${text}`,
+    () => `both lines are received: ${text}`,
   )
   assert.deepEqual(lines().sort(), ['0a error on one', '0b error on two'])
   dying.child.kill('SIGKILL')
   await eventually(
     () => text.includes('"log failed"'),
-    () => `the death is told: ${text}`,
+    () => `the failure is reported: ${text}`,
   )
   assert.match(text, new RegExp(`"FileEvent":"log failed","Error":"504 [^"]*","AllocID":"${SECOND}"`))
   appendFileSync(first, 'another error\n')

@@ -40,7 +40,7 @@ async function follow(t: TestContext, port: number, count: number, host = '127.0
   return sockets
 }
 
-test('one connection too many of an address is turned away in the words of the compatible system', async (t) => {
+test('a connection above the limit of an address is refused with the text of Nomad', async (t) => {
   const agent = await agentWith(t, 'http_max_conns_per_client = 3')
   const held = await follow(t, agent.port, 3)
   const heard = await raw({ port: agent.port }, `GET ${METADATA} HTTP/1.1\r\nHost: localhost\r\n\r\n`)
@@ -71,7 +71,7 @@ test('refusals are limited too, and a refused connection is not served', async (
   assert.ok(heard.every(({ end }) => end !== 'open'))
 })
 
-test('a WebSocket is a connection like any other', async (t) => {
+test('a WebSocket counts towards the connection limit', async (t) => {
   const agent = await agentWith(t, 'http_max_conns_per_client = 1')
   const path = `/v1/client/fs/logs/${ALLOC}?task=web&follow=true`
   const held = new MessageClient({ port: agent.port, path })
@@ -86,7 +86,7 @@ test('a WebSocket is a connection like any other', async (t) => {
   await eventually(async () => (await status()) === 200, 'there is room again')
 })
 
-test('no limit, and IPv4 addresses that come as IPv6', async (t) => {
+test('the limit can be disabled, and counts IPv4-mapped addresses as IPv4', async (t) => {
   const unlimited = await agentWith(t, 'http_max_conns_per_client = 0')
   await hold(t, unlimited.port, 150)
   assert.equal((await ask(unlimited.port, 'GET', METADATA)).status, 200)
@@ -105,7 +105,7 @@ async function eventuallyRefused(port: number): Promise<void> {
   assert.fail('a third connection was never refused')
 }
 
-test('followers, headers and bodies', async (t) => {
+test('limits apply to followers, headers and bodies', async (t) => {
   const agent = await agentWith(
     t,
     'http_max_followers = 2\nhttp_max_header_bytes = 2048\nhttp_max_body_bytes = 1024\nhttp_max_conns_per_client = 0',
@@ -132,7 +132,7 @@ test('followers, headers and bodies', async (t) => {
   assert.match(posted.text, /^HTTP\/1.1 413 [^]*larger than 1024 bytes$/)
 })
 
-test('times', async (t) => {
+test('limits apply to the duration of requests', async (t) => {
   const agent = await agentWith(
     t,
     'http_head_timeout = "300ms"\nhttp_request_timeout = "900ms"\nhttp_idle_timeout = "300ms"\nhttp_stall_timeout = "500ms"',

@@ -1,4 +1,4 @@
-/** `npm run cluster`: what it prints is true, and it leaves nothing behind. */
+/** `npm run cluster`: its output is correct, and it leaves nothing behind. */
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
@@ -43,7 +43,7 @@ function processesMentioning(word: string): string[] {
     .filter((line) => line.includes(word))
 }
 
-test('two servers, three agents, each reached through either, and Ctrl-C ends them all', async (t) => {
+test('a local cluster has two servers and three agents that each server reaches, and Ctrl-C ends all of them', async (t) => {
   const { child, ended, text } = startScript(t)
   await eventually(() => text().includes('==> cluster started') || child.exitCode !== null)
   const directory = /logs +(\S+)\/NAME/.exec(text())?.[1] ?? 'none'
@@ -74,7 +74,7 @@ test('two servers, three agents, each reached through either, and Ctrl-C ends th
 
 const below = () => processesMentioning('outpost-cluster-').filter((line) => line.includes('nats-server.conf'))
 
-test('given up while it starts, it leaves nothing either', async (t) => {
+test('an interrupted start of a local cluster leaves no process behind', async (t) => {
   const { child, ended, text } = startScript(t)
   const before = below()
   await eventually(() => below().length > before.length)

@@ -29,7 +29,7 @@ function linesOf(...files: readonly string[]): string[] {
   return files.flatMap((file) => readFileSync(file, 'utf8').split('\n').slice(0, -1))
 }
 
-test('a file is put aside at its size, in order, and as many are kept as asked for', async (t) => {
+test('a log file is rotated at its maximum size, in order, and the configured number is kept', async (t) => {
   const directory = workDirectory(t)
   const path = join(directory, 'agent.txt')
   for (const other of ['agent-1.txt', 'agent-1790000000000000000.log', 'agent-1790000000000000000x.txt']) {
@@ -57,7 +57,7 @@ test('a file is put aside at its size, in order, and as many are kept as asked f
   sink.close()
 })
 
-test('a file is put aside at its age; a name with a slash at its end is a directory', async (t) => {
+test('a log file is rotated at its maximum age, and a path with a trailing slash is a directory', async (t) => {
   const directory = join(workDirectory(t), 'made')
   const file = new LogFile(`${directory}/`, { ...KEEP, durationMs: 1, maxFiles: -1 })
   const sink = new LogSink({ output: file, level: 'info' })
@@ -71,7 +71,7 @@ test('a file is put aside at its age; a name with a slash at its end is a direct
   sink.close()
 })
 
-test('a device is written and never put aside', async (t) => {
+test('a device is written to and never rotated', async (t) => {
   const directory = workDirectory(t)
   const path = join(directory, 'null.log')
   symlinkSync('/dev/null', path)
@@ -84,7 +84,7 @@ test('a device is written and never put aside', async (t) => {
   assert.equal(statSync(path).isCharacterDevice(), true)
 })
 
-test('lines for a full disk are counted, and that is said once there is room', async (t) => {
+test('lines for a full disk are counted, and the count is logged once there is space', async (t) => {
   const path = join(workDirectory(t), 'log')
   const sink = new LogSink({ output: new DescriptorOutput(openSync('/dev/full', 'w')), level: 'info' })
   const logger = createLogger(sink)
@@ -96,7 +96,7 @@ test('lines for a full disk are counted, and that is said once there is room', a
   await eventually(() => {
     logger.info('room again')
     return statSync(path).size > 0 && readFileSync(path, 'utf8').includes('log lines dropped')
-  }, 'the count is told')
+  }, 'the count is logged')
   const told = linesOf(path).filter((line) => line.includes('log lines dropped'))
   const lost = told.map((line) => (JSON.parse(line) as { lines: number }).lines)
   assert.equal(
@@ -107,7 +107,7 @@ test('lines for a full disk are counted, and that is said once there is room', a
   sink.close()
 })
 
-test('a directory that was removed is made again, and the agent goes on', async (t) => {
+test('a removed log directory is created again, and the agent continues', async (t) => {
   const directory = workDirectory(t)
   const file = join(directory, 'log/agent.log')
   const config = `acl { enabled = false }\nlog_file = "${file}"\n`
@@ -134,7 +134,7 @@ test('a directory that was removed is made again, and the agent goes on', async 
   await eventually(written, 'a line once there is a place')
 })
 
-test('after another program moved the file, SIGHUP begins a new one; the settings can be changed', async (t) => {
+test('after an external rename SIGHUP opens a new file, and the settings can be changed', async (t) => {
   const directory = workDirectory(t)
   const file = join(directory, 'agent.log')
   const agent = await startAgent(t, ['-config', writeConfig(directory, forPeople(file))])

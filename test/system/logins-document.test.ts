@@ -1,4 +1,4 @@
-/** The sections on logins of docs/operating/auth.md, as somebody pastes it into a shell. */
+/** Runs the sections on logins of docs/operating/auth.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
 const PAGE = 'docs/operating/auth.md'
 
-test('programs and people log in as the document says', async (t) => {
+test('programs and people log in by the documented steps', async (t) => {
   const directory = workDirectory(t)
   const [role, program, people, ...more] = shellBlocks(PAGE, '## Auth methods')
   const [groups, ...moreGroups] = shellBlocks(PAGE, '## Entities and groups')

@@ -10,7 +10,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const PROMTOOL = process.env['OUTPOST_PROMTOOL'] ?? 'promtool'
 
-test('everything that an agent exposes follows the rules of the text format, without a token', async (t) => {
+test('all exposed metrics follow the text format, without a token', async (t) => {
   const agent = await agentHere(t, ['-config', writeConfig(workDirectory(t), '')])
   const answer = await eventually(async () => {
     const scraped = await ask(agent.port, 'GET', '/v1/metrics?format=prometheus', 'X-Nomad-Token: stale')
@@ -45,7 +45,7 @@ test('everything that an agent exposes follows the rules of the text format, wit
   assert.equal(checked.status, 0, checked.stderr + checked.stdout)
 })
 
-test('settings of telemetry decide what is shown', async (t) => {
+test('telemetry settings select the exposed metrics', async (t) => {
   const telemetry = `telemetry {
     publish_node_metrics = false
     disable_hostname = true

@@ -1,6 +1,6 @@
 /**
- * The NATS configuration that is shipped, with keys as `outpost cluster keys` makes them: agents and servers work with
- * it, and whoever has the key of one agent can do nothing with it as another one.
+ * The shipped NATS configuration with keys from `outpost cluster keys`: agents and servers work with it, and the key of
+ * one agent grants nothing on behalf of another one.
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -23,14 +23,14 @@ async function get(url: string, path: string): Promise<{ status: number; text: s
   return { status: answer.status, text: await answer.text() }
 }
 
-test('servers reach every agent, agents reach each other through servers, tokens are resolved', async (t) => {
+test('servers reach every agent, agents reach each other through servers, and tokens are resolved', async (t) => {
   const directory = workDirectory(t)
   const cluster = await permittedCluster(t, directory, ['-server', 's1', '-server', 's2', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
   const servers = [await cluster.start('s1'), await cluster.start('s2')]
   makeAllocation(join(directory, 'w1/data/alloc'), FIRST)
   const first = await cluster.start('w1')
-  // A host that comes later: only users.conf changes, and nobody's connection.
+  // A host that comes later: only users.conf changes, and no connection is dropped.
   cluster.keys('-agent', 'w2', '-nats', 'tls://127.0.0.1:4222')
   makeAllocation(join(directory, 'w2/data/alloc'), SECOND)
   const second = await cluster.start('w2')
@@ -76,7 +76,7 @@ async function refusedOf(
   return subjects.filter((subject) => refused.has(subject))
 }
 
-test('an agent speaks as itself only, and hears nothing that is for others', async (t) => {
+test('an agent publishes as itself only and receives no message for others', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1', '-agent', 'w2'])
   if (!cluster) return t.skip('needs openssl')
   const [own, other] = [cluster.nodeIdOf('w1'), cluster.nodeIdOf('w2')]
@@ -142,7 +142,7 @@ test('an agent speaks as itself only, and hears nothing that is for others', asy
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 'w1'), 'subscribe', mustNotSubscribe), mustNotSubscribe)
 })
 
-test('a server does what is a server’s, and speaks for no node', async (t) => {
+test('a server may do what servers need, and publishes for no node', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
   const id = cluster.nodeIdOf('w1')
@@ -153,7 +153,7 @@ test('a server does what is a server’s, and speaks for no node', async (t) => 
   assert.deepEqual(await refusedOf(await connectAs(t, cluster, 's1'), 'subscribe', mustNotHear), mustNotHear)
 })
 
-test('nobody else gets in: no key, another key, a key that was taken back', async (t) => {
+test('connections without a key, with an unknown key or with a removed key are refused', async (t) => {
   const cluster = await permittedCluster(t, workDirectory(t), ['-server', 's1', '-agent', 'w1'])
   if (!cluster) return t.skip('needs openssl')
   const { nats } = cluster
@@ -162,13 +162,13 @@ test('nobody else gets in: no key, another key, a key that was taken back', asyn
   const before = await connectAs(t, cluster, 'w1')
   const seed = cluster.seedOf('w1')
   cluster.keys('-remove', 'w1')
-  // Whoever is connected with it is cut off.
+  // Connections with it are closed.
   await before.closed()
   const again = connect({ servers: [nats.url], tls, reconnect: false, authenticator: nkeyAuthenticator(seed) })
   await assert.rejects(again, /Authorization/)
 })
 
-test('the unit of the NATS server is free of faults and exposes little', { skip: noAnalyze }, () => {
+test('systemd-analyze finds no fault and little exposure in the unit of the NATS server', { skip: noAnalyze }, () => {
   const { stdout, stderr, status } = spawnSync('systemd-analyze', ['verify', UNIT], { encoding: 'utf8' })
   assert.deepEqual([status, stdout, stderr], [0, '', ''])
   const judged = spawnSync('systemd-analyze', ['security', '--offline=true', '--threshold=15', UNIT])

@@ -1,4 +1,4 @@
-/** What the daemon tells systemd, to a socket that a test plays; `systemd-notify` and the shell are the real ones. */
+/** Notifications of the daemon to systemd, received by a socket of the test; `systemd-notify` and the shell are real. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -35,7 +35,7 @@ function environment(socket: Socket, more: Readonly<Record<string, string>> = {}
   return { NOTIFY_SOCKET: socket.name, WATCHDOG_USEC: String(WATCHDOG_MS * 1000), ...more }
 }
 
-test('ready, ticks, reloading and ready again, stopping: in this order', options, async (t) => {
+test('the notifications are ready, watchdog, reloading, ready and stopping, in this order', options, async (t) => {
   const directory = workDirectory(t)
   const socket = await playSocket(t, `@outpost-test-${process.pid}`)
   const config = writeConfig(directory, OPEN)
@@ -67,7 +67,7 @@ test('ready, ticks, reloading and ready again, stopping: in this order', options
   agent.child.kill('SIGTERM')
   assert.equal(await agent.ended, 0)
   await eventually(() => socket.messages.some((message) => message.startsWith('STOPPING=1')))
-  // A change of its status may be told between any two of these.
+  // A status change may be sent between any two of these.
   const names = socket.messages.map((message) => message.split('=')[0] ?? '')
   const order = names.filter((name) => !['WATCHDOG', 'STATUS'].includes(name))
   assert.deepEqual(order, ['READY', 'RELOADING', 'READY', 'RELOADING', 'READY', 'STOPPING'])
@@ -81,13 +81,13 @@ async function fallsSilent(socket: Socket, watchdogMs = WATCHDOG_MS): Promise<vo
   assert.ok(socket.ticks() <= ticks + 1, `${socket.ticks() - ticks} ticks came`)
 }
 
-test('no tick while the event loop stands still, ticks again when it goes on', options, async (t) => {
+test('no watchdog notification is sent while the event loop is blocked', options, async (t) => {
   const directory = workDirectory(t)
   const socket = await playSocket(t, join(directory, 'notify'))
   const blocked = join(directory, 'blocked')
   const env = environment(socket, {
-    NODE_OPTIONS: `--import=${join(HELPERS, 'saboteur.ts')}`,
-    OUTPOST_SABOTAGE: `block:${blocked}`,
+    NODE_OPTIONS: `--import=${join(HELPERS, 'fault-injection.ts')}`,
+    OUTPOST_TEST_FAULT: `block:${blocked}`,
   })
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
   t.after(() => rmSync(blocked, { force: true }))
@@ -100,12 +100,12 @@ test('no tick while the event loop stands still, ticks again when it goes on', o
   await eventually(() => socket.ticks() > ticks + 1)
 })
 
-test('no tick once the listener is gone, and the log says why', options, async (t) => {
+test('no watchdog notification is sent once the listener has failed, and the log has the cause', options, async (t) => {
   const directory = workDirectory(t)
   const socket = await playSocket(t, join(directory, 'notify'))
   const env = environment(socket, {
-    NODE_OPTIONS: `--import=${join(HELPERS, 'saboteur.ts')}`,
-    OUTPOST_SABOTAGE: 'close',
+    NODE_OPTIONS: `--import=${join(HELPERS, 'fault-injection.ts')}`,
+    OUTPOST_TEST_FAULT: 'close',
     WATCHDOG_USEC: String(LONGER_WATCHDOG_MS * 1000),
   })
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env })
@@ -117,7 +117,7 @@ test('no tick once the listener is gone, and the log says why', options, async (
 })
 
 test(
-  'an agent that cannot reach its own address says so, and the watchdog watches the event loop',
+  'an agent that cannot reach its own address logs it, and the watchdog covers the event loop only',
   unreachable,
   async (t) => {
     const directory = workDirectory(t)
@@ -130,7 +130,7 @@ test(
   },
 )
 
-test('ticks are for the process they are meant for, and only where they are wanted', options, async (t) => {
+test('watchdog notifications are sent for the intended process only, and only if configured', options, async (t) => {
   const directory = workDirectory(t)
   const socket = await playSocket(t, join(directory, 'notify'))
   const config = writeConfig(directory, OPEN)
@@ -154,7 +154,7 @@ function parentOf(pid: string): number | undefined {
   }
 }
 
-test('the shell between us and systemd is started again when somebody ends it', options, async (t) => {
+test('a killed helper shell for notifications is restarted', options, async (t) => {
   const directory = workDirectory(t)
   const socket = await playSocket(t, join(directory, 'notify'))
   const agent = await startAgent(t, ['-config', writeConfig(directory, OPEN)], { env: environment(socket) })
@@ -166,7 +166,7 @@ test('the shell between us and systemd is started again when somebody ends it', 
   await eventually(() => agent.stderr().includes('notification shell exited'))
 })
 
-test('without systemd-notify one line says so, and the agent serves', async (t) => {
+test('without systemd-notify a line is logged and the agent serves', async (t) => {
   const directory = workDirectory(t)
   const bin = join(directory, 'bin')
   mkdirSync(bin)

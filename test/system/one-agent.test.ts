@@ -1,4 +1,4 @@
-/** One state directory has one agent: a second one is told who is there, and whoever is killed leaves nothing behind. */
+/** A state directory has one agent: a second one reports the running process, and a killed one leaves no lock behind. */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { eventually } from '../helpers/eventually.ts'
 
-test('a second agent does not start on the same state, and says which process is in its way', async (t) => {
+test('a second agent on the same state does not start and names the running process', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
   const first = await startAgent(t, ['-config', config])
@@ -28,7 +28,7 @@ test('a second agent does not start on the same state, and says which process is
   assert.equal(statSync(join(directory, 'data/client/agent.lock')).mode & 0o777, 0o600)
 })
 
-test('an agent that was killed or stopped is in nobody’s way', async (t) => {
+test('a killed or stopped agent does not prevent a start', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
   for (const signal of ['SIGKILL', 'SIGTERM', 'SIGKILL'] as const) {
@@ -36,12 +36,12 @@ test('an agent that was killed or stopped is in nobody’s way', async (t) => {
     agent.child.kill(signal)
     await agent.ended
   }
-  // Whoever the file names: it is not what decides.
+  // The process named in the file does not decide.
   writeFileSync(join(directory, 'data/client/agent.lock'), `process ${process.pid}, started 2026-11-21T10:00:00.000Z\n`)
   await startAgent(t, ['-config', config])
 })
 
-test('of many that start at once, one runs', async (t) => {
+test('of many concurrent starts one succeeds', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
   const agents = Array.from({ length: 6 }, () => spawnAgent(t, ['-config', config]))
@@ -51,7 +51,7 @@ test('of many that start at once, one runs', async (t) => {
   await eventually(() => agents.every((agent) => agent === winner || agent.stderr().includes('another agent')))
 })
 
-test('where nothing can lock, that is said and the agent serves', async (t) => {
+test('where locks are not supported, the agent logs it and serves', async (t) => {
   const directory = workDirectory(t)
   const config = writeConfig(directory, 'acl { enabled = false }')
   const bin = join(directory, 'bin')

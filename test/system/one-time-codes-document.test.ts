@@ -1,4 +1,4 @@
-/** The section on one-time codes in docs/operating/engines.md, as somebody pastes it into a shell. */
+/** Runs the section on one-time codes in docs/operating/engines.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
-test('codes are told and checked as the document says', async (t) => {
+test('one-time codes are generated and verified by the documented steps', async (t) => {
   const directory = workDirectory(t)
   const [commands, ...more] = shellBlocks('docs/operating/engines.md', '## One-time codes (TOTP)')
   assert.ok(commands && more.length === 0)

@@ -1,7 +1,7 @@
 /**
- * Fifty secrets and tokens are given to a server in every way there is, right and wrong. Afterwards they are looked for,
- * plain and as base64 and hex, in every file that the server has, in its log, in the answers of those who may not know
- * them: nothing. Names of secrets are in no file either; the log of requests has the path that was asked for.
+ * Fifty secrets and tokens are sent to a server in every valid and invalid way. Afterwards none is found, plain, in
+ * base64 or in hexadecimal, in the files of the server, its log, or the responses to unauthorized callers. Names of
+ * secrets are in no file either, except for the request log with the requested paths.
  */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
@@ -18,7 +18,7 @@ function planted(what: string): string {
   return `planted-${what}-${randomBytes(9).toString('hex')}`
 }
 
-/** What a text looks like where somebody encoded it; base64 also in the middle of something. */
+/** Encodings of a text, in base64 at every alignment. */
 function formsOf(text: string): Buffer[] {
   const inner = [0, 1, 2].map((shift) => {
     const encoded = Buffer.concat([Buffer.alloc(shift), Buffer.from(text)]).toString('base64')
@@ -32,7 +32,7 @@ function filesBelow(directory: string): string[] {
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
 }
 
-test('fifty planted secrets are nowhere but with those who may know them', async (t) => {
+test('fifty planted secrets appear only where they are authorized', async (t) => {
   const directory = workDirectory(t)
   const agent = await startAgent(t, ['-config', writeConfig(directory, CONFIG), '-http-port', '0'])
   const answers: string[] = []

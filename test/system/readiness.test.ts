@@ -1,5 +1,5 @@
 /**
- * Readiness, health, status and figures of a server in each state of the table sealed × NATS away × disk full × starting:
+ * Readiness, health, status and metrics of a server in each state of the table sealed × NATS away × disk full × starting:
  * they come from one place, and agree. The NATS server, the full disk and the seal are real.
  */
 import assert from 'node:assert/strict'
@@ -12,12 +12,12 @@ import { DiskSpace } from '../../src/telemetry/disk-space.ts'
 import { Readiness } from '../../src/telemetry/readiness.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { type RunningAgent, spawnAgent, startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { assigned, playSocket, type Socket } from '../helpers/notify-socket.ts'
 import { commandsAt, jsonOf, type Run } from '../helpers/secrets-server.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { keepingLogger } from '../helpers/kept-log.ts'
+import { recordingLogger } from '../helpers/recording-logger.ts'
 
 const hasNotify = ['systemd-notify', 'python3'].every((program) => {
   try {
@@ -48,8 +48,8 @@ function shown(failing: readonly string[]): string {
 async function said({ agent, run, socket }: World): Promise<Record<string, string>> {
   const { checks, ready, status } = await readinessOf(agent)
   const failing = Object.keys(checks).filter((name) => checks[name]?.state !== 'ok')
-  const figures = await figuresOf(agent)
-  const low = Object.keys(checks).filter((check) => figures.value('outpost_ready_check', { check }) === 0)
+  const metrics = await metricsOf(agent)
+  const low = Object.keys(checks).filter((check) => metrics.value('outpost_ready_check', { check }) === 0)
   const health = await fetch(`${agent.url}/v1/sys/health`)
   const isSealed = ((await health.json()) as { sealed: boolean }).sealed
   const told = await run('status', '', '', 'json')
@@ -67,13 +67,13 @@ async function said({ agent, run, socket }: World): Promise<Record<string, strin
   return {
     endpoint: shown(failing),
     // The sources are asked one after the other: while a state begins they may differ.
-    ready: `${ready} ${status} ${figures.value('outpost_ready')}`,
-    figures: shown(low),
+    ready: `${ready} ${status} ${metrics.value('outpost_ready')}`,
+    metrics: shown(low),
     command: shown(inStatus),
     systemd: socket ? shown(inLine) : shown(failing),
     health: `${health.status} ${isSealed}`,
-    sealFigure: String(figures.value('outpost_secrets_sealed')),
-    natsFigure: String(figures.value('outpost_nats_connected')),
+    sealMetric: String(metrics.value('outpost_secrets_sealed')),
+    natsMetric: String(metrics.value('outpost_nats_connected')),
     exitCode: String(told.code),
     sealStatus: String(readiness.sealed),
   }
@@ -85,12 +85,12 @@ function wantedOf({ away, full, sealed }: State): Record<string, string> {
   return {
     endpoint: line,
     ready: failing.length === 0 ? 'true 200 1' : 'false 503 0',
-    figures: line,
+    metrics: line,
     command: line,
     systemd: line,
     health: sealed ? '503 true' : '200 false',
-    sealFigure: String(Number(sealed)),
-    natsFigure: String(Number(!away)),
+    sealMetric: String(Number(sealed)),
+    natsMetric: String(Number(!away)),
     exitCode: sealed ? '2' : String(Number(failing.length > 0)),
     sealStatus: String(sealed),
   }
@@ -122,7 +122,7 @@ async function agrees(world: World, state: State): Promise<void> {
   }
 }
 
-test('every source says the same in each state', async (t) => {
+test('readiness, status and metrics agree in each state', async (t) => {
   const directory = workDirectory(t)
   const small = join(directory, 'small')
   mkdirSync(small)
@@ -133,7 +133,9 @@ test('every source says the same in each state', async (t) => {
   }
   try {
     // A test of its own, so that the server has ended when the disk goes.
-    await t.test('sealed, NATS away, disk full', (inner) => inEachState(inner, directory, small))
+    await t.test('sealed, NATS disconnected and disk full are reported', (inner) =>
+      inEachState(inner, directory, small),
+    )
   } finally {
     execFileSync('umount', ['-l', small])
   }
@@ -168,7 +170,7 @@ async function inEachState(t: TestContext, directory: string, small: string): Pr
   assert.match(stderr, /sealed, next: outpost operator unseal/)
 }
 
-test('while it starts nothing says that it is ready', async (t) => {
+test('no source reports readiness during the start', async (t) => {
   const directory = workDirectory(t)
   const nats = await startNatsServer(t)
   const agent = spawnAgent(t, ['-config', writeConfig(directory, `nats { servers = ["${nats.url}"] }`)])
@@ -186,7 +188,7 @@ test('while it starts nothing says that it is ready', async (t) => {
 })
 
 for (const phase of ['starting', 'stopping', 'started'] as const) {
-  test(`the check of listening while the process is ${phase}`, async (t) => {
+  test(`the listener check during the phase: ${phase}`, async (t) => {
     const directory = workDirectory(t)
     const { config } = loadConfig({ paths: [writeConfig(directory, '')] })
     const disk = new DiskSpace([directory])
@@ -203,7 +205,7 @@ for (const phase of ['starting', 'stopping', 'started'] as const) {
       warnings: () => [],
       refresh: () => disk.refresh(),
       onChange: () => undefined,
-      logger: keepingLogger([]),
+      logger: recordingLogger([]),
     })
     assert.equal(readiness.report().ready, false, 'the disk was not looked at')
     await readiness.refresh()
@@ -212,7 +214,7 @@ for (const phase of ['starting', 'stopping', 'started'] as const) {
   })
 }
 
-test('a connection to NATS without TLS beyond loopback is shown', async (t) => {
+test('a connection to NATS without TLS beyond loopback is reported', async (t) => {
   const directory = workDirectory(t)
   const agent = await startAgent(t, ['-config', writeConfig(directory, 'nats { servers = ["nats://192.0.2.1:4222"] }')])
   const status = await commandsAt(agent, directory)('status')
@@ -221,7 +223,7 @@ test('a connection to NATS without TLS beyond loopback is shown', async (t) => {
   assert.match(status.stderr, /^not ready: nats: not connected to NATS$/m)
 })
 
-test('a host says which refused token it does not know', async (t) => {
+test('a host reports a token of its configuration that it does not know', async (t) => {
   const more =
     'acl {\n enabled = true\n token "poor" {\n sha256 = "SHA"\n policy = "namespace \\"default\\" { policy = \\"read\\" }"\n }\n}'
   const sha256 = execFileSync('sh', ['-c', "printf %s poor-token | sha256sum | cut -d' ' -f1"]).toString().trim()

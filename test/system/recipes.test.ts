@@ -142,7 +142,7 @@ async function statusBecomes(url: string, status: number): Promise<void> {
   )
 }
 
-test('run-with-shell: seen, followed, and seen to end', async (t) => {
+test('run-with-shell: a task is listed, followed, and its end detected', async (t) => {
   const here = await place(t)
   const gate = join(here.directory, 'go')
   const task = start(t, 'run-with-shell.sh', [`${here.allocDir}/${ID}`, 'web', 'sh', '-c', script(gate, 3)])
@@ -150,7 +150,7 @@ test('run-with-shell: seen, followed, and seen to end', async (t) => {
   assert.equal(task.stdout().trim(), ID)
 })
 
-test('run-with-shell: makes an ID below the data directory, passes signals on, and tells success', async (t) => {
+test('run-with-shell: creates an ID below the data directory, forwards signals, and records success', async (t) => {
   const here = await place(t)
   const trap = 'trap "echo asked; exit 0" TERM; echo begun; while :; do sleep 0.05; done'
   const task = start(t, 'run-with-shell.sh', ['-', 'web', 'sh', '-c', trap], {
@@ -161,11 +161,11 @@ test('run-with-shell: makes an ID below the data directory, passes signals on, a
   await eventually(() => existsSync(log) && readFileSync(log, 'utf8') === 'begun\n')
   task.child.kill('SIGTERM')
   assert.equal(await task.ended, 0)
-  assert.equal(readFileSync(log, 'utf8'), 'begun\nasked\n', 'the last line is in before the end is told')
+  assert.equal(readFileSync(log, 'utf8'), 'begun\nasked\n', 'the last line is written before the end is recorded')
   assert.match(readFileSync(join(here.allocDir, id, 'alloc.json'), 'utf8'), /"ClientStatus":"complete"/)
 })
 
-test('run-with-shell: logs rotate, the oldest go, and the agent reads across them', async (t) => {
+test('run-with-shell: logs are rotated and purged, and the agent reads across them', async (t) => {
   const here = await place(t)
   // 4,018,895 bytes: four files, however much of its last 32 KiB each leaves free for the end of a line.
   const args = [`${here.allocDir}/${ID}`, 'web', 'seq', '1', '590000']
@@ -180,7 +180,7 @@ test('run-with-shell: logs rotate, the oldest go, and the agent reads across the
 })
 
 test(
-  'run-with-shell: as root with OUTPOST_OWNER, the logs belong to that user, who sees no environment of root',
+  'run-with-shell: as root with OUTPOST_OWNER, the logs belong to that user, who cannot see the environment of root',
   (t) => {
     const work = workDirectory(t)
     const directory = join(work, ID)
@@ -212,7 +212,7 @@ test(
   noOtherUsers() ?? false,
 )
 
-test('manifest.sh refuses what it could not write as JSON, and makes nothing', (t) => {
+test('manifest.sh refuses values that it cannot encode as JSON, and creates nothing', (t) => {
   const directory = workDirectory(t)
   const attempt = (dir: string, task: string, env: Readonly<Record<string, string>> = {}) =>
     spawnSync(join(RECIPES, 'manifest.sh'), [dir, task, 'pending'], {
@@ -241,17 +241,17 @@ test('manifest.sh refuses what it could not write as JSON, and makes nothing', (
   assert.equal(last.CreateTime, 1234, 'what an earlier call said stays')
 })
 
-/** A `docker` on the PATH that plays one: an engine is not to be had everywhere. */
+/** A fake `docker` in the PATH, because docker is not available everywhere. */
 function playDocker(directory: string): Record<string, string> {
   const bin = join(directory, 'bin')
   mkdirSync(bin)
   mkdirSync(join(directory, 'containers'))
-  copyFileSync(resolve(import.meta.dirname, '../helpers/played-docker.sh'), join(bin, 'docker'))
+  copyFileSync(resolve(import.meta.dirname, '../helpers/fake-docker.sh'), join(bin, 'docker'))
   chmodSync(join(bin, 'docker'), 0o755)
-  return { PATH: `${bin}:${process.env['PATH'] ?? ''}`, PLAYED_DOCKER: join(directory, 'containers') }
+  return { PATH: `${bin}:${process.env['PATH'] ?? ''}`, FAKE_DOCKER_STATE: join(directory, 'containers') }
 }
 
-test('run-with-docker: a container is seen, followed, and seen to end', async (t) => {
+test('run-with-docker: a container is listed, followed, and its end detected', async (t) => {
   const here = await place(t)
   const env = playDocker(here.directory)
   const gate = join(here.directory, 'go')
@@ -261,7 +261,7 @@ test('run-with-docker: a container is seen, followed, and seen to end', async (t
   assert.deepEqual(readdirSync(join(here.directory, 'containers')), [], 'and no container is left')
 })
 
-test('run-with-docker: stops its container, and tells of one that never started', async (t) => {
+test('run-with-docker: stops its container, and records one that never started', async (t) => {
   const here = await place(t)
   const env = playDocker(here.directory)
   const task = start(t, 'run-with-docker.sh', [`${here.allocDir}/${ID}`, 'web', 'image', 'sleep', '600'], env)
@@ -274,7 +274,7 @@ test('run-with-docker: stops its container, and tells of one that never started'
   assert.deepEqual(manifestIn(here.allocDir).Tasks.web.State, 'dead')
 })
 
-test('outpost-task@.service: a task that systemd supervises itself', underSystemd, whyNoMachine() ?? false)
+test('outpost-task@.service: a task is supervised by systemd itself', underSystemd, whyNoMachine() ?? false)
 
 async function underSystemd(t: TestContext): Promise<void> {
   const machine = await bootMachine(t)
@@ -317,7 +317,7 @@ async function underSystemd(t: TestContext): Promise<void> {
   assert.match(alloc(), /"ClientStatus":"complete".*"State":"dead".*"Pids":\[\]/)
 }
 
-test('a directory that a Nomad agent owns is served without manifests, and never collected', async (t) => {
+test('a directory of a Nomad agent is served without manifests and never collected', async (t) => {
   const directory = workDirectory(t)
   const nomad = join(directory, 'nomad/alloc')
   for (const made of ['alloc/data', 'alloc/logs', 'alloc/tmp', 'web/local', 'web/secrets', 'web/private', 'web/tmp']) {

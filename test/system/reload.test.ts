@@ -17,7 +17,7 @@ function token(name: string, policy: string): string {
 
 const agentPolicy = (access: string) => `agent { policy = \\"${access}\\" }`
 
-test('PUT and POST take over what can be, and say what and what not', async (t) => {
+test('PUT and POST apply the settings that can be reloaded and list the others', async (t) => {
   const directory = workDirectory(t)
   const tokens = (more = '') => `acl {\n${token('w', agentPolicy('write'))}${token('r', agentPolicy('read'))}${more}}\n`
   const agent = await startAgent(t, ['-config', writeConfig(directory, tokens())])
@@ -40,7 +40,7 @@ test('PUT and POST take over what can be, and say what and what not', async (t) 
   assert.equal(tooLarge?.status, 413, 'the new token and the new limit')
 })
 
-test('a wrong configuration is answered with all its faults, and changes nothing', async (t) => {
+test('an invalid configuration is answered with all its faults and changes nothing', async (t) => {
   const directory = workDirectory(t)
   const open = 'acl { enabled = false }\n'
   const file = writeConfig(directory, open)
@@ -72,7 +72,7 @@ test('a wrong configuration is answered with all its faults, and changes nothing
   assert.deepEqual([config.LogLevel, config.LogFile], ['INFO', ''])
 })
 
-test('a directory of files, HCL and JSON: later ones count more, backups do not count', async (t) => {
+test('in a directory of HCL and JSON files later ones take precedence, and backups are ignored', async (t) => {
   const directory = workDirectory(t)
   const files = join(directory, 'conf.d')
   mkdirSync(join(files, 'sub.hcl'), { recursive: true })

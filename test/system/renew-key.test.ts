@@ -58,7 +58,9 @@ function setUp({ shell }: Host): string {
   return /the token \(.*\): ([0-9a-f]{64})/.exec(said)?.[1] ?? ''
 }
 
-test('a cluster is set up and the key of a host renewed by the book', { skip: whyNoMachine() ?? false }, async (t) => {
+test('a cluster is set up and the key of a host renewed by the documented steps', {
+  skip: whyNoMachine() ?? false,
+}, async (t) => {
   const host = await bootHost(await bootMachine(t))
   const { machine, shell } = host
   const token = setUp(host)

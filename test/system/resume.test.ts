@@ -101,7 +101,7 @@ function startWriter(t: TestContext, agent: RestartingAgent, followers: readonly
   return () => output
 }
 
-test(`${KILLS} kills of the agent during ${TOTAL_BYTES / MIB} MiB of rotated writing`, {
+test(`followers lose nothing over ${KILLS} kills of the agent during ${TOTAL_BYTES / MIB} MiB of rotated writes`, {
   timeout: PATIENCE_MS,
 }, async (t) => {
   const agent = await RestartingAgent.start(t)
@@ -142,7 +142,7 @@ test(`${KILLS} kills of the agent during ${TOTAL_BYTES / MIB} MiB of rotated wri
   assert.ok(Number(lastIndex) > FILES_KEPT, 'files were removed meanwhile')
 })
 
-test('a hundred followers of an agent that is killed and started again get everything once', {
+test('a hundred followers of an agent that is killed and restarted receive every byte once', {
   timeout: 240_000,
 }, async (t) => {
   const agent = await RestartingAgent.start(t)

@@ -42,7 +42,7 @@ test('a server saves a snapshot after its initialization, and a new server is re
   assert.equal(listed.code, 0, listed.stderr)
 })
 
-test('a failure is a warning with its cause, and the server stays ready', async (t) => {
+test('a failed snapshot is a warning with its cause, and the server stays ready', async (t) => {
   const blocked = join(workDirectory(t), 'file')
   writeFileSync(blocked, '')
   const { agent, run } = await serverWith(t, join(blocked, 'backups'))
@@ -60,7 +60,7 @@ test('a failure is a warning with its cause, and the server stays ready', async 
   assert.match(text, /^outpost_snapshot_scheduled_failures_total\S* 1$/m)
 })
 
-test('settings that cannot work are refused with their place', async (t) => {
+test('invalid settings are refused with their position', async (t) => {
   const wrong = [
     { block: 'interval = "30s"\n path = "/backups"', text: /server\.hcl:\d+:\d+: .*at least 1m0s/ },
     { block: 'keep = 3', text: /server\.snapshot needs path: an absolute directory or s3:\/\/bucket\/prefix/ },

@@ -28,7 +28,7 @@ async function ask({ url }: Asked, method: string, path: string, body?: unknown,
   return { status: response.status, body: JSON.parse(text === '' ? '{}' : text) }
 }
 
-/** What an operator of a sealed server is told to do, by each of its ways to tell. */
+/** The instructions to the operator of a sealed server in each output. */
 async function hints(agent: AgentHere, home: string): Promise<Readonly<Record<string, string>>> {
   const run = commandsAt(agent, home)
   const [status, read] = [await run('status'), await run('read cubbyhole/x')]
@@ -73,7 +73,7 @@ async function initialised(agent: Asked) {
   return { token: String(body['root_token']), recovery: String((body['recovery_keys_base64'] as string[])[0]) }
 }
 
-test('a server with a credential of systemd is open when it says that it is ready, however it ended', async (t) => {
+test('a server with a systemd credential is unsealed when it reports ready, after any kind of stop', async (t) => {
   const directory = workDirectory(t)
   mkdirSync(join(directory, 'credentials'))
   writeFileSync(join(directory, 'credentials', 'unseal'), randomBytes(32), { mode: 0o400 })
@@ -104,7 +104,7 @@ test('a server with a credential of systemd is open when it says that it is read
   assert.equal((await ask(next, 'GET', 'sys/health')).status, 200)
 })
 
-test('a key that comes later is found; everything else is served meanwhile, and the log says what is missing', async (t) => {
+test('a key file that is created later is used; until then other requests are served and the log names it', async (t) => {
   const directory = workDirectory(t)
   const key = join(directory, 'unseal.key')
   const bytes = randomBytes(32)
@@ -135,7 +135,7 @@ function devArgs(directory: string): string[] {
   return ['-dev', '-http-port', '0', '-cluster-port', '0', '-data-dir', join(directory, 'data')]
 }
 
-test('-dev opens what it has made, and says so where the secrets are others', async (t) => {
+test('-dev unseals the secrets that it created, and reports it if they are of another server', async (t) => {
   const [own, others] = [workDirectory(t), workDirectory(t)]
   for (const start of [startAgent, agentHere]) {
     const agent = await start(t, [...devArgs(own), '-dev-root-token-id', 'root-of-dev'])
@@ -155,7 +155,7 @@ test('-dev opens what it has made, and says so where the secrets are others', as
   )
 })
 
-test('from shares to a static key and back, through restarts', async (t) => {
+test('the seal migrates from shares to a static key and back, over restarts', async (t) => {
   const directory = workDirectory(t)
   const source = randomBytes(32).toString('hex')
   const shamir = writeServer(directory, 'seal "shamir" {}')

@@ -1,7 +1,4 @@
-/**
- * A server that is killed (SIGKILL) with second factors in use: a code that was accepted once is not accepted again by the process
- * that comes after it, and who was locked out stays so.
- */
+/** A server with second factors is killed (SIGKILL): the next process refuses used codes and keeps lock-outs. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
@@ -21,7 +18,7 @@ interface Person {
   readonly key: Uint8Array
 }
 
-test('codes stay used and lock-outs last when the server is killed', async (t) => {
+test('used codes stay used and lock-outs remain when the server is killed', async (t) => {
   const args = ['-dev', '-dev-no-demo', '-http-port', '0', '-cluster-port', '0', '-dev-root-token-id', 'root']
   const directory = workDirectory(t)
   const victim = await startAgent(t, [...args, '-data-dir', directory])

@@ -1,4 +1,4 @@
-/** The section on multi-factor authentication in docs/operating/auth.md, as somebody pastes it into a shell; the application is another program's. */
+/** Runs the section on multi-factor authentication in docs/operating/auth.md as pasted into a shell; the authenticator is an independent program. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import { TOTP, URI } from 'otpauth'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
-test('a method is made, a path protected, a person enrolled; she reads and logs in with codes', async (t) => {
+test('the documented steps create a method, protect a path and enrol a user, who reads and logs in with codes', async (t) => {
   const directory = workDirectory(t)
   const [admin, enrol, read, login, ...more] = shellBlocks('docs/operating/auth.md', '## Multi-factor authentication')
   assert.ok(admin && enrol && read && login && more.length === 0)

@@ -14,7 +14,7 @@ import { eventually } from '../helpers/eventually.ts'
 
 const HAS_PYTHON = spawnSync('python3', ['-c', 'import pty']).status === 0
 
-test('from the first start to an open server, and what is said on the way', async (t) => {
+test('from the first start to an unsealed server each command prints the next step', async (t) => {
   const directory = workDirectory(t)
   const agent = await agentHere(t, ['-config', writeServer(directory)])
   const run = commandsAt(agent, directory)
@@ -57,16 +57,16 @@ test('from the first start to an open server, and what is said on the way', asyn
 type Server = Awaited<ReturnType<typeof fresh>>
 
 /** In this order: the last one changes the keys. */
-test('what is done with an open server', async (t) => {
+test('commands on an unsealed server succeed', async (t) => {
   const server = await fresh(t)
   await server.run('operator unseal -', server.keys.join('\n'))
-  await t.test('a policy, a token for it, and what that token may do', () => grants(server))
+  await t.test('a policy and a token for it grant exactly its permissions', () => grants(server))
   const { run, token } = server
   assert.equal((await run('secrets enable -version=2 -path=secret kv', '', token)).code, 0)
-  await t.test('a secret through its versions', () => versions(server))
-  await t.test('numbers stay as they were written in what commands read and write again', () => keepsNumbers(server))
-  await t.test('a snapshot is saved and restored; what is none changes nothing', () => snapshots(t, server))
-  await t.test('other key shares, another key, another root token', () => changesKeys(server))
+  await t.test('a secret is written, read and changed through its versions', () => versions(server))
+  await t.test('numbers keep their notation in commands that read and write', () => keepsNumbers(server))
+  await t.test('a snapshot is saved and restored, and a malformed one changes nothing', () => snapshots(t, server))
+  await t.test('key shares, the encryption key and the root token are replaced', () => changesKeys(server))
 })
 
 async function grants({ run, token }: Server): Promise<void> {
@@ -179,7 +179,7 @@ async function changesKeys({ keys, run, token }: Server): Promise<void> {
   assert.equal((await run(`operator generate-root -decode=${encoded} -otp=-`, `${otp}x`)).code, 2)
 }
 
-test('shares and the token come encrypted for the holders of PGP keys', async (t) => {
+test('shares and the token are encrypted to PGP keys', async (t) => {
   const directory = workDirectory(t)
   const [holder, owner] = await Promise.all([newPgpKey('holder'), newPgpKey('owner')])
   const files = { holder: join(directory, 'holder'), owner: join(directory, 'owner.gpg') }
@@ -221,7 +221,7 @@ async function snapshots(t: TestContext, { directory, keys, run, token }: Server
   assert.equal((await run(`operator snapshot restore ${file}`, '', token)).code, 0)
   assert.equal((await run('read -field=x cubbyhole/a', '', token)).stdout, 'before')
 
-  // Another server takes it only when it is told to, and has the shares of the first one then.
+  // Another server accepts it only with force, and has the shares of the first one then.
   const other = await fresh(t)
   await other.run('operator unseal -', other.keys.join('\n'))
   const foreign = await other.run(`operator snapshot restore ${file}`, '', other.token)
@@ -232,7 +232,7 @@ async function snapshots(t: TestContext, { directory, keys, run, token }: Server
   assert.equal((await other.run('read -field=x cubbyhole/a', '', token)).stdout, 'before')
 }
 
-test('a key share on standard input is in no list of processes', async (t) => {
+test('a key share from standard input is in no process list', async (t) => {
   const { agent, directory, keys } = await fresh(t)
   const env = { ...process.env, OUTPOST_ADDR: agent.url, HOME: directory }
   const child: ChildProcess = spawn(OUTPOST, ['operator', 'unseal', '-'], { env, stdio: ['pipe', 'pipe', 'pipe'] })
@@ -245,7 +245,7 @@ test('a key share on standard input is in no list of processes', async (t) => {
 })
 
 if (HAS_PYTHON) {
-  test('on a terminal a share is typed without being shown, and a snapshot shows how far it is', async (t) => {
+  test('on a terminal a share is typed without echo, and a snapshot shows its progress', async (t) => {
     const { agent, directory, keys, run, token } = await fresh(t, '-key-shares=1 -key-threshold=1')
     const key = keys[0] ?? ''
     const program = join(ROOT, 'test/helpers/terminal.py')

@@ -7,7 +7,7 @@ import { Member } from '../helpers/cluster.ts'
 import type { AgentHere } from '../helpers/agent-here.ts'
 import { DR, DrServer } from '../helpers/dr-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { figuresOf, readinessOf } from '../helpers/figures.ts'
+import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 
@@ -50,7 +50,7 @@ async function isInitialised({ url }: Server): Promise<boolean> {
   return ((await (await fetch(`${url}/v1/sys/init`)).json()) as { initialized: boolean }).initialized
 }
 
-const coresOf = async (server: Server) => (await figuresOf(server)).value(METRIC)
+const coresOf = async (server: Server) => (await metricsOf(server)).value(METRIC)
 const counts = (server: Server, count: number) =>
   eventually(async () => (await coresOf(server)) === count, `${server.name} counts ${count} cores`)
 const conflictOf = async (server: Server) =>
@@ -103,13 +103,13 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(ran.code, 1)
     assert.ok(ran.stderr.includes('server "first"'), ran.stderr)
     assert.equal(await isInitialised(second), false)
-    // The core that exists is initialised already, whatever the region has.
+    // The core that exists is initialised already, regardless of the region.
     assert.match((await requestInit(first)).text, /initiali[sz]ed/)
     for (const server of [first, edge]) assert.equal(await coresOf(server), 1)
     for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)
   })
 
-  await t.test('with -force it is done, and every server reports both cores', async () => {
+  await t.test('with -force the initialisation succeeds, and every server reports both cores', async () => {
     await initialise(t, second, `${INIT} -force`)
     const secondId = await clusterIdOf(second)
     assert.notEqual(secondId, firstId)
@@ -127,7 +127,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(first.stderr.split(MESSAGE).length, 2, 'once in ten minutes')
   })
 
-  await t.test('a server that comes back without its core ends the report', async () => {
+  await t.test('a server that returns without its core ends the report', async () => {
     await second.stop()
     second.reconfigure((text) => text.replace(/server \{\n enabled = true/, '$&\n secrets = false'))
     await second.start()
@@ -139,7 +139,7 @@ test('a second initialisation in a region is refused, and two cores are reported
   })
 })
 
-test('a core that was killed a moment ago counts for an initialisation until its server is back without it', async (t) => {
+test('a recently killed core prevents an initialisation until its server returns without it', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
   await initialise(t, first)
@@ -154,7 +154,7 @@ test('a core that was killed a moment ago counts for an initialisation until its
   await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
 })
 
-test('while NATS is away an initialisation needs -force', async (t) => {
+test('an initialisation while NATS is disconnected requires -force', async (t) => {
   const nats = await startNatsServer(t)
   const server = await startServer(t, nats, 'only')
   await nats.kill()
@@ -180,7 +180,7 @@ test('a sealed core counts, also for a server that starts later', async (t) => {
   assert.ok(refused.text.includes(id), refused.text)
 })
 
-test('a DR secondary in the region of its primary is no second core', async (t) => {
+test('a DR secondary in the region of its primary does not count as a second core', async (t) => {
   const nats = await startNatsServer(t)
   const directory = workDirectory(t)
   const more = `\n}\nnats {\n servers = ["${nats.url}"]`
@@ -215,7 +215,7 @@ test('a server without a core is ready only while a server with an active core a
       return seen === status && reason.test(checks['secrets_core']?.reason ?? '')
     }, `${status} ${reason}`)
     const isReady = status === 200
-    assert.equal((await figuresOf(edge)).value('outpost_ready_check', { check: 'secrets_core' }), Number(isReady))
+    assert.equal((await metricsOf(edge)).value('outpost_ready_check', { check: 'secrets_core' }), Number(isReady))
     const { code, stderr } = await run('status')
     if (!isReady) assert.match(stderr, new RegExp(`^not ready: secrets_core: ${reason.source}`, 'm'))
     if (isReady) assert.equal(code, 0, stderr)

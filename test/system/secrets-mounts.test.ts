@@ -29,7 +29,7 @@ function asker(url: string) {
     })
 }
 
-test('mounts on a server: what is sent wrongly is refused, and nothing is changed', async (t) => {
+test('invalid mount requests are refused and change nothing', async (t) => {
   const agent = await agentHere(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   const mounts = async () => Object.keys(JSON.parse((await ask('GET', 'sys/mounts')).text).data)
@@ -67,7 +67,7 @@ test('mounts on a server: what is sent wrongly is refused, and nothing is change
   assert.deepEqual(await mounts(), before)
 })
 
-test('what the rest of the process knows is told below sys', async (t) => {
+test('the endpoints below sys report the state of the process', async (t) => {
   const agent = await agentHere(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   assert.ok('Gauges' in JSON.parse((await ask('GET', 'sys/metrics')).text))
@@ -85,7 +85,7 @@ function allowed({ headers }: Asked): unknown {
   return headers['access-control-allow-origin']
 }
 
-test('sys/config/cors is in force with its answer', async (t) => {
+test('sys/config/cors takes effect when it is answered', async (t) => {
   const agent = await agentHere(t, ['-dev', '-dev-root-token-id', 'root', '-dev-no-demo', '-http-port', '0'])
   const ask = asker(agent.url)
   const from = (origin: string) => ask('GET', 'sys/mounts', undefined, { Origin: origin })

@@ -1,4 +1,4 @@
-/** The first steps in docs/operating/secrets.md, as somebody pastes them into a shell. */
+/** Runs the first steps in docs/operating/secrets.md as pasted into a shell. */
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
-test('a server with secrets in five minutes', async (t) => {
+test('the five-minute introduction to secrets works as documented', async (t) => {
   const directory = workDirectory(t)
   const steps = shellBlocks('docs/operating/secrets.md', '## A server with secrets in five minutes')
   assert.equal(steps.length, 3)

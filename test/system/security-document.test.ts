@@ -7,7 +7,7 @@ import { test } from 'node:test'
 const TEST = resolve(import.meta.dirname, '..')
 const text = readFileSync(join(TEST, '../docs/security.md'), 'utf8')
 
-test('every test that the document names exists, and every attack is in the document', () => {
+test('every test that the document names exists, and the document lists every attack', () => {
   const named = new Set([...text.matchAll(/`test\/([\w/-]+)\.test\.ts`/g)].map(([, name]) => name ?? ''))
   assert.ok(named.size > 20)
   assert.deepEqual(

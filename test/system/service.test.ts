@@ -25,7 +25,7 @@ for (const [name, exposureMax] of [
   ['outpost', 20],
   ['outpost-server', 15],
 ] as const) {
-  test(`the unit ${name} is free of faults and exposes little`, { skip: noAnalyze }, (t) => {
+  test(`systemd-analyze finds no fault and little exposure in the unit ${name}`, { skip: noAnalyze }, (t) => {
     // With a program that exists: systemd-analyze looks for it.
     const unit = join(workDirectory(t), `${name}.service`)
     const text = readFileSync(join(ROOT, `systemd/${name}.service`), 'utf8')
@@ -38,7 +38,7 @@ for (const [name, exposureMax] of [
   })
 }
 
-test('install.sh refuses what it cannot do, and prints with -n what it would', (t) => {
+test('install.sh refuses unsupported systems, and -n prints the steps', (t) => {
   const script = (...args: readonly string[]) => spawnSync('sh', [INSTALL, ...args], { encoding: 'utf8' })
   for (const args of [
     ['--prefix', '/'],
@@ -118,7 +118,9 @@ function keepsCompiledCode(machine: Machine): void {
   }
 }
 
-test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', { skip: noMachine }, async (t) => {
+test('install, start, watchdog, reload, credentials, upgrade, stop and uninstall work', {
+  skip: noMachine,
+}, async (t) => {
   const machine = await bootMachine(t)
   const main = makeCheckout(join(machine.outside, 'checkout')).replace(machine.outside, machine.inside)
   keepsCompiledCode(machine)
@@ -186,7 +188,7 @@ async function servesOtherUsers(machine: Machine, token: string): Promise<void> 
   assert.equal(ask(machine, `/v1/client/fs/cat/${TASK}?path=web/secrets/key`, token).status, 403)
   assert.equal(ask(machine, `/v1/client/allocation/${TASK}/gc`, token).status, 200)
   machine.ok('test', '!', '-e', `/var/lib/outpost/alloc/${TASK}`)
-  // What it reads as it likes, it may not write, and it is nobody that systemd or a container engine listens to.
+  // It may not write the files that it may read, and may not control systemd or a container engine.
   const status = machine.ok('cat', `/proc/${property(machine, 'MainPID')}/status`)
   assert.match(status, /^Uid:\t(?!0\t)\d+/m)
   assert.match(status, /^CapPrm:\t000000000000000a$/m)
@@ -213,7 +215,7 @@ async function reloads(machine: Machine): Promise<void> {
   assert.equal(property(machine, 'MainPID'), pid)
 }
 
-/** systemd ends a main process that stands still, and starts another one; one that works is left alone. */
+/** systemd restarts a blocked main process and does not restart a working one. */
 async function survivesAHang(machine: Machine): Promise<void> {
   machine.ok(
     'sh',
@@ -285,7 +287,7 @@ async function failsToStart(machine: Machine): Promise<void> {
   machine.ok('systemctl', 'restart', 'outpost')
 }
 
-/** An upgrade that cannot work changes nothing, or is taken back; what ran before runs on. */
+/** An upgrade that cannot succeed changes nothing or is rolled back; the previous version keeps running. */
 function keepsWhatRan(machine: Machine, script: string, main: string): void {
   const pid = property(machine, 'MainPID')
   configure(machine, 'log_level = "loud"')

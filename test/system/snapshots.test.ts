@@ -55,7 +55,7 @@ async function server(t: TestContext) {
   return { agent, port: agent.port, ask, directory }
 }
 
-test('a snapshot brings back what there was, and takes away what there was not', async (t) => {
+test('a restore brings back removed data and removes data written after the snapshot', async (t) => {
   const { agent, ask, port } = await server(t)
   for (let at = 0; at < 200; at++) await ask('POST', `secret/data/kept/${at}`, { data: { at } })
   const early = (await ask('POST', 'auth/token/create', {})).body.auth?.client_token ?? ''
@@ -86,7 +86,7 @@ test('a snapshot brings back what there was, and takes away what there was not',
   assert.ok(lines()[1]?.includes(`"path":"sys/storage/raft/snapshot","force":false,${origin}`), lines()[1])
 })
 
-test('a rule with mfa_methods asks for a code, which is used up', async (t) => {
+test('a rule with mfa_methods requires a code, which is used up', async (t) => {
   const { ask, port } = await server(t)
   const rules = ['snapshot', 'raft/snapshot'].map(
     (path) => `path "sys/storage/${path}" { capabilities = ["read", "update", "sudo"] mfa_methods = ["app"] }`,
@@ -122,7 +122,7 @@ interface AuditLine {
   readonly error?: string
 }
 
-test('an audit device records who takes and restores snapshots, and who may not', async (t) => {
+test('an audit device records saves and restores of snapshots and refused ones', async (t) => {
   const { ask, directory, port } = await server(t)
   const file = join(directory, 'audit/audit.log')
   const token = (await ask('POST', 'auth/token/create', { policies: ['default'] })).body.auth?.client_token ?? ''
@@ -159,7 +159,7 @@ test('an audit device records who takes and restores snapshots, and who may not'
   )
 })
 
-test('who may not, and what is no snapshot of this cluster, changes nothing', async (t) => {
+test('a restore without permission, or of a snapshot of another cluster, changes nothing', async (t) => {
   const [one, other] = [await server(t), await server(t)]
   await one.ask('POST', 'secret/data/mine', { data: { a: 1 } })
   await other.ask('POST', 'secret/data/theirs', { data: { a: 1 } })
@@ -197,7 +197,7 @@ test('who may not, and what is no snapshot of this cluster, changes nothing', as
   ] as const) {
     assert.equal((await bytesOf(one.port, method, path, some, body)).status, status, `${method} ${path}`)
   }
-  // What it brings is of another key: nobody here can read it.
+  // Its entries have another key and cannot be read here.
   assert.equal((await bytesOf(one.port, 'PUT', 'sys/storage/raft/snapshot-force', 'root', foreign)).status, 204)
   assert.equal((await one.ask('GET', 'secret/data/mine')).status, 503)
 })

@@ -1,6 +1,6 @@
 /**
  * What each stock `nomad` command asks, as it was recorded, put to a whole server and a whole agent that meet over a real
- * NATS server: the same requests in the same order, to the one that the command asks.
+ * NATS server: the same requests in the same order, to the process that the command calls.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -86,7 +86,7 @@ const rows = readFileSync(join(import.meta.dirname, '../../fixtures/nomad/comman
   .split('\n')
   .map((line) => JSON.parse(line) as Row)
 
-test('every request of every recorded command is answered as the command needs it', async (t) => {
+test('every request of every recorded command gets the response that the command needs', async (t) => {
   const { urls, node, ended } = await startCluster(t)
   const filled = (text: string) =>
     text
@@ -109,7 +109,7 @@ test('every request of every recorded command is answered as the command needs i
   }
   assert.deepEqual(wrong, [])
   assert.ok(sent > 200)
-  // Whoever waits for changes needs it, wherever it asks.
+  // A blocking query needs it at every endpoint.
   for (const url of Object.values(urls)) {
     for (const path of ['nodes', `node/${node}`, 'job/one']) {
       const { headers } = await fetch(`${url}/v1/${path}`)

@@ -1,4 +1,4 @@
-/** What followers cost the agent: descriptors, memory, and that everything is given back, however a caller leaves. */
+/** Resources that followers use in the agent: descriptors and memory, all of which are released however a client leaves. */
 import assert from 'node:assert/strict'
 import { appendFileSync, closeSync, openSync, unlinkSync, writeFileSync, writeSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
@@ -49,7 +49,7 @@ async function backTo(t: TestContext, agent: ChildAgent, descriptors: number): P
   await t.waitFor(given, { timeout: 60_000, interval: 50 })
 }
 
-test('callers that vanish at every stage leave nothing behind', { timeout: 240_000 }, async (t) => {
+test('clients that disconnect at every stage leave nothing behind', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, 32 * MIB)
   const url = agent.logsUrl({ follow: true, origin: 'start', offset: 0 })
@@ -67,7 +67,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 240_0
       ask(url, request.slice(0, 40)), // half a request
       ask(url), // a request, nothing read
       ask(live), // at the live end
-      ask(url, request + request + request), // pipelined behind one that never ends
+      ask(url, request + request + request), // pipelined behind an endless response
       ask(agent.logsUrl({ origin: 'start', offset: 0, plain: true })), // once, nothing read
     ]
     const half = ask(url)
@@ -84,7 +84,7 @@ test('callers that vanish at every stage leave nothing behind', { timeout: 240_0
   await backTo(t, agent, before)
 })
 
-test('a thousand followers of one log are one descriptor and one watch', { timeout: 240_000 }, async (t) => {
+test('a thousand followers of one log share one descriptor and one watch', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   writeFileSync(agent.log(0), 'first\n')
   const before = { all: await agent.atRest(), rss: agent.rss() }
@@ -108,7 +108,7 @@ test('a thousand followers of one log are one descriptor and one watch', { timeo
   await backTo(t, agent, before.all + 1)
 })
 
-test('two hundred callers that never read a follow of 512 MiB cost bounded memory', { timeout: 240_000 }, async (t) => {
+test('two hundred clients that never read a follow of 512 MiB use bounded memory', { timeout: 240_000 }, async (t) => {
   const agent = await startChildAgent(t)
   bigLog(agent, 512 * MIB)
   const before = { all: await agent.atRest(), rss: agent.rss() }
@@ -123,7 +123,7 @@ test('two hundred callers that never read a follow of 512 MiB cost bounded memor
   }
   await eventually(() => agent.descriptors('allocation') === 1)
   assert.ok(most - before.rss < RSS_MAX, `${Math.round((most - before.rss) / MIB)} MiB more`)
-  // And somebody who does read is served meanwhile.
+  // A client that reads is served meanwhile.
   const reader = new TailClient(urls[0] ?? '', { framed: false, onData: () => undefined })
   await reader.until(() => reader.bytes >= 512 * MIB, 60_000)
   reader.destroy()
@@ -131,7 +131,7 @@ test('two hundred callers that never read a follow of 512 MiB cost bounded memor
   await backTo(t, agent, before.all + 1)
 })
 
-test('a stalled follower of a deleted file is revoked, one that reads is not', { timeout: 240_000 }, async (t) => {
+test('a stalled follower of a deleted file is revoked, and one that reads is not', { timeout: 240_000 }, async (t) => {
   const host = await startTailHost(t, { deletedStallMs: 1500 })
   writeFileSync(host.log(0), Buffer.alloc(64 * MIB, 97))
   const url = host.logsUrl({ follow: true, origin: 'start', offset: 0 })
@@ -148,7 +148,7 @@ test('a stalled follower of a deleted file is revoked, one that reads is not', {
   // The reader has moved on, so only the stalled ones hold the deleted file, until they are revoked.
   await eventually(() => host.followers.files.size === 1)
   assert.equal(reader.ended, undefined)
-  // Whoever comes back after that finds its stream broken.
+  // A client that continues after that finds its stream broken.
   let text = ''
   const closed = new Promise((done) => stalled.once('close', done))
   stalled.on('data', (data) => (text = data.toString('latin1')))

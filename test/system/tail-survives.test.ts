@@ -64,7 +64,7 @@ async function writeAndFollow(agent: ChildAgent, bytes: number, readers: readonl
 }
 
 for (const framed of [true, false]) {
-  test(`${LOG_MIB} MiB at full speed across rotations, ${framed ? 'framed' : 'plain'}`, {
+  test(`${LOG_MIB} MiB at full speed across rotations arrive completely, ${framed ? 'framed' : 'plain'}`, {
     timeout: 240_000,
   }, async (t) => {
     const agent = await startChildAgent(t)
@@ -75,7 +75,7 @@ for (const framed of [true, false]) {
   })
 }
 
-test('the same with twenty more followers, one of which stops reading until others are far ahead', {
+test('with twenty more followers they arrive completely, and one that stops reading delays no other', {
   timeout: 280_000,
 }, async (t) => {
   const agent = await startChildAgent(t)
@@ -104,7 +104,9 @@ test('the same with twenty more followers, one of which stops reading until othe
   await eventually(() => agent.descriptors('allocation') === 0)
 })
 
-test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0', { timeout: 240_000 }, async (t) => {
+test('SIGTERM breaks follows, lets a response in progress complete, and exits with 0', {
+  timeout: 240_000,
+}, async (t) => {
   const agent = await startChildAgent(t)
   writeFileSync(agent.log(0), 'line\n')
   const big = 64 * MIB
@@ -129,7 +131,7 @@ test('SIGTERM breaks follows, lets an answer under way finish, and ends with 0',
   assert.equal(agent.child.exitCode, 0)
 })
 
-test('without file watches follows still work, across rotation, and one warning says so', {
+test('without file watches follows work across rotations, and one warning is logged', {
   timeout: 280_000,
 }, async (t) => {
   const agent = await startChildAgent(t, { without: 'inotify' })

@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 const HOST_TESTS = resolve(import.meta.dirname, '../host/logs')
 
-test('random runs without file watches', { timeout: 240_000 }, async () => {
+test('random runs without file watches deliver every byte once', { timeout: 240_000 }, async () => {
   const files = ['tail-stream-property.test.ts', 'logs-property.test.ts'].map((name) => `${HOST_TESTS}/${name}`)
   const script = 'echo 0 > /proc/sys/user/max_inotify_watches && exec "$@"'
   // The runner refuses to be run by another one, unless it does not know.

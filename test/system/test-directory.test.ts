@@ -1,4 +1,4 @@
-/** The directory of a test run is removed by the next one, whatever a killed run has left mounted in it. */
+/** The directory of a test run is removed by the next one, including file systems that a killed run left mounted in it. */
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import { removeTestDirectory } from '../../scripts/test-directory.ts'
 import { mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
-test('file systems that a killed run has left mounted are unmounted, also one within another', (t) => {
+test('file systems that a killed test run left mounted are unmounted, also nested ones', (t) => {
   const room = join(temporaryDirectory(t), 'op-1')
   mkdirSync(room)
   const outer = join(room, 'a disk')

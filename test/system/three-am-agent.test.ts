@@ -1,4 +1,4 @@
-/** Errors of one agent that an operator meets at night: each is provoked, and its text is the one in docs/troubleshooting/. */
+/** Errors of an agent from docs/troubleshooting/: each is provoked, and its text is the documented one. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
@@ -37,7 +37,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
   }
   const logged = (pattern: RegExp) => eventually(() => pattern.test(agent.stderr()), String(pattern))
 
-  await t.test('the NATS server permits nothing, and has a small max_payload', async () => {
+  await t.test('the NATS server has no permissions for the agent, or a small max_payload', async () => {
     await logged(/NATS server denied permission/)
     await logged(/node state exceeds the message size/)
     await eventually(() => /Publish Violation/.test(readFileSync(natsLog, 'utf8')), 'the log of NATS')
@@ -50,14 +50,14 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
     }
   })
 
-  await t.test('a manifest without sense, and one that still runs', async () => {
+  await t.test('an invalid manifest, and garbage collection of a running allocation', async () => {
     await logged(new RegExp(`an allocation cannot be read.*${SENSELESS}.*ClientStatus`))
     const [status, text] = await call(`client/allocation/${ALLOC}/gc`)
     assert.equal(status, 409)
     assert.match(text, /allocation not eligible for GC/)
   })
 
-  await t.test('one follower more than limits.http_max_followers', async () => {
+  await t.test('one follower above limits.http_max_followers', async () => {
     const first = new AbortController()
     const path = `client/fs/logs/${ALLOC}?task=web&follow=true`
     const headers = { 'X-Nomad-Token': TOKEN }
@@ -68,7 +68,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
     first.abort()
   })
 
-  await t.test('the state directory cannot be written', async () => {
+  await t.test('the state directory is not writable', async () => {
     const state = join(directory, 'data/client')
     renameSync(state, `${state}.away`)
     const [status, text] = await call('client/metadata', { method: 'POST', body: '{"Meta":{"a":"b"}}' })
@@ -80,7 +80,7 @@ test('errors of an agent', { timeout: 280_000 }, async (t) => {
   })
 })
 
-test('a server that is frozen: no server answers whose token it is', { timeout: 280_000 }, async (t) => {
+test('a frozen server: no server resolves the token', { timeout: 280_000 }, async (t) => {
   const sha256 = createHash('sha256').update(ROOT_TOKEN).digest('hex')
   const acl = `acl {\n token "ops" {\n  sha256 = "${sha256}"\n  policy = "${POLICY}"\n }\n}`
   const world = await startCluster(t, { hosts: 1, acl })

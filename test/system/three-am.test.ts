@@ -202,7 +202,7 @@ function forms(says: string): string[] {
   ]
 }
 
-test('each row has a test, in the order of the table, and no test is of a row that is gone', () => {
+test('each row has a test, in the order of the table, and each test has a row', () => {
   const all = rows()
   for (const [at, row] of all.entries()) {
     const { says } = PROOFS[at] ?? { says: 'nothing' }
@@ -222,7 +222,7 @@ test('each row has a test, in the order of the table, and no test is of a row th
   )
 })
 
-test('each test that is named has the text, and the program prints it', () => {
+test('each listed test contains the text, and the program prints it', () => {
   const program = ['src', 'bin', 'systemd'].flatMap(filesBelow).map(codeOf).join('\n')
   const printed = (says: string) => forms(says).some((form) => program.includes(form))
   const missing = [...PROOFS, ...Object.values(FURTHER).flat()].flatMap(({ by, in: file, says }) => [
@@ -232,7 +232,7 @@ test('each test that is named has the text, and the program prints it', () => {
   assert.deepEqual(missing, [])
 })
 
-test('each alert rule links to its row, and each row has its rule', () => {
+test('each alert rule links to its row, and each row has a rule', () => {
   const rules = readFileSync(join(ROOT, 'deploy/prometheus/outpost.rules.yml'), 'utf8')
   const linked = [
     ...rules.matchAll(/- alert: (\w+)\n(?: {8}.*\n)*? {10}runbook_url: 'docs\/troubleshooting\.md#(\w+)'/g),

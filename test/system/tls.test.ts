@@ -35,7 +35,7 @@ async function prepare(t: TestContext, more: string) {
   return { directory, use, file, agent, configure }
 }
 
-test('https, with certificates of clients verified', async (t) => {
+test('client certificates are verified over https', async (t) => {
   const setup = await prepare(t, 'verify_https_client = true')
   if (!setup) return t.skip('needs openssl')
   const { agent, file } = setup
@@ -45,7 +45,7 @@ test('https, with certificates of clients verified', async (t) => {
   assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
   assert.equal((await call({})).text, '', 'no certificate')
   assert.equal((await call({ cert: file('stranger.pem'), key: file('stranger.key') })).text, '', 'a stranger')
-  assert.equal((await call({ cert: file('expired.pem'), key: file('expired.key') })).text, '', 'one that has expired')
+  assert.equal((await call({ cert: file('expired.pem'), key: file('expired.key') })).text, '', 'an expired certificate')
   assert.equal((await raw({ port: agent.port }, ASK)).text.includes(' 200 '), false, 'no TLS')
   const old = await call({
     cert: file('client.pem'),
@@ -57,7 +57,7 @@ test('https, with certificates of clients verified', async (t) => {
   assert.match((await call({ cert: file('client.pem'), key: file('client.key') })).text, /^HTTP\/1.1 200/)
 })
 
-test('a WebSocket over TLS', async (t) => {
+test('a WebSocket over TLS works', async (t) => {
   const setup = await prepare(t, '')
   if (!setup) return t.skip('needs openssl')
   const { agent, directory, file } = setup
@@ -88,7 +88,7 @@ function escapeLine(port: number, ca: Buffer): Promise<string> {
   })
 }
 
-test('a replaced certificate is shown after SIGHUP, a broken one is not taken over', async (t) => {
+test('a new certificate is used after SIGHUP, and an invalid one is refused', async (t) => {
   const setup = await prepare(t, '')
   if (!setup) return t.skip('needs openssl')
   const { agent, directory, file, use } = setup
@@ -123,7 +123,7 @@ test('a replaced certificate is shown after SIGHUP, a broken one is not taken ov
   assert.ok(!agent.stderr().includes('PRIVATE KEY'))
 })
 
-test('certificates that expire are in the log, the metrics, validate and the errors of commands', async (t) => {
+test('expiring certificates are reported in the log, metrics, validate and errors of commands', async (t) => {
   const directory = workDirectory(t)
   if (!makeCertificates(directory, ['soon'], ['expired'])) return t.skip('needs openssl')
   const use = (name: string) => {
@@ -195,7 +195,7 @@ function askOverAndOver(port: number, ca: Buffer, over: () => boolean): Promise<
   })
 }
 
-test('no request fails while certificates are replaced, and new connections see the new one', async (t) => {
+test('no request fails while certificates are replaced, and new connections use the new one', async (t) => {
   const setup = await prepare(t, '')
   if (!setup) return t.skip('needs openssl')
   const { agent, file, use } = setup

@@ -1,4 +1,7 @@
-/** What callers over WebSocket can cost the agent: whatever they send and however they leave, everything is given back. */
+/**
+ * Resources that WebSocket clients can use in the agent: everything is released, whatever they send and however they
+ * leave.
+ */
 import assert from 'node:assert/strict'
 import { appendFileSync, closeSync, openSync, writeFileSync, writeSync } from 'node:fs'
 import { test, type TestContext } from 'node:test'
@@ -70,7 +73,7 @@ const RUDE: readonly (readonly [what: string, bytes: Buffer, code: number | unde
   ],
 ]
 
-test('what no client should send is closed with a code, and the connection cut', { timeout: 240_000 }, async (t) => {
+test('invalid client frames get a close code, and the connection is closed', { timeout: 240_000 }, async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'first\n')
   for (const [what, bytes, code] of RUDE) {
@@ -83,7 +86,7 @@ test('what no client should send is closed with a code, and the connection cut',
   }
 })
 
-test('what a client may send changes nothing, and its pings are answered', async (t) => {
+test('valid client frames change nothing, and pings are answered', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'first\n')
   const client = await follower(t, host)
@@ -103,7 +106,7 @@ test('what a client may send changes nothing, and its pings are answered', async
   await nobodyLeft(host, 'a farewell')
 })
 
-test('callers leave in every way, from within the stream and while it is asked for', {
+test('a client may leave in any way, during the stream and during the handshake', {
   timeout: 240_000,
 }, async (t) => {
   const agent = await startChildAgent(t)
@@ -138,7 +141,7 @@ test('callers leave in every way, from within the stream and while it is asked f
   assert.equal(agent.stderr(), '')
 })
 
-test('one that says that it sends no more has left', async (t) => {
+test('a client that half-closes its connection has left', async (t) => {
   const host = await startTailHost(t)
   writeFileSync(host.log(0), 'first\n')
   for (const plain of [false, true]) {
@@ -150,7 +153,9 @@ test('one that says that it sends no more has left', async (t) => {
   }
 })
 
-test('one that takes nothing is cut after the stall timeout, pings or not', { timeout: 240_000 }, async (t) => {
+test('a client that does not read is disconnected after the stall timeout, with or without pings', {
+  timeout: 240_000,
+}, async (t) => {
   const host = await startTailHost(t, { stallTimeoutMs: 1500 })
   bigLog(host.log(0), 64 * MIB)
   const to = { ...at(host.logsUrl({ follow: true, origin: 'start', offset: 0 })), paused: true }
@@ -163,7 +168,7 @@ test('one that takes nothing is cut after the stall timeout, pings or not', { ti
   await nobodyLeft(host, 'a stall')
 })
 
-test('pongs that nobody takes do not pile up', { timeout: 240_000 }, async (t) => {
+test('pongs that a client does not read are not queued without limit', { timeout: 240_000 }, async (t) => {
   const host = await startTailHost(t)
   bigLog(host.log(0), 64 * MIB)
   const client = new MessageClient({ ...at(host.logsUrl({ follow: true, origin: 'start', offset: 0 })), paused: true })
@@ -175,7 +180,7 @@ test('pongs that nobody takes do not pile up', { timeout: 240_000 }, async (t) =
   await nobodyLeft(host, 'pings')
 })
 
-test('two hundred that never read cost bounded memory', { timeout: 240_000 }, async (t) => {
+test('two hundred clients that never read use bounded memory', { timeout: 240_000 }, async (t) => {
   const agent: ChildAgent = await startChildAgent(t)
   bigLog(agent.log(0), 256 * MIB)
   const before = { all: await agent.atRest(), rss: agent.rss() }
@@ -197,7 +202,7 @@ test('two hundred that never read cost bounded memory', { timeout: 240_000 }, as
   await t.waitFor(() => assert.equal(agent.descriptors('allocation'), 0), { timeout: 60_000, interval: 50 })
 })
 
-test('half a handshake is no WebSocket, and is waited for no longer than any request', async (t) => {
+test('a partial handshake times out like any request', async (t) => {
   const host = await startTailHost(t)
   const { port, path } = at(host.logsUrl({ follow: true }))
   const client = new MessageClient({ port, path: '/v1/nowhere' })

@@ -1,11 +1,11 @@
-/** What the tests' own reader of the text format must refuse; otherwise it proves nothing. */
+/** The parser of the text format in the test helpers must refuse invalid texts, otherwise other tests prove nothing. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { readExposition } from '../helpers/exposition.ts'
 
 const GOOD = '# HELP a_total A.\n# TYPE a_total counter\na_total{x="1"} 1\na_total{x="\\"2\\n"} 2\n'
 
-test('a good text is read', () => {
+test('a valid text is parsed', () => {
   const { faults, series } = readExposition(GOOD)
   assert.deepEqual(faults, [])
   assert.deepEqual(

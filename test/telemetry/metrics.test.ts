@@ -12,7 +12,7 @@ import { RequestMeter } from '../../src/telemetry/request-metrics.ts'
 import { agentFamilies } from '../../src/daemon/monitoring/host-metrics.ts'
 import { type Edge, startEdge } from '../helpers/edge.ts'
 import { readExposition } from '../helpers/exposition.ts'
-import { keepingLogger } from '../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../host/allocations/host-fixture.ts'
 import { ask } from '../helpers/raw-http.ts'
 import { ALLOC, makeAllocation, UNKNOWN } from '../helpers/allocation.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -41,7 +41,7 @@ async function startMeasured(t: TestContext, options: { textForm?: boolean } = {
     completed: () => undefined,
     labels: LABELS,
     filter: { prefixes: [], otherwise: true },
-    logger: keepingLogger(),
+    logger: recordingLogger(),
   })
   const operation = agentMetrics.in({ metrics, textForm: options.textForm ?? true })
   const edge = await startEdge(t, { meter, operations: [operation] })
@@ -59,7 +59,7 @@ async function startMeasured(t: TestContext, options: { textForm?: boolean } = {
   }
 }
 
-test('requests are counted by operation and class of status, and by nothing that a caller chooses', async (t) => {
+test('requests are counted by operation and status class, and by no value that a caller chooses', async (t) => {
   const { port, value, metrics } = await startMeasured(t)
   await ask(port, 'GET', `/v1/client/fs/ls/${ALLOC}?path=/`)
   await ask(port, 'GET', `/v1/client/fs/ls/${UNKNOWN}?path=/`)
@@ -77,7 +77,7 @@ test('requests are counted by operation and class of status, and by nothing that
   assert.ok(!text.includes('nowhere') && !text.includes(UNKNOWN))
 })
 
-test('a follower counts at once: its bytes, and how far it is behind', async (t) => {
+test('the bytes and the lag of a follower are counted while it follows', async (t) => {
   const { port, value, directory, host } = await startMeasured(t)
   const size = 32 << 20
   writeFileSync(join(directory, 'alloc/logs/web.stdout.0'), Buffer.alloc(size, 'a line\n'))
@@ -104,7 +104,7 @@ test('a follower counts at once: its bytes, and how far it is behind', async (t)
   assert.equal(await value('outpost_http_request_duration_seconds_count', { operation: 'host.logs' }), 0, 'no duration')
 })
 
-test('figures of the host and of a task are those of the statistics; what is gone leaves nothing', async (t) => {
+test('metrics of the host and of tasks equal the statistics, and those of removed tasks are removed', async (t) => {
   const { value, host, allocDir, metrics } = await startMeasured(t)
   const other = 'a1b2c3d4-0000-4000-8000-000000000002'
   const started = new Date(Date.now() - process.uptime() * 1000).toISOString()
@@ -126,7 +126,7 @@ test('figures of the host and of a task are those of the statistics; what is gon
   assert.equal(await value('nomad_client_allocations_running'), 1)
 })
 
-test('JSON shows an interval: states, what counters grew by, durations', async (t) => {
+test('JSON has gauges, counter increments and durations of an interval', async (t) => {
   const { port, metrics, host } = await startMeasured(t)
   await eventually(() => host.sampler.latestHostStats(), 'the host was looked at')
   metrics.complete()
@@ -157,7 +157,7 @@ test('JSON shows an interval: states, what counters grew by, durations', async (
   assert.ok(!metrics.json().Samples.some(({ Name }) => Name === 'nomad.client.file_system.list'), 'a quiet interval')
 })
 
-test('the text form is had by parameter or Accept, and can be switched off', async (t) => {
+test('the text form is selected by parameter or Accept header, and can be disabled', async (t) => {
   const on = await startMeasured(t)
   const scraper = 'Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1'
   for (const [target, ...lines] of [
@@ -185,7 +185,7 @@ test('the text form is had by parameter or Accept, and can be switched off', asy
   }
 })
 
-test('of the filters that fit a name, the longest decides', () => {
+test('of the filters that match a name the longest applies', () => {
   const filter = { prefixes: ['-nomad', '+nomad.client', '-nomad.client.allocs'], otherwise: true }
   assert.deepEqual(
     ['nomad.x', 'nomad.client.uptime', 'nomad.client.allocs.cpu', 'outpost.x'].map((name) => isIncluded(name, filter)),
@@ -194,7 +194,7 @@ test('of the filters that fit a name, the longest decides', () => {
   assert.equal(isIncluded('outpost.x', { ...filter, otherwise: false }), false)
 })
 
-test('a name that ends like another kind is untyped, and a family without points is left out', async () => {
+test('a name with the suffix of another kind is untyped, and a family without points is omitted', async () => {
   const text = await prometheusText(
     [
       { name: 'a.total', kind: 'gauge', help: 'A.', points: [{ value: 1 }] },

@@ -48,7 +48,7 @@ async function startMonitored(t: TestContext, options: { agent?: boolean } = {})
   }
 }
 
-test('lines come as frames of level info and above, whatever the level of the log itself, with heartbeats', async (t) => {
+test('lines of level info and above are sent as frames regardless of the log level, with heartbeats', async (t) => {
   const { watch, logger } = await startMonitored(t)
   assert.equal(logger.enabled('info'), false)
   const watched = watch('')
@@ -67,10 +67,10 @@ test('lines come as frames of level info and above, whatever the level of the lo
   await eventually(() => watched.text().split('{}').length > 2, 'heartbeats go on')
   assert.equal(watched.lines().length, 1, 'nothing is logged about the stream itself')
   await watched.leave()
-  await eventually(() => !logger.enabled('info'), 'nobody listens any more')
+  await eventually(() => !logger.enabled('info'), 'the monitor has no listener')
 })
 
-test('JSON, plain, and a level below', async (t) => {
+test('JSON, plain text and a lower level can be requested', async (t) => {
   const { watch, logger } = await startMonitored(t)
   const json = watch('log_json=true&log_level=TRACE&node_id=' + NODE)
   const plain = watch('plain=true&log_level=debug&log_include_location=false&server_id=')
@@ -84,12 +84,12 @@ test('JSON, plain, and a level below', async (t) => {
   await eventually(() => plain.text().includes('[DEBUG] outpost: middle\n'), 'the plain line')
   assert.ok(!plain.text().includes('low') && !plain.text().includes('{}'))
   const left = Promise.all([json.leave(), plain.leave()])
-  // Plain text has no heartbeats, and whoever leaves does so with the next bytes.
+  // Plain text has no heartbeats, so a disconnection is detected with the next bytes.
   logger.debug('last')
   await left
 })
 
-test('a caller that does not read loses lines and is told how many; the log goes on', async (t) => {
+test('a client that does not read loses lines and receives their number, and the log continues', async (t) => {
   const { port, logger } = await startMonitored(t)
   const socket = connect({ port, host: '127.0.0.1' })
   t.after(() => socket.destroy())
@@ -106,7 +106,7 @@ test('a caller that does not read loses lines and is told how many; the log goes
   // To look for all of the filler in what is full of its letter takes seconds.
   socket.setEncoding('utf8').on('data', (more: string) => (text += more.replaceAll(/x{9,}/g, '')))
   socket.resume()
-  await eventually(() => /Monitor dropped \d+ logs/.test(text), 'it is told')
+  await eventually(() => /Monitor dropped \d+ logs/.test(text), 'the dropped lines are reported')
   const dropped = [...text.matchAll(/\[WARN\] {2}outpost\.agent: Monitor dropped (\d+) logs during monitor request\n/g)]
   const lost = dropped.reduce((sum, [, count]) => sum + Number(count), 0)
   await eventually(() => text.split(' line ').length - 1 + lost >= sent, 'told or given, every line')
@@ -115,7 +115,7 @@ test('a caller that does not read loses lines and is told how many; the log goes
   assert.ok(given >= 512)
 })
 
-test('what is wrong is told before anything is sent', async (t) => {
+test('an invalid request is refused before the head is sent', async (t) => {
   const { port, watch, logger } = await startMonitored(t)
   const refusals: [string, number, string][] = [
     ['log_level=zzz', 400, 'Unknown log level: zzz'],
@@ -137,7 +137,7 @@ test('what is wrong is told before anything is sent', async (t) => {
   const answer = await ask(port, 'GET', '/v1/agent/monitor')
   assert.equal(answer.status, 429)
   await Promise.all(watched.map(({ leave }) => leave()))
-  await eventually(() => !logger.enabled('info'), 'nobody listens any more')
+  await eventually(() => !logger.enabled('info'), 'the monitor has no listener')
   const closed = await startMonitored(t, { agent: false })
   assert.equal((await ask(closed.port, 'GET', '/v1/agent/monitor')).status, 403)
   assert.equal((await ask(closed.port, 'GET', '/v1/agent/monitor?log_level=zzz')).status, 400)

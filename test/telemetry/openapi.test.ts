@@ -39,7 +39,7 @@ function routesOf(operations: readonly AnyOperation[]): string[] {
   )
 }
 
-test('a whole agent describes itself in a valid document, to everybody', async (t) => {
+test('an agent returns a valid OpenAPI document without a token', async (t) => {
   const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), '')])
   const answer = await ask(agent.port, 'GET', '/v1/openapi.json')
   assert.equal(answer.status, 200)
@@ -69,7 +69,7 @@ test('a whole agent describes itself in a valid document, to everybody', async (
   }
 })
 
-test('every route is in it and nothing else, and names are unique', async (t) => {
+test('the document has exactly the routes of the agent, and unique names', async (t) => {
   const { host } = await startEdge(t)
   const operations: AnyOperation[] = [...host.operations]
   operations.push(openApi.in({ operations: () => operations, facts: { version: '1' } }))
@@ -87,7 +87,7 @@ test('every route is in it and nothing else, and names are unique', async (t) =>
   }
 })
 
-test('parameters say what they are: required, choices, what absence means', async (t) => {
+test('parameters have their requirement, choices and defaults', async (t) => {
   const { host } = await startEdge(t)
   const { paths } = openApiDocument(host.operations, '1') as unknown as Document
   const parameter = (path: string, name: string) => paths[path]?.['get']?.parameters.find((one) => one.name === name)
@@ -134,7 +134,7 @@ function mismatches(value: unknown, schema: Schema, at = '$'): string[] {
     .concat(missing)
 }
 
-test('answers look as their schemas say', async (t) => {
+test('responses match their schemas', async (t) => {
   const { host, port, allocDir } = await startEdge(t)
   const other = 'a1b2c3d4-0000-4000-8000-000000000002'
   const started = new Date(Date.now() - process.uptime() * 1000).toISOString()

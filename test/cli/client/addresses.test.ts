@@ -108,7 +108,7 @@ test('every combination of addresses and tokens', (t) => {
   }
 })
 
-test('an address that is none names its variable', () => {
+test('the error for an invalid address names its variable', () => {
   assert.throws(() => agentTarget({ NOMAD_ADDR: 'ftp://x' }, 'hosts'), /NOMAD_ADDR is not a URL: set it to/)
   assert.throws(() => agentTarget({ OUTPOST_ADDR: 'http://' }, 'secrets'), /OUTPOST_ADDR is not a URL/)
 })
@@ -138,7 +138,7 @@ function refuse(_request: IncomingMessage, response: ServerResponse): void {
   response.end(JSON.stringify(DENIED))
 }
 
-test('with the variables of two systems set, neither is shown the token of the other', async (t) => {
+test('with the variables of two systems set, neither receives the token of the other', async (t) => {
   const HOME = home(t)
   const [vault, nomad] = [await listener(t, refuse), await listener(t, refuse)]
   const env = { HOME, VAULT_ADDR: vault.url, NOMAD_ADDR: nomad.url, NOMAD_TOKEN: 'of-nomad', OUTPOST_TOKEN: 'ours' }
@@ -155,7 +155,7 @@ test('with the variables of two systems set, neither is shown the token of the o
   assert.ok(!`${read.stderr}${stats.stderr}`.includes('of-nomad'), 'a token is not shown')
 })
 
-test('a refusal tells a token that is unknown from one that is not allowed, and names its source', async (t) => {
+test('the error distinguishes an unknown token from a missing permission, and names the source of the token', async (t) => {
   const HOME = home(t)
   const server = await listener(t, (request, response) => {
     response.statusCode = 403

@@ -16,7 +16,7 @@ import { eventually } from '../../helpers/eventually.ts'
 const LOCAL = 'c1a57e00-1111-4000-8000-00000000000f'
 const TEXT = 'a line of the log\n'
 
-/** The data directory of another agent, as it may lie on the disk of whoever runs a command. */
+/** The data directory of another agent, on the disk of the user who runs a command. */
 function localDirectory(t: TestContext): string {
   const directory = workDirectory(t)
   makeAllocation(join(directory, 'alloc'), LOCAL, { JobID: 'local', Name: 'local.web[0]' })
@@ -117,7 +117,7 @@ test('a server answers for the allocations of all hosts, and the local disk does
     assert.equal((await ask('alloc', 'stats', prefix)).code, 0)
   })
 
-  await t.test('an explicit directory is read whatever the address', async () => {
+  await t.test('an explicit directory is read, regardless of the address', async () => {
     const { stdout } = await ask('alloc', 'list', '-data-dir', dataDir)
     assert.match(stdout, new RegExp(`^${LOCAL} `, 'm'))
     const both = await ask('alloc', 'list', '-data-dir', dataDir, '-address', url)

@@ -307,7 +307,7 @@ test('an ID prefix is resolved by the agent, or by the directory of -data-dir', 
   assert.equal(agent.asked.length, 2)
 })
 
-test('Ctrl-C ends a follow with exit code 0, also when nobody takes what is written', async (t) => {
+test('Ctrl-C ends a follow with exit code 0, also if the output is not read', async (t) => {
   const block = Buffer.alloc(60_000, 'x')
   // One behind the other, since a socket counts a write as waiting until all of it has gone.
   let gone = 0

@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import { ClientPublisher, type Publisher, publisherOf, SocketPublisher } from '../../../src/cluster/nats/publisher.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -17,7 +17,7 @@ async function busTo(t: TestContext, ...servers: readonly string[]) {
 }
 
 async function busWith(t: TestContext, publisher: typeof publisherOf, ...servers: readonly string[]) {
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const bus = await openNatsBus({ servers, name: 'test', logger, publisherOf: publisher })
   t.after(() => bus.close())
   const count = (message: string) => logger.lines.filter((line) => line.message === message).length
@@ -50,7 +50,7 @@ test('one of several servers is enough, and another one is used after its failur
   })
 })
 
-/** The servers that a new client is told of. */
+/** The servers that a new client discovers. */
 async function announcedBy(port: number): Promise<readonly string[]> {
   const socket = connect(port, '127.0.0.1')
   const [said] = await once(socket, 'data')
@@ -108,7 +108,7 @@ test('a denied permission is logged once, and a later grant takes effect without
     ['publish', 'subscription'],
   )
   assert.equal(count('connected to NATS'), 1)
-  // Whoever publishes meanwhile: the subscription is made again by itself.
+  // The subscription is restored automatically.
   const other = await busTo(t, nats.url)
   nats.reload(config('>', '>'))
   await eventually(() => {

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { createUser } from '@nats-io/nkeys'
 import { openNatsBus } from '../../../src/cluster/nats/nats-bus.ts'
 import type { LoginOptions } from '../../../src/cluster/nats/nats-login.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { makeCertificates } from '../../helpers/certificates.ts'
 import { natsCredentials } from '../../helpers/nats-credentials.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
@@ -26,7 +26,7 @@ interface Way {
 }
 
 async function world(t: TestContext, servers: readonly string[], login: Omit<LoginOptions, 'servers'>) {
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const bus = await openNatsBus({ ...login, servers, name: 'test', logger })
   const changes: boolean[] = []
   bus.onChange((isConnected) => void changes.push(isConnected))

@@ -9,7 +9,7 @@ import { RosterListener } from '../../../src/cluster/roster/roster-listener.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
 import { NO_STORE } from '../../../src/cluster/roster/roster-records.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-0a1b2c3d4e5f'
@@ -23,12 +23,12 @@ function worldFor(t: TestContext) {
   const broker = new MemoryBroker()
   const subjects = new Subjects('global')
   const clock = { monotonicMs: 0, wallMs: 0 }
-  const roster = new Roster({ store: NO_STORE, logger: keepingLogger(), now: () => clock })
+  const roster = new Roster({ store: NO_STORE, logger: recordingLogger(), now: () => clock })
   const listener = new RosterListener({ bus: broker.connect(), subjects, roster, ownNodeId: undefined })
   listener.start()
   t.after(() => listener.stop())
   const speak = (key: ReturnType<typeof newKey>, run: number, name: string) => {
-    const logger = keepingLogger()
+    const logger = recordingLogger()
     const resources = { cpuMhz: 0, cores: 1, memoryBytes: 0, diskBytes: 0 }
     const texts = { id: NODE, name, datacenter: '', nodeClass: '', nodePool: '', version: '', httpAddress: '' }
     const announcer = new NodeAnnouncer({

@@ -18,7 +18,7 @@ import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { allocationOf, idOf, nodeOf } from '../../helpers/fleet-server.ts'
 import { newNodeKey } from '../../helpers/hostile-node.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 
 const LARGE = idOf('1a46e000')
 const OTHER = idOf('074e4000')
@@ -40,7 +40,7 @@ function speaker(nodeId: string, key = newNodeKey()) {
 
 function listening(options: { readonly now?: () => number } = {}) {
   const bus = new MemoryBroker().connect()
-  const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
+  const roster = new Roster({ store: NO_STORE, logger: recordingLogger() })
   const listener = new RosterListener({ bus, subjects, roster, ownNodeId: undefined, ...options })
   listener.start()
   const publish = ({ subject, payload }: { subject: string; payload: Uint8Array }) => bus.publish(subject, payload)
@@ -123,7 +123,7 @@ test('of the states that arrive meanwhile the newest is applied, and removed all
 })
 
 test('a node that is purged between two slices leaves no allocation, and registers again completely', () => {
-  const roster = new Roster({ store: NO_STORE, logger: keepingLogger() })
+  const roster = new Roster({ store: NO_STORE, logger: recordingLogger() })
   const say = speaker(LARGE)
   const opened = () => {
     const { payload, subject } = say('state', many('a110c000', 100))
@@ -147,7 +147,7 @@ test('a state with too many tasks in an allocation is rejected', () => {
   assert.equal(runSlices(verifyInSlices(payload, subject)), 'malformed')
 })
 
-test('of the short messages of a node no more than its allowance are taken, and another node is heard', async (t) => {
+test('short messages of a node above its allowance are dropped, and those of another node are accepted', async (t) => {
   const { listener, publish, roster } = listening({ now: () => 0 })
   t.after(() => listener.stop())
   const say = speaker(LARGE)

@@ -22,7 +22,7 @@ import {
 } from '../../../src/cluster/roster/roster-records.ts'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
 import { rosterStoreIn } from '../../../src/daemon/modules/roster-store-in.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
@@ -77,7 +77,7 @@ class Speaker {
 
 function rosterWith(store: RosterStore = NO_STORE) {
   const clock = { monotonicMs: 0, wallMs: 1_000_000 }
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const roster = new Roster({ store, logger, now: () => clock })
   const changes: RosterChange[] = []
   roster.listen((change) => changes.push(change))
@@ -192,14 +192,14 @@ test('allocations of a node that is down are unknown until it reports again, exc
 
 test('after a restart of the server, allocations of a node that was down are unknown', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
-  const first = RosterDatabase.open(path, keepingLogger())
+  const first = RosterDatabase.open(path, recordingLogger())
   const before = rosterWith(rosterStoreIn(first))
   const node = new Speaker(NODE)
   const state = stateOf(NODE, threeAllocations())
   before.roster.apply(NODE, node.say('state', state))
   before.roster.apply(NODE, node.say('leave', state))
   first.close()
-  const second = RosterDatabase.open(path, keepingLogger())
+  const second = RosterDatabase.open(path, recordingLogger())
   t.after(() => second.close())
   const { roster } = rosterWith(rosterStoreIn(second))
   assert.deepEqual(statusesIn(roster), ['unknown', 'unknown', 'complete'])
@@ -235,7 +235,7 @@ const ALLOC = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
 
 test('an allocation keeps its owner while that is ready, down or removed, after collection and after a restart, until a purge', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
-  const database = RosterDatabase.open(path, keepingLogger())
+  const database = RosterDatabase.open(path, recordingLogger())
   const { roster, clock } = rosterWith(rosterStoreIn(database))
   const [owner, thief] = [new Speaker(NODE), new Speaker(OTHER)]
   const held = stateOf(NODE, [allocation(ALLOC)])
@@ -257,7 +257,7 @@ test('an allocation keeps its owner while that is ready, down or removed, after 
   assert.equal(roster.node(NODE), undefined)
   assert.equal(steal(roster), 1)
   database.close()
-  const again = RosterDatabase.open(path, keepingLogger())
+  const again = RosterDatabase.open(path, recordingLogger())
   const { roster: restarted, clock: later } = rosterWith(rosterStoreIn(again))
   later.wallMs = clock.wallMs
   assert.equal(steal(restarted), 1)
@@ -270,7 +270,7 @@ test('an allocation keeps its owner while that is ready, down or removed, after 
   // Another key under the owner's node ID is not the owner; after a purge the next announcement is the first one.
   assert.equal(restarted.purge(NODE), true)
   const beat = thief.say('beat', stateOf(OTHER, [allocation(ALLOC)], { attempt: String(tries) }))
-  assert.equal(restarted.apply(OTHER, beat), 'ask', 'whoever was refused is asked again')
+  assert.equal(restarted.apply(OTHER, beat), 'ask', 'the refused node is asked again')
   assert.equal(steal(restarted), 'stolen')
   again.close()
 })
@@ -344,7 +344,7 @@ test('without a connection to NATS nodes become disconnected and never down, and
   }
   assert.deepEqual(statuses(), ['disconnected', 'ready'])
   assert.equal(logger.lines.filter(({ message }) => /state of nodes unknown/.test(message)).length, 1)
-  // Connected again: three beats anew, and then it is down as any other.
+  // Connected again: after three more missed heartbeats it is down like any other.
   roster.resetHeartbeats()
   clock.monotonicMs += 30_000
   roster.sweep()
@@ -378,14 +378,14 @@ test('malformed, forged, truncated and newer messages are distinguished', () => 
 
 test('nodes that were disconnected before a restart are known after it', (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
-  const first = RosterDatabase.open(path, keepingLogger())
+  const first = RosterDatabase.open(path, recordingLogger())
   const before = rosterWith(rosterStoreIn(first))
   before.roster.apply(NODE, new Speaker(NODE).say('state', stateOf(NODE)))
   before.clock.monotonicMs += 60_000
   before.roster.markDisconnected(undefined)
   assert.equal(before.roster.node(NODE)?.status, 'disconnected')
   first.close()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const second = RosterDatabase.open(path, logger)
   t.after(() => second.close())
   const { roster } = rosterWith(rosterStoreIn(second))
@@ -398,11 +398,11 @@ test('the roster is restored after a restart, and requires the same keys', (t) =
   const path = join(temporaryDirectory(t), 'roster.db')
   const id = '6f1c0b9e-2f0a-4a51-9d0c-00000000000a'
   const node = new Speaker(NODE)
-  const first = RosterDatabase.open(path, keepingLogger())
+  const first = RosterDatabase.open(path, recordingLogger())
   const before = rosterWith(rosterStoreIn(first))
   before.roster.apply(NODE, node.say('state', stateOf(NODE, [allocation(id)], { rack: 'r1' })))
   first.close()
-  const second = RosterDatabase.open(path, keepingLogger())
+  const second = RosterDatabase.open(path, recordingLogger())
   t.after(() => second.close())
   const { roster } = rosterWith(rosterStoreIn(second))
   assert.deepEqual(roster.node(NODE), before.roster.node(NODE))

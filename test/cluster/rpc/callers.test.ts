@@ -9,7 +9,7 @@ import { type ClusterMember, Subjects } from '../../../src/cluster/nats/subjects
 import { encode, encodeCall, WIRE_VERSION } from '../../../src/cluster/rpc/wire.ts'
 import type { Call, Operation } from '../../../src/platform/operation.ts'
 import { schema } from '../../../src/platform/schema.ts'
-import { keepingLogger, root } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger, root } from '../../host/allocations/host-fixture.ts'
 import { sealingFor } from '../../helpers/sealed-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -42,7 +42,7 @@ function slow() {
 function world(t: TestContext, as: { nodeId: string } | { serverId: string }, self: ClusterMember) {
   const broker = new MemoryBroker()
   const { operation, calls, letGo } = slow()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const common = { subjects, operations: [operation], logger, callsMax: 9 }
   const buses = [broker.connect(), broker.connect()] as const
   const sealing = sealingFor(t, { bus: buses[0], subjects, self: as, logger })
@@ -178,7 +178,7 @@ test('an agent without a connected server receives a refusal that says so', asyn
   const bus: MessageBus = broker.connect()
   const forwarder = new Forwarder({ bus, subjects })
   const self = { nodeId: OWN }
-  forwarder.start(self, { sender: sealingFor(t, { bus, subjects, self, logger: keepingLogger() }).calls })
+  forwarder.start(self, { sender: sealingFor(t, { bus, subjects, self, logger: recordingLogger() }).calls })
   t.after(() => forwarder.stop())
   const request = {
     nodeId: undefined,

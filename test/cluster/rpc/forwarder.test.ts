@@ -9,7 +9,7 @@ import { Refusal } from '../../../src/platform/errors.ts'
 import { isStreamHead } from '../../../src/platform/operation.ts'
 import { collect, FRAME_CHUNKS, type World, worldOver } from '../../helpers/call-world.ts'
 import { startNatsServer } from '../../helpers/nats-server.ts'
-import { keepingLogger, root } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger, root } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 function suite(name: string, world: (t: TestContext) => Promise<World>): void {
@@ -165,7 +165,7 @@ test('the buffer of a small answer is reused only after its reader has requested
   const one = await begin()
   const two = await begin()
   assert.notEqual(two.chunk.buffer, one.chunk.buffer)
-  // One that leaves may be read by somebody yet.
+  // An abandoned buffer may still be read.
   await two.iterator.return(undefined)
   await one.iterator.next()
   const three = await begin()
@@ -195,7 +195,7 @@ const inMemory = (t: TestContext) => {
 
 const overNats = async (t: TestContext, config = '') => {
   const nats = await startNatsServer(t, config)
-  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: recordingLogger() }))
 }
 
 largeSuite('in one process', inMemory)
@@ -222,12 +222,12 @@ suite('in one process', (t) => {
 
 suite('over NATS', async (t) => {
   const nats = await startNatsServer(t)
-  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+  return worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: recordingLogger() }))
 })
 
 test('a killed NATS server breaks streams, and calls work again after its restart', async (t) => {
   const nats = await startNatsServer(t)
-  const world = await worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: keepingLogger() }))
+  const world = await worldOver(t, () => openNatsBus({ servers: [nats.url], name: 'test', logger: recordingLogger() }))
   const waiting = collect(world.forwarder.stream(world.call('test.stream', { say: 'stay' })))
   await eventually(() => world.seen.length === 1)
   await nats.kill()

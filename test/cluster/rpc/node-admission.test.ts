@@ -15,7 +15,7 @@ import type { CallMessage } from '../../../src/cluster/rpc/call-message.ts'
 import type { Chunk } from '../../../src/platform/operation.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { knownKeys, newKey } from '../../helpers/server-keys.ts'
-import { identity, keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { identity, recordingLogger } from '../../host/allocations/host-fixture.ts'
 
 const NODE = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
@@ -30,7 +30,7 @@ function callMessage(over: Partial<CallMessage> = {}): CallMessage {
 async function serverAndNode(isServer?: () => Promise<boolean>) {
   const clocks = { serverMs: 1_800_000_000_000, nodeMs: 1_800_000_000_000 }
   const key = newKey()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const keys = { ...knownKeys(new Set([key.publicKey])), ...(isServer && { isServer }) }
   const node = new NodeAdmission({ nodeId: NODE, keys, isOpen: () => false, logger, now: () => clocks.nodeMs })
   const issuer = new AssertionIssuer({ key: () => key, now: () => clocks.serverMs })
@@ -93,7 +93,7 @@ test('a key that is asked about is admitted only if it is found to be that of a 
 test('a server that has got another key proves its calls with that one', async () => {
   const [before, after] = [newKey(), newKey()]
   const servers = new Set([before.publicKey])
-  const options = { nodeId: NODE, keys: knownKeys(servers), isOpen: () => false, logger: keepingLogger() }
+  const options = { nodeId: NODE, keys: knownKeys(servers), isOpen: () => false, logger: recordingLogger() }
   const node = new NodeAdmission(options)
   let key = before
   const issuer = new AssertionIssuer({ key: () => key })
@@ -133,7 +133,7 @@ test('servers up to the limit are tracked separately, and a long silent one is r
   assert.equal(guard.use('server 7', 2), 'fresh')
   nowMs = 1006
   assert.equal(guard.use('one more', 1), 'fresh')
-  assert.equal(guard.use('server 7', 2), 'used', 'one that has called meanwhile is remembered')
+  assert.equal(guard.use('server 7', 2), 'used', 'a server that called meanwhile is remembered')
 })
 
 test('excess calls of a host are refused or dropped, and other hosts and servers are not affected', () => {
@@ -184,7 +184,7 @@ test('a node that holds one slot more than another keeps it, so that they do not
   assert.equal(lost, 0)
   assert.ok(
     shares.acquire('three', () => lost++),
-    'one that has none gets the one beyond an equal share',
+    'a node without a slot gets the one beyond an equal share',
   )
   assert.equal(lost, 1)
 })

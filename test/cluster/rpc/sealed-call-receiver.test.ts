@@ -17,7 +17,7 @@ import { ServerKeys } from '../../../src/cluster/trust/server-trust.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 
 const TO = { subject: 'outpost.global.server.s1.call.me', reply: 'outpost.global.node.me.reply.any.c1' }
 const PAYLOAD = Buffer.from('a call')
@@ -111,9 +111,9 @@ function callUnderWay() {
   bus.subscribe(TO.reply, ({ payload }) => void answers.push(Buffer.from(payload)))
   const trusted = {}
   const own = { readOwnKey: undefined, about: undefined }
-  const options = { bus, subjects: new Subjects('global'), self: SELF, trusted, logger: keepingLogger(), ...own }
+  const options = { bus, subjects: new Subjects('global'), self: SELF, trusted, logger: recordingLogger(), ...own }
   const keys = new ServerKeys(options)
-  const sealing = new SealedCallSender({ keys, curve: caller, logger: keepingLogger() })
+  const sealing = new SealedCallSender({ keys, curve: caller, logger: recordingLogger() })
   const nowMs = performance.now()
   const known = { key: 'k', serverId: 's1', hasCore: true, sequence: 1, clockMs: nowMs, announcedAtMs: nowMs }
   const call = sealing.seal({ ...known, curveKey: server.publicKey }, TO, PAYLOAD)
@@ -126,7 +126,7 @@ function callUnderWay() {
   return { answers, call, channel: opened.channel }
 }
 
-test('an answer is taken once and in order; what is sent again is dropped, and a gap is a loss', async () => {
+test('an answer is accepted once and in order; a repeated one is dropped, and a gap is a loss', async () => {
   const { answers, call, channel } = callUnderWay()
   for (const text of ['one', 'two', 'three', 'four']) channel.send(Buffer.from(text))
   await eventually(() => answers.length === 4)
@@ -141,7 +141,7 @@ test('an answer is taken once and in order; what is sent again is dropped, and a
   assert.equal(textOf(call.open(four)), 'lost')
 })
 
-test('a refusal that anybody could have made counts only before an answer of the server', async () => {
+test('an unauthenticated refusal counts only before an answer of the server', async () => {
   const { answers, call, channel } = callUnderWay()
   channel.send(PAYLOAD)
   await eventually(() => answers.length === 1)
@@ -151,7 +151,7 @@ test('a refusal that anybody could have made counts only before an answer of the
   assert.ok(other.call.open(encodeRefusal('wrong key')) instanceof Refusal)
 })
 
-test('what a caller says of its call is taken once and not in reverse', () => {
+test('control messages of a call are accepted once and in order', () => {
   const { call, channel } = callUnderWay()
   const [first, second, third] = ['a', 'b', 'c'].map((text) => call.sealControl(Buffer.from(text)))
   assert.ok(first && second && third)

@@ -9,7 +9,7 @@ import { newSeed, serverSigningKey, signingKeyOf } from '../../../src/cluster/na
 import { signAnnouncement } from '../../../src/cluster/trust/server-announcement.ts'
 import { ServerKeys, type TrustedKeys } from '../../../src/cluster/trust/server-trust.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { natsCredentials } from '../../helpers/nats-credentials.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
@@ -19,7 +19,7 @@ const CURVE_KEY = new Uint8Array(32).fill(7)
 
 function worldOf(t: TestContext) {
   const broker = new MemoryBroker()
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const keysFor = (serverId: string | undefined, trusted: TrustedKeys = {}, key = signingKeyOf(newSeed())) => {
     const keys = new ServerKeys({
       bus: broker.connect(),
@@ -115,7 +115,7 @@ test('an announcement of an older version is accepted, and one with an invalid c
   )
 })
 
-test('an announcement that is sent again does not make its server heard again', async (t) => {
+test('a replayed announcement does not count as a sign of life of its server', async (t) => {
   const { broker, keysFor } = worldOf(t)
   const agent = keysFor(undefined)
   const key = signingKeyOf(newSeed())

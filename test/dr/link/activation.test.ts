@@ -72,7 +72,7 @@ test('activation', async (t) => {
     await refused({ ...bundle, set_id: randomUUID() }, /certificate is from another replication set/)
   })
 
-  await t.test('nothing listens there', async () => {
+  await t.test('a refused connection is reported', async () => {
     await refused(
       { ...(await bundleFor(primary, 'lost')), cluster_addr: '127.0.0.1:1' },
       /no response at 127\.0\.0\.1:1: connection refused, the primary is down/,

@@ -18,7 +18,7 @@ import { makeAuthority, makeIdentity, serverNameOf } from '../../../src/dr/link/
 import type { Bundle } from '../../../src/dr/link/bundle.ts'
 import { METHODS, type LinkMethod, pack, PROTOCOL } from '../../../src/dr/link/messages.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 import { activate, bundleFor, Site, untilSame } from '../../helpers/replication-site.ts'
 
 const upstreamOf = (bundle: Bundle) => ({
@@ -50,7 +50,7 @@ const same = (bytes: Buffer) => bytes
 
 const isOpen = (one: Client) => one.getChannel().getConnectivityState(false) === connectivityState.READY
 
-/** Resolves with whatever is answered. */
+/** Resolves with the response. */
 function ping(one: Client): Promise<unknown> {
   return new Promise((answered) => {
     one.makeUnaryRequest(pathOf('Ping'), same, same, pack({}), new Metadata(), {}, answered)
@@ -129,7 +129,7 @@ test('a hostile secondary', async (t) => {
     }
     await link.call('Join', { ...about, position, epoch: 0 }, 20_000)
     const far = { ...position, sequence: Number.MAX_SAFE_INTEGER }
-    assert.equal(await follow({ ...from, position: far }), 'ended', 'it is told to compare trees')
+    assert.equal(await follow({ ...from, position: far }), 'ended', 'a comparison of trees is requested')
     const here = { ...from, position: primary.store.position() }
     assert.match(
       await follow(here, { kind: 'ack', position: { ...position, sequence: 1e9 }, isWhole: true }),
@@ -260,7 +260,7 @@ async function hostilePrimary(t: TestContext, secondary: Site, misbehave: (call:
     authority: authority.certificate,
     identity,
     service,
-    logger: keepingLogger([]),
+    logger: recordingLogger([]),
   })
   t.after(() => server.close())
   const bundle: Bundle = {
@@ -285,7 +285,7 @@ test('rows that do not fit the history are refused and the secondary retries wit
   const primary = await hostilePrimary(t, secondary, (call) =>
     send(call, { kind: 'rows', rows: [row] }).then(() => sleep(50)),
   )
-  await eventually(() => primary.follows() > 4, 'it was tried again')
+  await eventually(() => primary.follows() > 4, 'the secondary retried')
   await eventually(
     async () => /does not continue/.test(String(await secondary.field('trouble'))),
     'the status says why',

@@ -25,7 +25,7 @@ test(`a link that is cut again and again, anywhere, loses nothing (OUTPOST_SEED=
   via = new URL(proxy.url).host
   const bundle = await bundleFor(primary, 'secondary')
   await secondary.replication.enableSecondary(bundle)
-  // In the handshake, the copy, the log, heartbeats: whatever the count of bytes hits. Every third one is let through.
+  // The cut is at any byte of the handshake, the copy, the log or a heartbeat. Every third connection is not cut.
   for (let round = 0; round < 24; round++) {
     const before = proxy.count
     proxy.bytesLeft = random.between(1, random.pick([500, 5000, 50_000, 200_000]))

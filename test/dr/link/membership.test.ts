@@ -1,4 +1,4 @@
-/** The key of a secondary's certificate in the hands of a thief: it fences no primary, answers no commit and displaces nobody. */
+/** The key of a secondary's certificate in the hands of a thief: it fences no primary, acknowledges no commit and displaces no connection. */
 import assert from 'node:assert/strict'
 import { createHmac } from 'node:crypto'
 import { test, type TestContext } from 'node:test'

@@ -7,7 +7,7 @@ import { TIMINGS } from '../../../src/dr/state/replication-context.ts'
 import { ReplicationState } from '../../../src/dr/state/replication-state.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 import { SETTINGS } from '../../helpers/replication-site.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -40,7 +40,7 @@ async function fencedPrimary(t: TestContext) {
   const fencing = new Fencing({
     store,
     state,
-    logger: keepingLogger([]),
+    logger: recordingLogger([]),
     settings: { ...SETTINGS, fenceAfterMs: FENCE_AFTER_MS },
     times: { ...TIMINGS, heartbeatMs: 5 },
     primary: () => primary,
@@ -138,7 +138,7 @@ test('a primary that becomes a secondary is not fenced by an earlier decision', 
   const rival = { epoch: 9, addresses: [], api: '' }
   await assert.rejects(fencing.depose(rival), BUSY, 'it is not taken as done')
   await eventually(() => state.now.witnessEpoch !== undefined)
-  // Whatever was on its way by then has come to be.
+  // Everything in progress until then has completed.
   await store.markSeen()
   assert.equal(store.role, 'replica')
 })

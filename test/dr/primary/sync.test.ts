@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { SyncReplication } from '../../../src/dr/primary/sync-replication.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -61,7 +61,7 @@ test('a commit waits for its own acknowledgement and for no later one', async (t
   const store = await SqliteStore.open(join(temporaryDirectory(t), 'secrets.db'))
   t.after(() => store.close())
   let acknowledged = store.position().sequence + 1
-  const sync = new SyncReplication(store, keepingLogger([]), 5000, () => ({ acknowledged, isCaughtUp: true }))
+  const sync = new SyncReplication(store, recordingLogger([]), 5000, () => ({ acknowledged, isCaughtUp: true }))
   sync.start()
   const commit = (name: string) => store.commit({ puts: [{ path: name, value: Buffer.from('x') }], deletes: [] })
   await commit('first')
@@ -139,7 +139,7 @@ test('fence_after: a primary without messages from a secondary accepts no writes
   await eventually(() => primary.said(/no heartbeat from a secondary within fence_after/), 'the log says why')
   await assert.rejects(async () => primary.put('b'), /fenced|primary/)
   assert.equal(primary.text('a'), 'a', 'reads go on')
-  assert.deepEqual(primary.transitions, [], 'nobody was promoted')
+  assert.deepEqual(primary.transitions, [], 'no promotion took place')
   await secondary.restart()
   await eventually(() => primary.store.role === 'own', 'it goes on')
   await primary.put('c')

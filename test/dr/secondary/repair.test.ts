@@ -115,7 +115,7 @@ function isTreeTask(message: unknown): boolean {
   return typeof message === 'object' && message !== null && 'task' in message && message.task === 'tree'
 }
 
-/** Makes a page of the table of entries unreadable: the one that has `path`. The database is closed. */
+/** Makes a page of the table of entries unreadable: that with `path`. The database is closed. */
 function damagePageOf(file: string, path: string): void {
   const database = new DatabaseSync(file, { readOnly: true })
   const root = Number(database.prepare("SELECT rootpage AS at FROM sqlite_schema WHERE name = 'entries'").get()?.['at'])

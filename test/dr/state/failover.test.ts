@@ -37,7 +37,7 @@ test('failover, return of the old primary with a conflict report, and failback',
     await old.restart({ port })
     await eventually(() => old.store.role === 'fenced', 'it is fenced')
     await assert.rejects(async () => old.put('too/late'), /fenced|primary/)
-    await eventually(() => old.transitions.at(-1) === 'fenced', 'the daemon is told')
+    await eventually(() => old.transitions.at(-1) === 'fenced', 'the daemon is notified')
     assert.equal(await old.field('state'), 'fenced')
     assert.equal(await old.field('replaced_by'), 'http://heir')
     await eventually(async () => (await heir.field('fence_notice')) === '', 'the notice is acknowledged')
@@ -46,7 +46,7 @@ test('failover, return of the old primary with a conflict report, and failback',
   })
 
   await t.test(
-    'demoted, by a demotion that was cut short, and joined again it reports what was never shipped, and has all of the new primary',
+    'a primary that rejoins after an interrupted demotion reports its unshipped commits and has all data of the new primary',
     async () => {
       const left = await withState(old, (state) => state.change(() => CUT_DEMOTION))
       assert.ok(left.authority && left.deposed, 'the marks of a primary that was replaced')
@@ -82,7 +82,7 @@ test('failover, return of the old primary with a conflict report, and failback',
 
   await t.test('failback as a planned switch loses nothing and copies nothing', async () => {
     old.lines.length = 0
-    // It has all of the other history before it is told that it follows it.
+    // It has the complete other history before it reports that it follows.
     await eventually(async () => (await old.field('state')) === 'stream-wals', 'it follows its primary')
     await heir.putMany('more', 50)
     await heir.replication.demote()
@@ -107,11 +107,11 @@ test('two secondaries: one is promoted, the other joins it', async (t) => {
   await old.put('a')
   await Promise.all([untilSame(old, heir), untilSame(old, third)])
   await heir.replication.promote({ primaryClusterAddr: '', force: false })
-  await eventually(() => old.store.role === 'fenced', 'the old primary is told over its own link')
+  await eventually(() => old.store.role === 'fenced', 'the old primary is notified over its own link')
   await eventually(async () =>
     /replaced as primary in epoch 1 by http:\/\/heir/.test(String(await third.field('trouble'))),
   )
-  await eventually(() => heir.said(/replaced primary acknowledged the promotion/), 'the heir knows that it was told')
+  await eventually(() => heir.said(/replaced primary acknowledged the promotion/), 'the acknowledgement is logged')
   const refused = { status: 400, message: /another cluster may be the primary already.*by http:\/\/heir.*"force"/ }
   await assert.rejects(third.replication.promote(UNFORCED), refused)
   await third.replication.updatePrimary({ bundle: await bundleFor(heir, 'third') })
@@ -130,14 +130,14 @@ test('two secondaries are promoted at once: the one whose notice comes first is 
   await old.close()
   await Promise.all([first, second].map(({ replication }) => replication.promote(UNFORCED)))
   assert.deepEqual([first.store.epoch, second.store.epoch], [1, 1])
-  // Each takes writes until the one that they replaced is back: that is where they meet.
+  // Both accept writes until the replaced primary returns and connects them.
   await first.put('of/first')
   await second.put('of/second')
   await old.restart({ port })
-  await eventually(() => [first, second].some(({ store }) => store.role === 'fenced'), 'one gives way')
+  await eventually(() => [first, second].some(({ store }) => store.role === 'fenced'), 'one is fenced')
   await eventually(
     () => [first, second].every(({ replication }) => replication.pendingNotice === undefined),
-    'both were told',
+    'both were notified',
   )
   const [winner, loser] = first.store.role === 'own' ? [first, second] : [second, first]
   assert.deepEqual([winner.store.role, loser.store.role, old.store.role], ['own', 'fenced', 'fenced'])
@@ -159,7 +159,7 @@ test('two secondaries are promoted at once: the one whose notice comes first is 
   assert.equal(loser.text(`of/${loser.name}`), undefined)
 })
 
-test('of two heirs the one that was promoted later in the common history reports also what the other never had', async (t) => {
+test('of two promoted secondaries the one promoted later in the common history also reports commits that the other never had', async (t) => {
   const [old, early, late] = [await Site.start(t, 'old'), await Site.start(t, 'early'), await Site.start(t, 'late')]
   await activate(old, early)
   await activate(old, late)
@@ -170,18 +170,18 @@ test('of two heirs the one that was promoted later in the common history reports
   await late.close()
   const { port } = old.replication.listening ?? { port: 0 }
   await old.close()
-  // The one that lacks something is the first to be heard.
+  // The notice of the incomplete one arrives first.
   await early.open()
   await early.replication.promote(UNFORCED)
   await old.restart({ port })
-  await eventually(() => early.replication.pendingNotice === undefined, 'the old primary was told')
+  await eventually(() => early.replication.pendingNotice === undefined, 'the old primary acknowledged the notice')
   await old.close()
   await late.open()
   await late.replication.promote(UNFORCED)
   await late.put('of/late')
   assert.deepEqual([early.store.epoch, late.store.epoch], [1, 1])
   await old.restart({ port })
-  await eventually(() => late.replication.pendingNotice === undefined, 'the other one was told')
+  await eventually(() => late.replication.pendingNotice === undefined, 'the other one acknowledged the notice')
   assert.equal(late.store.role, 'fenced')
   await late.replication.demote()
   await attach(early, late)
@@ -196,7 +196,7 @@ test('of two heirs the one that was promoted later in the common history reports
   )
 })
 
-test('of two heirs the one that was promoted earlier in the common history reports all that it wrote, also where the other has rows of the same numbers', async (t) => {
+test('of two promoted secondaries the one promoted earlier reports all its commits, also for sequences that the other has', async (t) => {
   const [old, early, late] = [await Site.start(t, 'old'), await Site.start(t, 'early'), await Site.start(t, 'late')]
   await activate(old, early)
   await activate(old, late)
@@ -207,18 +207,18 @@ test('of two heirs the one that was promoted earlier in the common history repor
   await late.close()
   const { port } = old.replication.listening ?? { port: 0 }
   await old.close()
-  // The one that has everything is the first to be heard.
+  // The notice of the complete one arrives first.
   await late.open()
   await late.replication.promote(UNFORCED)
   await old.restart({ port })
-  await eventually(() => late.replication.pendingNotice === undefined, 'the old primary was told')
+  await eventually(() => late.replication.pendingNotice === undefined, 'the old primary acknowledged the notice')
   await old.close()
   await early.open()
   await early.replication.promote(UNFORCED)
   await early.put('of/early')
   assert.ok(early.store.position().sequence <= late.store.position().sequence)
   await old.restart({ port })
-  await eventually(() => early.replication.pendingNotice === undefined, 'the other one was told')
+  await eventually(() => early.replication.pendingNotice === undefined, 'the other one acknowledged the notice')
   assert.equal(early.store.role, 'fenced')
   await early.replication.demote()
   await attach(late, early)

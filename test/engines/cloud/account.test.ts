@@ -35,7 +35,7 @@ async function twoAccounts(t: TestContext, account = SECOND) {
 
 const errorsOf = ({ body }: { body: { errors: readonly string[] } }) => body.errors.join('; ')
 
-test('an account that could not be asked for is asked for again', async (t) => {
+test('an account that could not be determined is looked up again', async (t) => {
   const world = await CloudWorld.open(t, { root: { max_retries: 0 } })
   await world.userRole()
   world.aws.script('GetCallerIdentity', { error: unavailable() })

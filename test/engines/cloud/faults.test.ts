@@ -55,7 +55,7 @@ class Chaos {
   #step = 0
   faults = 0
   kills = 0
-  /** Leases that were told. */
+  /** Leases in responses. */
   readonly #told: string[] = []
   #killing: Promise<void> | undefined
 
@@ -179,7 +179,7 @@ async function prepared(t: TestContext): Promise<CloudWorld> {
   world.aws.account.addGroup('ops')
   await world.userRole('app', { iam_groups: 'ops', iam_tags: { a: 'b' } })
   await world.userRole('fixed', { policy_arns: 'arn:aws:iam::aws:policy/ReadOnlyAccess' })
-  // Every second name of this role is one that there is already.
+  // Every second name of this role exists already.
   const username_template =
     '{{ if eq .PolicyName "fixed" }}fixed-{{ unix_time | truncate 9 }}{{ else }}{{ .PolicyName }}-{{ random 20 }}{{ end }}'
   await world.good('POST', 'cloud/config/root', { username_template })
@@ -202,7 +202,7 @@ async function checkEqual(world: CloudWorld): Promise<void> {
   const kept = world.rootUser.keys.map(({ id, secret }) => [id, secret])
   assert.deepEqual(kept, [[root?.accessKey, root?.secretKey]], `seed ${SEED}`)
   for (const name of ADOPTED) await checkStatic(world, name)
-  // What is left can all be taken back.
+  // All remaining leases can be revoked.
   await world.good('POST', 'sys/leases/revoke-prefix/cloud/creds')
   assert.deepEqual(world.users(), ADOPTED)
 }

@@ -225,7 +225,7 @@ test('creates issuer keys once, publishes the next one early and old ones for a 
   assert.deepEqual((await shown()).slice(0, 1).concat((await shown()).slice(2)), [next, signing])
   assert.ok(await isGood(first.token, madeAtMs))
   own.pass(86_400)
-  assert.ok(!(await isGood(first.token, madeAtMs)), 'its key is told no longer')
+  assert.ok(!(await isGood(first.token, madeAtMs)), 'its key is no longer published')
   assert.ok(await isGood(second.token, world.nowMs - 86_400_000))
 
   const earlier = await issued()

@@ -50,7 +50,7 @@ test('uses the role of the instance without keys, with one request', async (t) =
   const made = await Promise.all([world.good('GET', 'cloud/creds/r'), world.good('GET', 'cloud/creds/r')])
   await world.good('GET', 'cloud/creds/r')
   assert.deepEqual(asked.filter((each) => each === `GET ${ROLE_PATH}instance`).length, 1, asked.join())
-  assert.notEqual(made[0].body.data['access_key'], made[1].body.data['access_key'], 'what is given out is not kept')
+  assert.notEqual(made[0].body.data['access_key'], made[1].body.data['access_key'], 'issued credentials are not cached')
   assert.ok(world.aws.journal.every(({ keyId }) => keyId === session.keyId))
   await world.good('POST', 'sys/mounts/other', { type: 'cloud' })
   await world.good('POST', 'other/config/root', { region: 'eu-west-1' })

@@ -21,7 +21,7 @@ const whole =
   (_action, response) =>
     void response.writeHead(status, { 'content-type': 'text/xml' }).end(text)
 
-/** What comes, and what the caller is told of it. */
+/** A response of AWS and the resulting error. */
 const ANSWERS: Readonly<Record<string, readonly [Answer, RegExp]>> = {
   empty: [whole(''), /no access key|no credentials|not a response of AWS/],
   page: [whole('<html><body>Sign in<br></body></html>'), /no access key|no credentials|not a response of AWS/],

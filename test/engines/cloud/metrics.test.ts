@@ -1,4 +1,4 @@
-/** What figures tell of the roles of a mount. */
+/** Metrics of the roles of a mount. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { RoleMetrics } from '../../../src/engines/cloud/mount/cloud-mount.ts'

@@ -74,7 +74,7 @@ test('removes a user with a password and an SSH key; a missing one counts as rem
   const [UserName = ''] = await own.users()
   await iam.createLoginProfile({ UserName, Password: 'Long-Enough-1234' })
   await iam.uploadSSHPublicKey({ UserName, SSHPublicKeyBody: SSH_KEY }).catch((error: unknown) => {
-    // Not every emulator has it, and what is not there is in nobody's way.
+    // Not every emulator supports it, and a missing resource is no obstacle.
     t.diagnostic(`no key for SSH: ${String(error)}`)
   })
   await t.test('which is in the way of a plain removal', { skip: lacks('conflicts') }, async () => {
@@ -160,7 +160,7 @@ test('issues assumed roles with identity, duration and policies', async (t) => {
     const { body } = await own.good('GET', 'cloud/creds/a')
     assert.ok(Number(body['lease_duration']) <= 900, String(body['lease_duration']))
   })
-  await t.test('what the trust policy does not allow', { skip: lacks('trust') }, async () => {
+  await t.test('a role that the trust policy does not allow is refused', { skip: lacks('trust') }, async () => {
     const strict = await own.role('strict', { externalId: 'right' })
     await own.good('POST', 'cloud/roles/s', {
       credential_type: 'assumed_role',
@@ -235,7 +235,7 @@ test('creates, rotates and removes a static role', async (t) => {
     keys.push(await key())
   }
   assert.equal(new Set(keys).size, 3)
-  // AWS tells times in whole seconds: which of two keys of one second is the older one, nobody can say.
+  // AWS reports times in whole seconds, so the order of two keys of one second is unknown.
   const left = await own.keys(username)
   assert.equal(left.length, 2)
   assert.ok(left.includes(keys[2] ?? ''))

@@ -1,4 +1,4 @@
-/** How many requests a client of AWS has under way, and how it gives way when AWS refuses some. */
+/** The limit of concurrent AWS requests, and back-off after throttling. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { AwsClient } from '../../../src/engines/cloud/aws/aws.ts'
@@ -70,7 +70,7 @@ test('never delays a single request, and a disconnected caller affects no other'
   const all = [send(), send(), send(), send(leaver.signal), send()]
   await eventually(() => under.length === 1, 'as many as may')
   leaver.abort()
-  await eventually(() => under.length === 2, 'the one that left does not wait')
+  await eventually(() => under.length === 2, 'the disconnected caller does not wait')
   for (let count = 0; count < 5; count++) {
     await eventually(() => under.length > 0, 'the next one')
     under.shift()?.resolve()

@@ -331,7 +331,7 @@ test('assumes a role for a static role of another account', async (t) => {
 test('an intent of a lost key never deletes a stored key', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   await write({ username: 'app', rotation_period: 60 })
-  // No answer, three times: there may be a key that nobody knows, and the note of it stays for half a minute.
+  // No answer, three times: an unknown key may exist, and its intent stays for half a minute.
   world.aws.script('CreateAccessKey', { isCut: true, times: 3 })
   assert.equal((await world.ask('POST', 'cloud/config/rotate-root')).status, 502)
   const { body } = await world.good('POST', 'cloud/config/rotate-root')
@@ -346,7 +346,7 @@ test('an intent of a lost key never deletes a stored key', async (t) => {
     await world.work()
   }
   assert.deepEqual(keyIds(world.rootUser), [body.data['access_key']])
-  assert.ok(keyIds(user).includes(String(given)), 'what is given out is there')
+  assert.ok(keyIds(user).includes(String(given)), 'the issued key exists')
 })
 
 test('an intent of a lost key spares all stored keys', async (t) => {

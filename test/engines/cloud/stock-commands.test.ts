@@ -95,7 +95,7 @@ test('serves the stock command line from mount to revocation', async (t) => {
     assert.equal((await good('DELETE', 'sys/mounts/aws')).status, 204)
   })
 
-  await t.test('what vault 1.21.4 was recorded to send', async () => {
+  await t.test('recorded requests of vault 1.21.4 are accepted', async () => {
     const [rootKey] = rootUser.keys
     let lease = ''
     const replaced = (text: string) =>

@@ -175,7 +175,7 @@ test('removes a user with all nine kinds of resources', async (t) => {
   assert.deepEqual(world.users(), [])
 })
 
-test('counts a deleted user as removed, but not one that is only not visible yet', async (t) => {
+test('counts a deleted user as removed, but not a user that is not visible yet', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const first = await world.good('GET', 'cloud/creds/app?wait=false')
@@ -205,7 +205,7 @@ test('refuses the name of a foreign user and keeps that user', async (t) => {
   assert.deepEqual(world.users(), [before.name])
 })
 
-test('an intent whose server was killed takes no user of that name that somebody else has made', async (t) => {
+test('the intent of a killed server does not claim a user of that name created by others', async (t) => {
   const world = await CloudWorld.open(t)
   await world.userRole()
   const { storage } = world.world.core.open.mounts.get('cloud/') ?? assert.fail('it is mounted')
@@ -217,7 +217,7 @@ test('an intent whose server was killed takes no user of that name that somebody
   assert.deepEqual([world.users(), intentPaths(storage)], [['somebody'], []])
 })
 
-test('a user that was there before stays, where AWS does not answer whether it was made', async (t) => {
+test('an existing user is kept if AWS does not confirm its creation', async (t) => {
   const world = await CloudWorld.open(t, { root: { username_template: 'taken', max_retries: 1 } })
   await world.userRole()
   world.aws.account.addUser('taken')
@@ -259,7 +259,7 @@ test('does not remove an existing user without the permission to set tags', asyn
   assert.deepEqual([world.users(), before.keys.length], [['taken'], 1])
 })
 
-test('a user that has the name of an intent, and not its tag, stays', async (t) => {
+test('a user with the name but not the tag of an intent is kept', async (t) => {
   const world = await CloudWorld.open(t)
   const storage = world.world.core.open.mounts.get('cloud/')?.storage
   assert.ok(storage)

@@ -6,7 +6,7 @@ import { expectStatus as expect, openKv, readSecret as read, writeSecret as writ
 const MISMATCH = 'check-and-set parameter did not match the current version'
 const REQUIRED = 'check-and-set parameter required for this call'
 
-test('write max_versions 4, cas_required, delete_version_after 1h, read the same', async (t) => {
+test('max_versions, cas_required and delete_version_after are read as written', async (t) => {
   const world = await openKv(t)
   const given = { max_versions: 4, cas_required: true, delete_version_after: '1h' }
   await expect(world, 204, 'POST', 'secret/config', given)
@@ -14,7 +14,7 @@ test('write max_versions 4, cas_required, delete_version_after 1h, read the same
   assert.deepEqual(data, { ...given, delete_version_after: '1h0m0s', metadata_cas_required: false })
 })
 
-test('a write of one field of the config keeps the others', async (t) => {
+test('writing one field of the config keeps the others', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 4, delete_version_after: '2h' })
   await expect(world, 204, 'POST', 'secret/config', { cas_required: true })
@@ -40,7 +40,7 @@ test('delete_version_after of the config reads back as Go writes it', async (t) 
   }
 })
 
-test('the deletion time is the smaller of what engine and key say; an engine that says -1s has none', async (t) => {
+test('the deletion time is the earlier one of engine and key; an engine with -1s has none', async (t) => {
   const world = await openKv(t)
   for (const [engine, key, seconds] of [
     ['0s', '0s', 0],
@@ -58,7 +58,7 @@ test('the deletion time is the smaller of what engine and key say; an engine tha
   }
 })
 
-test('a version goes at its time, and undelete gives it the time again', async (t) => {
+test('a version is deleted at its deletion time, and undelete starts a new period', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { delete_version_after: '10s' })
   await write(world, 'a', { x: 1 })
@@ -84,7 +84,7 @@ test('the first write is version 1', async (t) => {
   assert.deepEqual(rest, { custom_metadata: null, deletion_time: '', destroyed: false, version: 1 })
 })
 
-test('cas 0 works once; cas of the current version works, a stale one does not', async (t) => {
+test('cas 0 succeeds once; cas of the current version succeeds, and a stale one does not', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 }, 0)
   const again = await expect(world, 400, 'POST', 'secret/data/a', { data: {}, options: { cas: 0 } })
@@ -97,7 +97,7 @@ test('cas 0 works once; cas of the current version works, a stale one does not',
   assert.deepEqual((await read(world, 'a')).data, { x: 2 })
 })
 
-test('cas succeeds exactly as in the table of states', async (t) => {
+test('cas succeeds exactly in the states of the table', async (t) => {
   const world = await openKv(t)
   const passes = async (cas: number) => {
     const { status, text } = await world.ask('POST', 'secret/data/a', { data: {}, options: { cas } })
@@ -116,7 +116,7 @@ test('cas succeeds exactly as in the table of states', async (t) => {
   assert.equal((await read(world, 'a')).metadata?.['version'], 1)
 })
 
-test('cas_required of the engine; cas_required of the key', async (t) => {
+test('cas_required applies if set on the engine or on the key', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { cas_required: true })
   for (const name of ['a', 'b']) {
@@ -131,7 +131,7 @@ test('cas_required of the engine; cas_required of the key', async (t) => {
   }
 })
 
-test('cas as 1.0, "1" and 1 alike; what is no number is refused', async (t) => {
+test('cas is accepted as 1.0, "1" and 1, and refused if it is not a number', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', {})
   for (const [index, cas] of ['1.0', '"2"', '3', 'true'].entries()) {
@@ -146,7 +146,7 @@ test('cas as 1.0, "1" and 1 alike; what is no number is refused', async (t) => {
   assert.equal((await read(world, 'a')).metadata?.['version'], 4)
 })
 
-test('data must be given, and must be an object', async (t) => {
+test('data is required and must be an object', async (t) => {
   const world = await openKv(t)
   for (const body of [{}, { x: 1 }, { options: { cas: 0 } }, undefined]) {
     assert.deepEqual((await expect(world, 400, 'POST', 'secret/data/a', body)).errors, ['no data provided'])
@@ -162,7 +162,7 @@ test('data must be given, and must be an object', async (t) => {
   assert.equal((await read(world, 'a')).status, 404)
 })
 
-test('a secret that is not there is 404; versions are read by number, and one that never was is 404', async (t) => {
+test('a missing secret or version is 404; versions are read by number', async (t) => {
   const world = await openKv(t)
   assert.deepEqual((await expect(world, 404, 'GET', 'secret/data/a')).errors, [])
   for (const x of [1, 2, 3]) await write(world, 'a', { x })
@@ -185,7 +185,7 @@ test('a secret that is not there is 404; versions are read by number, and one th
   }
 })
 
-test('a read brings the custom metadata, also for who may not read metadata', async (t) => {
+test('a read returns the custom metadata, also without permission on the metadata', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { custom_metadata: { owner: 'me' } })
   await write(world, 'a', {})
@@ -200,7 +200,7 @@ test('a read brings the custom metadata, also for who may not read metadata', as
   assert.deepEqual((seen.body.data['metadata'] as Record<string, unknown>)['custom_metadata'], { owner: 'me' })
 })
 
-test('after a delete the read is 404 with metadata and no data; deleting what is not there is 204', async (t) => {
+test('a deleted version reads as 404 with metadata and no data; deleting a missing secret is 204', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'DELETE', 'secret/data/a')
@@ -212,7 +212,7 @@ test('after a delete the read is 404 with metadata and no data; deleting what is
 })
 
 for (const method of ['POST', 'PATCH']) {
-  test(`${method === 'POST' ? 19 : 20}: fewer versions are kept from the next ${method} on`, async (t) => {
+  test(`${method === 'POST' ? 19 : 20}: a lower max_versions prunes versions at the next ${method}`, async (t) => {
     const world = await openKv(t)
     for (let x = 1; x <= 10; x++) await write(world, 'a', { x })
     await expect(world, 204, 'POST', 'secret/metadata/a', { max_versions: 2 })
@@ -248,7 +248,7 @@ test('oldest_version is 0 until versions are pruned', async (t) => {
   }
 })
 
-test("a key's max_versions counts, whether it is less or more than the engine's", async (t) => {
+test('max_versions of a key takes precedence over that of the engine', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 5 })
   for (const [name, own, kept] of [
@@ -263,7 +263,7 @@ test("a key's max_versions counts, whether it is less or more than the engine's"
   }
 })
 
-test('what was written is read after the core was sealed and opened', async (t) => {
+test('written data is readable after a seal and an unseal', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 3 })
   await write(world, 'a/b', { x: 1 })
@@ -274,7 +274,7 @@ test('what was written is read after the core was sealed and opened', async (t) 
   assert.equal((await expect(world, 200, 'GET', 'secret/config')).data['max_versions'], 3)
 })
 
-test('a name does not end in a slash; slashes and dots in it are fine', async (t) => {
+test('a name must not end in a slash, and may contain slashes and dots', async (t) => {
   const world = await openKv(t)
   const { errors } = await expect(world, 400, 'POST', 'secret/data/a/', { data: {} })
   assert.deepEqual(errors, ["cannot write to a path ending in '/'"])

@@ -9,7 +9,7 @@ import {
   writeSecret as write,
 } from '../../helpers/kv-world.ts'
 
-test('settings without a version: no versions, version 0, what was set', async (t) => {
+test('metadata without versions has version 0 and the given settings', async (t) => {
   const world = await openKv(t)
   const given = { max_versions: 3, cas_required: true, custom_metadata: { a: 'b' } }
   await expect(world, 204, 'POST', 'secret/metadata/a', { ...given, delete_version_after: '90s' })
@@ -28,7 +28,7 @@ test('settings without a version: no versions, version 0, what was set', async (
   })
 })
 
-test('two versions and cas_required of a key; fewer from the next write on; enforced at once', async (t) => {
+test('max_versions and cas_required of a key apply from the next write on', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { max_versions: 2, cas_required: true })
   await expect(world, 400, 'POST', 'secret/data/a', { data: {} })
@@ -44,7 +44,7 @@ test('two versions and cas_required of a key; fewer from the next write on; enfo
   assert.deepEqual(await shown(), [['4'], 4, 4])
 })
 
-test('removing the metadata removes everything, and versions begin at 1 again', async (t) => {
+test('deleting the metadata deletes everything, and versions restart at 1', async (t) => {
   const world = await openKv(t)
   for (const x of [1, 2, 3]) await write(world, 'f/a', { x })
   await expect(world, 204, 'DELETE', 'secret/metadata/f/a')
@@ -56,7 +56,7 @@ test('removing the metadata removes everything, and versions begin at 1 again', 
   assert.equal((await write(world, 'f/a', {}))['version'], 1)
 })
 
-test('six faults of custom metadata are told together; too many keys alone', async (t) => {
+test('all faults of custom metadata are reported together, and too many keys alone', async (t) => {
   const world = await openKv(t)
   const long = 'k'.repeat(129)
   const given = { '': 'empty key', [long]: 'long key', e: '', v: 'v'.repeat(513), 'a\u0001': 'x', u: '\u0007' }
@@ -82,7 +82,7 @@ test('six faults of custom metadata are told together; too many keys alone', asy
   await expect(world, 404, 'GET', 'secret/metadata/a')
 })
 
-test('empty custom metadata reads as null; a partial write keeps the rest, and replaces the map', async (t) => {
+test('empty custom metadata reads as null; a partial write keeps other settings and replaces the map', async (t) => {
   const world = await openKv(t)
   const custom = async () => (await expect(world, 200, 'GET', 'secret/metadata/a')).data['custom_metadata']
   await expect(world, 204, 'POST', 'secret/metadata/a', { custom_metadata: {} })
@@ -100,7 +100,7 @@ for (const [number, method] of [
   [45, 'POST'],
   [55, 'PATCH'],
 ] as const) {
-  test(`${number}: ${method} of cas_required false, where the engine says true, warns`, async (t) => {
+  test(`${number}: ${method} with cas_required false warns if the engine requires it`, async (t) => {
     const world = await openKv(t)
     await write(world, 'a', {})
     await expect(world, 204, 'POST', 'secret/config', { cas_required: true })
@@ -112,7 +112,7 @@ for (const [number, method] of [
   })
 }
 
-test('lists are in order, folders with a slash, deep ones relative to their path', async (t) => {
+test('lists are sorted, folders end in a slash, and nested names are relative to the listed path', async (t) => {
   const world = await openKv(t)
   for (const name of ['b', 'a', 'Z', 'a/x', 'ü', 'd/e/f', 'd/e/g']) await write(world, name, {})
   const keys = async (path: string) => (await expect(world, 200, 'LIST', `secret/metadata${path}`)).data['keys']
@@ -125,7 +125,7 @@ test('lists are in order, folders with a slash, deep ones relative to their path
   }
 })
 
-test('a detailed list has what a GET of each key has; lists and scans come in pages', async (t) => {
+test('a detailed list has the fields of a read of each key; lists and scans support pages', async (t) => {
   const world = await openKv(t)
   for (const name of ['a', 'b', 'c/d', 'c/e/f', 'g']) await write(world, name, {})
   const { data } = await expect(world, 200, 'LIST', 'secret/detailed-metadata')
@@ -151,7 +151,7 @@ test('a detailed list has what a GET of each key has; lists and scans come in pa
   }
 })
 
-test('the version of the metadata as a precondition', async (t) => {
+test('the version of the metadata can be a precondition', async (t) => {
   const world = await openKv(t)
   const post = (status: number, body: object) => expect(world, status, 'POST', 'secret/metadata/a', body)
   const wrong = await post(400, { max_versions: 1, metadata_cas: 1 })
@@ -206,7 +206,7 @@ test('metadata names the author of each change, and undelete clears that of the 
   assert.deepEqual(data['last_updated_by'], { actor: 'root', operation: 'undelete' })
 })
 
-test('a read from a loaded snapshot is refused and writes nothing; at= reads what was there at a time', async (t) => {
+test('a read from a loaded snapshot is refused; at= reads the version of that time', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   const then = new Date(world.nowMs).toISOString()
@@ -218,7 +218,7 @@ test('a read from a loaded snapshot is refused and writes nothing; at= reads wha
   assert.equal((await read(world, 'a')).metadata?.['version'], 2)
 })
 
-test('a patch of the metadata of nothing; bad types and texts are 400; of a missing key 404', async (t) => {
+test('a metadata patch without a change, with bad types or of a missing key is refused', async (t) => {
   const world = await openKv(t)
   await expect(world, 404, 'PATCH', 'secret/metadata', { max_versions: 1 })
   await write(world, 'a', {})
@@ -246,7 +246,7 @@ test('a patch of the metadata of nothing; bad types and texts are 400; of a miss
   assert.equal((await expect(world, 200, 'GET', 'secret/metadata/a')).data['current_metadata_version'], 0)
 })
 
-test('a patch of custom metadata adds, removes by null, replaces, all at once', async (t) => {
+test('a patch adds, removes and replaces custom metadata in one request', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { custom_metadata: { keep: '1', change: '2', gone: '3' } })
   const patch = { custom_metadata: { change: '20', gone: null, added: '4', never: null } }
@@ -255,7 +255,7 @@ test('a patch of custom metadata adds, removes by null, replaces, all at once', 
   assert.deepEqual(data['custom_metadata'], { keep: '1', change: '20', added: '4' })
 })
 
-test('each setting alone and all together, others unchanged, no new version; what is managed is ignored', async (t) => {
+test('each setting can be patched alone or with others without a new version, and read-only fields are ignored', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   const settings = { max_versions: 4, cas_required: true, delete_version_after: '1h0m0s', custom_metadata: { a: 'b' } }
@@ -275,7 +275,7 @@ test('each setting alone and all together, others unchanged, no new version; wha
   await check({})
 })
 
-test('null puts a setting back', async (t) => {
+test('null resets a setting', async (t) => {
   const world = await openKv(t)
   const settings = { max_versions: 4, cas_required: true, delete_version_after: '1h', custom_metadata: { a: 'b' } }
   await expect(world, 204, 'POST', 'secret/metadata/a', settings)
@@ -288,7 +288,7 @@ test('null puts a setting back', async (t) => {
   )
 })
 
-test('with list_filter a list has only names on which the caller has rights', async (t) => {
+test('with list_filter a list has only names that the caller has permissions on', async (t) => {
   const world = await openKv(t)
   for (const name of ['mine/a', 'mine/b', 'theirs/c', 'x', 'y']) await write(world, name, {})
   const token = await tokenWith(

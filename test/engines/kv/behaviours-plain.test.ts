@@ -5,7 +5,7 @@ import { listenTo } from '../../helpers/core-listener.ts'
 import { expectStatus as expect, openKv, readSecret as read } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
 
-test('version 1: read, write, delete, list, scan; missing fields; ttl is the lease', async (t) => {
+test('version 1 supports read, write, delete, list and scan, and ttl becomes the lease duration', async (t) => {
   const world = await openKv(t, '1')
   await expect(world, 404, 'GET', 'secret/a')
   for (const body of [{}, undefined, '']) {
@@ -45,7 +45,7 @@ test('version 1: read, write, delete, list, scan; missing fields; ttl is the lea
   assert.deepEqual((await expect(world, 200, 'SCAN', 'secret')).data['keys'], ['lease', 'f/b'])
 })
 
-test('version 1 keeps numbers as they were written; what is a member keeps its name', async (t) => {
+test('version 1 preserves the notation of numbers and the names of members', async (t) => {
   const world = await openKv(t, '1')
   const text = '{"big":12345678901234567890,"one":1.0,"tiny":1e-7,"__proto__":{"a":[0.10]},"twice":1,"twice":2}'
   await expect(world, 204, 'POST', 'secret/a', text)
@@ -55,14 +55,14 @@ test('version 1 keeps numbers as they were written; what is a member keeps its n
   )
 })
 
-test("a mount's own lease is that of its secrets", async (t) => {
+test('secrets have the default lease of their mount', async (t) => {
   const world = await openKv(t, '1')
   await expect(world, 204, 'POST', 'secret/a', { x: 1 })
   await expect(world, 204, 'POST', 'sys/mounts/secret/tune', { default_lease_ttl: '2h' })
   assert.equal((await expect(world, 200, 'GET', 'secret/a'))['lease_duration'], 7200)
 })
 
-test('version 1 becomes version 2 while it is read: every secret is version 1 of itself, none is away', async (t) => {
+test('during an upgrade from version 1 every secret stays readable and becomes version 1 of itself', async (t) => {
   const world = await openKv(t, '1')
   const port = await listenTo(t, world)
   const names = Array.from({ length: 300 }, (_, at) => `f${at % 7}/key${at}`)
@@ -104,7 +104,7 @@ test('version 1 becomes version 2 while it is read: every secret is version 1 of
   assert.deepEqual((await read(world, names[5] ?? '')).data, { at: 5, big: 5 * 1024 })
 })
 
-test('kv-v2 is kv with the option version 2; kv and kv-v1 have no versions; others are refused', async (t) => {
+test('kv-v2 is kv with option version 2; kv and kv-v1 have no versions; other options are refused', async (t) => {
   const world = await openKv(t)
   const mount = async (path: string, body: object) => {
     await expect(world, 204, 'POST', `sys/mounts/${path}`, body)

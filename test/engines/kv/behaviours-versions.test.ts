@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { expectStatus as expect, openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'
 
-test('a patch of what is not there, or has only metadata, is 404; data must be given', async (t) => {
+test('a patch of a missing secret, or of one with metadata only, is 404; data is required', async (t) => {
   const world = await openKv(t)
   await expect(world, 404, 'PATCH', 'secret/data/a', { data: { x: 1 } })
   await expect(world, 204, 'POST', 'secret/metadata/m', { max_versions: 3 })
@@ -13,7 +13,7 @@ test('a patch of what is not there, or has only metadata, is 404; data must be g
   assert.deepEqual(errors, ['no data provided'])
 })
 
-test('a patch where cas is required, without it and with a wrong one', async (t) => {
+test('a patch without cas, or with a stale one, is refused where cas is required', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'POST', 'secret/config', { cas_required: true })
@@ -26,7 +26,7 @@ test('a patch where cas is required, without it and with a wrong one', async (t)
   await expect(world, 200, 'PATCH', 'secret/data/a', { data: { x: 2 }, options: { cas: 1 } })
 })
 
-test('a patch merges objects, replaces lists, adds and removes, and makes a version', async (t) => {
+test('a patch merges objects, replaces lists, adds and removes members, and creates a version', async (t) => {
   const world = await openKv(t)
   const posted = await write(world, 'a', { keep: 1, nested: { keep: 2, change: 3, gone: 4 }, list: [1, 2], gone: 5 })
   const patch = { nested: { change: 30, added: { deep: true }, gone: null }, list: [3], gone: null, fresh: 'f' }
@@ -44,7 +44,7 @@ test('a patch merges objects, replaces lists, adds and removes, and makes a vers
   })
 })
 
-test('a patch over a deleted or destroyed version is 404 and tells the state of it', async (t) => {
+test('a patch of a deleted or destroyed version is 404 with its state', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   await expect(world, 204, 'DELETE', 'secret/data/a')
@@ -56,7 +56,7 @@ test('a patch over a deleted or destroyed version is 404 and tells the state of 
   assert.deepEqual([destroyed.data['version'], destroyed.data['destroyed']], [1, true])
 })
 
-test('a patch of another content type is 415', async (t) => {
+test('a patch with another content type is 415', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   for (const [type, status] of [
@@ -71,14 +71,14 @@ test('a patch of another content type is 415', async (t) => {
   }
 })
 
-test('null in a patch removes, with a root token too', async (t) => {
+test('null in a patch removes a member, also for a root token', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { gone: 1, kept: 2 })
   await expect(world, 200, 'PATCH', 'secret/data/a', { data: { gone: null } })
   assert.deepEqual((await read(world, 'a')).data, { kept: 2 })
 })
 
-test('versions come as numbers, texts, one text with commas, or a single number', async (t) => {
+test('versions are accepted as numbers, strings, a comma-separated string, or one number', async (t) => {
   const world = await openKv(t)
   for (const versions of [[1, 2], ['1', '2'], '1,2']) {
     await expect(world, 204, 'DELETE', 'secret/metadata/a')
@@ -93,7 +93,7 @@ test('versions come as numbers, texts, one text with commas, or a single number'
   assert.equal((await read(world, 'a', '?version=1')).status, 200)
 })
 
-test('deleted versions are 404 with a deletion time, others untouched; undelete brings them back', async (t) => {
+test('deleted versions are 404 with a deletion time, others are unchanged, and undelete restores them', async (t) => {
   const world = await openKv(t)
   for (const x of [1, 2, 3]) await write(world, 'a', { x })
   await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1, 3, 99] })
@@ -111,7 +111,7 @@ test('deleted versions are 404 with a deletion time, others untouched; undelete 
   assert.deepEqual((await read(world, 'a', '?version=1')).data, { x: 1 })
 })
 
-test('a destroyed version is marked, its data is gone, and undelete does not bring it back', async (t) => {
+test('a destroyed version has no data, and undelete does not restore it', async (t) => {
   const world = await openKv(t)
   for (const x of [1, 2]) await write(world, 'a', { x })
   await expect(world, 204, 'POST', 'secret/delete/a', { versions: [1] })
@@ -129,7 +129,7 @@ test('a destroyed version is marked, its data is gone, and undelete does not bri
   assert.equal((await read(world, 'a', '?version=1')).metadata?.['destroyed'], true)
 })
 
-test('without versions delete, undelete and destroy are 400; with odd ones too; where nothing is, 204', async (t) => {
+test('delete, undelete and destroy without valid versions are 400, and 204 for a missing secret', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { x: 1 })
   for (const [verb, text] of [
@@ -163,7 +163,7 @@ test('delete, undelete and destroy require no cas, and a delete overrides a futu
   assert.equal((await read(world, 'a')).metadata?.['destroyed'], true)
 })
 
-test('subkeys of what is not there are 404; those of each version, with null for values', async (t) => {
+test('subkeys of a missing secret are 404; those of each version have null in place of values', async (t) => {
   const world = await openKv(t)
   await expect(world, 404, 'GET', 'secret/subkeys/a')
   await write(world, 'a', { one: 1, two: { three: [1, 2], four: { five: 'x' } } })
@@ -175,7 +175,7 @@ test('subkeys of what is not there are 404; those of each version, with null for
   assert.deepEqual((await expect(world, 200, 'GET', 'secret/subkeys/a')).data['subkeys'], { other: null })
 })
 
-test('depth of subkeys', async (t) => {
+test('depth limits the levels of subkeys', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { one: { two: { three: 3 } } })
   for (const [query, subkeys] of [
@@ -192,7 +192,7 @@ test('depth of subkeys', async (t) => {
   assert.match(errors[0] ?? '', /^Field validation failed: error converting input for field "depth": /)
 })
 
-test('no data has no subkeys, an empty object is null; of a deleted or destroyed version they are 404', async (t) => {
+test('empty data has no subkeys, an empty object is null, and a deleted or destroyed version is 404', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', {})
   assert.deepEqual((await expect(world, 200, 'GET', 'secret/subkeys/a')).data['subkeys'], {})

@@ -40,7 +40,7 @@ test('exactly one of 100 concurrent writers with the same cas wins', async (t) =
   }
 })
 
-test('100 patches at once lose nothing of each other', async (t) => {
+test('100 concurrent patches keep the changes of each other', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { first: true })
   const patches = WRITERS.map((writer) => world.ask('PATCH', 'secret/data/a', { data: { [`w${writer}`]: writer } }))

@@ -1,5 +1,5 @@
 /**
- * Everything at once over HTTP, on the same few secrets: what is promised to one caller holds whatever others do.
+ * Concurrent operations over HTTP on a few secrets: the guarantees to one caller hold regardless of others.
  * `OUTPOST_CONTENTION_ROUNDS=10` for a longer look.
  */
 import assert from 'node:assert/strict'
@@ -43,7 +43,7 @@ function always(work: (at: number) => Promise<void>): () => Promise<void> {
     for (let at = 0; !state.isOver; at++) await work(at)
   }
   const looping = loop()
-  // Its fault is told where it is waited for.
+  // Its error is thrown where it is awaited.
   looping.catch(() => undefined)
   return async () => {
     state.isOver = true

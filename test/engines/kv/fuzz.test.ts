@@ -1,5 +1,5 @@
 /**
- * Requests that nobody should send: fields that are missing, of the wrong type, negative, too large, nested, full of odd
+ * Invalid requests: fields that are missing, of the wrong type, negative, too large, nested, full of odd
  * characters. None ends in a fault of ours, and what is refused has changed nothing. `OUTPOST_FUZZ_REQUESTS=50000` for a
  * long look, `OUTPOST_SEED` repeats a run.
  */
@@ -10,7 +10,7 @@ import { listenTo } from '../../helpers/core-listener.ts'
 import { Random } from '../../helpers/frames.ts'
 import { expectStatus as expect, openKv } from '../../helpers/kv-world.ts'
 import { send } from '../../helpers/openbao-replay.ts'
-import { openStream } from '../../helpers/told-stream.ts'
+import { openStream } from '../../helpers/watch-stream-client.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 const REQUESTS = Number(process.env['OUTPOST_FUZZ_REQUESTS'] ?? 1200)
@@ -100,7 +100,7 @@ interface Begun {
   readonly type?: string
 }
 
-/** As `send`, of an answer that may go on for ever: of a stream it is the beginning, a thing that is told at least. */
+/** As `send` for an endless response: returns the beginning of a stream. */
 async function begun(port: number, { path, headers = {} }: Request, token: string): Promise<Begun> {
   const stream = await openStream(port, `secret/${path}`, { token, headers })
   let isOver = false
@@ -200,7 +200,7 @@ class Fuzzer {
     return pairs.length === 0 ? '' : `?${pairs.join('&')}`
   }
 
-  /** As a browser asks that goes on, or as nobody should. */
+  /** A resumed request of a browser, or an invalid one. */
   #eventStream(): Readonly<Record<string, string>> {
     const accept = this.#random.pick(['text/event-stream', 'text/event-stream', 'text/event-stream;q=x', 'text/*', ','])
     const last = printed(this.#random.pick(CURSORS))
@@ -217,7 +217,7 @@ class Fuzzer {
         limit: NUMBERS,
       },
       export: { format: ['json', 'env', 'xml', ''], after: TEXTS, limit: NUMBERS },
-      // Whoever is told nothing waits: not for long.
+      // A request without a response is aborted after a short time.
       watch: {
         ...(this.#random.chance(0.6) && { cursor: CURSORS }),
         wait: ['0', '0', '0', '0', '0', '0', '0', '-1', '61', '1e9', 'x', '99999999999', '0.001', '-0', '%00'],
@@ -283,7 +283,7 @@ async function reset(world: CoreWorld): Promise<string> {
   return stateOf(world)
 }
 
-test(`${REQUESTS} bad requests are no faults of ours, and those that are refused change nothing`, async (t) => {
+test(`${REQUESTS} invalid requests cause no internal error, and refused ones change nothing`, async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const world = await openKv(t)
   const port = await listenTo(t, world)

@@ -1,4 +1,4 @@
-/** Large, many, deep and odd: secrets as nobody should write them, and somebody will. */
+/** Large, numerous, deeply nested and unusual secrets. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { expectStatus as expect, openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'
@@ -17,7 +17,7 @@ test('values of 1 MiB and 8 MiB are returned unchanged', async (t) => {
   }
 })
 
-test('a secret cannot be patched beyond what could be written at once', async (t) => {
+test('a patch cannot make a secret larger than a write could', async (t) => {
   const world = await openKv(t)
   await write(world, 'a', { one: 'v'.repeat(20 << 20) })
   const { errors } = await expect(world, 400, 'PATCH', 'secret/data/a', { data: { two: 'v'.repeat(20 << 20) } })
@@ -45,7 +45,7 @@ test('a folder of thousands of secrets is listed whole and in pages, and can be 
   assert.deepEqual([view?.list('k/'), view?.list('f/')], [[], []])
 })
 
-test('a secret of thousands of versions', async (t) => {
+test('a secret may have thousands of versions', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/metadata/a', { max_versions: MANY })
   for (let at = 0; at < MANY; at += 500) {
@@ -66,7 +66,7 @@ test('a secret of thousands of versions', async (t) => {
   )
 })
 
-test('members and secrets may be called __proto__, constructor, or nothing', async (t) => {
+test('members and secrets may have the names __proto__, constructor, or an empty name', async (t) => {
   const world = await openKv(t)
   const text = '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"":"empty","a.b":1}'
   await expect(world, 200, 'POST', 'secret/data/__proto__', `{"data":${text}}`)

@@ -165,7 +165,7 @@ async function emptied(crasher: Crasher, nowMs: number): Promise<number> {
   return Number((await crasher.ask({ method: 'ENTRIES', path: 'secret/' }, nowMs))?.text)
 }
 
-test(`what is left after ${KILLS} kills is what the model has`, async (t) => {
+test(`after ${KILLS} kills the store equals the model`, async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const directory = mkdtempSync(join(tmpdir(), 'outpost-kv-kill-'))
   t.after(() => rmSync(directory, { recursive: true, force: true }))

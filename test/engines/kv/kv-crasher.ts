@@ -38,7 +38,7 @@ async function world(): Promise<CoreWorld> {
   return made
 }
 
-/** How many entries there are at a mount, whatever they are for. */
+/** Number of all entries of a mount. */
 function entriesOf(path: string): number {
   const view = opened.core.open.mounts.get(path)?.storage
   const below = (prefix: string): number =>

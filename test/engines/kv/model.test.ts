@@ -35,7 +35,7 @@ function check(operation: KvOperation, expected: Expected, answer: Awaited<Retur
   assert.deepEqual(data, expected.data, where)
 }
 
-test(`${OPERATIONS} random operations are answered as the model answers them`, async (t) => {
+test(`${OPERATIONS} random operations have the responses of the model`, async (t) => {
   t.diagnostic(`OUTPOST_SEED=${SEED}`)
   const random = new Random(SEED)
   const model = new KvModel()

@@ -18,7 +18,7 @@ function randomOf(seed: number): (below: number) => number {
   }
 }
 
-/** Without anybody coming in. */
+/** Without concurrent changes. */
 function toTheEnd<T>(steps: SlicedWork<T>): T {
   for (let next = steps.next(false); ; next = steps.next(false)) if (next.done === true) return next.value
 }

@@ -1,4 +1,4 @@
-/** The data of the newest version is in the record where it is small; nobody can tell from outside where it is. */
+/** The data of the newest version is in the record where it is small; this is not visible through the API. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { openKv, readSecret as read, writeSecret as write, expectStatus as expect } from '../../helpers/kv-world.ts'

@@ -27,7 +27,7 @@ async function withOdd(t: TestContext): Promise<CoreWorld> {
   return world
 }
 
-test('data is read, copied and moved as it was written', async (t) => {
+test('numbers keep their notation when data is read, copied and moved', async (t) => {
   const world = await withOdd(t)
   await holds(world, 'secret/data/a', `{"data":${ODD},"metadata"`)
   await expect(world, 200, 'POST', 'secret/copy/a', { to: 'b' })
@@ -44,7 +44,7 @@ test('data is read, copied and moved as it was written', async (t) => {
   })
 })
 
-test('a patch keeps the digits of what it brings and of what it leaves alone', async (t) => {
+test('a patch preserves the digits of new and unchanged members', async (t) => {
   const world = await withOdd(t)
   await expect(world, 200, 'PATCH', 'secret/data/a', '{"data":{"text":"t","in":{"deep":{"y":2.0}},"one":null,"n":7}}')
   const patched = ODD.replace('"one":1.0,', '')
@@ -58,7 +58,7 @@ test('a patch keeps the digits of what it brings and of what it leaves alone', a
   await holds(world, 'secret/data/a', `"data":${turned},"metadata"`)
 })
 
-test('a transaction keeps digits', async (t) => {
+test('a transaction preserves digits', async (t) => {
   const world = await withOdd(t)
   const operations = `[{"op":"put","path":"b","data":${ODD}},{"op":"patch","path":"a","data":{"one":2.0}}]`
   await expect(world, 200, 'POST', 'secret/transaction', `{"operations":${operations}}`)
@@ -86,7 +86,7 @@ test('an export preserves digits, so its import changes nothing, but another not
   assert.equal(env.data['text'], "ID=12345678901234567890\nA='[1.0]'\n")
 })
 
-test('a diff compares and shows numbers as they were written', async (t) => {
+test('a diff compares and shows numbers in their notation', async (t) => {
   const world = await withOdd(t)
   await expect(
     world,
@@ -135,7 +135,7 @@ function listOf(count: number, one: string): string {
   return `{"data":{"x":[${Array.from({ length: count }, () => one).join(',')}]}}`
 }
 
-test('a body has a bounded count of numbers that are stored as text', async (t) => {
+test('the number of values in a body that need their notation stored is limited', async (t) => {
   const world = await openKv(t)
   await expect(world, 200, 'POST', 'secret/data/a', listOf(50_000, '1.0'))
   const { errors } = await expect(world, 400, 'POST', 'secret/data/b', listOf(50_001, '1.0'))
@@ -161,7 +161,7 @@ function number(random: Random): string {
   return `${random.chance(0.3) ? '-' : ''}${whole}${fraction}${exponent}`
 }
 
-test('any number is returned as it was written', async (t) => {
+test('any number is returned in the notation in which it was written', async (t) => {
   const seed = Number(process.env['OUTPOST_SEED'] ?? Date.now() % 2 ** 31)
   t.diagnostic(`OUTPOST_SEED=${seed}`)
   const random = new Random(seed)

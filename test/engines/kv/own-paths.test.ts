@@ -215,7 +215,7 @@ test('a diff shows members, and values on request, to a caller who may read both
   await expect(world, 404, 'GET', 'secret/diff/a')
 })
 
-test('a read as of a time has what was the newest then, and nothing that was deleted since', async (t) => {
+test('a read as of a time returns the newest version of that time, unless it was deleted since', async (t) => {
   const world = await openKv(t)
   const times: string[] = []
   for (const x of [1, 2, 3]) {
@@ -241,7 +241,7 @@ test('a read as of a time has what was the newest then, and nothing that was del
   assert.equal((await read(world, 'a', `?at=${times[0]}`)).status, 404)
 })
 
-test('search finds by name and by custom metadata, in pages, and only what may be read', async (t) => {
+test('search finds names and custom metadata that the caller may read, in pages', async (t) => {
   const world = await openKv(t)
   for (const name of ['app/Db-main', 'app/db-copy', 'app/web', 'other/db']) await write(world, name, {})
   await expect(world, 204, 'POST', 'secret/metadata/app/web', { custom_metadata: { owner: 'ops', tier: '1' } })
@@ -346,7 +346,7 @@ test('a secret is exported to a .env file and imported from it', async (t) => {
   await expect(world, 400, 'GET', 'secret/export/odd?format=env')
 })
 
-test('a copy has at most 1,000 versions, without those that are destroyed', async (t) => {
+test('a copy has at most 1,000 versions and omits destroyed ones', async (t) => {
   const world = await openKv(t)
   await expect(world, 204, 'POST', 'secret/config', { max_versions: 2000 })
   const operations = Array.from({ length: 500 }, (_, x) => ({ op: 'put', path: 'a', data: { x } }))

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { expectStatus as expect, openKv, readSecret as read, writeSecret as write } from '../../helpers/kv-world.ts'
 
-/** Whatever is planted begins with it. */
+/** Prefix of all planted values. */
 const MARK = 'planted-'
 
 /** The mark as text, in hex and in base64, where that does not depend on what stands before and behind. */

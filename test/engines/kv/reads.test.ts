@@ -146,7 +146,7 @@ test('each operation of each path has an entry in the table, and one without is 
   )
 })
 
-test('these operations are refused where the rules about what they read refuse it', () => {
+test('operations are refused if the rules for the data that they read refuse it', () => {
   const judged = READS.filter(([, reads]) => isOf(reads, 'data', 'metadata', 'names'))
   assert.deepEqual(Object.fromEntries(judged), {
     'read subkeys/:path+': ['data'],
@@ -158,7 +158,7 @@ test('these operations are refused where the rules about what they read refuse i
   })
 })
 
-test('no path shows what a rule about data/ and metadata/ denies or protects by a code', async (t) => {
+test('no path reveals data that a rule on data/ or metadata/ denies or protects by MFA', async (t) => {
   const { cursor, mfa } = await opened(t)
   for (const [what, rule] of [['deny', DENY] as const, ['code', CODE] as const]) {
     const person = await personWith(mfa, what, onBoth(rule))
@@ -202,7 +202,7 @@ test('a rule about data/ and metadata/ with an empty template or required wrappi
   }
 })
 
-test('a path that reads data/ or metadata/ is allowed with the code that the rule there requires', async (t) => {
+test('a path that reads data/ or metadata/ is allowed with the MFA code that the rule there requires', async (t) => {
   const { mfa } = await opened(t)
   const person = await personWith(mfa, 'owner', onBoth(CODE))
   const { secret } = await mfa.enrol('phone', person)

@@ -1,4 +1,4 @@
-/** Watching as a stream: what is told, to whom, what ends it, and that a slow reader or a thousand of them cost little. */
+/** Watch streams: reported changes, permissions, ends, and the cost of slow readers and of a thousand readers. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -7,13 +7,13 @@ import type { KvOptions } from '../../../src/engines/kv/kv.ts'
 import { listening, listenTo } from '../../helpers/core-listener.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith, writeSecret as write } from '../../helpers/kv-world.ts'
-import { openStream, type StreamOptions, type ToldStream } from '../../helpers/told-stream.ts'
+import { openStream, type StreamOptions, type WatchStream } from '../../helpers/watch-stream-client.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
 interface Opened {
   readonly world: CoreWorld
   readonly port: number
-  readonly stream: (path?: string, options?: Partial<StreamOptions>) => Promise<ToldStream>
+  readonly stream: (path?: string, options?: Partial<StreamOptions>) => Promise<WatchStream>
 }
 
 async function opened(t: TestContext, kv: KvOptions = {}): Promise<Opened> {
@@ -31,7 +31,7 @@ async function opened(t: TestContext, kv: KvOptions = {}): Promise<Opened> {
 const WRITES = Number(process.env['OUTPOST_WATCH_WRITES'] ?? 100)
 const STREAMS = Number(process.env['OUTPOST_WATCH_STREAMS'] ?? 300)
 
-const lastOf = (stream: ToldStream) => stream.lines().at(-1)
+const lastOf = (stream: WatchStream) => stream.lines().at(-1)
 
 test('each change is a line with a cursor that resumes after it', async (t) => {
   const { stream, world } = await opened(t)

@@ -1,4 +1,4 @@
-/** Watching: what is told, to whom, from where on, and that a thousand who wait cost little. */
+/** Watches: reported changes, permissions, cursors, and the cost of a thousand watchers. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { kv } from '../../../src/engines/kv/kv.ts'

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Rejection } from '../../../src/engines/framework/engine.ts'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { expectStatus as expect, openKv, tokenWith } from '../../helpers/kv-world.ts'
-import { countTurns } from '../../helpers/turns.ts'
+import { countTurns } from '../../helpers/event-loop-turns.ts'
 
 const MANY = 6000
 
@@ -69,7 +69,7 @@ test('listing very many secrets lets other requests run', async (t) => {
   })
   assert.equal((kept as string[]).length, MANY - 10)
   assert.ok(narrowed >= plain + 5, `${plain} turns for the list, ${narrowed} with what is left of it`)
-  // Few are one state, and nobody is waited for.
+  // A short list is one state and does not yield.
   for (const [method, path, token] of requests) {
     const few = path.replace('many', 'few')
     // Turns are by time: a busy machine may add one.

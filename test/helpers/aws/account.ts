@@ -1,4 +1,4 @@
-/** What one AWS account of the test endpoint holds. */
+/** The state of one AWS account of the test endpoint. */
 import { randomBytes } from 'node:crypto'
 import type { OidcProvider } from './oidc-provider.ts'
 import { AwsError, noSuchEntity } from './wire.ts'
@@ -27,7 +27,7 @@ export interface User {
   readonly inline: Map<string, string>
   readonly attached: Set<string>
   readonly groups: Set<string>
-  /** Serial number of each device, and the code that it shows. */
+  /** Serial number of each MFA device and its code. */
   readonly mfa: Map<string, string>
   readonly certificates: Set<string>
   readonly sshKeys: Set<string>
@@ -39,15 +39,15 @@ export interface User {
 
 export interface Role {
   readonly arn: string
-  /** ARNs that may assume it, `*` for any; or those of OIDC issuers. */
+  /** ARNs that may assume it, `*` for any, or OIDC issuers. */
   readonly principals: readonly string[]
   readonly externalId?: string
   readonly allowsTags?: boolean
   readonly maxSeconds?: number
-  /** Of a web identity: what `aud` and `sub` must be. */
+  /** Required `aud` and `sub` of a web identity. */
   readonly audience?: string
   readonly subject?: string
-  /** How long its sessions last, where that is not asked for. */
+  /** Default duration of its sessions. */
   readonly webSeconds?: number
 }
 
@@ -62,7 +62,7 @@ export interface Session {
   readonly token: string
   readonly arn: string
   readonly kind: 'assumed-role' | 'federated' | 'session'
-  /** Whose it is, where it is a user's. */
+  /** The user of the session, if any. */
   readonly user: string | undefined
   readonly expiresAtMs: number
   readonly request: Readonly<Record<string, string>>
@@ -156,7 +156,7 @@ export class Account {
     return made
   }
 
-  /** The user that has an access key, and the key. */
+  /** The user with an access key, and the key. */
   keyOwner(keyId: string): { readonly user: User; readonly key: AccessKey } | undefined {
     for (const user of this.users.values()) {
       const key = user.keys.find(({ id }) => id === keyId)

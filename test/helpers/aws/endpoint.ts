@@ -1,6 +1,6 @@
 /**
- * An endpoint of IAM and STS for tests: it verifies signatures, keeps the state of one account, enforces the limits that AWS
- * enforces, and fails as a test's script says. Its state is compared with what the engine knows.
+ * A test endpoint of IAM and STS. It verifies signatures, stores the state of one account, enforces the limits of AWS,
+ * and fails on demand. Tests compare its state with that of the engine.
  */
 import { randomUUID } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -14,20 +14,20 @@ import { STS_ACTIONS } from './sts-actions.ts'
 import { answerXml, AwsError, errorXml, Form, type Xml } from './wire.ts'
 
 export interface EndpointFault {
-  /** Whether the action takes effect before it fails. */
+  /** Whether the action takes effect before the failure. */
   readonly when?: 'before' | 'after'
-  /** The answer, where there is one. */
+  /** The error response, if any. */
   readonly error?: AwsError
-  /** No answer: the connection is cut. */
+  /** No response: the connection is reset. */
   readonly isCut?: boolean
   readonly delayMs?: number
-  /** Waited for before anything is done. */
+  /** Awaited before the action. */
   readonly gate?: Promise<void>
-  /** Waited for before the answer is sent. */
+  /** Awaited before the response. */
   readonly answerGate?: Promise<void>
-  /** A list does not show keys of the last so many milliseconds yet. */
+  /** Lists omit keys created within this number of milliseconds. */
   readonly hidesKeysMs?: number
-  /** Calls that it concerns; one unless given. */
+  /** Number of affected calls; one by default. */
   readonly times?: number
 }
 
@@ -45,7 +45,7 @@ export interface Journalled {
   readonly region: string
   readonly keyId: string
   readonly form: Form
-  /** The wire's code, where it was refused. */
+  /** The AWS error code of a refused call. */
   outcome: string
 }
 
@@ -56,16 +56,16 @@ const UNSIGNED: ReadonlySet<string> = new Set(['AssumeRoleWithWebIdentity'])
 export class AwsEndpoint {
   readonly account: Account
   readonly journal: Journalled[] = []
-  /** Time of keys, users and sessions; signatures go by the machine's clock. */
+  /** Time of keys, users and sessions; signatures use the machine clock. */
   nowMs: () => number = Date.now
-  /** For so long new keys are not known yet. */
+  /** Delay in milliseconds until new keys are accepted. */
   newKeyMs = 0
-  /** For so long new users are not found yet. */
+  /** Delay in milliseconds until new users are visible. */
   newUserMs = 0
-  /** By how much the clock that signatures are judged by is ahead. */
+  /** Offset of the clock that verifies signatures. */
   clockAheadMs = 0
   pageSize = 100
-  /** Chooses a fault for a call that no script has one for. */
+  /** Selects a fault for calls without a scripted one. */
   chaos: ((action: string, form: Form) => EndpointFault | undefined) | undefined
   readonly #scripts = new Map<string, { fault: EndpointFault; left: number }[]>()
   readonly #server: Server
@@ -93,7 +93,7 @@ export class AwsEndpoint {
     await new Promise((resolve) => this.#server.close(resolve))
   }
 
-  /** Cuts every connection: requests that were not answered have no answer. */
+  /** Resets every connection, so that requests in progress get no response. */
   cut(): void {
     this.#server.closeAllConnections()
   }
@@ -102,7 +102,7 @@ export class AwsEndpoint {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** The next calls of an action fail so; `*` is any action. */
+  /** Sets the fault of the next calls of an action; `*` is any action. */
   script(action: string, fault: EndpointFault): void {
     const scripts = this.#scripts.get(action) ?? []
     scripts.push({ fault, left: fault.times ?? 1 })
@@ -114,7 +114,7 @@ export class AwsEndpoint {
     this.chaos = undefined
   }
 
-  /** A user with a key, for a root configuration. */
+  /** Creates a user with a key, for a root configuration. */
   root(name = 'root-user'): { readonly user: User; readonly key: AccessKey } {
     const user = this.account.addUser(name)
     return { user, key: this.account.addKey(user) }
@@ -177,7 +177,7 @@ export class AwsEndpoint {
     try {
       scope = verified({ method, url, headers, body }, (keyId) => this.#secretOf(keyId), Date.now() + this.clockAheadMs)
       const run = this.#run({ action, service, form, scope, hidesKeysMs })
-      // What has taken effect is noted at once, whoever waits.
+      // An effect is recorded at once, before any delay.
       const result = run instanceof Promise ? await run : run
       this.#note(action, service, form, scope, '')
       return { status: 200, xml: answerXml(service, action, result, requestId) }
@@ -218,7 +218,7 @@ export class AwsEndpoint {
     return run({ account: this.account, form, caller, pageSize: this.pageSize, nowMs, keysUntilMs })
   }
 
-  /** A new user is not found everywhere at once. */
+  /** A new user is not visible everywhere at once. */
   #checkSeen(action: string, form: Form): void {
     const name = form.optional('UserName')
     const user = name === undefined ? undefined : this.account.users.get(name)

@@ -1,4 +1,4 @@
-/** The actions of IAM that the test endpoint has, with the limits that AWS enforces. */
+/** IAM actions of the test endpoint, with the limits of AWS. */
 import { type Account, randomId, type Session, type User } from './account.ts'
 import { AwsError, type Form, noSuchEntity, validation, type Xml } from './wire.ts'
 
@@ -14,7 +14,7 @@ export interface ActionCall {
   readonly caller: Caller
   readonly pageSize: number
   readonly nowMs: number
-  /** Keys that were made since are not listed yet. */
+  /** Keys created later are not listed yet. */
   readonly keysUntilMs: number
 }
 
@@ -46,7 +46,7 @@ function named(call: ActionCall): User {
   return call.caller.user
 }
 
-/** One page of names, as `Marker` and `MaxItems` say. */
+/** One page of names according to `Marker` and `MaxItems`. */
 function page<T>({ form, pageSize }: ActionCall, all: readonly T[], name: string, shown: (each: T) => Xml): Xml {
   const most = Math.min(form.integer('MaxItems') ?? pageSize, pageSize)
   if (most < 1) throw validation("Value at 'maxItems' must be at least 1")
@@ -176,7 +176,7 @@ function simulate(call: ActionCall): Xml {
   }))
 }
 
-/** An action that removes one thing of a user, found by a parameter. */
+/** An action that removes one resource of a user, selected by a parameter. */
 function removal(parameter: string, what: string, of: (user: User) => Set<string> | Map<string, string>): Action {
   return ({ account, form }) => {
     const name = form.required(parameter)
@@ -186,7 +186,7 @@ function removal(parameter: string, what: string, of: (user: User) => Set<string
   }
 }
 
-/** An action that lists what a user has of one kind. */
+/** An action that lists resources of one kind of a user. */
 function listing(name: string, of: (user: User) => Iterable<string>, shown: (name: string, user: User) => Xml): Action {
   return (call) => {
     const user = named(call)

@@ -1,4 +1,4 @@
-/** An S3-compatible store for tests, in memory: it verifies signatures and body hashes, and fails as a test's script says. */
+/** An S3-compatible store in memory for tests, which verifies signatures and body hashes and fails on demand. */
 import { createHash, randomUUID } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -15,9 +15,9 @@ export class ObjectStore {
   readonly uploads = new Map<string, Map<number, Buffer>>()
   /** Method and key of each request. */
   readonly journal: string[] = []
-  /** Returns an error for a request, or undefined. */
+  /** Returns the error for a request, or undefined. */
   fault: (request: string) => AwsError | undefined = () => undefined
-  /** What is stored for the bytes of an object. */
+  /** Transforms the bytes of an object before they are stored. */
   stored: (bytes: Buffer) => Buffer = (bytes) => bytes
 
   private constructor(url: string, bucket: string) {

@@ -1,11 +1,11 @@
-/** OIDC providers of an account: issuers whose tokens AssumeRoleWithWebIdentity takes, checked against the keys that they serve. */
+/** OIDC providers of an account: AssumeRoleWithWebIdentity verifies tokens with the keys that the issuers publish. */
 import { AwsError } from './wire.ts'
 
-/** What was registered of an issuer, and how its documents are read. */
+/** A registered issuer, and a function that reads its documents. */
 export interface OidcProvider {
   readonly issuer: string
   readonly audiences: readonly string[]
-  /** The JSON at a URL; rejects where there is none. */
+  /** The JSON at a URL; rejects if there is none. */
   readonly read: (url: string) => Promise<unknown>
 }
 
@@ -15,12 +15,12 @@ export interface WebIdentity {
   readonly subject: string
 }
 
-/** Loaded with the first token only. */
+/** Loaded with the first token. */
 async function jose() {
   return import('jose')
 }
 
-/** Who a token says that it is: signature, time, issuer and audience are verified. Rejects with an AwsError, as STS words it. */
+/** The identity in a token with verified signature, time, issuer and audience. Rejects with the AwsError of STS. */
 export async function verifiedIdentity(
   token: string,
   providers: ReadonlyMap<string, OidcProvider>,

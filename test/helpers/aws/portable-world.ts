@@ -1,7 +1,7 @@
 /**
- * A core with a mount of the cloud engine, and an endpoint of AWS that the test knows by its API alone: the one of this
- * repository, or that of OUTPOST_AWS_ENDPOINT. OUTPOST_AWS_LACKS names what that one does not have, as in
- * `boundary,trust`: what needs it is left out.
+ * A core with a mount of the cloud engine and an AWS endpoint that the test accesses through its API only: that of this
+ * repository, or OUTPOST_AWS_ENDPOINT. OUTPOST_AWS_LACKS lists features that the endpoint lacks, such as
+ * `boundary,trust`; tests that need them are skipped.
  */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
@@ -12,17 +12,17 @@ import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import { type CoreAnswer, CoreWorld } from '../core-world.ts'
 import { AwsEndpoint } from './endpoint.ts'
 
-/** What an emulator may lack, each with what AWS does. */
+/** Features that an emulator may lack, each with the behaviour of AWS. */
 export type Feature =
   /** Users have a permissions boundary. */
   | 'boundary'
-  /** Requests of keys that are none, or were deleted, are refused. */
+  /** Requests with unknown or deleted keys are refused. */
   | 'keys'
-  /** A role is assumed by whom its trust policy names, with its external ID, for as long as it allows. */
+  /** A role can be assumed by the principals of its trust policy, with its external ID, up to its maximum duration. */
   | 'trust'
-  /** A second factor is asked for. */
+  /** MFA is required. */
   | 'mfa'
-  /** A session has the policies that it was asked for with: too large ones are refused. */
+  /** A session has the requested policies, and too large ones are refused. */
   | 'session-policies'
   /** SimulatePrincipalPolicy. */
   | 'simulation'
@@ -50,7 +50,7 @@ async function locationOf(t: TestContext): Promise<Place> {
   return { url: endpoint.url, keyId: key.id, secret: key.secret }
 }
 
-/** Whether the endpoint does what AWS does; otherwise why the test is left out. */
+/** False if the endpoint behaves like AWS; otherwise the reason to skip the test. */
 export function lacks(feature: Feature): string | false {
   const all = (process.env['OUTPOST_AWS_LACKS'] ?? '').split(',')
   return all.includes(feature) ? `the endpoint has no ${feature}` : false
@@ -58,13 +58,13 @@ export function lacks(feature: Feature): string | false {
 
 export class PortableWorld {
   readonly url: string
-  /** Of the administrator of the account. */
+  /** The key of the account administrator. */
   readonly iam: IAM
   readonly sts: STS
   readonly world: CoreWorld
-  /** In every name that is made, so that runs upon one endpoint do not meet. */
+  /** Part of every created name, so that concurrent runs on one endpoint do not conflict. */
   readonly run = randomBytes(4).toString('hex')
-  /** The user whose key is that of config/root. */
+  /** The user of the key in config/root. */
   readonly rootName = `root-${this.run}`
   rootKey = ''
 
@@ -103,14 +103,14 @@ export class PortableWorld {
     return this.world.ask(method, path, body)
   }
 
-  /** As `ask`; fails for an answer of 400 and above. */
+  /** Like `ask`, but fails for a status of 400 and above. */
   async good(method: string, path: string, body?: unknown): Promise<CoreAnswer> {
     const answer = await this.ask(method, path, body)
     assert.ok(answer.status < 400, `${method} ${path}: ${answer.status} ${answer.text}`)
     return answer
   }
 
-  /** Names of the users that this mount has made, as IAM tells them. */
+  /** Names of the users that this mount has created, listed by IAM. */
   async users(): Promise<string[]> {
     const found: string[] = []
     let Marker: string | undefined
@@ -127,7 +127,7 @@ export class PortableWorld {
     return AccessKeyMetadata.map(({ AccessKeyId = '' }) => AccessKeyId)
   }
 
-  /** Who AWS takes the holder of credentials for. */
+  /** The ARN of the holder of credentials according to AWS. */
   async whoIs({ data }: { readonly data: Readonly<Record<string, unknown>> }): Promise<string> {
     const { access_key: id, secret_key: secret, session_token: token } = data
     const sts = new STS(
@@ -140,7 +140,7 @@ export class PortableWorld {
     }
   }
 
-  /** A role of IAM that its account may assume; resolves with its ARN. */
+  /** Creates an IAM role that its account may assume; resolves with its ARN. */
   async role(name: string, { actions = ['sts:AssumeRole'], externalId = '' } = {}): Promise<string> {
     const { Account } = await this.sts.getCallerIdentity({})
     const statement = {

@@ -1,4 +1,4 @@
-/** Actions of IAM by which a test that knows an endpoint only by its API makes what its roles need. */
+/** IAM actions with which a test creates the resources of its roles through the API. */
 import type { Action } from './iam-actions.ts'
 import { AwsError, noSuchEntity } from './wire.ts'
 
@@ -10,7 +10,7 @@ interface Statement {
   readonly Condition?: { readonly StringEquals?: Readonly<Record<string, string>> }
 }
 
-/** Who may assume a role, by its trust policy. */
+/** The principals of a trust policy. */
 function trustOf(text: string) {
   const { Statement: statements = [] } = JSON.parse(text) as { Statement?: readonly Statement[] }
   const principals = statements.flatMap(({ Principal }) => Principal?.AWS ?? [])

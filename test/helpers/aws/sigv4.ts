@@ -1,4 +1,4 @@
-/** Checks the signature of a request (AWS Signature Version 4), written from its description and not with the SDK. */
+/** Verifies the signature of a request (AWS Signature Version 4), implemented from the specification without the SDK. */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
 import { AwsError } from './wire.ts'
@@ -10,7 +10,7 @@ export interface Signed {
   readonly url: string
   readonly headers: IncomingHttpHeaders
   readonly body: string
-  /** Where the service signs another hash than that of the text: S3. */
+  /** The signed hash, if it differs from that of the body: S3. */
   readonly payloadHash?: string
 }
 
@@ -53,7 +53,7 @@ function claimOf(headers: IncomingHttpHeaders): Claim | undefined {
   return { keyId, date, region, service, names: names.split(';'), signature }
 }
 
-/** Who claims to have signed it; undefined for a request without a signature. `secretOf` throws for a key that is none. */
+/** The claimed signer; undefined for a request without a signature. `secretOf` throws for an unknown key. */
 export function verified(
   { body, headers, method, payloadHash = sha256(body), url }: Signed,
   secretOf: (keyId: string) => string,

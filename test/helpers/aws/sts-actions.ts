@@ -1,4 +1,4 @@
-/** The actions of STS that the test endpoint has, with the limits that AWS enforces. */
+/** STS actions of the test endpoint, with the limits of AWS. */
 import type { Role, Session } from './account.ts'
 import { type Action, type ActionCall, checkPolicy } from './iam-actions.ts'
 import { verifiedIdentity } from './oidc-provider.ts'
@@ -14,7 +14,7 @@ function callerArn({ account, caller }: ActionCall): string {
   return user ? account.arn('user', user.path, user.name) : ''
 }
 
-/** Seconds that are asked for, within bounds. */
+/** Requested seconds within bounds. */
 function duration(form: Form, fallback: number, most: number): number {
   const seconds = form.integer('DurationSeconds') ?? fallback
   if (seconds < 900 || seconds > most) {
@@ -69,7 +69,7 @@ function assumeRole(call: ActionCall): Xml {
   const arn = form.required('RoleArn')
   const me = callerArn(call)
   const role = account.roles.get(arn)
-  // A role that is trusted is trusted in each session of it.
+  // A trusted role is trusted in each of its sessions.
   const myRole = me.replace(/^(arn:[^:]+):sts::(\d+):assumed-role\/([^/]+)\/.*$/, '$1:iam::$2:role/$3')
   const trusted = ['*', me, myRole, `arn:aws:iam::${account.id}:root`]
   const isTrusted = role?.principals.some((each) => trusted.includes(each))

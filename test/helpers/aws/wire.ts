@@ -1,6 +1,6 @@
 /** The query protocol of IAM and STS: form bodies in, XML out. */
 
-/** A refusal of the endpoint, as AWS words them. */
+/** A refusal with the error code and text of AWS. */
 export class AwsError extends Error {
   readonly code: string
   readonly status: number

@@ -23,7 +23,7 @@ import {
 import { hostProcesses, type ProcessTable } from '../../../src/host/allocations/process-liveness.ts'
 import { type Clock, systemClock } from '../../../src/platform/clock.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
-import { complete, keepingLogger, nextId, writeManifest } from './host-fixture.ts'
+import { complete, recordingLogger, nextId, writeManifest } from './host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -37,7 +37,7 @@ async function registry(t: TestContext, more: Partial<RegistryOptions> = {}) {
   const base = temporaryDirectory(t)
   const allocDir = more.allocDir ?? join(base, 'alloc')
   mkdirSync(allocDir, { recursive: true })
-  const log = keepingLogger()
+  const log = recordingLogger()
   const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected, ...more })
   const changes: HostAllocationChange[] = []
@@ -120,7 +120,7 @@ test('only the allocation directory and the allocations themselves are watched',
   const before = watches()
   await table.start()
   await eventually(() => watches() - before === 4)
-  // The registry is told of this directory after it has asked for a watch on each of the first three.
+  // The registry is notified of this directory after it has asked for a watch on each of the first three.
   const late = nextId()
   writeManifest(allocDir, late, complete())
   await eventually(() => table.get(late))
@@ -191,7 +191,7 @@ test('an invalid manifest is reported once per change, and the last snapshot and
   writeManifest(allocDir, bad, fixture('half-written'))
   writeManifest(allocDir, other, complete())
   await table.start()
-  assert.equal(table.get(bad), undefined, 'its namespace is not known, so nobody may read it')
+  assert.equal(table.get(bad), undefined, 'its namespace is unknown, so no caller may read it')
   assert.deepEqual(table.faults(), [{ id: bad, reason: 'alloc.json is not JSON, or only half written' }])
   writeManifest(allocDir, good, fixture('name-list'))
   await eventually(() => table.faultOf(good))
@@ -344,7 +344,7 @@ test('records of collected allocations survive a restart, are bounded, and yield
   assert.equal(table.get(first), undefined, 'the oldest make room')
   assert.equal([...table.all()].length, 1000)
   const stateDir = join(allocDir, '..', 'client')
-  const again = await CollectedRecords.open({ stateDir, allocDir, log: keepingLogger() })
+  const again = await CollectedRecords.open({ stateDir, allocDir, log: recordingLogger() })
   assert.equal(again.size, 1000)
   assert.deepEqual({ ...again.get(last), directory: '' }, { ...model, collected: true, directory: '' })
   writeManifest(allocDir, last, { Namespace: 'back' })
@@ -352,7 +352,7 @@ test('records of collected allocations survive a restart, are bounded, and yield
   assert.equal(table.get(last)?.collected, false)
   await collected.saved() // the record that the directory has put an end to
   writeFileSync(join(stateDir, 'collected.json'), '{"version":1,"alloc')
-  const log = keepingLogger()
+  const log = recordingLogger()
   assert.equal((await CollectedRecords.open({ stateDir, allocDir, log })).size, 0)
   assert.equal(log.lines[0]?.level, 'warn')
 })
@@ -410,7 +410,7 @@ test('two hundred allocations are ready at once, and four thousand neither block
   )
   assert.equal([...many.table.all()].length, MANY)
   // On a busy machine a pause may last seconds although the loop is free, so that the bound on pauses finds hangs only. The
-  // CPU that this thread uses between two turns shows how long the registry holds the loop, whatever else runs.
+  // CPU that this thread uses between two turns shows how long the registry holds the loop, regardless of other load.
   assert.ok(tookMs < 60_000 && longestMs < 3000 && grownMb < 80, `${tookMs} ms, pause ${longestMs} ms, ${grownMb} MB`)
   assert.ok(longestCpuMs < tookCpuMs / 2, `${longestCpuMs} of ${tookCpuMs} ms of CPU in one turn`)
   assert.ok(pulses > 3, `${pulses} turns of others`)

@@ -11,7 +11,7 @@ export interface Line {
 }
 
 /** A logger that keeps its lines. */
-export function keepingLogger(): Logger & { readonly lines: Line[] } {
+export function recordingLogger(): Logger & { readonly lines: Line[] } {
   const lines: Line[] = []
   const at =
     (level: Level) =>

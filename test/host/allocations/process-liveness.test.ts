@@ -6,7 +6,7 @@ import { isCollectable } from '../../../src/host/gc/gc.ts'
 import { hostProcesses, type ProcessTable, taskLiveness } from '../../../src/host/allocations/process-liveness.ts'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
-import { keepingLogger, nextId, writeManifest } from './host-fixture.ts'
+import { recordingLogger, nextId, writeManifest } from './host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -51,7 +51,7 @@ test('a task presumed gone is reported so and collected only when its process ha
   let found: ReturnType<ProcessTable['lookup']> = { startedAtMs: Date.now(), startTicks: 7 }
   const stateDir = temporaryDirectory(t)
   const allocDir = temporaryDirectory(t)
-  const log = keepingLogger()
+  const log = recordingLogger()
   const collected = await CollectedRecords.open({ stateDir, allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected, processes: { lookup: () => found } })
   t.after(() => table.stop())

@@ -1,4 +1,4 @@
-/** No path leads out of an allocation or into the content of its secrets, whatever it is made of. */
+/** No path leads out of an allocation or into the content of its secrets, in any notation. */
 import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import {
@@ -354,7 +354,7 @@ test('pipes are not opened and keep every byte', async (t) => {
   assert.ok(looks > 0)
   assert.equal(got, Array.from({ length: 2000 }, (_, index) => `line ${index + 1}\n`).join(''))
   await call(edge, 'ls', 'alloc/logs')
-  // With bytes waiting in the pipe and nobody to read them.
+  // With bytes in the pipe and no reader.
   const both = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK)
   t.after(() => closeSync(both))
   writeFileSync(`/proc/self/fd/${both}`, 'waiting')

@@ -1,4 +1,4 @@
-/** What a browser is told about content, and files that change while they are sent. */
+/** Content types for browsers, and files that change while they are sent. */
 import assert from 'node:assert/strict'
 import { appendFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -113,7 +113,7 @@ test('the response of a shrinking file breaks, that of a growing file ends at it
       if (change === 'shrink') truncateSync(file, 1000)
       else appendFileSync(file, 'more')
       const { bytes, end } = await listen(socket, {})
-      assert.notEqual(end, 'open', 'nobody is left waiting for the rest')
+      assert.notEqual(end, 'open', 'the client does not wait for the rest')
       const [answer] = answersIn(bytes)
       assert.equal(answer?.headers.get('content-length'), String(SIZE))
       assert.equal(answer?.whole, change === 'grow', `${endpoint} ${change}`)

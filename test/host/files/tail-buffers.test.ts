@@ -1,6 +1,6 @@
 /**
  * The promise about chunks: their bytes stay valid until the second chunk after them is asked for, at the end and after
- * an early end too; and what a stream borrowed is given back however it ends.
+ * an early end too; and a stream returns its buffers however it ends.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs'
@@ -14,7 +14,7 @@ import { fsStream } from '../../../src/host/logs/stream.ts'
 import { spendTurn } from '../../../src/host/files/read.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../../src/platform/operation.ts'
 import type { RawInput } from '../../../src/platform/schema.ts'
-import { keepingLogger, performed } from '../allocations/host-fixture.ts'
+import { recordingLogger, performed } from '../allocations/host-fixture.ts'
 import { ALLOC_ID, allocationIn } from '../../helpers/tail-host.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -49,7 +49,7 @@ test('a chunk stays unchanged until the second chunk after it is requested', asy
   }
   const allocation = allocationIn(directory)
   const allocations = { get: () => allocation, all: () => [allocation].values() }
-  const followers = new Followers({ limit: 0, logger: keepingLogger() })
+  const followers = new Followers({ limit: 0, logger: recordingLogger() })
   const [cat, readat] = [fsCat.in({ allocations }), fsReadAt.in({ allocations })]
   const stream = fsStream.in({ allocations, followers })
   const logs = fsLogs.in({ allocations, followers })
@@ -114,7 +114,7 @@ test('synchronous reads yield the event loop', async (t) => {
   writeFileSync(join(directory, 'alloc/logs/web.stdout.0'), Buffer.alloc(64 * MIB, 97))
   const allocation = allocationIn(directory)
   const allocations = { get: () => allocation, all: () => [allocation].values() }
-  const logs = fsLogs.in({ allocations, followers: new Followers({ limit: 0, logger: keepingLogger() }) })
+  const logs = fsLogs.in({ allocations, followers: new Followers({ limit: 0, logger: recordingLogger() }) })
   for (const follow of [false, true]) {
     const chunks = open(logs, { task: 'web', type: 'stdout', origin: 'start', offset: 0, plain: true, follow })
     let turns = 0
@@ -131,7 +131,7 @@ test('synchronous reads yield the event loop', async (t) => {
   }
 })
 
-test('a turn ends after its time, and the next starts when all waiters had one', async () => {
+test('a turn ends after its time slice, and the next one starts when all waiters have run', async () => {
   const from = Buffer.alloc(1 << 16, 1)
   for (let round = 0; round < 3; round++) {
     await new Promise(setImmediate)

@@ -4,11 +4,11 @@ import { join } from 'node:path'
 import { AllocationRegistry } from '../../../src/host/allocations/allocations.ts'
 import { CollectedRecords } from '../../../src/host/allocations/collected-records.ts'
 import { GarbageCollector } from '../../../src/host/gc/gc.ts'
-import { keepingLogger } from '../allocations/host-fixture.ts'
+import { recordingLogger } from '../allocations/host-fixture.ts'
 
 const base = realpathSync(process.argv[2] ?? '')
 const allocDir = join(base, 'alloc')
-const log = keepingLogger()
+const log = recordingLogger()
 const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
 const allocations = new AllocationRegistry({ allocDir, log, collected })
 await allocations.start()

@@ -23,7 +23,7 @@ import {
   performed,
   complete,
   identity,
-  keepingLogger,
+  recordingLogger,
   nextId,
   root,
   writeManifest,
@@ -47,7 +47,7 @@ async function host(
 ) {
   const { base = temporaryDirectory(t), measure, ...more } = options
   const allocDir = join(realpathSync(base), 'alloc')
-  const log = keepingLogger()
+  const log = recordingLogger()
   const collected = await CollectedRecords.open({ stateDir: join(base, 'client'), allocDir, log })
   const table = new AllocationRegistry({ allocDir, log, collected })
   await table.start()
@@ -280,7 +280,7 @@ test('a mount point refuses the removal with its path, and after the unmount it 
     assert.equal(readFileSync(join(secrets, 'token'), 'utf8'), 's')
     assert.ok(existsSync(join(allocDir, id, 'web/local/data')))
     assert.equal(table.get(id)?.collected, false)
-    // Even one that appears after the question is not entered.
+    // A mount that appears after the check is not entered either.
     await assert.rejects(removeTree(join(allocDir, id), new AbortController().signal), /EBUSY/)
     assert.equal(readFileSync(join(secrets, 'token'), 'utf8'), 's')
   } finally {

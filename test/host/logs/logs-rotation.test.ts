@@ -269,7 +269,7 @@ test('a missing log is 404, an empty one is followed, an offset beyond the end w
 test('a follower that joins after a truncation gets no event of it', async (t) => {
   const { host, framed } = await followed(t, 'a'.repeat(1000))
   writeFileSync(host.log(0), 'short')
-  // No wait: nobody has looked at the file since.
+  // No wait, so the file was not read since.
   const late = new TailClient(host.logsUrl(FOLLOW))
   await late.until(() => late.text === 'short')
   await framed.until(() => framed.text.endsWith('short'))

@@ -103,7 +103,7 @@ test('names that are not files are skipped at a resume', async (t) => {
       writeFileSync(one.log(0), 'zero')
       const { cursor } = await ask(one.logsUrl({ cursor: '' }))
       unlinkSync(one.log(0))
-      // Whoever writes a log may put something else in its place.
+      // The writer of a log may replace it.
       mkdirSync(one.log(0))
       mkdirSync(one.log(1))
       if (left) writeFileSync(one.log(2), 'two')

@@ -45,7 +45,7 @@ test('a file created just before the end of the task is sent before the stream e
     const url = host.logsUrl({ follow: true, end_when_done: true, tail_lines: 1 })
     const client = new TailClient(url)
     await client.until(({ bytes }) => bytes > 0)
-    // In one turn of the event loop: no watch has told of the file when the end of the task is seen.
+    // In one turn of the event loop: no watch has reported the file when the end of the task is detected.
     writeFileSync(host.log(round * 2 + 1), 'last words\n')
     host.change(DEAD)
     await client.until(({ ended }) => ended !== undefined)

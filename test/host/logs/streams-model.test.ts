@@ -15,11 +15,11 @@ import { fsLogs } from '../../../src/host/logs/logs.ts'
 import { fsStream } from '../../../src/host/logs/stream.ts'
 import { type AnyOperation, type Chunk, isStreamHead } from '../../../src/platform/operation.ts'
 import { FrameReader, Random } from '../../helpers/frames.ts'
-import { linesIn, naiveGrep, type NaiveSearch } from '../../helpers/naive-grep.ts'
-import { type NaiveFile, naiveSince, naiveTail } from '../../helpers/naive-log.ts'
+import { linesIn, naiveGrep, type NaiveSearch } from '../../helpers/grep-model.ts'
+import { type NaiveFile, naiveSince, naiveTail } from '../../helpers/log-model.ts'
 import { randomLog } from '../../helpers/random-log.ts'
 import { ALLOC_ID, allocationIn, type Query, taskOf } from '../../helpers/tail-host.ts'
-import { performed, keepingLogger } from '../allocations/host-fixture.ts'
+import { performed, recordingLogger } from '../allocations/host-fixture.ts'
 
 const LOGS = Number(process.env['MODEL_LOGS'] ?? 600)
 /** While one waits for a thread, others go on. */
@@ -48,7 +48,7 @@ interface Log {
   readonly files: readonly NaiveFile[]
 }
 
-/** The allocation on the disk, written anew for each run. */
+/** The allocation on the disk, rewritten for each run. */
 class Site {
   readonly #directory: string
   readonly #logs: AnyOperation
@@ -61,7 +61,7 @@ class Site {
     const tasks = new Map(TASKS.map((name) => [name, taskOf(name, { state: 'dead' })]))
     const allocation: Allocation = allocationIn(this.#directory, { tasks })
     const allocations = { get: () => allocation, all: () => [allocation].values() }
-    this.followers = new Followers({ limit: 0, logger: keepingLogger() })
+    this.followers = new Followers({ limit: 0, logger: recordingLogger() })
     this.#logs = fsLogs.in({ allocations, followers: this.followers })
     this.#stream = fsStream.in({ allocations, followers: this.followers })
   }

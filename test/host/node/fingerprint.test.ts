@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { createFingerprint, osRelease } from '../../../src/host/node/fingerprint.ts'
 import { startHost } from '../../../src/host/host.ts'
-import { keepingLogger } from '../allocations/host-fixture.ts'
+import { recordingLogger } from '../allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -49,7 +49,7 @@ test('a host describes the machine facts some time after its start', async (t) =
     },
     followersMax: 0,
     sampleIntervalMs: 1000,
-    logger: keepingLogger(),
+    logger: recordingLogger(),
   }
   const [asks, waits] = [
     await startHost({ ...options, stateDir: join(directory, 'asks'), fingerprintAfterMs: 1 }),

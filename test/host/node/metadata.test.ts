@@ -12,7 +12,7 @@ import {
 import { HostState } from '../../../src/host/node/state.ts'
 import { Refusal } from '../../../src/platform/errors.ts'
 import { admit, type Identity } from '../../../src/platform/operation.ts'
-import { callOf, identity, keepingLogger, performed, root } from '../allocations/host-fixture.ts'
+import { callOf, identity, recordingLogger, performed, root } from '../allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const STATIC = { rack: 'r1', role: 'edge', 'odd key': 'static keys follow a looser rule' }
@@ -21,7 +21,7 @@ async function node(
   t: TestContext,
   options: { stateDir?: string; fixed?: Record<string, string>; steps?: DiskSteps } = {},
 ) {
-  const log = keepingLogger()
+  const log = recordingLogger()
   const { stateDir = temporaryDirectory(t), fixed = STATIC, steps = diskSteps } = options
   const state = await HostState.open({ stateDir, log, steps })
   const metadata = await NodeMetadata.open({ state, staticMeta: fixed, log })

@@ -8,12 +8,12 @@ import { type TestContext, test } from 'node:test'
 import { type DiskSteps, diskSteps } from '../../../src/platform/program-file.ts'
 import { HostState } from '../../../src/host/node/state.ts'
 import { Fault, messageOf } from '../../../src/platform/errors.ts'
-import { keepingLogger } from '../allocations/host-fixture.ts'
+import { recordingLogger } from '../allocations/host-fixture.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const ID = '6f1c0b9e-2f0a-4a51-9d0c-3f1f7a3f0001'
 const open = (stateDir: string, more: { nodeId?: string; steps?: DiskSteps } = {}) =>
-  HostState.open({ stateDir, log: keepingLogger(), ...more })
+  HostState.open({ stateDir, log: recordingLogger(), ...more })
 const set = (key: string, value: string) => (now: ReadonlyMap<string, string | null>) => new Map(now).set(key, value)
 
 test('the first start creates a durable ID and a private key', async (t) => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { Shelf } from '../../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../../helpers/mount-test-engine.ts'
 import { make, reopened, writePolicy } from '../token-world.ts'
 import { quickUserpass } from '../../helpers/quick-userpass.ts'
 
@@ -262,7 +262,7 @@ test('an alias belongs to one entity, also after fifty concurrent requests for i
 })
 
 test('a request continues while its entity is merged, and the next one has the permissions of both', async (t) => {
-  const shelf = new Shelf()
+  const shelf = new MountTestEngine()
   const world = await CoreWorld.open(t, { engines: [shelf.engine] })
   await ok(world, 'POST', 'sys/mounts/x', { type: 'shelf' })
   await ok(world, 'POST', 'auth/token/roles/r', { allowed_entity_aliases: '*', allowed_policies: 'default' })

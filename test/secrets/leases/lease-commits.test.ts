@@ -1,4 +1,4 @@
-/** Many leases that are taken back at once: in few commits, each with what its engine returned, and none in the way of another. */
+/** Many leases are revoked at once: in few commits, each with the batch of its engine, without delaying each other. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Batch } from '../../../src/storage/barrier/storage.ts'

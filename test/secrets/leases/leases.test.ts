@@ -1,14 +1,14 @@
 /** Leases through the whole core, of an engine that gives things out and takes them back as a test likes. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { lender } from '../../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../../helpers/lease-test-engine.ts'
 import { type CoreAnswer, CoreWorld } from '../../helpers/core-world.ts'
 import { quickUserpass } from '../../helpers/quick-userpass.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { encodeRecord, recordPath } from '../../../src/secrets/mounts/mount-record.ts'
 
 async function lending(t: Parameters<typeof CoreWorld.open>[0]) {
-  const own = lender()
+  const own = leaseTestEngine()
   const world = await CoreWorld.open(t, { engines: [own.engine] })
   assert.equal((await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })).status, 204)
   return { own, world }
@@ -36,7 +36,7 @@ test('a lease is issued, looked up, renewed and revoked once', async (t) => {
   assert.deepEqual((await world.ask('LIST', 'sys/leases/lookup/lent/creds/app')).body.data['keys'], [id.slice(-24)])
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })).status, 204)
   assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: id })).status, 204, 'again')
-  assert.deepEqual([...own.taken], [[1, 1]])
+  assert.deepEqual([...own.revocations], [[1, 1]])
   assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).body.errors[0], 'invalid lease')
   assert.equal((await world.ask('LIST', 'sys/leases/lookup/')).status, 404)
   assert.deepEqual(
@@ -56,11 +56,11 @@ test('a lease expires, and no renewal exceeds its maximum TTL', async (t) => {
   )
   world.nowMs += 49_000
   await world.core.open.leases.expiry.tick()
-  assert.equal(own.out.size, 1)
+  assert.equal(own.leased.size, 1)
   world.nowMs += 2000
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).body.errors[0], 'lease expired')
   await world.core.open.leases.expiry.tick()
-  assert.equal(own.out.size, 0)
+  assert.equal(own.leased.size, 0)
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).body.errors[0], 'lease not found')
   const fixed = idOf(await world.ask('GET', 'lent/creds/app?fixed=true'))
   assert.equal(
@@ -83,7 +83,7 @@ test('a lease whose renewal is queued at its expiry is not revoked', async (t) =
   assert.equal(leases.due(mount, world.nowMs, '', 10).length, 1, 'the renewal is not durable yet')
   await expiry.tick()
   assert.equal((await renewed).status, 200)
-  assert.equal(own.out.size, 1)
+  assert.equal(own.leased.size, 1)
   assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200)
 })
 
@@ -94,14 +94,14 @@ test('leases are revoked with their token, also after its last use', async (t) =
   const token = String(made.body.auth['client_token'])
   for (let at = 0; at < 5; at++)
     assert.equal((await world.ask('GET', 'lent/creds/app', undefined, { token })).status, 200)
-  assert.equal(own.out.size, 5)
+  assert.equal(own.leased.size, 5)
   await world.ask('POST', 'auth/token/revoke', { token })
-  await eventually(() => own.out.size === 0, 'all are taken back')
+  await eventually(() => own.leased.size === 0, 'all are revoked')
   const once = await world.ask('POST', 'auth/token/create', { policies: ['lent'], num_uses: 1 })
   const answer = await world.ask('GET', 'lent/creds/app', undefined, { token: String(once.body.auth['client_token']) })
   assert.equal(answer.status, 400)
   assert.match(answer.body.errors[0] ?? '', /token had one use left/)
-  await eventually(() => own.out.size === 0, 'it was taken back at once')
+  await eventually(() => own.leased.size === 0, 'it was revoked at once')
 })
 
 test('leases of a batch token are revoked with the service token that created it', async (t) => {
@@ -123,18 +123,18 @@ test('leases of a batch token are revoked with the service token that created it
   }
   for (const token of [...batches, orphan]) await lend(token)
   await world.ask('POST', 'auth/token/revoke', { token: grandparent })
-  await eventually(() => own.out.size === 1, 'the leases of both batch tokens are revoked')
-  assert.deepEqual([...own.out], [3], 'an orphan has no ancestor to end with')
+  await eventually(() => own.leased.size === 1, 'the leases of both batch tokens are revoked')
+  assert.deepEqual([...own.leased], [3], 'an orphan has no ancestor to end with')
   const expiring = await create(world.rootToken, { ttl: '1h' })
   await lend(await create(expiring, { type: 'batch', ttl: '2h' }))
   world.nowMs += 3_601_000
   await world.core.open.tokenExpiry.tick()
-  await eventually(() => !own.out.has(4), 'they end with a parent that expires')
+  await eventually(() => !own.leased.has(4), 'they end with a parent that expires')
   await world.close()
 })
 
 test('leases of a batch token from a login are revoked when the auth method is disabled', async (t) => {
-  const own = lender()
+  const own = leaseTestEngine()
   const world = await CoreWorld.open(t, { engines: [own.engine, quickUserpass] })
   await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
   await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })
@@ -144,9 +144,9 @@ test('leases of a batch token from a login are revoked when the auth method is d
   const made = await world.ask('POST', 'auth/userpass/login/alice', { password: 'right' }, { token: null })
   const token = String(made.body.auth['client_token'])
   for (let at = 0; at < 3; at++) await world.ask('GET', 'lent/creds/app?ttl=3600', undefined, { token })
-  assert.equal(own.out.size, 3)
+  assert.equal(own.leased.size, 3)
   assert.equal((await world.ask('DELETE', 'sys/auth/userpass')).status, 204)
-  assert.equal(own.out.size, 0)
+  assert.equal(own.leased.size, 0)
 })
 
 test('a failed revocation is retried and reported, and succeeds later', async (t) => {
@@ -172,10 +172,10 @@ test('a failed revocation is retried and reported, and succeeds later', async (t
   own.fault = undefined
   world.nowMs += 900_000
   await expiry.tick()
-  assert.ok(!own.out.has(1))
+  assert.ok(!own.leased.has(1))
   assert.equal((await world.ask('GET', 'sys/leases/count?type=irrevocable')).body.data['lease_count'], 0)
   assert.equal((await world.ask('DELETE', 'sys/mounts/lent')).status, 204)
-  assert.equal(own.out.size, 0)
+  assert.equal(own.leased.size, 0)
 })
 
 test('an engine that hangs does not block others, and revoke-force removes its leases', async (t) => {
@@ -205,10 +205,10 @@ test('leases survive a restart and expire in time', async (t) => {
   })
   t.after(() => again.store.close())
   await again.core.open.leases.expiry.tick()
-  assert.deepEqual([...own.out], [1])
+  assert.deepEqual([...own.leased], [1])
   assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: kept })).status, 200)
   assert.equal((await again.ask('PUT', 'sys/leases/revoke-prefix/lent')).status, 204)
-  assert.equal(own.out.size, 0)
+  assert.equal(own.leased.size, 0)
   await again.core.seal()
 })
 
@@ -227,15 +227,15 @@ test('a clock change of a day neither revokes a lease early nor keeps one', asyn
   for (const byMs of [86_400_000, -172_800_000, 86_400_000]) {
     world.setClock(byMs)
     await expiry.tick()
-    assert.equal(own.out.size, 1, `set by ${byMs} ms, and no time has passed`)
+    assert.equal(own.leased.size, 1, `set by ${byMs} ms, and no time has passed`)
   }
   assert.equal((await world.ask('PUT', 'sys/leases/renew', { lease_id: id })).status, 200)
   world.nowMs += 3_700_000
   await expiry.tick()
-  assert.equal(own.out.size, 0, 'an hour has passed')
+  assert.equal(own.leased.size, 0, 'an hour has passed')
 })
 
-test('a renewal without an increment grants the TTL of the lease, whatever increment was requested before', async (t) => {
+test('a renewal without an increment grants the TTL of the lease, regardless of earlier increments', async (t) => {
   const { world } = await lending(t)
   const id = idOf(await world.ask('GET', 'lent/creds/app?ttl=300'))
   const renew = async (increment?: number) =>
@@ -265,16 +265,16 @@ test('disabling a mount keeps the leases of mounts with similar paths', async (t
     assert.equal(renewed.body.errors[0], 'lease not found')
     assert.equal((await world.ask('PUT', 'sys/leases/revoke', { lease_id: foreign, sync: true })).status, 204)
   }
-  assert.equal(own.out.size, 3)
+  assert.equal(own.leased.size, 3)
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-prefix/len')).status, 204)
-  assert.deepEqual([...own.taken.keys()], [3], 'a prefix is whole names')
+  assert.deepEqual([...own.revocations.keys()], [3], 'a prefix is whole names')
   const two = [idOf(await world.ask('GET', 'lent-too/creds/app2')), idOf(await world.ask('GET', 'lent-too/creds/app'))]
   assert.equal((await world.ask('PUT', `sys/leases/revoke-prefix/${two[1]}`)).status, 204)
-  assert.deepEqual([...own.taken.keys()], [3, 5], 'or the ID of one lease')
+  assert.deepEqual([...own.revocations.keys()], [3, 5], 'or the ID of one lease')
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent-too/creds/app')).status, 204)
-  assert.deepEqual([...own.taken.keys()], [3, 5, 2])
+  assert.deepEqual([...own.revocations.keys()], [3, 5, 2])
   assert.equal((await world.ask('DELETE', 'sys/mounts/lent')).status, 204)
-  assert.deepEqual([...own.taken.keys()], [3, 5, 2, 1])
+  assert.deepEqual([...own.revocations.keys()], [3, 5, 2, 1])
   assert.equal((await world.ask('PUT', 'sys/leases/lookup', { lease_id: two[0] })).status, 200)
 })
 
@@ -291,14 +291,14 @@ test('leases that are issued while the mount is disabled are revoked, also by th
   const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [own.engine] })
   t.after(() => again.store.close())
   const isTold = () => again.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry')
-  await eventually(isTold, 'it is told')
+  await eventually(isTold, 'the failure is logged')
   assert.equal((await again.ask('GET', 'lent/creds/app')).status, 404, 'it serves no request')
   assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200, 'the lease is not lost')
   assert.ok(again.core.barrier.paths('logical/').length > 0, 'nor what its engine knows of it')
   own.fault = undefined
   again.core.open.mountChanges.resume([{ ...record, isLeaving: true }])
   await eventually(() => again.core.barrier.paths('logical/').length === 0, 'it goes once the engine can')
-  assert.deepEqual([[...own.taken], again.store.paths('sys/lease/id/')], [[[1, 1]], []])
+  assert.deepEqual([[...own.revocations], again.store.paths('sys/lease/id/')], [[[1, 1]], []])
   await again.core.seal()
 })
 
@@ -314,7 +314,7 @@ test('a lease whose mount no longer exists is removed at its expiry, and the log
   const again = await CoreWorld.reopen(world.directory, world.keys, { nowMs: world.nowMs + 120_000 })
   t.after(() => again.store.close())
   await again.core.open.leases.expiry.tick()
-  assert.deepEqual([own.taken.size, again.store.paths('sys/lease/id/').length], [0, 0])
+  assert.deepEqual([own.revocations.size, again.store.paths('sys/lease/id/').length], [0, 0])
   const told = again.lines.find(({ message }) => message === 'lease removed, its mount no longer exists')
   assert.equal(told?.fields?.['lease_path'], 'lent/creds/app')
   await again.core.seal()
@@ -337,11 +337,11 @@ test('a request is refused if its body has another lease ID than the authorized 
     assert.match(refused.body.errors[0] ?? '', /"lease_id": it differs from the value in the request path/)
   }
   const looked = await world.ask('PUT', 'sys/leases/lookup', { lease_id: other })
-  assert.deepEqual([own.out.size, looked.body.data['last_renewal']], [2, null], 'nothing changed')
+  assert.deepEqual([own.leased.size, looked.body.data['last_renewal']], [2, null], 'nothing changed')
   assert.equal((await send('renew', { lease_id: mine })).status, 200, 'the same one twice')
   assert.equal((await send('renew', { lease_id: '' })).status, 200, 'an empty field names none')
   assert.equal((await send('revoke', {})).status, 204)
-  assert.equal(own.out.size, 1)
+  assert.equal(own.leased.size, 1)
 })
 
 test('revoke-prefix with sync answers 400 with the number of leases that could not be revoked', async (t) => {
@@ -360,7 +360,7 @@ test('revoke-prefix with sync answers 400 with the number of leases that could n
 })
 
 test('revoke-force calls an engine for at most 16 leases concurrently', async (t) => {
-  const own = lender()
+  const own = leaseTestEngine()
   let running = 0
   let most = 0
   const release: (() => void)[] = []
@@ -376,7 +376,7 @@ test('revoke-force calls an engine for at most 16 leases concurrently', async (t
   const resuming = setInterval(() => release.splice(0).forEach((resume) => resume()), 5)
   t.after(() => clearInterval(resuming))
   assert.equal((await world.ask('PUT', 'sys/leases/revoke-force/lent')).status, 204)
-  assert.deepEqual([own.out.size, most], [0, 16])
+  assert.deepEqual([own.leased.size, most], [0, 16])
 })
 
 test('lease tidy answers 202 with a warning and revokes expired leases', async (t) => {
@@ -386,5 +386,5 @@ test('lease tidy answers 202 with a warning and revokes expired leases', async (
   const tidied = await world.ask('PUT', 'sys/leases/tidy')
   assert.equal(tidied.status, 202, tidied.text)
   assert.match(tidied.body.warnings?.[0] ?? '', /^Tidy operation successfully started\./)
-  await eventually(() => own.out.size === 0)
+  await eventually(() => own.leased.size === 0)
 })

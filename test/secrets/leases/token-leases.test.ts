@@ -1,9 +1,9 @@
-/** Tokens as leases of the paths at which they were issued: `sys/leases` for what `auth/` gave out. */
+/** Tokens as leases of the paths at which they were issued: `sys/leases` for tokens that `auth/` issued. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { CoreWorld } from '../../helpers/core-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { lender } from '../../helpers/lender-engine.ts'
+import { leaseTestEngine } from '../../helpers/lease-test-engine.ts'
 import { quickUserpass } from '../../helpers/quick-userpass.ts'
 import { isToken, make, reopened, tokenPathsIn, writePolicy } from '../token-world.ts'
 
@@ -147,7 +147,7 @@ test('a prefix finds the tokens of a user in any case of the name', async (t) =>
 })
 
 test('leases of revoked tokens are revoked with them', async (t) => {
-  const own = lender()
+  const own = leaseTestEngine()
   const { world, login } = await open(t, { engines: [own.engine, quickUserpass] })
   await world.ask('POST', 'sys/mounts/lent', { type: 'lender' })
   await writePolicy(world, 'own', 'path "lent/*" { capabilities = ["read"] }')
@@ -155,10 +155,10 @@ test('leases of revoked tokens are revoked with them', async (t) => {
     const token = await login('userpass', name)
     assert.equal((await world.ask('GET', 'lent/creds/app?ttl=3600', undefined, { token })).status, 200)
   }
-  assert.equal(own.out.size, 3)
+  assert.equal(own.leased.size, 3)
   assert.deepEqual(await keysBelow(world, ''), ['auth/', 'lent/'])
   await revokePrefix(world, 'auth/userpass')
-  await eventually(() => own.out.size === 0, 'the leases of the tokens end')
+  await eventually(() => own.leased.size === 0, 'the leases of the tokens end')
 })
 
 test('a lease ID is not accepted as a token or at another path, and a login stores no further entries', async (t) => {

@@ -6,7 +6,7 @@ import { PNG } from 'pngjs'
 import type { CoreWorld } from '../../helpers/core-world.ts'
 import { MfaWorld, wrongCode } from '../../helpers/mfa-world.ts'
 
-test('a method: written with defaults, read, listed, replaced whole, removed with its secrets', async (t) => {
+test('a method is written with defaults, read, listed, replaced as a whole, and removed with its secrets', async (t) => {
   const { world } = await MfaWorld.open(t)
   const at = 'sys/mfa/method/totp/app'
   assert.equal((await world.ask('GET', at)).status, 404)
@@ -38,7 +38,7 @@ test('a method: written with defaults, read, listed, replaced whole, removed wit
   assert.equal((await world.ask('GET', at)).status, 404)
 })
 
-test('parameters that generate could not serve are 400, and change nothing', async (t) => {
+test('parameters that generate cannot use are 400 and change nothing', async (t) => {
   const { world } = await MfaWorld.open(t)
   const error = async (input: object, name = 'app') =>
     (await world.ask('POST', `sys/mfa/method/totp/${name}`, { issuer: 'x', ...input })).body.errors[0] ?? ''
@@ -100,7 +100,7 @@ async function restart(world: CoreWorld): Promise<void> {
   assert.equal((await world.ask('PUT', 'sys/unseal', { key }, { token: null })).body['sealed'], false)
 }
 
-test('methods of an older version, all in one entry, are kept by a restart and by changes', async (t) => {
+test('methods of an older version in one entry are kept by a restart and by changes', async (t) => {
   const { world } = await MfaWorld.open(t)
   const names = async () => (await world.ask('LIST', 'sys/mfa/method')).body.data['keys']
   const { storage } = world.core.open
@@ -120,7 +120,7 @@ test('methods of an older version, all in one entry, are kept by a restart and b
   assert.equal((await world.ask('GET', 'sys/mfa/method/totp/id-b')).body.data['issuer'], 'y')
 })
 
-test('generate: a QR code of the URL, the key once, and never again', async (t) => {
+test('generate returns a QR code of the URL and the key once', async (t) => {
   const mfa = await MfaWorld.open(t)
   await mfa.method('app', { qr_size: 220, issuer: 'Out post & co' })
   await mfa.policy('p', 'path "sys/mfa/method/totp/+/generate" { capabilities = ["read"] }')
@@ -139,7 +139,7 @@ test('generate: a QR code of the URL, the key once, and never again', async (t) 
   assert.equal((await mfa.read(ada, 'sys/policies/acl/p', `app:${mfa.code(secret)}`)).status, 200)
 })
 
-test('who has no entity, and what is not there: 400', async (t) => {
+test('a caller without an entity and an unknown method are 400', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   await mfa.method('app')
@@ -158,7 +158,7 @@ test('who has no entity, and what is not there: 400', async (t) => {
   assert.deepEqual(await errors('POST', 'sys/mfa/method/none/admin-destroy', { entity_id: 'x' }), none)
 })
 
-test('destroyed, by both paths; replaced in one step; gone with the method', async (t) => {
+test('a secret can be destroyed by both paths and replaced in one step, and is removed with its method', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   await mfa.method('app')
@@ -187,7 +187,7 @@ test('destroyed, by both paths; replaced in one step; gone with the method', asy
   assert.deepEqual(world.core.barrier.paths('sys/mfa/secret/'), [])
 })
 
-test('secrets go with their entity, and with one that is merged to the other', async (t) => {
+test('secrets are removed with their entity, and moved to the other one in a merge', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   await mfa.method('app')
@@ -210,7 +210,7 @@ test('secrets go with their entity, and with one that is merged to the other', a
   assert.deepEqual(world.core.barrier.paths('sys/mfa/secret/'), [])
 })
 
-test('with confirmation a secret is in force after its first code, and may be generated again before', async (t) => {
+test('with confirmation a secret takes effect with its first code, and may be generated again before', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   await mfa.method('app', { require_confirmation: true })
@@ -249,7 +249,7 @@ test('recovery codes are shown once, and each is accepted once', async (t) => {
   assert.deepEqual([await status(two.toUpperCase().replaceAll('-', '')), await told()], [404, 0])
 })
 
-test('what an admin sees of a secret: when it was made and used, what failed, never the key', async (t) => {
+test('an admin sees the times of creation and use and the failures of a secret, and never its key', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   await mfa.method('app')
@@ -284,7 +284,7 @@ function ruleWith(method: unknown): string {
   return `path "secret/x" { capabilities = ["read"] mfa_methods = ["${String(method)}"] }`
 }
 
-test('a method that a policy names is removed with force only, and the answer names the policies', async (t) => {
+test('a method in a policy is removed with force only, and the error names the policies', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa
   for (const name of ['phone', 'spare', 'third']) await mfa.method(name)

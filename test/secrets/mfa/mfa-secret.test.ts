@@ -65,7 +65,7 @@ test('each lock-out is twice as long as the one before, an hour at most', () => 
   assert.deepEqual(lengths, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600])
 })
 
-test('after an accepted code, a recovery code too, lock-outs begin at their shortest and attempts at none', () => {
+test('an accepted code, also a recovery code, resets the attempts and the length of lock-outs', () => {
   for (const kind of ['code', 'recovery code']) {
     const own = opened()
     for (let at = 0; at < 3; at++) {
@@ -95,7 +95,7 @@ test('the counters are reset one day after the last invalid code and not earlier
   }
 })
 
-test('an entity that was unlocked has all attempts, and its shortest lock-out is next', () => {
+test('an unlocked entity has all attempts and the shortest lock-out', () => {
   const own = opened()
   for (let at = 0; at < 2; at++) {
     own.lock()

@@ -1,4 +1,4 @@
-/** What happens to a mount where things go wrong: removals that fail, requests that never end, a full disk. */
+/** Failures during changes of mounts: failed removals, requests that never end, a full disk. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Barrier } from '../../../src/storage/barrier/barrier.ts'
@@ -6,9 +6,9 @@ import { type EntryAccess, Storage } from '../../../src/storage/barrier/storage.
 import { MountChanges } from '../../../src/secrets/mounts/mount-changes.ts'
 import { newRecord } from '../../../src/secrets/mounts/mount-record.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
-import { Shelf } from '../../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../../helpers/mount-test-engine.ts'
 import { eventually } from '../../helpers/eventually.ts'
-import { keepingLogger } from '../../helpers/kept-log.ts'
+import { recordingLogger } from '../../helpers/recording-logger.ts'
 
 /** The barrier, on a disk that is full whenever a mount's data is removed, some times. */
 function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
@@ -27,13 +27,13 @@ function failing(barrier: Barrier, failures: { left: number }): EntryAccess {
 }
 
 async function open(t: TestContext, failures = { left: 0 }) {
-  const shelf = new Shelf()
+  const shelf = new MountTestEngine()
   const world = await CoreWorld.open(t, { engines: [shelf.engine] })
   const { barrier, open: parts } = world.core
   const changes = new MountChanges({
     table: parts.mounts,
     storage: new Storage(failing(barrier, failures)),
-    logger: keepingLogger(world.lines),
+    logger: recordingLogger(world.lines),
     retryMs: 1,
     drainTimeoutMs: 1,
   })
@@ -47,7 +47,7 @@ test('a failed removal is logged and retried', async (t) => {
   const { changes, world } = await open(t, failures)
   await world.ask('POST', 'x/a', { thing: 1 })
   await assert.rejects(changes.disable('x/'), /the disk is full/)
-  assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves nobody any more')
+  assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves no request any more')
   await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 4)
   assert.equal(failures.left, -1)
   assert.ok(world.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry'))

@@ -7,10 +7,10 @@ import { kv } from '../../../src/engines/kv/kv.ts'
 import { userpass } from '../../../src/auth/userpass/userpass.ts'
 import { ttlLimitsOf } from '../../../src/secrets/mounts/mount-ttl.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
-import { Shelf } from '../../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../../helpers/mount-test-engine.ts'
 
 async function open(t: TestContext, engines: readonly Engine[] = []) {
-  const shelf = new Shelf()
+  const shelf = new MountTestEngine()
   const world = await CoreWorld.open(t, { engines: [shelf.engine, kv, ...engines] })
   const ok = async (method: string, path: string, body?: unknown) => {
     const answer = await world.ask(method, path, body)

@@ -25,7 +25,7 @@ export function path(name: string, rest: string): string {
   return `path "${name}" { ${rest} }`
 }
 
-/** `grant('kv/a', 'read list')`, with whatever else the rule says. */
+/** `grant('kv/a', 'read list')`, with further settings of the rule. */
 export function grant(name: string, capabilities: string, more = ''): string {
   const list = capabilities
     .split(' ')

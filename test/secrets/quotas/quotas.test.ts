@@ -1,4 +1,4 @@
-/** Rate-limit quotas through the core: which rule counts, what a caller is told, and what is left after a restart. */
+/** Rate-limit quotas through the core: rule selection, refusals, and the state after a restart. */
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { callerNetwork } from '../../../src/engines/framework/cidr.ts'
@@ -97,7 +97,7 @@ test('a refused caller gets Retry-After and is served after that time', async (t
   const world = await opened(t)
   await set(world, 'app', { path: 'secret', rate: 2, interval: '10s' })
   const asked = () => world.ask('GET', 'secret/data/app')
-  assert.equal((await asked()).headers['X-Ratelimit-Limit'], undefined, 'nothing is told unless it is turned on')
+  assert.equal((await asked()).headers['X-Ratelimit-Limit'], undefined, 'headers are sent only if enabled')
   await asked()
   const over = await asked()
   assert.equal(over.status, 429)
@@ -136,7 +136,7 @@ test('each address and each IPv6 /64 network has its own bucket, and unknown add
   assert.equal(await passed(world, 'secret/data/app', { remote: '2001:db8::ffff:1' }), 0)
   assert.equal(await passed(world, 'secret/data/app', { remote: '2001:db8:0:1::1' }), 3)
   await set(world, 'app', { path: 'secret', rate: 3, interval: '1h', group_by: 'none' })
-  assert.equal(await passed(world, 'secret/data/app', { remote: '10.0.0.1' }), 3, 'a rule that changed counts anew')
+  assert.equal(await passed(world, 'secret/data/app', { remote: '10.0.0.1' }), 3, 'a changed rule starts a new count')
   assert.equal(await passed(world, 'secret/data/app', { remote: '10.0.0.2' }), 0)
 })
 
@@ -215,7 +215,7 @@ test('the number of buckets is limited, and the fullest of the least recently us
   assert.equal(buckets.take('greedy', limit, 0).isAllowed, false)
   for (let at = 0; at < 5000; at++) buckets.take(`caller ${at}`, limit, 0)
   assert.equal(buckets.size, 1000)
-  assert.equal(buckets.take('greedy', limit, 0).isAllowed, false, 'others gave way')
+  assert.equal(buckets.take('greedy', limit, 0).isAllowed, false, 'other buckets were evicted')
 })
 
 test('a bucket that is unused for a long time holds no more than its capacity', () => {

@@ -81,7 +81,7 @@ class CaseCore implements Core {
   }
 
   get leases(): never {
-    throw new Error('the case core gives out no leases')
+    throw new Error('the core of this test issues no leases')
   }
 
   login(): never {

@@ -1,4 +1,4 @@
-/** The endpoints of `sys/` that tell about the server and set what is about all of it. */
+/** The endpoints of `sys/` for the state and the global settings of the server. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
@@ -6,10 +6,10 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { kv } from '../../../src/engines/kv/kv.ts'
 import { isObject } from '../../../src/engines/framework/fields.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
-import { Shelf } from '../../helpers/shelf-engine.ts'
+import { MountTestEngine } from '../../helpers/mount-test-engine.ts'
 
 async function open(t: TestContext) {
-  const world = await CoreWorld.open(t, { engines: [kv, new Shelf().engine] })
+  const world = await CoreWorld.open(t, { engines: [kv, new MountTestEngine().engine] })
   const told = async (method: string, path: string, body?: unknown) => {
     const answer = await world.ask(method, path, body)
     assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`)
@@ -22,7 +22,7 @@ async function open(t: TestContext) {
   return { world, told, refused }
 }
 
-test('health has the field that each client needs and the code that each balancer wants', async (t) => {
+test('sys/health has the fields that clients need and the status codes that load balancers expect', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const asked = (query = '') => world.ask('GET', `sys/health${query}`, undefined, { token: null })
   assert.equal((await asked()).status, 501)
@@ -56,7 +56,7 @@ test('health has the field that each client needs and the code that each balance
   assert.equal((await asked('?sealedcode=200')).status, 200)
 })
 
-test('sealed and not initialised: 503 for every path but those that are for it', async (t) => {
+test('a sealed or uninitialised server answers 503 on all paths except those that need no core', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const open200 = new Set(['sys/leader', 'sys/seal-status', 'sys/init', 'sys/health?uninitcode=200&sealedcode=200'])
   const check = async () => {
@@ -85,7 +85,7 @@ test('sealed and not initialised: 503 for every path but those that are for it',
   await check()
 })
 
-test('leader, servers, replication', async (t) => {
+test('leader, servers and replication status are reported', async (t) => {
   const { told, world } = await open(t)
   assert.equal((await told('GET', 'sys/leader'))['ha_enabled'], false)
   const { data, nodes } = await told('GET', 'sys/ha-status')
@@ -97,7 +97,7 @@ test('leader, servers, replication', async (t) => {
   }
 })
 
-test('host info, metrics and requests in flight', async (t) => {
+test('host info, metrics and requests in progress are reported', async (t) => {
   const { refused, told } = await open(t)
   const { data } = await told('GET', 'sys/host-info')
   assert.deepEqual(Object.keys(data), ['timestamp', 'cpu', 'cpu_times', 'disk', 'host', 'memory'])
@@ -112,7 +112,7 @@ test('host info, metrics and requests in flight', async (t) => {
   assert.ok(isObject(underWay[0]) && underWay[0]['request_path'] === '/v1/sys/in-flight-req')
 })
 
-test('hashes', async (t) => {
+test('sys/tools/hash computes hashes', async (t) => {
   const { refused, told } = await open(t)
   const input = Buffer.from('hi').toString('base64')
   for (const [name, own] of [
@@ -139,7 +139,7 @@ test('hashes', async (t) => {
   )
 })
 
-test('random bytes', async (t) => {
+test('sys/tools/random returns random bytes', async (t) => {
   const { refused, told } = await open(t)
   const bytes = async (path: string, body: object = {}) => {
     const { format = 'base64' } = { ...body } as { format?: BufferEncoding }
@@ -181,7 +181,7 @@ test('CORS settings are validated, effective immediately, and kept over a restar
   assert.equal(rule(), undefined)
 })
 
-test('headers that are logged or sent', async (t) => {
+test('request headers for the audit log and response headers are configured', async (t) => {
   const { refused, told, world } = await open(t)
   const audited = 'sys/config/auditing/request-headers'
   await Promise.all([told('POST', `${audited}/X-One`, { hmac: true }), told('POST', `${audited}/X-Two`)])
@@ -203,7 +203,7 @@ test('headers that are logged or sent', async (t) => {
     'the value of a header must be one line of at most 8192 characters',
   )
   await refused('POST', `${shown}/X-A`, { values: [] }, 'headers must have at least one value')
-  // What every object has is no header that somebody set.
+  // Inherited keys of objects are not configured headers.
   for (const name of ['constructor', '__proto__']) {
     await refused('GET', `${audited}/${name}`, undefined, 'Could not find header in config')
     assert.equal((await world.ask('GET', `${shown}/${name}`)).status, 404, name)
@@ -211,7 +211,7 @@ test('headers that are logged or sent', async (t) => {
   }
 })
 
-test('engines that can be enabled; versions that were here; tokens', async (t) => {
+test('engines, version history and tokens are listed', async (t) => {
   const { refused, told, world } = await open(t)
   assert.deepEqual((await told('LIST', 'sys/plugins/catalog/secret')).data['keys'], ['kv', 'shelf'])
   assert.equal((await world.ask('LIST', 'sys/plugins/catalog/auth')).status, 404)

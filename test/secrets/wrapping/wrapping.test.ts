@@ -1,4 +1,7 @@
-/** Response wrapping through the whole core: once, whoever asks, and nothing is lost or told twice by a kill. */
+/**
+ * Response wrapping through the whole core: an answer is unwrapped once, by any caller, and a kill neither loses nor
+ * repeats it.
+ */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { kv } from '../../../src/engines/kv/kv.ts'

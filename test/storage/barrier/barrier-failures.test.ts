@@ -9,7 +9,7 @@ import type { Batch } from '../../../src/storage/sqlite/batch.ts'
 import { SqliteStore, type StoreError } from '../../../src/storage/store/store.ts'
 import { MemoryStore } from '../../helpers/memory-store.ts'
 import { Random } from '../../helpers/frames.ts'
-import { poison } from '../../helpers/poison.ts'
+import { failWrites } from '../../helpers/failing-writes.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const put = (path: string, value: string) => ({ puts: [{ path, value: Buffer.from(value) }], deletes: [] })
@@ -125,7 +125,7 @@ test('all acknowledged entries are readable after concurrent rotations, commits 
   const rootKey = randomBytes(32)
   await barrier.initialise(rootKey)
   barrier.unseal(rootKey)
-  poison(path, 'poison/%')
+  failWrites(path, 'poison/%')
   const random = new Random(21)
   const acknowledged = new Map<string, string>()
   const worker = async (name: number) => {

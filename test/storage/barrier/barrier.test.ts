@@ -9,7 +9,7 @@ import { Barrier, WrongKey } from '../../../src/storage/barrier/barrier.ts'
 import { Storage, ViewScope } from '../../../src/storage/barrier/storage.ts'
 import { entryCrc } from '../../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
-import { poison } from '../../helpers/poison.ts'
+import { failWrites } from '../../helpers/failing-writes.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 async function world(t: TestContext) {
@@ -127,7 +127,7 @@ test('a shared buffer is the same until the entry changes, and is dropped by a s
   assert.equal(storage.pending('a')?.toString(), 'two')
   await second
   assert.equal(storage.get('a')?.toString(), 'two')
-  poison(path, '%poisoned')
+  failWrites(path, '%poisoned')
   const failing = Promise.allSettled([storage.commit(put('poisoned', 'x')), storage.commit(put('a', 'three'))])
   assert.equal(storage.pending('a')?.toString(), 'three')
   await failing

@@ -316,7 +316,7 @@ function isOverwritten(shares: readonly Buffer[]): boolean {
   return shares.every((share) => share.every((byte) => byte === 0))
 }
 
-test('shares that were given are overwritten once the attempt has ended, whatever its end', async (t) => {
+test('entered shares are overwritten when the attempt has ended, for any outcome', async (t) => {
   const world = await sealWorld(t)
   const { keys } = await world.seal.initialise(asking(5, 3), FIRST)
   const cancelled = given(keys.slice(0, 2))

@@ -18,7 +18,7 @@ import { saveSnapshot } from '../../../src/storage/snapshot/snapshot.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
 import { OBJECT_KEY, ObjectStore } from '../../helpers/aws/object-store.ts'
 import { AwsError } from '../../helpers/aws/wire.ts'
-import { keepingLogger, type LogLine } from '../../helpers/kept-log.ts'
+import { recordingLogger, type LogLine } from '../../helpers/recording-logger.ts'
 import { empty, fill, mountSmallDisk, unmount } from '../../helpers/small-disk.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
@@ -57,7 +57,7 @@ async function run(t: TestContext, forMs: number, { atMs, keep = 3, reason, stor
     source: (out, signal) => saveSnapshot(store, out, { signal }),
     reasonToSkip: reason ?? (() => undefined),
     clock: { nowMs: () => START_MS + clock.ms, monotonicMs: () => clock.ms },
-    logger: keepingLogger(lines),
+    logger: recordingLogger(lines),
     onSaved: () => void saved.count++,
     pause: async (ms, signal) => {
       atMs?.(clock.ms)
@@ -300,7 +300,7 @@ test('a stop aborts a snapshot in progress and removes its file', async (t) => {
     },
     reasonToSkip: () => undefined,
     clock: { nowMs: () => START_MS, monotonicMs: () => 0 },
-    logger: keepingLogger([]),
+    logger: recordingLogger([]),
     onSaved: () => assert.fail('not saved'),
   })
   schedule.start()

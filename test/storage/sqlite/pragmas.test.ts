@@ -7,7 +7,7 @@ import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 const FULL = 2
 
-test('a commit is synced before it is answered, and what is removed is overwritten', (t) => {
+test('a commit is synced before it is answered, and deleted data is overwritten', (t) => {
   const database = openForWriting(join(temporaryDirectory(t), 'a.db'))
   t.after(() => database.close())
   const pragma = (name: string) => database.prepare(`PRAGMA ${name}`).get()?.[name]

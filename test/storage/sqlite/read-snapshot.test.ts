@@ -1,4 +1,4 @@
-/** All reads of one turn of the event loop see one state, whatever the writer commits meanwhile. */
+/** All reads of one turn of the event loop see one state, regardless of concurrent commits. */
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'

@@ -78,7 +78,7 @@ test('commits queued before a change of the role are written, and later ones are
   assert.equal(await store.commit({ puts: [put('again')], deletes: [] }), 2)
 })
 
-/** Chained as a row should be, whatever its numbers are. */
+/** With a valid chain for any numbers. */
 function chained(row: LogRow, before: LogRow): LogRow {
   return { ...row, checksum: checksumOf(row, before.checksum) }
 }

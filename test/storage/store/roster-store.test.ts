@@ -7,16 +7,16 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { RosterDatabase } from '../../../src/storage/store/roster-store.ts'
-import { keepingLogger } from '../../host/allocations/host-fixture.ts'
+import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
-/** Until what could not be written is tried again. */
+/** Delay until a failed write is retried. */
 const RETRY_MS = 5000
 
 test('writes and deletes rows in the background with their newest values', async (t) => {
   const path = join(temporaryDirectory(t), 'deep', 'roster.db')
-  const database = RosterDatabase.open(path, keepingLogger())
+  const database = RosterDatabase.open(path, recordingLogger())
   for (let at = 0; at < 2000; at++) database.put('node', `n${at}`, { at })
   database.put('node', 'n1', { at: 'again' })
   database.remove('node', 'n2')
@@ -25,7 +25,7 @@ test('writes and deletes rows in the background with their newest values', async
   const count = other.prepare('SELECT count(*) AS count FROM node')
   await eventually(() => count.get()?.['count'] === 1999)
   database.close()
-  const again = RosterDatabase.open(path, keepingLogger())
+  const again = RosterDatabase.open(path, recordingLogger())
   t.after(() => again.close())
   const rows = new Map([...again.rows('node')].map(({ id, value }) => [id, value]))
   assert.deepEqual(rows.get('n1'), { at: 'again' })
@@ -35,7 +35,7 @@ test('writes and deletes rows in the background with their newest values', async
 
 test('writes the first change after an idle time in the next turn, and later ones together', async (t) => {
   const path = join(temporaryDirectory(t), 'roster.db')
-  const database = RosterDatabase.open(path, keepingLogger())
+  const database = RosterDatabase.open(path, recordingLogger())
   t.after(() => database.close())
   const other = new DatabaseSync(path, { readOnly: true })
   t.after(() => other.close())
@@ -56,7 +56,7 @@ test('moves a damaged file aside, and refuses a newer or unwritable one without 
   const directory = temporaryDirectory(t)
   const damaged = join(directory, 'damaged.db')
   writeFileSync(damaged, 'this is no database, whatever its name says, and long enough to be looked at')
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   RosterDatabase.open(damaged, logger).close()
   assert.match(readFileSync(`${damaged}.damaged`, 'utf8'), /no database/)
   assert.equal(logger.lines[0]?.level, 'error')
@@ -74,7 +74,7 @@ test('keeps the roster in memory on a full disk and logs it', (t) => {
   if (mount.status !== 0) return t.skip('needs the right to mount')
   try {
     assert.throws(() => writeFileSync(join(disk, 'ballast'), Buffer.alloc(1 << 17)), { code: 'ENOSPC' })
-    const logger = keepingLogger()
+    const logger = recordingLogger()
     RosterDatabase.open(join(disk, 'roster.db'), logger).close()
     assert.match(
       String(logger.lines[0]?.message),
@@ -89,7 +89,7 @@ test('keeps the roster in memory on a full disk and logs it', (t) => {
 test('a failed write is logged once and retried with the newest values', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const path = join(temporaryDirectory(t), 'roster.db')
-  const logger = keepingLogger()
+  const logger = recordingLogger()
   const database = RosterDatabase.open(path, logger)
   t.after(() => database.close())
   const other = new DatabaseSync(path)

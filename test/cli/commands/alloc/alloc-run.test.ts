@@ -52,7 +52,7 @@ test('without -id the ID is a new UUID, and -- is optional', async (t) => {
   assert.deepEqual(readdirSync(join(dataDir, 'alloc')), [stdout.trim()])
 })
 
-test('the layout, with secrets closed to others whatever the umask', async (t) => {
+test('the directory has the documented layout, and secrets are private for any umask', async (t) => {
   const dataDir = temporaryDirectory(t)
   const command = `umask 0; exec "$0" alloc run -data-dir "$1" -id ${ID} -task web -- true`
   assert.equal((await start('sh', ['-c', command, OUTPOST, dataDir]).finished).code, 0)
@@ -225,7 +225,7 @@ test('a data directory that cannot be created is an error', async (t) => {
   assert.match(stderr, /^outpost: cannot create .*: ENOTDIR/)
 })
 
-test('a command may close its output and go on', async (t) => {
+test('a command may close its output and continue', async (t) => {
   const dataDir = temporaryDirectory(t)
   const script = 'echo before; exec 1>&- ; sleep 0.3; echo after >&2; exit 4'
   assert.equal((await run(dataDir, [], ['sh', '-c', script]).finished).code, 4)

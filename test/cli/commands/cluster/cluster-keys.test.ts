@@ -38,7 +38,7 @@ function publicKeyOf(directory: string, name: string): string {
 
 test('secret keys are readable by their owner only, other files have public keys', async (t) => {
   const directory = join(temporaryDirectory(t), 'keys')
-  // Whatever the umask is.
+  // For any umask.
   const line = ['cluster', 'keys', '-out', directory, '-server', 's1', '-agent', `w1=${ID}`, '-agent', 'w2']
   const said = execFileSync('sh', ['-c', 'umask 0; exec "$@"', 'sh', OUTPOST, ...line], { encoding: 'utf8' })
   assert.match(said, /^created {4}s1: server$/m)
@@ -126,7 +126,7 @@ test('the first server has the secrets core, and further ones forward to it', as
   assert.match(second, /^several servers have a secrets core \(s1, s4\): /m)
   assert.deepEqual(cores('s1', 's2', 's4'), [true, false, true])
   assert.equal((await keys('-out', directory, '-core', 's5', '-edge', 's5')).code, 2)
-  // Moved: no server has it, so the one that is given next gets it.
+  // Moved: no server has it, so the next given one gets it.
   await keys('-out', directory, '-remove', 's1', '-remove', 's4')
   const { out: moved } = await keys('-out', directory, '-server', 's2')
   assert.match(moved, /^created {4}s2: server\n/)
@@ -170,7 +170,7 @@ test('the NATS addresses of a member are kept when members are added, changed or
   await keys('-out', directory, '-nats', 'tls://one:4222', '-server', 's1', '-agent', 'w2')
   await keys('-out', directory, '-agent', 'w3')
   assert.equal(addressOf('w3'), '["tls://one:4222"]', 'a member that is added without one gets the last one')
-  // Another role makes the file anew; its address, corrected by hand, stays.
+  // Another role writes the file again; its manually corrected address stays.
   const file = join(directory, 's1/cluster.hcl')
   writeFileSync(file, readFileSync(file, 'utf8').replace('tls://one:4222', 'tls://two:4222'))
   await keys('-out', directory, '-nats', 'tls://three:4222', '-agent', 's1')

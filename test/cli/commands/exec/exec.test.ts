@@ -237,9 +237,9 @@ test('a command with variables is started again with the new ones, also by a tok
   let told = ''
   running.child.stderr?.on('data', (text: string) => (told += text))
   await writeSecret(world, 'app', { LD_PRELOAD: '/tmp/evil.so' })
-  await eventually(() => told.includes('would set LD_PRELOAD'), 'what cannot be given is told')
+  await eventually(() => told.includes('would set LD_PRELOAD'), 'a variable that cannot be set is reported')
   assert.equal((await world.ask('DELETE', 'secret/metadata/app')).status, 204)
-  await eventually(() => told.includes('no value found at secret/data/app'), 'what is gone is told')
+  await eventually(() => told.includes('no value found at secret/data/app'), 'a missing secret is reported')
   assert.equal(textOf(out), 'one\ntwo\n', 'the command runs on')
   running.child.kill('SIGTERM')
   assert.equal((await running.finished).code, 143)

@@ -5,7 +5,7 @@ import { Refusal } from '../../../../src/platform/errors.ts'
 import { TimestampParser } from '../../../../src/host/logs/locate/line-timestamp.ts'
 import { parseSince } from '../../../../src/host/logs/locate/log-since.ts'
 import { Random } from '../../../helpers/frames.ts'
-import { naiveTime, rounded } from '../../../helpers/naive-log.ts'
+import { naiveTime, rounded } from '../../../helpers/log-model.ts'
 import { FORMS } from '../../../helpers/random-log.ts'
 
 const NOW_MS = Date.UTC(2026, 10, 21, 10)

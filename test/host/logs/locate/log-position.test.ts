@@ -7,7 +7,7 @@ import { laterPosition, type IndexedFile, tailPosition } from '../../../../src/h
 import { type SinceLimits, sincePosition } from '../../../../src/host/logs/locate/log-since.ts'
 import { OpenFile } from '../../../../src/host/files/read.ts'
 import { Random } from '../../../helpers/frames.ts'
-import { type NaiveFile, naiveSince, naiveTail } from '../../../helpers/naive-log.ts'
+import { type NaiveFile, naiveSince, naiveTail } from '../../../helpers/log-model.ts'
 import { randomLog } from '../../../helpers/random-log.ts'
 import { temporaryDirectory } from '../../../helpers/temporary-directory.ts'
 
@@ -16,7 +16,7 @@ const MIB = 2 ** 20
 const GIB = 2 ** 30
 const never = new AbortController().signal
 
-/** Real files that are written anew for each log. */
+/** Real files that are rewritten for each log. */
 class Slots {
   readonly #fds: readonly number[]
 

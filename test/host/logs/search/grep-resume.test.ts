@@ -1,4 +1,4 @@
-/** Searched streams that are cut off at random and resumed: the selected lines come once, whatever is cut where. */
+/** Searched streams that are cut off at random and resumed: each selected line is received once. */
 import assert from 'node:assert/strict'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'

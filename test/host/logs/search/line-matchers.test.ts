@@ -11,7 +11,7 @@ import { compileLinePattern } from '../../../../src/host/logs/search/line-patter
 import { Fault } from '../../../../src/platform/errors.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 
-/** Needs the table of states made anew nearly everywhere: as slow as the engine gets. */
+/** Rebuilds the state table at nearly every byte, the slowest case of the engine. */
 const SLOW = '[ab]*a[ab]{300}[cd]'
 /** The same with a smaller table: a load takes milliseconds. */
 const LESS_SLOW = '[ab]*a[ab]{60}[cd]'

@@ -37,13 +37,13 @@ export const MUTANTS: readonly Mutant[] = [
     before: "if (startTicks === undefined) return 'the manifest does not contain its start time'",
     after: '',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
-    testName: 'does not say when',
+    testName: 'without a start time',
   },
   {
     promise: 'Commands run by root trust no directory of another user',
     before: 'becomeOwner(handle)\n    const { manifest',
     after: 'const { manifest',
     test: 'test/attacks/hostile-allocation-owner.test.ts',
-    testName: 'what root writes',
+    testName: 'the file that root writes',
   },
 ]

@@ -26,7 +26,7 @@ const FAMILIES = {
 }
 
 for (const [prefix, { isEnveloped, options }] of Object.entries(FAMILIES)) {
-  test(`${prefix}: new shares for owners of PGP keys, verified, with a backup`, async (t) => {
+  test(`${prefix}: new shares are encrypted to PGP keys, verified, and have a backup`, async (t) => {
     const world = await CoreWorld.open(t, { raw: true })
     const { keys } = await initialised(world, { secret_shares: 2, secret_threshold: 2 })
     for (const key of keys) await world.ask('PUT', 'sys/unseal', { key }, NO_TOKEN)
@@ -107,7 +107,7 @@ test('both path families control the same attempt, and cancelling it requires it
   }
 })
 
-test('a static seal: recovery shares at init, for other recovery shares and for root tokens', async (t) => {
+test('a static seal has recovery shares at init, which authorize new recovery shares and root tokens', async (t) => {
   const world = await CoreWorld.open(t, {
     raw: true,
     seal: { type: 'static', disabled: false, current: { id: 'k', source: '7'.repeat(64) } },
@@ -241,13 +241,13 @@ test('concurrent unseal, reset, seal, start and cancel requests leave the seal c
     for (const { status, text } of answers) assert.ok(status < 500 || status === 503, `${status} ${text}`)
   }
   await world.ask('PUT', 'sys/seal')
-  // Somebody's share may still be there.
+  // A share of another attempt may remain.
   await world.ask('PUT', 'sys/unseal', { reset: true }, NO_TOKEN)
   for (const share of keys.slice(0, 2)) await world.ask('PUT', 'sys/unseal', { key: share }, NO_TOKEN)
   assert.equal((await world.ask('GET', 'auth/token/lookup-self')).status, 200)
 })
 
-test('rotation: by hand, and what is set about doing it by itself', async (t) => {
+test('the key is rotated on request and by the configured limits', async (t) => {
   const world = await CoreWorld.open(t)
   for (const [path, term] of [
     ['sys/rotate', 2],

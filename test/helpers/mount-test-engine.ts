@@ -1,9 +1,9 @@
-/** An engine for tests: keeps what it is given, can be told to wait, and has an option and aliases as mounts allow. */
+/** An engine for tests of mounts: stores bodies, can delay requests, and has an option and an alias. */
 import { type Engine, path, Rejection } from '../../src/engines/framework/engine.ts'
 import { inPath } from '../../src/engines/framework/fields.ts'
 
-export class Shelf {
-  /** A request to `slow/…` waits for this, then writes. */
+export class MountTestEngine {
+  /** A request to `slow/…` waits for this call and then writes. */
   release: () => void = () => undefined
   readonly #released = new Promise<void>((resolve) => {
     this.release = resolve

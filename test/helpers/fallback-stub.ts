@@ -1,9 +1,9 @@
-/** Operations for any path and verb that answer with what they were given: a stub of what stands behind the table. */
+/** Operations for any path and verb that echo the request: a stub for the fallback of the route table. */
 import { type AnyOperation, type Call, type Method, type Operation, WholeAnswer } from '../../src/platform/operation.ts'
 import { type Field, pathParam, type RawInput, schema } from '../../src/platform/schema.ts'
 
-/** What the stub says of a request. */
-export interface Told {
+/** The request as the stub received it. */
+export interface EchoedRequest {
   readonly operation: string
   readonly path: string
   readonly query: RawInput['query']
@@ -37,7 +37,7 @@ const WITH_BODY = ['write', 'patch', 'list', 'scan']
 
 function tell(operation: string, call: Call): WholeAnswer {
   const { raw, token, remote, identity } = call
-  const told: Told = {
+  const told: EchoedRequest = {
     operation,
     path: raw.params['path'] ?? '',
     query: raw.query,
@@ -50,7 +50,7 @@ function tell(operation: string, call: Call): WholeAnswer {
   return new WholeAnswer(200, { 'Content-Type': 'application/json' }, JSON.stringify(told), `via-${operation}`)
 }
 
-/** One operation a verb; `answer` may say something else. */
+/** One operation per verb; `answer` may return another response. */
 export function anyPath(answer: (call: Call, operation: string) => WholeAnswer | undefined = () => undefined) {
   return Object.entries(VERBS).map(([name, verbs]): AnyOperation => {
     const operation: Operation<Input, WholeAnswer> = {

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Plays the parts of docker that recipes/run-with-docker.sh uses, for machines without an engine: a container is a process
-# of this host. Refuses every argument that the real one would not take there. PLAYED_DOCKER holds its containers.
+# Implements the parts of docker that recipes/run-with-docker.sh uses, for machines without docker. A container is a
+# process of this host. Refuses arguments that docker would refuse. FAKE_DOCKER_STATE is the directory of its
+# containers.
 # shellcheck disable=SC2015
 set -eu
-state=${PLAYED_DOCKER:?}
+state=${FAKE_DOCKER_STATE:?}
 refuse() { printf 'played docker: %s\n' "$1" >&2 && exit 64; }
 command=$1
 shift

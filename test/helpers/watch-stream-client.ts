@@ -1,9 +1,9 @@
-/** A caller of `watch` as a stream: what it was told, line by line, and how that ended. */
+/** A client of a `watch` stream, which records the received lines and how the stream ended. */
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 
 /** A line, or the data of an event. */
-export interface ToldLine {
+export interface WatchLine {
   readonly path?: string
   readonly change?: string
   readonly version?: number
@@ -13,15 +13,15 @@ export interface ToldLine {
   readonly errors?: readonly string[]
 }
 
-export interface ToldStream {
+export interface WatchStream {
   readonly status: number
   readonly response: IncomingMessage
   readonly text: () => string
-  /** The end of it: looking for something in all of a long text, again and again, takes minutes. */
+  /** The end of the text: searching a long text repeatedly takes minutes. */
   readonly tail: () => string
-  /** All that came whole. */
-  readonly lines: () => ToldLine[]
-  /** What happened, as `write a 1`. */
+  /** All complete lines. */
+  readonly lines: () => WatchLine[]
+  /** Events in the form `write a 1`. */
   readonly told: () => string[]
   readonly ended: Promise<'end' | 'broken'>
   close(): void
@@ -35,7 +35,7 @@ export interface StreamOptions {
 const TAIL_CHARACTERS = 4096
 
 /** `path` is below `/v1/` and has its query. */
-export async function openStream(port: number, path: string, options: StreamOptions): Promise<ToldStream> {
+export async function openStream(port: number, path: string, options: StreamOptions): Promise<WatchStream> {
   const headers = { 'X-Vault-Token': options.token, ...options.headers }
   const outgoing = request({ host: '127.0.0.1', port, path: `/v1/${path}`, headers, agent: false })
   outgoing.end()
@@ -51,13 +51,13 @@ export async function openStream(port: number, path: string, options: StreamOpti
     response.on('error', () => undefined)
     response.on('close', () => done(response.complete ? 'end' : 'broken'))
   })
-  const parsed: ToldLine[] = []
+  const parsed: WatchLine[] = []
   let parsedTo = 0
-  /** Each line is parsed once: pollers ask a thousand streams again and again. */
+  /** Each line is parsed once, because pollers query a thousand streams repeatedly. */
   const lines = () => {
     const end = text.lastIndexOf('\n') + 1
     const whole = text.slice(parsedTo, end).split('\n').filter(Boolean)
-    parsed.push(...whole.map((line) => JSON.parse(line) as ToldLine))
+    parsed.push(...whole.map((line) => JSON.parse(line) as WatchLine))
     parsedTo = end
     return [...parsed]
   }

@@ -1,6 +1,6 @@
 /**
- * A rotated log as values, and where its last lines and a time begin, written down in the plainest way: strings, regular
- * expressions and JavaScript's own dates.
+ * A simple model of a rotated log and of the positions of its last lines and of a time, with strings, regular
+ * expressions and dates of JavaScript.
  */
 import type { LogPosition } from '../../src/host/logs/locate/log-files.ts'
 
@@ -21,10 +21,10 @@ const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', '
 const LINE_HEAD = 96
 
 const fractionOf = (digits = '') => Number(`0.${digits.slice(0, 9)}0`) * 1000
-/** Times are compared here and there by different arithmetic: to the thousandth of a millisecond they agree. */
+/** Program and model compute times differently and agree to a thousandth of a millisecond. */
 export const rounded = (timeMs: number) => Math.round(timeMs * 1000) / 1000
 
-/** Milliseconds since the epoch of the timestamp at the beginning of a line, or undefined. */
+/** Milliseconds since the epoch of the timestamp at the start of a line, or undefined. */
 export function naiveTime(line: string, referenceMs: number): number | undefined {
   const head = line.slice(0, LINE_HEAD)
   const text = head.slice(OPENING.exec(head)?.[0].length ?? 0)
@@ -44,7 +44,7 @@ function isoTime(text: string): number | undefined {
   if (!zoned && year >= 100) return new Date(year, month - 1, day, hour, minute, second).getTime() + fractionMs
   const east =
     zoned && match[9] === undefined ? Number(`${match[10]}1`) * (Number(match[11]) * 60 + Number(match[12] ?? 0)) : 0
-  // Not Date.UTC, for which years below 100 are those of the last century.
+  // Not Date.UTC, which maps years below 100 to the last century.
   const dayMs = new Date(0).setUTCFullYear(year, month - 1, day)
   return dayMs + ((hour * 60 + minute - east) * 60 + second) * 1000 + fractionMs
 }
@@ -82,7 +82,7 @@ function epochTime(text: string): number | undefined {
 const startsOf = (files: readonly NaiveFile[]) =>
   files.map((_, at) => files.slice(0, at).reduce((sum, { text }) => sum + text.length, 0))
 
-/** Where each line of the whole log begins. */
+/** The start of each line of the log. */
 function lineStarts(whole: string): number[] {
   const starts = whole === '' ? [] : [0]
   for (let at = whole.indexOf('\n'); at >= 0 && at + 1 < whole.length; at = whole.indexOf('\n', at + 1))
@@ -110,7 +110,7 @@ export function naiveTail(files: readonly NaiveFile[], lines: number): LogPositi
   return { index: files[file]?.index ?? 0, offset: at - (begins[file] ?? 0) }
 }
 
-/** `headBytes`: a file counts as stamped when a line that begins in as many first bytes of it is. */
+/** `headBytes`: a file has timestamps if a line that starts within this number of bytes has one. */
 export function naiveSince(
   files: readonly NaiveFile[],
   sinceMs: number,

@@ -1,25 +1,25 @@
-/** An engine that gives numbers out, and takes them back as a test likes. */
+/** An engine that leases numbers and revokes them under control of a test. */
 import { type Engine, path } from '../../src/engines/framework/engine.ts'
 import { boolean, inPath, integer } from '../../src/engines/framework/fields.ts'
 
-export interface Lender {
+export interface LeaseTestEngine {
   readonly engine: Engine
-  /** Things that are out, by their number. */
-  readonly out: Set<number>
-  /** How often each was taken back. */
-  readonly taken: Map<number, number>
+  /** Numbers that are leased. */
+  readonly leased: Set<number>
+  /** Number of revocations of each number. */
+  readonly revocations: Map<number, number>
   fault: Error | undefined
   hangs: boolean
-  /** Whether it has been asked while it hangs. */
+  /** Whether a revocation hangs. */
   isHanging: boolean
-  /** What a renewal waits for. */
+  /** A renewal waits for this promise. */
   renewing: Promise<void> | undefined
 }
 
-export function lender(): Lender {
-  const own: Lender = {
-    out: new Set(),
-    taken: new Map(),
+export function leaseTestEngine(): LeaseTestEngine {
+  const own: LeaseTestEngine = {
+    leased: new Set(),
+    revocations: new Map(),
     fault: undefined,
     hangs: false,
     isHanging: false,
@@ -42,7 +42,7 @@ export function lender(): Lender {
         },
         read({ fixed, max, ttl }) {
           const number = next++
-          own.out.add(number)
+          own.leased.add(number)
           return {
             data: { number },
             lease: { ttlSeconds: ttl, maxTtlSeconds: max, renewable: !fixed, internal: { number } },
@@ -57,8 +57,8 @@ export function lender(): Lender {
       own.isHanging = own.hangs
       if (own.hangs) await new Promise((resolve) => signal.addEventListener('abort', resolve))
       if (own.fault) throw own.fault
-      own.out.delete(number)
-      own.taken.set(number, (own.taken.get(number) ?? 0) + 1)
+      own.leased.delete(number)
+      own.revocations.set(number, (own.revocations.get(number) ?? 0) + 1)
       return { puts: [], deletes: [`out/${number}`] }
     },
   }

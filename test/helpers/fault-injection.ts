@@ -1,13 +1,12 @@
 /**
- * Loaded into an agent before its own code (NODE_OPTIONS=--import): breaks it on SIGUSR2 as no request could.
- * OUTPOST_SABOTAGE is `block:<file>`, the event loop stands still until the file is gone, or `close`, the HTTP server
- * stops to listen.
+ * Preloaded into an agent (NODE_OPTIONS=--import): causes a fault on SIGUSR2. OUTPOST_TEST_FAULT is `block:<file>`,
+ * which blocks the event loop until the file is removed, or `close`, which closes the HTTP listener.
  */
 import { subscribe } from 'node:diagnostics_channel'
 import { existsSync, writeFileSync } from 'node:fs'
 import { Server } from 'node:net'
 
-const [what = '', file = ''] = (process.env['OUTPOST_SABOTAGE'] ?? '').split(':')
+const [what = '', file = ''] = (process.env['OUTPOST_TEST_FAULT'] ?? '').split(':')
 const listening = new Set<Server>()
 subscribe('tracing:net.server.listen:asyncEnd', (message) => {
   if (typeof message === 'object' && message !== null && 'server' in message && message.server instanceof Server) {

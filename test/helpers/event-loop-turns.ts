@@ -1,6 +1,6 @@
-/** How many turns of the event loop go by: others were served that often. */
+/** Counts turns of the event loop, in which other work could run. */
 
-/** Counts from now on, until `end`, which tells them. By itself it makes none, and keeps no process going. */
+/** Counts from now until `end`, which returns the count. Does not keep the process running. */
 export function countTurns(): { end(): number } {
   let turns = 0
   const next = () => {

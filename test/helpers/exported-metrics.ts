@@ -1,19 +1,19 @@
-/** What a server says about itself, as operators and their programs ask for it. */
+/** Metrics and readiness of a server, read over HTTP. */
 import { readExposition, type Series } from './exposition.ts'
 
-export interface Figures {
-  /** The value of the one series with this name and these labels; undefined where there is none. */
+export interface ExportedMetrics {
+  /** The value of the series with this name and these labels; undefined if there is none. */
   value(name: string, labels?: Readonly<Record<string, string>>): number | undefined
-  /** Names of the families, as their HELP lines have them. */
+  /** Names of the families in HELP lines. */
   readonly names: readonly string[]
-  /** Kinds of the families, as their TYPE lines have them. */
+  /** Types of the families in TYPE lines. */
   readonly kinds: ReadonlyMap<string, string>
   /** Names of the labels of each family. */
   readonly labels: ReadonlyMap<string, ReadonlySet<string>>
   readonly faults: readonly string[]
 }
 
-export async function figuresOf({ url }: { readonly url: string }): Promise<Figures> {
+export async function metricsOf({ url }: { readonly url: string }): Promise<ExportedMetrics> {
   const text = await (await fetch(`${url}/v1/metrics?format=prometheus`)).text()
   const { faults, series } = readExposition(text)
   const kinds = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)/gm)].map(([, name = '', kind = '']) => [name, kind]))
@@ -29,7 +29,7 @@ export async function figuresOf({ url }: { readonly url: string }): Promise<Figu
   }
 }
 
-/** The series of a distribution have names of their own. */
+/** The series of a histogram or summary have suffixes. */
 function labelsOf(series: readonly Series[], families: ReadonlyMap<string, string>): Map<string, Set<string>> {
   const found = new Map<string, Set<string>>()
   for (const { labels, name } of series) {

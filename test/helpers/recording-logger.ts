@@ -1,4 +1,4 @@
-/** A logger that keeps what operators would see. */
+/** A logger that records the lines of an operator log. */
 import type { LogFields, Level, Logger } from '../../src/platform/log.ts'
 
 export interface LogLine {
@@ -7,8 +7,8 @@ export interface LogLine {
   readonly fields: LogFields
 }
 
-/** Adds to `lines` what is said at info and above. */
-export function keepingLogger(lines: LogLine[]): Logger {
+/** Adds lines of level info and above to `lines`. */
+export function recordingLogger(lines: LogLine[]): Logger {
   const at =
     (level: Level) =>
     (message: string, fields: LogFields = {}) =>

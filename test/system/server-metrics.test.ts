@@ -1,13 +1,13 @@
 /**
- * The figures of a server, with a real NATS server that goes away and comes back and a core that is sealed and opened.
- * Before there were any, no figure told either of them.
+ * The metrics of a server, with a real NATS server that goes away and comes back and a core that is sealed and opened.
+ * Before there were any, no metric told either of them.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { figuresOf } from '../helpers/figures.ts'
+import { metricsOf } from '../helpers/exported-metrics.ts'
 import { type NatsServer, startNatsServer } from '../helpers/nats-server.ts'
 import { commandsAt, jsonOf } from '../helpers/secrets-server.ts'
 import { AwsEndpoint } from '../helpers/aws/endpoint.ts'
@@ -33,14 +33,14 @@ function configOf(directory: string, nats: NatsServer): string {
     'ports {\n http = 0\n cluster = 0\n}',
     `server {\n enabled = true\n snapshot {\n path = "${directory}/backups"\n }\n}\nclient { enabled = true }`,
     `nats { servers = ["${nats.url}"] }`,
-    // It never succeeds, and has figures all the same.
+    // It never succeeds, and has metrics all the same.
     `secrets {\n role_id = "none"\n secret_id_file = "${directory}/none"\n}`,
   ]
   writeFileSync(file, `${lines.join('\n')}\n`)
   return file
 }
 
-/** One that runs as this process, so that it has figures of its own. */
+/** A server in this process, with its own metrics. */
 function writeAllocation(directory: string): void {
   mkdirSync(directory, { recursive: true })
   const task = { State: 'running', Failed: false, StartedAt: new Date().toISOString(), FinishedAt: null }
@@ -58,7 +58,7 @@ function writeAllocation(directory: string): void {
   writeFileSync(join(directory, 'alloc.json'), JSON.stringify(manifest))
 }
 
-/** Roles of AWS have figures of their own: a session that is shared, a refusal, a user that is taken back. */
+/** Roles of AWS have metrics of their own: a session that is shared, a refusal, a revoked user. */
 async function useCloud(t: TestContext, run: (line: string) => Promise<unknown>) {
   const aws = await AwsEndpoint.open(t)
   const { key } = aws.root()
@@ -82,23 +82,23 @@ async function openServer(t: TestContext) {
   return { nats, directory, config, agent, run: commandsAt(agent, directory) }
 }
 
-test('a server tells in figures that it is sealed, that NATS is away, and what its store does', async (t) => {
+test('a server exports metrics of its seal, its NATS connection and its store', async (t) => {
   const { agent, config, directory, nats, run } = await openServer(t)
-  const figures = () => figuresOf(agent)
+  const metrics = () => metricsOf(agent)
   const becomes = (name: string, wanted: number, labels = {}) =>
-    eventually(async () => (await figures()).value(name, labels) === wanted, `${name} becomes ${wanted}`)
+    eventually(async () => (await metrics()).value(name, labels) === wanted, `${name} becomes ${wanted}`)
 
-  await t.test('not initialised, sealed, open', async () => {
-    let seen = await figures()
+  await t.test('the seal metrics distinguish not initialised, sealed and unsealed', async () => {
+    let seen = await metrics()
     const states = () =>
       ['initialized', 'sealed', 'active'].map((state) => seen.value(`outpost_secrets_${state}`)).join()
     assert.equal(states(), '0,1,0')
     const made = await jsonOf(run, 'operator init -key-shares=1 -key-threshold=1')
-    seen = await figures()
+    seen = await metrics()
     assert.equal(states(), '1,1,0')
     const [key] = made['unseal_keys_b64'] as string[]
     assert.equal((await run(`operator unseal ${key}`)).code, 0)
-    seen = await figures()
+    seen = await metrics()
     assert.equal(states(), '1,0,1')
     const token = String(made['root_token'])
     await run('token create', '', token)
@@ -110,7 +110,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     await run('kv put app/one a=1', '', token)
     await run('kv get app/none', '', token)
     await run('kv get app/one', '', 'no-such-token')
-    seen = await figures()
+    seen = await metrics()
     const requests = (labels: Record<string, string>) => seen.value('outpost_secrets_requests_total', labels) ?? 0
     assert.ok(requests({ mount: 'app/', verb: 'write', status: '2xx' }) >= 1)
     assert.ok(requests({ mount: 'app/', verb: 'read', status: '4xx' }) >= 1)
@@ -120,8 +120,8 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.equal((await run(`operator snapshot save ${directory}/one.snap`, '', token)).code, 0)
   })
 
-  await t.test('the store', async () => {
-    const seen = await figures()
+  await t.test('the store metrics count commits', async () => {
+    const seen = await metrics()
     const commits = seen.value('outpost_store_commits_total') ?? 0
     const transactions = seen.value('outpost_store_commit_seconds_count') ?? 0
     assert.ok(commits >= 3 && transactions >= 3 && transactions <= commits, `${transactions} of ${commits}`)
@@ -136,26 +136,26 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.ok(Math.abs(Date.now() / 1000 - savedAt) < 120)
   })
 
-  await t.test('NATS goes away and comes back', async () => {
+  await t.test('the NATS metrics show a lost connection and its recovery', async () => {
     await becomes('outpost_nats_connected', 1)
     await becomes('outpost_nodes', 1, { status: 'ready' })
-    assert.equal((await figures()).value('outpost_nats_reconnects_total'), 0)
+    assert.equal((await metrics()).value('outpost_nats_reconnects_total'), 0)
     await nats.kill()
     await becomes('outpost_nats_connected', 0)
     await nats.restart()
     await becomes('outpost_nats_connected', 1)
-    assert.equal((await figures()).value('outpost_nats_reconnects_total'), 1)
-    assert.ok(((await figures()).value('outpost_node_messages_total', { result: 'taken' }) ?? 0) >= 1)
+    assert.equal((await metrics()).value('outpost_nats_reconnects_total'), 1)
+    assert.ok(((await metrics()).value('outpost_node_messages_total', { result: 'taken' }) ?? 0) >= 1)
   })
 
-  await t.test('each of them has a description with its kind and its labels, and there are no others', async () => {
+  await t.test('each metric has documentation with its kind and labels, and no other metric is exported', async () => {
     const {
       faults,
       kinds,
       labels: labelsByFamily,
       names,
     } = await eventually(async () => {
-      const seen = await figures()
+      const seen = await metrics()
       // The first look at the host and its tasks may not be over yet.
       const known = ['nomad_client_host_disk_size', 'nomad_client_allocs_memory_rss']
       return known.every((name) => seen.names.includes(name)) && seen
@@ -185,7 +185,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
   })
 
   await t.test('the alert rules name only metrics that are exported', async () => {
-    const { names } = await figures()
+    const { names } = await metrics()
     const rules = readFileSync(RULES, 'utf8')
     const named = [...rules.matchAll(/expr: '(.*)'$/gm)].flatMap(([, expr = '']) => expr.match(METRIC) ?? [])
     assert.ok(named.length >= 30, `${named.length} names`)
@@ -198,7 +198,7 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     assert.deepEqual(unknown, [])
   })
 
-  await t.test('the JSON form has them too, once its interval is over', async () => {
+  await t.test('the JSON form has the same metrics after its interval', async () => {
     interface Picture {
       Gauges: { Name: string; Value: number }[]
       Counters: { Name: string }[]
@@ -220,12 +220,12 @@ test('a server tells in figures that it is sealed, that NATS is away, and what i
     }, 'the JSON form shows the state')
   })
 
-  await t.test('when the last snapshot was saved is known after a restart', async () => {
-    const before = (await figures()).value('outpost_snapshot_last_success_timestamp_seconds')
+  await t.test('the time of the last snapshot is known after a restart', async () => {
+    const before = (await metrics()).value('outpost_snapshot_last_success_timestamp_seconds')
     agent.child.kill('SIGTERM')
     await agent.ended
     const again = await startAgent(t, ['-config', config])
-    const seen = await figuresOf(again)
+    const seen = await metricsOf(again)
     assert.equal(seen.value('outpost_snapshot_last_success_timestamp_seconds'), before)
     assert.equal(seen.value('outpost_secrets_sealed'), 1)
     assert.equal(seen.value('outpost_tokens'), undefined)

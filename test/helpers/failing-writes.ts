@@ -1,8 +1,8 @@
-/** Makes the real store fail on demand: a batch that puts an entry under a poisoned path fails within its transaction. */
+/** Makes commits of the real store fail on demand, within their transaction. */
 import { DatabaseSync } from 'node:sqlite'
 
-/** From now on, until the returned function is called, whatever is put under a path that matches (LIKE) fails. */
-export function poison(databasePath: string, like: string): () => void {
+/** Until the returned function is called, each write to a path that matches `like` (SQL LIKE) fails. */
+export function failWrites(databasePath: string, like: string): () => void {
   const run = (sql: string) => {
     const database = new DatabaseSync(databasePath)
     database.exec(sql)

@@ -1,4 +1,4 @@
-/** Which lines a search gives, written down in the plainest way. */
+/** A simple model of which lines a search outputs. */
 
 export interface NaiveSearch {
   readonly pattern: RegExp
@@ -6,7 +6,7 @@ export interface NaiveSearch {
   readonly context: number
 }
 
-/** Lines with their ends; the last may lack it. */
+/** Lines with their line ends; the last one may have none. */
 export function linesIn(text: string): string[] {
   return text.match(/[^\n]*\n|[^\n]+$/g) ?? []
 }
