@@ -28,7 +28,7 @@ export interface Distribution {
   readonly buckets?: readonly { readonly upTo: number; readonly count: number }[]
 }
 
-/** A counter of a secret engine, which names it itself. */
+/** A counter of a secrets engine, which names it itself. */
 export interface EngineFamily extends Family<string> {
   readonly isOfEngine: true
 }

@@ -117,7 +117,7 @@ test('no command for replication takes an operation token or a key share as an a
   assert.equal(await promoted(`@${file}`), 'from-file')
   const none = await runHere(['operator', 'dr', 'promote'], { OUTPOST_ADDR: core.url })
   assert.equal(none.code, 2)
-  assert.match(none.stderr, /missing operation token: give @FILE to read a file, or - to read standard input/)
+  assert.match(none.stderr, /missing operation token: use @FILE to read a file, or - to read standard input/)
 })
 
 test('on a terminal join prints the cluster and the data to delete, and changes nothing without a yes', async (t) => {

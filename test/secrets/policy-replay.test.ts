@@ -18,6 +18,7 @@ test('policies and capabilities behave as in the recorded transcript', async (t)
         why: 'the place of each fault, and what would be right',
       },
       { exchange: /^get (default|response-wrapping)$/, what: 'data.policy', why: 'our own words, the same rules' },
+      { exchange: /^rgp$/, what: /^(status|errors)/, why: 'an unsupported feature is named, with 405' },
     ],
   })
 })

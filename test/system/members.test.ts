@@ -74,6 +74,7 @@ test('each server lists all servers, an agent those of any server', async (t) =>
     await first.stop()
     const { code, list, stderr } = await eventually(async () => {
       const answer = await members(second.url)
+
       return answer.code === 1 && answer
     })
     assert.equal(code, 1)

@@ -259,6 +259,9 @@ test('a server without a core reports a fenced core, and not the standby of a DR
   await secondary.unseal(primary.keys)
   await eventually(async () => (await check())?.state === 'ok', 'the primary is active')
   await (secondary.agent as AgentHere).stop()
-  await eventually(async () => /is fenced: no secondary heard for \d+ s/.test((await check())?.reason ?? ''), 'fenced')
+  await eventually(
+    async () => /is fenced: no heartbeat from a secondary for \d+ s/.test((await check())?.reason ?? ''),
+    'fenced',
+  )
   assert.equal((await readinessOf(edge)).status, 503)
 })

@@ -53,7 +53,8 @@ const UNSUPPORTED: ReadonlyMap<string, readonly UnsupportedEndpoint[]> = new Map
         rest: /^\/.+\/(?:actions?|deployments|dispatch|evaluate|force|plan|revert|scale|stable|submission|versions)$/,
         ...SCHEDULING,
       },
-      { rest: A_NAME, verbs: CHANGES, ...SCHEDULING },
+      // POST of the logs has cursors in its body.
+      { rest: /^\/(?!.*\/logs$)./, verbs: CHANGES, ...SCHEDULING },
     ],
   ],
   ['validate', [{ rest: /^\/job$/, ...SCHEDULING }]],

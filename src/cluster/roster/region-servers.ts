@@ -31,7 +31,7 @@ export interface ServerMember {
 }
 
 export interface RegionServersOptions {
-  readonly keys: () => Pick<ServerKeys, 'servers' | 'requestAnnouncements'>
+  readonly keys: () => Pick<ServerKeys, 'servers' | 'unreachableServers' | 'requestAnnouncements'>
   /** Without a shared bus there are no other servers. */
   readonly hasOthers: boolean
   readonly self: () => Omit<ServerMember, 'IsSelf' | 'SecondsSinceAnnouncement' | 'Status'>
@@ -57,7 +57,8 @@ export class RegionServers {
     const requestedAtMs = performance.now()
     const isAnswer = ({ announcedAtMs }: KnownServer) => announcedAtMs >= requestedAtMs - DEBOUNCE_MS
     keys.requestAnnouncements()
-    const known = () => keys.servers(false).filter(({ serverId }) => serverId !== ownId)
+    const known = () =>
+      [...keys.servers(false), ...keys.unreachableServers()].filter(({ serverId }) => serverId !== ownId)
     // At least one interval: the request reaches servers that this one does not know.
     do await sleep(Math.min(POLL_MS, TIMINGS.heartbeatMs))
     while (!known().every(isAnswer) && performance.now() - requestedAtMs < ANSWER_TIMEOUT_MS)

@@ -63,6 +63,8 @@ export class ServerKeys {
   readonly #limitedLogger: RateLimitedLogger
   /** By key and ID of the run: a run has two keys while its key is replaced. */
   readonly #servers = new Map<string, KnownServer>()
+  /** Servers that received no message, until their next announcement. */
+  readonly #unreachable = new Map<string, KnownServer>()
   readonly #keys = new Map<string, KeyObject>()
   readonly #waiters = new Set<(isAnnounced: boolean) => void>()
   /** Keys that no server announced on request: time until which no further request is sent. */
@@ -182,9 +184,18 @@ export class ServerKeys {
     })
   }
 
+  /** Servers that do not receive messages any more, for operators. */
+  unreachableServers(): KnownServer[] {
+    return [...this.#unreachable.values()].filter(({ announcedAtMs }) => isFresh(announcedAtMs))
+  }
+
   /** Removes a server that does not receive messages any more. */
   remove(serverId: string): void {
-    for (const [name, known] of this.#servers) if (known.serverId === serverId) this.#servers.delete(name)
+    for (const [name, known] of this.#servers) {
+      if (known.serverId !== serverId) continue
+      this.#servers.delete(name)
+      store(this.#unreachable, name, known, SERVERS_MAX)
+    }
   }
 
   #isAnnounced(publicKey: string): boolean {
@@ -266,6 +277,7 @@ export class ServerKeys {
     // A replay.
     if ((this.#servers.get(name)?.sequence ?? -1) >= sequence) return
     store(this.#servers, name, { ...announcement, announcedAtMs: performance.now() }, SERVERS_MAX)
+    this.#unreachable.delete(name)
     if (serverId !== this.#options.about?.serverId) {
       this.clocks.measure(key, { name: announcement.name ?? key, sentAtMs: announcement.sentAtMs }, Date.now())
     }

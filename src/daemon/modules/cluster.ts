@@ -13,9 +13,8 @@ import { AssertionIssuer } from '../../cluster/rpc/assertion-issuer.ts'
 import { NodeAnnouncer } from '../../cluster/roster/node-announcer.ts'
 import { CurveKey } from '../../cluster/trust/envelope.ts'
 import { Forwarder } from '../../cluster/rpc/forwarder.ts'
-import { type MessageBus, MemoryBroker } from '../../cluster/nats/message-bus.ts'
+import type { MessageBus } from '../../cluster/nats/message-bus.ts'
 import { RosterListener } from '../../cluster/roster/roster-listener.ts'
-import type { NatsOptions } from '../../cluster/nats/nats-bus.ts'
 import { NodeAdmission } from '../../cluster/rpc/node-admission.ts'
 import { RegionServers } from '../../cluster/roster/region-servers.ts'
 import { RegionCores } from '../../cluster/roster/region-cores.ts'
@@ -38,6 +37,7 @@ import {
   resolveTokenOperation,
   SERVER_IDENTITY,
 } from '../../cluster/trust/token-operations.ts'
+import { openBus } from './cluster-bus.ts'
 import type { Config } from '../../config/load.ts'
 import { nextRun } from '../setup/files.ts'
 import { nodeStateOf } from './node-state.ts'
@@ -131,21 +131,13 @@ export class Cluster {
     const { config, logger } = options
     if (!config.nats && !config.server.enabled) return undefined
     if (isShortened) logger.warn('OUTPOST_TIMINGS is set, which is for tests only: cluster timeouts are changed')
-    const name = `outpost ${config.name}`
     // Closed again if the constructor throws: a bus would retry forever.
     await using begun = new AsyncDisposableStack()
     const path = join(config.dataDir, 'server', 'roster.db')
     const database = config.server.enabled ? RosterDatabase.open(path, logger.named('roster')) : undefined
     begun.defer(() => database?.close())
     const natsServer: { expiryMs?: number } = {}
-    const bus = config.nats
-      ? await natsBus({
-          ...config.nats,
-          name,
-          logger: logger.named('nats'),
-          onServerCertificate: (expiryMs) => (natsServer.expiryMs = expiryMs),
-        })
-      : new MemoryBroker().connect()
+    const bus = await openBus(config, logger, (expiryMs) => (natsServer.expiryMs = expiryMs))
     begun.defer(() => bus.close())
     const cluster = new Cluster(options, bus, database)
     cluster.natsServer = natsServer
@@ -501,10 +493,4 @@ export class Cluster {
   get nodeMessages(): Readonly<Record<string, number>> {
     return this.#listener?.counts ?? {}
   }
-}
-
-/** Loads the NATS client on demand. */
-async function natsBus(options: NatsOptions): Promise<MessageBus> {
-  const { openNatsBus } = await import('../../cluster/nats/nats-bus.ts')
-  return openNatsBus(options)
 }
