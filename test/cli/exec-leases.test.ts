@@ -24,6 +24,9 @@ async function opened(t: TestContext, engines: readonly Engine[]) {
   return { world, begin, directory, exec }
 }
 
+/** A third of it, in which a renewal is repeated, is far above what a request takes on a busy machine. */
+const LEASE_SECONDS = 9
+
 const read = (token: string | null) => () => ({
   data: { access_key: 'AKIAEXAMPLE', secret_key: 'sEcret/+key', session_token: token, security_token: token },
   lease: { ttlSeconds: 600, maxTtlSeconds: 3600, renewable: true, internal: { token: token ?? 'none' } },
@@ -134,4 +137,28 @@ test('a lease is renewed, or its secret read again if renewal fails or the maxim
   short.child.kill('SIGTERM')
   const { stderr } = await short.finished
   assert.equal(stderr, '', 'that is no fault')
+})
+
+test('a renewal that fails is repeated until the lease expires', async (t) => {
+  const seen = { reads: 0, renewals: 0 }
+  const lend = () => {
+    const lease = { ttlSeconds: LEASE_SECONDS, maxTtlSeconds: 3600, renewable: true, internal: {} }
+    return { data: { number: ++seen.reads }, lease }
+  }
+  const engine: Engine = {
+    type: 'lender',
+    description: 'gives out something that can be renewed',
+    paths: [path({ pattern: 'thing', summary: 'Something with a lease', fields: {}, read: lend })],
+    renew() {
+      if (++seen.renewals === 1) throw new Error('the cloud is away')
+    },
+    revoke: () => undefined,
+  }
+  const { begin, world } = await opened(t, [engine])
+  assert.equal((await world.ask('POST', 'sys/mounts/lender', { type: 'lender' })).status, 204)
+  const running = begin('-secret=lender/thing -allow-env=number', ['sh', '-c', 'sleep 1000 & wait'])
+  await eventually(() => seen.renewals === 2, 'another attempt')
+  assert.equal(seen.reads, 1, 'the secret was not read again')
+  running.child.kill('SIGTERM')
+  assert.match((await running.finished).stderr, /the lease of lender\/thing: .*; trying again/)
 })

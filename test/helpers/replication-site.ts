@@ -8,6 +8,7 @@ import type { LogLimits } from '../../src/storage/sqlite/rows.ts'
 import { SqliteStore } from '../../src/storage/store/store.ts'
 import { eventually } from './eventually.ts'
 import { recordingLogger, type LogLine } from './recording-logger.ts'
+import { quietPort } from './restarting-agent.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 export const SETTINGS: ReplicationSettings = {
@@ -65,6 +66,7 @@ export class Site {
   store!: SqliteStore
   replication!: Replication
   #isOpen = false
+  #port = 0
 
   static async start(t: Pick<TestContext, 'after'>, name: string, options: SiteOptions = {}): Promise<Site> {
     const site = new Site(t, name, options)
@@ -83,6 +85,8 @@ export class Site {
     const { log } = this.options
     this.store = await SqliteStore.open(join(this.directory, 'secrets.db'), { ...(log && { log }) })
     this.#isOpen = true
+    // Its peers go on asking for it while it is away: nobody else may get the port meanwhile.
+    this.#port = this.options.port ?? (await quietPort())
     this.replication = await Replication.open(this.parts())
   }
 
@@ -99,7 +103,7 @@ export class Site {
       timings: { ...TIMINGS, ...timings },
       version: version ?? '1.0.0',
       dataDir: this.directory,
-      listenAddress: { host: '127.0.0.1', port: this.options.port ?? 0 },
+      listenAddress: { host: '127.0.0.1', port: this.#port },
       addresses: () => ({ api: `http://${this.name}`, cluster: this.clusterAddress }),
       secrets: {
         protect: (_, value) => Buffer.from(value.toReversed()),

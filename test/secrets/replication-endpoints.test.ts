@@ -5,7 +5,6 @@ import { Refusal } from '../../src/platform/errors.ts'
 import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { type AskOptions, CoreWorld, type WorldOptions } from '../helpers/core-world.ts'
 import { newPgpKey } from '../helpers/pgp-keys.ts'
-import { quickUserpass } from '../helpers/quick-userpass.ts'
 import { ScriptedReplication } from '../helpers/scripted-replication.ts'
 
 const DR = 'sys/replication/dr'
@@ -442,50 +441,4 @@ test('a batch token of the primary is accepted as an operation token if its poli
   await told('POST', `${DR}/primary/demote`)
   await refused(403, /permission denied/, `${DR}/secondary/disable`, { dr_operation_token }, NO_TOKEN)
   await told('POST', `${DR}/secondary/promote`, { dr_operation_token }, NO_TOKEN)
-})
-
-test('groups and aliases of a disabled auth method give no rights on a secondary', async (t) => {
-  const opened = await open(t, { engines: [quickUserpass] })
-  const { told, world } = opened
-  const done = async (method: string, path: string, body: object) => {
-    const answer = await world.ask(method, path, body)
-    assert.ok(answer.status < 300, `${path}: ${answer.text}`)
-    return answer.body
-  }
-  const accessorOf = async (mount: string) =>
-    (((await told('GET', 'sys/auth')).data[mount] ?? {}) as { accessor: string }).accessor
-  const target = `${DR}/secondary/generate-public-key`
-  await done('POST', 'sys/auth/corp', { type: 'userpass' })
-  const corp = await accessorOf('corp/')
-  await done('PUT', 'sys/policies/acl/by-group', { policy: `path "${target}" { capabilities = ["update", "sudo"] }` })
-  const name = `{{identity.entity.aliases.${corp}.name}}`
-  const templated = `path "${DR}/secondary/${name}" { capabilities = ["update", "sudo"] }`
-  await done('PUT', 'sys/policies/acl/by-alias', { policy: templated })
-  await done('POST', 'auth/corp/users/generate-public-key', { password: 'right', groups: 'ops' })
-  const { data: group } = await done('POST', 'identity/group', { name: 'g', type: 'external', policies: 'by-group' })
-  await done('POST', 'identity/group-alias', { name: 'ops', mount_accessor: corp, canonical_id: group['id'] })
-  const login = await world.ask('POST', 'auth/corp/login/generate-public-key', { password: 'right' }, NO_TOKEN)
-  // Its entity also has an alias that the disabled method does not own, and tokens by that.
-  const alias = { name: 'own', mount_accessor: await accessorOf('token/'), canonical_id: login.body.auth['entity_id'] }
-  await done('POST', 'identity/entity-alias', alias)
-  const role = { allowed_entity_aliases: '*', allowed_policies: 'default,by-alias' }
-  await done('POST', 'auth/token/roles/r', role)
-  const tokenOf = async (policies: string[]) =>
-    String((await done('POST', 'auth/token/create/r', { entity_alias: 'own', policies })).auth['client_token'])
-  const tokens = [await tokenOf(['default']), await tokenOf(['by-alias'])]
-  const statuses = async () => {
-    const found: number[] = []
-    await done('POST', `${DR}/primary/demote`, {})
-    for (const token of [...tokens, String(login.body.auth['client_token'])]) {
-      // oxlint-disable-next-line no-await-in-loop
-      found.push((await world.ask('POST', target, {}, { token })).status)
-    }
-    const dr_operation_token = await operationToken(opened)
-    await told('POST', `${DR}/secondary/promote`, { dr_operation_token }, NO_TOKEN)
-    return found
-  }
-  await done('POST', `${DR}/primary/enable`, {})
-  assert.deepEqual(await statuses(), [200, 200, 200])
-  await done('DELETE', 'sys/auth/corp', {})
-  assert.deepEqual(await statuses(), [403, 403, 403])
 })

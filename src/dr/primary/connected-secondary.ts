@@ -300,6 +300,8 @@ export class ConnectedSecondary {
 
   #measure({ atMs, beat: number }: Extract<RequestOf<'Follow'>, { kind: 'echo' }>): void {
     const beat = this.#pendingHeartbeats.get(number)
+    // A secondary that was busy for long replies to heartbeats that are not pending any more.
+    if (!beat && number > 0 && number <= this.#heartbeatNumber - PENDING_HEARTBEATS_MAX) return
     if (!beat) throw new LinkError('malformed', 'reply to an unknown heartbeat')
     this.#pendingHeartbeats.delete(number)
     this.durationMs = Math.round(this.#lastMessageMs - beat.monotonicMs)

@@ -85,12 +85,13 @@ export class SyncReplication {
     })
   }
 
-  /** Called when a secondary connects, disconnects or acknowledges. */
+  /** Called when a secondary connects, disconnects, acknowledges or is revoked. */
   update(): void {
     if (this.#state === 'off') return
     const progress = this.#progress()
-    if (progress) this.#release(progress.acknowledged)
-    if (this.#state !== 'degraded' || !progress?.isCaughtUp) return
+    if (!progress) return this.#degrade('there is no secondary')
+    this.#release(progress.acknowledged)
+    if (this.#state !== 'degraded' || !progress.isCaughtUp) return
     this.#state = 'on'
     this.#logger.info('synchronous replication restored')
   }

@@ -44,6 +44,8 @@ export class LogReceiver {
     this.#applier = new RowApplier(context.store, this.#call, windowBytes, {
       onApplied: async (position) => {
         await context.onApplied(position)
+        // The stream may have been paused until now.
+        this.#lastMessageMs = performance.now()
         this.#acknowledge(position)
       },
       onFailure: (error) => this.#fail(error),
@@ -106,9 +108,10 @@ export class LogReceiver {
   }
 
   #checkSilence(): void {
+    // Heartbeats may be queued behind rows that are not applied yet: the primary gets no answer to them meanwhile.
+    if (this.waiting > 0) return this.#acknowledge(this.#context.store.position())
     const silentMs = performance.now() - this.#lastMessageMs
-    // Heartbeats may be queued behind rows that are not applied yet.
-    if (silentMs < this.#context.times.silenceMs || this.waiting > 0) return
+    if (silentMs < this.#context.times.silenceMs) return
     this.#fail(new LinkError('lost', `no message from the primary for ${Math.round(silentMs)} ms`))
   }
 

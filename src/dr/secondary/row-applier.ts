@@ -22,6 +22,8 @@ export class RowApplier {
   readonly #onApplied: (position: CommitPosition) => Promise<void>
   readonly #onFailure: (error: unknown) => void
   #rows: LogRow[] = []
+  /** Rows of the transaction in progress. */
+  #applying = 0
   #bytes = 0
   #isRunning = false
   #isStopped = false
@@ -45,7 +47,7 @@ export class RowApplier {
 
   /** Received rows that are not applied yet. */
   get waiting(): number {
-    return this.#rows.length
+    return this.#rows.length + this.#applying
   }
 
   enqueue(rows: readonly LogRow[]): void {
@@ -76,7 +78,9 @@ export class RowApplier {
     try {
       while (this.#rows.length > 0) {
         const rows = this.#next()
+        this.#applying = rows.length
         const position = await this.#store.applyRows(rows)
+        this.#applying = 0
         await this.#onApplied(position)
         if (this.#bytes <= this.#bytesMax / 2) this.#flow.resume()
       }
@@ -85,6 +89,7 @@ export class RowApplier {
       this.#rows = []
       this.#onFailure(error)
     } finally {
+      this.#applying = 0
       this.#isRunning = false
     }
   }

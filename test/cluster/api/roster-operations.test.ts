@@ -274,6 +274,29 @@ test('events of allocations in namespaces that the caller may not see are left o
   )
 })
 
+test('a caller that has left gets no more events', async (t) => {
+  const server = await startFleetServer(t)
+  const caller = identity('default:read-job', 'node:read')
+  let checks = 0
+  server.actAs({
+    ...caller,
+    allowsNode(capability) {
+      checks++
+      return caller.allowsNode(capability)
+    },
+  })
+  const events = await listen(t, server, 'topic=Node')
+  await eventually(() => events.lines.length > 0)
+  checks = 0
+  server.say(nodeOf(NODE), [])
+  assert.ok(checks > 0, 'permissions are checked for each event')
+  events.close()
+  await eventually(() => server.api.queries.waiterCount === 0)
+  checks = 0
+  server.say(nodeOf(OTHER), [])
+  assert.equal(checks, 0)
+})
+
 test('a caller that is more than 10,000 events behind is cut, after those that wait for it', async (t) => {
   const server = await startFleetServer(t)
   const answer = await fetch(`${server.url}/v1/event/stream?namespace=*`)

@@ -122,6 +122,23 @@ test('of the states that arrive meanwhile the newest is applied, and removed all
   assert.equal(listener.counts['old'], 1)
 })
 
+test('states that are replaced by newer ones leave space for those of other nodes', async (t) => {
+  const { listener, publish } = listening()
+  t.after(() => listener.stop())
+  const { counts } = listener
+  const payload = Buffer.alloc(8 << 20)
+  // More than all nodes together may have waiting.
+  for (let node = 0; node < 5; node++) {
+    const id = idOf('1a46e000', node)
+    publish(speaker(id)('state', many(`a11${node}0000`, 1000)))
+    for (let state = 0; state < 3; state++) publish({ subject: subjects.roster(id, 'state'), payload })
+    await eventually(() => sum(counts) > node, 'the newest of them is verified')
+  }
+  publish({ subject: subjects.roster(OTHER, 'state'), payload })
+  await eventually(() => sum(counts) > 5, 'it is counted')
+  assert.deepEqual(counts, { taken: 5, old: 10, superseded: 0, refused: 0, malformed: 6 })
+})
+
 test('a node that is purged between two slices leaves no allocation, and registers again completely', () => {
   const roster = new Roster({ store: NO_STORE, logger: recordingLogger() })
   const say = speaker(LARGE)

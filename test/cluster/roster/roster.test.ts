@@ -65,8 +65,9 @@ class Speaker {
     this.key = key
   }
 
-  say(kind: 'state' | 'beat' | 'leave', state: NodeState) {
-    const order = { version: 1, run: this.run, sequence: ++this.sequence, digest: digestOf(state) }
+  say(kind: 'state' | 'beat' | 'leave', state: NodeState, sentAtMs?: number) {
+    const sent = sentAtMs === undefined ? {} : { sentAtMs }
+    const order = { version: 1, run: this.run, sequence: ++this.sequence, digest: digestOf(state), ...sent }
     const message: NodeMessage =
       kind === 'state' ? { kind, ...order, node: state.node, allocations: [...state.allocations] } : { kind, ...order }
     const opened = verifyNodeMessage(signNodeMessage(message, SUBJECT, this.key), SUBJECT)
@@ -306,6 +307,34 @@ test('ownership of an unreported allocation ends after a week, and the owner’s
   roster.sweep()
   claim()
   assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
+})
+
+test('an allocation that its owner reports under another node ID stays when the former node is removed', () => {
+  const { roster } = rosterWith()
+  const owner = new Speaker(NODE)
+  const renamed = new Speaker(OTHER, owner.key)
+  roster.apply(NODE, owner.say('state', stateOf(NODE, [allocation(ALLOC)])))
+  roster.apply(NODE, owner.say('leave', stateOf(NODE)))
+  roster.apply(OTHER, renamed.say('state', stateOf(OTHER, [allocation(ALLOC)])))
+  assert.deepEqual([...roster.allocationsOf(NODE)], [])
+  assert.equal(roster.purge(NODE), true)
+  assert.equal(roster.allocation(ALLOC)?.nodeId, OTHER)
+})
+
+test('the clock of a removed node is not reported', () => {
+  const { roster, clock } = rosterWith()
+  const skewed = () => roster.clocks.skewed.map(({ nodeId }) => nodeId)
+  for (const id of [NODE, OTHER]) {
+    const node = new Speaker(id)
+    roster.apply(id, node.say('state', stateOf(id), clock.wallMs + 3_600_000))
+  }
+  assert.deepEqual(skewed(), [NODE, OTHER])
+  roster.purge(NODE)
+  assert.deepEqual(skewed(), [OTHER])
+  // A day of silence.
+  clock.monotonicMs += 25 * 3_600_000
+  roster.sweep()
+  assert.deepEqual(skewed(), [])
 })
 
 test('the number of stored owners is bounded, and a node that invents allocations evicts its own entries', () => {

@@ -1,4 +1,4 @@
-/** Listings of the trees are compressed for who can open them; nothing else is, and what is opened is bounded. */
+/** Encoding of messages: which ones are compressed, and their limits. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { zstdCompressSync } from 'node:zlib'
@@ -6,6 +6,7 @@ import { Client, credentials, Metadata } from '@grpc/grpc-js'
 import { serverNameOf } from '../../../src/dr/link/certificates.ts'
 import { pathOf } from '../../../src/dr/link/link.ts'
 import {
+  ChunkAssembler,
   type LinkMethod,
   METHODS,
   pack,
@@ -14,6 +15,7 @@ import {
   unpack,
   unpackSmall,
 } from '../../../src/dr/link/messages.ts'
+import { BATCH_BYTES_MAX } from '../../../src/storage/sqlite/batch.ts'
 import { bundleFor, Site } from '../../helpers/replication-site.ts'
 
 const same = (bytes: Buffer) => bytes
@@ -63,4 +65,16 @@ test('a decompressed message is not longer than the limit', () => {
   assert.ok(bomb.length < 10_000)
   assert.throws(() => unpackSmall(METHODS.Leaves.response, bomb), { code: 'ERR_BUFFER_TOO_LARGE' })
   assert.throws(() => unpackSmall(METHODS.Leaves.response, bomb.subarray(0, 100)))
+})
+
+test('the size limit of a chunked value does not count the values before it', () => {
+  const chunks = new ChunkAssembler()
+  const [chunk, rest] = [Buffer.alloc(BATCH_BYTES_MAX / 2), Buffer.from('rest')]
+  for (let value = 0; value < 3; value++) {
+    chunks.add(chunk)
+    assert.equal(chunks.take(rest).length, chunk.length + rest.length)
+  }
+  chunks.add(chunk)
+  chunks.add(chunk)
+  assert.throws(() => chunks.add(rest), /exceeds the batch limit/)
 })

@@ -11,6 +11,9 @@ import { Random } from '../../helpers/frames.ts'
 import { activate, bundleFor, Site, untilSame } from '../../helpers/replication-site.ts'
 import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
+/** Far above what a busy machine holds a heartbeat back. */
+const SILENCE_MS = 4000
+
 const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 
 test(`a link that is cut again and again, anywhere, loses nothing (OUTPOST_SEED=${seed})`, async (t) => {
@@ -82,6 +85,30 @@ test('an interrupted initial sync resumes with the entries that it has', async (
   assert.ok(copied <= 3000 - begun, `${copied} were copied after ${begun} were there`)
 })
 
+test('an initial sync is complete only behind the last entry that it has read', async (t) => {
+  const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
+  await primary.put('changed', 'before')
+  const { tree } = primary.store
+  const leaves = tree.leaves.bind(tree)
+  let changedAt = 0
+  // After the listing, and before the entry is read.
+  tree.leaves = async (...listed) => {
+    const found = await leaves(...listed)
+    if (changedAt === 0) changedAt = await primary.put('changed', 'meanwhile')
+    return found
+  }
+  const { store } = secondary
+  const finishCopy = store.finishCopy.bind(store)
+  const finishedAt: number[] = []
+  store.finishCopy = async () => {
+    finishedAt.push(store.position().sequence)
+    await finishCopy()
+  }
+  await activate(primary, secondary)
+  assert.ok(changedAt > 0)
+  assert.deepEqual(finishedAt, [changedAt])
+})
+
 test('values larger than a message are sent in chunks', async (t) => {
   const [primary, secondary] = [await Site.start(t, 'primary'), await Site.start(t, 'secondary')]
   await primary.put('large/copied', Buffer.alloc(5 << 20, 1))
@@ -116,6 +143,33 @@ test('rows that arrive faster than they are applied pause the stream until half 
   assert.equal(store.position().sequence, rows.length)
   applier.enqueue(rows)
   assert.equal(applier.waiting, 0, 'nothing is taken behind a drain')
+})
+
+test('a secondary that applies rows for longer than the silence limit stays connected', async (t) => {
+  const timings = { silenceMs: SILENCE_MS }
+  const [held, reached] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  t.after(() => held.resolve())
+  const primary = await Site.start(t, 'primary', { timings })
+  // A row is above the limit: the stream is paused, and no heartbeat is read.
+  const secondary = await Site.start(t, 'secondary', { timings, settings: { bufferBytes: 10_000 } })
+  await activate(primary, secondary)
+  const { store } = secondary
+  const apply = store.applyRows.bind(store)
+  store.applyRows = async (rows) => {
+    reached.resolve()
+    await held.promise
+    return apply(rows)
+  }
+  const sequence = await primary.put('large', Buffer.alloc(20_000))
+  await reached.promise
+  const untilMs = performance.now() + 1.25 * SILENCE_MS
+  await eventually(() => performance.now() > untilMs, 'the disk is slow')
+  assert.deepEqual([primary.said(/disconnected/), secondary.said(/interrupted/)], [undefined, undefined])
+  held.resolve()
+  const connected = () => primary.replication.metrics.primary?.secondaries[0]
+  await eventually(() => connected()?.lagEntries === 0 && store.position().sequence === sequence, 'it is applied')
+  assert.deepEqual([primary.said(/disconnected/), secondary.said(/interrupted/)], [undefined, undefined])
+  assert.equal(secondary.replication.metrics.secondary?.connections, 1)
 })
 
 test('a slow secondary costs the primary at most one window', async (t) => {

@@ -126,6 +126,20 @@ test('an acknowledged notice does not lift the fence of a primary that is being 
   assert.equal(store.epoch, 6)
 })
 
+test('the epoch rises above an equal epoch of the replaced primary, and not for a lower one', async (t) => {
+  const { fencing, state, store } = await fencedPrimary(t)
+  const epoch = store.epoch + 1
+  await store.setRole('own', epoch)
+  await fencing.raiseEpochAbove(epoch - 1)
+  assert.deepEqual([store.epoch, state.now.forks], [epoch, []])
+  await fencing.raiseEpochAbove(epoch)
+  assert.equal(store.epoch, epoch + 1)
+  assert.deepEqual(
+    state.now.forks.map((fork) => fork.epoch),
+    [epoch + 1],
+  )
+})
+
 test('a primary that becomes a secondary is not fenced by an earlier decision', async (t) => {
   const { fencing, heard, hold, state, store } = await fencedPrimary(t)
   const { asked, release } = hold()

@@ -1,6 +1,6 @@
 /** Synchronous replication, and a primary that stops because it hears from no secondary. */
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { join } from 'node:path'
 import { SyncReplication } from '../../../src/dr/primary/sync-replication.ts'
 import { SqliteStore } from '../../../src/storage/store/store.ts'
@@ -103,6 +103,45 @@ test('a commit that waits when its primary is replaced, stopped or demoted fails
   await demoted.refused
 })
 
+test('sync stays degraded until the last of two secondaries has caught up', async (t) => {
+  const { one, other, primary } = await syncedByTwo(t, { syncTimeoutMs: 100 })
+  await Promise.all([one.close(), other.close()])
+  await primary.put('without')
+  assert.equal(await primary.field('sync'), 'degraded')
+  primary.lines.length = 0
+  await one.restart()
+  await untilSame(primary, one)
+  // Its acknowledgement is a reason to look whether all have caught up.
+  const sequence = await primary.put('with one')
+  await eventually(async () => acknowledgedBy(await primary.field('secondaries'), 'one') === sequence, 'one has it')
+  assert.equal(await primary.field('sync'), 'degraded', 'the other lacks it')
+  assert.equal(primary.said(/synchronous replication restored/), undefined, 'at no time')
+  await other.restart()
+  await on(primary)
+  assert.equal(other.text('with one'), 'with one')
+})
+
+test('revoking a secondary releases the commits that wait for it', async (t) => {
+  const { one, other, primary } = await syncedByTwo(t)
+  await other.close()
+  const waiting = primary.put('for the other')
+  await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
+  await eventually(() => one.text('for the other') !== undefined, 'one has it')
+  await primary.replication.revokeSecondary('other')
+  assert.equal(primary.replication.metrics.primary?.waiting, 0)
+  await waiting
+  assert.equal(await primary.field('sync'), 'on', 'it was not given up')
+
+  await one.close()
+  const last = primary.put('for the last')
+  await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
+  await primary.replication.revokeSecondary('one')
+  assert.equal(primary.replication.metrics.primary?.waiting, 0)
+  await last
+  const degraded = primary.said(/synchronous replication degraded/)
+  assert.deepEqual(degraded?.fields, { why: 'there is no secondary' })
+})
+
 test('sync is on again as soon as a secondary has caught up under load, without waiting for a heartbeat', async (t) => {
   const settings = { sync: true, syncTimeoutMs: 200 }
   // One heartbeat at the beginning of each connection, and then none.
@@ -163,6 +202,23 @@ async function waits(primary: Site, path: string) {
   await eventually(() => primary.replication.metrics.primary?.waiting === 1, 'it waits')
   assert.equal(primary.text(path), path, 'it is durable here')
   return { refused }
+}
+
+/** A primary whose commits wait for two secondaries, `one` and `other`. */
+async function syncedByTwo(t: TestContext, { syncTimeoutMs = 60_000 } = {}) {
+  const primary = await Site.start(t, 'primary', { settings: { sync: true, syncTimeoutMs } })
+  const [one, other] = [await Site.start(t, 'one'), await Site.start(t, 'other')]
+  await activate(primary, one)
+  await activate(primary, other)
+  await on(primary)
+  await eventually(async () => areWhole(await primary.field('secondaries'), 2), 'commits wait for both')
+  await primary.put('both')
+  return { one, other, primary }
+}
+
+function acknowledgedBy(secondaries: unknown, id: string): unknown {
+  assert.ok(Array.isArray(secondaries))
+  return secondaries.find((each) => each.node_id === id)?.last_acknowledged_wal
 }
 
 async function on(primary: Site): Promise<void> {

@@ -290,6 +290,19 @@ test('a primary that is killed between the two commits of fencing is fenced afte
   assert.equal(old.store.role, 'fenced')
 })
 
+test('a promotion goes above the epoch that the primary announces, also without a commit in it', async (t) => {
+  const [old, heir] = [await Site.start(t, 'old'), await Site.start(t, 'heir')]
+  await activate(old, heir)
+  const epoch = old.store.epoch + 3
+  await old.store.setRole('own', epoch)
+  await heir.restart()
+  await eventually(() => heir.replication.metrics.secondary?.isConnected === true, 'it has received a heartbeat')
+  assert.ok(heir.store.epoch < epoch, 'no row of that epoch was shipped')
+  await heir.replication.promote(UNFORCED)
+  assert.equal(heir.store.epoch, epoch + 1)
+  await eventually(() => old.store.role === 'fenced', 'the replaced primary is fenced')
+})
+
 test('promote is refused without force before the initial sync is complete', async (t) => {
   const primary = await Site.start(t, 'primary', { settings: { bandwidthBytes: 2_000_000 } })
   await primary.putMany('many', 1500, 5000)

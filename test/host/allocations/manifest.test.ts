@@ -102,6 +102,14 @@ test('null counts as absent, limits are enforced, and nothing throws', () => {
   }
 })
 
+test('a creation time in nanoseconds keeps its millisecond', () => {
+  // A number in JSON has 53 bits, and nanoseconds since 1970 have 61.
+  for (let ms = 1_790_000_000_000; ms < 1_790_000_001_000; ms++) {
+    assert.equal(parsed(`{"CreateTime":${ms}000000}`).createTimeMs, ms)
+    assert.equal(parsed(`{"CreateTime":${ms}999000}`).createTimeMs, ms)
+  }
+})
+
 test('an allocation is equal after serializing and parsing', () => {
   const place = { id: ID, directory: '/x', bornMs: 5, collected: false }
   const before = completeAllocation(parsed(fixture('two-tasks')), place)

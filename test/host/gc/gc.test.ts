@@ -313,6 +313,21 @@ test('under pressure the oldest are collected one by one, no more than needed, w
   )
 })
 
+test('an allocation ends with its last task', async (t) => {
+  let isFull = true
+  const measure = async () => ({ diskPercent: isFull ? 90 : 70, inodePercent: 0 })
+  const { collector, add, table } = await host(t, { diskUsageThreshold: 80, measure })
+  const [init, web] = ['2026-11-01', '2026-11-05'].map((day) => ({ State: 'dead', FinishedAt: `${day}T00:00:00Z` }))
+  const later = add({ ClientStatus: 'failed', Tasks: { init, web } })
+  const earlier = add(complete('2026-11-03T00:00:00Z'))
+  table.onChange(({ allocation }) => void (isFull &&= allocation?.collected !== true))
+  await collector.collectUnderPressure()
+  assert.deepEqual(
+    [later, earlier].map((id) => table.get(id)?.collected),
+    [false, true],
+  )
+})
+
 const atLimits = async () => ({ diskPercent: 80, inodePercent: 70 })
 
 test('at a limit nothing is collected, only above it', async (t) => {

@@ -241,6 +241,25 @@ test('a request whose first line is not recorded changes nothing and reveals not
   assert.deepEqual((now.body.data['metadata'] as { version: number }).version, 1)
 })
 
+test('the error of a request that no device records does not name a device that was disabled', async (t) => {
+  const { file, world } = await audited(t)
+  const second = join(world.directory, 'second.log')
+  const device = { type: 'file', options: { file_path: second } }
+  assert.equal((await world.ask('PUT', 'sys/audit/second', device)).status, 204)
+  rmSync(file)
+  writeFileSync(file, 'something else\n')
+  assert.equal((await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })).status, 200, 'the second records it')
+  assert.ok(world.core.audit?.states.some(({ faultCode, path }) => path === 'file/' && faultCode !== undefined))
+  assert.equal((await world.ask('DELETE', 'sys/audit/file')).status, 204)
+  rmSync(second)
+  writeFileSync(second, 'something else\n')
+  const refused = await world.ask('POST', 'kept/data/db', { data: { a: 'b' } })
+  assert.deepEqual(
+    [refused.status, refused.body.errors],
+    [500, ['no audit device has recorded the request: second/ failed']],
+  )
+})
+
 test('a failing device does not delay another device', async (t) => {
   const { file, world } = await audited(t)
   const second = join(world.directory, 'second.log')

@@ -133,6 +133,22 @@ test('leases of a batch token are revoked with the service token that created it
   await world.close()
 })
 
+test('a lease of a batch token does not outlast the token, also after a renewal', async (t) => {
+  const { own, world } = await lending(t)
+  await world.ask('POST', 'sys/policies/acl/lent', { policy: 'path "lent/*" { capabilities = ["read"] }' })
+  const batch = await world.ask('POST', 'auth/token/create', { type: 'batch', policies: ['lent'], ttl: '1h' })
+  const given = await world.ask('GET', 'lent/creds/app?ttl=7200&max=86400', undefined, {
+    token: String(batch.body.auth['client_token']),
+  })
+  assert.equal(given.body['lease_duration'], 3600)
+  world.nowMs += 1_800_000
+  const renewed = await world.ask('PUT', 'sys/leases/renew', { lease_id: idOf(given), increment: 7200 })
+  assert.equal(renewed.body['lease_duration'], 1800)
+  world.nowMs += 1_800_000
+  await world.core.open.leases.expiry.tick()
+  assert.equal(own.leased.size, 0)
+})
+
 test('leases of a batch token from a login are revoked when the auth method is disabled', async (t) => {
   const own = leaseTestEngine()
   const world = await CoreWorld.open(t, { engines: [own.engine, quickUserpass] })

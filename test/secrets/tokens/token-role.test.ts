@@ -177,6 +177,20 @@ test('a renewal uses the current role', async (t) => {
   assert.ok(await isToken(world, token))
 })
 
+test('a renewal does not exceed the explicit maximum TTL of the token, whatever that of its role is', async (t) => {
+  const world = await CoreWorld.open(t)
+  const role = (body: object) => world.ask('POST', 'auth/token/roles/r', { allowed_policies: 'a', ...body })
+  await role({})
+  const { token } = await make(world, { explicit_max_ttl: '1h', ttl: '30m' }, undefined, 'create/r')
+  const renewed = async () => (await world.ask('POST', 'auth/token/renew', { token, increment: '2h' })).body
+  assert.equal((await renewed()).auth['lease_duration'], 3600)
+  await role({ token_explicit_max_ttl: '2h' })
+  world.nowMs += 1_800_000
+  assert.equal((await renewed()).auth['lease_duration'], 1800)
+  world.nowMs += 1_799_500
+  assert.deepEqual((await renewed()).errors, ['past the max TTL, cannot renew'])
+})
+
 test('once the period of a role is removed, its tokens expire at the maximum TTL of the mount', async (t) => {
   const world = await CoreWorld.open(t)
   const role = (body: object) => world.ask('POST', 'auth/token/roles/r', { allowed_policies: 'a', ...body })

@@ -17,6 +17,7 @@ import {
 } from '../barrier/seal-world.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
+const HOUR_MS = 3_600_000
 const PLAIN = { pgpKeys: [], backup: false, requireVerification: false }
 const TO_TWO: RekeyRequest = { ...PLAIN, shares: 3, threshold: 2 }
 
@@ -167,6 +168,22 @@ test('with verification the new shares take effect once they were entered', asyn
   const { seal } = restarted(world)
   await assert.rejects(give(seal, old.slice(0, 2)), /unseal failed/)
   assert.equal(await give(seal, [two, one]), true)
+})
+
+test('the time limit of a verification begins again when it is restarted', async (t) => {
+  const world = await sealWorld(t)
+  const old = await opened(world)
+  t.mock.timers.enable({ apis: ['setTimeout'] })
+  const rekey = new Rekey(world.seal, world.barrier, 'unseal')
+  const { keys } = await rekeyed(rekey, { ...TO_TWO, requireVerification: true }, old)
+  t.mock.timers.tick(20 * HOUR_MS)
+  rekey.restartVerification()
+  const { nonce } = rekey.verification
+  await rekey.verify(Buffer.from(keys[0] ?? []), nonce)
+  t.mock.timers.tick(23 * HOUR_MS)
+  assert.equal(rekey.verification.progress, 1)
+  t.mock.timers.tick(2 * HOUR_MS)
+  assert.throws(() => rekey.verification, /no rekey verification in progress/)
 })
 
 async function partOf<T>(outcome: Promise<T | string>): Promise<T> {

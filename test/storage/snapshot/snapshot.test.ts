@@ -3,7 +3,16 @@ import assert from 'node:assert/strict'
 import { execFileSync, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { createReadStream, createWriteStream, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import {
+  closeSync,
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname, join } from 'node:path'
 import { PassThrough, Readable, Writable } from 'node:stream'
 import { test, type TestContext } from 'node:test'
@@ -219,6 +228,18 @@ test('commits are refused during the restore transaction, and an aborted restore
   const leaving = restoreSnapshot(store, input, { signal: left.signal })
   left.abort()
   await assert.rejects(leaving)
+  assert.ok(store.get('after'))
+})
+
+test('commits are accepted after a restore that failed with an error of the disk', async (t) => {
+  const store = await openIn(t)
+  await fill(store, 10)
+  // A descriptor that cannot be read.
+  const fd = openSync(join(dirname(store.path), 'unreadable'), 'w')
+  t.after(() => closeSync(fd))
+  const meta = await saveSnapshot(store, new Writable({ write: (_chunk, _encoding, done) => done() }))
+  await assert.rejects(store.restore(fd, { meta, sha256: '0'.repeat(64), requires: [] }), { kind: 'failed' })
+  await store.commit({ puts: [put('after')], deletes: [] })
   assert.ok(store.get('after'))
 })
 

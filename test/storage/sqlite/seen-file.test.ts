@@ -28,6 +28,18 @@ test('the file has mode 0600 and is written in place', (t) => {
   assert.deepEqual(JSON.parse(readFileSync(`${path}.seen`, 'utf8')), { cluster: 'c', epoch: 1, sequence: 2 })
 })
 
+test('the file shows an epoch that was raised without a commit', async (t) => {
+  const path = join(temporaryDirectory(t), 'a.db')
+  const store = await SqliteStore.open(path)
+  t.after(() => store.close())
+  await store.commit({ puts: [{ path: 'a', value: Buffer.from('1') }], deletes: [] })
+  const { sequence } = store.position()
+  for (const epoch of [3, 4]) {
+    await store.setRole('own', epoch)
+    assert.deepEqual([readSeenFile(`${path}.seen`)?.epoch, readSeenFile(`${path}.seen`)?.sequence], [epoch, sequence])
+  }
+})
+
 test('creates the file again after it was replaced, and leaves the moved file unchanged', (t) => {
   const path = join(temporaryDirectory(t), 'a.db')
   const mark = new SeenFile(path)

@@ -54,6 +54,12 @@ export const MUTANTS: readonly Mutant[] = [
     after: "if (isLoopbackAddress(request.socket.localAddress ?? '')) return",
     test: 'test/attacks/foreign-page.test.ts',
   },
+  {
+    promise: '**A name that resolves to loopback is not enough.**',
+    before: '    this.#names = namesOf(names)\n    this.#remembered.clear()\n',
+    after: '    this.#names = namesOf(names)\n',
+    test: 'test/http/served-hosts.test.ts',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [

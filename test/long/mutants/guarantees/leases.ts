@@ -62,4 +62,11 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'return entry && isLease(entry) ? entry : undefined',
     test: 'test/secrets/leases/token-leases.test.ts',
   },
+  {
+    promise: '**Expiry.** A lease ends by its time',
+    before: 'const maxAtMs = Math.min(nowMs + maxTtlSeconds * 1000, untilMs ?? Number.POSITIVE_INFINITY)',
+    after: 'const maxAtMs = nowMs + maxTtlSeconds * 1000',
+    test: 'test/secrets/leases/leases.test.ts',
+    testName: 'outlast',
+  },
 ]

@@ -99,4 +99,33 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'await this.#check()',
     test: 'test/dr/secondary/repair.test.ts',
   },
+  {
+    promise: '**What can be lost** with a primary',
+    before: 'isCaughtUp: synced.every((one) => this.#connected.get(one.id)?.isCaughtUp),',
+    after: 'isCaughtUp: synced.some((one) => this.#connected.get(one.id)?.isCaughtUp === true),',
+    test: 'test/dr/primary/sync.test.ts',
+    testName: 'last of two',
+  },
+  {
+    promise: '**One primary.** A promotion raises the epoch',
+    before: 'if (epoch < store.epoch) return\n      this.#requirePrimary()',
+    after: 'if (epoch <= store.epoch) return\n      this.#requirePrimary()',
+    test: 'test/dr/primary/fencing.test.ts',
+  },
+  {
+    promise: "**A secondary's history is a prefix of its primary's**",
+    before:
+      "  if (differing.size > 0) await new EntryCopier({ ...options, write }).run(differing)\n  options.signal.throwIfAborted()\n  // Everything was compared or read before this position.\n  const { position } = await options.link.call('Ping', {}, options.answerMs)\n",
+    after:
+      "  // Everything was compared or read before this position.\n  const { position } = await options.link.call('Ping', {}, options.answerMs)\n  if (differing.size > 0) await new EntryCopier({ ...options, write }).run(differing)\n  options.signal.throwIfAborted()\n",
+    test: 'test/dr/link/link.test.ts',
+    testName: 'last entry',
+  },
+  {
+    promise: '**One primary.** A promotion raises the epoch',
+    before: 'const told = this.#secondary?.lastHeartbeat?.epoch ?? 0',
+    after: 'const told = this.#secondary?.lastBeat?.position.epoch ?? 0',
+    test: 'test/dr/state/failover.test.ts',
+    testName: 'above the epoch',
+  },
 ]

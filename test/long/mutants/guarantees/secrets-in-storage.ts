@@ -179,6 +179,41 @@ export const MUTANTS: readonly Mutant[] = [
     after: "closeSync(openSync(path, 'wx', 0o644))",
     test: 'test/storage/sqlite/private-file.test.ts',
   },
+  {
+    promise: '**A failing disk** fails the writes in progress',
+    before:
+      "    this.#isRestoring = true\n    try {\n      const outcome = await this.#post(order)\n      if ('done' in outcome) {\n        changed()\n        this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))\n      }\n      return outcome\n    } finally {\n      this.#isRestoring = false\n    }",
+    after:
+      "    this.#isRestoring = true\n    const outcome = await this.#post(order)\n    if ('done' in outcome) {\n      changed()\n      this.#startGeneration(new StoreError('failed', 'a snapshot was restored'))\n    }\n    this.#isRestoring = false\n    return outcome",
+    test: 'test/storage/snapshot/snapshot.test.ts',
+    testName: 'error of the disk',
+  },
+  {
+    promise: '**Lost commits are reported.**',
+    before: 'return written?.sequence === sequence && written.epoch === epoch && written.cluster === cluster',
+    after: 'return written?.sequence === sequence && written.cluster === cluster',
+    test: 'test/storage/sqlite/seen-file.test.ts',
+  },
+  {
+    promise: '**Damage is located.** `merkle-check` reads every entry',
+    before: 'for (const page of applyNotes(this.#tree, notes)) this.#unsaved.add(page)',
+    after: 'applyNotes(this.#tree, notes)',
+    test: 'test/storage/merkle.test.ts',
+    testName: 'earlier process',
+  },
+  {
+    promise: '**A failing disk** fails the writes in progress',
+    before: '      this.#epoch = before.epoch\n      this.#role = before.role\n',
+    after: '      this.#epoch = before.epoch\n',
+    test: 'test/storage/store/writer.test.ts',
+  },
+  {
+    promise: '**A restore makes progress or ends.**',
+    before:
+      '    } finally {\n      clearTimeout(this.#timer)\n      this.#waitedMs += performance.now() - startMs\n    }',
+    after: '    } finally {\n      clearTimeout(this.#timer)\n    }',
+    test: 'test/http/upload.test.ts',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = []

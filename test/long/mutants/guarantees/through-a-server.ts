@@ -153,6 +153,19 @@ export const MUTANTS: readonly Mutant[] = [
     after: '',
     test: 'test/cluster/roster/roster-listener.test.ts',
   },
+  {
+    promise: 'An allocation belongs to the node key that announced it first',
+    before:
+      '      if (known && known.nodeId !== nodeId) this.#nodes.get(known.nodeId)?.allocations.delete(allocation.id)\n',
+    after: '',
+    test: 'test/cluster/roster/roster.test.ts',
+  },
+  {
+    promise: 'Messages that are malformed, too large, too many, or of a newer version are refused',
+    before: '      this.#queuedBytes -= older.message.payload.length\n',
+    after: '',
+    test: 'test/cluster/roster/roster-listener.test.ts',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [

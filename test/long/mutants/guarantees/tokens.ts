@@ -52,4 +52,10 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'if (before === undefined ? value.length > 1024 * MARK_BYTES :',
     test: 'test/attacks/full-disk.test.ts',
   },
+  {
+    promise: '**Lifetimes.** A lifetime of t lasts',
+    before: 'explicitMaxTtlSeconds: smallerLimit(explicitMaxTtlSeconds, role.explicitMaxTtlSeconds),',
+    after: 'explicitMaxTtlSeconds: role.explicitMaxTtlSeconds,',
+    test: 'test/secrets/tokens/token-role.test.ts',
+  },
 ]

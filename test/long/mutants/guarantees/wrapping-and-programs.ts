@@ -75,4 +75,18 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'return exitCodeOf(exit)',
     test: 'test/cli/exec-ends.test.ts',
   },
+  {
+    promise: '**Current.** A change of a secret reaches the files or the command',
+    before: '        rmSync(join(at, name), { force: true })\n        now.delete(name)\n',
+    after: '        rmSync(join(at, name), { force: true })\n',
+    test: 'test/cli/commands/exec/secret-files.test.ts',
+  },
+  {
+    promise: '**Current.** A change of a secret reaches the files or the command',
+    before:
+      '    this.#env = env\n    const pid = this.#pid\n    if (pid === undefined || this.#isRestarting) return\n    this.#isRestarting = true\n',
+    after:
+      '    const pid = this.#pid\n    if (pid === undefined || this.#isRestarting) return\n    this.#env = env\n    this.#isRestarting = true\n',
+    test: 'test/cli/commands/exec/program.test.ts',
+  },
 ]

@@ -214,7 +214,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: 'readRecords(storage).filter(({ isLeaving }) => !isLeaving)',
     after: 'readRecords(storage)',
-    test: 'test/secrets/replication-endpoints.test.ts',
+    test: 'test/secrets/dr/dr-token-auth.test.ts',
   },
   {
     promise: 'use a token of the primary on its secondary',
@@ -226,7 +226,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: 'new IdentityStore(storage, (accessor) => accessors.has(accessor))',
     after: 'new IdentityStore(storage, () => true)',
-    test: 'test/secrets/replication-endpoints.test.ts',
+    test: 'test/secrets/dr/dr-token-auth.test.ts',
   },
   {
     promise: `have the key of a secondary's certificate`,
