@@ -281,7 +281,7 @@ async function underSystemd(t: TestContext): Promise<void> {
   makeCheckout(join(machine.outside, 'checkout'))
   chmodSync(machine.outside, 0o700)
   const refused = machine.run(`${machine.inside}/checkout/systemd/install.sh`, '--link')
-  assert.match(refused.stderr, /the user outpost cannot run .*leave out --link/, 'the directory above is closed')
+  assert.match(refused.stderr, /the user outpost cannot run .*omit --link/, 'the directory above is closed')
   chmodSync(machine.outside, 0o755)
   machine.ok(`${machine.inside}/checkout/systemd/install.sh`, '--link')
   const dir = `/var/lib/outpost/alloc/${ID}`

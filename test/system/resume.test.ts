@@ -169,6 +169,8 @@ test('a hundred followers of an agent that is killed and restarted receive every
   }
   const faults = () => followers.filter((each) => each.broken() !== undefined)
   await eventually(() => faults().length > 0 || followers.every((each) => each.bytes() >= bytes))
+  // A connection is counted a moment after its first bytes.
+  await eventually(() => faults().length > 0 || followers.every(({ client }) => client.connections === 2))
   const expected = hash.digest('hex')
   for (const each of followers) {
     assert.equal(each.broken(), undefined)

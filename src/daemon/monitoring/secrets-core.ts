@@ -45,7 +45,10 @@ export class SecretsCoreProbe {
 
   /** For the check `secrets_core`. */
   get state(): CheckResult {
-    return this.#options.isConnected() ? this.#result : { ok: false, reason: 'not connected to NATS' }
+    if (this.#options.isConnected()) return this.#result
+    // Outdated after the next connection, until the core has answered again.
+    this.#result = { ok: false, reason: 'connected to NATS again, requesting the state of the secrets core' }
+    return { ok: false, reason: 'not connected to NATS' }
   }
 
   async #run(): Promise<void> {
