@@ -10,7 +10,8 @@ export interface HelpLine {
 const WIDTH = 100
 const MORE = '"outpost COMMAND -help" shows the options of a command.'
 
-const ENVIRONMENT = [
+/** Also part of the manual pages. */
+export const ENVIRONMENT = [
   'Environment:',
   '    OUTPOST_ADDR      Address of the agent or server (default http://127.0.0.1:4646). If not set,',
   '                      commands for hosts use NOMAD_ADDR, else VAULT_ADDR; commands for secrets',
