@@ -3,6 +3,9 @@
  * only for `outpost agent`, so that other commands start in a few dozen milliseconds.
  */
 import { runCommand } from './cli/command.ts'
+import { nameProcess } from './platform/process-name.ts'
+
+nameProcess('outpost')
 
 // Node's default for SIGUSR1 is a debugger on 127.0.0.1:9229, by which any local user controls this process. No --disable-sigusr1: it
 // would block the signal in every command that this process starts.

@@ -1,20 +1,25 @@
 #!/bin/sh
-# Installs outpost as a systemd service from this checkout, brings an installed one up to date, or takes it away again.
-# Every step is printed before it is done; with -n it is printed only. Run it again at any time: what is right already
-# stays as it is, the configuration and the data always do. Everything that can be checked is checked before the first
-# change; a start that fails brings back the program and the unit of before.
+# Installs, upgrades, rolls back or uninstalls outpost as a systemd service, from this checkout or unpacked release.
+# Every step is printed before it is done; with -n it is printed only. The script can be repeated: it never changes the
+# configuration and the data. Everything that can be checked is checked before the first change.
+#
+# An upgrade keeps the version before it in PREFIX.previous. A version that does not start, or does not run for a minute
+# without a restart, is replaced with the previous one. Where both roles run on a host, they share the program and are
+# restarted together: the server first, then the agent.
 set -eu
 umask 022
 
 usage() {
   cat <<'END'
 Usage: systemd/install.sh [options]              install or upgrade, then start
+       systemd/install.sh --rollback [options]   return to the version before the last upgrade
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
   --role agent|server  what this host runs: a worker's agent, or a server               (agent)
   --no-secrets         with --role server: no secrets core here, for the second and further servers of a region
   -n, --dry-run        print the steps and do none of them
   --link               link the program to this checkout instead of copying it
   --no-start           install only: neither enable nor start the service
+  --confirm SECONDS    after an upgrade: how long the new version must run before it is kept   (60)
   --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
   --prefix DIR         where the program goes, for both roles     (/opt/outpost)
   --config-dir DIR     where the configuration is                 (/etc/outpost, /etc/outpost-server)
@@ -29,18 +34,19 @@ fail() {
   exit "${2:-1}"
 }
 
-no_secrets='' dry='' uninstall='' purge='' link='' start=yes
+no_secrets='' dry='' rollback='' confirm=60 uninstall='' purge='' link='' start=yes
 role=agent prefix=/opt/outpost config_dir='' data_dir='' unit_dir=/etc/systemd/system user=''
 while [ $# -gt 0 ]; do
   case $1 in
     -n | --dry-run) dry=yes ;;
     --no-secrets) no_secrets=yes ;;
     --uninstall) uninstall=yes ;;
+    --rollback) rollback=yes ;;
     --purge) purge=yes ;;
     --link) link=yes ;;
     --no-start) start='' ;;
     -h | --help) usage && exit 0 ;;
-    --role | --prefix | --config-dir | --data-dir | --unit-dir | --user)
+    --role | --prefix | --config-dir | --data-dir | --unit-dir | --user | --confirm)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
       case $1 in
         --role) role=$2 ;;
@@ -49,6 +55,7 @@ while [ $# -gt 0 ]; do
         --data-dir) data_dir=$2 ;;
         --unit-dir) unit_dir=$2 ;;
         --user) user=$2 ;;
+        --confirm) confirm=$2 ;;
       esac
       shift
       ;;
@@ -57,6 +64,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge works only together with --uninstall' 2
+[ -z "$rollback" ] || [ -z "$uninstall" ] || fail '--rollback and --uninstall exclude each other' 2
+case $confirm in '' | *[!0-9]* | ?????*) fail "--confirm $confirm: give seconds, 9999 at most" 2 ;; esac
 case $role in
   agent) service=outpost other=outpost-server ;;
   server) service=outpost-server other=outpost ;;
@@ -99,14 +108,14 @@ remove() {
   say "==> stop the service"
   if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now "$service.service"; fi
   say "==> remove unit and program"
-  run rm -f "$unit"
+  run rm -f "$unit" "$unit.previous"
   # A checkout that somebody works in is not ours to remove.
   if [ "$prefix" = "$checkout" ]; then
     say "  ($prefix is this checkout, it stays)"
   elif [ -e "$unit_dir/$other.service" ]; then
     say "  ($prefix stays: $other.service runs it, too)"
   elif [ -L "$prefix" ] || [ -e "$prefix/bin/outpost" ]; then
-    run rm -rf "$prefix" "$prefix.new" "$prefix.old"
+    run rm -rf "$prefix" "$prefix.new" "$prefix.previous" "$prefix.undone"
   fi
   systemd daemon-reload
   if [ -z "$purge" ]; then
@@ -195,7 +204,7 @@ stage_program() {
   fi
   [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
-  run rm -rf "$staged" "$prefix.old"
+  run rm -rf "$staged"
   if [ -n "$link" ]; then
     run ln -s "$checkout" "$staged"
     return
@@ -221,18 +230,57 @@ can_bundle() {
 }
 
 copy_program() {
-  for part in bin src dist systemd recipes docs package.json package-lock.json agent.hcl.example README.md LICENSE; do
+  for part in bin src dist systemd deploy recipes docs man completion package.json package-lock.json agent.hcl.example README.md LICENSE; do
     [ ! -e "$checkout/$part" ] || run cp -R "$checkout/$part" "$staged/"
   done
   # Followed when it is a link itself; the links inside stay what they are.
   run cp -R -H "$checkout/node_modules" "$staged/node_modules"
 }
 
+# Stands in a version that replaced another one and has not run for long enough.
+unconfirmed=.unconfirmed
+
+# $replaced says which version a failed start returns to: "current" is the one that was installed until now, "previous" the one
+# before it, because the current one was never confirmed.
 swap_program() {
+  replaced=''
   [ "$staged" != "$prefix" ] || return 0
+  if is_installed; then
+    say "==> this version is in $prefix"
+    run rm -rf "$staged"
+    return
+  fi
   say "==> put the program in place"
-  if [ -e "$prefix" ] || [ -L "$prefix" ]; then run mv "$prefix" "$prefix.old"; fi
+  if [ -e "$prefix" ] || [ -L "$prefix" ]; then
+    # No marker in a checkout that is linked.
+    [ -n "$link" ] || run touch "$staged/$unconfirmed"
+    if [ -e "$prefix/$unconfirmed" ] && [ -e "$prefix.previous" ]; then
+      say "  (the installed version was never confirmed: $prefix.previous keeps the one before)"
+      replaced=previous
+      run rm -rf "$prefix"
+    else
+      replaced=current
+      run rm -rf "$prefix.previous"
+      run mv "$prefix" "$prefix.previous"
+    fi
+  fi
   run mv "$staged" "$prefix"
+  compile_program
+}
+
+# Whether the staged version is the installed one. An installation without secrets, data and configuration is only files.
+is_installed() {
+  [ -z "$dry" ] && [ -z "$link" ] && [ -d "$prefix" ] && [ ! -L "$prefix" ] || return 1
+  diff -rq --no-dereference --exclude=.cache --exclude="$unconfirmed" "$staged" "$prefix" >/dev/null 2>&1
+}
+
+# Users of services that exist: each one's compiled code is kept apart.
+compile_program() {
+  [ -z "$link" ] || return 0
+  users=$user
+  if [ -e "$unit_dir/$other.service" ]; then users="$users $(sed -n 's/^User=//p' "$unit_dir/$other.service")"; fi
+  # shellcheck disable=SC2086
+  run "$prefix/systemd/compile.sh" "$prefix" $users || say "  (not compiled: each start takes longer)"
 }
 
 # The first token, until the first start has worked. Root's alone: the service never reads it.
@@ -304,7 +352,11 @@ write_unit() {
     -e "s#^\\(User\\|Group\\)=$service\$#\\1=$user#" -e "s#-o $service -g $service#-o $user -g $user#" \
     "$checkout/systemd/$service.service" >"$unit.new"
   chmod 0644 "$unit.new"
-  [ ! -e "$unit" ] || cp -p "$unit" "$unit.old"
+  if [ -e "$unit" ]; then
+    cp -p "$unit" "$unit.old"
+    # Together with the program of $prefix.previous.
+    [ "$replaced" != current ] || cp -p "$unit" "$unit.previous"
+  fi
   mv "$unit.new" "$unit"
 }
 
@@ -314,26 +366,123 @@ start_service() {
   systemd daemon-reload
   systemd enable "$service.service"
   systemd reset-failed "$service.service" 2>/dev/null || :
-  # Also starts one that does not run. Returns when the service has said that it is ready.
-  systemd restart "$service.service" || go_back
+  restart_services || go_back "it does not start"
+  watch_services
 }
 
-# The program and the unit as they were before, running again where they ran.
+# The server first, because agents use it; of the other role only a service that runs, and only for a new program. Returns when
+# the services have reported that they are ready. Also starts this role's service if it does not run.
+restart_services() {
+  for each in outpost-server outpost; do
+    if [ "$each" = "$service" ]; then
+      systemd restart "$each.service" || return 1
+    elif [ -n "$replaced" ] && is_active "$each"; then
+      say "  ($each runs the same program)"
+      systemd restart "$each.service" || return 1
+    fi
+  done
+}
+
+is_active() {
+  [ -e "$unit_dir/$1.service" ] && systemctl is-active --quiet "$1.service"
+}
+
+# Processes of the running services: another number means a restart.
+main_pids() {
+  for each in outpost-server outpost; do
+    if is_active "$each"; then systemctl show -P MainPID "$each.service"; else echo "$each is down"; fi
+  done
+}
+
+# A new version is kept when its services have run for $confirm seconds without a restart.
+watch_services() {
+  [ -n "$replaced" ] || return 0
+  say "==> watch the new version for $confirm s; if it fails, the previous version is restored"
+  [ -z "$dry" ] || return 0
+  before=$(main_pids)
+  elapsed=0
+  while [ "$elapsed" -lt "$confirm" ]; do
+    sleep 1
+    elapsed=$((elapsed + 1))
+    [ "$(main_pids)" = "$before" ] || go_back "it stopped or restarted within $confirm s"
+  done
+  run rm -f "$prefix/$unconfirmed"
+  say "  (the version before is in $prefix.previous; --rollback returns to it)"
+}
+
+# Restores the program and the unit that ran before, and starts them.
 go_back() {
-  reason="it does not start; the reason: journalctl -u $service -n 20"
+  reason="$1; the reason: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
 install.sh: the first token is in $token_file (root only): run this again after the fix, and it is shown"
-  if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
-  say "==> it does not start: bring back what ran before"
-  if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then
+  if [ -z "$replaced" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
+  say "==> $1: bring back what ran before"
+  if [ -n "$replaced" ]; then
     run rm -rf "$prefix"
-    run mv "$prefix.old" "$prefix"
+    run mv "$prefix.previous" "$prefix"
   fi
-  [ ! -e "$unit.old" ] || run mv "$unit.old" "$unit"
+  if [ "$replaced" = previous ] && [ -e "$unit.previous" ]; then
+    run mv "$unit.previous" "$unit"
+  elif [ -e "$unit.old" ]; then
+    run mv "$unit.old" "$unit"
+  fi
+  run rm -f "$unit.old" "$unit.previous"
   systemd daemon-reload
-  systemd reset-failed "$service.service" 2>/dev/null || :
-  systemd restart "$service.service" || fail "$reason (neither does what was installed before)"
+  reset_failed
+  restart_services || fail "$reason (neither does what was installed before)"
   fail "$reason. What was installed before runs again"
+}
+
+reset_failed() {
+  for each in outpost-server outpost; do
+    [ ! -e "$unit_dir/$each.service" ] || systemd reset-failed "$each.service" 2>/dev/null || :
+  done
+}
+
+# Puts the units that are kept with the suffix $1 in place, and keeps those that are in place with the suffix $2.
+move_units() {
+  for file in "$unit_dir/outpost.service" "$unit_dir/outpost-server.service"; do
+    [ -e "$file.$1" ] || continue
+    run mv "$file" "$file.$2"
+    run mv "$file.$1" "$file"
+  done
+}
+
+# Returns to $prefix.previous. The version that is left is restored if the previous one does not start: it may have migrated
+# the data, which an older version refuses.
+roll_back() {
+  say "==> check"
+  if [ ! -e "$prefix.previous" ]; then fail "there is no previous version in $prefix.previous; nothing was changed"; fi
+  for each in outpost-server outpost; do
+    [ -e "$unit_dir/$each.service" ] || continue
+    directory=$(sed -n 's/^ExecStart=.* -config //p' "$unit_dir/$each.service")
+    run "$prefix.previous/bin/outpost" validate "$directory" ||
+      fail "the previous version refuses the configuration in $directory; nothing was changed"
+  done
+  replaced=current
+  say "==> put the previous program in place"
+  run rm -rf "$prefix.undone"
+  run mv "$prefix" "$prefix.undone"
+  run mv "$prefix.previous" "$prefix"
+  run rm -f "$prefix/$unconfirmed"
+  move_units previous undone
+  if [ -n "$start" ]; then
+    say "==> restart"
+    systemd daemon-reload
+    reset_failed
+    if ! restart_services; then
+      say "==> the previous version does not start: bring back the version that ran"
+      run mv "$prefix" "$prefix.previous"
+      run mv "$prefix.undone" "$prefix"
+      move_units undone previous
+      systemd daemon-reload
+      reset_failed
+      restart_services || fail "neither version starts; the reason: journalctl -u $service -n 20"
+      fail "the previous version does not start; the reason: journalctl -u $service -n 40. The version that ran before runs again"
+    fi
+  fi
+  run rm -rf "$prefix.undone" "$unit_dir/outpost.service.undone" "$unit_dir/outpost-server.service.undone"
+  say "==> done: $("$prefix/bin/outpost" version)"
 }
 
 show() {
@@ -369,6 +518,10 @@ if [ -n "$uninstall" ]; then
   remove
   exit 0
 fi
+if [ -n "$rollback" ]; then
+  roll_back
+  exit 0
+fi
 check
 make_user
 write_config
@@ -384,6 +537,5 @@ say "==> the data is in $data_dir"
 run install -d -o "$user" -g "$user" -m "$mode" "$data_dir"
 write_unit
 start_service
-[ "$staged" = "$prefix" ] || run rm -rf "$prefix.old"
 run rm -f "$unit.old"
 show

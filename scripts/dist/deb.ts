@@ -107,7 +107,7 @@ Architecture: ${architecture.debian}
 Maintainer: outpost maintainers <outpost@localhost>
 Installed-Size: ${Math.ceil(bytes / KIBIBYTE)}
 Depends: ${DEPENDS}
-Recommends: systemd
+Suggests: systemd
 Section: admin
 Priority: optional
 Description: host agent and secrets server

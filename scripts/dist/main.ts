@@ -7,57 +7,17 @@
  * OUTPOST_DIST_KEY_FILE names an Ed25519 key in PEM format, which signs SHA256SUMS. Exit code 3: the packages for the architectures
  * of this list whose Node is installed were built, others were not.
  */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { stageProgram } from '../stage-program.ts'
-import { type Architecture, ARCHITECTURES, platformModules } from './architecture.ts'
+import { ARCHITECTURES, platformModules } from './architecture.ts'
 import { checksums, type NamedContent, sha256, signatureOf } from './checksums.ts'
-import { completionScripts } from './completion.ts'
-import { compress } from './compress.ts'
-import { debName, debOf, type ReleaseFacts } from './deb.ts'
-import { fileEntry, readTree } from './file-tree.ts'
-import { manualPages } from './manual.ts'
+import { buildPackages } from './packages.ts'
 import { releaseFacts } from './release.ts'
-import { sbomOf, type Lock } from './sbom.ts'
-import { tarOf } from './tar.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const PACKAGES = join(ROOT, 'dist/packages')
-/** Inside the checkout, so that comments of the bundle do not name a temporary directory. */
-const STAGES = join(ROOT, 'node_modules/.cache/dist/stage')
 const EXIT_INCOMPLETE = 3
 const MEBIBYTE = 1024 ** 2
-/** Largest size of a package. */
-const PACKAGE_LIMIT_BYTES = 60 * MEBIBYTE
-
-async function packagesFor(architecture: Architecture, facts: ReleaseFacts): Promise<NamedContent[]> {
-  const stage = join(STAGES, architecture.name)
-  rmSync(stage, { recursive: true, force: true })
-  mkdirSync(stage, { recursive: true })
-  stageProgram(stage, architecture.name)
-  const manual = await manualPages('man/man1', facts.version, facts.releaseSeconds)
-  const completion = await completionScripts()
-  const lock = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as Lock
-  const sbom = sbomOf({ lock, architecture: architecture.name, ...facts })
-  const name = `outpost-${facts.version}-linux-${architecture.name}`
-  const files = [
-    ...readTree(stage, ''),
-    ...manual,
-    ...Object.entries(completion).map(([shell, text]) => fileEntry(`completion/outpost.${shell}`, text)),
-    fileEntry('sbom.cdx.json', sbom),
-  ]
-  const deb = debOf({ ...facts, architecture, program: stage, root: ROOT, manual, completion, sbom })
-  const built = [
-    { name: `${name}.tar.zst`, content: compress(tarOf(files, `${name}/`, facts.releaseSeconds)) },
-    { name: debName(facts.version, architecture), content: deb },
-    { name: `${name}.cdx.json`, content: Buffer.from(sbom) },
-  ]
-  rmSync(stage, { recursive: true, force: true })
-  const large = built.find(({ content }) => content.length > PACKAGE_LIMIT_BYTES)
-  if (large)
-    throw new Error(`${large.name} has ${mebibytes(large.content)} MiB, the limit is ${PACKAGE_LIMIT_BYTES / MEBIBYTE}`)
-  return built
-}
 
 function mebibytes(content: Buffer): string {
   return (content.length / MEBIBYTE).toFixed(1)
@@ -80,7 +40,7 @@ async function main(given: readonly string[]): Promise<number> {
   mkdirSync(PACKAGES, { recursive: true })
   const built: NamedContent[] = []
   for (const architecture of chosen.filter((each) => !missing.includes(each))) {
-    for (const file of await packagesFor(architecture, facts)) {
+    for (const file of await buildPackages(ROOT, architecture, facts)) {
       writeFileSync(join(PACKAGES, file.name), file.content)
       print(`${sha256(file.content)}  ${mebibytes(file.content).padStart(6)} MiB  ${file.name}`)
       built.push(file)

@@ -31,6 +31,8 @@ export interface Machine {
   /** A directory of this host, and what the machine calls it. */
   readonly outside: string
   readonly inside: string
+  /** Process ID of the first process, for nsenter. */
+  readonly first: string
   /** The Node that runs this, as the machine finds it. */
   readonly node: string
   /** Runs a command in the machine. */
@@ -76,7 +78,8 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
     return out.trim()
   }
   await eventually(() => /running|degraded/.test(run('systemctl', 'is-system-running').stdout))
-  return { outside, inside: INSIDE, node: process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`), run, ok }
+  const node = process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`)
+  return { outside, inside: INSIDE, first: stdout.trim(), node, run, ok }
 }
 
 /** Where the packages really are. */

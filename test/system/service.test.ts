@@ -48,6 +48,8 @@ test('install.sh refuses what it cannot do, and prints with -n what it would', (
     ['--purge'],
     ['--no-secrets'],
     ['--prefix'],
+    ['--confirm', 'soon'],
+    ['--rollback', '--uninstall'],
   ]) {
     const { status, stderr, stdout } = script('-n', ...args)
     assert.equal(status, 2, `${args.join(' ')}: ${stdout}`)
