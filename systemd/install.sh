@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs, upgrades, rolls back or uninstalls outpost as a systemd service, from this checkout or unpacked release.
-# Every step is printed before it is done; with -n it is printed only. The script can be repeated: it never changes the
-# configuration and the data. Everything that can be checked is checked before the first change.
+# Installs outpost as a systemd service from this checkout or release, upgrades an installed one, rolls it back, or removes it. Each
+# step is printed before it is executed; with -n it is only printed. The script is idempotent, and never changes the configuration or
+# the data. It checks as much as possible before the first change.
 #
-# An upgrade keeps the version before it in PREFIX.previous. A version that does not start, or does not run for a minute
-# without a restart, is replaced with the previous one. Where both roles run on a host, they share the program and are
-# restarted together: the server first, then the agent.
+# An upgrade keeps the previous version in PREFIX.previous. A version that does not start, or does not run for a minute without a
+# restart, is replaced with the previous one. The two roles of a host share the program and restart together: the server
+# first, then the agent.
 set -eu
 umask 022
 
@@ -14,18 +14,18 @@ usage() {
 Usage: systemd/install.sh [options]              install or upgrade, then start
        systemd/install.sh --rollback [options]   return to the version before the last upgrade
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
-  --role agent|server  what this host runs: a worker's agent, or a server               (agent)
-  --no-secrets         with --role server: no secrets core here, for the second and further servers of a region
-  -n, --dry-run        print the steps and do none of them
+  --role agent|server  role of this host: agent or server                            (agent)
+  --no-secrets         with --role server: no secrets core, for all servers of a region except the first
+  -n, --dry-run        print the steps without running them
   --link               link the program to this checkout instead of copying it
-  --no-start           install only: neither enable nor start the service
-  --confirm SECONDS    after an upgrade: how long the new version must run before it is kept   (60)
+  --no-start           install without enabling or starting the service
+  --confirm SECONDS    after an upgrade, how long the new version must run without a restart   (60)
   --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
-  --prefix DIR         where the program goes, for both roles     (/opt/outpost)
-  --config-dir DIR     where the configuration is                 (/etc/outpost, /etc/outpost-server)
-  --data-dir DIR       where state, allocations and secrets are   (/var/lib/outpost, /var/lib/outpost-server)
-  --unit-dir DIR       where the unit goes                        (/etc/systemd/system)
-  --user NAME          user of the service; created when missing         (outpost, outpost-server)
+  --prefix DIR         directory of the program, for both roles  (/opt/outpost)
+  --config-dir DIR     directory of the configuration            (/etc/outpost, /etc/outpost-server)
+  --data-dir DIR       data directory                            (/var/lib/outpost, /var/lib/outpost-server)
+  --unit-dir DIR       directory of the unit                     (/etc/systemd/system)
+  --user NAME          user of the service; created if missing   (outpost, outpost-server)
 END
 }
 
@@ -47,7 +47,7 @@ while [ $# -gt 0 ]; do
     --no-start) start='' ;;
     -h | --help) usage && exit 0 ;;
     --role | --prefix | --config-dir | --data-dir | --unit-dir | --user | --confirm)
-      [ $# -ge 2 ] || fail "$1 needs a value" 2
+      [ $# -ge 2 ] || fail "$1 requires a value" 2
       case $1 in
         --role) role=$2 ;;
         --prefix) prefix=$2 ;;
@@ -59,40 +59,40 @@ while [ $# -gt 0 ]; do
       esac
       shift
       ;;
-    *) usage >&2 && fail "what is \"$1\"?" 2 ;;
+    *) usage >&2 && fail "unknown option \"$1\"" 2 ;;
   esac
   shift
 done
-[ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge works only together with --uninstall' 2
+[ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge requires --uninstall' 2
 [ -z "$rollback" ] || [ -z "$uninstall" ] || fail '--rollback and --uninstall exclude each other' 2
-case $confirm in '' | *[!0-9]* | ?????*) fail "--confirm $confirm: give seconds, 9999 at most" 2 ;; esac
+case $confirm in '' | *[!0-9]* | ?????*) fail "--confirm $confirm: must be a number of seconds, at most 9999" 2 ;; esac
 case $role in
   agent) service=outpost other=outpost-server ;;
   server) service=outpost-server other=outpost ;;
-  *) fail "--role $role: it is agent or server" 2 ;;
+  *) fail "--role $role: must be agent or server" 2 ;;
 esac
-[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets works only together with --role server' 2
+[ -z "$no_secrets" ] || [ "$role" = server ] || fail '--no-secrets requires --role server' 2
 config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} user=${user:-$service}
-# They end up in the unit, and some are removed at the end: nothing that would mean something else there.
+# These values are written into the unit, and --uninstall removes some of the paths: characters with another meaning are refused.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
   case $path in
-    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: give a plain absolute path" 2 ;;
+    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: must be an absolute path without special characters, "." and ".."" 2 ;;
     /*/*) ;;
-    *) fail "$path: give an absolute path with two parts at least" 2 ;;
+    *) fail "$path: must be an absolute path with at least two components" 2 ;;
   esac
 done
-case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not the name of a user" 2 ;; esac
+case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not a valid user name" 2 ;; esac
 
-# Marks a user that this script created: --purge deletes no other.
+# Marks a user that this script created, because --purge deletes no other.
 user_comment='outpost service, created by install.sh'
 
 checkout=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd -P)
 unit=$unit_dir/$service.service
 
 if [ -z "$dry" ]; then
-  [ "$(id -u)" -eq 0 ] || fail 'run it as root (sudo), or with -n to see what it would do'
+  [ "$(id -u)" -eq 0 ] || fail 'run this script as root (sudo), or with -n to print the steps only'
   if [ -n "$start" ] && [ ! -d /run/systemd/system ]; then
-    fail "systemd does not run this machine. Use --no-start to put the files in place only, or let your own supervisor run: $checkout/bin/outpost agent -config $config_dir"
+    fail "systemd is not running on this host. Use --no-start to install the files only, or run outpost with another supervisor: $checkout/bin/outpost agent -config $config_dir"
   fi
 fi
 
@@ -109,43 +109,43 @@ remove() {
   if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now "$service.service"; fi
   say "==> remove unit and program"
   run rm -f "$unit" "$unit.previous"
-  # A checkout that somebody works in is not ours to remove.
+  # A checkout is not removed.
   if [ "$prefix" = "$checkout" ]; then
-    say "  ($prefix is this checkout, it stays)"
+    say "  ($prefix is this checkout and is not removed)"
   elif [ -e "$unit_dir/$other.service" ]; then
-    say "  ($prefix stays: $other.service runs it, too)"
+    say "  ($prefix is not removed: $other.service uses it)"
   elif [ -L "$prefix" ] || [ -e "$prefix/bin/outpost" ]; then
     run rm -rf "$prefix" "$prefix.new" "$prefix.previous" "$prefix.undone"
   fi
   systemd daemon-reload
   if [ -z "$purge" ]; then
-    say "==> configuration ($config_dir), data ($data_dir) and user ($user) stay; --purge removes them"
+    say "==> configuration ($config_dir), data ($data_dir) and user ($user) are kept; --purge removes them"
     return
   fi
   say "==> remove configuration, data and user"
-  # Whatever a task has mounted below stays untouched.
+  # Mounts of tasks below these directories are not removed.
   run rm -rf --one-file-system "$config_dir" "$data_dir"
   id "$user" >/dev/null 2>&1 || return 0
   if [ "$(getent passwd "$user" | cut -d : -f 5)" = "$user_comment" ]; then
     run userdel "$user"
   else
-    say "  (the user $user stays: this script did not create it)"
+    say "  (the user $user is not removed: this script did not create it)"
   fi
 }
 
-# Before anything is changed: whatever would make a later step fail.
+# Before the first change: conditions that would fail a later step.
 check() {
   say "==> check"
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
-  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see above; nothing was changed"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
+  "$checkout/bin/outpost" version >/dev/null || fail "the program of this checkout does not run, see the error above; nothing was changed"
   if [ -n "$no_secrets" ] && has_config && ! without_secrets; then
-    fail "--no-secrets: $config_dir has a configuration already; set server { secrets = false } in it. Nothing was changed"
+    fail "--no-secrets: $config_dir already has a configuration: set server { secrets = false } there. Nothing was changed"
   fi
   if has_config; then
-    # With the program that is to run it, not the one that runs now.
+    # Validated by the new program, not the running one.
     "$checkout/bin/outpost" validate "$config_dir" || fail "fix the configuration in $config_dir first; nothing was changed"
   elif [ -e "$config_dir/cluster.hcl" ]; then
-    # With the file that is going to be written, which it adds to.
+    # Validated together with the file that will be written.
     draft=$(mktemp -d)
     hash=$(printf draft | sha256sum | cut -d ' ' -f 1)
     config_text >"$draft/agent.hcl"
@@ -155,17 +155,17 @@ check() {
     [ -n "$good" ] || fail "fix $config_dir/cluster.hcl first; nothing was changed"
   fi
   if [ -n "$link" ] && ! others_pass "$checkout"; then
-    fail "the user $user cannot run $checkout/bin/outpost: a directory above lets no others pass; change that, or leave out --link. Nothing was changed"
+    fail "the user $user cannot run $checkout/bin/outpost: a directory above it does not permit access: change its mode, or omit --link. Nothing was changed"
   fi
-  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above lets no others pass; nothing was changed"
+  others_pass "$(dirname -- "$prefix")" || fail "the user $user cannot reach $prefix: a directory above it does not permit access: change its mode. Nothing was changed"
   if [ -e "$data_dir" ] && id "$user" >/dev/null 2>&1; then
     owner=$(stat -c %U -- "$data_dir")
-    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: give it to the service (chown -R $user: $data_dir), or name another --data-dir. Nothing was changed"
+    [ "$owner" = "$user" ] || fail "$data_dir belongs to $owner: run chown -R $user: $data_dir, or use another --data-dir. Nothing was changed"
   fi
-  say "  checkout, configuration and directories are in order"
+  say "  checkout, configuration and directories are valid"
 }
 
-# Whether a user without rights can enter a directory and all above it; what does not exist yet will be made so.
+# Whether an unprivileged user can enter a directory and its parents. Missing directories are created with such a mode.
 others_pass() {
   [ "$(id -u)" -eq 0 ] || return 0
   way=$1
@@ -173,7 +173,7 @@ others_pass() {
   setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$way"
 }
 
-# What "outpost cluster keys" made is no configuration of its own: it goes with one.
+# Files of "outpost cluster keys" are not a complete configuration.
 has_config() {
   for file in "$config_dir"/*.hcl "$config_dir"/*.json; do
     [ ! -e "$file" ] || [ "$file" = "$config_dir/cluster.hcl" ] || return 0
@@ -181,28 +181,28 @@ has_config() {
   return 1
 }
 
-# Whether the configuration leaves the secrets core to another server.
+# Whether the configuration disables the secrets core.
 without_secrets() {
   grep -Eqs '^[^#]*secrets"?[[:space:]]*[=:][[:space:]]*false' "$config_dir"/*.hcl "$config_dir"/*.json
 }
 
 make_user() {
   id "$user" >/dev/null 2>&1 && return
-  say "==> make the user $user"
+  say "==> create the user $user"
   nologin=$(command -v nologin || echo /usr/sbin/nologin)
   run useradd --system --user-group --no-create-home --home-dir "$data_dir" --shell "$nologin" --comment "$user_comment" "$user"
 }
 
-# Beside the old program first: what runs never sees half of the new one. $staged is where the new one is.
+# Staged beside the old program first, so that the running program never sees a partial copy. $staged is the new one.
 stage_program() {
-  say "==> the program goes to $prefix"
+  say "==> install the program in $prefix"
   staged=$prefix.new
   if [ "$prefix" = "$checkout" ]; then
-    say "  (this checkout is there already)"
+    say "  (this checkout is that directory)"
     staged=$prefix
     return
   fi
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run first: (cd $checkout && npm ci)"
+  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
   run rm -rf "$staged"
   if [ -n "$link" ]; then
@@ -211,7 +211,7 @@ stage_program() {
   fi
   run mkdir "$staged"
   if can_bundle; then
-    # One bundle and the packages that it loads, instead of sources and everything that development needs.
+    # The bundle and the packages that it loads, without sources and development packages.
     run "$node" "$checkout/scripts/stage-program.ts" "$staged"
   else
     copy_program
@@ -233,7 +233,7 @@ copy_program() {
   for part in bin src dist systemd deploy recipes docs man completion package.json package-lock.json agent.hcl.example README.md LICENSE; do
     [ ! -e "$checkout/$part" ] || run cp -R "$checkout/$part" "$staged/"
   done
-  # Followed when it is a link itself; the links inside stay what they are.
+  # A link is followed; links inside the directory are kept.
   run cp -R -H "$checkout/node_modules" "$staged/node_modules"
 }
 
@@ -250,55 +250,50 @@ swap_program() {
     run rm -rf "$staged"
     return
   fi
-  say "==> put the program in place"
+  say "==> replace the program"
   if [ -e "$prefix" ] || [ -L "$prefix" ]; then
-    # No marker in a checkout that is linked.
+    # A linked checkout gets no marker.
     [ -n "$link" ] || run touch "$staged/$unconfirmed"
     if [ -e "$prefix/$unconfirmed" ] && [ -e "$prefix.previous" ]; then
-      say "  (the installed version was never confirmed: $prefix.previous keeps the one before)"
+      say "  (the installed version was not confirmed and is removed; $prefix.previous is kept)"
       replaced=previous
       run rm -rf "$prefix"
     else
       replaced=current
       run rm -rf "$prefix.previous"
       run mv "$prefix" "$prefix.previous"
+      # The units of this version, for --rollback.
+      for each in outpost-server outpost; do
+        run rm -f "$unit_dir/$each.service.previous"
+        [ ! -e "$unit_dir/$each.service" ] || run cp -p "$unit_dir/$each.service" "$unit_dir/$each.service.previous"
+      done
     fi
   fi
   run mv "$staged" "$prefix"
-  compile_program
 }
 
-# Whether the staged version is the installed one. An installation without secrets, data and configuration is only files.
+# Whether the staged version is the installed one.
 is_installed() {
   [ -z "$dry" ] && [ -z "$link" ] && [ -d "$prefix" ] && [ ! -L "$prefix" ] || return 1
   diff -rq --no-dereference --exclude=.cache --exclude="$unconfirmed" "$staged" "$prefix" >/dev/null 2>&1
 }
 
-# Users of services that exist: each one's compiled code is kept apart.
-compile_program() {
-  [ -z "$link" ] || return 0
-  users=$user
-  if [ -e "$unit_dir/$other.service" ]; then users="$users $(sed -n 's/^User=//p' "$unit_dir/$other.service")"; fi
-  # shellcheck disable=SC2086
-  run "$prefix/systemd/compile.sh" "$prefix" $users || say "  (not compiled: each start takes longer)"
-}
-
-# The first token, until the first start has worked. Root's alone: the service never reads it.
+# The first token, until the first start has succeeded. Only root can read it; the service does not.
 token_file=$config_dir/first-token
 
 write_config() {
-  say "==> the configuration is in $config_dir"
-  # Who may read which token's hash is nobody else's business.
+  say "==> write the configuration to $config_dir"
+  # The hashes of tokens are readable only by the service's user.
   run install -d -o 0 -g "$user" -m 0750 "$config_dir"
   if has_config; then
-    say "  (there is $file, nothing is written)"
+    say "  ($file exists, nothing is written)"
     return
   fi
-  say "  write $config_dir/agent.hcl with a new token, which $token_file holds until the service has started"
+  say "  write $config_dir/agent.hcl with a new token, which $token_file contains until the service has started"
   [ -z "$dry" ] || return 0
-  # No command line ever holds the token: printf is the shell's own.
+  # The token is in no command line, because printf is a shell builtin.
   token=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
-  [ ${#token} -eq 64 ] || fail 'cannot make a token: /dev/urandom gives nothing'
+  [ ${#token} -eq 64 ] || fail 'cannot generate a token: /dev/urandom returned no data'
   hash=$(printf %s "$token" | sha256sum | cut -d ' ' -f 1)
   (umask 077 && printf '%s\n' "$token" >"$token_file")
   (umask 027 && config_text >"$config_dir/agent.hcl.new")
@@ -308,13 +303,13 @@ write_config() {
 
 config_text() {
   cat <<END
-# The smallest file for this role; every setting there is: $prefix/agent.hcl.example
+# Minimal configuration for this role. All settings: $prefix/agent.hcl.example
 data_dir = "$data_dir"
 
-# Loopback only. Before it listens elsewhere, give it a certificate: see "Credentials" in $prefix/docs/operating.md
+# Loopback only. Before it listens elsewhere, give it a certificate: see "TLS" in $prefix/docs/operating/configuration.md
 bind_addr = "127.0.0.1"
 END
-  # Two services on one host need ports of their own.
+  # Two services on one host need different ports.
   if [ -e "$unit_dir/$other.service" ]; then
     printf 'ports {\n  http    = 4648\n  cluster = 4649\n}\n'
   fi
@@ -336,7 +331,7 @@ acl {
 END
 }
 
-# Of a member of a cluster. The unit of a server has no capability: its user must be able to read the key.
+# The key of a cluster member. The unit of a server has no capabilities, so its user must be able to read the key.
 open_key() {
   if [ "$role" != server ] || [ ! -e "$config_dir/cluster.nk" ]; then return 0; fi
   run chgrp "$user" "$config_dir/cluster.nk"
@@ -344,7 +339,7 @@ open_key() {
 }
 
 write_unit() {
-  say "==> the unit is $unit"
+  say "==> write the unit $unit"
   run mkdir -p "$unit_dir"
   say "  write $unit"
   [ -z "$dry" ] || return 0
@@ -352,21 +347,17 @@ write_unit() {
     -e "s#^\\(User\\|Group\\)=$service\$#\\1=$user#" -e "s#-o $service -g $service#-o $user -g $user#" \
     "$checkout/systemd/$service.service" >"$unit.new"
   chmod 0644 "$unit.new"
-  if [ -e "$unit" ]; then
-    cp -p "$unit" "$unit.old"
-    # Together with the program of $prefix.previous.
-    [ "$replaced" != current ] || cp -p "$unit" "$unit.previous"
-  fi
+  [ ! -e "$unit" ] || cp -p "$unit" "$unit.old"
   mv "$unit.new" "$unit"
 }
 
 start_service() {
   [ -n "$start" ] || return 0
-  say "==> start, and wait until it answers"
+  say "==> start the service and wait until it is ready"
   systemd daemon-reload
   systemd enable "$service.service"
   systemd reset-failed "$service.service" 2>/dev/null || :
-  restart_services || go_back "it does not start"
+  restart_services || go_back "the service does not start"
   watch_services
 }
 
@@ -404,19 +395,19 @@ watch_services() {
   while [ "$elapsed" -lt "$confirm" ]; do
     sleep 1
     elapsed=$((elapsed + 1))
-    [ "$(main_pids)" = "$before" ] || go_back "it stopped or restarted within $confirm s"
+    [ "$(main_pids)" = "$before" ] || go_back "a service stopped or restarted within $confirm s"
   done
   run rm -f "$prefix/$unconfirmed"
-  say "  (the version before is in $prefix.previous; --rollback returns to it)"
+  say "  ($prefix.previous has the previous version; --rollback returns to it)"
 }
 
-# Restores the program and the unit that ran before, and starts them.
+# Restores the previous program and unit, and restarts the services.
 go_back() {
-  reason="$1; the reason: journalctl -u $service -n 20"
+  reason="$1, see: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
-install.sh: the first token is in $token_file (root only): run this again after the fix, and it is shown"
+install.sh: the first token is in $token_file (readable by root only): fix the error and run this script again, which prints it"
   if [ -z "$replaced" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
-  say "==> $1: bring back what ran before"
+  say "==> $1: restore the previous program and unit"
   if [ -n "$replaced" ]; then
     run rm -rf "$prefix"
     run mv "$prefix.previous" "$prefix"
@@ -426,11 +417,12 @@ install.sh: the first token is in $token_file (root only): run this again after 
   elif [ -e "$unit.old" ]; then
     run mv "$unit.old" "$unit"
   fi
-  run rm -f "$unit.old" "$unit.previous"
+  run rm -f "$unit.old"
+  [ -z "$replaced" ] || run rm -f "$unit_dir/outpost.service.previous" "$unit_dir/outpost-server.service.previous"
   systemd daemon-reload
   reset_failed
-  restart_services || fail "$reason (neither does what was installed before)"
-  fail "$reason. What was installed before runs again"
+  restart_services || fail "$reason (the previous installation does not start either)"
+  fail "$reason. The previous installation was restored and is running"
 }
 
 reset_failed() {
@@ -448,8 +440,8 @@ move_units() {
   done
 }
 
-# Returns to $prefix.previous. The version that is left is restored if the previous one does not start: it may have migrated
-# the data, which an older version refuses.
+# Returns to $prefix.previous. If that does not start, for example because the current version has migrated the data, the current
+# version is restored.
 roll_back() {
   say "==> check"
   if [ ! -e "$prefix.previous" ]; then fail "there is no previous version in $prefix.previous; nothing was changed"; fi
@@ -471,14 +463,14 @@ roll_back() {
     systemd daemon-reload
     reset_failed
     if ! restart_services; then
-      say "==> the previous version does not start: bring back the version that ran"
+      say "==> the previous version does not start: restore the current one"
       run mv "$prefix" "$prefix.previous"
       run mv "$prefix.undone" "$prefix"
       move_units undone previous
       systemd daemon-reload
       reset_failed
-      restart_services || fail "neither version starts; the reason: journalctl -u $service -n 20"
-      fail "the previous version does not start; the reason: journalctl -u $service -n 40. The version that ran before runs again"
+      restart_services || fail "neither version starts, see: journalctl -u $service -n 20"
+      fail "the previous version does not start, see: journalctl -u $service -n 40. The current version was restored and is running"
     fi
   fi
   run rm -rf "$prefix.undone" "$unit_dir/outpost.service.undone" "$unit_dir/outpost-server.service.undone"
@@ -489,19 +481,19 @@ show() {
   [ -z "$dry" ] || return 0
   url=http://127.0.0.1:4646
   [ -z "$start" ] || [ ! -r "$data_dir/http.addr" ] || url=$(cat "$data_dir/http.addr")
-  say "==> done. To look at it:"
+  say "==> done. Next steps:"
   say "  systemctl status $service"
   say "  journalctl -u $service -f"
-  say "  ln -s $prefix/bin/outpost /usr/local/bin/     makes \"outpost alloc run\" and the rest a command"
+  say "  ln -s $prefix/bin/outpost /usr/local/bin/     adds \"outpost\" to the PATH"
   [ "$role" = agent ] || show_secrets
-  # Also of an earlier run whose start failed.
+  # Also the token of an earlier run whose start failed.
   [ -n "$start" ] && [ -r "$token_file" ] && token=$(cat "$token_file")
   if [ -z "${token:-}" ]; then
     say "  curl -H 'X-Nomad-Token: …' $url/v1/agent/self?pretty"
     return
   fi
   say "  curl -H 'X-Nomad-Token: $token' $url/v1/agent/self?pretty"
-  say "==> the token (shown this once; the configuration holds its hash only): $token"
+  say "==> the token (shown only once; the configuration contains its hash): $token"
   rm -f "$token_file"
 }
 
@@ -510,8 +502,8 @@ show_secrets() {
     say "  (no secrets core here: this server forwards requests for secrets to the server that has it)"
     return
   fi
-  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     makes the key shares and the root token of the secrets"
-  say "  (on the first server of a region only; on a further one set server { secrets = false } in $config_dir instead)"
+  say "  OUTPOST_ADDR=$url $prefix/bin/outpost operator init     generates the key shares and the root token"
+  say "  (only on the first server of a region; on the others set server { secrets = false } in $config_dir instead)"
 }
 
 if [ -n "$uninstall" ]; then
@@ -527,12 +519,12 @@ make_user
 write_config
 open_key
 stage_program
-run "$staged/bin/outpost" validate "$config_dir" || fail "nothing was changed but $config_dir and $staged"
-# systemd starts it as that user, before any capability is in force.
+run "$staged/bin/outpost" validate "$config_dir" || fail "fix the configuration; only $config_dir and $staged were changed"
+# systemd starts the program as that user, before capabilities are effective.
 run setpriv --reuid "$user" --regid "$user" --clear-groups "$staged/bin/outpost" version ||
-  fail "the user $user cannot run $staged/bin/outpost: every directory above must let others pass, or leave out --link"
+  fail "the user $user cannot run $staged/bin/outpost: every directory above it must permit access (chmod o+x), or omit --link"
 swap_program
-say "==> the data is in $data_dir"
+say "==> create the data directory $data_dir"
 [ "$role" = server ] && mode=0700 || mode=0711
 run install -d -o "$user" -g "$user" -m "$mode" "$data_dir"
 write_unit

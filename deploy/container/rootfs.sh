@@ -11,7 +11,7 @@ program=/usr/lib/outpost
 # Conventional user of images without root.
 user=65532
 
-# The package creates no user of its own then, and compiles its program for this one.
+# The package finds its user and creates none of another number.
 groupadd --gid "$user" outpost
 useradd --uid "$user" --gid "$user" --no-create-home --home-dir /var/lib/outpost --shell /usr/sbin/nologin outpost
 dpkg --install "$package"
@@ -20,6 +20,7 @@ install -d "$root/etc/outpost" "$root/usr/bin" "$root/usr/lib" "$root/bin"
 install -d -m 1777 "$root/tmp"
 install -d -o "$user" -g "$user" -m 0711 "$root/var/lib/outpost"
 cp -a "$program" "$root/usr/lib/"
+rm -rf "$root$program/node_modules/.cache"
 cp /build/health.mjs "$root$program/"
 for node in "$root$program"/node_modules/node-linux-*/bin/node; do
   ln -s "${node#"$root$program"/}" "$root$program/node"

@@ -34,7 +34,7 @@ const UNITS = 'usr/lib/systemd/system'
 /** Directory of the checkout in the units. */
 const UNIT_PREFIX = '/opt/outpost/'
 /** Parts of a staged program that the program itself runs. */
-const RUN_PARTS = /^(?:bin|dist|node_modules)\/|^package\.json$|^systemd\/compile\.sh$/
+const RUN_PARTS = /^(?:bin|dist|node_modules)\/|^package\.json$/
 /** Parts that only an installation without packages uses. */
 const UNUSED_PARTS =
   /^(?:systemd\/(?:install\.sh|outpost[\w-]*\.service)|deploy\/(?:debian|container)\/|LICENSE$|completion\/|man\/|sbom\.)/

@@ -39,7 +39,7 @@ export function sbomOf({ lock, version, architecture, releaseSeconds }: SbomOpti
   const root = lock.packages['']
   if (!root) throw new Error('package-lock.json has no root package')
   const paths = Object.keys(lock.packages)
-    .filter((path) => path !== '' && isShipped(lock.packages[path], architecture))
+    .filter((path) => path !== '' && !isTypes(path) && isShipped(lock.packages[path], architecture))
     .toSorted()
   const self = `pkg:npm/outpost@${version}`
   const references = new Map([['', self], ...paths.map((path) => [path, purlOf(path, lock.packages[path])] as const)])
@@ -71,6 +71,11 @@ export function sbomOf({ lock, version, architecture, releaseSeconds }: SbomOpti
     ),
   }
   return `${JSON.stringify(document, null, 2)}\n`
+}
+
+/** Dependencies of dependencies, for their compiler; no package has them. */
+function isTypes(path: string): boolean {
+  return nameOf(path).startsWith('@types/')
 }
 
 function isShipped(locked: LockedPackage | undefined, architecture: string): boolean {

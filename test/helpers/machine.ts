@@ -1,4 +1,4 @@
-/** A machine of its own, booted by the real systemd (machine.sh), for tests of the installed service. */
+/** A separate machine booted by the real systemd (machine.sh), for tests of the installed service. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import {
   chmodSync,
@@ -17,7 +17,7 @@ import type { TestContext } from 'node:test'
 import { eventually } from './eventually.ts'
 import { OUTPOST } from './program.ts'
 
-/** What the machine calls its directory of this host. */
+/** Path of the shared directory inside the machine. */
 const INSIDE = '/run/machine'
 const ROOT = resolve(import.meta.dirname, '../..')
 
@@ -28,20 +28,20 @@ export interface Outcome {
 }
 
 export interface Machine {
-  /** A directory of this host, and what the machine calls it. */
+  /** A directory of this host, and its path inside the machine. */
   readonly outside: string
   readonly inside: string
-  /** Process ID of the first process, for nsenter. */
-  readonly first: string
-  /** The Node that runs this, as the machine finds it. */
+  /** The path of this Node inside the machine. */
   readonly node: string
+  /** Process ID of its systemd on this host. */
+  readonly pid: number
   /** Runs a command in the machine. */
   run(command: string, ...args: readonly string[]): Outcome
-  /** The same, and throws unless it succeeds; gives what was printed, trimmed. */
+  /** As `run`, but throws unless the command succeeds; returns the trimmed output. */
   ok(command: string, ...args: readonly string[]): string
 }
 
-/** Why no machine can be booted here; undefined where one can. */
+/** The reason why no machine can be booted here; undefined if it can. */
 export function whyNoMachine(): string | undefined {
   if (process.getuid?.() !== 0) return 'needs root'
   if (!existsSync('/lib/systemd/systemd')) return 'needs systemd'
@@ -51,7 +51,7 @@ export function whyNoMachine(): string | undefined {
 
 export async function bootMachine(t: TestContext): Promise<Machine> {
   const outside = realpathSync(mkdtempSync(join(tmpdir(), 'outpost-machine-')))
-  // Users of the machine pass through it.
+  // Users of the machine must be able to enter it.
   chmodSync(outside, 0o755)
   const script = join(ROOT, 'test/helpers/machine.sh')
   const booter = spawn('sh', [script, outside, modulesPath()], { stdio: ['pipe', 'pipe', 'pipe'] })
@@ -79,17 +79,37 @@ export async function bootMachine(t: TestContext): Promise<Machine> {
   }
   await eventually(() => /running|degraded/.test(run('systemctl', 'is-system-running').stdout))
   const node = process.execPath.replace(modulesPath(), `${INSIDE}/node_modules`)
-  return { outside, inside: INSIDE, first: stdout.trim(), node, run, ok }
+  return { outside, inside: INSIDE, node, pid: Number(stdout), run, ok }
 }
 
-/** Where the packages really are. */
+function ip(...args: readonly string[]): void {
+  execFileSync('ip', args, { stdio: ['ignore', 'ignore', 'inherit'] })
+}
+
+/** Connects machines to one network; their addresses are 10.77.0.1, 10.77.0.2 and so on. */
+export function connectMachines(t: TestContext, machines: readonly Machine[]): void {
+  const bridge = `opb${process.pid}`
+  ip('link', 'add', bridge, 'type', 'bridge')
+  // The pairs of a machine end with its network namespace.
+  t.after(() => ip('link', 'delete', bridge))
+  ip('link', 'set', bridge, 'up')
+  for (const [index, machine] of machines.entries()) {
+    const port = `opv${process.pid}n${index}`
+    ip('link', 'add', port, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', String(machine.pid))
+    ip('link', 'set', port, 'master', bridge, 'up')
+    machine.ok('ip', 'addr', 'add', `10.77.0.${index + 1}/24`, 'dev', 'eth0')
+    machine.ok('ip', 'link', 'set', 'eth0', 'up')
+  }
+}
+
+/** The real directory of the packages. */
 function modulesPath(): string {
   return realpathSync(join(ROOT, 'node_modules'))
 }
 
 /**
- * A checkout for a machine, without what only development needs; the packages are links that lead somewhere in there. Where
- * the run has a bundle it has that instead of the sources, as when it is shipped. Returns the file that an agent begins with.
+ * A checkout for a machine without development dependencies; the packages are links to a directory inside the machine.
+ * If the test run has a bundle, the checkout has that instead of the sources, as in a release. Returns the entry file.
  */
 export function makeCheckout(directory: string): string {
   const copy = (root: string, part: string) => cpSync(join(root, part), join(directory, part), { recursive: true })

@@ -1,4 +1,4 @@
-/** A NATS server with the configuration that is shipped, keys as `outpost cluster keys` makes them, and members of it. */
+/** A NATS server with the shipped configuration, keys from `outpost cluster keys`, and members of the cluster. */
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -16,17 +16,17 @@ export const TOKEN = 'a-token-of-the-operator'
 export interface PermittedCluster {
   readonly directory: string
   readonly nats: NatsServer
-  /** Runs `outpost cluster keys` again and lets the NATS server know. */
+  /** Runs `outpost cluster keys` again and reloads the NATS server. */
   readonly keys: (...args: readonly string[]) => string
-  /** Certificate of the authority that NATS' own is signed by. */
+  /** The CA certificate of NATS. */
   readonly authority: string
   readonly seedOf: (name: string) => Uint8Array
   readonly nodeIdOf: (name: string) => string
   /** Starts the process of a member. */
-  readonly start: (name: string) => ReturnType<typeof startAgent>
+  readonly start: (name: string, program?: string) => ReturnType<typeof startAgent>
 }
 
-/** Undefined where openssl is missing. */
+/** Undefined without openssl. */
 export async function permittedCluster(
   t: TestContext,
   directory: string,
@@ -40,6 +40,7 @@ export async function permittedCluster(
   const users = () => ({ 'users.conf': readFileSync(join(out, 'users.conf'), 'utf8') })
   const config = readFileSync(join(ROOT, 'systemd/nats/nats-server.conf'), 'utf8')
     .replace(/^listen:.*$/m, '')
+    .replace('"127.0.0.1:8222"', '"127.0.0.1:-1"')
     .replaceAll('/etc/nats/server.crt', join(directory, 'server.pem'))
     .replaceAll('/etc/nats/server.key', join(directory, 'server.key'))
   const nats = await startNatsServer(t, config, users())
@@ -54,7 +55,7 @@ export async function permittedCluster(
     },
     seedOf: (name) => new TextEncoder().encode(readFileSync(join(out, name, 'cluster.nk'), 'utf8').trim()),
     nodeIdOf: (name) => /node_id = "(.*)"/.exec(readFileSync(join(out, name, 'cluster.hcl'), 'utf8'))?.[1] ?? '',
-    start(name) {
+    start(name, program) {
       const folder = join(directory, name)
       mkdirSync(folder, { recursive: true })
       copyFileSync(join(out, name, 'cluster.nk'), join(folder, 'cluster.nk'))
@@ -68,17 +69,18 @@ export async function permittedCluster(
         join(folder, 'agent.hcl'),
         `data_dir = "${folder}/data"\nports { http = 0 }\n${isServer ? ACL : ''}`,
       )
-      return startAgent(t, ['-config', join(folder, 'agent.hcl'), '-config', join(folder, 'cluster.hcl')])
+      const files = ['-config', join(folder, 'agent.hcl'), '-config', join(folder, 'cluster.hcl')]
+      return startAgent(t, files, program === undefined ? {} : { env: { OUTPOST_TEST_PROGRAM: program } })
     },
   }
 }
 
-/** By its address, for which the client has no name to compare with. */
+/** By IP address, for which the client has no name to verify. */
 export function tlsOf({ directory }: PermittedCluster) {
   return { ca: readFileSync(join(directory, 'ca.pem'), 'utf8'), checkServerIdentity: () => undefined }
 }
 
-/** Connects to NATS as whoever has the key of a member. */
+/** Connects to NATS with the key of a member. */
 export async function connectAs(t: TestContext, cluster: PermittedCluster, name: string): Promise<NatsConnection> {
   const connection = await connect({
     servers: [cluster.nats.url],
@@ -91,7 +93,7 @@ export async function connectAs(t: TestContext, cluster: PermittedCluster, name:
 }
 
 const SHA256 = createHash('sha256').update(TOKEN).digest('hex')
-/** Servers know the token; agents ask them. */
+/** Servers have the token; agents resolve it there. */
 const ACL = `acl {
   token "ops" {
     sha256 = "${SHA256}"

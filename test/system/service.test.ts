@@ -25,7 +25,7 @@ for (const [name, exposureMax] of [
   ['outpost', 20],
   ['outpost-server', 15],
 ] as const) {
-  test(`the unit ${name} is free of faults and exposes little`, { skip: noAnalyze }, (t) => {
+  test(`systemd-analyze finds no fault and little exposure in the unit ${name}`, { skip: noAnalyze }, (t) => {
     // With a program that exists: systemd-analyze looks for it.
     const unit = join(workDirectory(t), `${name}.service`)
     const text = readFileSync(join(ROOT, `systemd/${name}.service`), 'utf8')
@@ -38,7 +38,7 @@ for (const [name, exposureMax] of [
   })
 }
 
-test('install.sh refuses what it cannot do, and prints with -n what it would', (t) => {
+test('install.sh refuses unsupported systems, and -n prints the steps', (t) => {
   const script = (...args: readonly string[]) => spawnSync('sh', [INSTALL, ...args], { encoding: 'utf8' })
   for (const args of [
     ['--prefix', '/'],
@@ -69,13 +69,13 @@ test('install.sh refuses what it cannot do, and prints with -n what it would', (
   assert.match(shown.stdout, /systemctl restart outpost\.service/)
   assert.equal(spawnSync('ls', ['-A', directory], { encoding: 'utf8' }).stdout, '', 'and does none of it')
   const other = spawnSync('setpriv', ['--reuid=65534', '--clear-groups', 'sh', INSTALL], { encoding: 'utf8' })
-  if (process.getuid?.() === 0) assert.match(other.stderr, /run it as root/)
+  if (process.getuid?.() === 0) assert.match(other.stderr, /run this script as root/)
 })
 
 const TASK = '11111111-2222-4333-8444-555555555555'
 
 function tokenFrom(output: string): string {
-  const token = /the token \(shown this once.*\): ([0-9a-f]{64})$/.exec(output)?.[1]
+  const token = /the token \(shown only once.*\): ([0-9a-f]{64})$/.exec(output)?.[1]
   assert.ok(token, output)
   return token
 }
@@ -120,7 +120,9 @@ function keepsCompiledCode(machine: Machine): void {
   }
 }
 
-test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', { skip: noMachine }, async (t) => {
+test('install, start, watchdog, reload, credentials, upgrade, stop and uninstall work', {
+  skip: noMachine,
+}, async (t) => {
   const machine = await bootMachine(t)
   const main = makeCheckout(join(machine.outside, 'checkout')).replace(machine.outside, machine.inside)
   keepsCompiledCode(machine)
@@ -134,6 +136,9 @@ test('install, start, watchdog, reload, credentials, upgrade, stop, uninstall', 
   assert.equal(ask(machine, '/v1/agent/self', 'another').status, 403)
   assert.ok(!machine.ok('cat', '/etc/outpost/agent.hcl').includes(token))
   assert.ok(!machine.ok('journalctl', '-u', 'outpost').includes(token))
+  assert.equal(machine.ok('ps', '-o', 'comm=', '-p', property(machine, 'MainPID')), 'outpost')
+  assert.match(machine.ok('journalctl', '-u', 'outpost', '-p', 'info', '-o', 'json', '-n', '1'), /"PRIORITY":"6"/)
+  assert.equal(machine.ok('journalctl', '-u', 'outpost', '-p', 'err', '-o', 'cat', '-q'), '')
 
   await servesOtherUsers(machine, token)
   await reloads(machine)
@@ -185,7 +190,7 @@ async function servesOtherUsers(machine: Machine, token: string): Promise<void> 
   assert.equal(ask(machine, `/v1/client/fs/cat/${TASK}?path=web/secrets/key`, token).status, 403)
   assert.equal(ask(machine, `/v1/client/allocation/${TASK}/gc`, token).status, 200)
   machine.ok('test', '!', '-e', `/var/lib/outpost/alloc/${TASK}`)
-  // What it reads as it likes, it may not write, and it is nobody that systemd or a container engine listens to.
+  // It may not write the files that it may read, and may not control systemd or a container engine.
   const status = machine.ok('cat', `/proc/${property(machine, 'MainPID')}/status`)
   assert.match(status, /^Uid:\t(?!0\t)\d+/m)
   assert.match(status, /^CapPrm:\t000000000000000a$/m)
@@ -212,7 +217,7 @@ async function reloads(machine: Machine): Promise<void> {
   assert.equal(property(machine, 'MainPID'), pid)
 }
 
-/** systemd ends a main process that stands still, and starts another one; one that works is left alone. */
+/** systemd restarts a blocked main process and does not restart a working one. */
 async function survivesAHang(machine: Machine): Promise<void> {
   machine.ok(
     'sh',
@@ -284,7 +289,7 @@ async function failsToStart(machine: Machine): Promise<void> {
   machine.ok('systemctl', 'restart', 'outpost')
 }
 
-/** An upgrade that cannot work changes nothing, or is taken back; what ran before runs on. */
+/** An upgrade that cannot succeed changes nothing or is rolled back; the previous version keeps running. */
 function keepsWhatRan(machine: Machine, script: string, main: string): void {
   const pid = property(machine, 'MainPID')
   configure(machine, 'log_level = "loud"')
@@ -307,7 +312,7 @@ function keepsWhatRan(machine: Machine, script: string, main: string): void {
   )
   const broken = machine.run(script)
   assert.notEqual(broken.status, 0)
-  assert.match(broken.stderr, /it does not start; .*What was installed before runs again/s)
+  assert.match(broken.stderr, /the service does not start, see: .*The previous installation was restored/s)
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   machine.ok('sh', '-c', `test ! -e /opt/outpost.old && mv ${main}.good ${main}`)
 }
@@ -318,15 +323,15 @@ async function installsAServer(machine: Machine, script: string): Promise<void> 
   machine.ok('systemd-run', '--unit=occupier', machine.node, '-e', occupy)
   const failed = machine.run(script, '--role', 'server')
   assert.notEqual(failed.status, 0)
-  assert.match(failed.stderr, /the first token is in \/etc\/outpost-server\/first-token \(root only\)/)
+  assert.match(failed.stderr, /the first token is in \/etc\/outpost-server\/first-token \(readable by root only\)/)
   assert.equal(machine.ok('stat', '-c', '%a %U', '/etc/outpost-server/first-token'), '600 root')
   assert.equal(machine.ok('systemctl', 'is-active', 'outpost'), 'active')
   machine.ok('systemctl', 'stop', 'occupier')
   const late = machine.run(script, '--role', 'server', '--no-secrets')
   assert.notEqual(late.status, 0)
-  assert.match(late.stderr, /set server \{ secrets = false \} in it\. Nothing was changed/)
+  assert.match(late.stderr, /set server \{ secrets = false \} there\. Nothing was changed/)
   const installed = machine.ok(script, '--role', 'server')
-  assert.match(installed, /operator init .*\n.*on the first server of a region only/)
+  assert.match(installed, /operator init .*\n.*only on the first server of a region/)
   const token = tokenFrom(installed)
   machine.ok('test', '!', '-e', '/etc/outpost-server/first-token')
   const url = 'http://127.0.0.1:4648'

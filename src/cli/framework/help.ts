@@ -10,19 +10,20 @@ export interface HelpLine {
 const WIDTH = 100
 const MORE = '"outpost COMMAND -help" shows the options of a command.'
 
-/** Also part of the manual pages. */
+/** Also in the manual pages. */
 export const ENVIRONMENT = [
   'Environment:',
-  '    OUTPOST_ADDR      Address of the agent or server (default http://127.0.0.1:4646). If not set,',
-  '                      commands for hosts use NOMAD_ADDR, else VAULT_ADDR; commands for secrets',
-  '                      use VAULT_ADDR, else NOMAD_ADDR',
-  '    OUTPOST_TOKEN     Token for OUTPOST_ADDR (default: the token that "outpost login" stored).',
-  '                      NOMAD_TOKEN is sent to NOMAD_ADDR only, VAULT_TOKEN to VAULT_ADDR only',
-  '    OUTPOST_FORMAT    Output of commands for secrets: table, json or yaml (else VAULT_FORMAT)',
-  '    OUTPOST_CACERT    PEM file of the CA certificates to trust instead of the system',
+  '    OUTPOST_ADDR      Address of the agent or server. Default: http://127.0.0.1:4646.',
+  '                      Commands for hosts fall back to NOMAD_ADDR, then VAULT_ADDR; commands for',
+  '                      secrets fall back to VAULT_ADDR, then NOMAD_ADDR',
+  '    OUTPOST_TOKEN     Token for OUTPOST_ADDR. Default: the token that "outpost login" stored.',
+  '                      NOMAD_TOKEN is sent only to NOMAD_ADDR, VAULT_TOKEN only to VAULT_ADDR',
+  '    OUTPOST_FORMAT    Output format of commands for secrets: table, json or yaml.',
+  '                      Default: VAULT_FORMAT, else table',
+  '    OUTPOST_CACERT    PEM file of the CA certificates to trust instead of those of the system',
   '    OUTPOST_CLIENT_CERT, OUTPOST_CLIENT_KEY',
-  '                      PEM files of the client certificate and its key',
-  '    OUTPOST_DATA_DIR  Data directory of this host (default /var/lib/outpost)',
+  '                      PEM files of the client certificate and its private key',
+  '    OUTPOST_DATA_DIR  Data directory of this host. Default: /var/lib/outpost',
 ]
 
 /** `outpost help`: the most used commands, the groups and the environment variables. */
@@ -34,7 +35,7 @@ export function overview(common: readonly HelpLine[], groups: readonly HelpLine[
     'Common commands:',
     ...linesOf(common, width),
     '',
-    'Groups of commands ("outpost help GROUP" lists one):',
+    'Command groups ("outpost help GROUP" lists the commands of one):',
     ...linesOf(groups, width),
     '',
     ...ENVIRONMENT,
