@@ -13,7 +13,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { isBuiltin } from 'node:module'
 import { basename, join, parse, resolve } from 'node:path'
 
@@ -29,6 +29,8 @@ const CHUNK_IMPORT = /\bimport\("(\.\/([\w-]+)-\w+\.js)"\)/g
 /** The accelerator of MessagePack being asked for. */
 const EXTRACTOR = /\b(\w+)\("msgpackr-extract"\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
+/** What `npm run dist` writes beside the bundle. */
+const PACKAGES = 'packages'
 /** Digits of a commit that are shown. */
 const COMMIT_DIGITS = 12
 /** A module of npm that is imported late. */
@@ -103,14 +105,12 @@ function bundlerOf(root: string, directory: string, outside: readonly string[]):
   const commit = `--define:OUTPOST_COMMIT=${JSON.stringify(commitOf(root))}`
   return (inputs, ...more) => {
     const named = inputs.map((file) => `${parse(file).name}=${file}`)
-    execFileSync(join(root, 'node_modules/.bin/esbuild'), [
-      ...options,
-      ...external,
-      commit,
-      ...output,
-      ...more,
-      ...named,
-    ])
+    // Comments of the bundle name files relative to the working directory.
+    execFileSync(
+      join(root, 'node_modules/.bin/esbuild'),
+      [...options, ...external, commit, ...output, ...more, ...named],
+      { cwd: root },
+    )
   }
 }
 
@@ -196,6 +196,9 @@ function inAscii(text: string): string {
 
 if (import.meta.main) {
   const directory = join(ROOT, 'dist')
-  rmSync(directory, { recursive: true, force: true })
+  mkdirSync(directory, { recursive: true })
+  for (const name of readdirSync(directory)) {
+    if (name !== PACKAGES) rmSync(join(directory, name), { recursive: true })
+  }
   writeBundle(ROOT, directory)
 }

@@ -1,13 +1,14 @@
 /**
  * Writes an installable program into a directory: the bundle, the launcher, units, recipes, documents, the packages that the bundle
- * loads at run time with their dependencies, and the Node binary of this machine. `systemd/install.sh` uses it; the result needs
- * neither the checkout nor a network.
+ * loads at run time with their dependencies, and Node for one architecture. `systemd/install.sh` and `npm run dist` use it; the
+ * result needs neither the checkout nor a network.
  *
  *     node scripts/stage-program.ts DIR        DIR exists and is empty
  */
 import { cpSync, existsSync, readdirSync, readFileSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import { outsidePackages, writeBundle } from './bundle.ts'
+import { platformModules } from './dist/architecture.ts'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const PARTS = [
@@ -22,24 +23,41 @@ const PARTS = [
   'LICENSE',
 ]
 
+/** Source maps, type declarations and descriptions of npm packages: a third of their size, which no program reads. */
+const UNUSED_FILE = /\.(?:map|d\.[cm]?ts)$|^(?:README|CHANGELOG|HISTORY)(?:\.\w+)?$/i
+
 /** Throws where a package of the program is not installed. */
-export function stageProgram(directory: string): void {
+export function stageProgram(directory: string, architecture: string = process.arch): void {
   if (readdirSync(directory).length > 0) throw new Error(`${directory} is not empty`)
+  const platform = platformModules(ROOT, architecture)
+  if (platform === undefined && architecture !== process.arch) {
+    throw new Error(`Node for ${architecture} is not installed: run "npm run dist:fetch -- ${architecture}"`)
+  }
   for (const part of PARTS) cpSync(join(ROOT, part), join(directory, part), { recursive: true })
   writeBundle(ROOT, join(directory, 'dist'))
-  const accelerator = `@msgpackr-extract/msgpackr-extract-${process.platform}-${process.arch}`
-  for (const folder of packageFolders([...outsidePackages(ROOT), accelerator])) {
-    cpSync(join(ROOT, folder), join(directory, folder), { recursive: true, dereference: true })
+  for (const folder of packageFolders(outsidePackages(ROOT))) copyPackage(join(ROOT, folder), join(directory, folder))
+  const modules = platform ?? join(ROOT, 'node_modules')
+  const accelerator = `@msgpackr-extract/msgpackr-extract-${process.platform}-${architecture}`
+  if (existsSync(join(modules, accelerator))) {
+    copyPackage(join(modules, accelerator), join(directory, 'node_modules', accelerator))
   }
-  copyNode(directory)
+  copyNode(modules, architecture, directory)
+}
+
+function copyPackage(source: string, target: string): void {
+  cpSync(source, target, { recursive: true, dereference: true, filter: isUsed })
+}
+
+function isUsed(file: string): boolean {
+  return !UNUSED_FILE.test(basename(file))
 }
 
 /** The binary without its headers and without npm, which are a third of the package. */
-function copyNode(directory: string): void {
-  const folder = `node_modules/node-${process.platform}-${process.arch}`
+function copyNode(modules: string, architecture: string, directory: string): void {
+  const name = `node-${process.platform}-${architecture}`
   for (const part of ['bin/node', 'package.json', 'LICENSE']) {
-    const source = join(ROOT, folder, part)
-    if (existsSync(source)) cpSync(source, join(directory, folder, part), { dereference: true })
+    const source = join(modules, name, part)
+    if (existsSync(source)) cpSync(source, join(directory, 'node_modules', name, part), { dereference: true })
   }
 }
 
@@ -52,13 +70,14 @@ function packageFolders(names: readonly string[]): readonly string[] {
       if (isOptional) return
       throw new Error(`the package ${name} is not installed: run "npm ci"`)
     }
-    if (folders.has(folder) || name.startsWith('@types/')) return
+    // Those of one architecture are copied for the architecture of the program.
+    if (folders.has(folder) || name.startsWith('@types/') || name.startsWith('@msgpackr-extract/')) return
     folders.add(folder)
     const { required, optional } = dependenciesOf(folder)
     for (const each of required) add(each, folder, optional.includes(each))
     for (const each of optional) add(each, folder, true)
   }
-  for (const name of names) add(name, '', name.startsWith('@msgpackr-extract/'))
+  for (const name of names) add(name, '', false)
   return [...folders]
 }
 

@@ -155,6 +155,17 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     env: {},
     proves: 'the alert rules fire in each state of real servers and in none of a healthy pair (needs promtool)',
   },
+  dist: {
+    files: ['test/long/packages.test.ts'],
+    env: {},
+    proves:
+      'packages are reproducible and at most 60 MiB; the Debian package installs, upgrades, downgrades, is removed and purged by apt',
+  },
+  versions: {
+    files: ['test/long/versions.test.ts'],
+    env: {},
+    proves: 'a server works with agents and servers of the version before and after it',
+  },
   'cloud-faults': {
     files: ['test/engines/cloud/faults.test.ts'],
     env: { OUTPOST_CLOUD_FAULTS: '1000', OUTPOST_CLOUD_KILLS: '60', OUTPOST_SEED: String(Date.now() % 1e9) },

@@ -1,19 +1,25 @@
 #!/bin/sh
-# Installs outpost as a systemd service from this checkout, upgrades an installed one, or removes it. Each step is printed before it
-# is executed; with -n it is only printed. The script is idempotent, and never changes the configuration or the data. It checks as much
-# as possible before the first change. If the start fails, it restores the previous program and unit.
+# Installs outpost as a systemd service from this checkout or release, upgrades an installed one, rolls it back, or removes it. Each
+# step is printed before it is executed; with -n it is only printed. The script is idempotent, and never changes the configuration or
+# the data. It checks as much as possible before the first change.
+#
+# An upgrade keeps the previous version in PREFIX.previous. A version that does not start, or does not run for a minute without a
+# restart, is replaced with the previous one. The two roles of a host share the program and restart together: the server
+# first, then the agent.
 set -eu
 umask 022
 
 usage() {
   cat <<'END'
 Usage: systemd/install.sh [options]              install or upgrade, then start
+       systemd/install.sh --rollback [options]   return to the version before the last upgrade
        systemd/install.sh --uninstall [options]  stop and remove unit and program; configuration and data stay
   --role agent|server  role of this host: agent or server                            (agent)
   --no-secrets         with --role server: no secrets core, for all servers of a region except the first
   -n, --dry-run        print the steps without running them
   --link               link the program to this checkout instead of copying it
   --no-start           install without enabling or starting the service
+  --confirm SECONDS    after an upgrade, how long the new version must run without a restart   (60)
   --purge              with --uninstall: also remove configuration, data (task logs included) and the user, if this script created it
   --prefix DIR         directory of the program, for both roles  (/opt/outpost)
   --config-dir DIR     directory of the configuration            (/etc/outpost, /etc/outpost-server)
@@ -28,18 +34,19 @@ fail() {
   exit "${2:-1}"
 }
 
-no_secrets='' dry='' uninstall='' purge='' link='' start=yes
+no_secrets='' dry='' rollback='' confirm=60 uninstall='' purge='' link='' start=yes
 role=agent prefix=/opt/outpost config_dir='' data_dir='' unit_dir=/etc/systemd/system user=''
 while [ $# -gt 0 ]; do
   case $1 in
     -n | --dry-run) dry=yes ;;
     --no-secrets) no_secrets=yes ;;
     --uninstall) uninstall=yes ;;
+    --rollback) rollback=yes ;;
     --purge) purge=yes ;;
     --link) link=yes ;;
     --no-start) start='' ;;
     -h | --help) usage && exit 0 ;;
-    --role | --prefix | --config-dir | --data-dir | --unit-dir | --user)
+    --role | --prefix | --config-dir | --data-dir | --unit-dir | --user | --confirm)
       [ $# -ge 2 ] || fail "$1 requires a value" 2
       case $1 in
         --role) role=$2 ;;
@@ -48,6 +55,7 @@ while [ $# -gt 0 ]; do
         --data-dir) data_dir=$2 ;;
         --unit-dir) unit_dir=$2 ;;
         --user) user=$2 ;;
+        --confirm) confirm=$2 ;;
       esac
       shift
       ;;
@@ -56,6 +64,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge requires --uninstall' 2
+[ -z "$rollback" ] || [ -z "$uninstall" ] || fail '--rollback and --uninstall exclude each other' 2
+case $confirm in '' | *[!0-9]* | ?????*) fail "--confirm $confirm: must be a number of seconds, at most 9999" 2 ;; esac
 case $role in
   agent) service=outpost other=outpost-server ;;
   server) service=outpost-server other=outpost ;;
@@ -98,14 +108,14 @@ remove() {
   say "==> stop the service"
   if [ -n "$start" ] && [ -e "$unit" ]; then run systemctl disable --now "$service.service"; fi
   say "==> remove unit and program"
-  run rm -f "$unit"
+  run rm -f "$unit" "$unit.previous"
   # A checkout is not removed.
   if [ "$prefix" = "$checkout" ]; then
     say "  ($prefix is this checkout and is not removed)"
   elif [ -e "$unit_dir/$other.service" ]; then
     say "  ($prefix is not removed: $other.service uses it)"
   elif [ -L "$prefix" ] || [ -e "$prefix/bin/outpost" ]; then
-    run rm -rf "$prefix" "$prefix.new" "$prefix.old"
+    run rm -rf "$prefix" "$prefix.new" "$prefix.previous" "$prefix.undone"
   fi
   systemd daemon-reload
   if [ -z "$purge" ]; then
@@ -194,7 +204,7 @@ stage_program() {
   fi
   [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
-  run rm -rf "$staged" "$prefix.old"
+  run rm -rf "$staged"
   if [ -n "$link" ]; then
     run ln -s "$checkout" "$staged"
     return
@@ -220,18 +230,52 @@ can_bundle() {
 }
 
 copy_program() {
-  for part in bin src dist systemd recipes docs package.json package-lock.json agent.hcl.example README.md LICENSE; do
+  for part in bin src dist systemd deploy recipes docs man completion package.json package-lock.json agent.hcl.example README.md LICENSE; do
     [ ! -e "$checkout/$part" ] || run cp -R "$checkout/$part" "$staged/"
   done
   # A link is followed; links inside the directory are kept.
   run cp -R -H "$checkout/node_modules" "$staged/node_modules"
 }
 
+# Stands in a version that replaced another one and has not run for long enough.
+unconfirmed=.unconfirmed
+
+# $replaced says which version a failed start returns to: "current" is the one that was installed until now, "previous" the one
+# before it, because the current one was never confirmed.
 swap_program() {
+  replaced=''
   [ "$staged" != "$prefix" ] || return 0
+  if is_installed; then
+    say "==> this version is in $prefix"
+    run rm -rf "$staged"
+    return
+  fi
   say "==> replace the program"
-  if [ -e "$prefix" ] || [ -L "$prefix" ]; then run mv "$prefix" "$prefix.old"; fi
+  if [ -e "$prefix" ] || [ -L "$prefix" ]; then
+    # A linked checkout gets no marker.
+    [ -n "$link" ] || run touch "$staged/$unconfirmed"
+    if [ -e "$prefix/$unconfirmed" ] && [ -e "$prefix.previous" ]; then
+      say "  (the installed version was not confirmed and is removed; $prefix.previous is kept)"
+      replaced=previous
+      run rm -rf "$prefix"
+    else
+      replaced=current
+      run rm -rf "$prefix.previous"
+      run mv "$prefix" "$prefix.previous"
+      # The units of this version, for --rollback.
+      for each in outpost-server outpost; do
+        run rm -f "$unit_dir/$each.service.previous"
+        [ ! -e "$unit_dir/$each.service" ] || run cp -p "$unit_dir/$each.service" "$unit_dir/$each.service.previous"
+      done
+    fi
+  fi
   run mv "$staged" "$prefix"
+}
+
+# Whether the staged version is the installed one.
+is_installed() {
+  [ -z "$dry" ] && [ -z "$link" ] && [ -d "$prefix" ] && [ ! -L "$prefix" ] || return 1
+  diff -rq --no-dereference --exclude=.cache --exclude="$unconfirmed" "$staged" "$prefix" >/dev/null 2>&1
 }
 
 # The first token, until the first start has succeeded. Only root can read it; the service does not.
@@ -313,26 +357,124 @@ start_service() {
   systemd daemon-reload
   systemd enable "$service.service"
   systemd reset-failed "$service.service" 2>/dev/null || :
-  # Also starts a stopped service. Returns when the service has reported readiness.
-  systemd restart "$service.service" || go_back
+  restart_services || go_back "the service does not start"
+  watch_services
 }
 
-# Restores the previous program and unit, and restarts the service if it was running.
+# The server first, because agents use it; of the other role only a service that runs, and only for a new program. Returns when
+# the services have reported that they are ready. Also starts this role's service if it does not run.
+restart_services() {
+  for each in outpost-server outpost; do
+    if [ "$each" = "$service" ]; then
+      systemd restart "$each.service" || return 1
+    elif [ -n "$replaced" ] && is_active "$each"; then
+      say "  ($each runs the same program)"
+      systemd restart "$each.service" || return 1
+    fi
+  done
+}
+
+is_active() {
+  [ -e "$unit_dir/$1.service" ] && systemctl is-active --quiet "$1.service"
+}
+
+# Processes of the running services: another number means a restart.
+main_pids() {
+  for each in outpost-server outpost; do
+    if is_active "$each"; then systemctl show -P MainPID "$each.service"; else echo "$each is down"; fi
+  done
+}
+
+# A new version is kept when its services have run for $confirm seconds without a restart.
+watch_services() {
+  [ -n "$replaced" ] || return 0
+  say "==> watch the new version for $confirm s; if it fails, the previous version is restored"
+  [ -z "$dry" ] || return 0
+  before=$(main_pids)
+  elapsed=0
+  while [ "$elapsed" -lt "$confirm" ]; do
+    sleep 1
+    elapsed=$((elapsed + 1))
+    [ "$(main_pids)" = "$before" ] || go_back "a service stopped or restarted within $confirm s"
+  done
+  run rm -f "$prefix/$unconfirmed"
+  say "  ($prefix.previous has the previous version; --rollback returns to it)"
+}
+
+# Restores the previous program and unit, and restarts the services.
 go_back() {
-  reason="the service does not start, see: journalctl -u $service -n 20"
+  reason="$1, see: journalctl -u $service -n 20"
   [ ! -e "$token_file" ] || reason="$reason
 install.sh: the first token is in $token_file (readable by root only): fix the error and run this script again, which prints it"
-  if [ ! -e "$prefix.old" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
-  say "==> the service does not start: restore the previous program and unit"
-  if [ -e "$prefix.old" ] || [ -L "$prefix.old" ]; then
+  if [ -z "$replaced" ] && [ ! -e "$unit.old" ]; then fail "$reason"; fi
+  say "==> $1: restore the previous program and unit"
+  if [ -n "$replaced" ]; then
     run rm -rf "$prefix"
-    run mv "$prefix.old" "$prefix"
+    run mv "$prefix.previous" "$prefix"
   fi
-  [ ! -e "$unit.old" ] || run mv "$unit.old" "$unit"
+  if [ "$replaced" = previous ] && [ -e "$unit.previous" ]; then
+    run mv "$unit.previous" "$unit"
+  elif [ -e "$unit.old" ]; then
+    run mv "$unit.old" "$unit"
+  fi
+  run rm -f "$unit.old"
+  [ -z "$replaced" ] || run rm -f "$unit_dir/outpost.service.previous" "$unit_dir/outpost-server.service.previous"
   systemd daemon-reload
-  systemd reset-failed "$service.service" 2>/dev/null || :
-  systemd restart "$service.service" || fail "$reason (the previous installation does not start either)"
+  reset_failed
+  restart_services || fail "$reason (the previous installation does not start either)"
   fail "$reason. The previous installation was restored and is running"
+}
+
+reset_failed() {
+  for each in outpost-server outpost; do
+    [ ! -e "$unit_dir/$each.service" ] || systemd reset-failed "$each.service" 2>/dev/null || :
+  done
+}
+
+# Puts the units that are kept with the suffix $1 in place, and keeps those that are in place with the suffix $2.
+move_units() {
+  for file in "$unit_dir/outpost.service" "$unit_dir/outpost-server.service"; do
+    [ -e "$file.$1" ] || continue
+    run mv "$file" "$file.$2"
+    run mv "$file.$1" "$file"
+  done
+}
+
+# Returns to $prefix.previous. If that does not start, for example because the current version has migrated the data, the current
+# version is restored.
+roll_back() {
+  say "==> check"
+  if [ ! -e "$prefix.previous" ]; then fail "there is no previous version in $prefix.previous; nothing was changed"; fi
+  for each in outpost-server outpost; do
+    [ -e "$unit_dir/$each.service" ] || continue
+    directory=$(sed -n 's/^ExecStart=.* -config //p' "$unit_dir/$each.service")
+    run "$prefix.previous/bin/outpost" validate "$directory" ||
+      fail "the previous version refuses the configuration in $directory; nothing was changed"
+  done
+  replaced=current
+  say "==> put the previous program in place"
+  run rm -rf "$prefix.undone"
+  run mv "$prefix" "$prefix.undone"
+  run mv "$prefix.previous" "$prefix"
+  run rm -f "$prefix/$unconfirmed"
+  move_units previous undone
+  if [ -n "$start" ]; then
+    say "==> restart"
+    systemd daemon-reload
+    reset_failed
+    if ! restart_services; then
+      say "==> the previous version does not start: restore the current one"
+      run mv "$prefix" "$prefix.previous"
+      run mv "$prefix.undone" "$prefix"
+      move_units undone previous
+      systemd daemon-reload
+      reset_failed
+      restart_services || fail "neither version starts, see: journalctl -u $service -n 20"
+      fail "the previous version does not start, see: journalctl -u $service -n 40. The current version was restored and is running"
+    fi
+  fi
+  run rm -rf "$prefix.undone" "$unit_dir/outpost.service.undone" "$unit_dir/outpost-server.service.undone"
+  say "==> done: $("$prefix/bin/outpost" version)"
 }
 
 show() {
@@ -368,6 +510,10 @@ if [ -n "$uninstall" ]; then
   remove
   exit 0
 fi
+if [ -n "$rollback" ]; then
+  roll_back
+  exit 0
+fi
 check
 make_user
 write_config
@@ -383,6 +529,5 @@ say "==> create the data directory $data_dir"
 run install -d -o "$user" -g "$user" -m "$mode" "$data_dir"
 write_unit
 start_service
-[ "$staged" = "$prefix" ] || run rm -rf "$prefix.old"
 run rm -f "$unit.old"
 show

@@ -24,7 +24,7 @@ function commandLines(text: string): string[][] {
   const spans = [...text.replaceAll(/^```[^]*?^```$/gm, '').matchAll(/`([^`\n]+)`/g)].map(([, span = '']) => span)
   const lines = [...blocks.flatMap((block) => block.split('\n')), ...spans]
   return lines.flatMap((line) => {
-    const code = line.replace(/\s#\s.*$/, '').replaceAll(/\$\((outpost [^)]*)\)/g, ' ; $1 ; ')
+    const code = line.replace(/\s+#\s.*$/, '').replaceAll(/\$\((outpost [^)]*)\)/g, ' ; $1 ; ')
     return [...code.matchAll(/(?:^|[\s|;&'"(])(?:bin\/)?outpost ([^|;&>)"]+)/g)].map(([, rest = '']) =>
       rest.trim().split(/\s+/),
     )

@@ -23,7 +23,7 @@ export interface PermittedCluster {
   readonly seedOf: (name: string) => Uint8Array
   readonly nodeIdOf: (name: string) => string
   /** Starts the process of a member. */
-  readonly start: (name: string) => ReturnType<typeof startAgent>
+  readonly start: (name: string, program?: string) => ReturnType<typeof startAgent>
 }
 
 /** Undefined without openssl. */
@@ -55,7 +55,7 @@ export async function permittedCluster(
     },
     seedOf: (name) => new TextEncoder().encode(readFileSync(join(out, name, 'cluster.nk'), 'utf8').trim()),
     nodeIdOf: (name) => /node_id = "(.*)"/.exec(readFileSync(join(out, name, 'cluster.hcl'), 'utf8'))?.[1] ?? '',
-    start(name) {
+    start(name, program) {
       const folder = join(directory, name)
       mkdirSync(folder, { recursive: true })
       copyFileSync(join(out, name, 'cluster.nk'), join(folder, 'cluster.nk'))
@@ -69,7 +69,8 @@ export async function permittedCluster(
         join(folder, 'agent.hcl'),
         `data_dir = "${folder}/data"\nports { http = 0 }\n${isServer ? ACL : ''}`,
       )
-      return startAgent(t, ['-config', join(folder, 'agent.hcl'), '-config', join(folder, 'cluster.hcl')])
+      const files = ['-config', join(folder, 'agent.hcl'), '-config', join(folder, 'cluster.hcl')]
+      return startAgent(t, files, program === undefined ? {} : { env: { OUTPOST_TEST_PROGRAM: program } })
     },
   }
 }

@@ -48,6 +48,8 @@ test('install.sh refuses unsupported systems, and -n prints the steps', (t) => {
     ['--purge'],
     ['--no-secrets'],
     ['--prefix'],
+    ['--confirm', 'soon'],
+    ['--rollback', '--uninstall'],
   ]) {
     const { status, stderr, stdout } = script('-n', ...args)
     assert.equal(status, 2, `${args.join(' ')}: ${stdout}`)

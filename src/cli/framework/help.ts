@@ -10,7 +10,8 @@ export interface HelpLine {
 const WIDTH = 100
 const MORE = '"outpost COMMAND -help" shows the options of a command.'
 
-const ENVIRONMENT = [
+/** Also in the manual pages. */
+export const ENVIRONMENT = [
   'Environment:',
   '    OUTPOST_ADDR      Address of the agent or server. Default: http://127.0.0.1:4646.',
   '                      Commands for hosts fall back to NOMAD_ADDR, then VAULT_ADDR; commands for',
