@@ -160,5 +160,5 @@ test('a renewal that fails is repeated until the lease expires', async (t) => {
   await eventually(() => seen.renewals === 2, 'another attempt')
   assert.equal(seen.reads, 1, 'the secret was not read again')
   running.child.kill('SIGTERM')
-  assert.match((await running.finished).stderr, /the lease of lender\/thing: .*; trying again/)
+  assert.match((await running.finished).stderr, /the lease of lender\/thing: .*; retrying/)
 })
