@@ -18,17 +18,19 @@ case $dir in */-) dir=${dir%-}$(cat /proc/sys/kernel/random/uuid) ;; esac
 "$recipes/manifest.sh" "$dir" "$task" pending
 start_logs "$dir" "$task"
 pid=''
-trap '[ -z "$pid" ] || kill -TERM "$pid" || :' TERM INT HUP
+trap 'interrupted=yes; [ -z "$pid" ] || kill -TERM "$pid" || :' TERM INT HUP
 "$@" >"$out" 2>"$err" &
 pid=$!
 "$recipes/manifest.sh" "$dir" "$task" running "$pid"
 printf '%s\n' "${dir##*/}"
 
-# A signal interrupts `wait` before the command has ended.
+# A signal interrupts `wait`, which then returns the number of the signal. After the status of the command, it returns 127.
+status=''
 while :; do
-  status=0
-  wait "$pid" || status=$?
-  kill -0 "$pid" 2>/dev/null || break
+  interrupted='' code=0
+  wait "$pid" || code=$?
+  [ "$code" = 127 ] && [ -n "$status" ] || status=$code
+  [ -n "$interrupted" ] || break
 done
 for log in $log_pids; do wait "$log" || :; done
 rm -rf "$pipes"
