@@ -6,8 +6,8 @@ import type { TestContext } from 'node:test'
 import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { type AgentHere, agentHere } from './agent-here.ts'
 import { type RunningAgent, startAgent, workDirectory } from './agent-process.ts'
-import { freePort } from './document.ts'
 import { eventually } from './eventually.ts'
+import { quietPort } from './restarting-agent.ts'
 import { writeServer } from './secrets-server.ts'
 
 export const DR = 'sys/replication/dr'
@@ -159,8 +159,8 @@ export class DrServer {
 async function written(directory: string, name: string, more: string) {
   const home = join(directory, name)
   mkdirSync(home, { recursive: true })
-  // Other servers know its cluster port, so it stays the same over restarts.
-  return { home, file: writeServer(home, more, await freePort()) }
+  // Other servers know its cluster port, so it stays the same over restarts, and no outgoing connection may take it.
+  return { home, file: writeServer(home, more, await quietPort()) }
 }
 
 /** A primary and its secondary `id`, which is unsealed with the shares of the primary and follows it. */
