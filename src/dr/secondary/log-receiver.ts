@@ -44,8 +44,6 @@ export class LogReceiver {
     this.#applier = new RowApplier(context.store, this.#call, windowBytes, {
       onApplied: async (position) => {
         await context.onApplied(position)
-        // The stream may have been paused until now.
-        this.#lastMessageMs = performance.now()
         this.#acknowledge(position)
       },
       onFailure: (error) => this.#fail(error),

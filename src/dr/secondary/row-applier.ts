@@ -79,9 +79,8 @@ export class RowApplier {
       while (this.#rows.length > 0) {
         const rows = this.#next()
         this.#applying = rows.length
-        const position = await this.#store.applyRows(rows)
+        await this.#onApplied(await this.#store.applyRows(rows))
         this.#applying = 0
-        await this.#onApplied(position)
         if (this.#bytes <= this.#bytesMax / 2) this.#flow.resume()
       }
     } catch (error) {

@@ -13,6 +13,7 @@ import { temporaryDirectory } from '../../helpers/temporary-directory.ts'
 
 /** Far above what a busy machine holds a heartbeat back. */
 const SILENCE_MS = 4000
+const BEAT_MS = 50
 
 const seed = Number(process.env['OUTPOST_SEED'] ?? Math.floor(Math.random() * 2 ** 31))
 
@@ -131,6 +132,7 @@ test('rows that arrive faster than they are applied pause the stream until half 
   const rows = primary.store.rowsAfter(0, { rows: 40, bytes: 1 << 20 })
   const applier = new RowApplier(store, flow, 20_000, {
     onApplied: async ({ sequence }) => {
+      assert.ok(applier.waiting > 0, 'until what follows is done as well')
       if (sequence === rows.length) resolve(sequence)
     },
     onFailure: (error) => assert.fail(String(error)),
@@ -146,7 +148,7 @@ test('rows that arrive faster than they are applied pause the stream until half 
 })
 
 test('a secondary that applies rows for longer than the silence limit stays connected', async (t) => {
-  const timings = { silenceMs: SILENCE_MS }
+  const timings = { silenceMs: SILENCE_MS, beatMs: BEAT_MS }
   const [held, reached] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   t.after(() => held.resolve())
   const primary = await Site.start(t, 'primary', { timings })
@@ -158,7 +160,10 @@ test('a secondary that applies rows for longer than the silence limit stays conn
   store.applyRows = async (rows) => {
     reached.resolve()
     await held.promise
-    return apply(rows)
+    const position = await apply(rows)
+    // The next check of the silence is due before another message can be read.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * BEAT_MS)
+    return position
   }
   const sequence = await primary.put('large', Buffer.alloc(20_000))
   await reached.promise
