@@ -55,6 +55,8 @@ export class LogFile implements LogOutput {
   #checkedAtMs = Number.NEGATIVE_INFINITY
   #appending = false
   #isClosing = false
+  /** In the name of the last rotated file. */
+  #rotatedAtNs = 0n
 
   /** Throws if the file cannot be opened. */
   constructor(path: string, rules: RotateRules) {
@@ -138,8 +140,10 @@ export class LogFile implements LogOutput {
   }
 
   #rotate(): void {
-    const rotated = `${this.#stem}-${Date.now()}${String(process.hrtime.bigint() % 1_000_000n).padStart(6, '0')}`
-    renameSync(this.#path, join(dirname(this.#path), `${rotated}${this.#extension}`))
+    const nowNs = BigInt(Date.now()) * 1_000_000n
+    // Several rotations in one millisecond, and a clock that was set back, must not change the order of the names.
+    this.#rotatedAtNs = nowNs > this.#rotatedAtNs ? nowNs : this.#rotatedAtNs + 1n
+    renameSync(this.#path, join(dirname(this.#path), `${this.#stem}-${this.#rotatedAtNs}${this.#extension}`))
     this.#open()
     this.#prune()
   }

@@ -57,6 +57,24 @@ test('a log file is rotated at its maximum size, in order, and the configured nu
   sink.close()
 })
 
+test('rotated files keep their order while the clock stands still or is set back', async (t) => {
+  const directory = workDirectory(t)
+  const path = join(directory, 'agent.txt')
+  t.mock.timers.enable({ apis: ['Date'], now: 1_800_000_000_000 })
+  const file = new LogFile(path, { ...KEEP, bytes: 1, maxFiles: 0 })
+  for (let at = 0; at < 40; at++) {
+    if (at === 20) t.mock.timers.setTime(1_700_000_000_000)
+    await new Promise<number>((resolve) => file.append(Buffer.from(`${at}\n`), resolve))
+  }
+  const rotated = readdirSync(directory).filter((name) => /^agent-\d{19}\.txt$/.test(name))
+  assert.deepEqual(
+    linesOf(...rotated.sort().map((name) => join(directory, name))),
+    Array.from({ length: rotated.length }, (_, at) => String(at)),
+  )
+  assert.ok(rotated.length > 30, `${rotated.length} files`)
+  file.close()
+})
+
 test('a log file is rotated at its maximum age, and a path with a trailing slash is a directory', async (t) => {
   const directory = join(workDirectory(t), 'made')
   const file = new LogFile(`${directory}/`, { ...KEEP, durationMs: 1, maxFiles: -1 })
