@@ -280,9 +280,13 @@ describe('slow tests', { concurrency: true }, () => {
     const dataDir = temporaryDirectory(t)
     const script = 'echo one > /dev/stdout; printf half; read line; echo two > /dev/stderr'
     const args = ['alloc', 'run', '-data-dir', dataDir, '-id', ID, '--', 'sh', '-c', script]
-    const child = start('sh', ['-c', 'sleep 1 | "$0" "$@"', OUTPOST, ...args])
+    // The standard input of the command ends when this file exists.
+    const end = join(temporaryDirectory(t), 'end')
+    const input = `while [ ! -e ${end} ]; do sleep 0.05; done`
+    const child = start('sh', ['-c', `${input} | "$0" "$@"`, OUTPOST, ...args])
     await taskRuns(dataDir, 'sh')
     await eventually(() => logOf(dataDir, ID, 'sh', 'stdout').bytes.toString() === 'one\nhalf', 'the output is there')
+    writeFileSync(end, '')
     assert.equal((await child.finished).code, 0)
     assert.equal(logOf(dataDir, ID, 'sh', 'stderr').bytes.toString(), 'two\n')
   })
