@@ -7,6 +7,7 @@ import { type Config, unencryptedServers } from './config.ts'
 import { type FaultList, type LabelledBlock, locationPrefix, type Setting, type SettingLocation } from './fields.ts'
 import { nearestName } from './nearest-name.ts'
 import type { RawConfig } from './schema.ts'
+import { isBucketPath } from './snapshot-path.ts'
 
 /** A fault in the text of a policy; line and column count from 1 in that text. */
 export interface PolicyTextFault {
@@ -221,7 +222,7 @@ function checkSnapshot(
     faults.add(where, 'server.snapshot is for the server with the secrets core, and server.secrets is false')
   }
   const setting = region ?? endpoint
-  if (setting && path && !path.value.startsWith('s3://')) {
+  if (setting && path && !isBucketPath(path.value)) {
     faults.add(setting.where, 'server.snapshot: region and endpoint are for a path with s3://')
   }
 }

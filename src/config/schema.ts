@@ -6,6 +6,7 @@ import { isIP } from 'node:net'
 import { fromPublic } from '@nats-io/nkeys'
 import { type Level, LEVELS } from '../platform/log.ts'
 import { isUuid } from '../platform/schema.ts'
+import { bucketPathOf, isBucketPath } from './snapshot-path.ts'
 import {
   absolutePath,
   block,
@@ -174,11 +175,8 @@ const replication = block({
 
 /** Undefined for an absolute directory, or `s3://bucket` with a prefix. */
 function snapshotPath(value: string): string | undefined {
-  if (!value.startsWith('s3://')) {
-    return absoluteDirectory(value) === undefined ? undefined : 'expected an absolute directory or s3://bucket/prefix'
-  }
-  const isBucket = /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:\/[A-Za-z0-9!_.*'()-]+)*\/?$/.test(value)
-  return isBucket ? undefined : 'expected s3://bucket/prefix'
+  if (isBucketPath(value)) return bucketPathOf(value) ? undefined : 'expected s3://bucket/prefix'
+  return absoluteDirectory(value) === undefined ? undefined : 'expected an absolute directory or s3://bucket/prefix'
 }
 
 const snapshot = block({

@@ -1,11 +1,11 @@
 /** Scheduled snapshots of a real server: saved, restored into a new server, reported when they fail. */
 import assert from 'node:assert/strict'
-import { existsSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { commandsAt, jsonOf, writeServer } from '../helpers/secrets-server.ts'
+import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 
 const SNAPSHOTS = /^outpost-[0-9a-f-]{36}-\d{8}T\d{6}Z\.snap$/
 
@@ -31,6 +31,9 @@ test('a server saves a snapshot after its initialization, and a new server is re
   assert.ok(Math.abs(Number(at) * 1000 - Date.now()) < 600_000, `${at}`)
   assert.match(text, /^outpost_snapshot_scheduled_failures_total\S* 0$/m)
 
+  const inspected = await run(`operator snapshot inspect ${join(backups, name)}`)
+  assert.match(inspected.stdout, /^Outpost Version +\d+\.\d+\.\d+$/m)
+
   const other = workDirectory(t)
   const restored = await startAgent(t, ['-config', writeServer(other)])
   const runThere = commandsAt(restored, other)
@@ -53,11 +56,29 @@ test('a failed snapshot is a warning with its cause, and the server stays ready'
     const answer = await fetch(`${agent.url}/v1/agent/ready`)
     const { warnings } = (await answer.json()) as { readonly warnings: readonly string[] }
     return (
-      answer.status === 200 && warnings.some((each) => each.startsWith('the last scheduled snapshot failed: ENOTDIR'))
+      answer.status === 200 &&
+      warnings.some((each) => /^the last scheduled snapshot to \S+\/file\/backups failed: ENOTDIR/.test(each))
     )
   }, 'the warning')
   const text = await (await fetch(`${agent.url}/v1/metrics?format=prometheus`)).text()
   assert.match(text, /^outpost_snapshot_scheduled_failures_total\S* 1$/m)
+})
+
+test('the policy of the guide saves a snapshot, and permits nothing else', async (t) => {
+  const guide = readFileSync(join(import.meta.dirname, '../../docs/operating/scheduled-snapshots.md'), 'utf8')
+  const policy = /^path "sys\/storage\/.*$/m.exec(guide)?.[0] ?? ''
+  const { keys, run, token } = await freshServer(t)
+  for (const key of keys.slice(0, 2)) assert.equal((await run('operator unseal -', key)).code, 0)
+  assert.equal((await run('policy write backup -', policy, token)).code, 0)
+  const limited = (await run('token create -policy=backup -no-default-policy -field=token', '', token)).stdout.trim()
+  const file = join(workDirectory(t), 'one.snap')
+  const saved = await run(`operator snapshot save ${file}`, '', limited)
+  assert.equal(saved.code, 0, saved.stderr)
+  for (const line of ['secrets list', `operator snapshot restore -yes ${file}`]) {
+    const refused = await run(line, '', limited)
+    assert.equal(refused.code, 1, line)
+    assert.match(refused.stderr, /permission denied/, line)
+  }
 })
 
 test('invalid settings are refused with their position', async (t) => {

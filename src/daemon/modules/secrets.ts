@@ -11,6 +11,7 @@ import { sealSettings } from '../../storage/seal/static-key.ts'
 import { Seal } from '../../storage/seal/seal.ts'
 import type { SnapshotConfig } from '../../config/config.ts'
 import type { Config } from '../../config/load.ts'
+import { bucketPathOf } from '../../config/snapshot-path.ts'
 import { coreEngines, ownEngines } from './engines.ts'
 import { developmentKey } from '../setup/files.ts'
 import { ReplicationPart } from './dr.ts'
@@ -169,7 +170,7 @@ export class SecretsModule {
       auditDirectories: config.server.auditDirectories,
       unauthed: unauthedOf(options),
     })
-    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot)
+    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot, version)
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
@@ -185,18 +186,18 @@ export class SecretsModule {
     this.core.onSeal(() => cluster.sealed())
   }
 
-  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig): SnapshotSchedule {
+  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, version: string): SnapshotSchedule {
     const store = this.#store
-    const [, bucket = '', prefix = ''] = /^s3:\/\/([^/]+)\/?(.*?)\/?$/.exec(path) ?? []
+    const bucketPath = bucketPathOf(path)
     return new SnapshotSchedule({
       intervalMs,
       keep,
       clusterId: () => store.clusterId,
       targetOf: (clusterId) =>
-        bucket === ''
-          ? new DirectoryTarget(path, clusterId)
-          : new S3Target({ bucket, prefix: prefix && `${prefix}/`, region, endpoint }, clusterId),
-      source: (out, signal) => saveSnapshot(store, out, { signal }),
+        bucketPath
+          ? new S3Target({ ...bucketPath, region, endpoint }, clusterId)
+          : new DirectoryTarget(path, clusterId),
+      source: (out, signal) => saveSnapshot(store, out, { signal, programVersion: version }),
       reasonToSkip: () => this.#reasonToSkipSnapshot(),
       clock: systemClock,
       logger: this.#logger.named('snapshot'),

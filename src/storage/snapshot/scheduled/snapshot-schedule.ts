@@ -45,6 +45,8 @@ export interface SnapshotScheduleStatus {
   readonly bytes: number | undefined
   readonly durationMs: number | undefined
   readonly failures: number
+  /** Path or URL of the target. */
+  readonly location: string | undefined
   /** Why the last attempt failed; undefined after a success. */
   readonly error: string | undefined
 }
@@ -78,6 +80,7 @@ export class SnapshotSchedule {
       bytes: this.#saved?.bytes,
       durationMs: this.#saved?.durationMs,
       failures: this.#failures,
+      location: this.#target?.target.location,
       error: this.#error,
     }
   }
