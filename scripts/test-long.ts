@@ -148,7 +148,7 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     files: ['test/long/three-machines.test.ts'],
     env: {},
     proves:
-      'on three machines under systemd a follower gets every line through kills, hangs, reloads and upgrades (needs root)',
+      'on three machines under systemd a follower gets every line through kills, hangs, reloads, an upgrade and its rollback (needs root)',
   },
   alerts: {
     files: ['test/long/alerts.test.ts'],

@@ -1,6 +1,6 @@
 /**
  * Three machines under systemd with a network between them: NATS and a server on one, agents on two. A follower through the server
- * receives each line of a task once, while its agent is killed, hangs, reloads and is upgraded.
+ * receives each line of a task once, while its agent is killed, hangs, reloads, is upgraded and is rolled back.
  */
 import assert from 'node:assert/strict'
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -66,7 +66,7 @@ function allowNetwork(machine: Machine, unit: string): void {
   )
 }
 
-test('three machines keep a log without loss through kill, hang, reload and upgrade', {
+test('three machines keep a log without loss through kill, hang, reload, upgrade and rollback', {
   skip: whyNoMachine() ?? false,
 }, async (t) => {
   const machines = await Promise.all([bootMachine(t), bootMachine(t), bootMachine(t)])
@@ -105,6 +105,7 @@ test('three machines keep a log without loss through kill, hang, reload and upgr
     w1,
     `/opt/outpost/bin/outpost alloc run -detach -data-dir /var/lib/outpost -job numbers -- sh ${w1.inside}/writer.sh`,
   )
+  await eventually(() => command('alloc list -json').includes(allocation), 'the server knows the allocation')
   shell(
     s1,
     `systemd-run --unit=follower --setenv=${address} --setenv=OUTPOST_TOKEN=${made.root_token} \\
@@ -140,6 +141,9 @@ test('three machines keep a log without loss through kill, hang, reload and upgr
   w1.ok(`${checkout}/systemd/install.sh`)
   assert.match(w1.ok('/opt/outpost/bin/outpost', 'version'), /0\.1\.99/)
   await moreLines('an upgrade')
+  w1.ok(`${checkout}/systemd/install.sh`, '--rollback')
+  assert.doesNotMatch(w1.ok('/opt/outpost/bin/outpost', 'version'), /0\.1\.99/)
+  await moreLines('a rollback')
   s1.ok('systemctl', 'restart', 'outpost-nats')
   await moreLines('a restart of NATS')
   s1.ok('systemctl', 'restart', 'outpost-server')
