@@ -8,13 +8,12 @@ import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { verifyNodeMessage } from '../../cluster/roster/node-messages.ts'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
 import { CLOCK_SKEW_MS } from '../../cluster/trust/assertion.ts'
+import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 import { requestStatus } from './http-status.ts'
 import { heartbeatSubject } from './nats.ts'
 
-/** Half of what nodes refuse. */
-const SKEW_WARNING_MS = CLOCK_SKEW_MS / 2
 const NATS_MONITORING_PORT = 8222
 /** Longer than the interval of heartbeats: each node is heard once. */
 const LISTEN_MS = TIMINGS.heartbeatMs * 1.25
