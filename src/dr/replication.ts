@@ -374,10 +374,10 @@ export class Replication {
         throw error
       })
       if (why !== undefined) logger.warn('promotion forced', { why })
-      const told = this.#secondary?.lastHeartbeat?.epoch ?? 0
-      const seen = Math.max(store.epoch, Math.min(told, store.epoch + EPOCH_STEP_MAX))
-      await this.#state.change(() => ({ promoting: seen + 1, primaryClusterAddr }))
-      await this.#finishPromotion(seen + 1)
+      const announced = this.#secondary?.lastHeartbeat?.epoch ?? 0
+      const epoch = 1 + Math.max(store.epoch, Math.min(announced, store.epoch + EPOCH_STEP_MAX))
+      await this.#state.change(() => ({ promoting: epoch, primaryClusterAddr }))
+      await this.#finishPromotion(epoch)
     })
   }
 
