@@ -105,7 +105,7 @@ async function headerSkew(url: string, name: string): Promise<MeasuredSkew[]> {
 async function nodeSkews(nats: NatsConfig, region: string): Promise<MeasuredSkew[]> {
   const { probeNats } = await import('../../cluster/nats/nats-probe.ts')
   const skews = new Map<string, MeasuredSkew>()
-  const take = (payload: Uint8Array, subject: string) => {
+  const onMessage = (payload: Uint8Array, subject: string) => {
     const signed = verifyNodeMessage(payload, subject)
     if (typeof signed === 'string' || signed.message.sentAtMs === undefined) return
     const id = subject.split('.').at(-2) ?? ''
@@ -118,7 +118,7 @@ async function nodeSkews(nats: NatsConfig, region: string): Promise<MeasuredSkew
         server,
         name: 'outpost diagnose',
         subjects: { publish: [], subscribe: [] },
-        listen: { subject: heartbeatSubject(region), forMs: LISTEN_MS, take },
+        listen: { subject: heartbeatSubject(region), durationMs: LISTEN_MS, onMessage },
       })
       break
     } catch {
