@@ -342,8 +342,9 @@ export function path<F extends EngineFields>(declaration: PathDeclaration<F>): P
     ...(patch && { patch }),
     ...(remove && { delete: remove }),
   }
-  // The only place that erases the type of the input, which `readFields` makes from the same fields.
-  return { ...rest, exists, handlers } as unknown as Path
+  // The type of the input is erased here only. A cast, because a function cannot accept more inputs than it declares; `readFields` makes
+  // the input from the same fields.
+  return { ...rest, exists: exists as Path['exists'], handlers: handlers as Path['handlers'] }
 }
 
 /** A counter with a point for each combination of labels. The engine bounds their number. */
