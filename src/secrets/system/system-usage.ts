@@ -34,7 +34,7 @@ export function usagePaths(core: UsageParts): Path[] {
   return [
     path({
       pattern: 'internal/counters/usage',
-      summary: 'Numbers of stored tokens, entities, leases, policies and entries of each mount',
+      summary: 'Count tokens, entities, leases, policies and entries of each mount',
       sudo: true,
       fields: {},
       read: async (_input, call) => ({ data: await runSliced(usageOf(core), call) }),
