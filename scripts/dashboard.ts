@@ -36,7 +36,7 @@ const ROWS: readonly Row[] = [
     title: 'Health',
     panels: [
       {
-        title: 'Processes that respond',
+        title: 'Responding processes',
         unit: 'none',
         queries: { up: 'sum(up{})' },
         docs: `${TROUBLESHOOTING}#outpostdown`,
@@ -208,7 +208,7 @@ const ROWS: readonly Row[] = [
         docs: `${TROUBLESHOOTING}#outpostauditfailures`,
       },
       {
-        title: 'Credentials of AWS',
+        title: 'AWS credentials',
         unit: 'none',
         queries: {
           '{{mount}} {{role}}': 'increase(outpost_cloud_credentials_total{}[$__rate_interval])',
@@ -319,13 +319,13 @@ const ROWS: readonly Row[] = [
         docs: METRICS,
       },
       {
-        title: 'Largest clock differences',
+        title: 'Largest clock skews',
         unit: 's',
         queries: { '{{name}}': 'topk(5, abs(outpost_node_clock_skew_seconds{}))' },
         docs: `${TROUBLESHOOTING}#outpostclockskew`,
       },
       {
-        title: 'Refused messages of nodes',
+        title: 'Rejected node messages',
         unit: 'none',
         queries: { '{{reason}}': 'increase(outpost_roster_refused_total{}[$__rate_interval])' },
         docs: `${TROUBLESHOOTING}#outpostnodekeyrefused`,

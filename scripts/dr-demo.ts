@@ -10,6 +10,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { text as textOf } from 'node:stream/consumers'
 
 const OUTPOST = process.env['OUTPOST_PROGRAM'] ?? resolve(import.meta.dirname, '../bin/outpost')
 const SECRETS = Number(process.argv[2] ?? 100)
@@ -105,12 +106,6 @@ class DemoServer {
     if (!response.ok) throw new Error(`${method} ${path} at ${this.name}: ${response.status} ${text}`)
     return text === '' ? {} : (JSON.parse(text) as Fields)
   }
-}
-
-async function textOf(stream: NodeJS.ReadableStream): Promise<string> {
-  let text = ''
-  for await (const piece of stream.setEncoding('utf8')) text += String(piece)
-  return text
 }
 
 function linesOf(shares: readonly string[]): string {

@@ -45,7 +45,7 @@ const BLOCKS: Readonly<Record<string, Section>> = {
   nats: {
     heading: 'nats',
     about:
-      'The connection to other hosts, see [Set up a cluster](../operating/cluster.md). Give one of `credentials_file`, `nkey_file`, `user` with `password_file`, or `token_file`.',
+      'The connection to other hosts, see [Set up a cluster](../operating/cluster.md). Set one of `credentials_file`, `nkey_file`, `user` with `password_file`, or `token_file`.',
   },
   secrets: {
     heading: 'secrets',
@@ -229,4 +229,4 @@ function main(isDryRun: boolean): number {
   return stale
 }
 
-if (process.argv[1] === import.meta.filename) process.exitCode = main(process.argv.includes('-n'))
+if (import.meta.main) process.exitCode = main(process.argv.includes('-n'))

@@ -2,7 +2,8 @@
  * The program that tests start: a tree with the launcher and a bundle, like a release, built from the sources at the start of a
  * run. Loading modules one by one is half of the cost of an agent, and a run starts hundreds.
  *
- * The tree is stored under the hash of its sources, so it is never stale. Only `scripts/test.ts` passes it to tests; a file that runs alone under `node --test` starts the sources themselves.
+ * The tree is stored under the hash of its sources, so it is never stale. Only `scripts/test.ts` passes it to tests; a file that runs
+ * alone under `node --test` starts the sources themselves.
  */
 import {
   chmodSync,

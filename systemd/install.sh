@@ -64,7 +64,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -z "$purge" ] || [ -n "$uninstall" ] || fail '--purge requires --uninstall' 2
-[ -z "$rollback" ] || [ -z "$uninstall" ] || fail '--rollback and --uninstall exclude each other' 2
+[ -z "$rollback" ] || [ -z "$uninstall" ] || fail '--rollback and --uninstall are mutually exclusive' 2
 case $confirm in '' | *[!0-9]* | ?????*) fail "--confirm $confirm: must be a number of seconds, at most 9999" 2 ;; esac
 case $role in
   agent) service=outpost other=outpost-server ;;
@@ -76,12 +76,15 @@ config_dir=${config_dir:-/etc/$service} data_dir=${data_dir:-/var/lib/$service} 
 # These values are written into the unit, and --uninstall removes some of the paths: characters with another meaning are refused.
 for path in "$prefix" "$config_dir" "$data_dir" "$unit_dir"; do
   case $path in
-    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: must be an absolute path without special characters, "." and ".."" 2 ;;
+    *[!A-Za-z0-9/._-]* | */. | */.. | */./* | */../* | *//* | */) fail "$path: must be an absolute path without special characters and without . and .. components" 2 ;;
     /*/*) ;;
     *) fail "$path: must be an absolute path with at least two components" 2 ;;
   esac
 done
 case $user in '' | [!a-z_]* | *[!a-z0-9_-]*) fail "$user is not a valid user name" 2 ;; esac
+
+# The server first, because agents use it.
+services='outpost-server outpost'
 
 # Marks a user that this script created, because --purge deletes no other.
 user_comment='outpost service, created by install.sh'
@@ -168,9 +171,9 @@ check() {
 # Whether an unprivileged user can enter a directory and its parents. Missing directories are created with such a mode.
 others_pass() {
   [ "$(id -u)" -eq 0 ] || return 0
-  way=$1
-  while [ ! -e "$way" ]; do way=$(dirname -- "$way"); done
-  setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$way"
+  existing=$1
+  while [ ! -e "$existing" ]; do existing=$(dirname -- "$existing"); done
+  setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$existing"
 }
 
 # Files of "outpost cluster keys" are not a complete configuration.
@@ -202,7 +205,6 @@ stage_program() {
     staged=$prefix
     return
   fi
-  [ -d "$checkout/node_modules" ] || fail "the dependencies are missing, run: (cd $checkout && npm ci)"
   run mkdir -p "$(dirname -- "$prefix")"
   run rm -rf "$staged"
   if [ -n "$link" ]; then
@@ -237,7 +239,7 @@ copy_program() {
   run cp -R -H "$checkout/node_modules" "$staged/node_modules"
 }
 
-# Stands in a version that replaced another one and has not run for long enough.
+# Marks a version that replaced another one and was not confirmed yet.
 unconfirmed=.unconfirmed
 
 # $replaced says which version a failed start returns to: "current" is the one that was installed until now, "previous" the one
@@ -263,7 +265,7 @@ swap_program() {
       run rm -rf "$prefix.previous"
       run mv "$prefix" "$prefix.previous"
       # The units of this version, for --rollback.
-      for each in outpost-server outpost; do
+      for each in $services; do
         run rm -f "$unit_dir/$each.service.previous"
         [ ! -e "$unit_dir/$each.service" ] || run cp -p "$unit_dir/$each.service" "$unit_dir/$each.service.previous"
       done
@@ -361,10 +363,10 @@ start_service() {
   watch_services
 }
 
-# The server first, because agents use it; of the other role only a service that runs, and only for a new program. Returns when
-# the services have reported that they are ready. Also starts this role's service if it does not run.
+# Restarts this role's service, or starts it if it does not run. For a new program, also restarts the other role's service if it runs.
+# Returns when the services have reported that they are ready.
 restart_services() {
-  for each in outpost-server outpost; do
+  for each in $services; do
     if [ "$each" = "$service" ]; then
       systemd restart "$each.service" || return 1
     elif [ -n "$replaced" ] && is_active "$each"; then
@@ -380,7 +382,7 @@ is_active() {
 
 # Processes of the running services: another number means a restart.
 main_pids() {
-  for each in outpost-server outpost; do
+  for each in $services; do
     if is_active "$each"; then systemctl show -P MainPID "$each.service"; else echo "$each is down"; fi
   done
 }
@@ -426,14 +428,15 @@ install.sh: the first token is in $token_file (readable by root only): fix the e
 }
 
 reset_failed() {
-  for each in outpost-server outpost; do
+  for each in $services; do
     [ ! -e "$unit_dir/$each.service" ] || systemd reset-failed "$each.service" 2>/dev/null || :
   done
 }
 
-# Puts the units that are kept with the suffix $1 in place, and keeps those that are in place with the suffix $2.
+# Restores the units with the suffix $1, and keeps the replaced ones with the suffix $2.
 move_units() {
-  for file in "$unit_dir/outpost.service" "$unit_dir/outpost-server.service"; do
+  for each in $services; do
+    file=$unit_dir/$each.service
     [ -e "$file.$1" ] || continue
     run mv "$file" "$file.$2"
     run mv "$file.$1" "$file"
@@ -445,7 +448,7 @@ move_units() {
 roll_back() {
   say "==> check"
   if [ ! -e "$prefix.previous" ]; then fail "there is no previous version in $prefix.previous; nothing was changed"; fi
-  for each in outpost-server outpost; do
+  for each in $services; do
     [ -e "$unit_dir/$each.service" ] || continue
     directory=$(sed -n 's/^ExecStart=.* -config //p' "$unit_dir/$each.service")
     run "$prefix.previous/bin/outpost" validate "$directory" ||

@@ -11,7 +11,7 @@ program=/usr/lib/outpost
 # Conventional user of images without root.
 user=65532
 
-# The package finds its user and creates none of another number.
+# The package uses an existing user and does not create one with another uid.
 groupadd --gid "$user" outpost
 useradd --uid "$user" --gid "$user" --no-create-home --home-dir /var/lib/outpost --shell /usr/sbin/nologin outpost
 dpkg --install "$package"
@@ -32,7 +32,7 @@ printf 'hosts: files dns\n' >"$root/etc/nsswitch.conf"
 
 # The shell of the launcher, the lock of a state directory, and the libraries that these programs and Node load.
 cp -L /bin/dash "$root/bin/sh"
-cp -L /usr/bin/flock "$root/usr/lib/outpost/bin/flock"
+cp -L /usr/bin/flock "$root$program/bin/flock"
 ldd "$program"/node_modules/node-linux-*/bin/node /bin/dash /usr/bin/flock |
   sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*\(\/[^ ]*\) (.*/\1/p' | sort -u |
   while read -r library; do

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
 export interface Architecture {
-  /** As Node and the names of tarballs have it. */
+  /** Name in Node and in the names of tarballs. */
   readonly name: string
   readonly debian: string
 }
@@ -18,7 +18,7 @@ export function fetchedModules(root: string, architecture: string): string {
   return join(root, 'node_modules/.cache/dist', architecture, 'node_modules')
 }
 
-/** The `node_modules` that has Node for the architecture; undefined where none has. */
+/** The `node_modules` that contains Node for the architecture; undefined if neither does. */
 export function platformModules(root: string, architecture: string): string | undefined {
   return [join(root, 'node_modules'), fetchedModules(root, architecture)].find((modules) =>
     existsSync(join(modules, `node-linux-${architecture}/bin/node`)),

@@ -1,6 +1,6 @@
 /**
  * Writes the Debian package of a staged program: program in /usr/lib/outpost, units, users, directories, manual pages and
- * completion where Debian's programs look for them. Needs no tool of Debian.
+ * completion in the directories of Debian. Requires no Debian tools.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -10,12 +10,8 @@ import type { Architecture } from './architecture.ts'
 import { compress } from './compress.ts'
 import { completeTree, fileEntry, PROGRAM_MODE, readTree, type TreeEntry } from './file-tree.ts'
 import type { CompletionScripts } from './completion.ts'
+import type { ReleaseFacts } from './release.ts'
 import { tarOf } from './tar.ts'
-
-export interface ReleaseFacts {
-  readonly version: string
-  readonly releaseSeconds: number
-}
 
 interface DebOptions extends ReleaseFacts {
   readonly architecture: Architecture

@@ -5,7 +5,7 @@
  *     npm run dist [-- ARCHITECTURE …]       all architectures unless given: x64, arm64
  *
  * OUTPOST_DIST_KEY_FILE names an Ed25519 key in PEM format, which signs SHA256SUMS. Exit code 3: the packages for the architectures
- * of this list whose Node is installed were built, others were not.
+ * whose Node is installed were built, the others were not.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -30,7 +30,8 @@ function print(line: string): void {
 async function main(given: readonly string[]): Promise<number> {
   const unknown = given.find((name) => !ARCHITECTURES.some((each) => each.name === name))
   if (unknown !== undefined) {
-    process.stderr.write(`unknown architecture ${JSON.stringify(unknown)}, known: x64, arm64\n`)
+    const known = ARCHITECTURES.map(({ name }) => name).join(', ')
+    process.stderr.write(`unknown architecture ${JSON.stringify(unknown)}, known: ${known}\n`)
     return 2
   }
   const chosen = ARCHITECTURES.filter(({ name }) => given.length === 0 || given.includes(name))

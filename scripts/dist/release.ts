@@ -2,7 +2,11 @@
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { ReleaseFacts } from './deb.ts'
+
+export interface ReleaseFacts {
+  readonly version: string
+  readonly releaseSeconds: number
+}
 
 export function releaseFacts(root: string): ReleaseFacts {
   return { version: versionOf(root), releaseSeconds: releaseSeconds(root) }

@@ -1,6 +1,6 @@
 /**
  * The software bill of materials of a package, CycloneDX 1.6 in JSON: Node and every npm package of the program with version,
- * licence and hash from package-lock.json. Equal inputs give equal bytes.
+ * license and hash from package-lock.json. Equal inputs give equal bytes.
  */
 import { createHash } from 'node:crypto'
 
@@ -32,7 +32,7 @@ const MODULES = 'node_modules/'
 const MILLISECONDS = 1000
 /** npm packages with the binary of Node, which is listed as what it contains. */
 const NODE_PACKAGE = /^node_modules\/node-linux-/
-/** An SPDX expression has operators; a name of a licence does not. */
+/** An SPDX expression has operators; the ID of a license does not. */
 const SPDX_EXPRESSION = / (?:AND|OR|WITH) /
 
 export function sbomOf({ lock, version, architecture, releaseSeconds }: SbomOptions): string {
@@ -73,7 +73,7 @@ export function sbomOf({ lock, version, architecture, releaseSeconds }: SbomOpti
   return `${JSON.stringify(document, null, 2)}\n`
 }
 
-/** Dependencies of dependencies, for their compiler; no package has them. */
+/** Type declarations that packages depend on; they are not shipped. */
 function isTypes(path: string): boolean {
   return nameOf(path).startsWith('@types/')
 }

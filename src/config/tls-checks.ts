@@ -41,7 +41,7 @@ function checkBlock(block: string, { ca_file: ca, cert_file: cert, key_file: key
   if (!cert || !certificate || !key || !privateKey || certificate.checkPrivateKey(privateKey)) return
   checks.faults.add(
     key.where,
-    `${block}.key_file: ${key.value} is not the key of the certificate in ${cert.value} (${block}.cert_file), give the key that it was issued for`,
+    `${block}.key_file: ${key.value} is not the key of the certificate in ${cert.value} (${block}.cert_file), set the key that the certificate was issued for`,
   )
 }
 

@@ -23,6 +23,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { messageOf, Refusal } from '../platform/errors.ts'
+import { Mutex } from '../platform/mutex.ts'
 import type { TreeReport } from '../storage/store/replica.ts'
 import { type ReplicationMetrics, replicationMetrics } from './dr-metrics.ts'
 import { type Bundle, makeSealingKeys, openBundle, upstreamOf } from './link/bundle.ts'
@@ -78,8 +79,7 @@ export class Replication {
   readonly #promotionNotice: PromotionNotice
   #primary: Primary | undefined
   #secondary: Secondary | undefined
-  /** Transitions are serialized. */
-  #lastTransition: Promise<unknown> = Promise.resolve()
+  readonly #transitions = new Mutex()
   #reindex: ReindexProgress | undefined
 
   /** Resumes the mode in the stored state: a primary listens, a secondary connects. Rejects with a Fault for the operator. */
@@ -142,6 +142,7 @@ export class Replication {
 
   async #resume(): Promise<void> {
     const { store } = this.#context
+    // A refusal is logged and keeps the server sealed; the status is served nevertheless.
     await this.#roleCode.admit(this.#innerContext).catch(() => undefined)
     const { promoting } = this.#state.now
     if (promoting !== undefined) {
@@ -196,18 +197,12 @@ export class Replication {
     this.#secondary.start()
   }
 
-  #exclusively<T>(transition: () => Promise<T>): Promise<T> {
-    const turn = this.#lastTransition.then(transition)
-    this.#lastTransition = turn.catch(() => undefined)
-    return turn
-  }
-
   #requireMode(mode: DrMode): void {
     requireMode(this.#state.now, mode)
   }
 
   enablePrimary({ primaryClusterAddr }: { readonly primaryClusterAddr: string }): Promise<void> {
-    return this.#exclusively(async () => {
+    return this.#transitions.runExclusive(async () => {
       this.#requireMode('disabled')
       await this.#context.store.tree.enable()
       const setId = randomUUID()
@@ -225,7 +220,7 @@ export class Replication {
 
   /** With `secondaryId` it is refused without changes unless this secondary has everything. */
   demote({ secondaryId = '' }: { readonly secondaryId?: string } = {}): Promise<void> {
-    return this.#exclusively(async () => {
+    return this.#transitions.runExclusive(async () => {
       this.#requireMode('primary')
       const { store } = this.#context
       await beginDemotion(this.#innerContext, this.#primary, secondaryId)
@@ -237,7 +232,7 @@ export class Replication {
   }
 
   disable(): Promise<void> {
-    return this.#exclusively(async () => {
+    return this.#transitions.runExclusive(async () => {
       if (this.mode === 'disabled') this.#requireMode('primary')
       const { store, transition } = this.#context
       const wasSecondary = this.mode === 'secondary'
@@ -292,7 +287,7 @@ export class Replication {
     await this.#roleCode.admit(this.#innerContext)
     const { promoting } = this.#state.now
     if (promoting !== undefined && this.#roleCode.isUsable)
-      await this.#exclusively(() => this.#finishPromotion(promoting))
+      await this.#transitions.runExclusive(() => this.#finishPromotion(promoting))
     else await this.#primary?.verifyPendingClaims()
   }
 
@@ -324,7 +319,7 @@ export class Replication {
 
   /** Resolves when the data is wiped and the initial sync has started. Nothing changes until the primary has agreed. */
   enableSecondary(bundle: Bundle): Promise<void> {
-    return this.#exclusively(async () => {
+    return this.#transitions.runExclusive(async () => {
       this.#requireMode('disabled')
       const { transition } = this.#context
       const upstream = upstreamOf(bundle)
@@ -360,7 +355,7 @@ export class Replication {
     readonly primaryClusterAddr: string
     readonly force: boolean
   }): Promise<void> {
-    return this.#exclusively(async () => {
+    return this.#transitions.runExclusive(async () => {
       this.#requireMode('secondary')
       const { store, transition, logger } = this.#context
       await this.#secondary?.stop()
@@ -374,10 +369,10 @@ export class Replication {
         throw error
       })
       if (why !== undefined) logger.warn('promotion forced', { why })
-      const told = this.#secondary?.lastHeartbeat?.epoch ?? 0
-      const seen = Math.max(store.epoch, Math.min(told, store.epoch + EPOCH_STEP_MAX))
-      await this.#state.change(() => ({ promoting: seen + 1, primaryClusterAddr }))
-      await this.#finishPromotion(seen + 1)
+      const announced = this.#secondary?.lastHeartbeat?.epoch ?? 0
+      const epoch = 1 + Math.max(store.epoch, Math.min(announced, store.epoch + EPOCH_STEP_MAX))
+      await this.#state.change(() => ({ promoting: epoch, primaryClusterAddr }))
+      await this.#finishPromotion(epoch)
     })
   }
 
@@ -395,7 +390,7 @@ export class Replication {
   updatePrimary(
     o: { readonly bundle: Bundle } | { readonly addresses: readonly string[] } | { readonly forget: true },
   ): Promise<void> {
-    return this.#exclusively(async () => {
+    return this.#transitions.runExclusive(async () => {
       this.#requireMode('secondary')
       if ('forget' in o) return this.#replaceUpstream(undefined)
       if ('bundle' in o) {
@@ -491,7 +486,7 @@ export class Replication {
   }
 
   async close(): Promise<void> {
-    await this.#lastTransition
+    await this.#transitions.whenIdle()
     // Another cluster may be promoted while this process is down.
     this.#primary?.failWaitingCommits()
     await this.#stopAll()

@@ -117,7 +117,7 @@ export function secondaryStatus(about: StatusContext, secondary: Secondary): DrS
     sealed: secondary.isConnected ? (lastHeartbeat?.isSealed ?? null) : null,
     // The primary measures the clock of the secondary against its own.
     clock_skew_ms: String(lastHeartbeat ? 0 - lastHeartbeat.skewMs : 0),
-    last_heartbeat: lastHeartbeat ? rfc3339(lastHeartbeat.heardAtMs) : '',
+    last_heartbeat: lastHeartbeat ? rfc3339(lastHeartbeat.receivedAtMs) : '',
     last_heartbeat_duration_ms: String(lastHeartbeat?.durationMs ?? 0),
     replication_primary_canary_age_ms: String(
       lastHeartbeat ? Math.round(performance.now() - lastHeartbeat.monotonicMs) : 0,

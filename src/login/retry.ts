@@ -1,5 +1,5 @@
 /** Retries of a step until it succeeds, while the program continues. */
-import { setTimeout as delay } from 'node:timers/promises'
+import { sleep } from '../platform/clock.ts'
 import { messageOf } from '../platform/errors.ts'
 
 const PAUSE_MIN_MS = 200
@@ -76,7 +76,7 @@ export function randomBetween(least: number, most: number): number {
   return least + (most - least) * Math.random()
 }
 
-/** Ends early, without an error, when the signal aborts. */
-export async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  await delay(Math.min(ms, TIMER_MS_MAX), undefined, { signal }).catch(() => undefined)
+/** As `sleep`, with a bounded time. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return sleep(Math.min(ms, TIMER_MS_MAX), signal)
 }

@@ -1,3 +1,20 @@
+/** Serializes work: runs one after the other, in the order of the calls. */
+export class Mutex {
+  #last: Promise<unknown> = Promise.resolve()
+
+  /** Resolves or rejects as `work` does. A failure concerns this caller only. */
+  runExclusive<T>(work: () => Promise<T>): Promise<T> {
+    const own = this.#last.then(work)
+    this.#last = own.catch(() => undefined)
+    return own
+  }
+
+  /** Resolves when the work that was started before has ended. */
+  async whenIdle(): Promise<void> {
+    await this.#last
+  }
+}
+
 /** A mutex for each key: work with the same key runs one after the other, in the order of the calls. */
 export class KeyedMutex {
   readonly #last = new Map<string, Promise<unknown>>()

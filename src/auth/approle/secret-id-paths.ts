@@ -188,6 +188,7 @@ function tidyIfDue({ uid }: AppRole, call: EngineCall): void {
   if (nowMs - (tidiedAtMs.get(uid) ?? 0) < TIDY_INTERVAL_MS) return
   if (tidiedAtMs.size > 10_000) tidiedAtMs.clear()
   tidiedAtMs.set(uid, nowMs)
+  // Logins refuse expired secret IDs. If this fails, the next interval or `tidy/secret-id` removes them.
   setImmediate(() => void tidySecretIds(call, uid, false).catch(() => undefined))
 }
 

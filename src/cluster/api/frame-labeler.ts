@@ -32,8 +32,7 @@ export class FrameLabeler {
   /** Pieces of the incomplete frame. */
   #pieces: Buffer[] = []
   #bytes = 0
-  /** The last cursor of a complete frame, if cursors are kept. */
-  cursor: string | undefined
+  #cursor: string | undefined
   readonly #keepsCursor: boolean
 
   /** `value` contains neither braces nor quotes: an ID. */
@@ -54,7 +53,7 @@ export class FrameLabeler {
         const body = Buffer.concat(this.#pieces)
         if (!isUtf8(body) || !FRAME.test(body.toString('latin1'))) throw new Fault(INVALID_FRAME)
         labelled.push(body, this.#suffix)
-        if (this.#keepsCursor) this.cursor = cursorIn(body) ?? this.cursor
+        if (this.#keepsCursor) this.#cursor = cursorIn(body) ?? this.#cursor
       }
       this.#pieces = []
       this.#bytes = 0
@@ -70,6 +69,11 @@ export class FrameLabeler {
     if (this.#bytes > FRAME_BYTES_MAX) throw new Fault(INVALID_FRAME)
     this.#pieces.push(bytes)
     if (this.#pieces.length >= PIECES_MAX) this.#pieces = [Buffer.concat(this.#pieces)]
+  }
+
+  /** The last cursor of a complete frame, if cursors are kept. */
+  get cursor(): string | undefined {
+    return this.#cursor
   }
 
   /** True if no frame is incomplete. */

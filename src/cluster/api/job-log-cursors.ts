@@ -44,12 +44,12 @@ export const cursorField: Field<JobLogCursors | undefined> = {
 /** The cursors in the body; empty without a body. */
 function cursorsIn({ body }: RawInput): readonly string[] {
   if (body === undefined || body === '') return []
-  const cursors = membersOf(body)
+  const cursors = cursorsMember(body)
   if (Array.isArray(cursors) && cursors.every((each) => typeof each === 'string')) return cursors
   throw new Refusal('invalid_request', 'malformed body: expected {"Cursors": ["ALLOCATION.CURSOR", …]}')
 }
 
-function membersOf(body: string): unknown {
+function cursorsMember(body: string): unknown {
   try {
     const value: unknown = JSON.parse(body)
     return typeof value === 'object' && value !== null && 'Cursors' in value ? value.Cursors : undefined

@@ -112,7 +112,7 @@ function members({ facts, region }: StatusDeps): unknown {
 export const operatorMembers = handle(
   {
     name: 'server.servers',
-    summary: 'The servers of the region with version, address and state of the secrets core',
+    summary: 'List the servers of the region with version, address and core state',
     http: ['GET /v1/operator/members'],
     target: 'server',
     input: schema(regionFields),

@@ -13,10 +13,10 @@ interface UnsupportedEndpoint extends UnsupportedFeature {
   readonly verbs?: readonly string[]
 }
 
-const CHANGES = ['POST', 'PUT', 'DELETE', 'PATCH']
-const NOTHING = /^$/
-const ANYTHING = /^/
-const A_NAME = /^\/./
+const WRITE_VERBS = ['POST', 'PUT', 'DELETE', 'PATCH']
+const ROOT_ONLY = /^$/
+const ANY_REST = /^/
+const BELOW_ROOT = /^\/./
 
 const DRAIN = { feature: 'drain and eligibility of nodes', section: 'drain-and-eligibility' }
 const SCHEDULING = { feature: 'job scheduling', section: 'job-scheduling' }
@@ -41,7 +41,7 @@ const UNSUPPORTED: ReadonlyMap<string, readonly UnsupportedEndpoint[]> = new Map
   [
     'jobs',
     [
-      { rest: NOTHING, verbs: CHANGES, ...SCHEDULING },
+      { rest: ROOT_ONLY, verbs: WRITE_VERBS, ...SCHEDULING },
       { rest: /^\/(?:parse|statuses)$/, ...SCHEDULING },
     ],
   ],
@@ -54,17 +54,17 @@ const UNSUPPORTED: ReadonlyMap<string, readonly UnsupportedEndpoint[]> = new Map
         ...SCHEDULING,
       },
       // POST of the logs has cursors in its body.
-      { rest: /^\/(?!.*\/logs$)./, verbs: CHANGES, ...SCHEDULING },
+      { rest: /^\/(?!.*\/logs$)./, verbs: WRITE_VERBS, ...SCHEDULING },
     ],
   ],
   ['validate', [{ rest: /^\/job$/, ...SCHEDULING }]],
   ['evaluations', [{ rest: /^(?:\/count)?$/, ...SCHEDULING }]],
-  ['evaluation', [{ rest: A_NAME, ...SCHEDULING }]],
-  ['deployments', [{ rest: NOTHING, ...SCHEDULING }]],
-  ['deployment', [{ rest: A_NAME, ...SCHEDULING }]],
+  ['evaluation', [{ rest: BELOW_ROOT, ...SCHEDULING }]],
+  ['deployments', [{ rest: ROOT_ONLY, ...SCHEDULING }]],
+  ['deployment', [{ rest: BELOW_ROOT, ...SCHEDULING }]],
   ['scaling', [{ rest: /^\/polic(?:ies|y\/.+)$/, ...SCHEDULING }]],
   ['recommendations', [{ rest: /^(?:\/apply)?$/, ...SCHEDULING }]],
-  ['recommendation', [{ rest: A_NAME, ...SCHEDULING }]],
+  ['recommendation', [{ rest: BELOW_ROOT, ...SCHEDULING }]],
   ['system', [{ rest: /^\/reconcile\/summaries$/, ...SCHEDULING }]],
   ['search', [{ rest: /^\/fuzzy$/, feature: 'fuzzy search', section: 'job-scheduling' }]],
   ['allocation', [{ rest: /^\/[^/]+\/(?:stop|services)$/, ...SCHEDULING }]],
@@ -87,19 +87,19 @@ const UNSUPPORTED: ReadonlyMap<string, readonly UnsupportedEndpoint[]> = new Map
       { rest: /^\/keyring(?:\/.*)?$/, ...VARIABLES },
     ],
   ],
-  ['vars', [{ rest: NOTHING, ...VARIABLES }]],
-  ['var', [{ rest: A_NAME, ...VARIABLES }]],
+  ['vars', [{ rest: ROOT_ONLY, ...VARIABLES }]],
+  ['var', [{ rest: BELOW_ROOT, ...VARIABLES }]],
   ['volumes', [{ rest: /^(?:\/(?:external|snapshot))?$/, ...VOLUMES }]],
-  ['volume', [{ rest: A_NAME, ...VOLUMES }]],
-  ['plugins', [{ rest: NOTHING, ...VOLUMES }]],
-  ['plugin', [{ rest: A_NAME, ...VOLUMES }]],
-  ['services', [{ rest: NOTHING, ...SERVICES }]],
-  ['service', [{ rest: A_NAME, ...SERVICES }]],
-  ['acl', [{ rest: A_NAME, ...ACL }]],
-  ['namespace', [{ rest: ANYTHING, ...NAMESPACES }]],
-  ['quotas', [{ rest: NOTHING, ...NAMESPACES }]],
-  ['quota', [{ rest: ANYTHING, ...NAMESPACES }]],
-  ['quota-usages', [{ rest: NOTHING, ...NAMESPACES }]],
+  ['volume', [{ rest: BELOW_ROOT, ...VOLUMES }]],
+  ['plugins', [{ rest: ROOT_ONLY, ...VOLUMES }]],
+  ['plugin', [{ rest: BELOW_ROOT, ...VOLUMES }]],
+  ['services', [{ rest: ROOT_ONLY, ...SERVICES }]],
+  ['service', [{ rest: BELOW_ROOT, ...SERVICES }]],
+  ['acl', [{ rest: BELOW_ROOT, ...ACL }]],
+  ['namespace', [{ rest: ANY_REST, ...NAMESPACES }]],
+  ['quotas', [{ rest: ROOT_ONLY, ...NAMESPACES }]],
+  ['quota', [{ rest: ANY_REST, ...NAMESPACES }]],
+  ['quota-usages', [{ rest: ROOT_ONLY, ...NAMESPACES }]],
   ['sentinel', [{ rest: /^\/polic(?:ies|y\/.+)$/, ...NAMESPACES }]],
 ])
 

@@ -1,6 +1,7 @@
 /** One connection to one NATS server with the configured credentials, for the diagnosis of a host. */
 import { connect, PermissionViolationError } from '@nats-io/transport-node'
 import type { NatsConnection } from '@nats-io/transport-node'
+import { sleep } from '../../platform/clock.ts'
 import { type LoginOptions, loginOf } from './nats-login.ts'
 
 const CONNECT_TIMEOUT_MS = 5000
@@ -12,11 +13,11 @@ export interface NatsProbeOptions extends LoginOptions {
   readonly name: string
   /** Subjects that the process needs. Those to publish must have no effect. */
   readonly subjects: { readonly publish: readonly string[]; readonly subscribe: readonly string[] }
-  /** Receives messages for `listenMs`, if the server permits it. */
+  /** Receives messages for a time, if the server permits the subscription. */
   readonly listen?: {
     readonly subject: string
-    readonly forMs: number
-    take(payload: Uint8Array, subject: string): void
+    readonly durationMs: number
+    onMessage(payload: Uint8Array, subject: string): void
   }
 }
 
@@ -54,7 +55,7 @@ export async function probeNats(options: NatsProbeOptions): Promise<NatsProbe> {
   } finally {
     await connection.close()
   }
-  // Reports that were received before the end are delivered after it.
+  // The stream of statuses ends with the connection.
   return {
     ...facts,
     denied: await denials,
@@ -82,7 +83,7 @@ async function probeConnection(
   }
 }
 
-/** Resolves when the connection has ended. */
+/** Denied permissions of the connection, until it ends. */
 async function collectDenials(connection: NatsConnection): Promise<{ operation: string; subject: string }[]> {
   const denied: { operation: string; subject: string }[] = []
   for await (const status of connection.status()) {
@@ -93,7 +94,7 @@ async function collectDenials(connection: NatsConnection): Promise<{ operation: 
   return denied
 }
 
-/** Errors of the server precede its answer. */
+/** The server reports errors before it answers the flush. */
 async function flushed(connection: NatsConnection): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<never>((_resolve, reject) => {
@@ -109,9 +110,9 @@ async function flushed(connection: NatsConnection): Promise<void> {
 async function listenTo(connection: NatsConnection, listen: NonNullable<NatsProbeOptions['listen']>): Promise<void> {
   const subscription = connection.subscribe(listen.subject, {
     callback: (error, message) => {
-      if (!error) listen.take(message.data, message.subject)
+      if (!error) listen.onMessage(message.data, message.subject)
     },
   })
-  await new Promise((resolve) => setTimeout(resolve, listen.forMs))
+  await sleep(listen.durationMs)
   subscription.unsubscribe()
 }

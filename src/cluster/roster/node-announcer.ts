@@ -5,8 +5,7 @@
  * omits the oldest ended ones.
  */
 import type { KeyObject } from 'node:crypto'
-import type { Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/log.ts'
+import { type Logger, RateLimitedLogger } from '../../platform/log.ts'
 import type { BusSubscription, MessageBus } from '../nats/message-bus.ts'
 import type { Subjects } from '../nats/subjects.ts'
 import { TIMINGS } from '../nats/timings.ts'

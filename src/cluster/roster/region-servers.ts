@@ -67,8 +67,9 @@ export class RegionServers {
         .filter(isAnswer)
         .map(({ key }) => key),
     )
+    // A server that has restarted is known with its earlier runs, which do not answer.
     return known()
-      .filter((server) => isAnswer(server) || !answered.has(server.key)) // an earlier run of a server that has restarted
+      .filter((server) => isAnswer(server) || !answered.has(server.key))
       .map((server) => memberOf(server, isAnswer(server)))
   }
 }

@@ -3,9 +3,9 @@
  * still authorized and answered by the node.
  *
  * Each change raises the index, as in the compatible system, and wakes the blocking queries for it. A node that misses three
- * heartbeats is `down`, and its allocations that have not ended are `unknown`; with the next one it is `ready` again. While this server has no connection to NATS, a node whose last
- * heartbeat is too old is `disconnected`: its state is unknown, and it is not reported as down. Times are times of reception by
- * this server's clock, so a wrong clock of a node has no effect.
+ * heartbeats is `down`, and its allocations that have not ended are `unknown`; with the next one it is `ready` again. While this
+ * server has no connection to NATS, a node whose last heartbeat is too old is `disconnected`: its state is unknown, and it is not
+ * reported as down. Times are times of reception by this server's clock, so a wrong clock of a node has no effect.
  *
  * The first key of a node ID is stored, and so is the first key that reports an allocation. Another key is rejected, counted, and
  * logged once a minute at most, whether the owner is ready, down or restarting, and also if it does not report the
@@ -182,16 +182,16 @@ export class Roster {
     if (message.kind === 'state' && message.node.id !== nodeId) return 'refused'
     if (entry && message.run < entry.run) return 'superseded'
     if (entry && !isNewer(message, entry)) return 'old'
-    const { wallMs } = this.#now()
+    const skewMs = message.sentAtMs === undefined ? undefined : message.sentAtMs - this.#now().wallMs
     if (message.kind === 'state') {
-      this.clocks.measure(nodeId, { name: message.node.name, sentAtMs: message.sentAtMs }, wallMs)
+      this.clocks.measure(nodeId, message.node.name, skewMs)
       const known = entry ?? this.#addNode(message, key)
       yield* this.#applyState(known, message, { ...message, isNew: !entry })
       if (this.#has(known)) this.#markAlive(known, 'Node re-registered')
       return 'taken'
     }
     if (!entry) return message.kind === 'beat' ? 'ask' : 'old'
-    this.clocks.measure(nodeId, { name: entry.record.node.name, sentAtMs: message.sentAtMs }, wallMs)
+    this.clocks.measure(nodeId, entry.record.node.name, skewMs)
     this.#recordMessage(entry, message)
     if (message.kind === 'leave') this.#setStatus(entry, 'down', NODE_LEFT)
     else this.#markAlive(entry, 'Node heartbeat resumed')

@@ -3,10 +3,9 @@
  * its answer in parts, never more than the caller's allowance ahead.
  */
 import { messageOf, Refusal } from '../../platform/errors.ts'
-import type { Logger } from '../../platform/log.ts'
+import { type Logger, RateLimitedLogger } from '../../platform/log.ts'
 import { type AnyOperation, type Callers, type Identity, invoke, ANONYMOUS } from '../../platform/operation.ts'
 import { TransientMap } from '../../platform/transient-map.ts'
-import { RateLimitedLogger } from '../../platform/log.ts'
 import { isNodeId } from '../../platform/schema.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
 import type { BusMessage, BusSubscription, MessageBus } from '../nats/message-bus.ts'

@@ -11,9 +11,8 @@
  */
 import type { KeyObject } from 'node:crypto'
 import { Refusal } from '../../platform/errors.ts'
-import type { Logger } from '../../platform/log.ts'
+import { type Logger, RateLimitedLogger } from '../../platform/log.ts'
 import type { Identity } from '../../platform/operation.ts'
-import { RateLimitedLogger } from '../../platform/log.ts'
 import { identityWith } from '../trust/asserted-permissions.ts'
 import {
   ASSERTION_TTL_MS,

@@ -2,8 +2,7 @@
  * Sending sealed calls: selects a server, and seals each call so that only this server opens it (docs/decisions/027).
  */
 import { Fault, Refusal } from '../../platform/errors.ts'
-import type { Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/log.ts'
+import { type Logger, RateLimitedLogger } from '../../platform/log.ts'
 import type { MessageBus } from '../nats/message-bus.ts'
 import { ANY, type ServerGroup, type Subjects } from '../nats/subjects.ts'
 import {

@@ -9,12 +9,11 @@
  * The number of stored announcements is bounded, and servers that have been silent for long are removed.
  */
 import { type KeyObject, verify } from 'node:crypto'
-import type { Logger } from '../../platform/log.ts'
-import { RateLimitedLogger } from '../../platform/log.ts'
+import { type Logger, RateLimitedLogger } from '../../platform/log.ts'
 import type { MessageBus, BusMessage, BusSubscription } from '../nats/message-bus.ts'
 import { type SigningKey, verifyingKeyOf } from '../nats/nkey.ts'
 import { openAnnouncement, type ServerAnnouncement, signAnnouncement } from './server-announcement.ts'
-import { ServerClocks } from './server-clocks.ts'
+import { ClockSkews } from './clock-skews.ts'
 import { memberId, type ClusterMember, type Subjects } from '../nats/subjects.ts'
 
 /** Public NKEYs from the configuration. Undefined: announced keys are trusted. */
@@ -58,7 +57,8 @@ export interface ServerKeysOptions {
 }
 
 export class ServerKeys {
-  readonly clocks: ServerClocks
+  /** The clock of this host minus that of each server, from its announcements: about once a minute, and after a connection. */
+  readonly clocks: ClockSkews
   readonly #options: ServerKeysOptions
   readonly #limitedLogger: RateLimitedLogger
   /** By key and ID of the run: a run has two keys while its key is replaced. */
@@ -83,7 +83,13 @@ export class ServerKeys {
   constructor(options: ServerKeysOptions) {
     this.#options = options
     this.#trusted = options.trusted
-    this.clocks = new ServerClocks(options.logger, CLOCK_EXPIRY_MS)
+    this.clocks = new ClockSkews({
+      logger: options.logger,
+      message: 'clock skew to server',
+      fieldsOf: ({ name }) => ({ server: name }),
+      expiryMs: CLOCK_EXPIRY_MS,
+      countMax: SERVERS_MAX,
+    })
     this.#limitedLogger = new RateLimitedLogger(options.logger)
     this.#readOwn()
   }
@@ -279,7 +285,8 @@ export class ServerKeys {
     store(this.#servers, name, { ...announcement, announcedAtMs: performance.now() }, SERVERS_MAX)
     this.#unreachable.delete(name)
     if (serverId !== this.#options.about?.serverId) {
-      this.clocks.measure(key, { name: announcement.name ?? key, sentAtMs: announcement.sentAtMs }, Date.now())
+      const { sentAtMs } = announcement
+      this.clocks.measure(key, announcement.name ?? key, sentAtMs === undefined ? undefined : Date.now() - sentAtMs)
     }
     this.#unknownUntilMs.delete(key)
     this.#wakeWaiters(true)

@@ -29,14 +29,14 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: false,
   },
   'ports.http': {
-    about: 'Port of the HTTP API. 0 selects a free port; `<data_dir>/http.addr` has the URL.',
+    about: 'Port of the HTTP API. 0 selects a free port; `<data_dir>/http.addr` contains the URL.',
     default: '4646',
     example: '8080',
     reload: false,
   },
   'ports.cluster': {
     about:
-      'Port of a DR primary for its secondaries. It is not open without replication. 0 selects a free port; `<data_dir>/cluster.addr` has the address.',
+      'Port of a DR primary for its secondaries. It is not open without replication. 0 selects a free port; `<data_dir>/cluster.addr` contains the address.',
     default: '4647',
     example: '8081',
     reload: false,
@@ -61,7 +61,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
   },
   'advertise.cluster': {
     about:
-      'Address of the cluster port for other hosts: host or host:port. Activation tokens for DR secondaries have it.',
+      'Address of the cluster port for other hosts: host or host:port. Activation tokens for DR secondaries contain it.',
     defaultText: 'the listen address',
     example: '"s1.example.com:4647"',
     reload: false,
@@ -80,7 +80,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
   },
   log_paths: {
     about:
-      'Names of callers in paths of the access log, such as names of secrets: `hashed` logs an HMAC with a key of this process, `full` logs the names. Tokens are never logged.',
+      'How paths in the access log show names that callers choose, such as those of secrets: `hashed` as an HMAC with a key of this process, `full` unchanged. Tokens are never logged.',
     default: '"hashed"',
     example: '"full"',
     reload: true,
@@ -194,7 +194,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: true,
   },
   'tls.verify_https_client': {
-    about: 'Refuses clients without a certificate of `ca_file`. Requires `http` and `ca_file`.',
+    about: 'Refuses clients without a certificate of a CA in `ca_file`. Requires `http` and `ca_file`.',
     default: 'false',
     example: 'true',
     reload: true,
@@ -275,13 +275,13 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: false,
   },
   'telemetry.publish_node_metrics': {
-    about: 'Whether there are metrics of the host.',
+    about: 'Whether metrics of the host are published.',
     default: 'true',
     example: 'false',
     reload: false,
   },
   'telemetry.publish_allocation_metrics': {
-    about: 'Whether there are metrics of each running task.',
+    about: 'Whether metrics of each running task are published.',
     default: 'true',
     example: 'false',
     reload: false,

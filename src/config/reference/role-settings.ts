@@ -259,19 +259,19 @@ export const ROLE_SETTINGS: Readonly<Record<RoleSettingPath, SettingDoc>> = {
 
   'secrets.role_id': {
     about:
-      'Role ID of the agent. With a `secrets` block the agent logs in with AppRole and stores its token for programs of this host in `<state_dir>/secrets-login.json`, from which `outpost exec` reads it. Give `role_id` or `role_id_file`.',
+      'Role ID of the agent. With a `secrets` block the agent logs in with AppRole and stores its token for programs of this host in `<state_dir>/secrets-login.json`, from which `outpost exec` reads it. Set `role_id` or `role_id_file`.',
     example: '"0e2c3c5c-6c4f-4b0f-9a3d-6f0f8f6d9a11"',
     reload: true,
   },
   'secrets.role_id_file': { about: 'File with the role ID.', example: '"/etc/outpost/role-id"', reload: true },
   'secrets.secret_id_file': {
-    about: 'File with the secret ID (0600), owned by the agent’s user or root. It is read at each login.',
+    about: 'File with the secret ID (0600), owned by the user of the agent or by root. It is read at each login.',
     example: '"/etc/outpost/secret-id"',
     reload: true,
   },
   'secrets.secret_id_response_wrapping_path': {
     about:
-      'If the file has a wrapping token: the path of the request that created it. Wrapping tokens of other paths are refused.',
+      'If the file contains a wrapping token: the path of the request that created it. Wrapping tokens of other paths are refused.',
     example: '"auth/approle/role/web/secret-id"',
     reload: true,
   },

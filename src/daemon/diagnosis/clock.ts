@@ -8,13 +8,12 @@ import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { verifyNodeMessage } from '../../cluster/roster/node-messages.ts'
 import { TIMINGS } from '../../cluster/nats/timings.ts'
 import { CLOCK_SKEW_MS } from '../../cluster/trust/assertion.ts'
+import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
 import type { NatsConfig } from '../../config/config.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 import { requestStatus } from './http-status.ts'
 import { heartbeatSubject } from './nats.ts'
 
-/** Half of what nodes refuse. */
-const SKEW_WARNING_MS = CLOCK_SKEW_MS / 2
 const NATS_MONITORING_PORT = 8222
 /** Longer than the interval of heartbeats: each node is heard once. */
 const LISTEN_MS = TIMINGS.heartbeatMs * 1.25
@@ -106,7 +105,7 @@ async function headerSkew(url: string, name: string): Promise<MeasuredSkew[]> {
 async function nodeSkews(nats: NatsConfig, region: string): Promise<MeasuredSkew[]> {
   const { probeNats } = await import('../../cluster/nats/nats-probe.ts')
   const skews = new Map<string, MeasuredSkew>()
-  const take = (payload: Uint8Array, subject: string) => {
+  const onMessage = (payload: Uint8Array, subject: string) => {
     const signed = verifyNodeMessage(payload, subject)
     if (typeof signed === 'string' || signed.message.sentAtMs === undefined) return
     const id = subject.split('.').at(-2) ?? ''
@@ -119,7 +118,7 @@ async function nodeSkews(nats: NatsConfig, region: string): Promise<MeasuredSkew
         server,
         name: 'outpost diagnose',
         subjects: { publish: [], subscribe: [] },
-        listen: { subject: heartbeatSubject(region), forMs: LISTEN_MS, take },
+        listen: { subject: heartbeatSubject(region), durationMs: LISTEN_MS, onMessage },
       })
       break
     } catch {

@@ -64,8 +64,8 @@ function rosterFamilies(cluster: Cluster, roster: NonNullable<Cluster['roster']>
       name: 'outpost.node_clock_skew_seconds',
       kind: 'gauge',
       help: 'Clock of a node minus the clock of this server, for the 1,000 nodes with the largest difference.',
-      points: roster.clocks.largest(SKEWS_MAX).map(({ name, nodeId, skewMs }) => ({
-        labels: { node_id: nodeId, name },
+      points: roster.clocks.largest(SKEWS_MAX).map(({ id, name, skewMs }) => ({
+        labels: { node_id: id, name },
         value: skewMs / 1000,
       })),
     },

@@ -7,6 +7,7 @@
  * refused, never dropped: the caller relies on the answer, and retries.
  */
 import { messageOf } from '../../platform/errors.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import { checkEpoch, LinkError } from '../link/link.ts'
 import type { LinkTimings, ReplicationContext } from '../state/replication-context.ts'
 import type { ReplicationState, ReplicationRecord } from '../state/replication-state.ts'
@@ -25,23 +26,16 @@ export class Fencing {
   #isChecking = false
   /** True between `start` and `stop`: the role of a secondary is never changed here. */
   #isActive = false
-  /** Decisions are serialized. */
-  #lastDecision: Promise<unknown> = Promise.resolve()
+  readonly #decisions = new Mutex()
 
   constructor(context: FencingContext) {
     this.#context = context
   }
 
-  #serialize<T>(decide: () => Promise<T>): Promise<T> {
-    const decision = this.#lastDecision.then(decide)
-    this.#lastDecision = decision.catch(() => undefined)
-    return decision
-  }
-
   /** Another cluster is the primary. Resolves when this one is fenced. Rejects with a LinkError if that cannot be decided now. */
   async depose(by: NewerPrimary): Promise<void> {
     const { logger, transition, primary } = this.#context
-    if (!(await this.#serialize(() => this.#fence(by)))) return
+    if (!(await this.#decisions.runExclusive(() => this.#fence(by)))) return
     primary()?.deposed()
     const where = by.api || by.addresses.join(', ')
     logger.error('another cluster was promoted, this primary is fenced; demote it, then join it to the new primary', {
@@ -92,7 +86,7 @@ export class Fencing {
    * Rejects with a LinkError as `depose` does.
    */
   liftFenceOf(id: string): Promise<boolean> {
-    return this.#serialize(async () => {
+    return this.#decisions.runExclusive(async () => {
       const { logger, state, store } = this.#context
       const { deposed } = state.now
       if (!deposed || this.provenBy !== id) return false
@@ -136,7 +130,7 @@ export class Fencing {
 
   /** The replaced primary had a higher epoch: rows of this cluster must be above it. Rejects with a LinkError as `yieldToRival` does. */
   raiseEpochAbove(epoch: number): Promise<void> {
-    return this.#serialize(async () => {
+    return this.#decisions.runExclusive(async () => {
       const { store, state } = this.#context
       if (epoch < store.epoch) return
       this.#requirePrimary()
@@ -164,14 +158,14 @@ export class Fencing {
     this.#isActive = false
     clearInterval(this.#silenceTimer)
     this.#silenceTimer = undefined
-    await this.#lastDecision
+    await this.#decisions.whenIdle()
   }
 
   async #checkSilence(): Promise<void> {
     if (this.#isChecking) return
     this.#isChecking = true
     try {
-      await this.#serialize(() => this.#applySilenceRule())
+      await this.#decisions.runExclusive(() => this.#applySilenceRule())
     } catch (error) {
       this.#context.logger.warn('fence check failed, will retry', { error: messageOf(error) })
     } finally {

@@ -62,7 +62,7 @@ export class Primary {
   #saveTimer: NodeJS.Timeout | undefined
   #retainedAfter: number | undefined
   /** When a secondary last sent a message. */
-  #heardAtMs = performance.now()
+  #lastMessageAtMs = performance.now()
   #onHeard: (id: string) => void = () => undefined
 
   constructor(context: PrimaryContext) {
@@ -164,7 +164,7 @@ export class Primary {
   /** Time since the last message of any secondary; 0 without secondaries. */
   get silenceMs(): number {
     if (this.active.length === 0) return 0
-    return performance.now() - this.#heardAtMs
+    return performance.now() - this.#lastMessageAtMs
   }
 
   async #listen(): Promise<void> {
@@ -209,7 +209,7 @@ export class Primary {
    */
   #heard(id: string, isProven = false): void {
     const needsProof = this.#state.secondaries.some(({ wasWhole }) => wasWhole) && !this.#context.proofs.isSealed
-    if (isProven || !needsProof) this.#heardAtMs = performance.now()
+    if (isProven || !needsProof) this.#lastMessageAtMs = performance.now()
     this.presence.recordMessage(id)
     this.#onHeard(id)
   }

@@ -29,7 +29,7 @@ export class Secondary {
   #copied = { entries: 0, bytes: 0 }
   /** Why it is disconnected, for the status; undefined while it is connected. */
   #trouble: string | undefined
-  #lastHeartbeat: (PrimaryHeartbeat & { readonly heardAtMs: number; readonly monotonicMs: number }) | undefined
+  #lastHeartbeat: (PrimaryHeartbeat & { readonly receivedAtMs: number; readonly monotonicMs: number }) | undefined
   /** Monotonic: when it last had everything up to the known head of the primary. */
   #caughtUpMs = performance.now()
   #startedAtMs = 0
@@ -332,7 +332,7 @@ export class Secondary {
 
   #onHeartbeat(beat: PrimaryHeartbeat): void {
     const monotonicMs = performance.now()
-    this.#lastHeartbeat = { ...beat, heardAtMs: this.#context.nowMs(), monotonicMs }
+    this.#lastHeartbeat = { ...beat, receivedAtMs: this.#context.nowMs(), monotonicMs }
     this.#isConnected = true
     this.#phase = 'stream-wals'
     this.#trouble = this.#refusal = this.#replaced = undefined

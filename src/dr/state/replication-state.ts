@@ -5,6 +5,7 @@
  */
 import * as v from 'valibot'
 import { Fault, Refusal } from '../../platform/errors.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import type { ReplicaStore } from '../../storage/store/replica.ts'
 
 export const STATE_PATH = 'local/replication/state'
@@ -133,7 +134,7 @@ export class ReplicationState {
   readonly #store: ReplicaStore
   readonly #codeFor: RoleCodeFor
   #now: ReplicationRecord
-  #saving: Promise<unknown> = Promise.resolve()
+  readonly #changes = new Mutex()
 
   /** Throws a Fault for a damaged state. */
   constructor(store: ReplicaStore, codeFor: RoleCodeFor = () => undefined) {
@@ -148,15 +149,12 @@ export class ReplicationState {
 
   /** Changes are serialized. Resolves when the change is durable; a failed one changes nothing. */
   change(make: (now: ReplicationRecord) => Partial<ReplicationRecord>): Promise<void> {
-    const change = async () => {
+    return this.#changes.runExclusive(async () => {
       const changed = { ...this.#now, ...make(this.#now) }
       const next = { ...changed, code: this.#codeFor(changed, this.#now) }
       await this.#store.commit({ puts: [{ path: STATE_PATH, value: Buffer.from(textOf(next)) }], deletes: [] })
       this.#now = next
-    }
-    const changed = this.#saving.then(change)
-    this.#saving = changed.catch(() => undefined)
-    return changed
+    })
   }
 }
 

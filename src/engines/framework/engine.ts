@@ -342,8 +342,9 @@ export function path<F extends EngineFields>(declaration: PathDeclaration<F>): P
     ...(patch && { patch }),
     ...(remove && { delete: remove }),
   }
-  // The only place that erases the type of the input, which `readFields` makes from the same fields.
-  return { ...rest, exists, handlers } as unknown as Path
+  // The type of the input is erased here only. A cast, because a function cannot accept more inputs than it declares; `readFields` makes
+  // the input from the same fields.
+  return { ...rest, exists: exists as Path['exists'], handlers: handlers as Path['handlers'] }
 }
 
 /** A counter with a point for each combination of labels. The engine bounds their number. */
@@ -424,17 +425,22 @@ export interface CheckedOptions {
   readonly warnings?: readonly string[]
 }
 
+/** Members of the response beside the errors. */
+export interface RejectionMembers {
+  /** Documentation. Stock clients show the errors of a 404 only if there is another member. */
+  readonly link?: string
+}
+
 /** A refusal with the status and the texts that stock clients expect. */
 export class Rejection extends Refusal {
   override readonly name = 'Rejection'
   readonly #texts: readonly string[]
-  /** Data of the response beside the errors. */
-  readonly data: Readonly<Record<string, unknown>> | undefined
+  readonly members: RejectionMembers
 
-  constructor(status: number, texts: string | readonly string[] = [], data?: Readonly<Record<string, unknown>>) {
+  constructor(status: number, texts: string | readonly string[] = [], members: RejectionMembers = {}) {
     super(codeOfStatus(status), typeof texts === 'string' ? texts : texts.join('; '), {}, status)
     this.#texts = typeof texts === 'string' ? [texts] : texts
-    this.data = data
+    this.members = members
   }
 
   override get texts(): readonly string[] {
@@ -442,17 +448,15 @@ export class Rejection extends Refusal {
   }
 }
 
-/** The rejection of a feature that outpost does not have. */
-export class UnsupportedRejection extends Rejection {
-  /** Documentation, a member of the response. Stock clients show the errors of a 404 only if there is another member. */
-  readonly link: string
-
-  /** 405: clients take 404 for an entry that does not exist, and a 5xx for a fault. */
-  constructor(unsupported: UnsupportedFeature, status = 405, texts: readonly string[] = []) {
-    const text = unsupportedText(unsupported)
-    super(status, texts.length === 0 ? oneError(text) : [...texts, text])
-    this.link = unsupportedLink(unsupported)
-  }
+/**
+ * The rejection of a feature that outpost does not have. 405, because clients take 404 for an entry that does not exist, and a 5xx for a
+ * fault.
+ */
+export function unsupported(feature: UnsupportedFeature, status = 405, texts: readonly string[] = []): Rejection {
+  const text = unsupportedText(feature)
+  return new Rejection(status, texts.length === 0 ? oneError(text) : [...texts, text], {
+    link: unsupportedLink(feature),
+  })
 }
 
 /** Several errors as one text, in the format of Vault (Go's multierror). */

@@ -10,6 +10,7 @@ import type { Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Fault, messageOf } from '../../platform/errors.ts'
 import type { Logger } from '../../platform/log.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import { textRecord } from '../../engines/framework/records.ts'
 import { type AuditTrail, deviceLine } from './audit.ts'
 import { AuditDevice } from './audit-device.ts'
@@ -65,7 +66,7 @@ export class AuditStore {
   readonly #states: ChainStates
   readonly #timers: readonly NodeJS.Timeout[]
   /** Serialises changes: none may write the entry of a device that another one has removed. */
-  #changes: Promise<void> = Promise.resolve()
+  readonly #changes = new Mutex()
 
   /** Reads and enables the devices. Throws a Fault for a damaged entry. */
   constructor({ directories, isIdle, logger, storage, trail }: AuditStoreOptions) {
@@ -97,7 +98,7 @@ export class AuditStore {
 
   /** Resolves when the device is enabled. Rejects with a Rejection (400) if it cannot record. */
   async enable(given: DeviceRequest): Promise<void> {
-    await this.#inTurn(() => this.#enable(given))
+    await this.#changes.runExclusive(() => this.#enable(given))
   }
 
   async #enable(given: DeviceRequest): Promise<void> {
@@ -128,7 +129,7 @@ export class AuditStore {
 
   /** Resolves when the removal is durable. Does nothing for an unknown device. */
   async disable(path: string): Promise<void> {
-    await this.#inTurn(() => this.#disable(path))
+    await this.#changes.runExclusive(() => this.#disable(path))
   }
 
   async #disable(path: string): Promise<void> {
@@ -145,7 +146,7 @@ export class AuditStore {
 
   /** Clears the broken chain of a device. Resolves when that is durable. Rejects with a Rejection (400) for an unknown device. */
   async acknowledge(path: string): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#changes.runExclusive(async () => {
       const [record, device] = [this.#records.get(path), this.#trail.find(path)]
       if (!record || !device) throw unknownDevice(path)
       device.acknowledge()
@@ -182,13 +183,7 @@ export class AuditStore {
 
   /** Stores the heads of the chains. Never rejects. */
   async saveHeads(): Promise<void> {
-    await this.#inTurn(() => this.#saveHeads())
-  }
-
-  async #inTurn(change: () => Promise<void>): Promise<void> {
-    const done = this.#changes.then(change)
-    this.#changes = done.catch(() => undefined)
-    await done
+    await this.#changes.runExclusive(() => this.#saveHeads())
   }
 
   async #saveHeads(): Promise<void> {

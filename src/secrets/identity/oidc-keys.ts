@@ -5,6 +5,7 @@
 import { createPrivateKey, generateKeyPair, type KeyObject, randomUUID } from 'node:crypto'
 import { promisify } from 'node:util'
 import * as v from 'valibot'
+import { Mutex } from '../../platform/mutex.ts'
 import type { Storage } from '../../storage/barrier/storage.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 
@@ -56,8 +57,8 @@ export class OidcKeys {
   readonly #stored: StoredSetting<KeySet | null>
   #parsed: { readonly id: string; readonly key: KeyObject } | undefined
   #scheduledRotation: Promise<void> | undefined
-  /** The last requested rotation. Rotations run one after the other, because each generates two keys. */
-  #lastRotation: Promise<void> = Promise.resolve()
+  /** Rotations run one after the other, because each generates two keys. */
+  readonly #rotations = new Mutex()
 
   /** `storage` is all of the barrier. `now` is the core's clock. */
   constructor(storage: Storage, now: () => number) {
@@ -89,10 +90,7 @@ export class OidcKeys {
 
   /** Makes the next key the signing key. The retired key is published for `verificationSeconds`. Calls run in order. */
   rotate(verificationSeconds: number): Promise<void> {
-    const rotated = this.#lastRotation.then(() => this.#replaceKeys(() => true, verificationSeconds))
-    // The failure of a rotation concerns its caller only.
-    this.#lastRotation = rotated.catch(() => undefined)
-    return rotated
+    return this.#rotations.runExclusive(() => this.#replaceKeys(() => true, verificationSeconds))
   }
 
   #keys(): KeySet | null {

@@ -187,7 +187,7 @@ export class LeaseStore {
 
   /** Each issuing path, with the folder of its leases in the index. */
   *issuingPaths(): Generator<{ readonly path: string; readonly folder: string }> {
-    for (const page of this.#pages(leasePaths.issuingPaths)) {
+    for (const page of this.storage.pages(leasePaths.issuingPaths, PAGE_PATHS)) {
       for (const name of page) {
         const [, mount = '', pathHash = ''] = name.split('/')
         const path = this.storage.get(name)
@@ -202,7 +202,7 @@ export class LeaseStore {
       // The prefix may end inside the last segment of an ID.
       const isWhole = `${path}/`.startsWith(prefix)
       if (!isWhole && !prefix.startsWith(`${path}/`)) continue
-      for (const page of this.#pages(folder)) {
+      for (const page of this.storage.pages(folder, PAGE_PATHS)) {
         for (const name of page) {
           const hash = name.slice(folder.length)
           if (isWhole || this.pendingByHash(hash)?.id.startsWith(prefix)) yield hash
@@ -222,7 +222,7 @@ export class LeaseStore {
         names.add(whole.slice(prefix.length).split('/')[0] + '/')
         continue
       }
-      for (const page of this.#pages(folder)) {
+      for (const page of this.storage.pages(folder, PAGE_PATHS)) {
         for (const name of page) {
           const lease = this.pendingByHash(name.slice(folder.length))
           if (lease) names.add(lease.id.slice(prefix.length))
@@ -242,11 +242,11 @@ export class LeaseStore {
   /** The number of leases, and of the irrevocable ones. */
   *counts(): SlicedWork<{ leases: number; irrevocable: number }> {
     const counted = { leases: 0, irrevocable: 0 }
-    for (const page of this.#pages(leasePaths.expiries)) {
+    for (const page of this.storage.pages(leasePaths.expiries, PAGE_PATHS)) {
       counted.leases += page.length
       yield page.length
     }
-    for (const page of this.#pages(leasePaths.irrevocable)) {
+    for (const page of this.storage.pages(leasePaths.irrevocable, PAGE_PATHS)) {
       counted.irrevocable += page.length
       yield page.length
     }
@@ -259,17 +259,6 @@ export class LeaseStore {
 
   #read(bytes: Buffer | undefined): Lease | undefined {
     return bytes && leaseCodec.of(bytes)
-  }
-
-  *#pages(prefix: string): Generator<string[]> {
-    let after = ''
-    for (;;) {
-      const page = this.storage.paths(prefix, { after, limit: PAGE_PATHS })
-      if (page.length === 0) return
-      after = page.at(-1) ?? ''
-      yield page
-      if (page.length < PAGE_PATHS) return
-    }
   }
 
   #indexOf(lease: Lease): string[] {

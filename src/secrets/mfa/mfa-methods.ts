@@ -11,6 +11,7 @@ import * as v from 'valibot'
 import type { Batch, Storage } from '../../storage/barrier/storage.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { Fault } from '../../platform/errors.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import { StoredSetting } from '../settings/stored-setting.ts'
 import { type TotpMethod, methodSchema, type MethodSettings } from './mfa-method.ts'
 
@@ -32,7 +33,7 @@ export class MfaMethods {
   #lastPosition: number
   /** The entry of an old version was not replaced yet. */
   #isOld: boolean
-  #lastChange: Promise<unknown> = Promise.resolve()
+  readonly #changes = new Mutex()
 
   /** Throws a Fault for a damaged entry. */
   constructor(storage: Storage) {
@@ -87,7 +88,7 @@ export class MfaMethods {
    * with the ID. Rejects with a Rejection (400) for the name of another method, and for an unknown ID.
    */
   write(reference: { readonly id?: string; readonly name?: string }, settings: MethodSettings): Promise<string> {
-    return this.#serialized(async () => {
+    return this.#changes.runExclusive(async () => {
       const { id, name } = reference
       const before = id === undefined ? this.byName(name ?? '') : this.byId(id)
       if (id !== undefined && !before)
@@ -107,7 +108,7 @@ export class MfaMethods {
 
   /** Removes a method and marks its secrets for removal. */
   remove(id: string): Promise<void> {
-    return this.#serialized(async () => {
+    return this.#changes.runExclusive(async () => {
       const method = this.#byId.get(id)
       if (!method) return
       await this.#commit({ puts: [{ path: REMOVED + id, value: Buffer.alloc(0) }], deletes: [METHODS + id] })
@@ -119,16 +120,10 @@ export class MfaMethods {
 
   /** Deletes the mark of a removed method after its secrets were removed. */
   forget(id: string): Promise<void> {
-    return this.#serialized(async () => {
+    return this.#changes.runExclusive(async () => {
       await this.#commit({ puts: [], deletes: [REMOVED + id] })
       this.#removed.delete(id)
     })
-  }
-
-  async #serialized<T>(change: () => Promise<T>): Promise<T> {
-    const done = this.#lastChange.then(change)
-    this.#lastChange = done.catch(() => undefined)
-    return done
   }
 
   async #commit({ deletes, puts }: Batch): Promise<void> {

@@ -3,7 +3,7 @@
  * members of the envelope and their order are Vault's, because stock clients and scripts depend on them.
  */
 import { isOutOfSpace, isTooLarge, isStoreUnavailable } from '../../storage/barrier/barrier.ts'
-import { type Path, Rejection, type Reply, UnsupportedRejection } from '../../engines/framework/engine.ts'
+import { type Path, Rejection, type RejectionMembers, type Reply } from '../../engines/framework/engine.ts'
 import { Refusal } from '../../platform/errors.ts'
 import { JsonText, StreamedAnswer, WholeAnswer } from '../../platform/operation.ts'
 import { AuditFault } from '../audit/audit.ts'
@@ -113,9 +113,8 @@ function notFound(): WholeAnswer {
   return errorAnswer(404, [])
 }
 
-/** `more`: members of the body beside the errors. */
-export function errorAnswer(status: number, errors: readonly string[], more: Readonly<Record<string, unknown>> = {}) {
-  return answer(status, `${JSON.stringify({ errors, ...more })}\n`)
+export function errorAnswer(status: number, errors: readonly string[], members: RejectionMembers = {}) {
+  return answer(status, `${JSON.stringify({ errors, ...members })}\n`)
 }
 
 /** The answer to an error that the caller caused or can handle; undefined for an internal fault. */
@@ -125,16 +124,11 @@ export function rejectionAnswer(error: unknown): WholeAnswer | undefined {
   if (error instanceof AuditFault) return errorAnswer(500, [error.message])
   if (isTooLarge(error)) return errorAnswer(413, [`${error.message}: split the change into several requests`])
   if (error instanceof Refusal) {
-    const refused = errorAnswer(error.status, error.texts, membersOf(error))
+    const refused = errorAnswer(error.status, error.texts, error instanceof Rejection ? error.members : {})
     if (Object.keys(error.headers).length === 0) return refused
     return new WholeAnswer(refused.status, { ...refused.headers, ...error.headers }, refused.body)
   }
   return undefined
-}
-
-function membersOf(error: Refusal): Readonly<Record<string, unknown>> {
-  if (error instanceof UnsupportedRejection) return { link: error.link }
-  return error instanceof Rejection && error.data ? { data: error.data } : {}
 }
 
 /** Adds the token's accessor, for the access log, and more headers. */

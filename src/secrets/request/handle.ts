@@ -31,7 +31,7 @@ import {
   type Path,
   Rejection,
   type Reply,
-  UnsupportedRejection,
+  unsupported,
 } from '../../engines/framework/engine.ts'
 import { readFields } from '../../engines/framework/fields.ts'
 import { runSliced } from '../../platform/sliced-work.ts'
@@ -325,8 +325,8 @@ async function execute(core: Core, request: Request): Promise<RequestAnswer> {
 }
 
 function unsupportedRejection(path: string): Rejection | undefined {
-  const unsupported = unsupportedPath(path)
-  return unsupported && new UnsupportedRejection(unsupported)
+  const feature = unsupportedPath(path)
+  return feature && unsupported(feature)
 }
 
 interface AuthorizedVerb {

@@ -2,7 +2,7 @@
  * Parses a request before its caller is authenticated: the verb, the canonical path, the response wrapping and the body. Malformed
  * requests are refused here.
  */
-import { UnsupportedRejection, Rejection } from '../../engines/framework/engine.ts'
+import { Rejection, unsupported } from '../../engines/framework/engine.ts'
 import { FieldError, isObject, type JsonObject, secondsOf, UNPRINTABLE } from '../../engines/framework/fields.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { parseBoolean } from '../../platform/schema.ts'
@@ -50,7 +50,7 @@ export function requestHead(method: Verb, raw: RawInput): CoreRequestHead {
   const path = canonicalPath(raw.params['path'] ?? '', verb)
   const namespace = raw.headers['x_vault_namespace'] ?? ''
   if (!NAMESPACES_OF_ROOT.has(namespace) && !(verb === 'read' && path === PATH_OF_ANY_NAMESPACE)) {
-    throw new UnsupportedRejection(UNSUPPORTED_NAMESPACES, 404, ['namespace not found'])
+    throw unsupported(UNSUPPORTED_NAMESPACES, 404, ['namespace not found'])
   }
   return { verb, path, wrapping: wrappingOf(raw), mfa: parseMfaHeader(raw.headers['x_vault_mfa']) }
 }

@@ -40,13 +40,10 @@ export function counterPaths(core: OpenStores<{ readonly storage: Storage }>): P
 /** Includes expired tokens that were not removed yet. Throws while the core is sealed. */
 export async function countTokens(storage: Storage): Promise<number> {
   const prefix = `${TOKENS_PREFIX}id/`
-  let [total, after] = [0, '']
-  for (;;) {
-    const page = storage.paths(prefix, { after, limit: COUNTED_AT_ONCE })
+  let total = 0
+  for (const page of storage.pages(prefix, COUNTED_AT_ONCE)) {
     total += page.length
-    const last = page.at(-1)
-    if (last === undefined || page.length < COUNTED_AT_ONCE) return total
-    after = last
     await nextTurn()
   }
+  return total
 }

@@ -16,9 +16,9 @@ import type { OpenStores, WithClock } from './core-parts.ts'
 
 /** Paths that are read in one step. */
 const PAGE_PATHS = 500
-/** Names in a count by name. The rest is counted together. */
+/** Limit of the names in a count by name. */
 const NAMES_MAX = 1000
-/** Takes the place of the names beyond `NAMES_MAX`. No policy has this name. */
+/** Stands for all names beyond `NAMES_MAX`. Not a valid policy name. */
 const OTHER = '(other)'
 
 type UsageParts = WithClock &
@@ -34,7 +34,7 @@ export function usagePaths(core: UsageParts): Path[] {
   return [
     path({
       pattern: 'internal/counters/usage',
-      summary: 'Numbers of stored tokens, entities, leases, policies and entries of each mount',
+      summary: 'Count tokens, entities, leases, policies and entries of each mount',
       sudo: true,
       fields: {},
       read: async (_input, call) => ({ data: await runSliced(usageOf(core), call) }),
@@ -66,22 +66,11 @@ function* usageOf(core: UsageParts): SlicedWork<Record<string, unknown>> {
 
 function* countPaths(storage: Storage, prefix: string): SlicedWork<number> {
   let count = 0
-  for (const page of pagesOf(storage, prefix)) {
+  for (const page of storage.pages(prefix, PAGE_PATHS)) {
     count += page.length
     yield page.length
   }
   return count
-}
-
-function* pagesOf(storage: Storage, prefix: string): Generator<string[]> {
-  let after = ''
-  for (;;) {
-    const page = storage.paths(prefix, { after, limit: PAGE_PATHS })
-    if (page.length > 0) yield page
-    const last = page.at(-1)
-    if (last === undefined || page.length < PAGE_PATHS) return
-    after = last
-  }
 }
 
 /** Valid service tokens. Batch tokens are not stored. */
@@ -89,7 +78,7 @@ function* countTokens(core: UsageParts): SlicedWork<Record<string, unknown>> {
   const { mounts, storage } = core.open
   const counts = { service: 0, root: 0, orphan: 0, periodic: 0, without_expiry: 0 }
   const [byPolicy, byMount] = [new NameCounts(), new NameCounts()]
-  for (const page of pagesOf(storage, `${TOKENS_PREFIX}id/`)) {
+  for (const page of storage.pages(`${TOKENS_PREFIX}id/`, PAGE_PATHS)) {
     for (const at of page) {
       const bytes = storage.get(at)
       yield RECORD_COST
@@ -116,7 +105,7 @@ function* countLeases({ open }: UsageParts): SlicedWork<{
   const storage = open.storage.below(LEASES_PREFIX)
   const byMount = new Map<string, number>()
   let total = 0
-  for (const page of pagesOf(storage, leasePaths.expiries)) {
+  for (const page of storage.pages(leasePaths.expiries, PAGE_PATHS)) {
     total += page.length
     for (const at of page) {
       const uuid = at.slice(leasePaths.expiries.length, at.indexOf('/', leasePaths.expiries.length))
@@ -134,14 +123,14 @@ function* usageOfMount(
   const { counted } = engine
   let [entries, items] = [0, 0]
   try {
-    for (const page of pagesOf(storage, '')) {
+    for (const page of storage.pages('', PAGE_PATHS)) {
       entries += page.length
       if (counted) items += page.filter((at) => isBelow(at, counted.folder)).length
       yield page.length
     }
   } catch (error) {
-    // A mount that is disabled meanwhile has no entries any more; a sealed core fails all.
-    if (!isRevoked(viewScope)) throw error
+    // The mount was disabled during the count. If the core was sealed, the next read of `storage` of the core throws.
+    if (!viewScope.isRevoked) throw error
   }
   return {
     path: record.path,
@@ -149,15 +138,6 @@ function* usageOfMount(
     entries,
     ...(counted && { [counted.noun]: items }),
     leases: leases.get(record.uuid) ?? 0,
-  }
-}
-
-function isRevoked(scope: Mount['viewScope']): boolean {
-  try {
-    scope.check()
-    return false
-  } catch {
-    return true
   }
 }
 

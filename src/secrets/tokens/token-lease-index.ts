@@ -48,14 +48,11 @@ export class TokenLeaseIndex {
   async #build(): Promise<void> {
     const { storage } = this.#tokens
     let indexed = 0
-    for (let after = ''; ; await nextTurn()) {
-      const page = storage.paths(tokenPaths.accessors, { after, limit: PAGE_TOKENS })
+    for (const page of storage.pages(tokenPaths.accessors, PAGE_TOKENS)) {
       const raw = page.flatMap((path) => this.#indexEntryOf(path.slice(path.lastIndexOf('/') + 1)))
       if (raw.length > 0) await storage.commit({ puts: [], deletes: [] }, raw)
       indexed += raw.length
-      const last = page.at(-1)
-      if (last === undefined) break
-      after = last
+      await nextTurn()
     }
     await storage.removeAll(tokenPaths.oldLogins)
     await this.#tokens.setLeasesIndexed()

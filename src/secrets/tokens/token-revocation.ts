@@ -13,6 +13,7 @@ import { type CommitPart, Storage } from '../../storage/barrier/storage.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
 import { nextTurn } from '../../platform/scheduler.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import { encodeEntry, type TokenEntry, tokenPaths } from './token-entry.ts'
 import type { TokenStore } from './token-store.ts'
 
@@ -53,8 +54,7 @@ export class TokenRevocation {
   /** Hashes of tokens whose cleanup is under way, or must wait for the end of a request. */
   readonly #cleaning = new Set<string>()
   #isClosed = false
-  /** Never rejects. */
-  #lastResume: Promise<void> = Promise.resolve()
+  readonly #resumes = new Mutex()
   readonly #failures = new LogOnce({ everyMs: LOG_INTERVAL_MS })
 
   constructor(tokens: TokenStore, logger: Logger, cleanups: readonly TokenCleanup[]) {
@@ -121,10 +121,8 @@ export class TokenRevocation {
    * Completes revocations that left a mark: after a restart, after a failed commit, after `revokeWithoutCleanup`. Calls run one after the other, so
    * all marks from before a call are gone when it resolves. Stops at the first failure, which is logged.
    */
-  async resume(): Promise<void> {
-    const resumed = this.#lastResume.then(() => this.#resumeAll())
-    this.#lastResume = resumed.catch(() => undefined)
-    await resumed
+  resume(): Promise<void> {
+    return this.#resumes.runExclusive(() => this.#resumeAll())
   }
 
   /** As `resume`, but resolves after a second at most. */

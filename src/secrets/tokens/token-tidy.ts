@@ -60,14 +60,11 @@ export class TokenTidy {
 
   /** Pages of paths below a prefix, one in each turn of the event loop. */
   async *#pages(prefix: string): AsyncGenerator<string[]> {
-    let after = ''
-    while (!this.#isClosed) {
-      const page = this.#options.tokens.storage.paths(prefix, { after, limit: PAGE_ENTRIES })
-      const last = page.at(-1)
-      if (last === undefined) return
+    if (this.#isClosed) return
+    for (const page of this.#options.tokens.storage.pages(prefix, PAGE_ENTRIES)) {
       yield page
-      after = last
       await nextTurn()
+      if (this.#isClosed) return
     }
   }
 

@@ -10,6 +10,7 @@
  */
 import { sleep } from '../../platform/clock.ts'
 import { Refusal, sealed } from '../../platform/errors.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import type { History, PageOptions, Store } from '../store/store.ts'
 import { decrypt } from './cipher.ts'
 import { ShardWriter } from './entry-set-shards.ts'
@@ -39,7 +40,7 @@ export class StandbyKey {
   /** The keyring entry that the key opened last. */
   #openedKeyring: Uint8Array | undefined
   #verifications = 0
-  #queue: Promise<unknown> = Promise.resolve()
+  readonly #mutex = new Mutex()
   /** Called with the finding of a failed verification. Must not throw. */
   onFound: (error: RollbackError | EntrySetMismatch) => void = () => undefined
   readonly #codes = new PurposeCodes()
@@ -109,10 +110,8 @@ export class StandbyKey {
       throw new Refusal('unavailable', `too many concurrent verifications of all entries (limit ${VERIFICATIONS_MAX})`)
     }
     this.#verifications++
-    const verification = this.#queue.then(() => this.#verify(use, isStored))
-    this.#queue = verification.catch(() => undefined)
     try {
-      return await verification
+      return await this.#mutex.runExclusive(() => this.#verify(use, isStored))
     } finally {
       this.#verifications--
     }

@@ -39,6 +39,10 @@ export class ViewScope {
     this.#parent?.check()
   }
 
+  get isRevoked(): boolean {
+    return this.#revocation !== undefined || this.#parent?.isRevoked === true
+  }
+
   /** Throws once the change feed has ended. */
   checkFeed(): void {
     this.check()
@@ -136,6 +140,18 @@ export class Storage {
     this.#scope.check()
     const options = { ...(after !== '' && { after: this.#prefix + after }), ...(limit !== undefined && { limit }) }
     return this.#entries.paths(this.#prefix + prefix, options).map((path) => path.slice(this.#prefix.length))
+  }
+
+  /** All paths at any depth below a prefix, in pages of at most `limit`. A page is read when it is requested. */
+  *pages(prefix: string, limit: number): Generator<string[]> {
+    let after = ''
+    for (;;) {
+      const page = this.paths(prefix, { after, limit })
+      const last = page.at(-1)
+      if (last === undefined) return
+      yield page
+      after = last
+    }
   }
 
   /** Commits after a sequence, as `Barrier.history`, below the prefix. Reads at most `limit` commits of the whole core. */

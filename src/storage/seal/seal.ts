@@ -17,6 +17,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { Fault, Refusal } from '../../platform/errors.ts'
+import { Mutex } from '../../platform/mutex.ts'
 import type { Put } from '../sqlite/batch.ts'
 import type { Store } from '../store/store.ts'
 import { type Barrier, KEYRING_PATH } from '../barrier/barrier.ts'
@@ -85,7 +86,7 @@ export class Seal {
   readonly idleMs: number
   readonly #attempts = new Set<{ end(): void }>()
   #unsealing: ShareCollector | undefined
-  #queue: Promise<unknown> = Promise.resolve()
+  readonly #mutex = new Mutex()
   /** While it runs, the previous shares of a rekey are valid only after a crash. */
   #responseTimer: NodeJS.Timeout | undefined
   /** Prevents auto-unseal until the next start. */
@@ -353,9 +354,7 @@ export class Seal {
 
   /** Runs changes one after another. Rejects with the error of `change`. */
   withLock<T>(change: () => Promise<T>): Promise<T> {
-    const done = this.#queue.then(change)
-    this.#queue = done.catch(() => undefined)
-    return done
+    return this.#mutex.runExclusive(change)
   }
 }
 

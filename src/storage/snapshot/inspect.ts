@@ -1,8 +1,6 @@
 /** Reads the metadata of a snapshot file and verifies its checksums, without a store and without keys. */
 import { createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
-import { createGunzip } from 'node:zlib'
 import { ArchiveReceiver } from './format/archive-receiver.ts'
 import { damagedSnapshot, type SnapshotMeta } from './format/snapshot-archive.ts'
 
@@ -19,13 +17,7 @@ export async function inspectSnapshot(
 ): Promise<SnapshotInspection> {
   const hash = createHash('sha256')
   const receiver = new ArchiveReceiver({ write: (piece) => void hash.update(piece) })
-  try {
-    const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
-    await pipeline(input, createGunzip(), receive, { ...(signal && { signal }) })
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-    throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
-  }
+  await receiver.receive(input, signal)
   const { meta, sha256 } = receiver.end()
   if (hash.digest('hex') !== sha256) throw damagedSnapshot('the checksum of its entries does not match')
   return { meta, sha256 }

@@ -14,11 +14,11 @@ import { basename, dirname, join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
-import { constants, createGunzip, createGzip } from 'node:zlib'
+import { constants, createGzip } from 'node:zlib'
 import { Fault, isErrno, messageOf, Refusal } from '../../platform/errors.ts'
 import { ArchiveReceiver, type EntrySink, sha256Of } from './format/archive-receiver.ts'
-import { damagedSnapshot, encodeMeta, type ArchiveMember, type SnapshotMeta } from './format/snapshot-archive.ts'
-import { paddingOf, TAR_BLOCK_BYTES, tarHeader } from '../../platform/tar.ts'
+import { encodeMeta, type ArchiveMember, type SnapshotMeta } from './format/snapshot-archive.ts'
+import { paddingOf, TAR_END, tarHeader, tarMember } from '../../platform/tar.ts'
 import { noSpace, StoreError } from '../sqlite/store-error.ts'
 import type { SnapshotCopy } from './format/snapshot-records.ts'
 import type { SnapshotCopyReport, SnapshotCopyTask } from '../store/snapshot-entries.ts'
@@ -109,14 +109,12 @@ export async function restoreSnapshot(
       )
     })
     try {
-      const receive = (chunks: AsyncIterable<Buffer>) => receiver.receive(chunks)
-      const received = pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), receive, { ...(signal && { signal }) })
+      const received = receiver.receive(input, signal)
       // An aborted restore must not wait for a stalled source, which would keep the file open.
       await (signal ? Promise.race([received, aborted(signal)]) : received)
     } catch (error) {
       await sink.stop()
-      const code = error instanceof Error && 'code' in error ? String(error.code) : ''
-      throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
+      throw error
     }
     const { meta, sha256 } = receiver.end()
     await withLock(() => store.restore(fd, { meta, sha256, requires }, onReplaced))
@@ -206,10 +204,7 @@ async function* archiveOf(
 ): AsyncGenerator<Buffer> {
   const described = encodeMeta(meta)
   const sums = Buffer.from(`${sha256Of(described)}  meta.json\n${sha256}  state.bin\n`)
-  const member = (name: ArchiveMember, content: Buffer) => {
-    const padding = Buffer.alloc(paddingOf(content.length))
-    return Buffer.concat([tarHeader(name, content.length, meta.takenAtMs), content, padding])
-  }
+  const member = (name: ArchiveMember, bytes: Buffer) => tarMember({ name, bytes }, meta.takenAtMs)
   yield member('meta.json', described)
   yield tarHeader('state.bin', meta.bytes, meta.takenAtMs)
   for (let at = 0; at < meta.bytes; ) {
@@ -221,7 +216,7 @@ async function* archiveOf(
   yield Buffer.alloc(paddingOf(meta.bytes))
   yield member('SHA256SUMS', sums)
   yield member('SHA256SUMS.sealed', Buffer.from(`${sha256Of(sums)}\n`))
-  yield Buffer.alloc(2 * TAR_BLOCK_BYTES)
+  yield TAR_END
 }
 
 async function readAt(fd: number, at: number, bytes: number): Promise<Buffer> {

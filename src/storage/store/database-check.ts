@@ -23,8 +23,9 @@ export function checkDatabase(path: string): string[] {
     return [messageOf(error)]
   }
   try {
-    const checks = [pageFindings, factFindings, entryFindings, logFindings]
-    const findings = checks.flatMap((check) => check(database))
+    const pages = pageFindings(database, 'integrity_check')
+    requireFacts(database)
+    const findings = [...pages, ...entryFindings(database), ...logFindings(database)]
     return [...lengthFindings(database, path), ...findings].slice(0, FINDINGS_MAX)
   } catch (error) {
     return [messageOf(error)]
@@ -36,24 +37,24 @@ export function checkDatabase(path: string): string[] {
 export interface DatabaseFacts {
   /** For an operator; empty for a database without a finding. */
   readonly findings: readonly string[]
-  /** Undefined with a finding that prevents reading it, as the rest. */
+  /** Undefined if a finding prevents reading the database, as the members below. */
   readonly position?: { readonly sequence: number; readonly epoch: number }
   readonly clusterId?: string
   readonly role?: StoreRole
-  /** The entry at `path`. */
+  /** The entry at `entryPath`; undefined also if it does not exist. */
   readonly entry?: Uint8Array | undefined
 }
 
 export interface InspectOptions {
   /** Path of the entry to read. */
   readonly entryPath: string
-  /** No process has it open: no side files are created. */
+  /** No process has it open, so it can be read without side files. */
   readonly isStopped: boolean
   /** Reads all pages (`PRAGMA quick_check`): about a second for each gigabyte of a fast disk. */
   readonly isDeep: boolean
 }
 
-/** A quick check, also beside a writer. */
+/** A quick check, also of a database that a process writes. */
 export function inspectDatabase(path: string, { entryPath, isDeep, isStopped }: InspectOptions): DatabaseFacts {
   let database: DatabaseSync
   try {
@@ -62,8 +63,8 @@ export function inspectDatabase(path: string, { entryPath, isDeep, isStopped }: 
     return { findings: [messageOf(error)] }
   }
   try {
-    const findings = isDeep ? [...quickFindings(database), ...lengthFindings(database, path)] : []
-    factFindings(database)
+    const findings = isDeep ? [...pageFindings(database, 'quick_check'), ...lengthFindings(database, path)] : []
+    requireFacts(database)
     const { epoch, sequence } = positionIn(database)
     const row = database.prepare('SELECT value FROM entries WHERE path = ?').get(entryPath)
     const value = row?.['value']
@@ -81,12 +82,12 @@ export function inspectDatabase(path: string, { entryPath, isDeep, isStopped }: 
   }
 }
 
-/** The pages of any SQLite database, as that of the roster. */
+/** Checks the pages of any SQLite database, such as that of the roster. */
 export function checkPages(path: string, isStopped: boolean): string[] {
   let database: DatabaseSync | undefined
   try {
     database = openReadOnly(path, isStopped && isWalEmpty(path))
-    return quickFindings(database)
+    return pageFindings(database, 'quick_check')
   } catch (error) {
     return [messageOf(error)]
   } finally {
@@ -94,9 +95,9 @@ export function checkPages(path: string, isStopped: boolean): string[] {
   }
 }
 
-function quickFindings(database: DatabaseSync): string[] {
-  const rows = database.prepare(`PRAGMA quick_check(${FINDINGS_MAX})`).all()
-  return rows.map((row) => String(row['quick_check'])).filter((result) => result !== 'ok')
+function pageFindings(database: DatabaseSync, check: 'integrity_check' | 'quick_check'): string[] {
+  const rows = database.prepare(`PRAGMA ${check}(${FINDINGS_MAX})`).all()
+  return rows.map((row) => String(row[check])).filter((result) => result !== 'ok')
 }
 
 function isWalEmpty(path: string): boolean {
@@ -106,11 +107,6 @@ function isWalEmpty(path: string): boolean {
 /** SQLite does not detect a last page that is truncated in its unused part: it reads zeros. */
 function lengthFindings(database: DatabaseSync, path: string): string[] {
   return isWalEmpty(path) && isTruncated(database, path) ? ['the file is shorter than its header says'] : []
-}
-
-function pageFindings(database: DatabaseSync): string[] {
-  const rows = database.prepare('PRAGMA integrity_check(20)').all()
-  return rows.map((row) => String(row['integrity_check'])).filter((result) => result !== 'ok')
 }
 
 function entryFindings(database: DatabaseSync): string[] {
@@ -162,8 +158,8 @@ function logFindings(database: DatabaseSync): string[] {
   return findings
 }
 
-function factFindings(database: DatabaseSync): string[] {
+/** Throws a Fault for a missing or malformed fact. */
+function requireFacts(database: DatabaseSync): void {
   for (const name of ['epoch', 'base', 'cluster', 'copy', 'tree'] as const) factIn(database, name)
   roleIn(database)
-  return []
 }

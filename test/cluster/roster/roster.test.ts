@@ -323,7 +323,7 @@ test('an allocation that its owner reports under another node ID stays when the 
 
 test('the clock of a removed node is not reported', () => {
   const { roster, clock } = rosterWith()
-  const skewed = () => roster.clocks.skewed.map(({ nodeId }) => nodeId)
+  const skewed = () => roster.clocks.skewed.map(({ id }) => id)
   for (const id of [NODE, OTHER]) {
     const node = new Speaker(id)
     roster.apply(id, node.say('state', stateOf(id), clock.wallMs + 3_600_000))

@@ -6,9 +6,9 @@
  * others, and the caller then checks what exists.
  */
 import { randomInt } from 'node:crypto'
-import { setTimeout as later } from 'node:timers/promises'
 import type { IAM } from '@aws-sdk/client-iam'
 import type { STS } from '@aws-sdk/client-sts'
+import { sleep } from '../../../platform/clock.ts'
 import { readResponse } from './response-limits.ts'
 import { AwsFailure, failureOf } from './aws-failure.ts'
 import { CONCURRENT_REQUESTS_MAX, RequestLimiter } from './request-limiter.ts'
@@ -84,7 +84,7 @@ export class AwsClient<C extends { destroy(): void }> {
         const passedMs = startedAtMs === undefined ? 0 : performance.now() - startedAtMs
         const isRetried = this.#isRetried(failure, attempt, { ...options, passedMs })
         if (signal.aborted || !isRetried) throw failure
-        await later(pauseMs(failure, attempt), undefined, { signal }).catch(() => undefined)
+        await sleep(pauseMs(failure, attempt), signal)
         if (signal.aborted) throw failure
       }
     }

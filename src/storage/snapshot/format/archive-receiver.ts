@@ -1,5 +1,8 @@
 /** Reads the container of a snapshot (`snapshot-archive.ts`) from a stream and verifies that it is complete. */
 import { createHash } from 'node:crypto'
+import type { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { createGunzip } from 'node:zlib'
 import {
   type ArchiveMember,
   damagedSnapshot,
@@ -10,6 +13,8 @@ import {
   type SnapshotMeta,
 } from './snapshot-archive.ts'
 import { paddingOf, TAR_BLOCK_BYTES } from '../../../platform/tar.ts'
+
+const CHUNK_BYTES = 512 << 10
 
 /** Receives the bytes of the entries, in order. */
 export interface EntrySink {
@@ -35,7 +40,18 @@ export class ArchiveReceiver {
     this.#accept = accept
   }
 
-  async receive(chunks: AsyncIterable<Buffer>): Promise<void> {
+  /** Rejects with a Refusal for a stream that is not a snapshot, or a damaged one. */
+  async receive(input: Readable, signal?: AbortSignal): Promise<void> {
+    const parse = (chunks: AsyncIterable<Buffer>) => this.#parse(chunks)
+    try {
+      await pipeline(input, createGunzip({ chunkSize: CHUNK_BYTES }), parse, { ...(signal && { signal }) })
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+      throw code.startsWith('Z_') ? damagedSnapshot('it is truncated, or not a gzip archive') : error
+    }
+  }
+
+  async #parse(chunks: AsyncIterable<Buffer>): Promise<void> {
     for await (const chunk of chunks) {
       this.#buffered = this.#buffered.length === 0 ? chunk : Buffer.concat([this.#buffered, chunk])
       while (await this.#step());

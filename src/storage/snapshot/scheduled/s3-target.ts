@@ -21,6 +21,8 @@ import {
 const PART_BYTES = 16 << 20
 const PARTS_AT_ONCE = 2
 const CONNECT_MS = 10_000
+/** For the deletion of a damaged snapshot, also after an abort. */
+const DELETE_MS = 10_000
 /** Without a byte in either direction. */
 const STALL_MS = 120_000
 
@@ -86,7 +88,8 @@ export class S3Target implements SnapshotTarget {
     try {
       return { meta: await this.#verify(name, signal), bytes: body.count }
     } catch (error) {
-      await this.remove(name, AbortSignal.timeout(CONNECT_MS)).catch(() => undefined)
+      // The caller gets the reason of the verification, also if the deletion fails.
+      await this.remove(name, AbortSignal.timeout(DELETE_MS)).catch(() => undefined)
       throw error
     }
   }

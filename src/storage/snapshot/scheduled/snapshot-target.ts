@@ -21,7 +21,10 @@ export interface SnapshotTarget {
   readonly location: string
   /** Complete snapshots of this cluster, the oldest first. */
   list(signal: AbortSignal): Promise<StoredSnapshot[]>
-  /** Resolves once the snapshot is durable under its name and was read back and verified. After an error there is no such name. */
+  /**
+   * Resolves once the snapshot is durable under its name and was read back and verified. After an error the name does not exist, unless
+   * the deletion of a damaged snapshot failed, too.
+   */
   save(name: string, source: SnapshotSource, signal: AbortSignal): Promise<SavedSnapshot>
   remove(name: string, signal: AbortSignal): Promise<void>
 }

@@ -123,8 +123,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**One primary.** A promotion raises the epoch',
-    before: 'const told = this.#secondary?.lastHeartbeat?.epoch ?? 0',
-    after: 'const told = this.#secondary?.lastBeat?.position.epoch ?? 0',
+    before: 'const announced = this.#secondary?.lastHeartbeat?.epoch ?? 0',
+    after: 'const announced = this.#secondary?.lastBeat?.position.epoch ?? 0',
     test: 'test/dr/state/failover.test.ts',
     testName: 'above the epoch',
   },

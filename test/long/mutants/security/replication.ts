@@ -70,8 +70,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: `have the key of a secondary's certificate`,
-    before: 'if (isProven || !needsProof) this.#heardAtMs',
-    after: 'this.#heardAtMs',
+    before: 'if (isProven || !needsProof) this.#lastMessageAtMs',
+    after: 'this.#lastMessageAtMs',
     test: 'test/dr/link/membership.test.ts',
   },
   {
