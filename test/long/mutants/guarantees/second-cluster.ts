@@ -124,7 +124,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     promise: '**One primary.** A promotion raises the epoch',
     before: 'const announced = this.#secondary?.lastHeartbeat?.epoch ?? 0',
-    after: 'const announced = this.#secondary?.lastBeat?.position.epoch ?? 0',
+    after: 'const announced = this.#secondary?.lastHeartbeat?.position.epoch ?? 0',
     test: 'test/dr/state/failover.test.ts',
     testName: 'above the epoch',
   },
