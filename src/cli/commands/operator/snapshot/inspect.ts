@@ -10,8 +10,8 @@ export const command = defineCommand({
   name: 'operator snapshot inspect',
   summary: 'Show the metadata of a snapshot and verify it',
   details: [
-    'Reads the whole file and verifies its checksums. Needs no server, no token and no keys: the entries are',
-    'ciphertext and stay so. Exit code 1: the file is damaged, incomplete or not a snapshot.',
+    'Reads the whole file and verifies its checksums. Requires no server, token or keys: the entries stay',
+    'encrypted. Exit code 1: the file is damaged, incomplete or not a snapshot.',
     '',
     'The sequence and the epoch are the position in the log of the cluster: of two snapshots of one cluster, the',
     'one with the higher epoch, then sequence, is newer.',
