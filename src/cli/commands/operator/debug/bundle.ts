@@ -86,7 +86,7 @@ export class DebugBundle {
     const top = directoryOf(file)
     const archive = gzipSync(
       tarArchive(
-        members.map(({ bytes, name }) => ({ name: `${top}/${name}`, bytes })),
+        members.map(({ bytes, name }) => ({ path: `${top}/${name}`, bytes })),
         Date.now(),
       ),
     )
