@@ -70,17 +70,17 @@ export class LiveScreen {
     return process.stdout.rows || ROWS_DEFAULT
   }
 
-  get columns(): number {
+  get #columns(): number {
     return process.stdout.columns || COLUMNS_DEFAULT
   }
 
   /** Draws all lines, truncated to the size of the terminal. The line with the index `inverse` is in inverse video. */
   draw(lines: readonly string[], inverse: number): void {
     if (!this.#isOpen) return
-    const terminal = { isTerminal: true, colours: true, columns: this.columns }
+    const terminal = { isTerminal: true, colours: true, columns: this.#columns }
     const shown = lines.slice(0, this.rows).map((line, at) => {
       const text = fitted(line, terminal)
-      return at === inverse ? `${INVERSE[0]}${text.padEnd(this.columns)}${INVERSE[1]}` : `${text}${CLEAR_LINE}`
+      return at === inverse ? `${INVERSE[0]}${text.padEnd(this.#columns)}${INVERSE[1]}` : `${text}${CLEAR_LINE}`
     })
     this.#io.out(`${HOME}${shown.join('\r\n')}${shown.length < this.rows ? CLEAR_BELOW : ''}`)
   }

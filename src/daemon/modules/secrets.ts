@@ -32,6 +32,7 @@ import { restoreSnapshot, saveSnapshot } from '../../storage/snapshot/snapshot.t
 import { DirectoryTarget } from '../../storage/snapshot/scheduled/directory-target.ts'
 import { S3Target } from '../../storage/snapshot/scheduled/s3-target.ts'
 import { SnapshotSchedule } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
+import type { SnapshotSource } from '../../storage/snapshot/scheduled/snapshot-target.ts'
 import { RollbackCheck } from '../../storage/store/rollback-check.ts'
 import { type FileFault, SqliteStore } from '../../storage/store/store.ts'
 
@@ -169,12 +170,13 @@ export class SecretsModule {
       auditDirectories: config.server.auditDirectories,
       unauthed: unauthedOf(options),
     })
-    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot)
+    const save: SnapshotSource = (out, signal) => saveSnapshot(store, out, { signal, programVersion: version })
+    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot, save)
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
-      save: (out, signal) => saveSnapshot(store, out, { signal, programVersion: version }),
+      save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.metrics.snapshotSaved(),
     })
@@ -185,7 +187,7 @@ export class SecretsModule {
     this.core.onSeal(() => cluster.sealed())
   }
 
-  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig): SnapshotSchedule {
+  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, source: SnapshotSource): SnapshotSchedule {
     const store = this.#store
     const [, bucket = '', prefix = ''] = /^s3:\/\/([^/]+)\/?(.*?)\/?$/.exec(path) ?? []
     return new SnapshotSchedule({
@@ -196,7 +198,7 @@ export class SecretsModule {
         bucket === ''
           ? new DirectoryTarget(path, clusterId)
           : new S3Target({ bucket, prefix: prefix && `${prefix}/`, region, endpoint }, clusterId),
-      source: (out, signal) => saveSnapshot(store, out, { signal }),
+      source,
       reasonToSkip: () => this.#reasonToSkipSnapshot(),
       clock: systemClock,
       logger: this.#logger.named('snapshot'),
