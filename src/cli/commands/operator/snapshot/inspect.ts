@@ -21,15 +21,13 @@ export const command = defineCommand({
   async run(values, [file = ''], io) {
     const format = formatOf(values, io)
     if (file === '-' && process.getBuiltinModule('node:tty').isatty(0)) {
-      throw new UsageError('cannot read a snapshot from a terminal: give a file')
+      throw new UsageError('cannot read a snapshot from a terminal: specify a file')
     }
     const { inspectSnapshot } = await import('../../../../storage/snapshot/inspect.ts')
     const input = file === '-' ? process.stdin : createReadStream(file, { highWaterMark: 512 * 1024 })
     const { meta, sha256 } = await inspectSnapshot(input).catch((error: unknown) => {
-      const text = messageOf(error).replace(/; nothing was changed$/, '')
-      throw new CommandError(error instanceof Refusal ? `${file}: ${text}` : `cannot read ${file}: ${text}`, 1, {
-        cause: error,
-      })
+      const where = error instanceof Refusal ? file : `cannot read ${file}`
+      throw new CommandError(`${where}: ${messageOf(error)}`, 1, { cause: error })
     })
     const shown = {
       outpost_version: meta.programVersion ?? null,
