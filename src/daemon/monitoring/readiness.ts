@@ -143,9 +143,9 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
 
 function rosterState({ connection, roster }: Cluster): CheckResult {
   if (!connection.isConnected) return { ok: false, reason: 'no messages from nodes' }
-  const unheard = roster?.unreportedCount ?? 0
-  if (unheard === 0) return { ok: true, reason: 'all ready nodes reported' }
-  return { ok: false, reason: `no report yet from ${unheard} of ${roster?.nodeCount ?? 0} nodes` }
+  const unreported = roster?.unreportedCount ?? 0
+  if (unreported === 0) return { ok: true, reason: 'all ready nodes reported' }
+  return { ok: false, reason: `no report yet from ${unreported} of ${roster?.nodeCount ?? 0} nodes` }
 }
 
 /** Conditions that do not affect service but need a change. */
