@@ -18,7 +18,7 @@ export async function runAgent(options: AgentOptions, version: string): Promise<
   let agent: Running | undefined
   const stopping = new AbortController()
   // Installed before the ready line, so an immediate signal is handled.
-  const asked = new Promise<void>((resolve) => {
+  const signaled = new Promise<void>((resolve) => {
     const stop = () => {
       if (stopping.signal.aborted) process.exit(1)
       stopping.abort()
@@ -30,11 +30,11 @@ export async function runAgent(options: AgentOptions, version: string): Promise<
   process.on('SIGHUP', () => agent?.reload())
   try {
     const starting = startAgent(options, version, stopping.signal)
-    agent = await Promise.race([starting, tooLongAfter(asked)])
+    agent = await Promise.race([starting, startTimeoutAfter(signaled)])
     // Node writes the compile cache at exit only. Without this, the next start of a killed process compiles everything again, for
     // three times the CPU time.
     flushCompileCache()
-    await asked
+    await signaled
     await agent.stop()
     return 0
   } catch (error) {
@@ -47,8 +47,8 @@ export async function runAgent(options: AgentOptions, version: string): Promise<
   }
 }
 
-async function tooLongAfter(asked: Promise<void>): Promise<never> {
-  await asked
+async function startTimeoutAfter(signaled: Promise<void>): Promise<never> {
+  await signaled
   await sleep(START_END_MS, undefined, { ref: false })
   throw new Fault('startup did not end in time after the signal')
 }

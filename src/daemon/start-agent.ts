@@ -33,7 +33,7 @@ import { configOf, type Dev, openDev, removeTemporary } from './setup/dev.ts'
 import { writeAddress } from './setup/files.ts'
 import { ProcessLog } from './setup/log.ts'
 import type { Phase } from './monitoring/readiness.ts'
-import { SecretsCoreProbe } from './monitoring/secrets-core.ts'
+import { SecretsCoreProbe } from './monitoring/secrets-core-probe.ts'
 import { agentLogin } from './modules/login.ts'
 import { applyConfig } from './reload.ts'
 import { openTelemetry } from './monitoring/telemetry.ts'
@@ -256,8 +256,8 @@ class Agent implements Running {
     const cluster = this.#cluster
     if (!config.server.enabled || !config.nats || !cluster) return undefined
     this.coreProbe = new SecretsCoreProbe({
-      ask: (signal) => cluster.coreHealth(signal),
-      names: () => cluster.coreNames,
+      requestHealth: (signal) => cluster.coreHealth(signal),
+      coreNames: () => cluster.coreNames,
       isConnected: () => cluster.connection.isConnected,
     })
     this.#undo.defer(() => this.coreProbe?.stop())

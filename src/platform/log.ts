@@ -280,7 +280,6 @@ function plainLine({ at, level, module, message, fields }: LogEntry): string {
   return `${at} ${tag} ${module}: ${message}${shown.length > 0 ? `: ${shown.join(' ')}` : ''}`
 }
 
-/** How often a repeated event is logged. */
 /** Logs nothing: for modules whose caller reports the results itself. */
 export const SILENT_LOGGER: Logger = {
   trace: () => undefined,
@@ -292,6 +291,7 @@ export const SILENT_LOGGER: Logger = {
   enabled: () => false,
 }
 
+/** How often a repeated event is logged. */
 export interface LogOnceOptions {
   /** Interval after which it is logged again; unless given, only after `forget`. */
   readonly everyMs?: number

@@ -66,7 +66,7 @@ const input = schema({
   server_id: queryText({ description: 'ID of the server to monitor; not supported', fallback: undefined }),
 })
 
-/** Lines that wait for one caller. */
+/** Lines queued for one client. */
 class Backlog {
   readonly #entries: LogEntry[] = []
   #dropped = 0
@@ -78,14 +78,14 @@ class Backlog {
     this.wake()
   }
 
-  /** How many lines there was no room for since the last call. */
+  /** Number of lines dropped since the last call. */
   takeDropped(): number {
     const dropped = this.#dropped
     this.#dropped = 0
     return dropped
   }
 
-  /** Whole lines, as many as go together; empty when there is none. */
+  /** Complete lines, about `CHUNK_BYTES` of them; empty if none is queued. */
   take(json: boolean): string {
     let text = ''
     while (text.length < CHUNK_BYTES) {
@@ -118,21 +118,21 @@ function frame(text: string): Buffer {
   return Buffer.from(`{"Data":"${Buffer.from(text).toString('base64')}","FileEvent":"log"}`)
 }
 
-async function* follow(backlog: Backlog, asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
-  const framed = !asked.plain
+async function* follow(backlog: Backlog, options: MonitorInput, call: Call): AsyncGenerator<Chunk> {
+  const framed = !options.plain
   const shown = framed ? frame : (text: string) => Buffer.from(text)
   yield { status: 200, contentType: framed ? 'application/json' : 'text/plain', frames: framed }
   if (framed) yield HEARTBEAT
   let beatAtMs = performance.now() + HEARTBEAT_MS
-  let tellAtMs = performance.now() + DROP_REPORT_MS
+  let reportAtMs = performance.now() + DROP_REPORT_MS
   while (!call.signal.aborted) {
-    const text = backlog.take(asked.log_json)
+    const text = backlog.take(options.log_json)
     if (text !== '') yield shown(text)
     const nowMs = performance.now()
-    if (nowMs >= tellAtMs) {
-      tellAtMs = nowMs + DROP_REPORT_MS
+    if (nowMs >= reportAtMs) {
+      reportAtMs = nowMs + DROP_REPORT_MS
       const dropped = backlog.takeDropped()
-      if (dropped > 0) yield shown(droppedLine(dropped, asked.log_json))
+      if (dropped > 0) yield shown(droppedLine(dropped, options.log_json))
     }
     if (nowMs >= beatAtMs) {
       beatAtMs = nowMs + HEARTBEAT_MS
@@ -173,33 +173,33 @@ export const agentMonitor = handle(
     input: {
       fields: input.fields,
       parse(raw) {
-        const asked = input.parse(raw)
-        if (asked.node_id === undefined || asked.server_id === undefined) return asked
+        const parsed = input.parse(raw)
+        if (parsed.node_id === undefined || parsed.server_id === undefined) return parsed
         throw new Refusal('invalid_request', 'Cannot target node and server simultaneously')
       },
     },
     output: 'stream',
     errorFormat: 'plain',
     endless: () => true,
-    // Every process has a log, a server too.
+    // A server without a host has a log as well.
     locate: ({ node_id: nodeId }) => (nodeId === undefined ? undefined : { nodeId }),
-    authorize(_asked, identity) {
+    authorize(_input, identity) {
       if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
     },
   },
   (agent: MonitorParts) => {
     let monitors = 0
-    async function* monitor(asked: MonitorInput, call: Call): AsyncGenerator<Chunk> {
+    async function* monitor(options: MonitorInput, call: Call): AsyncGenerator<Chunk> {
       if (monitors >= MONITORS_MAX) {
         throw new Refusal('too_many', `too many log monitors (limit ${MONITORS_MAX}), try again later`)
       }
       const backlog = new Backlog()
-      const leave = agent.sink.listen(asked.log_level, backlog.add)
+      const leave = agent.sink.listen(options.log_level, backlog.add)
       const onAbort = () => backlog.wake()
       call.signal.addEventListener('abort', onAbort)
       monitors++
       try {
-        yield* follow(backlog, asked, call)
+        yield* follow(backlog, options, call)
       } finally {
         monitors--
         call.signal.removeEventListener('abort', onAbort)
@@ -207,9 +207,9 @@ export const agentMonitor = handle(
       }
     }
     return {
-      run(asked, call) {
-        checkTarget(asked, agent.nodeId)
-        return monitor(asked, call)
+      run(options, call) {
+        checkTarget(options, agent.nodeId)
+        return monitor(options, call)
       },
     }
   },

@@ -73,7 +73,7 @@ export class ProcessMetrics {
   #descriptors(): Family[] {
     const limit = /^Max open files +(\d+)/m.exec(textOf('/proc/self/limits'))?.[1]
     return [
-      single('gauge', 'process.open_fds', 'Open file descriptors.', namesIn('/proc/self/fd')),
+      single('gauge', 'process.open_fds', 'Open file descriptors.', namesIn('/proc/self/fd').length),
       ...(limit === undefined
         ? []
         : [single('gauge', 'process.max_fds', 'Limit of open file descriptors.', Number(limit))]),
@@ -161,10 +161,11 @@ function textOf(path: string): string {
   }
 }
 
-function namesIn(path: string): number {
+/** Empty for a directory that cannot be read. */
+export function namesIn(directory: string): string[] {
   try {
-    return readdirSync(path).length
+    return readdirSync(directory)
   } catch {
-    return 0
+    return []
   }
 }

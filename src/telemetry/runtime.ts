@@ -1,5 +1,5 @@
-/** `/v1/agent/runtime`: the state of the JavaScript runtime and of the process, for the analysis of a slow or growing process. */
-import { readdirSync, readlinkSync } from 'node:fs'
+/** `/v1/agent/runtime`: the state of the JavaScript runtime and of the process, to analyze a process that is slow or uses more and more memory. */
+import { readlinkSync } from 'node:fs'
 import { getHeapSpaceStatistics, getHeapStatistics } from 'node:v8'
 import { buildCommit } from '../platform/build-commit.ts'
 import { Refusal } from '../platform/errors.ts'
@@ -7,7 +7,7 @@ import { handle } from '../platform/operation.ts'
 import { queryText, schema } from '../platform/schema.ts'
 import type { AgentFacts } from './agent-self.ts'
 import { requireOwnTarget } from './monitor.ts'
-import type { LoopDelay } from './process-metrics.ts'
+import { type LoopDelay, namesIn } from './process-metrics.ts'
 
 interface RuntimeParts {
   readonly facts: Pick<AgentFacts, 'version' | 'name'>
@@ -26,7 +26,7 @@ export const agentRuntime = handle(
     }),
     output: 'json',
     errorFormat: 'plain',
-    // Every process has a runtime, a server too.
+    // A server without a host has a runtime as well.
     locate: ({ node_id: nodeId }) => (nodeId === undefined ? undefined : { nodeId }),
     authorize(_input, identity) {
       if (!identity.allowsAgent('read')) throw new Refusal('permission_denied', 'Permission denied')
@@ -82,14 +82,6 @@ function runtimeOf({ facts, loopDelay, nodeId }: RuntimeParts): Record<string, u
 function countOf(kinds: readonly string[]): Record<string, number> {
   const counts = [...Map.groupBy(kinds, (kind) => kind)].map(([kind, all]) => [kind, all.length] as const)
   return Object.fromEntries(counts.sort(([a], [b]) => (a < b ? -1 : 1)))
-}
-
-function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-  } catch {
-    return []
-  }
 }
 
 /** `socket`, `pipe`, `anon_inode:[eventpoll]`, `file`. Not the path: it may be the name of a secret or of a customer. */

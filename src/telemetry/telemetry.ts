@@ -5,8 +5,8 @@
  * everything that reports readiness uses it. `metrics` combines families of points: `request-metrics` counts requests,
  * `process-metrics` reads the process, and the daemon adds those of the other modules under the names that dashboards use. The
  * JSON form shows the last complete interval, the Prometheus form (`prometheus`) is built for each scrape. `monitor` streams the log,
- * `runtime` describes the process for an analysis,
- * `log-file` is a destination of the log, `reload` reads the configuration again, `openapi` describes all endpoints.
+ * `runtime` describes the state of the process, `log-file` is a destination of the log, `reload` reads the configuration again, `openapi`
+ * describes all endpoints.
  *
  * Promises. A request costs a few additions, independent of scrapes. A scrape measures nothing: it reads values that exist
  * already. Disks are measured once an interval, in the background. The number of series is bounded by operations, file systems,

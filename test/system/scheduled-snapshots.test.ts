@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../helpers/agent-process.ts'
+import { programVersion } from '../../src/cli/commands/version.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { commandsAt, freshServer, jsonOf, writeServer } from '../helpers/secrets-server.ts'
 
@@ -31,8 +32,8 @@ test('a server saves a snapshot after its initialization, and a new server is re
   assert.ok(Math.abs(Number(at) * 1000 - Date.now()) < 600_000, `${at}`)
   assert.match(text, /^outpost_snapshot_scheduled_failures_total\S* 0$/m)
 
-  const inspected = await run(`operator snapshot inspect ${join(backups, name)}`)
-  assert.match(inspected.stdout, /^Outpost Version +\d+\.\d+\.\d+$/m)
+  const inspected = await jsonOf(run, `operator snapshot inspect ${join(backups, name)}`)
+  assert.equal(inspected['outpost_version'], programVersion())
 
   const other = workDirectory(t)
   const restored = await startAgent(t, ['-config', writeServer(other)])

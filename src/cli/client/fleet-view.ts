@@ -2,7 +2,7 @@
 import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { shortIdsOf } from './id-prefix.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
-import { formatPairs, formatTable, humanAge } from '../output/table.ts'
+import { formatPairs, formatTable, humanAge, isoSeconds } from '../output/table.ts'
 
 const NANOSECONDS_PER_MS = 1e6
 
@@ -33,11 +33,7 @@ export function allocationsTable(allocations: readonly JsonFields[], isVerbose: 
 function clientStatusOf(allocation: JsonFields): string {
   const status = escapeLine(allocation.text('ClientStatus'))
   const atMs = allocation.number('ModifyTime') / NANOSECONDS_PER_MS
-  return status === 'unknown' && atMs > 0 ? `${status} (node down since ${secondsText(atMs)})` : status
-}
-
-function secondsText(atMs: number): string {
-  return `${new Date(atMs).toISOString().slice(0, 19)}Z`
+  return status === 'unknown' && atMs > 0 ? `${status} (node down since ${isoSeconds(atMs)})` : status
 }
 
 /** The name, or the ID of a node without one. */
@@ -97,7 +93,7 @@ export function statusOf(node: JsonFields): string {
 export function sinceOf(node: JsonFields): string {
   const atMs = node.number('StatusUpdatedAt') * 1000
   if (atMs <= 0) return ''
-  return `${new Date(atMs).toISOString().replace('.000Z', 'Z')} (${humanAge(atMs, Date.now())})`
+  return `${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})`
 }
 
 export function nodesTable(records: readonly unknown[], isVerbose: boolean): string {

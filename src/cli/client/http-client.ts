@@ -7,7 +7,7 @@ import type { Readable } from 'node:stream'
 import { errnoOf, messageOf, TOKEN_HEADER, UNKNOWN_TOKEN } from '../../platform/errors.ts'
 import { CommandError } from '../framework/define-command.ts'
 import { type JsonFields, fieldsOf } from '../output/json.ts'
-import { humanAge } from '../output/table.ts'
+import { humanAge, isoSeconds } from '../output/table.ts'
 import { type AgentTarget, type TlsTrust, tokenVariableOf } from './agent-target.ts'
 
 // `import` of node:http would evaluate undici: 10 ms. TLS is loaded only for https.
@@ -143,6 +143,16 @@ export async function requestJson(target: AgentTarget, request: AgentRequest): P
   }
 }
 
+/** Sends one request and resolves to its JSON list. Throws CommandError. */
+export async function requestList(target: AgentTarget, request: AgentRequest): Promise<readonly unknown[]> {
+  return listIn(await requestJson(target, request), target)
+}
+
+function listIn(body: unknown, target: AgentTarget): readonly unknown[] {
+  if (Array.isArray(body)) return body
+  throw new CommandError(`${target.url.origin} did not return a list, check that it is an outpost agent or server`)
+}
+
 /** Throws CommandError with the text of the response unless the status is 2xx. Reads the body only for an error. */
 export async function requireSuccess(response: IncomingMessage, target: AgentTarget): Promise<void> {
   const status = response.statusCode ?? 0
@@ -175,12 +185,8 @@ async function withNode(refusal: AgentRefusal, path: string, target: AgentTarget
   const state =
     node.text('Status') === 'ready'
       ? 'does not answer'
-      : `is ${node.text('Status')} since ${isoTime(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
+      : `is ${node.text('Status')} since ${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
   return new AgentRefusal(refusal.status, `node ${node.text('Name')} (${nodeId}) ${state}; ${refusal.message}`)
-}
-
-function isoTime(atMs: number): string {
-  return new Date(atMs).toISOString().replace('.000Z', 'Z')
 }
 
 /** Undefined for any error. */
@@ -357,11 +363,7 @@ export async function listRecords(
     const pageQuery = { ...query, per_page: PER_PAGE, next_token: next }
     const response = await openResponse(target, { path, query: pageQuery, ...(signal && { signal }) })
     await requireSuccess(response, target)
-    const page = parseJson(await responseText(response, target))
-    if (!Array.isArray(page)) {
-      throw new CommandError(`${target.url.origin} did not return a list, check that it is an outpost agent or server`)
-    }
-    for (const record of page as unknown[]) records.push(record)
+    for (const record of listIn(parseJson(await responseText(response, target)), target)) records.push(record)
     const token = response.headers['x-nomad-nexttoken']
     next = typeof token === 'string' && token !== '' ? token : undefined
   } while (next !== undefined)

@@ -1,24 +1,13 @@
 /** `outpost agent`: parses its options. The daemon starts the agent (`DaemonServices.startAgent`). */
-import type { Level } from '../../platform/log.ts'
 import { isUuid } from '../../platform/schema.ts'
 import { checkOperands, CommandError, defineCommand } from '../framework/define-command.ts'
-import {
-  choice,
-  flag,
-  integer,
-  parseOptions,
-  text,
-  texts,
-  UsageError,
-  type OptionValues,
-} from '../framework/options.ts'
+import { logLevelOption } from '../framework/log-level-option.ts'
+import { flag, integer, parseOptions, text, texts, UsageError, type OptionValues } from '../framework/options.ts'
 import type { AgentOptions } from '../framework/services.ts'
 
 const PORT_MAX = 65_535
 /** `EX_CONFIG` of sysexits.h. The systemd unit does not restart the agent until the configuration was changed. */
 const EXIT_CONFIG = 78
-/** Values of `Level`, repeated here because commands do not load the code of the log. */
-const LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const satisfies readonly Level[]
 
 const OPTIONS = {
   dev: flag('Run a development agent and server on loopback'),
@@ -57,7 +46,7 @@ const OPTIONS = {
     fallback: undefined,
     check: (value) => (isUuid(value) ? undefined : 'must be a UUID'),
   }),
-  'log-level': choice({ placeholder: 'LEVEL', help: 'Minimum level of log messages', choices: LEVELS }),
+  'log-level': logLevelOption(),
 }
 
 /** Parses the arguments after `agent`. Throws UsageError, also for mutually exclusive options. */

@@ -1,15 +1,6 @@
 /** `outpost entity list|read|write|delete`, and the same commands for groups, which `group.ts` exports. */
 import { coreOf, coreOptions, requireResponse, sendRequest } from '../core/core-access.ts'
-import {
-  fieldOption,
-  formatOf,
-  formatOption,
-  keysOf,
-  keysTable,
-  printAs,
-  printSecret,
-  printWriteResult,
-} from '../core/secret-output.ts'
+import { fieldOption, formatOption, printKeys, printSecret, printWriteResult } from '../core/secret-output.ts'
 import { type Command, CommandError, defineCommand } from '../framework/define-command.ts'
 import { readData } from '../input/data-input.ts'
 
@@ -51,8 +42,7 @@ export function identityCommands({ article, deleteDetails, plural, readSummary, 
     options: { ...formatOption, ...coreOptions },
     async run(values, _operands, io) {
       const answer = await sendRequest(coreOf(values, io), { path: `identity/${word}/name`, query: { list: true } })
-      const keys = answer ? keysOf(answer) : []
-      printAs(formatOf(values, io), keys, io, () => keysTable(keys))
+      printKeys(answer, values, io)
       return 0
     },
   })

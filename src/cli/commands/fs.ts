@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http'
 import { agentOf, agentOptions, type AgentTarget, jsonOption, printJson } from '../client/agent-target.ts'
 import { allocationId, allocOptions } from '../client/alloc-argument.ts'
-import { bodyError, openResponse, requestJson, requireSuccess } from '../client/http-client.ts'
+import { bodyError, openResponse, requestJson, requestList, requireSuccess } from '../client/http-client.ts'
 import { openSink } from '../framework/byte-sink.ts'
 import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
 import { flag, text, UsageError } from '../framework/options.ts'
@@ -27,9 +27,7 @@ const ls = defineCommand({
   async run(values, [given = '', path = '/'], io) {
     const target = agentOf(values, io)
     const id = await allocationId(given, values, target, io)
-    const files = await requestJson(target, { path: `/v1/client/fs/ls/${id}`, query: { path } })
-    if (!Array.isArray(files))
-      throw new CommandError(`${target.url.origin} did not return a list, check that it is an outpost agent`)
+    const files = await requestList(target, { path: `/v1/client/fs/ls/${id}`, query: { path } })
     if (values.json) {
       printJson(files, io)
       return 0

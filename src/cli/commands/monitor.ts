@@ -2,7 +2,8 @@
 import { agentOf, agentOptions } from '../client/agent-target.ts'
 import { findNode } from '../client/id-prefix.ts'
 import { defineCommand } from '../framework/define-command.ts'
-import { choice, flag, text } from '../framework/options.ts'
+import { logLevelOption } from '../framework/log-level-option.ts'
+import { flag, text } from '../framework/options.ts'
 import { FollowSession } from '../streams/follow-session.ts'
 import { rawOutput } from '../streams/stream-output.ts'
 
@@ -21,20 +22,15 @@ export const command = defineCommand({
     '  outpost monitor -node web-7 -json | jq \'.["@message"]\'',
   ].join('\n'),
   options: {
-    node: text({ placeholder: 'NODE', help: 'Node by ID or ID prefix or name', fallback: undefined }),
-    'log-level': choice({
-      placeholder: 'LEVEL',
-      help: 'Minimum level of the lines',
-      choices: ['trace', 'debug', 'info', 'warn', 'error'],
-      shownDefault: 'info',
-    }),
+    node: text({ placeholder: 'NODE', help: 'ID or ID prefix or name of the node', fallback: undefined }),
+    'log-level': logLevelOption('info'),
     json: flag('Print one JSON object per line'),
     ...agentOptions,
   },
   async run(values, _operands, io) {
     const target = agentOf(values, io)
     const nodeId = values.node === undefined ? undefined : await findNode(target, values.node, io)
-    // The stream has no cursors: what was logged during an outage is lost, so an outage ends the command.
+    // The stream has no cursors, so the lines of an outage are lost: an outage ends the command.
     const session = new FollowSession({
       target,
       io,

@@ -3,8 +3,8 @@ import { agentOf, agentOptions, type AgentTarget, jsonOption, printJson } from '
 import { nodesTable, statusOf } from '../client/fleet-view.ts'
 import { equals, filterOf, listRecords, AgentRefusal, requestJson, requestText } from '../client/http-client.ts'
 import { findNode, nodeIdOption, nodeQuery } from '../client/id-prefix.ts'
-import { confirmOptions, promptForWord } from '../core/confirmation.ts'
-import { CommandError, type CommandIo, defineCommand } from '../framework/define-command.ts'
+import { confirmOptions, requireYes } from '../core/confirmation.ts'
+import { defineCommand } from '../framework/define-command.ts'
 import { choice, flag, text, texts, UsageError } from '../framework/options.ts'
 import { escapeLine } from '../framework/terminal-escapes.ts'
 import { type JsonFields, fieldsOf } from '../output/json.ts'
@@ -84,7 +84,9 @@ const purge = defineCommand({
     const id = await findNode(target, given, io)
     const node = await nodeOf(target, id)
     const name = node ? `${escapeLine(node.text('Name'))} (${id})` : id
-    await confirm(`${name}, ${node ? escapeLine(statusOf(node)) : 'unknown'}`, target.url.origin, values.yes, io)
+    const effect = `remove a node, its key and its allocations from the server at ${target.url.origin}`
+    const shown = `${name}, ${node ? escapeLine(statusOf(node)) : 'unknown'}`
+    await requireYes(() => `This will ${effect}.\nNode: ${shown}`, values.yes, io)
     await requestJson(target, { method: 'PUT', path: `/v1/node/${id}/purge` })
     io.out(`Purged ${name}\n`)
     return 0
@@ -99,14 +101,6 @@ async function nodeOf(target: AgentTarget, id: string): Promise<JsonFields | und
     if (error instanceof AgentRefusal && error.status === 404) return undefined
     throw error
   }
-}
-
-/** Throws CommandError, with nothing changed, unless the answer is "yes". Asks only on a terminal. */
-async function confirm(node: string, origin: string, isGiven: boolean, io: CommandIo): Promise<void> {
-  const { isatty } = process.getBuiltinModule('node:tty')
-  if (isGiven || !isatty(0) || !isatty(2)) return
-  io.err(`This will remove a node, its key and its allocations from the server at ${origin}.\nNode: ${node}\n`)
-  if (!(await promptForWord('yes', io))) throw new CommandError('not confirmed, nothing was changed')
 }
 
 export const commands = [list, gc, purge]

@@ -1,15 +1,6 @@
 /** `outpost quota list|read|write|delete`: rate limits of requests for secrets. */
 import { cleanPath, coreOf, coreOptions, requireResponse, sendRequest } from '../core/core-access.ts'
-import {
-  fieldOption,
-  formatOf,
-  formatOption,
-  keysOf,
-  keysTable,
-  printAs,
-  printSecret,
-  printWriteResult,
-} from '../core/secret-output.ts'
+import { fieldOption, formatOption, printKeys, printSecret, printWriteResult } from '../core/secret-output.ts'
 import { CommandError, defineCommand } from '../framework/define-command.ts'
 import { UsageError } from '../framework/options.ts'
 import { readData } from '../input/data-input.ts'
@@ -30,8 +21,7 @@ const list = defineCommand({
   options: { ...formatOption, ...coreOptions },
   async run(values, _operands, io) {
     const answer = await sendRequest(coreOf(values, io), { path: RULES, query: { list: true } })
-    const keys = answer ? keysOf(answer) : []
-    printAs(formatOf(values, io), keys, io, () => (keys.length === 0 ? 'No quotas\n' : keysTable(keys)))
+    printKeys(answer, values, io, 'No quotas\n')
     return 0
   },
 })
@@ -53,14 +43,14 @@ const write = defineCommand({
   name: 'quota write',
   summary: 'Create or replace a rate limit quota',
   details: [
-    'Limits requests for secrets; requests above the rate get status 429. A setting that is not given has its',
-    'default.',
+    'Limits the rate of requests for secrets; requests above it are refused with status 429. Omitted settings are',
+    'reset to their defaults.',
     '',
     '  rate            requests per interval, required',
     '  interval        length of the interval, default 1s',
-    '  block_interval  how long a caller above the rate is blocked, default 0',
-    '  path            mount or path below one, a trailing * matches a prefix, default all paths',
-    '  group_by        ip: one limit for each address (default); none: one limit for all callers',
+    '  block_interval  how long a client above the rate is blocked, default 0',
+    '  path            path of a mount or below one; a trailing * matches a prefix; default all paths',
+    '  group_by        ip: one limit per client address (default); none: one limit for all clients',
     '',
     'Example: outpost quota write logins rate=5 interval=1s path=auth/userpass/login/*',
   ].join('\n'),

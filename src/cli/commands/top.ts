@@ -7,7 +7,7 @@ import { escapeLine } from '../framework/terminal-escapes.ts'
 import { hasScreen, LiveScreen } from '../output/live-screen.ts'
 import { humanSeconds } from '../output/table.ts'
 import { fitted, terminalOf } from '../output/terminal.ts'
-import { FleetSampler, ROUND_CALLS_MAX } from './top/fleet-sampler.ts'
+import { type FleetKind, FleetSampler, ROUND_CALLS_MAX } from './top/fleet-sampler.ts'
 import { type RowOrder, SORT_KEYS, type SortKey, sortKeysOf, sortRows, topJson, topTable } from './top/top-table.ts'
 
 export const command = defineCommand({
@@ -73,13 +73,13 @@ export const command = defineCommand({
 })
 
 /** Throws UsageError. */
-function kindOf(given: string): 'nodes' | 'tasks' {
+function kindOf(given: string): FleetKind {
   if (given === 'nodes' || given === 'tasks') return given
   throw new UsageError(`unexpected argument ${JSON.stringify(given)}: expected nodes or tasks`)
 }
 
 interface LiveView {
-  readonly kind: 'nodes' | 'tasks'
+  readonly kind: FleetKind
   readonly order: RowOrder
   readonly isVerbose: boolean
   readonly origin: string
@@ -97,7 +97,7 @@ class LiveTop {
   readonly #ended = new AbortController()
   #order: RowOrder
   #firstRow = 0
-  /** Why the last round failed. */
+  /** Error of the last round; empty if it succeeded. */
   #fault = ''
   #wake: () => void = () => undefined
 
@@ -119,9 +119,9 @@ class LiveTop {
     try {
       this.#draw()
       for (let isFirst = true; !signal.aborted; isFirst = false) {
-        await Promise.race([this.#round(isFirst), this.#whenEnded()])
+        await this.#round(isFirst)
         this.#draw()
-        await this.#rest()
+        await this.#pause()
       }
       return 0
     } finally {
@@ -142,8 +142,8 @@ class LiveTop {
     }
   }
 
-  /** Until the next round is due, a key asks for it, or the user quits. */
-  #rest(): Promise<void> {
+  /** Resolves when the next round is due, when a key starts it, or when the user quits. */
+  #pause(): Promise<void> {
     if (this.#ended.signal.aborted) return Promise.resolve()
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, this.#intervalMs)
@@ -154,12 +154,6 @@ class LiveTop {
     })
   }
 
-  #whenEnded(): Promise<void> {
-    const { signal } = this.#ended
-    if (signal.aborted) return Promise.resolve()
-    return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
-  }
-
   #end(): void {
     this.#ended.abort()
     this.#wake()
@@ -168,15 +162,14 @@ class LiveTop {
   #press(key: string): void {
     const keys = sortKeysOf(this.#view.kind)
     const chosen = keys.find((each) => each.startsWith(key))
-    const page = Math.max(1, this.#screen.rows - HEAD_LINES - FOOT_LINES)
     if (key === 'q' || key === 'interrupt') return this.#end()
     if (key === 's') this.#sortBy(keys[(keys.indexOf(this.#order.key) + 1) % keys.length] ?? 'cpu')
     else if (key.length === 1 && chosen) this.#sortBy(chosen)
     else if (key === 'r') this.#order = { ...this.#order, isReversed: !this.#order.isReversed }
     else if (key === 'down') this.#firstRow++
     else if (key === 'up') this.#firstRow--
-    else if (key === 'page down') this.#firstRow += page
-    else if (key === 'page up') this.#firstRow -= page
+    else if (key === 'page down') this.#firstRow += this.#pageRows
+    else if (key === 'page up') this.#firstRow -= this.#pageRows
     else if (key === 'home') this.#firstRow = 0
     else if (key === ' ') this.#wake()
     this.#draw()
@@ -187,9 +180,13 @@ class LiveTop {
     this.#firstRow = 0
   }
 
+  get #pageRows(): number {
+    return Math.max(1, this.#screen.rows - HEAD_LINES - FOOT_LINES)
+  }
+
   #draw(): void {
     const rows = sortRows(this.#sampler.rows(), this.#order)
-    const pageRows = Math.max(1, this.#screen.rows - HEAD_LINES - FOOT_LINES)
+    const pageRows = this.#pageRows
     this.#firstRow = Math.max(0, Math.min(this.#firstRow, rows.length - pageRows))
     const [columns = '', ...lines] = topTable(this.#view.kind, rows, this.#view.isVerbose).trimEnd().split('\n')
     const shown = lines.slice(this.#firstRow, this.#firstRow + pageRows)

@@ -12,9 +12,18 @@ export const confirmOptions = { yes: flag('Skip the confirmation prompt') }
 
 /** `effect` completes "This will …". Throws CommandError, with nothing changed, unless the answer is "yes". */
 export async function confirm(core: CoreAccess, effect: string, isGiven: boolean, io: CommandIo): Promise<void> {
+  await requireYes(async () => `This will ${effect}.\n${await clusterOf(core)}`, isGiven, io)
+}
+
+/** Prints `question` on a terminal. Throws CommandError, with nothing changed, unless the answer is "yes". */
+export async function requireYes(
+  question: () => string | Promise<string>,
+  isGiven: boolean,
+  io: CommandIo,
+): Promise<void> {
   const { isatty } = process.getBuiltinModule('node:tty')
   if (isGiven || !isatty(0) || !isatty(2)) return
-  io.err(`This will ${effect}.\n${await clusterOf(core)}\n`)
+  io.err(`${await question()}\n`)
   if (!(await promptForWord('yes', io))) throw new CommandError('not confirmed, nothing was changed')
 }
 

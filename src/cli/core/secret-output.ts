@@ -238,6 +238,17 @@ export function keysTable(keys: readonly string[]): string {
   )
 }
 
+/** Prints the names of a list; `none` is the table of an empty one. Undefined is the response for a path without names. */
+export function printKeys(
+  answer: CoreResponse | undefined,
+  values: OutputOptions,
+  io: CommandIo,
+  none = keysTable([]),
+): void {
+  const keys = answer ? keysOf(answer) : []
+  printAs(formatOf(values, io), keys, io, () => (keys.length === 0 ? none : keysTable(keys)))
+}
+
 /** The names of a list. */
 export function keysOf(answer: CoreResponse): string[] {
   const keys = fieldsOf(answer.body).under('data').value('keys')

@@ -48,6 +48,21 @@ export interface Drill {
   close(): Promise<void>
 }
 
+/** Groups of checks, in the order in which they run. */
+export const DIAGNOSIS_GROUPS = [
+  'service',
+  'files',
+  'disk',
+  'ports',
+  'certificates',
+  'nats',
+  'clock',
+  'database',
+  'seal',
+  'versions',
+] as const
+export type DiagnosisGroup = (typeof DIAGNOSIS_GROUPS)[number]
+
 export interface DiagnosisFinding {
   /** Group and name: `nats/login`. */
   readonly check: string
@@ -60,8 +75,7 @@ export interface DiagnosisFinding {
 export interface DiagnosisOptions {
   /** Files and directories in the order given. */
   readonly config: readonly string[]
-  /** Groups of checks to leave out. */
-  readonly skip: readonly string[]
+  readonly skip: readonly DiagnosisGroup[]
 }
 
 /** Undefined members are absent in tests and in processes without a daemon. */

@@ -1,6 +1,6 @@
 /**
- * A full-screen display on the alternate screen of the terminal, so that the text before it is back when it ends. Keys are read
- * without echo. The terminal is restored at every end of the process.
+ * A full-screen display on the alternate screen of the terminal, so that closing it restores the previous text. Keys are read
+ * without echo. The terminal is also restored if the process exits with an error.
  */
 import type { ReadStream } from 'node:tty'
 import type { CommandIo } from '../framework/define-command.ts'
@@ -15,8 +15,8 @@ const INVERSE = ['\u001b[7m', '\u001b[0m'] as const
 const ROWS_DEFAULT = 24
 const COLUMNS_DEFAULT = 80
 
-/** Names of the keys that send several characters. */
-const SEQUENCES: Readonly<Record<string, string>> = {
+/** Names of the keys that send control characters. */
+const KEY_NAMES: Readonly<Record<string, string>> = {
   '\u0003': 'interrupt',
   '\u001b': 'escape',
   '\u001b[A': 'up',
@@ -30,7 +30,7 @@ const SEQUENCES: Readonly<Record<string, string>> = {
   '\r': 'enter',
 }
 
-/** True if this process can show a screen: terminals for input and output that know control sequences. */
+/** True if input and output are terminals that support control sequences. */
 export function hasScreen(env: NodeJS.ProcessEnv): boolean {
   const { isatty } = process.getBuiltinModule('node:tty')
   return isatty(0) && isatty(1) && (env['TERM'] ?? 'dumb') !== 'dumb'
@@ -70,17 +70,17 @@ export class LiveScreen {
     return process.stdout.rows || ROWS_DEFAULT
   }
 
-  get columns(): number {
+  get #columns(): number {
     return process.stdout.columns || COLUMNS_DEFAULT
   }
 
-  /** Draws all lines, cut to the size of the terminal. The line with the index `inverse` is emphasized. */
+  /** Draws all lines, truncated to the size of the terminal. The line with the index `inverse` is in inverse video. */
   draw(lines: readonly string[], inverse: number): void {
     if (!this.#isOpen) return
-    const terminal = { isTerminal: true, colours: true, columns: this.columns }
+    const terminal = { isTerminal: true, colours: true, columns: this.#columns }
     const shown = lines.slice(0, this.rows).map((line, at) => {
       const text = fitted(line, terminal)
-      return at === inverse ? `${INVERSE[0]}${text.padEnd(this.columns)}${INVERSE[1]}` : `${text}${CLEAR_LINE}`
+      return at === inverse ? `${INVERSE[0]}${text.padEnd(this.#columns)}${INVERSE[1]}` : `${text}${CLEAR_LINE}`
     })
     this.#io.out(`${HOME}${shown.join('\r\n')}${shown.length < this.rows ? CLEAR_BELOW : ''}`)
   }
@@ -98,13 +98,13 @@ export class LiveScreen {
   }
 }
 
-/** The keys of a piece of input: several may arrive together. */
+/** The keys in a chunk of input, which may have several. */
 export function keysIn(text: string): string[] {
   const keys: string[] = []
   for (let at = 0; at < text.length; ) {
     // oxlint-disable-next-line no-control-regex -- the sequences of keys begin with one
     const sequence = /^(?:\u001b\[[\d;]*[A-Za-z~]|\u001bO[A-Za-z]|[^])/u.exec(text.slice(at))?.[0] ?? text.charAt(at)
-    keys.push(SEQUENCES[sequence] ?? sequence)
+    keys.push(KEY_NAMES[sequence] ?? sequence)
     at += sequence.length
   }
   return keys

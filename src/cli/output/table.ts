@@ -55,6 +55,11 @@ export function humanSeconds(seconds: number): string {
   return parts.slice(0, 2).join('')
 }
 
+/** RFC 3339 in UTC without fractions: `2026-11-21T10:00:00Z`. */
+export function isoSeconds(atMs: number): string {
+  return `${new Date(atMs).toISOString().slice(0, 19)}Z`
+}
+
 /** `3d4h ago`. */
 export function humanAge(fromMs: number, nowMs: number): string {
   return `${humanSeconds((nowMs - fromMs) / 1000)} ago`

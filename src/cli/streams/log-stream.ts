@@ -2,8 +2,9 @@
  * A stream of frames that resumes after a broken connection, for `logs` and `fs tail`.
  *
  * The stream requests cursors, keeps the cursor of the last frame that the consumer has processed (in the logs of a job: of each
- * allocation), and retries from there, so nothing is lost or repeated. The server sends a heartbeat every second: a connection without a byte for five seconds is broken. A clean end
- * of the response ends the stream. A client error (4xx except 408 and 429) ends it with the text of the response.
+ * allocation), and retries from there, so nothing is lost or repeated. The server sends a heartbeat every second: a connection without
+ * a byte for five seconds is broken. A clean end of the response ends the stream. A client error (4xx except 408 and 429) ends it with
+ * the text of the response.
  *
  * With a server without cursors, the stream cannot resume exactly; a remark reports that.
  */

@@ -1,4 +1,4 @@
-/** The position of a stream: what a client sends to resume behind the frames that it has processed. */
+/** The position of a stream: the cursors with which a client resumes after the frames that it has processed. */
 import type { AgentRequest, Query } from '../client/http-client.ts'
 import type { Frame } from './frame-reader.ts'
 

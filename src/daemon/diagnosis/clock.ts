@@ -1,6 +1,6 @@
 /**
- * The clock of this host: synchronized, and compared with those of other hosts. A server hears the times of nodes in their
- * heartbeats; a NATS server reports its time on its monitoring port; an agent compares with the server of its login.
+ * The clock of this host: synchronized, and compared with those of other hosts. A server receives the times of nodes in their
+ * heartbeats; a NATS server reports its time on its monitoring port; an agent compares its clock with the server of its login.
  */
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -10,12 +10,13 @@ import { TIMINGS } from '../../cluster/nats/timings.ts'
 import { CLOCK_SKEW_MS } from '../../cluster/trust/assertion.ts'
 import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
 import type { NatsConfig } from '../../config/config.ts'
+import { skewText } from '../monitoring/clock-warning.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 import { requestStatus } from './http-status.ts'
 import { heartbeatSubject } from './nats.ts'
 
 const NATS_MONITORING_PORT = 8222
-/** Longer than the interval of heartbeats: each node is heard once. */
+/** Longer than the interval of heartbeats: at least one of each node is received. */
 const LISTEN_MS = TIMINGS.heartbeatMs * 1.25
 /** `Date` has whole seconds. */
 const HEADER_RESOLUTION_MS = 1000
@@ -37,28 +38,25 @@ export async function checkClock(context: DiagnosisContext): Promise<DiagnosisFi
     config.server.enabled && config.nats && !service ? nodeSkews(config.nats, config.region) : [],
   ])
   const skews = measured.flat()
-  const apart = skews.filter(({ skewMs }) => Math.abs(skewMs) > SKEW_WARNING_MS)
+  const skewed = skews.filter(({ skewMs }) => Math.abs(skewMs) > SKEW_WARNING_MS)
   const findings = [synchronized]
   if (skews.length === 0)
-    findings.push(skipped('clock/skew', 'no clock to compare with: no NATS monitoring port, no node heard'))
-  else if (apart.length === 0) {
-    const most = Math.max(...skews.map(({ skewMs }) => Math.abs(skewMs)))
-    findings.push(passed('clock/skew', `${skews.length} clocks compared, at most ${(most / 1000).toFixed(1)} s apart`))
+    findings.push(skipped('clock/skew', 'no clock to compare with: no NATS monitoring port, no heartbeat of a node'))
+  else if (skewed.length === 0) {
+    const maxMs = Math.max(...skews.map(({ skewMs }) => Math.abs(skewMs)))
+    findings.push(passed('clock/skew', `${skews.length} clocks compared, at most ${(maxMs / 1000).toFixed(1)} s apart`))
   }
-  for (const { name, skewMs } of apart.slice(0, NODES_LISTED_MAX)) {
-    const text = `the clock of ${name} is ${seconds(skewMs)} ${skewMs > 0 ? 'ahead of' : 'behind'} this host`
+  for (const { name, skewMs } of skewed.slice(0, NODES_LISTED_MAX)) {
+    const text = skewText(name, skewMs, 'this host')
     findings.push(
       Math.abs(skewMs) > CLOCK_SKEW_MS ? failure('clock/skew', text, NEXT) : warning('clock/skew', text, NEXT),
     )
   }
-  if (apart.length > NODES_LISTED_MAX) {
-    findings.push(warning('clock/skew', `${apart.length - NODES_LISTED_MAX} more clocks are apart`, NEXT))
+  const more = skewed.length - NODES_LISTED_MAX
+  if (more > 0) {
+    findings.push(warning('clock/skew', `${more} more clocks differ`, NEXT))
   }
   return findings
-}
-
-function seconds(skewMs: number): string {
-  return `${Math.round(Math.abs(skewMs) / 1000)} s`
 }
 
 function synchronizedFinding(): Promise<DiagnosisFinding> {
@@ -67,9 +65,9 @@ function synchronizedFinding(): Promise<DiagnosisFinding> {
   }
   return new Promise((resolve) => {
     execFile('timedatectl', ['show', '-p', 'NTPSynchronized', '--value'], { timeout: 3000 }, (error, stdout) => {
-      const answer = stdout.trim()
-      if (error || answer === '') resolve(skipped('clock/synchronized', 'unknown: this host has no timedatectl'))
-      else if (answer === 'yes') resolve(passed('clock/synchronized', 'synchronized with NTP'))
+      const value = stdout.trim()
+      if (error || value === '') resolve(skipped('clock/synchronized', 'unknown: this host has no timedatectl'))
+      else if (value === 'yes') resolve(passed('clock/synchronized', 'synchronized with NTP'))
       else resolve(warning('clock/synchronized', 'the clock is not synchronized with NTP', NEXT))
     })
   })
@@ -92,10 +90,10 @@ async function loginSkews(url: string | undefined): Promise<MeasuredSkew[]> {
 }
 
 async function headerSkew(url: string, name: string): Promise<MeasuredSkew[]> {
-  const answer = await requestStatus(url)
-  if (answer?.serverTimeMs === undefined) return []
-  const { receivedAtMs, sentAtMs, serverTimeMs } = answer
-  // The server's time lies between both; only what is certainly outside counts.
+  const response = await requestStatus(url)
+  if (response?.serverTimeMs === undefined) return []
+  const { receivedAtMs, sentAtMs, serverTimeMs } = response
+  // The server read its clock between both times, so only a time outside of them is a skew.
   if (serverTimeMs > receivedAtMs) return [{ name, skewMs: serverTimeMs - receivedAtMs }]
   const behindMs = sentAtMs - (serverTimeMs + HEADER_RESOLUTION_MS)
   return [{ name, skewMs: behindMs > 0 ? -behindMs : 0 }]

@@ -2,6 +2,7 @@
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
+import { humanBytes } from '../../cli/output/table.ts'
 import { isDatabaseLocked } from '../../storage/sqlite/database-files.ts'
 import { checkPages, type DatabaseFacts, inspectDatabase } from '../../storage/store/database-check.ts'
 import { CONFIG_PATH } from '../../storage/barrier/seal-entries.ts'
@@ -27,7 +28,7 @@ function secretsFindings(path: string): DiagnosisFinding[] {
     if (!existsSync(`${path}.seen`)) return [skipped(check, `${path} does not exist yet`)]
     const text = `${path} is missing, but this server had one`
     return [
-      failure(check, text, 'put the file back, or restore a snapshot: outpost operator snapshot restore -new FILE'),
+      failure(check, text, 'move the file back, or restore a snapshot: outpost operator snapshot restore -new FILE'),
     ]
   }
   const refusal = readRefusal(path)
@@ -39,7 +40,7 @@ function secretsFindings(path: string): DiagnosisFinding[] {
   if (findings.length > 0) return findings.map((text) => failure(check, text, RESTORE))
   const state = `cluster ${clusterId}, epoch ${position?.epoch}, sequence ${position?.sequence}, role ${role}`
   const how = isRunning ? 'in use, read without a check of its pages' : 'all pages checked'
-  return [passed(check, `${path} (${Math.ceil(statSync(path).size / (1 << 20))} MiB): ${how}; ${state}`)]
+  return [passed(check, `${path} (${humanBytes(statSync(path).size)}): ${how}; ${state}`)]
 }
 
 /** All pages if no process has the database open. */
@@ -48,10 +49,10 @@ export function inspectWith(path: string, isDeep: boolean): DatabaseFacts {
   return inspectDatabase(path, { entryPath: CONFIG_PATH, isStopped, isDeep: isDeep && isStopped })
 }
 
-/** SQLite creates side files beside the database: only its owner, or root, for whom it sets the owner, may do that. */
+/** SQLite creates files beside the database. Only the owner can do that, or root, for whom SQLite sets their owner. */
 export function readRefusal(path: string): DiagnosisFinding | undefined {
-  const [own, owner] = [process.geteuid?.() ?? 0, statSync(path).uid]
-  if (own === 0 || own === owner) return undefined
+  const [userId, ownerId] = [process.geteuid?.() ?? 0, statSync(path).uid]
+  if (userId === 0 || userId === ownerId) return undefined
   return warning(
     'database/secrets',
     `${path} belongs to another user and was not checked`,

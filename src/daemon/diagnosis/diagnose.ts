@@ -1,11 +1,16 @@
 /**
  * `outpost operator diagnose`: checks of this host and of the services that its configuration names.
  *
- * A diagnosis changes nothing: it writes a temporary file into data directories to measure the disk, and removes it. Databases are
- * opened for reading only. Nothing is sent to NATS except its login and messages to subjects without a receiver, and a request for
+ * A diagnosis leaves nothing behind: it writes a temporary file into data directories to measure the disk, and removes it. Databases are
+ * opened read-only. Nothing is sent to NATS except its login and messages to subjects without a receiver, and a request for
  * the announcements of servers. Secrets are read where a start would read them, and never printed.
  */
-import type { DiagnosisFinding, DiagnosisOptions } from '../../cli/framework/services.ts'
+import {
+  DIAGNOSIS_GROUPS,
+  type DiagnosisFinding,
+  type DiagnosisGroup,
+  type DiagnosisOptions,
+} from '../../cli/framework/services.ts'
 import { ConfigError, loadConfig } from '../../config/load.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { checkPolicy } from '../../secrets/policies/policy.ts'
@@ -21,7 +26,7 @@ import { checkSeal } from './seal.ts'
 import { checkService, findService } from './service.ts'
 import { checkVersions } from './versions.ts'
 
-const CHECKS: Readonly<Record<string, DiagnosisCheck>> = {
+const CHECKS: Readonly<Record<DiagnosisGroup, DiagnosisCheck>> = {
   service: checkService,
   files: checkFiles,
   disk: checkDisk,
@@ -39,19 +44,19 @@ export async function* diagnose(
   version: string,
 ): AsyncGenerator<DiagnosisFinding> {
   const context = yield* loadContext(configPaths, version)
-  for (const [name, check] of Object.entries(CHECKS)) {
-    if (skip.includes(name)) yield skipped(name, 'left out by -skip')
-    else if (!context) yield skipped(name, 'the configuration is invalid')
-    else yield* await findingsOf(name, check, context)
+  for (const group of DIAGNOSIS_GROUPS) {
+    if (skip.includes(group)) yield skipped(group, 'left out by -skip')
+    else if (!context) yield skipped(group, 'the configuration is invalid')
+    else yield* await findingsOf(group, context)
   }
 }
 
-async function findingsOf(name: string, check: DiagnosisCheck, context: DiagnosisContext): Promise<DiagnosisFinding[]> {
+async function findingsOf(group: DiagnosisGroup, context: DiagnosisContext): Promise<DiagnosisFinding[]> {
   try {
-    return await check(context)
+    return await CHECKS[group](context)
   } catch (error) {
-    // A check that fails itself must not hide the others.
-    return [failure(name, `the check could not be completed: ${messageOf(error)}`, 'run it again as root')]
+    // An error in one check must not hide the findings of the others.
+    return [failure(group, `the check could not be completed: ${messageOf(error)}`, 'run it again as root')]
   }
 }
 

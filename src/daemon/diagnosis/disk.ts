@@ -3,12 +3,13 @@ import { closeSync, fsyncSync, openSync, rmSync, statSync, writeSync } from 'nod
 import { statfs } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
+import { humanBytes } from '../../cli/output/table.ts'
 import { errnoOf, messageOf } from '../../platform/errors.ts'
 import { FREE_BYTES_MIN } from '../../telemetry/disk-space.ts'
 import { dataDirectories } from '../monitoring/readiness.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 
-/** Below this fraction or size, the disk is full soon. */
+/** Below this fraction or size, the disk will be full soon. */
 const FREE_PART_LOW = 0.1
 const FREE_BYTES_LOW = 1 << 30
 const FREE_INODES_LOW = 0.05
@@ -21,12 +22,12 @@ const BLOCK = Buffer.alloc(4096)
 export async function checkDisk({ config }: DiagnosisContext): Promise<DiagnosisFinding[]> {
   const directories = [...Map.groupBy(dataDirectories(config), deviceOf)].flatMap(([, [first]]) => first ?? [])
   const findings: DiagnosisFinding[] = []
-  // One after the other: a sync also waits for those of others.
+  // One after the other: concurrent syncs would delay each other.
   for (const directory of directories) findings.push(...(await findingsOf(directory)))
   return findings
 }
 
-/** Directories of one file system are measured once. The path of a directory that does not exist. */
+/** Groups directories, so that each file system is measured once. A missing directory is its own group. */
 function deviceOf(directory: string): string {
   const stats = statSync(directory, { throwIfNoEntry: false })
   return stats ? String(stats.dev) : directory
@@ -36,7 +37,7 @@ async function findingsOf(directory: string): Promise<DiagnosisFinding[]> {
   try {
     const { bavail, blocks, bsize, ffree, files } = await statfs(directory)
     const [freeBytes, totalBytes] = [bavail * bsize, blocks * bsize]
-    const size = `${directory}: ${mib(freeBytes)} of ${mib(totalBytes)} free`
+    const size = `${directory}: ${humanBytes(freeBytes)} of ${humanBytes(totalBytes)} free`
     const next = `free space below ${directory}, or move data_dir to a larger file system`
     const findings: DiagnosisFinding[] = []
     if (freeBytes < FREE_BYTES_MIN) findings.push(failure('disk/space', size, next))
@@ -83,8 +84,4 @@ function syncFinding(directory: string): DiagnosisFinding {
       rmSync(file, { force: true })
     }
   }
-}
-
-function mib(bytes: number): string {
-  return `${Math.floor(bytes / (1 << 20))} MiB`
 }

@@ -1,6 +1,6 @@
 /** Owners and modes of configuration, keys and state. */
 import { lstatSync, readdirSync, type Stats, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import type { Config } from '../../config/config.ts'
 import { errnoOf, messageOf } from '../../platform/errors.ts'
@@ -11,16 +11,16 @@ const OTHERS_WRITE = 0o002
 const GROUP_WRITE = 0o020
 const OTHERS_READ = 0o004
 const GROUP_READ = 0o040
-/** Files that are listed in one finding. */
+/** File names in one finding. */
 const LISTED_MAX = 5
 
 export function checkFiles({ config, configPaths }: DiagnosisContext): DiagnosisFinding[] {
   return [...configFindings(configPaths), ...keyFindings(config), ...stateFindings(config)]
 }
 
-/** A user who can write the configuration can become root of the secrets. */
+/** A user who can write the configuration can obtain root access to the secrets. */
 function configFindings(paths: readonly string[]): DiagnosisFinding[] {
-  const files = paths.flatMap((path) => [path, ...(statOf(path)?.isDirectory() ? namesIn(path) : [])])
+  const files = paths.flatMap((path) => [path, ...(statOf(path)?.isDirectory() ? entriesOf(path) : [])])
   const findings = files.flatMap((file) => {
     const mode = statOf(file)?.mode ?? 0
     if ((mode & OTHERS_WRITE) !== 0) {
@@ -78,12 +78,19 @@ function keyFinding(setting: string, file: string): DiagnosisFinding[] {
     return [failure('files/keys', `${setting}: ${file} is readable by all users`, `chmod 0600 ${file}`)]
   }
   if ((stats.mode & GROUP_READ) === 0) return []
-  const group = `${setting}: ${file} is readable by its group (${stats.gid})`
-  return [warning('files/keys', group, `chmod g-r ${file}, unless the service reads it as a member of that group`)]
+  const text = `${setting}: ${file} is readable by its group (${stats.gid})`
+  return [warning('files/keys', text, `chmod g-r ${file}, unless the service reads it as a member of that group`)]
 }
 
 /** Files of the state that contain keys. */
-const PRIVATE = new Set(['state.json', 'server.nk', 'secrets.db', 'secrets.db-wal', 'secrets-login.json', 'roster.db'])
+const PRIVATE_NAMES = new Set([
+  'state.json',
+  'server.nk',
+  'secrets.db',
+  'secrets.db-wal',
+  'secrets-login.json',
+  'roster.db',
+])
 
 /** The service runs as the owner of the data directory, and its files must belong to the same user. */
 function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] {
@@ -113,14 +120,14 @@ function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] 
   }
   const owner = nameOfUser(top.uid)
   const foreign = files.filter((file) => (statOf(file)?.uid ?? top.uid) !== top.uid)
-  const open = files.filter((file) => PRIVATE.has(nameOf(file)) && ((statOf(file)?.mode ?? 0) & 0o077) !== 0)
+  const open = files.filter((file) => PRIVATE_NAMES.has(basename(file)) && ((statOf(file)?.mode ?? 0) & 0o077) !== 0)
   const findings: DiagnosisFinding[] = []
   if ((top.mode & OTHERS_WRITE) !== 0) {
     findings.push(failure('files/state', `${dataDir} is writable by all users`, `chmod o-w ${dataDir}`))
   }
   if (foreign.length > 0) {
-    const who = `the owner of ${dataDir} is ${owner}, but not of ${listed(foreign)}`
-    findings.push(failure('files/owner', who, `chown ${owner}: ${foreign.slice(0, LISTED_MAX).join(' ')}`))
+    const text = `the owner of ${dataDir} is ${owner}, but not of ${listed(foreign)}`
+    findings.push(failure('files/owner', text, `chown ${owner}: ${foreign.slice(0, LISTED_MAX).join(' ')}`))
   }
   if (open.length > 0) {
     findings.push(failure('files/mode', `readable by other users: ${listed(open)}`, `chmod 0600 ${open.join(' ')}`))
@@ -134,11 +141,8 @@ function listed(files: readonly string[]): string {
   return `${files.slice(0, LISTED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
-function nameOf(file: string): string {
-  return file.slice(file.lastIndexOf('/') + 1)
-}
-
-function namesIn(directory: string): string[] {
+/** Paths of the entries; none if the directory cannot be read, which the check of the configuration reports. */
+function entriesOf(directory: string): string[] {
   try {
     return readdirSync(directory).map((name) => join(directory, name))
   } catch {

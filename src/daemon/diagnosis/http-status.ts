@@ -1,4 +1,8 @@
-/** One GET of a status page, for the diagnosis. */
+/**
+ * One GET of a status page, for the diagnosis. Not the client of commands: the times of the request are measured, and an invalid
+ * certificate must not prevent it.
+ */
+import { parseJson } from '../../cli/client/http-client.ts'
 
 const TIMEOUT_MS = 3000
 
@@ -6,14 +10,14 @@ export interface StatusAnswer {
   readonly status: number
   /** Parsed JSON; undefined for another body. */
   readonly body: unknown
-  /** Time of the server, and the local times before the request and after its answer. */
+  /** Time of the server, and the local times before the request and after its response. */
   readonly serverTimeMs: number | undefined
   readonly sentAtMs: number
   readonly receivedAtMs: number
 }
 
 /**
- * Undefined without an answer. Certificates are not verified here: nothing secret is sent, and the check `certificates` reports their
+ * Undefined without a response. Certificates are not verified here: no secret is sent, and the check `certificates` reports their
  * faults.
  */
 export async function requestStatus(url: string, timeoutMs = TIMEOUT_MS): Promise<StatusAnswer | undefined> {
@@ -30,7 +34,7 @@ export async function requestStatus(url: string, timeoutMs = TIMEOUT_MS): Promis
       response.on('end', () => {
         resolve({
           status: response.statusCode ?? 0,
-          body: jsonIn(Buffer.concat(chunks).toString('utf8')),
+          body: parseJson(Buffer.concat(chunks).toString('utf8')),
           serverTimeMs: Number.isNaN(serverTimeMs) ? undefined : serverTimeMs,
           sentAtMs,
           receivedAtMs,
@@ -40,12 +44,4 @@ export async function requestStatus(url: string, timeoutMs = TIMEOUT_MS): Promis
     request.on('timeout', () => request.destroy())
     request.on('error', () => resolve(undefined))
   })
-}
-
-function jsonIn(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }

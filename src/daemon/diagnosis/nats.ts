@@ -1,20 +1,18 @@
 /** Each configured NATS server: name, TCP, login, and the permissions that the roles of this process need. */
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { mergePermissions, type NatsPermissions, permissionsOf } from '../../cluster/nats/permissions.ts'
 import { Subjects } from '../../cluster/nats/subjects.ts'
 import type { Config, NatsConfig } from '../../config/config.ts'
 import { unencryptedServers } from '../../config/config.ts'
 import { expiryText } from '../../config/tls-files.ts'
+import { readNodeId } from '../../host/node/state.ts'
 import { errnoOf, messageOf } from '../../platform/errors.ts'
-import { isUuid } from '../../platform/schema.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 
 /** A name that no member of a cluster has. */
 const PROBE_ID = 'diagnose'
 const NIL_UUID = '00000000-0000-0000-0000-000000000000'
-/** Smaller messages divide states of nodes into parts that are lost together. */
+/** The state of a node is one message, which is not sent if it exceeds the limit of the server. */
 const PAYLOAD_BYTES_MIN = 1 << 20
 
 export async function checkNats({ config }: DiagnosisContext): Promise<DiagnosisFinding[]> {
@@ -31,7 +29,7 @@ export async function checkNats({ config }: DiagnosisContext): Promise<Diagnosis
 
 async function serverFindings(server: string, nats: NatsConfig, config: Config): Promise<DiagnosisFinding[]> {
   const { probeNats } = await import('../../cluster/nats/nats-probe.ts')
-  const needs = permissionsNeeded(config)
+  const needs = await permissionsNeeded(config)
   try {
     const probe = await probeNats({
       ...nats,
@@ -88,24 +86,17 @@ function connectFailure(server: string, error: unknown): DiagnosisFinding {
 }
 
 /** Undefined for an agent without a node ID. */
-function permissionsNeeded(config: Config): NatsPermissions | undefined {
+async function permissionsNeeded(config: Config): Promise<NatsPermissions | undefined> {
   const { client, region, server } = config
   const ofServer = server.enabled ? permissionsOf(server.secrets ? 'server' : 'edge', region) : undefined
-  const nodeId = client.enabled ? nodeIdOf(config) : undefined
+  const nodeId = client.enabled ? await nodeIdOf(config) : undefined
   if (client.enabled && nodeId === undefined) return ofServer
   const ofNode = nodeId === undefined ? undefined : permissionsOf({ nodeId }, region)
   return ofServer && ofNode ? mergePermissions(ofServer, ofNode) : (ofServer ?? ofNode)
 }
 
-function nodeIdOf({ client }: Config): string | undefined {
-  if (client.nodeId !== undefined) return client.nodeId
-  try {
-    const text = readFileSync(join(client.stateDir, 'state.json'), 'utf8')
-    const id = /"node_?id"\s*:\s*"([0-9a-f-]{36})"/i.exec(text)?.[1]
-    return id !== undefined && isUuid(id) ? id : undefined
-  } catch {
-    return undefined
-  }
+async function nodeIdOf({ client }: Config): Promise<string | undefined> {
+  return client.nodeId ?? (await readNodeId(client.stateDir).catch(() => undefined))
 }
 
 /**

@@ -1,8 +1,8 @@
-/** The seal of a server: its state, the key of a static seal, and a migration that is due. */
+/** The seal of a server: its state, the key of a static seal, and a pending migration. */
 import { existsSync } from 'node:fs'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { readConfig, type SealConfig } from '../../storage/barrier/seal-entries.ts'
-import { readStaticKey, sealSettings } from '../../storage/seal/static-key.ts'
+import { readStaticKey, type SealSettings, sealSettings, type StaticKeySource } from '../../storage/seal/static-key.ts'
 import { messageOf } from '../../platform/errors.ts'
 import { inspectWith, readRefusal } from './databases.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
@@ -14,9 +14,8 @@ export function checkSeal({ config, service }: DiagnosisContext): DiagnosisFindi
   const stored = storedConfig(server.storagePath)
   const findings: DiagnosisFinding[] = []
   if (settings.type === 'static') {
-    for (const source of [settings.current, ...(settings.previous ? [settings.previous] : [])]) {
-      findings.push(keyFinding(source))
-    }
+    findings.push(keyFinding(settings.current))
+    if (settings.previous) findings.push(keyFinding(settings.previous))
   }
   if (stored === 'unreadable') findings.push(skipped('seal/stored', 'the database cannot be read'))
   else if (stored === undefined) {
@@ -29,12 +28,12 @@ export function checkSeal({ config, service }: DiagnosisContext): DiagnosisFindi
   return findings
 }
 
-function storedFinding(stored: SealConfig, settings: ReturnType<typeof sealSettings>): DiagnosisFinding {
+function storedFinding(stored: SealConfig, settings: SealSettings): DiagnosisFinding {
   const isDisabled = settings.type === 'static' && settings.disabled
-  const wanted = isDisabled ? 'shamir' : settings.type
+  const configuredType = isDisabled ? 'shamir' : settings.type
   const shares = stored.type === 'shamir' ? `, ${stored.threshold} of ${stored.shares} key shares unseal it` : ''
-  if (stored.type !== wanted) {
-    const text = `the database has a ${stored.type} seal, the configuration a ${wanted} seal`
+  if (stored.type !== configuredType) {
+    const text = `the database has a ${stored.type} seal, the configuration a ${configuredType} seal`
     return warning('seal/stored', text, 'migrate: outpost operator unseal -migrate, or correct server.seal')
   }
   if (settings.type !== 'static' || stored.keyId === undefined)
@@ -45,14 +44,14 @@ function storedFinding(stored: SealConfig, settings: ReturnType<typeof sealSetti
   return failure('seal/stored', text, 'add it as previous_key with its previous_key_id')
 }
 
-function keyFinding(source: Parameters<typeof readStaticKey>[0]): DiagnosisFinding {
+function keyFinding(key: StaticKeySource): DiagnosisFinding {
   // Only systemd provides credentials, to the service alone.
-  if (source.source.startsWith('credential://') && process.env['CREDENTIALS_DIRECTORY'] === undefined) {
-    return skipped('seal/key', `"${source.id}" is a systemd credential, which only the service can read`)
+  if (key.source.startsWith('credential://') && process.env['CREDENTIALS_DIRECTORY'] === undefined) {
+    return skipped('seal/key', `"${key.id}" is a systemd credential, which only the service can read`)
   }
   try {
-    readStaticKey(source).key.fill(0)
-    return passed('seal/key', `the key "${source.id}" is readable`)
+    readStaticKey(key).key.fill(0)
+    return passed('seal/key', `the key "${key.id}" is readable`)
   } catch (error) {
     return failure('seal/key', messageOf(error), 'provide the key, or correct server.seal')
   }

@@ -2,27 +2,30 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
+import { fieldsOf } from '../../cli/output/json.ts'
 import type { Config } from '../../config/config.ts'
 import { type DiagnosisContext, failure, passed, type RunningService, skipped, warning } from './finding.ts'
 import { requestStatus } from './http-status.ts'
 
-/** Asks the address that the last process of this data directory wrote. */
+/** Requests the state from the address that the last process of this data directory wrote. */
 export async function findService({ dataDir }: Pick<Config, 'dataDir'>): Promise<RunningService | undefined> {
   const url = urlIn(join(dataDir, 'http.addr'))
   if (url === undefined) return undefined
   const ready = await requestStatus(`${url}/v1/agent/ready`)
-  const { checks, warnings } = fieldsIn(ready?.body)
-  // Another program may have the port by now.
-  if (!Array.isArray(checks)) return undefined
-  const health = fieldsIn((await requestStatus(`${url}/v1/sys/health`))?.body)
+  const fields = fieldsOf(ready?.body)
+  // Another program may use the port by now.
+  if (!Array.isArray(fields.value('checks'))) return undefined
+  const health = await requestStatus(`${url}/v1/sys/health`)
+  const warnings = fields.value('warnings')
   return {
     url,
-    version: typeof health['outpost_version'] === 'string' ? health['outpost_version'] : '',
-    isReady: fieldsIn(ready?.body)['ready'] === true,
-    checks: checks.map((each: unknown) => {
-      const { name, reason, state } = fieldsIn(each)
-      return { name: String(name), state: String(state), reason: String(reason) }
-    }),
+    version: fieldsOf(health?.body).text('outpost_version'),
+    isReady: fields.boolean('ready'),
+    checks: fields.list('checks').map((check) => ({
+      name: check.text('name'),
+      state: check.text('state'),
+      reason: check.text('reason'),
+    })),
     warnings: Array.isArray(warnings) ? warnings.map(String) : [],
   }
 }
@@ -36,11 +39,7 @@ function urlIn(file: string): string | undefined {
   }
 }
 
-function fieldsIn(value: unknown): Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null ? { ...value } : {}
-}
-
-/** What an operator does about a failing readiness check. */
+/** Next step of the operator for a failing readiness check. */
 const NEXT: Readonly<Record<string, string>> = {
   disk: 'free space in the data directory, or correct its owner and mode',
   nats: 'see the findings below nats',

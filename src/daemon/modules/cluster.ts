@@ -336,8 +336,8 @@ export class Cluster {
       issuer: new AssertionIssuer({ key: () => keys.own }),
     })
     if (this.roster) {
-      const heard = { roster: this.roster, ownNodeId: parts.host?.nodeId }
-      this.#listener = new RosterListener({ bus: this.#bus, subjects: this.#subjects, ...heard })
+      const common = { bus: this.#bus, subjects: this.#subjects }
+      this.#listener = new RosterListener({ ...common, roster: this.roster, ownNodeId: parts.host?.nodeId })
       this.#listener.start()
       this.#undo.defer(() => this.#listener?.stop())
       const tokens = resolveTokenOperation(parts.grantsOf)

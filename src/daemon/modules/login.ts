@@ -99,14 +99,14 @@ function answerOf(status: number, text: string, isUnseen = false): unknown {
   const errors = typeof body === 'object' && body !== null && 'errors' in body ? body.errors : undefined
   const listed = (Array.isArray(errors) ? errors : []).map(String).join('; ')
   if (status === 503 && listed.includes(SEALED)) throw sealed()
-  const said = `${(listed || text).slice(0, BODY_BYTES_SHOWN).trim().replaceAll(/\s+/g, ' ')} (HTTP ${status})`
+  const message = `${(listed || text).slice(0, BODY_BYTES_SHOWN).trim().replaceAll(/\s+/g, ' ')} (HTTP ${status})`
   const isFinal = status >= 400 && status < 500 && status !== 408 && status !== 429
   // The refusal does not say that the address is the cause.
   const hint =
     isUnseen && (status === 400 || status === 403)
       ? '; over NATS the server does not see the client address: for a role with bound addresses, set secrets.address'
       : ''
-  throw new CoreFault(`${said}${hint}`, `${isFinal ? 'refused' : 'server error'}: ${said}`, isFinal)
+  throw new CoreFault(`${message}${hint}`, `${isFinal ? 'refused' : 'server error'}: ${message}`, isFinal)
 }
 
 function parsed(text: string): unknown {

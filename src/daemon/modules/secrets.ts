@@ -33,6 +33,7 @@ import { restoreSnapshot, saveSnapshot } from '../../storage/snapshot/snapshot.t
 import { DirectoryTarget } from '../../storage/snapshot/scheduled/directory-target.ts'
 import { S3Target } from '../../storage/snapshot/scheduled/s3-target.ts'
 import { SnapshotSchedule } from '../../storage/snapshot/scheduled/snapshot-schedule.ts'
+import type { SnapshotSource } from '../../storage/snapshot/scheduled/snapshot-target.ts'
 import { RollbackCheck } from '../../storage/store/rollback-check.ts'
 import { type FileFault, SqliteStore } from '../../storage/store/store.ts'
 
@@ -170,12 +171,13 @@ export class SecretsModule {
       auditDirectories: config.server.auditDirectories,
       unauthed: unauthedOf(options),
     })
-    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot, version)
+    const save: SnapshotSource = (out, signal) => saveSnapshot(store, out, { signal, programVersion: version })
+    this.schedule = config.server.snapshot && this.#scheduleOf(config.server.snapshot, save)
     this.metrics = new SecretsMetrics({ core: this.core, store, logger, schedule: this.schedule })
     this.operations = secretsOperations(this.core)
     this.forCluster = [...this.operations, agentLoginOperation(this.core)]
     this.snapshots = snapshotOperations(this.core, {
-      save: (out, signal) => saveSnapshot(store, out, { signal, programVersion: version }),
+      save,
       restore: (input, wanted) => restoreSnapshot(store, input, wanted),
       onSaved: () => this.metrics.snapshotSaved(),
     })
@@ -186,7 +188,7 @@ export class SecretsModule {
     this.core.onSeal(() => cluster.sealed())
   }
 
-  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, version: string): SnapshotSchedule {
+  #scheduleOf({ intervalMs, keep, path, region, endpoint }: SnapshotConfig, source: SnapshotSource): SnapshotSchedule {
     const store = this.#store
     const bucketPath = bucketPathOf(path)
     return new SnapshotSchedule({
@@ -197,7 +199,7 @@ export class SecretsModule {
         bucketPath
           ? new S3Target({ ...bucketPath, region, endpoint }, clusterId)
           : new DirectoryTarget(path, clusterId),
-      source: (out, signal) => saveSnapshot(store, out, { signal, programVersion: version }),
+      source,
       reasonToSkip: () => this.#reasonToSkipSnapshot(),
       clock: systemClock,
       logger: this.#logger.named('snapshot'),

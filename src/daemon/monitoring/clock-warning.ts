@@ -1,10 +1,12 @@
 /** Warnings about clock skew between this process, nodes, servers and DR secondaries. */
 
-/** Threshold of the warning. Nodes refuse calls above 60 s; activation of secondaries fails above 5 minutes. */
-export const SKEW_WARNING_MS = 30_000
+/** `skewMs`: the clock of `host` minus the clock of `other`. */
+export function clockWarning(host: string, skewMs: number, other = 'this server'): string {
+  return `${skewText(host, skewMs, other)}: synchronize both clocks (NTP)`
+}
 
-/** `skewMs`: the clock of `who` minus the clock of `other`. */
-export function clockWarning(who: string, skewMs: number, other = 'this server'): string {
+/** `clock of node "web-7" is 40 s ahead of this server`. */
+export function skewText(host: string, skewMs: number, other: string): string {
   const seconds = Math.round(Math.abs(skewMs) / 1000)
-  return `clock of ${who} is ${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} ${other}: synchronize both clocks (NTP)`
+  return `clock of ${host} is ${seconds} s ${skewMs > 0 ? 'ahead of' : 'behind'} ${other}`
 }

@@ -2,7 +2,8 @@
 import type { Check, CheckResult } from '../../telemetry/readiness.ts'
 import { type Family, single } from '../../telemetry/metric.ts'
 import type { MetricName } from '../../telemetry/metric-docs.ts'
-import { clockWarning, SKEW_WARNING_MS } from './clock-warning.ts'
+import { SKEW_WARNING_MS } from '../../cluster/trust/clock-skews.ts'
+import { clockWarning } from './clock-warning.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 
 type Status = Readonly<Record<string, unknown>>

@@ -8,7 +8,7 @@ import type { Cluster } from '../modules/cluster.ts'
 import { clockWarning } from './clock-warning.ts'
 import { loginChecks } from '../modules/login.ts'
 import { replicationChecks, replicationWarnings } from './dr-metrics.ts'
-import type { SecretsCoreProbe } from './secrets-core.ts'
+import type { SecretsCoreProbe } from './secrets-core-probe.ts'
 import type { ReplicationPart } from '../modules/dr.ts'
 import type { AgentLogin } from '../../login/agent-login.ts'
 import type { ChainBreak } from '../../secrets/audit/device-chain.ts'
@@ -143,9 +143,9 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
 
 function rosterState({ connection, roster }: Cluster): CheckResult {
   if (!connection.isConnected) return { ok: false, reason: 'no messages from nodes' }
-  const unheard = roster?.unreportedCount ?? 0
-  if (unheard === 0) return { ok: true, reason: 'all ready nodes reported' }
-  return { ok: false, reason: `no report yet from ${unheard} of ${roster?.nodeCount ?? 0} nodes` }
+  const unreported = roster?.unreportedCount ?? 0
+  if (unreported === 0) return { ok: true, reason: 'all ready nodes reported' }
+  return { ok: false, reason: `no report yet from ${unreported} of ${roster?.nodeCount ?? 0} nodes` }
 }
 
 /** Conditions that do not affect service but need a change. */

@@ -12,7 +12,7 @@ import type { Cluster } from '../modules/cluster.ts'
 import type { ProcessLog } from '../setup/log.ts'
 import { loginFamilies } from '../modules/login.ts'
 import { agentFamilies } from './host-metrics.ts'
-import type { SecretsCoreProbe } from './secrets-core.ts'
+import type { SecretsCoreProbe } from './secrets-core-probe.ts'
 import { checksOf, dataDirectories, type Phase, roleOf, warningsOf } from './readiness.ts'
 import type { SecretsModule } from '../modules/secrets.ts'
 import { metricsOptionsOf, shownConfig } from '../setup/settings.ts'
@@ -52,7 +52,7 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
   const { config, host, log, logger, now, secrets, version } = parts
   const nodeId = host?.nodeId ?? ''
   const disk = new DiskSpace(dataDirectories(config))
-  const known = () => ({
+  const readinessParts = () => ({
     config,
     phase: () => now.phase,
     disk,
@@ -86,8 +86,8 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
         ]),
     },
     readiness: {
-      checks: () => checksOf(known()),
-      warnings: () => warningsOf(known()),
+      checks: () => checksOf(readinessParts()),
+      warnings: () => warningsOf(readinessParts()),
       role: () => roleOf(secrets?.core),
       refresh: async () => void (await Promise.all([disk.refresh(), secrets?.replication.refresh()])),
       onChange: () => now.readinessChanged(),

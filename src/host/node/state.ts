@@ -107,7 +107,7 @@ export class HostState {
     if (configuredId !== undefined && !isUuid(configuredId)) throw new Fault('the configured node ID is not a UUID')
     await mkdir(options.stateDir, { recursive: true, mode: 0o700 })
     await restrictMode(options.stateDir, 0o700, options.log)
-    const path = join(options.stateDir, 'state.json')
+    const path = pathIn(options.stateDir)
     await removeLeftovers(path)
     const stored = await read(path)
     if (stored) {
@@ -231,6 +231,15 @@ export function bytesOf(dynamic: Iterable<readonly [string, string | null]>): nu
 }
 
 /** The content of the file; undefined if it does not exist. */
+/** The ID in the state of `stateDir`; undefined if there is none yet. Rejects as `HostState.open`; changes nothing. */
+export async function readNodeId(stateDir: string): Promise<string | undefined> {
+  return (await read(pathIn(stateDir)))?.nodeId
+}
+
+function pathIn(stateDir: string): string {
+  return join(stateDir, 'state.json')
+}
+
 async function read(path: string): Promise<StoredNodeState | undefined> {
   let text: string
   try {

@@ -97,7 +97,7 @@ export async function restoreSnapshot(
   }: SnapshotRestoreOptions = {},
 ): Promise<SnapshotMeta> {
   refuseDisplaced(store)
-  return withSpoolRefusal(store.path, async (fd) => {
+  return withRestoreSpool(store.path, async (fd) => {
     let totalBytes = 0
     const sink = new SpoolSink(fd, (doneBytes) => onProgress?.(doneBytes, totalBytes))
     const receiver = new ArchiveReceiver(sink, (meta) => {
@@ -155,11 +155,14 @@ async function withCopy<T>(path: string, work: (fd: number, copied: SnapshotCopy
   throw new Refusal('insufficient_storage', noSpace(dirname(path)))
 }
 
-/** As `withSpool`, with a Refusal for a full disk. */
-async function withSpoolRefusal<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
+/** As `withSpool`, for a restore: a full disk is a Refusal, and the Refusal of a snapshot says that nothing was changed. */
+async function withRestoreSpool<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
   try {
     return await withSpool(path, work)
   } catch (error) {
+    if (error instanceof Refusal && error.code === 'invalid_request') {
+      throw new Refusal(error.code, `${error.message}; nothing was changed`)
+    }
     const isRefused = isFull(error) || (error instanceof StoreError && error.kind === 'full')
     throw isRefused ? new Refusal('insufficient_storage', noSpace(dirname(path))) : error
   }
@@ -204,7 +207,7 @@ async function* archiveOf(
 ): AsyncGenerator<Buffer> {
   const described = encodeMeta(meta)
   const sums = Buffer.from(`${sha256Of(described)}  meta.json\n${sha256}  state.bin\n`)
-  const member = (name: ArchiveMember, bytes: Buffer) => tarMember({ name, bytes }, meta.takenAtMs)
+  const member = (name: ArchiveMember, bytes: Buffer) => tarMember({ path: name, bytes }, meta.takenAtMs)
   yield member('meta.json', described)
   yield tarHeader('state.bin', meta.bytes, meta.takenAtMs)
   for (let at = 0; at < meta.bytes; ) {

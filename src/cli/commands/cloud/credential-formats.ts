@@ -1,6 +1,7 @@
 /** AWS credentials in the formats of the AWS SDKs and CLI. */
 import type { JsonFields } from '../../output/json.ts'
 import { CommandError } from '../../framework/define-command.ts'
+import { isoSeconds } from '../../output/table.ts'
 
 export interface Credentials {
   readonly accessKeyId: string
@@ -26,7 +27,7 @@ export function credentialsOf(answer: JsonFields, path: string, nowMs: number): 
       `the response of ${path} contains no AWS credentials, check that it is a role of a cloud engine`,
     )
   }
-  const expiration = seconds > 0 ? new Date(nowMs + seconds * 1000).toISOString().replace(/\.\d+Z$/, 'Z') : ''
+  const expiration = seconds > 0 ? isoSeconds(nowMs + seconds * 1000) : ''
   return { accessKeyId, secretAccessKey, sessionToken, expiration }
 }
 

@@ -16,10 +16,8 @@ import {
   type Format,
   formatOf,
   formatOption,
-  keysOf,
-  keysTable,
   pairsTable,
-  printAs,
+  printKeys,
   printSecret,
   printWarnings,
   printWriteResult,
@@ -44,8 +42,7 @@ const list = defineCommand({
   options: { ...formatOption, ...coreOptions },
   async run(values, _operands, io) {
     const answer = await sendRequest(coreOf(values, io), { path: METHODS_PATH, query: { list: true } })
-    const keys = answer ? keysOf(answer) : []
-    printAs(formatOf(values, io), keys, io, () => keysTable(keys))
+    printKeys(answer, values, io)
     return 0
   },
 })
@@ -246,9 +243,7 @@ async function listEntities(
   values: Parameters<typeof formatOf>[0],
   io: CommandIo,
 ): Promise<number> {
-  const answer = await sendRequest(core, { path: methodPath(method, 'entity'), query: { list: true } })
-  const keys = answer ? keysOf(answer) : []
-  printAs(formatOf(values, io), keys, io, () => keysTable(keys))
+  printKeys(await sendRequest(core, { path: methodPath(method, 'entity'), query: { list: true } }), values, io)
   return 0
 }
 

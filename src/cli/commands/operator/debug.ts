@@ -5,13 +5,14 @@ import { agentOf, agentOptions, type AgentTarget, jsonOption, printJson } from '
 import { listRecords, openResponse, parseJson, refusalOf, requestJson, responseText } from '../../client/http-client.ts'
 import { findNode } from '../../client/id-prefix.ts'
 import { CommandError, type CommandIo, defineCommand } from '../../framework/define-command.ts'
-import { choice, duration, text, texts, UsageError } from '../../framework/options.ts'
+import { logLevelOption } from '../../framework/log-level-option.ts'
+import { duration, text, texts, UsageError } from '../../framework/options.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { fieldsOf } from '../../output/json.ts'
 import { humanBytes, humanSeconds } from '../../output/table.ts'
 import { programVersion } from '../version.ts'
 import { framesOf } from '../../streams/log-stream.ts'
-import { DebugBundle } from './debug/bundle.ts'
+import { type BundleFile, DebugBundle } from './debug/bundle.ts'
 import { Redactor, secretVariables } from './debug/redaction.ts'
 import {
   type JsonSource,
@@ -25,9 +26,9 @@ import {
 const NODES_MAX = 16
 /** A process that does not answer must not stop the collection. */
 const REQUEST_TIMEOUT_MS = 15_000
-/** Of each process: the beginning of the period is kept. */
+/** Limit for the log of one process; the beginning of the period is kept. */
 const LOG_BYTES_MAX = 16 << 20
-/** Nodes that are not ready, by name. */
+/** Limit for the nodes in the list of those that are not ready. */
 const NODES_LISTED_MAX = 1000
 
 export const command = defineCommand({
@@ -36,14 +37,14 @@ export const command = defineCommand({
   details: [
     'Collects metrics, the state of the runtime, readiness and the log for -duration, and once: configuration',
     'without secrets, state of the seal and of replication, versions, servers, and a summary of the nodes. -node',
-    'adds log, runtime and resource usage of a node, through the addressed server. Ctrl-C ends the period early.',
+    'adds the log, runtime and resource usage of a node through the addressed server. Ctrl-C ends the period early.',
     '',
     'Tokens, passwords, keys, values of metadata and the like are removed; index.json in the bundle lists each',
-    'file with its source, and what could not be collected. docs/diagnosis.md describes the files. Names of nodes,',
+    'file with its source, and files that could not be collected. docs/diagnosis.md describes the files. Names of nodes,',
     'allocations, mounts and paths of requests stay: look through the bundle before you send it to others.',
     '',
-    'Requires agent:read; also node:read for the nodes, and a token of the secrets core for its parts. What the',
-    'token may not read is left out and reported on stderr. Exit code 0: the bundle was written.',
+    'Requires agent:read; also node:read for the nodes, and a token of the secrets core for its files. Files that',
+    'the token may not read are left out and reported on stderr. Exit code 0: the bundle was written.',
     '',
     'Examples:',
     '  outpost operator debug',
@@ -58,12 +59,7 @@ export const command = defineCommand({
       fallback: undefined,
       shownDefault: 'outpost-debug-TIME.tar.gz in the current directory',
     }),
-    'log-level': choice({
-      placeholder: 'LEVEL',
-      help: 'Minimum level of log lines',
-      choices: ['trace', 'debug', 'info', 'warn', 'error'],
-      shownDefault: 'debug',
-    }),
+    'log-level': logLevelOption('debug'),
     node: texts('NODE', 'Add a node by ID or ID prefix or name'),
     json: jsonOption,
     ...agentOptions,
@@ -105,6 +101,10 @@ async function nodeOf(target: AgentTarget, given: string, io: CommandIo): Promis
   const id = await findNode(target, given, io)
   const name = fieldsOf(await requestJson(target, { path: `/v1/node/${id}` })).text('Name')
   return { id, name: /^[\w.-]{1,50}$/.test(name) ? name : id }
+}
+
+function fileOf({ description, path, request }: JsonSource): BundleFile {
+  return { path, description, source: request }
 }
 
 class DebugCapture {
@@ -160,7 +160,7 @@ class DebugCapture {
     process.off('SIGINT', interrupt)
     process.off('SIGTERM', interrupt)
     for (const { error, samples, source } of series) {
-      const file = { path: source.path, description: source.description, source: source.request }
+      const file = fileOf(source)
       if (samples.length > 0) this.#bundle.addSamples({ ...file, incomplete: error || undefined }, samples)
       else this.#bundle.addError(file, error)
     }
@@ -168,7 +168,7 @@ class DebugCapture {
   }
 
   async #once(source: JsonSource): Promise<void> {
-    const file = { path: source.path, description: source.description, source: source.request }
+    const file = fileOf(source)
     try {
       this.#bundle.addJson(file, await this.#request(source))
     } catch (error) {

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { jsonOption, printJson } from '../../client/agent-target.ts'
 import { CommandError, defineCommand } from '../../framework/define-command.ts'
 import { texts, UsageError } from '../../framework/options.ts'
-import type { DiagnosisFinding } from '../../framework/services.ts'
+import { DIAGNOSIS_GROUPS, type DiagnosisFinding, type DiagnosisGroup } from '../../framework/services.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { type Colour, noColorOption, painted, terminalOf } from '../../output/terminal.ts'
 
@@ -12,18 +12,6 @@ const FAILURES = 1
 const WARNINGS = 2
 const USAGE = 3
 
-const GROUPS = [
-  'service',
-  'files',
-  'disk',
-  'ports',
-  'certificates',
-  'nats',
-  'clock',
-  'database',
-  'seal',
-  'versions',
-] as const
 /** Where the units of systemd expect the configuration. */
 const DEFAULT_CONFIGS = ['/etc/outpost', '/etc/outpost-server']
 
@@ -38,15 +26,15 @@ export const command = defineCommand({
   name: 'operator diagnose',
   summary: 'Check this host and its configuration for problems',
   details: [
-    'Checks the configuration, the running service, owners and modes of files, disk space and the time of an',
+    'Checks the configuration, the running service, owners and modes of files, disk space and the duration of an',
     'fsync, ports, certificates, login and permissions at each NATS server, clocks, databases, the seal, and',
-    'versions. Works while the service runs and while it is stopped; it changes nothing. Run it as root or as the',
+    'versions. Changes nothing, and works while the service runs and while it is stopped. Run it as root or as the',
     'user of the service: other users cannot read keys and state.',
     '',
     'A stopped database is read completely (PRAGMA quick_check), a running one is not. With a stopped server and',
     'NATS, the check of the clocks takes 13 seconds, to receive heartbeats of the nodes.',
     '',
-    'Each warning and failure names what to do. Exit code 0: all checks passed; 1: at least one failed; 2: at',
+    'Each warning and failure has a next step. Exit code 0: all checks passed; 1: at least one failed; 2: at',
     'least one warning; 3: the command line is invalid.',
     '',
     'Examples:',
@@ -58,21 +46,18 @@ export const command = defineCommand({
       ...texts('FILE|DIR', 'Configuration of the service'),
       shownDefault: 'the existing one of /etc/outpost and /etc/outpost-server',
     },
-    skip: { ...texts('CHECK', 'Leave out checks'), choices: GROUPS },
+    skip: { ...texts('CHECK', 'Leave out checks'), choices: DIAGNOSIS_GROUPS },
     json: jsonOption,
     'no-color': noColorOption,
   },
   usageExitCode: USAGE,
   async run(values, _operands, io, services) {
-    const unknown = values.skip.find((name) => !GROUPS.some((group) => group === name))
-    if (unknown !== undefined) {
-      throw new UsageError(`option -skip: ${JSON.stringify(unknown)} must be one of ${GROUPS.join(', ')}`)
-    }
+    const skip = values.skip.map(groupOf)
     const config = values.config.length > 0 ? values.config : [defaultConfig()]
     if (!services.diagnose) throw new CommandError('this build does not contain the agent')
     const terminal = terminalOf(1, io.env, values['no-color'])
     const findings: DiagnosisFinding[] = []
-    for await (const finding of services.diagnose({ config, skip: values.skip })) {
+    for await (const finding of services.diagnose({ config, skip })) {
       findings.push(finding)
       if (values.json) continue
       const [label, colour] = LABELS[finding.status]
@@ -87,6 +72,13 @@ export const command = defineCommand({
     return warnings > 0 ? WARNINGS : 0
   },
 })
+
+/** Throws UsageError. */
+function groupOf(name: string): DiagnosisGroup {
+  const group = DIAGNOSIS_GROUPS.find((each) => each === name)
+  if (group !== undefined) return group
+  throw new UsageError(`option -skip: ${JSON.stringify(name)} must be one of ${DIAGNOSIS_GROUPS.join(', ')}`)
+}
 
 /** Throws UsageError. */
 function defaultConfig(): string {

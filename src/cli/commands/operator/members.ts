@@ -1,7 +1,7 @@
 /** `outpost operator members`. */
 import { agentOf, agentOptions, jsonOption, printJson } from '../../client/agent-target.ts'
-import { requestJson } from '../../client/http-client.ts'
-import { CommandError, defineCommand } from '../../framework/define-command.ts'
+import { requestList } from '../../client/http-client.ts'
+import { defineCommand } from '../../framework/define-command.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { fieldsOf, type JsonFields } from '../../output/json.ts'
 import { formatTable, humanSeconds } from '../../output/table.ts'
@@ -11,25 +11,22 @@ export const command = defineCommand({
   name: 'operator members',
   summary: 'List the servers of the region',
   details: [
-    'Shows version, address and the state of the secrets core of each server that answers the addressed server',
-    'over NATS. * is the server that made the list. "silent" is a server that does not answer: it has stopped or',
-    'is not connected. An agent requests any server. Requires node:read.',
+    'Shows version, address and the state of the secrets core of each server that responds to the addressed',
+    'server over NATS. * marks the server that created the list. A "silent" server does not respond: it has',
+    'stopped or is not connected. An agent forwards the request to any server. Requires node:read.',
     '',
-    'Core: active serves secrets; standby is a DR secondary; sealed needs key shares; fenced is a DR primary that',
-    'was replaced; none forwards requests for secrets.',
+    'Core: active serves secrets; standby is a DR secondary; sealed requires key shares; fenced is a DR primary',
+    'that was replaced; none forwards requests for secrets.',
     '',
-    'Exit code 1: a server does not answer.',
+    'Exit code 1: a server does not respond.',
   ].join('\n'),
   options: { json: jsonOption, ...agentOptions },
   async run(values, _operands, io) {
     const target = agentOf(values, io)
-    const answer = await requestJson(target, { path: '/v1/operator/members' })
-    if (!Array.isArray(answer)) {
-      throw new CommandError(`${target.url.origin} did not return a list, check that it is an outpost server`)
-    }
-    const members = answer.map((each: unknown) => fieldsOf(each))
+    const servers = await requestList(target, { path: '/v1/operator/members' })
+    const members = servers.map((server) => fieldsOf(server))
     const silent = members.filter((member) => member.text('Status') !== 'alive').length
-    if (values.json) printJson(answer, io)
+    if (values.json) printJson(servers, io)
     else {
       const table = formatTable(
         ['', 'Name', 'Address', 'Version', 'Status', 'Core', 'Cluster ID'],

@@ -6,10 +6,10 @@ import { defineCommand } from '../../framework/define-command.ts'
 import { fieldsOf, isJsonObject, type JsonFields } from '../../output/json.ts'
 import { humanBytes } from '../../output/table.ts'
 
-/** Policies in the table. JSON has all. */
-const POLICIES_SHOWN = 10
+/** Rows of a table of token counts. JSON has all. */
+const COUNTS_SHOWN_MAX = 10
 const NOUNS = ['secrets', 'keys', 'roles', 'users'] as const
-/** Names of the metrics, and of the members of the JSON output. */
+/** Names of metrics, and of their members in the JSON output. */
 const SIZES = {
   'outpost.store.bytes': 'store_bytes',
   'outpost.store.log_bytes': 'log_bytes',
@@ -99,7 +99,7 @@ function countsTable(title: string, tokens: JsonFields, name: string): string {
   const counts = tokens.under(name)
   const names = tokens.names(name).toSorted((a, b) => counts.number(b) - counts.number(a))
   if (names.length === 0) return ''
-  const rows = names.slice(0, POLICIES_SHOWN).map((each) => [cell(each), cell(counts.number(each))])
+  const rows = names.slice(0, COUNTS_SHOWN_MAX).map((each) => [cell(each), cell(counts.number(each))])
   const more = names.length - rows.length
   return wideTable([title, 'Tokens'], more > 0 ? [...rows, [`and ${more} more`, '']] : rows)
 }

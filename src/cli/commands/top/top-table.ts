@@ -2,7 +2,7 @@
 import { shortIdsOf } from '../../client/id-prefix.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
 import { formatTable, humanBytes } from '../../output/table.ts'
-import type { SampledRow } from './fleet-sampler.ts'
+import type { FleetKind, SampledRow } from './fleet-sampler.ts'
 
 export const SORT_KEYS = ['cpu', 'memory', 'disk', 'name'] as const
 export type SortKey = (typeof SORT_KEYS)[number]
@@ -14,7 +14,7 @@ export interface RowOrder {
 }
 
 /** Sort keys of a table. Tasks have no disk usage of their own. */
-export function sortKeysOf(kind: 'nodes' | 'tasks'): readonly SortKey[] {
+export function sortKeysOf(kind: FleetKind): readonly SortKey[] {
   return kind === 'nodes' ? SORT_KEYS : SORT_KEYS.filter((key) => key !== 'disk')
 }
 
@@ -34,9 +34,9 @@ export function sortRows(rows: readonly SampledRow[], { isReversed, key }: RowOr
 
 function valueOf(row: SampledRow, key: SortKey): number | undefined {
   if (key === 'cpu') return row.cpuPercent
-  if (key === 'disk') return part(row.diskBytes, row.diskTotalBytes)
+  if (key === 'disk') return fractionOf(row.diskBytes, row.diskTotalBytes)
   // Nodes differ in size, so their memory is compared as a fraction.
-  return row.memoryTotalBytes === undefined ? row.memoryBytes : part(row.memoryBytes, row.memoryTotalBytes)
+  return row.memoryTotalBytes === undefined ? row.memoryBytes : fractionOf(row.memoryBytes, row.memoryTotalBytes)
 }
 
 function byName(a: SampledRow, b: SampledRow): number {
@@ -48,7 +48,7 @@ function nameOf({ id, job, node, task }: SampledRow): string {
   return `${job}\0${node}\0${task}\0${id}`
 }
 
-function part(used: number | undefined, total: number | undefined): number | undefined {
+function fractionOf(used: number | undefined, total: number | undefined): number | undefined {
   return used === undefined || total === undefined || total === 0 ? undefined : used / total
 }
 
@@ -60,15 +60,15 @@ function bytes(value: number | undefined): string {
   return value === undefined ? '-' : humanBytes(value)
 }
 
-function share(used: number | undefined, total: number | undefined): string {
-  const value = part(used, total)
+function percentOf(used: number | undefined, total: number | undefined): string {
+  const value = fractionOf(used, total)
   return percent(value === undefined ? undefined : value * 100)
 }
 
 const LEFT = 'left' as const
 const RIGHT = 'right' as const
 
-export function topTable(kind: 'nodes' | 'tasks', rows: readonly SampledRow[], isVerbose: boolean): string {
+export function topTable(kind: FleetKind, rows: readonly SampledRow[], isVerbose: boolean): string {
   const idOf = isVerbose ? (id: string) => id : shortIdsOf([...new Set(rows.map(({ id }) => id))])
   if (kind === 'nodes') {
     const cells = rows.map((row) => [
@@ -77,9 +77,9 @@ export function topTable(kind: 'nodes' | 'tasks', rows: readonly SampledRow[], i
       escapeLine(row.status),
       percent(row.cpuPercent),
       bytes(row.memoryBytes),
-      share(row.memoryBytes, row.memoryTotalBytes),
+      percentOf(row.memoryBytes, row.memoryTotalBytes),
       bytes(row.diskBytes),
-      share(row.diskBytes, row.diskTotalBytes),
+      percentOf(row.diskBytes, row.diskTotalBytes),
     ])
     const columns = ['ID', 'Name', 'Status', 'CPU', 'Memory', 'Mem %', 'Disk', 'Disk %']
     return formatTable(columns, cells, [LEFT, LEFT, LEFT, RIGHT, RIGHT, RIGHT, RIGHT, RIGHT])
@@ -99,7 +99,7 @@ export function topTable(kind: 'nodes' | 'tasks', rows: readonly SampledRow[], i
 }
 
 /** With the names of the API. Values without a sample are null. */
-export function topJson(kind: 'nodes' | 'tasks', row: SampledRow): object {
+export function topJson(kind: FleetKind, row: SampledRow): object {
   const usage = { CPUPercent: row.cpuPercent ?? null, MemoryBytes: row.memoryBytes ?? null }
   if (kind === 'tasks') {
     const { id, job, node, status, task } = row

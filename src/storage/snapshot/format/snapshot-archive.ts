@@ -54,7 +54,7 @@ export function decodeMeta(bytes: Buffer): SnapshotMeta {
 }
 
 export function damagedSnapshot(what: string): Refusal {
-  return new Refusal('invalid_request', `the snapshot is damaged: ${what}; nothing was changed`)
+  return new Refusal('invalid_request', `the snapshot is damaged: ${what}`)
 }
 
 /** Undefined for the empty block that ends an archive. Throws a Refusal for a malformed header. */

@@ -1,6 +1,7 @@
 /** A debug bundle: files in memory, with an index that describes each of them, written as one archive. */
 import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
+import { basename } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { tarArchive } from '../../../../platform/tar.ts'
 import { CommandError } from '../../../framework/define-command.ts'
@@ -13,7 +14,7 @@ const INDEX = 'index.json'
 interface IndexEntry {
   readonly path: string
   readonly description: string
-  /** The request that the file is from. */
+  /** Path of the request whose response is the file. */
   readonly source: string
   readonly bytes?: number
   readonly sha256?: string
@@ -57,7 +58,7 @@ export class DebugBundle {
     this.#index.push({ path, description, source, error: this.#redactor.text(message) })
   }
 
-  /** What could not be collected. */
+  /** Files that could not be collected. */
   get missing(): readonly { readonly path: string; readonly error: string }[] {
     return this.#index.flatMap(({ error, path }) => (error === undefined ? [] : [{ path, error }]))
   }
@@ -69,7 +70,7 @@ export class DebugBundle {
     this.#index.push({ path, description, source, bytes: bytes.length, sha256, ...(incomplete && { incomplete }) })
   }
 
-  /** Writes the archive below a directory of its own name. Returns the number of bytes. Throws CommandError. */
+  /** Writes the archive; all members are in one directory. Returns the number of bytes. Throws CommandError. */
   write(file: string, facts: Readonly<Record<string, unknown>>): number {
     if (existsSync(file)) throw new CommandError(`${file} exists, nothing was written: choose another -output`)
     const index = {
@@ -85,7 +86,7 @@ export class DebugBundle {
     const top = directoryOf(file)
     const archive = gzipSync(
       tarArchive(
-        members.map(({ bytes, name }) => ({ name: `${top}/${name}`, bytes })),
+        members.map(({ bytes, name }) => ({ path: `${top}/${name}`, bytes })),
         Date.now(),
       ),
     )
@@ -101,8 +102,8 @@ export class DebugBundle {
   }
 }
 
-/** The name of the archive without its ending, so that it unpacks into one directory. */
+/** The name of the archive without its extension, so that it unpacks into one directory. */
 function directoryOf(file: string): string {
-  const name = file.slice(file.lastIndexOf('/') + 1).replace(/\.(?:tar\.gz|tgz)$/, '')
+  const name = basename(file).replace(/\.(?:tar\.gz|tgz)$/, '')
   return /^[\w.-]{1,40}$/.test(name) && !/^\.+$/.test(name) ? name : 'outpost-debug'
 }

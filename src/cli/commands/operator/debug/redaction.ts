@@ -1,17 +1,17 @@
 /**
- * Removes secrets from the files of a debug bundle. Servers send none in these responses and log none. This is a second check,
- * because bundles are sent to other organizations: text that looks like a secret is removed.
+ * Removes secrets from the files of a debug bundle. Servers neither send secrets in these responses nor log them. This is a second
+ * check, because bundles are sent to other organizations: text that looks like a secret is removed.
  */
 
 const REDACTED = '<redacted>'
 
-/** Shorter values would remove ordinary words. */
+/** Replacing shorter values would remove ordinary words. */
 const KNOWN_LENGTH_MIN = 6
 
 /** Names of JSON members whose text is removed. Names of files and of durations (`key_file`, `token_ttl`) do not match. */
 const SECRET_NAME =
   /(?:^|[^a-z])(?:password|passwd|passphrase|secret|secrets|token|tokens|secretid|secret_id|secret_key|secretkey|private_key|privatekey|access_key|accesskey|unseal_key|credential|credentials|authorization|nkey_seed|seed|otp)$/i
-/** Maps of names that operators choose: only the names are kept. */
+/** Maps whose names operators choose, so no name identifies a secret: all values are removed. */
 const FREE_MAPS = new Set(['Meta', 'meta', 'Headers', 'headers', 'HTTPAPIResponseHeaders', 'http_api_response_headers'])
 
 const PATTERNS: readonly RegExp[] = [
@@ -35,9 +35,9 @@ export class Redactor {
 
   /** `known`: secrets that the command itself holds, such as its token. */
   constructor(known: readonly (string | undefined)[]) {
-    const values = known.filter((value) => value !== undefined && value.length >= KNOWN_LENGTH_MIN)
+    const values = known.filter((value) => value !== undefined).filter(({ length }) => length >= KNOWN_LENGTH_MIN)
     // Longer ones first: one may contain another.
-    this.#known = [...new Set(values)].filter((value) => value !== undefined).sort((a, b) => b.length - a.length)
+    this.#known = [...new Set(values)].sort((a, b) => b.length - a.length)
   }
 
   text(text: string): string {

@@ -1,12 +1,18 @@
-/** What a debug bundle contains: the requests, and the description of each file for the index and the documentation. */
+/** The content of a debug bundle: the requests, and the description of each file for the index and the documentation. */
 
 export interface JsonSource {
   readonly path: string
   readonly description: string
   readonly request: string
   readonly query?: Readonly<Record<string, string>>
-  /** Answers with another status than 200 are the state as well. */
+  /** True if the status reports the state: other responses than 200 are collected as well, except 404. */
   readonly isStatus?: boolean
+}
+
+const RUNTIME: JsonSource = {
+  path: 'runtime.jsonl',
+  description: 'Event loop delay, heap, handles, descriptors and threads',
+  request: '/v1/agent/runtime',
 }
 
 /** Collected once, at the beginning. */
@@ -46,20 +52,12 @@ export const SERVER_SOURCES: readonly JsonSource[] = [
 export const SAMPLED_SOURCES: readonly JsonSource[] = [
   { path: 'metrics.jsonl', description: 'Metrics', request: '/v1/metrics' },
   { path: 'readiness.jsonl', description: 'Readiness checks and warnings', request: '/v1/agent/ready', isStatus: true },
-  {
-    path: 'runtime.jsonl',
-    description: 'Event loop delay, heap, handles, descriptors and threads',
-    request: '/v1/agent/runtime',
-  },
+  RUNTIME,
 ]
 
-/** Of each node that is given, below `nodes/NAME/`; the requests have the parameter `node_id`. */
+/** Of each selected node, below `nodes/NAME/`; the requests have the parameter `node_id`. */
 export const NODE_SAMPLED_SOURCES: readonly JsonSource[] = [
-  {
-    path: 'runtime.jsonl',
-    description: 'Event loop delay, heap, handles, descriptors and threads',
-    request: '/v1/agent/runtime',
-  },
+  RUNTIME,
   { path: 'stats.jsonl', description: 'Resource usage of the host', request: '/v1/client/stats' },
 ]
 

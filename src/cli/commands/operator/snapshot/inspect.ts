@@ -10,8 +10,8 @@ export const command = defineCommand({
   name: 'operator snapshot inspect',
   summary: 'Show the metadata of a snapshot and verify it',
   details: [
-    'Reads the whole file and verifies its checksums. Needs no server, no token and no keys: the entries are',
-    'ciphertext and stay so. Exit code 1: the file is damaged, incomplete or not a snapshot.',
+    'Reads the whole file and verifies its checksums. Requires no server, token or keys: the entries stay',
+    'encrypted. Exit code 1: the file is damaged, incomplete or not a snapshot.',
     '',
     'The sequence and the epoch are the position in the log of the cluster: of two snapshots of one cluster, the',
     'one with the higher epoch, then sequence, is newer.',
@@ -21,15 +21,13 @@ export const command = defineCommand({
   async run(values, [file = ''], io) {
     const format = formatOf(values, io)
     if (file === '-' && process.getBuiltinModule('node:tty').isatty(0)) {
-      throw new UsageError('cannot read a snapshot from a terminal: give a file')
+      throw new UsageError('cannot read a snapshot from a terminal: specify a file')
     }
     const { inspectSnapshot } = await import('../../../../storage/snapshot/inspect.ts')
     const input = file === '-' ? process.stdin : createReadStream(file, { highWaterMark: 512 * 1024 })
     const { meta, sha256 } = await inspectSnapshot(input).catch((error: unknown) => {
-      const text = messageOf(error).replace(/; nothing was changed$/, '')
-      throw new CommandError(error instanceof Refusal ? `${file}: ${text}` : `cannot read ${file}: ${text}`, 1, {
-        cause: error,
-      })
+      const where = error instanceof Refusal ? file : `cannot read ${file}`
+      throw new CommandError(`${where}: ${messageOf(error)}`, 1, { cause: error })
     })
     const shown = {
       outpost_version: meta.programVersion ?? null,

@@ -1,13 +1,13 @@
 /**
  * Readiness of a server without a secrets core (`server { secrets = false }`): it serves requests for secrets only while a server with the
- * core answers and its core is active. The health of the core is requested over NATS, in the way of a forwarded request.
+ * core responds and its core is active. The health of the core is requested over NATS, like a forwarded request.
  */
 import type { CheckResult } from '../../telemetry/readiness.ts'
 import { STARTING } from '../../telemetry/readiness.ts'
 import type { WholeAnswer } from '../../platform/operation.ts'
 
 const PROBE_INTERVAL_MS = 2000
-/** Above the usual pause of a loaded server, and below the timeouts of load balancers together with the interval. */
+/** Longer than pauses of a loaded server. Together with the interval, shorter than the usual timeouts of load balancers. */
 const PROBE_TIMEOUT_MS = 4000
 /**
  * A DR pair in one region has two servers with a core, and a request goes to either. So a standby that answers is reported only if the
@@ -17,9 +17,9 @@ const ACTIVE_VALID_MS = 30_000
 
 export interface SecretsCoreProbeOptions {
   /** Requests `sys/health` of a server with the core. Rejects if none answers. */
-  readonly ask: (signal: AbortSignal) => Promise<WholeAnswer>
+  readonly requestHealth: (signal: AbortSignal) => Promise<WholeAnswer>
   /** Names of the servers with a core that have announced themselves. */
-  readonly names: () => readonly string[]
+  readonly coreNames: () => readonly string[]
   readonly isConnected: () => boolean
 }
 
@@ -58,12 +58,12 @@ export class SecretsCoreProbe {
   }
 
   async #probe(): Promise<void> {
-    const { ask, names } = this.#options
-    const known = names().map((name) => `"${name}"`)
+    const { coreNames, requestHealth } = this.#options
+    const known = coreNames().map((name) => `"${name}"`)
     const core = known.length === 0 ? 'the secrets core' : `the secrets core of server ${known.join(' or ')}`
     try {
       const signal = AbortSignal.any([this.#stopping.signal, AbortSignal.timeout(PROBE_TIMEOUT_MS)])
-      const health = healthOf(await ask(signal))
+      const health = healthOf(await requestHealth(signal))
       const fault = faultOf(health, core)
       const nowMs = performance.now()
       if (fault === undefined) this.#activeAtMs = nowMs
@@ -79,7 +79,7 @@ export class SecretsCoreProbe {
 
 type Health = Readonly<Record<string, unknown>>
 
-/** Throws for anything but JSON of a server's health. */
+/** Throws unless the body is the JSON of `sys/health`. */
 function healthOf({ body = '' }: WholeAnswer): Health {
   const parsed: unknown = JSON.parse(typeof body === 'string' ? body : Buffer.from(body).toString('utf8'))
   if (typeof parsed !== 'object' || parsed === null || !('sealed' in parsed)) throw new TypeError('no health')
