@@ -1,6 +1,6 @@
 /** A debug bundle: files in memory, with an index that describes each of them, written as one archive. */
 import { createHash } from 'node:crypto'
-import { existsSync } from 'node:fs'
+import { lstatSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import { tarArchive } from '../../../../platform/tar.ts'
 import { CommandError } from '../../../framework/define-command.ts'
@@ -71,7 +71,9 @@ export class DebugBundle {
 
   /** Writes the archive below a directory of its own name. Returns the number of bytes. Throws CommandError. */
   write(file: string, facts: Readonly<Record<string, unknown>>): number {
-    if (existsSync(file)) throw new CommandError(`${file} exists, nothing was written: choose another -output`)
+    // Also a link without a target, which an open would follow.
+    if (lstatSync(file, { throwIfNoEntry: false }))
+      throw new CommandError(`${file} exists, nothing was written: choose another -output`)
     const index = {
       format: FORMAT,
       ...(this.#redactor.json(facts) as Record<string, unknown>),
