@@ -1,5 +1,4 @@
 /** Each configured NATS server: name, TCP, login, and the permissions that the roles of this process need. */
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { mergePermissions, type NatsPermissions, permissionsOf } from '../../cluster/nats/permissions.ts'
@@ -8,6 +7,7 @@ import type { Config, NatsConfig } from '../../config/config.ts'
 import { unencryptedServers } from '../../config/config.ts'
 import { expiryText } from '../../config/tls-files.ts'
 import { errnoOf, messageOf } from '../../platform/errors.ts'
+import { readTextIfExists } from '../../platform/program-file.ts'
 import { isUuid } from '../../platform/schema.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 
@@ -100,7 +100,7 @@ function permissionsNeeded(config: Config): NatsPermissions | undefined {
 function nodeIdOf({ client }: Config): string | undefined {
   if (client.nodeId !== undefined) return client.nodeId
   try {
-    const text = readFileSync(join(client.stateDir, 'state.json'), 'utf8')
+    const text = readTextIfExists(join(client.stateDir, 'state.json')) ?? ''
     const id = /"node_?id"\s*:\s*"([0-9a-f-]{36})"/i.exec(text)?.[1]
     return id !== undefined && isUuid(id) ? id : undefined
   } catch {

@@ -4,7 +4,7 @@ import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { readConfig, type SealConfig } from '../../storage/barrier/seal-entries.ts'
 import { readStaticKey, sealSettings } from '../../storage/seal/static-key.ts'
 import { messageOf } from '../../platform/errors.ts'
-import { inspectWith, readRefusal } from './databases.ts'
+import { fileFault, inspectWith, readRefusal } from './databases.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 
 export function checkSeal({ config, service }: DiagnosisContext): DiagnosisFinding[] {
@@ -60,7 +60,7 @@ function keyFinding(source: Parameters<typeof readStaticKey>[0]): DiagnosisFindi
 
 function storedConfig(path: string): SealConfig | 'unreadable' | undefined {
   if (!existsSync(path)) return undefined
-  if (readRefusal(path)) return 'unreadable'
+  if (readRefusal(path) ?? fileFault('seal/stored', path)) return 'unreadable'
   const { entry, findings } = inspectWith(path, false)
   if (findings.length > 0) return 'unreadable'
   try {
