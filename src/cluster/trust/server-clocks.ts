@@ -8,6 +8,9 @@ import type { Logger } from '../../platform/log.ts'
 /** Skew above which a warning is logged: half of what hosts and servers reject in each other's messages. */
 const SKEW_WARNING_MS = 30_000
 const SERVERS_MAX = 256
+/** The keys and times of announcements are those of their sender: the log stays bounded. */
+const LINES_PER_MINUTE_MAX = 20
+const MINUTE_MS = 60_000
 
 interface ServerClock {
   readonly name: string
@@ -24,6 +27,9 @@ export class ServerClocks {
   /** By key of the server: the newest measurement counts, also after a restart of the server. */
   readonly #clocks = new Map<string, ServerClock>()
 
+  #minuteBeganMs = Number.NEGATIVE_INFINITY
+  #linesInMinute = 0
+
   constructor(logger: Logger, expiryMs: number) {
     this.#logger = logger
     this.#expiryMs = expiryMs
@@ -38,10 +44,19 @@ export class ServerClocks {
     this.#clocks.set(key, clock)
     const [oldest = ''] = this.#clocks.keys()
     if (this.#clocks.size > SERVERS_MAX) this.#clocks.delete(oldest)
-    if (isSkewed(clock) === isSkewed(before)) return
+    if (isSkewed(clock) === isSkewed(before) || !this.#mayLog()) return
     const facts = { server: name, skew_seconds: Math.round(clock.skewMs / 1000) }
     if (isSkewed(clock)) this.#logger.warn('clock skew to server', { ...facts, next: 'synchronize both clocks (NTP)' })
     else this.#logger.info('clock skew to server resolved', facts)
+  }
+
+  #mayLog(): boolean {
+    const nowMs = performance.now()
+    if (nowMs - this.#minuteBeganMs > MINUTE_MS) {
+      this.#minuteBeganMs = nowMs
+      this.#linesInMinute = 0
+    }
+    return ++this.#linesInMinute <= LINES_PER_MINUTE_MAX
   }
 
   /** Servers that have announced themselves recently. */
