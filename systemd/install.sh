@@ -483,7 +483,14 @@ roll_back() {
 show() {
   [ -z "$dry" ] || return 0
   url=http://127.0.0.1:4646
-  [ -z "$start" ] || [ ! -r "$data_dir/http.addr" ] || url=$(cat "$data_dir/http.addr")
+  # The user of the service writes this file, and it may be a link, a pipe, or contain other commands.
+  if [ -n "$start" ] && [ -f "$data_dir/http.addr" ] && [ ! -L "$data_dir/http.addr" ]; then
+    address=$(head -c 256 "$data_dir/http.addr")
+    case $address in
+      *[!A-Za-z0-9.:/[\]-]*) ;;
+      http://?* | https://?*) url=$address ;;
+    esac
+  fi
   say "==> done. Next steps:"
   say "  systemctl status $service"
   say "  journalctl -u $service -f"

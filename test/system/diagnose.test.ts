@@ -233,7 +233,7 @@ test('files of another user', { skip: process.getuid?.() !== 0 && 'needs root' }
   const { code, of } = await diagnose(host.config, ['files'])
   assert.equal(code, 1)
   assert.match(of('files/owner', 'failure')[0]?.text ?? '', /roster\.db$/)
-  assert.match(of('files/owner', 'failure')[0]?.next ?? '', /^chown \S+: \S+roster\.db$/)
+  assert.match(of('files/owner', 'failure')[0]?.next ?? '', /^chown -h \S+: \S+roster\.db$/)
 })
 
 test('ports: used by another process, and an address of another host', async (t) => {

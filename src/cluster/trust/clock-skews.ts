@@ -3,6 +3,7 @@
  * milliseconds, or seconds under load. It is unknown which of the two clocks is wrong.
  */
 import type { LogFields, Logger } from '../../platform/log.ts'
+import { TokenBuckets } from '../../platform/token-bucket.ts'
 import { CLOCK_SKEW_MS } from './assertion.ts'
 
 /** Skew above which a warning is logged: half of what hosts and servers reject in each other's messages. */
@@ -30,15 +31,23 @@ export interface ClockSkewOptions {
   readonly expiryMs?: number
   /** Beyond it, the oldest measurement is dropped. Default: no limit. */
   readonly countMax?: number
+  /** Log lines per minute: for measurements whose number and values the senders choose. Default: no limit. */
+  readonly linesPerMinuteMax?: number
 }
 
 export class ClockSkews {
   readonly #options: ClockSkewOptions
   /** By ID. */
   readonly #clocks = new Map<string, Measurement>()
+  readonly #lines: TokenBuckets | undefined
 
   constructor(options: ClockSkewOptions) {
     this.#options = options
+    const { linesPerMinuteMax: capacity } = options
+    this.#lines =
+      capacity === undefined
+        ? undefined
+        : new TokenBuckets({ perSecond: capacity / 60, capacity, now: () => performance.now() })
   }
 
   /**
@@ -52,7 +61,7 @@ export class ClockSkews {
     const clock = { id, name, skewMs, measuredAtMs: performance.now() }
     this.#clocks.set(id, clock)
     this.#dropOldest()
-    if (isSkewed(clock) === wasSkewed) return
+    if (isSkewed(clock) === wasSkewed || this.#lines?.take(message, 1) === false) return
     const facts = { ...fieldsOf(clock), skew_seconds: Math.round(skewMs / 1000) }
     if (wasSkewed) logger.info(`${message} resolved`, facts)
     else logger.warn(message, { ...facts, next: 'synchronize both clocks (NTP)' })

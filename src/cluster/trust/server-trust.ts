@@ -26,6 +26,7 @@ export interface TrustedKeys {
 const ANNOUNCE_MS = 60_000
 /** Age of an announcement above which its time does not count: two were missed. */
 const CLOCK_EXPIRY_MS = 2.5 * ANNOUNCE_MS
+const CLOCK_LINES_PER_MINUTE_MAX = 20
 /** Age of an announcement after which its server counts as gone. */
 const EXPIRY_MS = 10 * ANNOUNCE_MS
 /** Debounces announcements: a server answers the requests of a thousand agents together. */
@@ -89,6 +90,8 @@ export class ServerKeys {
       fieldsOf: ({ name }) => ({ server: name }),
       expiryMs: CLOCK_EXPIRY_MS,
       countMax: SERVERS_MAX,
+      // The keys and times of announcements are those of their sender.
+      linesPerMinuteMax: CLOCK_LINES_PER_MINUTE_MAX,
     })
     this.#limitedLogger = new RateLimitedLogger(options.logger)
     this.#readOwn()

@@ -1,11 +1,11 @@
 /** Certificates and keys of the listener and of the connections, as a start would use them. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import type { Config } from '../../config/config.ts'
 import { expiryMsOf, expiryText } from '../../config/tls-files.ts'
 import { messageOf } from '../../platform/errors.ts'
+import { bytesOf } from '../../platform/program-file.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 
 /** Certificate and key, or a file of authorities. */
@@ -48,7 +48,7 @@ function pairFindings({ block, cert, key, names }: TlsFileSet): DiagnosisFinding
   const check = `certificates/${block}`
   let [pem, keyPem] = ['', '']
   try {
-    ;[pem, keyPem] = [readFileSync(cert, 'utf8'), readFileSync(key, 'utf8')]
+    ;[pem, keyPem] = [bytesOf(cert).toString(), bytesOf(key).toString()]
   } catch (error) {
     return [failure(check, `cannot be read: ${messageOf(error)}`, 'run as root, or correct the path or its mode')]
   }
@@ -81,7 +81,7 @@ function authorityFindings({ block, ca }: TlsFileSet): DiagnosisFinding[] {
   if (ca === undefined) return []
   const check = `certificates/${block}`
   try {
-    const pem = readFileSync(ca, 'utf8')
+    const pem = bytesOf(ca).toString()
     if (expiryMsOf(pem) === undefined) {
       return [failure(check, `${ca} has no certificate in PEM format`, `correct ${block}.ca_file`)]
     }

@@ -33,6 +33,8 @@ function secretsFindings(path: string): DiagnosisFinding[] {
   }
   const refusal = readRefusal(path)
   if (refusal) return [refusal]
+  const fault = fileFault(check, path)
+  if (fault) return [fault]
   const inspected = inspectWith(path, true)
   // A process that opened it meanwhile changes pages that were read.
   const isRunning = isDatabaseLocked(path)
@@ -60,11 +62,22 @@ export function readRefusal(path: string): DiagnosisFinding | undefined {
   )
 }
 
+/** SQLite would wait for the writer of a pipe. The lock is checked by opening it, too. */
+export function fileFault(check: string, path: string): DiagnosisFinding | undefined {
+  for (const suffix of ['', '.lock', '-wal', '-shm', '-journal']) {
+    const stats = statSync(path + suffix, { throwIfNoEntry: false })
+    if (stats && !stats.isFile()) return failure(check, `${path}${suffix} is not a regular file`, 'move it away')
+  }
+  return undefined
+}
+
 /** Servers rebuild it from what nodes report. */
 function rosterFinding(path: string, isStopped: boolean): DiagnosisFinding {
   const check = 'database/roster'
   if (!existsSync(path)) return skipped(check, `${path} does not exist yet`)
   if (readRefusal(path)) return warning(check, `${path} belongs to another user and was not checked`, 'run as root')
+  const fault = fileFault('database/roster', path)
+  if (fault) return fault
   const findings = checkPages(path, isStopped)
   if (findings.length === 0) return passed(check, `${path}: all pages checked`)
   const next = 'stop the server and move the file away: nodes report again, the owner keys of allocations are lost'

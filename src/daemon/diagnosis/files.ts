@@ -120,17 +120,26 @@ function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] 
   }
   const owner = nameOfUser(top.uid)
   const foreign = files.filter((file) => (statOf(file)?.uid ?? top.uid) !== top.uid)
-  const open = files.filter((file) => PRIVATE_NAMES.has(basename(file)) && ((statOf(file)?.mode ?? 0) & 0o077) !== 0)
+  // The mode of a link means nothing, and chmod would change its target.
+  const links = files.filter((file) => PRIVATE_NAMES.has(basename(file)) && statOf(file)?.isSymbolicLink() === true)
+  const open = files.filter(
+    (file) => PRIVATE_NAMES.has(basename(file)) && !links.includes(file) && ((statOf(file)?.mode ?? 0) & 0o077) !== 0,
+  )
   const findings: DiagnosisFinding[] = []
   if ((top.mode & OTHERS_WRITE) !== 0) {
     findings.push(failure('files/state', `${dataDir} is writable by all users`, `chmod o-w ${dataDir}`))
   }
   if (foreign.length > 0) {
     const text = `the owner of ${dataDir} is ${owner}, but not of ${listed(foreign)}`
-    findings.push(failure('files/owner', text, `chown ${owner}: ${foreign.slice(0, LISTED_MAX).join(' ')}`))
+    // -h: the owner of the directory may put a link in place of the file before the command runs.
+    findings.push(failure('files/owner', text, `chown -h ${owner}: ${wordsOf(foreign.slice(0, LISTED_MAX))}`))
   }
   if (open.length > 0) {
-    findings.push(failure('files/mode', `readable by other users: ${listed(open)}`, `chmod 0600 ${open.join(' ')}`))
+    findings.push(failure('files/mode', `readable by other users: ${listed(open)}`, `chmod 0600 ${wordsOf(open)}`))
+  }
+  if (links.length > 0) {
+    const next = 'replace each by its file, unless you created the link; check the mode of its target'
+    findings.push(warning('files/links', `symbolic links: ${listed(links)}`, next))
   }
   if (findings.length > 0) return findings
   return [passed('files/state', `${files.length} files of ${owner} in ${dataDir}, private where they must be`)]
@@ -139,6 +148,15 @@ function stateFindings({ client, dataDir, server }: Config): DiagnosisFinding[] 
 function listed(files: readonly string[]): string {
   const more = files.length - LISTED_MAX
   return `${files.slice(0, LISTED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
+
+/** Words of a shell command. The user of the service chooses the names of its files. */
+function wordsOf(files: readonly string[]): string {
+  return files.map((file) => (/^[\w./:@+-]+$/.test(file) ? file : quoted(file))).join(' ')
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", String.raw`'\''`)}'`
 }
 
 /** Paths of the entries; none if the directory cannot be read, which the check of the configuration reports. */

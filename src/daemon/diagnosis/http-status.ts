@@ -5,6 +5,9 @@
 import { parseJson } from '../../cli/client/http-client.ts'
 
 const TIMEOUT_MS = 3000
+/** Of the whole answer: the process at the address may not be outpost. */
+const ANSWER_TIMEOUT_MS = 10_000
+const BODY_BYTES_MAX = 1 << 20
 
 export interface StatusAnswer {
   readonly status: number
@@ -24,13 +27,20 @@ export async function requestStatus(url: string, timeoutMs = TIMEOUT_MS): Promis
   const isTls = url.startsWith('https:')
   const { get } = isTls ? process.getBuiltinModule('node:https') : process.getBuiltinModule('node:http')
   const sentAtMs = Date.now()
+  const signal = AbortSignal.timeout(ANSWER_TIMEOUT_MS)
+  const options = { timeout: timeoutMs, signal, ...(isTls ? { rejectUnauthorized: false } : {}) }
   return new Promise((resolve) => {
-    const request = get(url, { timeout: timeoutMs, ...(isTls ? { rejectUnauthorized: false } : {}) }, (response) => {
+    const request = get(url, options, (response) => {
       const receivedAtMs = Date.now()
       const chunks: Buffer[] = []
       const serverTimeMs = Date.parse(response.headers.date ?? '')
-      response.on('data', (chunk: Buffer) => void chunks.push(chunk))
-      response.on('error', () => resolve(undefined))
+      let bytes = 0
+      response.on('data', (chunk: Buffer) => {
+        bytes += chunk.length
+        if (bytes <= BODY_BYTES_MAX) chunks.push(chunk)
+        else request.destroy()
+      })
+      response.on('error', () => resolve(undefined)).on('close', () => resolve(undefined))
       response.on('end', () => {
         resolve({
           status: response.statusCode ?? 0,

@@ -4,7 +4,7 @@ import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { readConfig, type SealConfig } from '../../storage/barrier/seal-entries.ts'
 import { readStaticKey, type SealSettings, sealSettings, type StaticKeySource } from '../../storage/seal/static-key.ts'
 import { messageOf } from '../../platform/errors.ts'
-import { inspectWith, readRefusal } from './databases.ts'
+import { fileFault, inspectWith, readRefusal } from './databases.ts'
 import { type DiagnosisContext, failure, passed, skipped, warning } from './finding.ts'
 
 export function checkSeal({ config, service }: DiagnosisContext): DiagnosisFinding[] {
@@ -59,7 +59,7 @@ function keyFinding(key: StaticKeySource): DiagnosisFinding {
 
 function storedConfig(path: string): SealConfig | 'unreadable' | undefined {
   if (!existsSync(path)) return undefined
-  if (readRefusal(path)) return 'unreadable'
+  if (readRefusal(path) ?? fileFault('seal/stored', path)) return 'unreadable'
   const { entry, findings } = inspectWith(path, false)
   if (findings.length > 0) return 'unreadable'
   try {

@@ -1,9 +1,9 @@
 /** The running process of the configuration, if there is one. */
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DiagnosisFinding } from '../../cli/framework/services.ts'
 import { fieldsOf } from '../../cli/output/json.ts'
 import type { Config } from '../../config/config.ts'
+import { readTextIfExists } from '../../platform/program-file.ts'
 import { type DiagnosisContext, failure, passed, type RunningService, skipped, warning } from './finding.ts'
 import { requestStatus } from './http-status.ts'
 
@@ -32,8 +32,9 @@ export async function findService({ dataDir }: Pick<Config, 'dataDir'>): Promise
 
 function urlIn(file: string): string | undefined {
   try {
-    const text = readFileSync(file, 'utf8').trim()
-    return URL.canParse(text) ? text : undefined
+    const text = (readTextIfExists(file) ?? '').trim()
+    // The user of the service writes it, and root requests it.
+    return /^https?:\/\/[\w.:[\]-]{1,255}$/.test(text) && URL.canParse(text) ? text : undefined
   } catch {
     return undefined
   }

@@ -28,6 +28,8 @@ const NODES_MAX = 16
 const REQUEST_TIMEOUT_MS = 15_000
 /** Limit for the log of one process; the beginning of the period is kept. */
 const LOG_BYTES_MAX = 16 << 20
+/** Limit of each file of samples: a node chooses the size of its responses. */
+const SAMPLES_BYTES_MAX = 32 << 20
 /** Limit for the nodes in the list of those that are not ready. */
 const NODES_LISTED_MAX = 1000
 
@@ -69,7 +71,7 @@ export const command = defineCommand({
     const target = agentOf(values, io)
     // Fails here, before the period, if the address or a node is wrong.
     await requestJson(target, { path: '/v1/agent/health' })
-    const nodes = await Promise.all(values.node.map((given) => nodeOf(target, given, io)))
+    const nodes = distinct(await Promise.all(values.node.map((given) => nodeOf(target, given, io))))
     const startedAt = new Date()
     const file = values.output ?? `outpost-debug-${startedAt.toISOString().replaceAll(/[-:]|\.\d+/g, '')}.tar.gz`
     const bundle = new DebugBundle(new Redactor([target.token, ...secretVariables(io.env)]))
@@ -97,10 +99,33 @@ interface DebugNode {
   readonly name: string
 }
 
+/** The name is that of a directory in the bundle, and the root of the host chooses it. */
 async function nodeOf(target: AgentTarget, given: string, io: CommandIo): Promise<DebugNode> {
   const id = await findNode(target, given, io)
   const name = fieldsOf(await requestJson(target, { path: `/v1/node/${id}` })).text('Name')
-  return { id, name: /^[\w.-]{1,50}$/.test(name) ? name : id }
+  return { id, name: /^\w[\w.-]{0,49}$/.test(name) ? name : id }
+}
+
+/** RFC 3339; null for a number that is no time. */
+function timeText(atMs: number): string | null {
+  const time = new Date(atMs)
+  return Number.isNaN(time.getTime()) ? null : time.toISOString()
+}
+
+/** Nodes of the same name are in the bundle by their IDs. */
+function distinct(nodes: readonly DebugNode[]): DebugNode[] {
+  const unique = [...new Map(nodes.map((node) => [node.id, node])).values()]
+  const byName = Map.groupBy(unique, ({ name }) => name.toLowerCase())
+  return unique.map(({ id, name }) => ({ id, name: byName.get(name.toLowerCase())?.length === 1 ? name : id }))
+}
+
+/** Samples of one source. */
+interface SampleSeries {
+  readonly source: JsonSource
+  readonly samples: unknown[]
+  bytes: number
+  /** Of the last request that failed. */
+  error: string
 }
 
 function fileOf({ description, path, request }: JsonSource): BundleFile {
@@ -147,7 +172,7 @@ class DebugCapture {
         })),
       ),
     ]
-    const series = sampled.map((source) => ({ source, samples: [] as unknown[], error: '' }))
+    const series = sampled.map((source) => ({ source, samples: [] as unknown[], bytes: 0, error: '' }))
     await Promise.all([...SERVER_SOURCES.map((source) => this.#once(source)), this.#roster()])
     for (;;) {
       await Promise.all(series.map((each) => this.#sample(each)))
@@ -170,24 +195,27 @@ class DebugCapture {
   async #once(source: JsonSource): Promise<void> {
     const file = fileOf(source)
     try {
-      this.#bundle.addJson(file, await this.#request(source))
+      this.#bundle.addJson(file, parseJson(await this.#request(source)))
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
       this.#bundle.addError(file, error.message)
     }
   }
 
-  async #sample(series: { readonly source: JsonSource; readonly samples: unknown[]; error: string }): Promise<void> {
+  async #sample(series: SampleSeries): Promise<void> {
+    if (series.bytes > SAMPLES_BYTES_MAX) return
     try {
-      const value = await this.#request(series.source)
-      series.samples.push({ at: new Date().toISOString(), value })
+      const body = await this.#request(series.source)
+      series.bytes += body.length
+      if (series.bytes > SAMPLES_BYTES_MAX) series.error = `limit of ${SAMPLES_BYTES_MAX >> 20} MiB`
+      else series.samples.push({ at: new Date().toISOString(), value: parseJson(body) })
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
       series.error = error.message
     }
   }
 
-  async #request({ isStatus = false, query, request }: JsonSource): Promise<unknown> {
+  async #request({ isStatus = false, query, request }: JsonSource): Promise<string> {
     const response = await openResponse(this.#target, {
       path: request,
       headTimeoutMs: REQUEST_TIMEOUT_MS,
@@ -196,7 +224,7 @@ class DebugCapture {
     const body = await responseText(response, this.#target)
     const { statusCode = 0 } = response
     if (statusCode === 404 || (statusCode !== 200 && !isStatus)) throw refusalOf(response, body, this.#target)
-    return parseJson(body)
+    return body
   }
 
   /** Collects the log until the period ends. */
@@ -250,7 +278,7 @@ class DebugCapture {
             id: node.text('ID'),
             name: node.text('Name'),
             status: node.text('Status'),
-            since: new Date(node.number('StatusUpdatedAt') * 1000).toISOString(),
+            since: timeText(node.number('StatusUpdatedAt') * 1000),
             reason: node.text('StatusDescription'),
           })),
         },

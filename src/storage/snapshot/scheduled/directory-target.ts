@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events'
 import { createReadStream, createWriteStream } from 'node:fs'
-import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
+import { lstat, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isErrno } from '../../../platform/errors.ts'
 import { diskSteps } from '../../../platform/program-file.ts'
@@ -33,7 +33,13 @@ export class DirectoryTarget implements SnapshotTarget {
 
   async list(): Promise<StoredSnapshot[]> {
     try {
-      return snapshotsAmong(await readdir(this.location), this.#clusterId)
+      // A directory or a link with such a name is not a snapshot, and a directory could not be removed.
+      const entries = await readdir(this.location, { withFileTypes: true })
+      const files = entries.filter((entry) => entry.isFile())
+      return snapshotsAmong(
+        files.map(({ name }) => name),
+        this.#clusterId,
+      )
     } catch (error) {
       if (isErrno(error, 'ENOENT')) return []
       throw error
@@ -73,7 +79,7 @@ export class DirectoryTarget implements SnapshotTarget {
     const complete = new Map(names.map((name) => [name.slice(0, -TEMPORARY.length), join(this.location, name)]))
     for (const { name } of snapshotsAmong(complete.keys(), this.#clusterId)) {
       const path = complete.get(name) ?? ''
-      const { mtimeMs } = await stat(path)
+      const { mtimeMs } = await lstat(path)
       if (Date.now() - mtimeMs > ABANDONED_MS) await rm(path, { force: true })
     }
   }

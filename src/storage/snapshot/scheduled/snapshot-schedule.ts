@@ -2,7 +2,8 @@
  * Saves a snapshot at each interval and keeps the latest ones.
  *
  * Promises. A snapshot counts only after it was read back and verified, and only then are older ones removed. Only snapshots of this cluster
- * are removed, and never the one just saved. The time of the last snapshot is that in the names at the target, so a restart neither
+ * are removed, and never the one just saved. Names with a later time than the clock are ignored: those of a clock that was wrong, or of an
+ * attacker who can write to the target and would displace real ones. The time of the last snapshot is that in the names at the target, so a restart neither
  * repeats nor delays a snapshot. A failure is logged, counted, and retried with backoff within the interval.
  *
  * Nothing is saved where `reasonToSkip` gives a reason: an uninitialized server, a DR secondary, a fenced primary (another server may write
@@ -141,11 +142,10 @@ export class SnapshotSchedule {
 
   async #readLast(target: SnapshotTarget, signal: AbortSignal): Promise<void> {
     const { clock, intervalMs } = this.#options
-    const lastMs = (await target.list(signal)).at(-1)?.takenAtMs ?? 0
+    const nowMs = clock.nowMs()
+    const lastMs = (await target.list(signal)).findLast(({ takenAtMs }) => takenAtMs <= nowMs)?.takenAtMs ?? 0
     this.#lastSavedAtMs = lastMs
-    // A clock that was set back must not stop the schedule.
-    const untilDueMs = Math.min(Math.max(0, lastMs + intervalMs - clock.nowMs()), intervalMs)
-    this.#dueMs = clock.monotonicMs() + (lastMs === 0 ? 0 : untilDueMs)
+    this.#dueMs = clock.monotonicMs() + Math.max(0, lastMs + intervalMs - nowMs)
   }
 
   async #save(target: SnapshotTarget, signal: AbortSignal): Promise<void> {
@@ -167,7 +167,7 @@ export class SnapshotSchedule {
 
   /** An error is a failure of the schedule, because the target fills; the snapshot is saved nevertheless. */
   async #removeOld(target: SnapshotTarget, saved: string, signal: AbortSignal): Promise<void> {
-    const stored = (await target.list(signal)).filter(({ name }) => name !== saved)
+    const stored = (await target.list(signal)).filter(({ name }) => name < saved)
     const old = stored.slice(0, Math.max(0, stored.length - (this.#options.keep - 1)))
     for (const { name } of old) await target.remove(name, signal)
     if (old.length === 0) return

@@ -1,6 +1,6 @@
 /** A debug bundle: files in memory, with an index that describes each of them, written as one archive. */
 import { createHash } from 'node:crypto'
-import { existsSync } from 'node:fs'
+import { lstatSync } from 'node:fs'
 import { basename } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { tarArchive } from '../../../../platform/tar.ts'
@@ -72,7 +72,9 @@ export class DebugBundle {
 
   /** Writes the archive; all members are in one directory. Returns the number of bytes. Throws CommandError. */
   write(file: string, facts: Readonly<Record<string, unknown>>): number {
-    if (existsSync(file)) throw new CommandError(`${file} exists, nothing was written: choose another -output`)
+    // Also a link without a target, which an open would follow.
+    if (lstatSync(file, { throwIfNoEntry: false }))
+      throw new CommandError(`${file} exists, nothing was written: choose another -output`)
     const index = {
       format: FORMAT,
       ...(this.#redactor.json(facts) as Record<string, unknown>),

@@ -1,9 +1,15 @@
 /**
  * Removes secrets from the files of a debug bundle. Servers neither send secrets in these responses nor log them. This is a second
  * check, because bundles are sent to other organizations: text that looks like a secret is removed.
+ *
+ * The root of a node chooses its log and its values. So each pattern takes linear time: repetitions in lookbehinds are bounded, and a
+ * match does not depend on what follows a long run.
  */
 
 const REDACTED = '<redacted>'
+const TOO_DEEP = '<nested too deeply>'
+/** Deeper values would exhaust the stack. */
+const DEPTH_MAX = 100
 
 /** Replacing shorter values would remove ordinary words. */
 const KNOWN_LENGTH_MIN = 6
@@ -19,11 +25,11 @@ const PATTERNS: readonly RegExp[] = [
   /\b(?:hv[sbr]|[sbr]|op)\.[A-Za-z0-9_-]{16,}/g,
   // NATS seeds, JSON web tokens, keys of AWS.
   /\bS[UANOCX][A-Z2-7]{48,}\b/g,
-  /\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+/g,
+  /\beyJ[\w-]{8,}(?:\.[\w-]+)*/g,
   /\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b/g,
   /-----BEGIN [A-Z ]*PRIVATE KEY-----[^]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g,
   // `password=…` and `"password":"…"` in a log line.
-  /(?<=\b(?:password|passwd|passphrase|secret|secret_key|secret_id|token|x-vault-token|x-nomad-token|authorization)(?:"?\s*[:=]\s*"?(?:Bearer\s+)?))[^\s"',;}&<]{4,}/gi,
+  /(?<=\b(?:password|passwd|passphrase|secret|secret_key|secret_id|token|x-vault-token|x-nomad-token|authorization)(?:\\{0,4}"?\s{0,8}[:=]\s{0,8}\\{0,4}"?(?:Bearer\s{1,8})?))[^\s"',;}&<]{4,}/gi,
   // User and password in a URL.
   /(?<=[a-z][a-z0-9+.-]*:\/\/)[^\s/@"']+(?=@)/gi,
 ]
@@ -50,18 +56,19 @@ export class Redactor {
   }
 
   /** A parsed JSON value. */
-  json(value: unknown, name = ''): unknown {
+  json(value: unknown, name = '', depth = 0): unknown {
+    if (depth > DEPTH_MAX) return TOO_DEEP
     if (typeof value === 'string') {
       if (value !== '' && SECRET_NAME.test(name)) return this.#removed()
       return this.text(value)
     }
-    if (Array.isArray(value)) return value.map((each: unknown) => this.json(each, name))
+    if (Array.isArray(value)) return value.map((each: unknown) => this.json(each, name, depth + 1))
     if (typeof value !== 'object' || value === null) return value
     const isFree = FREE_MAPS.has(name)
     return Object.fromEntries(
       Object.entries(value).map(([key, each]) => [
         this.text(key),
-        isFree && typeof each === 'string' ? this.#removed() : this.json(each, key),
+        isFree && typeof each === 'string' ? this.#removed() : this.json(each, key, depth + 1),
       ]),
     )
   }
