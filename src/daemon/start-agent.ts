@@ -23,6 +23,8 @@ import type { Connections } from '../http/connections.ts'
 import { Listener } from '../http/listener.ts'
 import { PermissionChecker } from '../http/permission-checker.ts'
 import { Router } from '../http/router.ts'
+import { openAssets } from '../ui/assets.ts'
+import { uiOperations } from '../ui/ui.ts'
 import { buildCommit } from '../platform/build-commit.ts'
 import { messageOf } from '../platform/errors.ts'
 import { UNSUPPORTED_ENDPOINTS } from '../cluster/api/unsupported-endpoints.ts'
@@ -208,11 +210,15 @@ class Agent implements Running {
     const tls = readTlsFiles(config.tls)
     const listener = new Listener({
       ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
-      router: new Router(served, core ?? (await this.#relayedCore()), {
-        families: [HOST_PATHS],
-        unsupported: UNSUPPORTED_ENDPOINTS,
-        isServedByFallback: (path) => this.#secrets?.mayServe(path) ?? true,
-      }),
+      router: new Router(
+        [...served, ...(config.ui.enabled ? uiOperations(openAssets()) : [])],
+        core ?? (await this.#relayedCore()),
+        {
+          families: [HOST_PATHS],
+          unsupported: UNSUPPORTED_ENDPOINTS,
+          isServedByFallback: (path) => this.#secrets?.mayServe(path) ?? true,
+        },
+      ),
       logger: logger.named('http'),
       meter: telemetry.meter,
       resolve,

@@ -1,22 +1,6 @@
 /** JSON schemas of the host module's responses, for the OpenAPI document. */
+import { COUNT, FLAG, map, NUMBER, orNull, record, TEXT } from '../../platform/json-schema.ts'
 import type { JsonSchema } from '../../platform/operation.ts'
-
-const TEXT: JsonSchema = { type: 'string' }
-const FLAG: JsonSchema = { type: 'boolean' }
-const COUNT: JsonSchema = { type: 'integer' }
-const NUMBER: JsonSchema = { type: 'number' }
-
-function record(properties: Readonly<Record<string, JsonSchema>>): JsonSchema {
-  return { type: 'object', properties, required: Object.keys(properties) }
-}
-
-function map(values: JsonSchema): JsonSchema {
-  return { type: 'object', additionalProperties: values }
-}
-
-function orNull(schema: JsonSchema): JsonSchema {
-  return { anyOf: [schema, { type: 'null' }] }
-}
 
 export const FILE_FACTS: JsonSchema = {
   ...record({
