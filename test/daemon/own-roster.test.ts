@@ -71,7 +71,7 @@ registerHooks({ load(url, context, next) {
   const agent = await startAgent(t, ['-config', config], { env })
   const names = () => (existsSync(loaded) ? readFileSync(loaded, 'utf8') : '')
   assert.match(names(), /host\/host\.ts$/m)
-  assert.doesNotMatch(names(), /cluster\/api\/server-operations\.ts$/m)
+  assert.doesNotMatch(names(), /cluster\/(api\/server-operations|roster\/node-messages)\.ts$|\/msgpackr\//m)
   assert.equal((await fetch(`${agent.url}/v1/nodes`)).status, 200)
   assert.match(names(), /cluster\/api\/server-operations\.ts$/m)
 })
