@@ -31,6 +31,8 @@ const EXTRACTOR = /\b(\w+)\("msgpackr-extract"\)/g
 const OUTSIDE = ['msgpackr-extract', 're2js']
 /** What `npm run dist` writes beside the bundle. */
 const PACKAGES = 'packages'
+/** Writes the web interface. */
+const UI_BUNDLER = 'scripts/ui-bundle.ts'
 /** Digits of a commit that are shown. */
 const COMMIT_DIGITS = 12
 /** A module of npm that is imported late. */
@@ -49,13 +51,20 @@ function sourcesIn(directory: string): string[] {
     .toSorted()
 }
 
+function uiSourcesIn(root: string): string[] {
+  return readdirSync(join(root, 'ui'), { withFileTypes: true, recursive: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .toSorted()
+}
+
 /** A hash of all that a bundle is made of: sources, dependencies by their lock, the launcher and this file. */
 export function sourcesHash(root: string): string {
   const hash = createHash('sha256')
-  const others = ['package.json', 'package-lock.json', 'bin/outpost', 'scripts/bundle.ts'].map((name) =>
+  const others = ['package.json', 'package-lock.json', 'bin/outpost', 'scripts/bundle.ts', UI_BUNDLER].map((name) =>
     join(root, name),
   )
-  for (const file of [...sourcesIn(join(root, 'src')), ...others]) {
+  for (const file of [...sourcesIn(join(root, 'src')), ...uiSourcesIn(root), ...others]) {
     const content = readFileSync(file)
     hash.update(`${file.slice(root.length)}\0${content.length}\0`).update(content)
   }
@@ -83,6 +92,7 @@ export function writeBundle(root: string, directory: string): void {
   run(entries(['main']), '--splitting')
   run(entries(threads))
   writeAgent(directory, run)
+  execFileSync(process.execPath, [join(root, UI_BUNDLER), join(directory, 'ui')])
   let extractors = 0
   for (const name of readdirSync(directory).filter((each) => each.endsWith('.js'))) {
     const file = join(directory, name)

@@ -66,6 +66,7 @@ const MAIN_FILE: Readonly<Record<string, string>> = {
   storage: 'store/store.ts',
   dr: 'replication.ts',
   supervisor: 'alloc-run.ts',
+  ui: 'ui.ts',
 }
 /** Modules whose theory of operation is that of another module. */
 const WITHOUT_THEORY: Readonly<Record<string, string>> = {

@@ -30,6 +30,8 @@ export interface Config {
   readonly httpAllowedHosts: readonly string[]
   readonly acl: AclConfig
   readonly tls: TlsConfig
+  /** The web interface. */
+  readonly ui: { readonly enabled: boolean }
   readonly limits: LimitsConfig
   readonly telemetry: TelemetryConfig
   readonly client: ClientConfig
@@ -215,11 +217,16 @@ export interface SecretsLoginConfig {
 
 const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[?::1\]?)$/i
 
+/** `host`: a name or an address, IPv6 with or without brackets. */
+export function isLoopback(host: string): boolean {
+  return LOOPBACK.test(host)
+}
+
 /** The configured NATS servers, except loopback, to which this process may connect without TLS. */
 export function unencryptedServers({ servers, caFile, certFile }: NatsConfig): string[] {
   if (caFile !== undefined || certFile !== undefined || servers.some((server) => /^tls:/i.test(server))) return []
   return servers.filter((server) => {
     const url = URL.parse(`http://${server.replace(/^[a-z]+:\/\//i, '')}`)
-    return !url || !LOOPBACK.test(url.hostname)
+    return !url || !isLoopback(url.hostname)
   })
 }

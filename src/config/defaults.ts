@@ -2,7 +2,15 @@
  * The defaults of all settings, and the complete `Config` from raw settings. Rules that concern several settings are in `rules.ts`.
  */
 import { join } from 'node:path'
-import type { Config, ConfiguredToken, NatsConfig, SecretsLoginConfig, ServerConfig, SnapshotConfig } from './config.ts'
+import {
+  type Config,
+  type ConfiguredToken,
+  isLoopback,
+  type NatsConfig,
+  type SecretsLoginConfig,
+  type ServerConfig,
+  type SnapshotConfig,
+} from './config.ts'
 import type { Setting } from './fields.ts'
 import { type RawSeal, sealTypeOf } from './rules.ts'
 import type { RawConfig } from './schema.ts'
@@ -164,6 +172,7 @@ export function applyDefaults(raw: RawConfig, options: DefaultsOptions): Config 
       verifyHttpsClient: tls.verify_https_client,
       minVersion: tls.tls_min_version,
     },
+    ui: { enabled: raw.ui?.enabled?.value ?? (tls.http || isLoopback(raw.addresses?.http?.value ?? top.bind_addr)) },
     limits: {
       httpMaxConnsPerClient: limits.http_max_conns_per_client,
       httpMaxFollowers: limits.http_max_followers,

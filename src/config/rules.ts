@@ -3,7 +3,7 @@
  * fault and not a second one for seeming to be missing.
  */
 import { isIP } from 'node:net'
-import { type Config, unencryptedServers } from './config.ts'
+import { type Config, isLoopback, unencryptedServers } from './config.ts'
 import { type FaultList, type LabelledBlock, locationPrefix, type Setting, type SettingLocation } from './fields.ts'
 import { nearestName } from './nearest-name.ts'
 import type { RawConfig } from './schema.ts'
@@ -23,7 +23,6 @@ export interface RuleOptions {
   readonly checkPolicy: (text: string) => readonly PolicyTextFault[]
 }
 
-const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|::1|\[::1\])$/i
 const SEAL_TYPES = ['shamir', 'static'] as const
 const STATIC_SEAL_KEYS = ['current_key_id', 'current_key', 'previous_key_id', 'previous_key', 'disabled']
 /** A source of a static key; a text without a scheme is the key itself. */
@@ -255,7 +254,7 @@ function checkLoginRole(raw: RawBlock<'secrets'>, config: Config, { faults, warn
     faults.add(where, 'secrets needs an address, or a nats block: without either, the agent has no server to log in to')
   }
   const url = secrets?.address && URL.parse(secrets.address.url)
-  if (url?.protocol !== 'http:' || LOOPBACK.test(url.hostname)) return
+  if (url?.protocol !== 'http:' || isLoopback(url.hostname)) return
   warnings.push(
     `secrets.address ${url.origin} without TLS: an attacker on the network path can read the secret ID and the token (use https://)`,
   )
@@ -269,7 +268,7 @@ function blockLocation(block: Readonly<Record<string, Setting<unknown> | undefin
 /** What this configuration exposes to the network. */
 function checkExposure(raw: RawConfig, config: Config, { faults, warnings }: RuleOptions): void {
   const address = config.addresses.http
-  if (!LOOPBACK.test(address)) {
+  if (!isLoopback(address)) {
     const given = raw.addresses?.http ?? raw.bind_addr
     if (config.dev) return faults.add(given?.where, `-dev listens on loopback only, not on ${address}`)
     const host = isIP(address) === 6 ? `[${address}]` : address

@@ -248,6 +248,8 @@ const tls = block({
   tls_min_version: choice(TLS_VERSIONS),
 })
 
+const ui = block({ enabled: boolean() })
+
 /** The whole file. */
 export const SCHEMA = block({
   region: text(subjectPart),
@@ -270,6 +272,7 @@ export const SCHEMA = block({
   http_allowed_hosts: texts(allowedHost),
   acl,
   tls,
+  ui,
   limits,
   telemetry,
   client,

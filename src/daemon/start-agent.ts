@@ -23,6 +23,8 @@ import type { Connections } from '../http/connections.ts'
 import { Listener } from '../http/listener.ts'
 import { PermissionChecker } from '../http/permission-checker.ts'
 import { Router } from '../http/router.ts'
+import { openAssets } from '../ui/assets.ts'
+import { uiOperations } from '../ui/ui.ts'
 import { buildCommit } from '../platform/build-commit.ts'
 import { messageOf } from '../platform/errors.ts'
 import { UNSUPPORTED_ENDPOINTS } from '../cluster/api/unsupported-endpoints.ts'
@@ -102,6 +104,8 @@ class Agent implements Running {
   readonly service: ServiceManager
   #listener: Listener | undefined
   #router: Router | undefined
+  /** Operations of the web interface. */
+  #pages: readonly AnyOperation[] = []
   #cluster: Cluster | undefined
   #secrets: SecretsModule | undefined
   #telemetry: Telemetry | undefined
@@ -142,9 +146,10 @@ class Agent implements Running {
     return this.#listener?.connections
   }
 
+  /** Those of the API. */
   async operations(): Promise<readonly AnyOperation[]> {
     await this.#router?.complete()
-    return this.#router?.operations ?? []
+    return this.#router?.operations.filter((each) => !this.#pages.includes(each)) ?? []
   }
 
   get metrics(): Telemetry['metrics'] | undefined {
@@ -212,7 +217,8 @@ class Agent implements Running {
       intervalMs: () => this.#authorizer.recheckMs,
     })
     const tls = readTlsFiles(config.tls)
-    const router = new Router(served, core ?? (await this.#relayedCore()), {
+    this.#pages = config.ui.enabled ? uiOperations(openAssets()) : []
+    const router = new Router([...served, ...this.#pages], core ?? (await this.#relayedCore()), {
       families: [HOST_PATHS],
       unsupported: UNSUPPORTED_ENDPOINTS,
       isServedByFallback: (path) => this.#secrets?.mayServe(path) ?? true,

@@ -230,7 +230,7 @@ const DOCS = {
   ),
   'outpost.snapshot.scheduled.bytes': gauge('size of the last scheduled snapshot of this process'),
   'outpost.snapshot.scheduled.duration_seconds': gauge('duration of that snapshot with its verification'),
-  'outpost.snapshot.scheduled.failures': counter('failed attempts of scheduled snapshots'),
+  'outpost.snapshot.scheduled.failures': counter('failed attempts to save a scheduled snapshot or to remove old ones'),
 
   'outpost.replication.role': gauge(
     '1 for the role of the cluster in replication for disaster recovery: `disabled`, `primary`, `secondary` or `fenced` (a primary that serves no requests; `outpost_replication_fence_reason` has the reason)',

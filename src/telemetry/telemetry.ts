@@ -21,6 +21,7 @@ import type { AnyOperation, EndpointBinding } from '../platform/operation.ts'
 import type { AnyFamily, CommonLabels, NameFilter } from './metric.ts'
 import { Metrics } from './metrics.ts'
 import { agentMonitor } from './monitor.ts'
+import { agentPermissions } from './agent-permissions.ts'
 import { agentMetrics } from './metrics-operation.ts'
 import { openApi } from './openapi.ts'
 import { type LoopDelay, ProcessMetrics } from './process-metrics.ts'
@@ -80,6 +81,7 @@ interface TelemetryParts extends Pick<TelemetryOptions, 'facts' | 'sink' | 'relo
 const TABLE: readonly EndpointBinding<TelemetryParts>[] = [
   agentHealth,
   agentSelf,
+  agentPermissions,
   agentReady,
   agentMetrics,
   agentMonitor,

@@ -26,6 +26,7 @@ import {
   type ServerDeps,
   uuidPrefix,
 } from './query.ts'
+import { ALLOCATION, ALLOCATION_LIST } from './result-schemas.ts'
 
 const allocationsFields = {
   ...listFields,
@@ -63,6 +64,7 @@ export const allocations = handle(
     summary: 'List allocations',
     http: ['GET /v1/allocations'],
     ...LIST_ENDPOINT,
+    result: ALLOCATION_LIST,
     input: schema(allocationsFields),
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'read-job'),
@@ -104,6 +106,7 @@ const allocationEndpoint: Endpoint<InputOf<typeof allocationFields>, AllocationR
   summary: 'Read an allocation',
   http: ['GET /v1/allocation/:id'],
   ...READ_ENDPOINT,
+  result: ALLOCATION,
   input: schema(allocationFields),
   longPoll: (input) => input.index > 0,
   authorize: (_input, identity, { allocation }) => requireNamespace(allocation.namespace, identity, 'read-job'),

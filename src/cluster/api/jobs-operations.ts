@@ -18,6 +18,7 @@ import {
   requireRegion,
   type ServerDeps,
 } from './query.ts'
+import { JOB_LIST } from './result-schemas.ts'
 
 const jobsFields = {
   ...listFields,
@@ -31,6 +32,7 @@ export const jobs = handle(
     summary: 'List jobs',
     http: ['GET /v1/jobs'],
     ...LIST_ENDPOINT,
+    result: JOB_LIST,
     input: schema(jobsFields),
     longPoll: (input) => input.index > 0,
     authorize: (input, identity) => requireNamespace(input.namespace, identity, 'list-jobs'),

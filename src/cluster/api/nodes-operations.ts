@@ -20,6 +20,7 @@ import {
   type ServerDeps,
   uuidPrefix,
 } from './query.ts'
+import { ALLOCATION_LIST, NODE, NODE_LIST } from './result-schemas.ts'
 
 /** `meta.KEY=VALUE`, repeatable: all must match. */
 const meta: Field<readonly (readonly [string, string])[]> = {
@@ -51,6 +52,7 @@ export const nodes = handle(
     summary: 'List nodes',
     http: ['GET /v1/nodes'],
     ...LIST_ENDPOINT,
+    result: NODE_LIST,
     input: schema(nodesFields),
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
@@ -91,6 +93,7 @@ export const node = handle(
     summary: 'Read a node',
     http: ['GET /v1/node/:id'],
     ...READ_ENDPOINT,
+    result: NODE,
     input: schema(nodeFields),
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),
@@ -119,6 +122,7 @@ export const nodeAllocations = handle(
     summary: 'List the allocations of a node',
     http: ['GET /v1/node/:id/allocations'],
     ...LIST_ENDPOINT,
+    result: ALLOCATION_LIST,
     input: schema(nodeAllocationsFields),
     longPoll: (input) => input.index > 0,
     authorize: (_input, identity) => requireNode(identity),

@@ -18,6 +18,7 @@ import {
   requireRegion,
   type ServerDeps,
 } from './query.ts'
+import { SERVER_LIST } from './result-schemas.ts'
 
 export interface ServerFacts {
   readonly name: string
@@ -117,6 +118,7 @@ export const operatorMembers = handle(
     target: 'server',
     input: schema(regionFields),
     output: 'json',
+    result: SERVER_LIST,
     errorFormat: 'plain',
     authorize: (_input, identity) => requireNode(identity),
   },

@@ -206,6 +206,13 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
     reload: true,
   },
 
+  'ui.enabled': {
+    about: 'Serves the web interface at `/ui/`.',
+    defaultText: '`true` on a loopback address or with TLS, else `false`',
+    example: 'false',
+    reload: false,
+  },
+
   'limits.http_max_conns_per_client': {
     about:
       'Open connections of one client address. 0 means no limit. At the limit, the connection that was idle longest is closed for a new one. If all have a request or a stream in progress, the new one is refused with 429.',

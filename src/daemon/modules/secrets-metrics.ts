@@ -264,7 +264,12 @@ function scheduleFamilies(status: SnapshotScheduleStatus | undefined): Family[] 
       'Duration of that snapshot with its verification.',
       durationMs && durationMs / 1000,
     ),
-    single('counter', 'outpost.snapshot.scheduled.failures', 'Failed attempts of scheduled snapshots.', failures),
+    single(
+      'counter',
+      'outpost.snapshot.scheduled.failures',
+      'Failed attempts to save a scheduled snapshot or to remove old ones.',
+      failures,
+    ),
   ]
 }
 

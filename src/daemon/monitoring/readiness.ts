@@ -170,8 +170,8 @@ export function warningsOf({
 }
 
 function snapshotWarnings(schedule: SnapshotSchedule | undefined): string[] {
-  const { error, location } = schedule?.status ?? {}
-  return error === undefined ? [] : [`the last scheduled snapshot to ${location} failed: ${error}`]
+  const problem = schedule?.status?.problem
+  return problem === undefined ? [] : [problem]
 }
 
 /** No failing check: it would fail on all these servers, and a load balancer would remove the right core too. */

@@ -1,22 +1,5 @@
 /** JSON schemas of the host module's responses, for the OpenAPI document. */
-import type { JsonSchema } from '../../platform/operation.ts'
-
-const TEXT: JsonSchema = { type: 'string' }
-const FLAG: JsonSchema = { type: 'boolean' }
-const COUNT: JsonSchema = { type: 'integer' }
-const NUMBER: JsonSchema = { type: 'number' }
-
-function record(properties: Readonly<Record<string, JsonSchema>>): JsonSchema {
-  return { type: 'object', properties, required: Object.keys(properties) }
-}
-
-function map(values: JsonSchema): JsonSchema {
-  return { type: 'object', additionalProperties: values }
-}
-
-function orNull(schema: JsonSchema): JsonSchema {
-  return { anyOf: [schema, { type: 'null' }] }
-}
+import { COUNT, FLAG, NUMBER, TEXT, type JsonSchema, map, orNull, record } from '../../platform/operation.ts'
 
 export const FILE_FACTS: JsonSchema = {
   ...record({

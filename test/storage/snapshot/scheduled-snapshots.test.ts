@@ -90,7 +90,7 @@ test('a snapshot is saved at once and at each interval, and the latest ones are 
   }
   assert.equal(statSync(directory).mode & 0o777, 0o700)
   assert.equal(schedule.status?.lastSavedAtMs, START_MS + 5 * HOUR_MS)
-  assert.equal(schedule.status?.error, undefined)
+  assert.equal(schedule.status?.problem, undefined)
   const first = lines.find(({ message }) => message === 'scheduled snapshot saved')
   assert.deepEqual([first?.fields['target'], first?.fields['entries']], [directory, 50])
 })
@@ -180,7 +180,7 @@ async function reportsFullDisk(t: TestContext, disk: string, store: SqliteStore)
   )
   assert.match(String(failed[0]?.fields['error']), /ENOSPC/)
   assert.equal(saved.count, 1)
-  assert.deepEqual([schedule.status?.failures, schedule.status?.error], [3, undefined])
+  assert.deepEqual([schedule.status?.failures, schedule.status?.problem], [3, undefined])
   assert.equal(snapshotsIn(directory).length, 1)
   await schedule.stop()
 }
@@ -203,7 +203,62 @@ test('a snapshot that cannot be read back is not counted, and no older one is re
   assert.equal(saved.count, 0)
   assert.deepEqual([...s3.objects.keys()], [old], 'the damaged object was deleted')
   assert.match(String(lines[0]?.fields['error']), /damaged/)
-  assert.match(String(schedule.status?.error), /damaged/)
+  assert.match(String(schedule.status?.problem), /damaged/)
+})
+
+test('old snapshots that cannot be removed are counted and reported, and the new snapshot counts', async (t) => {
+  const store = await openStore(t)
+  const directory = temporaryDirectory(t)
+  const target = new DirectoryTarget(directory, store.clusterId)
+  const remove = target.remove.bind(target)
+  target.remove = () => Promise.reject(new Error('access denied'))
+  const { lines, saved, schedule } = await run(t, 2 * HOUR_MS, { store, target, keep: 1 })
+  assert.equal(saved.count, 3)
+  const failed = lines.filter(({ message }) => message === 'old snapshots not removed')
+  assert.deepEqual(
+    failed.map(({ fields, level }) => [level, fields['target'], fields['error']]),
+    Array.from({ length: 2 }, () => ['error', directory, 'access denied']),
+  )
+  assert.ok(!lines.some(({ message }) => message.startsWith('scheduled snapshot failed')))
+  const problem = `old snapshots in ${directory} were not removed: access denied`
+  assert.deepEqual([schedule.status?.failures, schedule.status?.problem], [2, problem])
+  await schedule.stop()
+  target.remove = remove
+  const { schedule: repaired } = await run(t, 3 * HOUR_MS, { store, target, keep: 1 })
+  assert.equal(repaired.status?.problem, undefined)
+  assert.deepEqual(snapshotsIn(directory), [snapshotName(store.clusterId, START_MS + 3 * HOUR_MS)])
+})
+
+test('an attempt that does not end is reported as overdue after two intervals', async (t) => {
+  const store = await openStore(t)
+  const clock = { ms: 0 }
+  const target: SnapshotTarget = {
+    location: '/mnt/backups',
+    list: () => Promise.resolve([]),
+    save: (_name, _source, signal) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new Error('aborted')))),
+    remove: () => Promise.resolve(),
+  }
+  const schedule = new SnapshotSchedule({
+    intervalMs: HOUR_MS,
+    keep: 3,
+    clusterId: () => store.clusterId,
+    targetOf: () => target,
+    source: () => Promise.reject(new Error('not called')),
+    reasonToSkip: () => undefined,
+    clock: { nowMs: () => START_MS + clock.ms, monotonicMs: () => clock.ms },
+    logger: recordingLogger([]),
+    onSaved: () => assert.fail('nothing was saved'),
+  })
+  schedule.start()
+  await new Promise(setImmediate)
+  const problemAfterMs = (ms: number) => {
+    clock.ms = ms
+    return schedule.status?.problem
+  }
+  assert.equal(problemAfterMs(HOUR_MS - 1), undefined)
+  assert.equal(problemAfterMs(2 * HOUR_MS), 'the scheduled snapshot to /mnt/backups is overdue by 2h0m0s')
+  await schedule.stop()
 })
 
 test('snapshots in an object store are uploaded in parts, verified, and the oldest are removed', async (t) => {

@@ -46,10 +46,8 @@ export interface SnapshotScheduleStatus {
   readonly bytes: number | undefined
   readonly durationMs: number | undefined
   readonly failures: number
-  /** Path or URL of the target. */
-  readonly location: string | undefined
-  /** Why the last attempt failed; undefined after a success. */
-  readonly error: string | undefined
+  /** A sentence with the cause while snapshots fail, are overdue, or old ones cannot be removed. */
+  readonly problem: string | undefined
 }
 
 export class SnapshotSchedule {
@@ -59,17 +57,18 @@ export class SnapshotSchedule {
   #running: Promise<void> | undefined
   #lastSavedAtMs: number | undefined
   /** Monotonic time of the next snapshot. */
-  #dueMs = 0
+  #dueMs: number
   #saved: { readonly bytes: number; readonly durationMs: number } | undefined
   #failures = 0
   /** Failures since the last success. */
   #failuresInRow = 0
-  #error: string | undefined
+  #problem: string | undefined
   #target: { readonly clusterId: string; readonly target: SnapshotTarget } | undefined
 
   constructor(options: SnapshotScheduleOptions) {
     this.#options = options
     this.#pause = options.pause ?? sleep
+    this.#dueMs = options.clock.monotonicMs()
   }
 
   /** Undefined where nothing is saved, such as on a DR secondary. */
@@ -81,9 +80,16 @@ export class SnapshotSchedule {
       bytes: this.#saved?.bytes,
       durationMs: this.#saved?.durationMs,
       failures: this.#failures,
-      location: this.#target?.target.location,
-      error: this.#error,
+      problem: this.#problem ?? this.#overdue(),
     }
+  }
+
+  /** An attempt may also hang, such as on a network file system that does not respond. */
+  #overdue(): string | undefined {
+    const { clock, intervalMs } = this.#options
+    const overdueMs = clock.monotonicMs() - this.#dueMs
+    if (this.#target === undefined || overdueMs < intervalMs) return undefined
+    return `the scheduled snapshot to ${this.#target.target.location} is overdue by ${formatDuration(overdueMs)}`
   }
 
   start(): void {
@@ -108,6 +114,7 @@ export class SnapshotSchedule {
       if (reasonToSkip() !== undefined) {
         // Another server may save meanwhile, so the target is listed again.
         this.#lastSavedAtMs = undefined
+        this.#dueMs = clock.monotonicMs()
         return SKIP_MS
       }
       const target = this.#currentTarget()
@@ -121,12 +128,9 @@ export class SnapshotSchedule {
       const retryMs = Math.min(RETRY_MS * 2 ** Math.min(this.#failuresInRow, 10), RETRY_MS_MAX, intervalMs)
       this.#failures++
       this.#failuresInRow++
-      this.#error = messageOf(error)
-      logger.error('scheduled snapshot failed, will retry', {
-        target: this.#target?.target.location,
-        error: this.#error,
-        retry_in: formatDuration(retryMs),
-      })
+      const [target, cause] = [this.#target?.target.location, messageOf(error)]
+      this.#problem = `the last scheduled snapshot to ${target} failed: ${cause}`
+      logger.error('scheduled snapshot failed, will retry', { target, error: cause, retry_in: formatDuration(retryMs) })
       return retryMs
     }
   }
@@ -158,19 +162,26 @@ export class SnapshotSchedule {
     this.#saved = { bytes, durationMs }
     this.#lastSavedAtMs = atMs
     this.#failuresInRow = 0
-    this.#error = undefined
+    this.#problem = undefined
     onSaved()
     const fields = { target: target.location, name, bytes, entries: meta.entries }
     logger.info('scheduled snapshot saved', { ...fields, duration_ms: Math.round(durationMs) })
     await this.#removeOld(target, name, signal)
   }
 
-  /** An error is a failure of the schedule, because the target fills; the snapshot is saved nevertheless. */
+  /** The snapshot is saved if this fails, but the target fills: a failure is counted and shown until old ones are removed. */
   async #removeOld(target: SnapshotTarget, saved: string, signal: AbortSignal): Promise<void> {
-    const stored = (await target.list(signal)).filter(({ name }) => name < saved)
-    const old = stored.slice(0, Math.max(0, stored.length - (this.#options.keep - 1)))
-    for (const { name } of old) await target.remove(name, signal)
-    if (old.length === 0) return
-    this.#options.logger.info('old snapshots removed', { target: target.location, count: old.length })
+    const { keep, logger } = this.#options
+    try {
+      const stored = (await target.list(signal)).filter(({ name }) => name < saved)
+      const old = stored.slice(0, Math.max(0, stored.length - (keep - 1)))
+      for (const { name } of old) await target.remove(name, signal)
+      if (old.length > 0) logger.info('old snapshots removed', { target: target.location, count: old.length })
+    } catch (error) {
+      if (signal.aborted) return
+      this.#failures++
+      this.#problem = `old snapshots in ${target.location} were not removed: ${messageOf(error)}`
+      logger.error('old snapshots not removed', { target: target.location, error: messageOf(error) })
+    }
   }
 }

@@ -1,0 +1,106 @@
+/**
+ * Builds the web interface: `ui/` → a page, a style sheet and scripts, whose names contain a hash of their content. Each view is a
+ * script of its own, which the page loads when it is opened.
+ *
+ *     node scripts/ui-bundle.ts DIRECTORY     writes the files, and a .br file beside each
+ *
+ * In a checkout, the agent calls `build` at the first request for the page (src/ui/assets.ts).
+ */
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join, relative, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { brotliCompress, constants } from 'node:zlib'
+import { build as bundle, type BuildOptions, stop } from 'esbuild'
+
+const ROOT = resolve(import.meta.dirname, '..')
+const UI = join(ROOT, 'ui')
+const PAGE = 'index.html'
+const ENTRY = 'ui/main.tsx'
+/** Good compression in a few milliseconds; a release waits for the best. */
+const QUICK = 5
+const BEST = constants.BROTLI_MAX_QUALITY
+/** A smaller file fits into one packet. */
+const COMPRESSED_FROM_BYTES = 1000
+
+const compress = promisify(brotliCompress)
+
+export interface BuiltFile {
+  readonly path: string
+  readonly bytes: Uint8Array
+  readonly brotli?: Uint8Array
+}
+
+/** Changes with each change of a source. */
+export function stamp(): string {
+  return readdirSync(UI, { withFileTypes: true, recursive: true })
+    .filter((entry) => entry.isFile())
+    .map(({ name, parentPath }) => {
+      const { mtimeMs, size } = statSync(join(parentPath, name))
+      return `${parentPath}/${name}:${mtimeMs}:${size}`
+    })
+    .join('\n')
+}
+
+const OPTIONS = {
+  absWorkingDir: ROOT,
+  entryPoints: [ENTRY],
+  bundle: true,
+  splitting: true,
+  format: 'esm' as const,
+  target: ['chrome120', 'firefox120', 'safari17'],
+  jsx: 'automatic' as const,
+  jsxImportSource: 'preact',
+  minify: true,
+  write: false as const,
+  metafile: true as const,
+  logLevel: 'silent' as const,
+  legalComments: 'none' as const,
+  outdir: 'assets',
+  entryNames: '[name]-[hash]',
+  chunkNames: '[name]-[hash]',
+  assetNames: '[name]-[hash]',
+  loader: { '.svg': 'file' },
+} satisfies BuildOptions
+
+/** Ends the bundler's process, which would otherwise stay. */
+async function bundleOnce() {
+  try {
+    return await bundle(OPTIONS)
+  } finally {
+    await stop()
+  }
+}
+
+/** The files, by their path below `/ui/`. Rejects with the bundler's messages for a source with errors. */
+export async function build(quality = QUICK): Promise<BuiltFile[]> {
+  const { metafile, outputFiles } = await bundleOnce()
+  const entry = Object.entries(metafile.outputs).find(([, output]) => output.entryPoint === ENTRY)
+  if (!entry) throw new Error(`the bundler returned no file for ${ENTRY}`)
+  const [script, { cssBundle }] = entry
+  const page = readFileSync(join(UI, PAGE), 'utf8')
+    .replace('{{script}}', script)
+    .replace('{{style}}', cssBundle ?? '')
+  const files = outputFiles.map(({ contents, path }) => ({ path: relative(ROOT, path), bytes: contents }))
+  return Promise.all([{ path: PAGE, bytes: Buffer.from(page) }, ...files].map((file) => withBrotli(file, quality)))
+}
+
+async function withBrotli(file: BuiltFile, quality: number): Promise<BuiltFile> {
+  if (file.bytes.length < COMPRESSED_FROM_BYTES) return file
+  return { ...file, brotli: await compress(file.bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: quality } }) }
+}
+
+/** Writes the files of a release into `directory`. */
+export async function writeUi(directory: string): Promise<void> {
+  for (const { brotli, bytes, path } of await build(BEST)) {
+    const file = join(directory, path)
+    mkdirSync(dirname(file), { recursive: true })
+    writeFileSync(file, bytes)
+    if (brotli) writeFileSync(`${file}.br`, brotli)
+  }
+}
+
+if (import.meta.main) {
+  const directory = process.argv[2]
+  if (directory === undefined) throw new Error('usage: node scripts/ui-bundle.ts DIRECTORY')
+  await writeUi(directory)
+}

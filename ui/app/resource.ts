@@ -1,0 +1,65 @@
+/** Data of a view: loaded, refreshed, and aborted when the view is left. */
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
+
+export interface Resource<T> {
+  /** The last result; kept while it is loaded again, and after an error. */
+  readonly data: T | undefined
+  readonly error: Error | undefined
+  readonly isLoading: boolean
+  /** Loads again, at once. */
+  readonly reload: () => void
+}
+
+interface ResourceOptions {
+  /** Loads again after this time, while the page is visible. */
+  readonly everyMs?: number
+}
+
+interface State<T> {
+  readonly data?: T
+  readonly error?: Error
+  readonly isLoading: boolean
+}
+
+/**
+ * Runs `load` when a value of `inputs` changes, and when `reload` is called. A result that arrives after such a change is ignored.
+ */
+export function useResource<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  inputs: readonly unknown[],
+  { everyMs }: ResourceOptions = {},
+): Resource<T> {
+  const [state, setState] = useState<State<T>>({ isLoading: true })
+  const [round, setRound] = useState(0)
+  const loader = useRef(load)
+  loader.current = load
+  const key = useRef<readonly unknown[]>(inputs)
+  const isChanged = key.current.some((value, index) => value !== inputs[index])
+
+  useEffect(() => {
+    const abort = new AbortController()
+    const isSame = !key.current.some((value, index) => value !== inputs[index])
+    key.current = inputs
+    setState((before) => (isSame ? { ...before, isLoading: true } : { isLoading: true }))
+    loader.current(abort.signal).then(
+      (data) => abort.signal.aborted || setState({ data, isLoading: false }),
+      (error: unknown) => {
+        if (abort.signal.aborted) return
+        const failure = error instanceof Error ? error : new Error(String(error))
+        setState((before) => ({ ...before, error: failure, isLoading: false }))
+      },
+    )
+    return () => abort.abort()
+  }, [...inputs, round])
+
+  const reload = useCallback(() => setRound((count) => count + 1), [])
+  useEffect(() => {
+    if (everyMs === undefined) return undefined
+    const timer = setInterval(() => document.visibilityState === 'visible' && reload(), everyMs)
+    return () => clearInterval(timer)
+  }, [everyMs, reload])
+
+  return isChanged
+    ? { data: undefined, error: undefined, isLoading: true, reload }
+    : { data: state.data, error: state.error, isLoading: state.isLoading, reload }
+}

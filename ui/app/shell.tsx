@@ -1,0 +1,172 @@
+/** The frame of all views: navigation, the current view, dialogs of the page, and its keys. */
+import { signal } from '@preact/signals'
+import type { ComponentType, JSX } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { Button } from '../components/button.tsx'
+import { Dialog } from '../components/dialog.tsx'
+import { Failure, Loading } from '../components/states.tsx'
+import { useKeys } from './keys.ts'
+import { KeyList } from './key-list.tsx'
+import { Link } from '../components/link.tsx'
+import { matchPath, navigate, path } from './location.ts'
+import { LoginDialog, loginRequested } from './login.tsx'
+import { Palette } from './palette.tsx'
+import { ROUTES, SECTIONS, type Section, type ViewProps } from './routes.ts'
+import { features, isSealed, logOut, token, tokenInfo } from './session.ts'
+import { Toasts } from './toasts.tsx'
+
+const isPaletteOpen = signal(false)
+const areKeysShown = signal(false)
+const isNavigationOpen = signal(false)
+
+export function Shell() {
+  const sections = SECTIONS.filter(({ isAvailable }) => isAvailable())
+  useKeys('Everywhere', [
+    { keys: 'Mod+k', label: 'Open the command palette', run: () => (isPaletteOpen.value = true), inFields: true },
+    { keys: '?', label: 'Show the keys', run: () => (areKeysShown.value = !areKeysShown.value) },
+    { keys: '/', label: 'Search in the view', run: focusSearch },
+    ...sections.map(({ key, path: to, title }) => ({
+      keys: `g ${key}`,
+      label: `Go to ${title}`,
+      run: () => navigate(to),
+    })),
+  ])
+  if (path.value === '/') {
+    const first = sections[0]
+    if (features.value !== undefined && first) navigate(first.path, { replace: true })
+  }
+  return (
+    <div class="shell">
+      <a class="skip" href="#view">
+        Skip to the content
+      </a>
+      <Navigation sections={sections} />
+      <main id="view" tabIndex={-1}>
+        {isSealed.value && path.value !== '/seal' && <SealedBanner />}
+        <CurrentView />
+      </main>
+      {isPaletteOpen.value && <Palette sections={sections} close={() => (isPaletteOpen.value = false)} />}
+      {areKeysShown.value && (
+        <Dialog title="Keys" close={() => (areKeysShown.value = false)}>
+          <KeyList />
+        </Dialog>
+      )}
+      {loginRequested.value && <LoginDialog />}
+      <Toasts />
+    </div>
+  )
+}
+
+/** A view marks its search field with `data-search`. */
+function focusSearch(): void {
+  const field = document.querySelector('[data-search]')
+  if (field instanceof HTMLElement) field.focus()
+}
+
+function SealedBanner() {
+  return (
+    <p class="banner banner-warning" role="alert">
+      The secrets core is sealed: secrets cannot be read or written. <Link to="/seal">Unseal it</Link>
+    </p>
+  )
+}
+
+function Navigation({ sections }: { readonly sections: readonly Section[] }) {
+  const groups = [...new Set(sections.map(({ group }) => group))]
+  const isOpen = isNavigationOpen.value
+  return (
+    <header class={isOpen ? 'navigation navigation-open' : 'navigation'}>
+      <div class="navigation-head">
+        <Link to="/" class="brand">
+          outpost
+        </Link>
+        <Button class="navigation-toggle" expanded={isOpen} onClick={() => (isNavigationOpen.value = !isOpen)}>
+          Menu
+        </Button>
+      </div>
+      <nav aria-label="Views">
+        {groups.map((group) => (
+          <section key={group}>
+            <h2>{group}</h2>
+            <ul>
+              {sections
+                .filter((section) => section.group === group)
+                .map((section) => (
+                  <li key={section.path}>
+                    <NavigationLink section={section} />
+                  </li>
+                ))}
+            </ul>
+          </section>
+        ))}
+      </nav>
+      <Account />
+    </header>
+  )
+}
+
+function NavigationLink({ section: { key, path: to, title } }: { readonly section: Section }) {
+  const isCurrent = path.value === to || path.value.startsWith(`${to}/`)
+  return (
+    <Link to={to} current={isCurrent} title={`g ${key}`} onOpen={() => (isNavigationOpen.value = false)}>
+      {title}
+    </Link>
+  )
+}
+
+function Account() {
+  const name = tokenInfo.value?.display_name
+  return (
+    <div class="account">
+      <Button onClick={() => (isPaletteOpen.value = true)} title="Ctrl+K or ⌘K">
+        Commands
+      </Button>
+      {token.value === undefined ? (
+        <Button onClick={() => (loginRequested.value = true)}>Log in</Button>
+      ) : (
+        <>
+          <p class="account-name" title={tokenInfo.value?.accessor}>
+            {name ?? 'Token'}
+          </p>
+          <Button onClick={() => void logOut()}>Log out</Button>
+        </>
+      )}
+      <Button onClick={() => (areKeysShown.value = true)} title="?">
+        Keys
+      </Button>
+    </div>
+  )
+}
+
+interface LoadedView {
+  readonly pattern: string
+  readonly View?: ComponentType<ViewProps>
+  readonly error?: Error
+}
+
+function CurrentView(): JSX.Element {
+  const matched = ROUTES.map((route) => ({ route, params: matchPath(route.pattern, path.value) })).find(
+    ({ params }) => params !== undefined,
+  )
+  const route = matched?.route
+  const [loaded, setLoaded] = useState<LoadedView>()
+  useEffect(() => {
+    if (!route) return
+    route.load().then(
+      ({ default: View }) => setLoaded({ pattern: route.pattern, View }),
+      (error: unknown) =>
+        setLoaded({ pattern: route.pattern, error: error instanceof Error ? error : new Error('failed') }),
+    )
+  }, [route])
+  if (!route || !matched?.params) return <NotFound />
+  if (loaded?.pattern !== route.pattern) return <Loading label="Loading the view" />
+  if (loaded.error) return <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
+  const { View } = loaded
+  // A key of the address: each object has a view of its own, without state of the one before.
+  return View ? <View key={path.value} params={matched.params} /> : <NotFound />
+}
+
+function NotFound() {
+  if (path.value === '/') return <Loading label="Connecting" />
+  return <Failure error={new Error(`There is no view at ${path.value}.`)} hint="Choose a view in the navigation." />
+}

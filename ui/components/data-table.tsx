@@ -1,0 +1,171 @@
+/**
+ * A table of any length: only the visible rows are in the document. Rows have one height, so the place of each is known without measuring.
+ *
+ * Keys: `j` and `k` or the arrows select a row, Enter opens it, Home and End go to the ends.
+ */
+import type { ComponentChildren } from 'preact'
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useKeys } from '../app/keys.ts'
+import { navigate } from '../app/location.ts'
+import { Link } from './link.tsx'
+
+const ROW_PX = 36
+/** Rows above and below the visible ones. */
+const MARGIN_ROWS = 8
+/** Before the first measurement. */
+const FIRST_ROWS = 40
+
+export interface Column<Row> {
+  readonly title: string
+  readonly cell: (row: Row) => ComponentChildren
+  /** A track of a CSS grid. Default: `1fr`. */
+  readonly width?: string
+  readonly isNumber?: boolean
+  /** Makes the column sortable. */
+  readonly order?: (row: Row) => string | number
+}
+
+interface DataTableProps<Row> {
+  readonly label: string
+  readonly rows: readonly Row[]
+  readonly columns: readonly Column<Row>[]
+  readonly keyOf: (row: Row) => string
+  /** The view of a row; the first cell is a link to it. */
+  readonly linkOf?: (row: Row) => string
+}
+
+interface Sorting {
+  readonly column: number
+  readonly isDescending: boolean
+}
+
+function sorted<Row>(
+  rows: readonly Row[],
+  columns: readonly Column<Row>[],
+  sorting: Sorting | undefined,
+): readonly Row[] {
+  const order = sorting && columns[sorting.column]?.order
+  if (!sorting || !order) return rows
+  const sign = sorting.isDescending ? -1 : 1
+  return rows
+    .map((row) => ({ row, value: order(row) }))
+    .toSorted((one, other) => (one.value < other.value ? -sign : one.value > other.value ? sign : 0))
+    .map(({ row }) => row)
+}
+
+export function DataTable<Row>({ columns, keyOf, label, linkOf, rows }: DataTableProps<Row>) {
+  const scroller = useRef<HTMLDivElement>(null)
+  const [range, setRange] = useState({ first: 0, count: FIRST_ROWS })
+  const [selected, setSelected] = useState(-1)
+  const [sorting, setSorting] = useState<Sorting>()
+  const shown = useMemo(() => sorted(rows, columns, sorting), [rows, sorting])
+  const template = columns.map(({ width }) => width ?? 'minmax(0, 1fr)').join(' ')
+
+  const measure = () => {
+    const element = scroller.current
+    if (!element) return
+    const first = Math.max(0, Math.floor(element.scrollTop / ROW_PX) - MARGIN_ROWS)
+    const count = Math.ceil(element.clientHeight / ROW_PX) + 2 * MARGIN_ROWS
+    setRange((before) => (before.first === first && before.count === count ? before : { first, count }))
+  }
+  useLayoutEffect(() => {
+    measure()
+    const observer = new ResizeObserver(measure)
+    if (scroller.current) observer.observe(scroller.current)
+    return () => observer.disconnect()
+  }, [])
+  useEffect(() => setSelected((index) => Math.min(index, shown.length - 1)), [shown.length])
+
+  const select = (index: number) => {
+    const next = Math.max(0, Math.min(index, shown.length - 1))
+    setSelected(next)
+    const element = scroller.current
+    if (!element) return
+    const [top, bottom] = [next * ROW_PX, (next + 2) * ROW_PX]
+    if (top < element.scrollTop) element.scrollTop = top
+    else if (bottom > element.scrollTop + element.clientHeight) element.scrollTop = bottom - element.clientHeight
+  }
+  const open = () => {
+    const row = shown[selected]
+    if (row !== undefined && linkOf) navigate(linkOf(row))
+  }
+  useKeys(label, [
+    { keys: 'j', label: 'Next row', run: () => select(selected + 1) },
+    { keys: 'k', label: 'Previous row', run: () => select(selected - 1) },
+    { keys: 'ArrowDown', label: '', run: () => select(selected + 1) },
+    { keys: 'ArrowUp', label: '', run: () => select(selected - 1) },
+    { keys: 'Home', label: 'First row', run: () => select(0) },
+    { keys: 'End', label: 'Last row', run: () => select(shown.length - 1) },
+    ...(linkOf ? [{ keys: 'Enter', label: 'Open the row', run: open }] : []),
+  ])
+
+  const visible = shown.slice(range.first, range.first + range.count)
+  return (
+    <div class="table" role="table" aria-label={label} aria-rowcount={shown.length + 1}>
+      <div class="table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
+        {columns.map((column, index) => (
+          <HeadCell key={column.title} column={column} index={index} sorting={sorting} sort={setSorting} />
+        ))}
+      </div>
+      <div
+        class="table-body"
+        role="rowgroup"
+        ref={scroller}
+        onScroll={measure}
+        tabIndex={0}
+        aria-label={`Rows of ${label}`}
+      >
+        <div role="presentation" style={{ height: `${shown.length * ROW_PX}px` }}>
+          <div role="presentation" style={{ transform: `translateY(${range.first * ROW_PX}px)` }}>
+            {visible.map((row, at) => {
+              const index = range.first + at
+              return (
+                <div
+                  key={keyOf(row)}
+                  role="row"
+                  aria-rowindex={index + 2}
+                  class={index === selected ? 'table-row table-row-selected' : 'table-row'}
+                  style={{ gridTemplateColumns: template }}
+                >
+                  {columns.map(({ cell, isNumber, title }, column) => (
+                    <div key={title} role="cell" class={isNumber ? 'cell cell-number' : 'cell'}>
+                      {column === 0 && linkOf ? <Link to={linkOf(row)}>{cell(row)}</Link> : cell(row)}
+                    </div>
+                  ))}
+                </div>
+              )
+            })}
+          </div>
+        </div>
+      </div>
+    </div>
+  )
+}
+
+interface HeadCellProps<Row> {
+  readonly column: Column<Row>
+  readonly index: number
+  readonly sorting: Sorting | undefined
+  readonly sort: (sorting: Sorting) => void
+}
+
+function HeadCell<Row>({ column: { isNumber, order, title }, index, sort, sorting }: HeadCellProps<Row>) {
+  const isSorted = sorting?.column === index
+  const direction = sorting?.isDescending ? 'descending' : 'ascending'
+  const next = { column: index, isDescending: isSorted && !sorting.isDescending }
+  return (
+    <div
+      role="columnheader"
+      class={isNumber ? 'cell cell-number' : 'cell'}
+      aria-sort={isSorted ? direction : undefined}
+    >
+      {order ? (
+        <button type="button" class="sort" onClick={() => sort(next)}>
+          {title} {isSorted && <span aria-hidden="true">{sorting.isDescending ? '↓' : '↑'}</span>}
+        </button>
+      ) : (
+        title
+      )}
+    </div>
+  )
+}

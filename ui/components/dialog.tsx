@@ -1,0 +1,83 @@
+import type { ComponentChildren } from 'preact'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { Button } from './button.tsx'
+import { Field } from './field.tsx'
+import { ErrorText } from './states.tsx'
+
+interface DialogProps {
+  readonly title: string
+  readonly children: ComponentChildren
+  readonly close: () => void
+  readonly class?: string
+}
+
+/** A modal dialog: Escape closes it, and the focus returns to where it was. */
+export function Dialog({ children, class: className = '', close, title }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null)
+  const id = useId()
+  // Before the browser moves the focus to a field with autofocus: the dialog returns the focus to where it was.
+  useLayoutEffect(() => {
+    const dialog = element.current
+    dialog?.showModal()
+    return () => dialog?.close()
+  }, [])
+  const onCancel = (event: Event) => {
+    event.preventDefault()
+    close()
+  }
+  return (
+    <dialog ref={element} class={`dialog ${className}`} aria-labelledby={id} onCancel={onCancel}>
+      <header class="dialog-head">
+        <h2 id={id}>{title}</h2>
+        <Button label="Close" onClick={close}>
+          ×
+        </Button>
+      </header>
+      <div class="dialog-body">{children}</div>
+    </dialog>
+  )
+}
+
+interface ConfirmProps {
+  readonly title: string
+  /** What will happen, with names and counts. */
+  readonly children: ComponentChildren
+  readonly action: string
+  /** A text that the user must type, such as the name of what is destroyed. */
+  readonly typed?: string
+  readonly run: () => Promise<void>
+  readonly close: () => void
+}
+
+/** Asks before an action that cannot be undone, runs it, and stays open with the error if it fails. */
+export function Confirm({ action, children, close, run, title, typed }: ConfirmProps) {
+  const [text, setText] = useState('')
+  const [error, setError] = useState<Error>()
+  const [isBusy, setBusy] = useState(false)
+  const submit = (event: Event) => {
+    event.preventDefault()
+    setBusy(true)
+    setError(undefined)
+    run().then(close, (failure: unknown) => {
+      setError(failure instanceof Error ? failure : new Error(String(failure)))
+      setBusy(false)
+    })
+  }
+  return (
+    <Dialog title={title} close={close}>
+      <form class="form" onSubmit={submit}>
+        <div>{children}</div>
+        {typed !== undefined && (
+          <Field label={`Type "${typed}" to confirm`} value={text} onInput={setText} autoComplete="off" />
+        )}
+        {error && <ErrorText error={error} />}
+        <div class="form-actions">
+          <Button onClick={close}>Cancel</Button>
+          <Button type="submit" kind="danger" isBusy={isBusy} isDisabled={typed !== undefined && text !== typed}>
+            {action}
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}

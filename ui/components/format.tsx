@@ -1,0 +1,88 @@
+/** Times, durations and sizes as people read them. */
+import { signal } from '@preact/signals'
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']
+const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+  ['second', 1000],
+]
+const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' })
+const CLOCK_MS = 10_000
+
+/** The time now, for all relative times of the page. */
+const nowMs = signal(Date.now())
+setInterval(() => (nowMs.value = Date.now()), CLOCK_MS)
+
+export function formatBytes(bytes: number): string {
+  const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log2(bytes) / 10), UNITS.length - 1)
+  const value = bytes / 1024 ** step
+  return `${value >= 100 || step === 0 ? Math.round(value) : value.toFixed(1)} ${UNITS[step]}`
+}
+
+/** Such as "5 min. ago". */
+export function formatRelative(atMs: number, fromMs = nowMs.value): string {
+  const differenceMs = atMs - fromMs
+  const [unit, unitMs] = STEPS.find(([, each]) => Math.abs(differenceMs) >= each) ?? ['second', 1000]
+  return relative.format(Math.round(differenceMs / unitMs), unit)
+}
+
+/** Such as "2h 5m". */
+export function formatSeconds(seconds: number): string {
+  if (seconds < 60) return `${Math.round(seconds)}s`
+  const [days, hours, minutes] = [
+    Math.floor(seconds / 86_400),
+    Math.floor(seconds / 3600) % 24,
+    Math.floor(seconds / 60) % 60,
+  ]
+  const parts = [days > 0 && `${days}d`, hours > 0 && `${hours}h`, minutes > 0 && days === 0 && `${minutes}m`]
+  return parts.filter(Boolean).join(' ') || '0s'
+}
+
+function two(value: number): string {
+  return String(value).padStart(2, '0')
+}
+
+/** Local time, as in `2026-11-28 14:05:06`. */
+export function formatExact(atMs: number): string {
+  const at = new Date(atMs)
+  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`
+  return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`
+}
+
+interface TimeProps {
+  /** Milliseconds since the epoch, or an RFC 3339 text. */
+  readonly at: number | string
+}
+
+/** A relative time with the exact one as its title. */
+export function Time({ at }: TimeProps) {
+  const atMs = typeof at === 'number' ? at : Date.parse(at)
+  if (!Number.isFinite(atMs) || atMs <= 0) return <span class="muted">never</span>
+  return (
+    <time dateTime={new Date(atMs).toISOString()} title={formatExact(atMs)}>
+      {formatRelative(atMs)}
+    </time>
+  )
+}
+
+const BADGE_KINDS: Readonly<Record<string, string>> = {
+  ready: 'good',
+  running: 'good',
+  active: 'good',
+  alive: 'good',
+  complete: 'neutral',
+  pending: 'neutral',
+  left: 'neutral',
+  down: 'bad',
+  failed: 'bad',
+  lost: 'bad',
+  unknown: 'bad',
+  sealed: 'bad',
+}
+
+/** A state as a word with a colour. */
+export function Badge({ state }: { readonly state: string }) {
+  return <span class={`badge badge-${BADGE_KINDS[state] ?? 'neutral'}`}>{state}</span>
+}

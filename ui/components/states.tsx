@@ -1,0 +1,85 @@
+/** What a view shows instead of data. */
+import type { ComponentChildren } from 'preact'
+import { ApiError } from '../api/client.ts'
+import { requestLogin } from '../app/login.tsx'
+import type { Resource } from '../app/resource.ts'
+import { token } from '../app/session.ts'
+import { Button } from './button.tsx'
+
+export function Loading({ label = 'Loading' }: { readonly label?: string }) {
+  return (
+    <p class="state" role="status">
+      {label}…
+    </p>
+  )
+}
+
+interface EmptyProps {
+  readonly title: string
+  /** What to do about it. */
+  readonly children?: ComponentChildren
+}
+
+export function Empty({ children, title }: EmptyProps) {
+  return (
+    <div class="state">
+      <p class="state-title">{title}</p>
+      {children}
+    </div>
+  )
+}
+
+interface FailureProps {
+  readonly error: Error
+  readonly hint?: string
+  readonly retry?: () => void
+}
+
+/** A failure in place of data, with what to do. */
+export function Failure({ error, hint, retry }: FailureProps) {
+  const isForbidden = error instanceof ApiError && error.isForbidden
+  return (
+    <div class="state" role="alert">
+      <p class="state-title">{error.message}</p>
+      {hint !== undefined && <p>{hint}</p>}
+      {isForbidden && (
+        <p>
+          {token.value === undefined
+            ? 'Log in with a token that may do this.'
+            : 'The policies of your token do not allow this.'}
+        </p>
+      )}
+      <div class="form-actions">
+        {isForbidden && (
+          <Button onClick={requestLogin}>{token.value === undefined ? 'Log in' : 'Use another token'}</Button>
+        )}
+        {retry && <Button onClick={retry}>Retry</Button>}
+      </div>
+    </div>
+  )
+}
+
+/** A failure beside a form or in it. */
+export function ErrorText({ error }: { readonly error: Error }) {
+  return (
+    <p class="error" role="alert">
+      {error.message}
+    </p>
+  )
+}
+
+interface LoadedProps<T> {
+  readonly resource: Resource<T>
+  readonly children: (data: T) => ComponentChildren
+}
+
+/** The data of a resource, or its state. After an error, the last data stays with the error above it. */
+export function Loaded<T>({ children, resource: { data, error, reload } }: LoadedProps<T>) {
+  if (data === undefined) return error ? <Failure error={error} retry={reload} /> : <Loading />
+  return (
+    <>
+      {error && <ErrorText error={error} />}
+      {children(data)}
+    </>
+  )
+}

@@ -1,0 +1,20 @@
+/** The web interface: starts the session and shows the frame. */
+import { render } from 'preact'
+import './style/tokens.css'
+import './style/base.css'
+import './style/shell.css'
+import './style/components.css'
+import { loginRequested } from './app/login.tsx'
+import { refreshSession, sessionError } from './app/session.ts'
+import { Shell } from './app/shell.tsx'
+
+const SESSION_MS = 15_000
+
+const root = document.getElementById('app')
+if (root) render(<Shell />, root)
+
+await refreshSession().catch(() => {
+  if (sessionError.value?.isForbidden) loginRequested.value = true
+})
+// Seal, roles and permissions may change while the page is open.
+setInterval(() => document.visibilityState === 'visible' && void refreshSession().catch(() => undefined), SESSION_MS)

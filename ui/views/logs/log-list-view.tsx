@@ -1,0 +1,10 @@
+import { Empty } from '../../components/states.tsx'
+import { View } from '../../components/view.tsx'
+
+export default function TemporaryView() {
+  return (
+    <View title="log-list-view">
+      <Empty title="Not built yet" />
+    </View>
+  )
+}
