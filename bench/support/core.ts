@@ -1,4 +1,4 @@
-/** A server with a secrets core of its own: the real launcher, a key of the machine, initialised over HTTP. */
+/** A server with a secrets core of its own: the real launcher, a key of the machine, initialized over HTTP. */
 import type { ChildProcess } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { readdirSync, statSync } from 'node:fs'

@@ -92,7 +92,7 @@ const DOCS = {
   'nomad.client.allocs.memory.cache': gauge('page cache of a running task, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.swap': gauge('swap of a running task, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.mapped_file': gauge('mapped files of a running task, in bytes', ...TASK_LABELS),
-  'nomad.client.allocs.memory.usage': gauge('memory that counts towards the limit, in bytes', ...TASK_LABELS),
+  'nomad.client.allocs.memory.usage': gauge('memory that counts toward the limit, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.max_usage': gauge('maximum of this memory, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.kernel_usage': gauge('kernel memory of a running task, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.kernel_max_usage': gauge('maximum of the kernel memory, in bytes', ...TASK_LABELS),
@@ -146,13 +146,13 @@ const DOCS = {
 
   'outpost.secrets.initialized': gauge('1 after `operator init`'),
   'outpost.secrets.sealed': gauge(
-    '1 while the core is sealed or not initialised; 0 on a DR secondary that holds the key of its primary',
+    '1 while the core is sealed or not initialized; 0 on a DR secondary that holds the key of its primary',
   ),
   'outpost.secrets.active': gauge(
     '1 while this server answers requests for secrets: it is unsealed, not a secondary and not fenced',
   ),
   'outpost.secrets.cores_in_region': gauge(
-    'initialised secrets cores with different cluster IDs in the region, including this server; with `nats {}` only. More than 1 is a mistake',
+    'initialized secrets cores with different cluster IDs in the region, including this server; with `nats {}` only. More than 1 is a mistake',
   ),
   'outpost.secrets.requests': counter(
     'requests to the secrets core. `verb`: `read`, `write`, `list`, `scan`, `patch`, `delete`, `help`. `status`: its class, `2xx` to `5xx`. `mount`: the path of one of 100 mounts, `other` for all further and disabled mounts, `none` without a mount',

@@ -64,7 +64,7 @@ async function requestInit({ url }: Server, more: object = {}) {
   return { status: response.status, text: errors?.join() ?? '' }
 }
 
-test('a second initialisation in a region is refused, and two cores are reported by every server', async (t) => {
+test('a second initialization in a region is refused, and two cores are reported by every server', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second, edge] = await Promise.all([
     startServer(t, nats, 'first'),
@@ -92,7 +92,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.ok(!read.stderr.includes('operator init'), read.stderr)
   })
 
-  await t.test('the initialisation is refused and changes nothing', async () => {
+  await t.test('the initialization is refused and changes nothing', async () => {
     const refused = await requestInit(second)
     assert.equal(refused.status, 400)
     assert.match(refused.text, /server "first" of region "global" has an initialized secrets core/)
@@ -103,13 +103,13 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(ran.code, 1)
     assert.ok(ran.stderr.includes('server "first"'), ran.stderr)
     assert.equal(await isInitialised(second), false)
-    // The core that exists is initialised already, regardless of the region.
+    // The core that exists is initialized already, regardless of the region.
     assert.match((await requestInit(first)).text, /initiali[sz]ed/)
     for (const server of [first, edge]) assert.equal(await coresOf(server), 1)
     for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)
   })
 
-  await t.test('with -force the initialisation succeeds, and every server reports both cores', async () => {
+  await t.test('with -force the initialization succeeds, and every server reports both cores', async () => {
     await initialise(t, second, `${INIT} -force`)
     const secondId = await clusterIdOf(second)
     assert.notEqual(secondId, firstId)
@@ -139,7 +139,7 @@ test('a second initialisation in a region is refused, and two cores are reported
   })
 })
 
-test('a recently killed core prevents an initialisation until its server returns without it', async (t) => {
+test('a recently killed core prevents an initialization until its server returns without it', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
   await initialise(t, first)
@@ -154,7 +154,7 @@ test('a recently killed core prevents an initialisation until its server returns
   await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
 })
 
-test('an initialisation while NATS is disconnected requires -force', async (t) => {
+test('an initialization while NATS is disconnected requires -force', async (t) => {
   const nats = await startNatsServer(t)
   const server = await startServer(t, nats, 'only')
   await nats.kill()

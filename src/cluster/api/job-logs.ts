@@ -1,6 +1,6 @@
 /**
  * `/v1/job/:id/logs`: the logs of all allocations of a job over one connection. `fs/logs` of each allocation runs on its node
- * with the same parameters; its frames are merged in arrival order, each labelled `"AllocID":"…"`. Nodes search (`grep=`), so
+ * with the same parameters; its frames are merged in arrival order, each labeled `"AllocID":"…"`. Nodes search (`grep=`), so
  * only matching lines are transferred.
  *
  * Promises. The lines of an allocation arrive in order and without a gap up to the frame that ends its log: `log ended`, or

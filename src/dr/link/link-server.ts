@@ -54,7 +54,7 @@ export interface Peer {
 export interface PeerConnection {
   /** 16 random bytes: proofs of membership are bound to it. */
   readonly nonce: Buffer
-  /** Has a `Follow` stream: it is not closed in favour of newer connections of the same certificate. */
+  /** Has a `Follow` stream: it is not closed in favor of newer connections of the same certificate. */
   isFollowed: boolean
   /** The peer has proven its membership on it. */
   isProven: boolean

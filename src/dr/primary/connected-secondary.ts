@@ -324,7 +324,7 @@ export class ConnectedSecondary {
     const { isWhole, position } = message
     const { sequence } = position
     if (sequence > this.#sent) throw new LinkError('malformed', 'acknowledged rows that were not sent')
-    if (sequence < this.#acknowledged) throw new LinkError('malformed', 'acknowledged position went backwards')
+    if (sequence < this.#acknowledged) throw new LinkError('malformed', 'acknowledged position went backward')
     const before = this.#proven
     const isNew = sequence > this.#acknowledged || isWhole !== this.#isWhole
     this.#acknowledged = sequence

@@ -87,19 +87,19 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/request-smuggling.test.ts',
   },
   {
-    promise: 'upload a snapshot to an uninitialised server',
+    promise: 'upload a snapshot to an uninitialized server',
     before: 'if (this.#addresses.has(remote) || others.length',
     after: 'if (others.length',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {
-    promise: 'upload a snapshot to an uninitialised server',
+    promise: 'upload a snapshot to an uninitialized server',
     before: 'others.length >= UPLOADS_MAX',
     after: 'this.#addresses.size >= UPLOADS_MAX',
     test: 'test/attacks/slow-snapshot.test.ts',
   },
   {
-    promise: 'upload a snapshot to an uninitialised server',
+    promise: 'upload a snapshot to an uninitialized server',
     before: 'if (this.#bytes < this.#pace.bytesMin) {',
     after: 'if (this.#bytes < 1) {',
     test: 'test/attacks/slow-snapshot.test.ts',
@@ -255,13 +255,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/costly-bodies.test.ts',
   },
   {
-    promise: 'initialise a server, or restore a snapshot into it',
+    promise: 'initialize a server, or restore a snapshot into it',
     before: `if (seal.status.initialised) throw new Refusal('invalid_request', INITIALISED)`,
     after: `if (false) throw new Refusal('invalid_request', INITIALISED)`,
     test: 'test/system/disaster.test.ts',
   },
   {
-    promise: 'upload a snapshot to an uninitialised server',
+    promise: 'upload a snapshot to an uninitialized server',
     before: 'if (this.#addresses.has(remote) || others.length >= UPLOADS_MAX)',
     after: 'if (this.#addresses.has(remote) || this.#addresses.size >= UPLOADS_MAX)',
     test: 'test/attacks/slow-snapshot.test.ts',
