@@ -436,8 +436,7 @@ export class SecretsCore implements Core {
     const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
     storage.commit({ puts: [put], deletes: [] }).then(
       () => mounts.attach(record),
-      (error: unknown) =>
-        this.options.logger.error('creation of the identity mount failed', { error: messageOf(error) }),
+      (error: unknown) => this.options.logger.error('creating the identity mount failed', { error: messageOf(error) }),
     )
   }
 

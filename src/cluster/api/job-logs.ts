@@ -209,7 +209,7 @@ export class HostReading extends LogReading {
     if (this.#bytes <= this.#bytesMax) return
     const limit = `${this.#bytesMax / 2 ** 30} GiB`
     this.end(
-      new Refusal('no_answer', `the response can contain at most ${limit} of each host, read its logs one by one`),
+      new Refusal('no_answer', `the response can contain at most ${limit} from each host, read its logs one by one`),
     )
   }
 

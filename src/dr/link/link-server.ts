@@ -334,7 +334,7 @@ export class CallLimiter {
     const keys = keysOf(fingerprint, method)
     for (const [key, most] of keys) {
       if ((this.#counts.get(key) ?? 0) >= most)
-        throw new LinkError('busy', `too many concurrent calls of this secondary (limit ${most})`)
+        throw new LinkError('busy', `too many concurrent calls from this secondary (limit ${most})`)
     }
     for (const [key] of keys) this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1)
   }

@@ -264,7 +264,7 @@ export class ConnectedSecondary {
   async #diverged(why: string): Promise<void> {
     const position: CommitPosition = this.#context.store.position()
     this.#endReason = COMPARING
-    this.#context.logger.info('DR secondary starts a Merkle comparison', { id: this.id, why })
+    this.#context.logger.info('DR secondary started a Merkle comparison', { id: this.id, why })
     await send(this.#call, { kind: 'diverged', position, why })
   }
 

@@ -87,7 +87,7 @@ async function serveAgain({ logger, state, store, transition }: DemotionContext)
     if (!state.now.deposed && store.role === 'replica') await store.setRole('own')
     await transition.toPrimary()
   } catch (error) {
-    logger.error('the demotion failed and the secrets core did not open again, unseal this server', {
+    logger.error('demotion failed and the secrets core did not reopen, unseal this server', {
       error: messageOf(error),
     })
   }

@@ -166,7 +166,7 @@ export async function recordOrigin({ anonymous, logger, note, trail }: OriginRec
     }
     await note.remove()
   } catch (error) {
-    logger.warn('audit record of the restored snapshot failed, will retry at the next start', {
+    logger.warn('recording the restored snapshot in the audit files failed, will retry at the next start', {
       error: messageOf(error),
     })
   }

@@ -209,7 +209,7 @@ function nextStep(from: string, to: string, old: string, next: string): string {
   }
   if (from.startsWith('secondary')) {
     return [
-      `${old} accepts no writes. The same command continues as soon as ${next} answers.`,
+      `${old} accepts no writes. Run the same command again as soon as ${next} responds.`,
       `If ${next} is lost and was not promoted: "outpost operator dr failover" at ${old} promotes it again.`,
     ].join('\n')
   }
