@@ -23,7 +23,7 @@ export const command = defineCommand({
     const isJson = /^\uFEFF?\s*\{/.test(before)
     const after = isJson ? before : formatHcl(before)
     if (!hasSameMeaning(before, after))
-      throw new CommandError(`cannot format ${file} without a change of its meaning, it was not changed`)
+      throw new CommandError(`cannot format ${file} without changing its meaning, the file was not changed`)
     if (file === '-') io.out(after)
     else if (after !== before) write(file, after)
     return 0
