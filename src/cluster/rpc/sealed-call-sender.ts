@@ -50,12 +50,15 @@ export class SealedCallSender {
     this.#limitedLogger = new RateLimitedLogger(options.logger)
   }
 
-  /** A random server of the group that is not in `tried`. Rejects with a Refusal if none is known after a moment. */
+  /**
+   * A random server of the group that is not in `tried`, of those whose core can serve the call. Rejects with a Refusal if none is known
+   * after a moment.
+   */
   async pick(group: ServerGroup, tried: ReadonlySet<string>): Promise<KnownServer> {
     const { keys } = this.#options
     const endMs = performance.now() + DISCOVERY_TIMEOUT_MS
     for (;;) {
-      const servers = keys.servers(group === 'core').filter(({ serverId }) => !tried.has(serverId))
+      const servers = keys.preferredServers(group === 'core', tried)
       const picked = servers[Math.floor(Math.random() * servers.length)]
       if (picked) return picked
       if (performance.now() > endMs || !(await keys.waitForAnnouncement())) break

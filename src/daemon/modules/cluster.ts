@@ -297,9 +297,9 @@ export class Cluster {
     return this.#forwarder.whole({ ...common, input, token: undefined, signal })
   }
 
-  /** Names of the connected servers with a secrets core. */
+  /** Names of the connected servers with a secrets core to which requests for secrets are sent. */
   get coreNames(): string[] {
-    return [...new Set(this.#keys?.servers(true).map(({ key, name }) => name ?? key))]
+    return [...new Set(this.#keys?.preferredServers(true).map(({ key, name }) => name ?? key))]
   }
 
   /** Waits for a connection attempt in progress. */
