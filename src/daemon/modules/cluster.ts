@@ -172,6 +172,7 @@ export class Cluster {
       servers: new RegionServers({
         keys: () => this.trust,
         hasOthers: config.nats !== undefined,
+        isConnected: () => this.#bus.isConnected,
         self: () => ({
           ID: this.#id,
           Name: config.name,
