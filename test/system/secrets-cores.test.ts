@@ -281,9 +281,15 @@ test('a server without a core is ready only while a server with an active core a
   assert.match(edge.stderr, /"not ready".*secrets_core \(the secrets core of server/)
   await nats.kill()
   await reports(/not connected to NATS/)
+  assert.equal((await readinessOf(edge)).checks['roster']?.reason, 'not connected to NATS')
   await nats.restart()
   await reports(/is active/, 200)
   first.signal('SIGSTOP')
+  const frozen = await fetch(`${edge.url}/v1/sys/seal-status`)
+  assert.deepEqual(
+    [frozen.status, await frozen.json()],
+    [504, { errors: ['server "first" does not respond, try again'] }],
+  )
   await reports(/the secrets core of server "first" does not answer|no server with a secrets core is connected/)
   first.signal('SIGCONT')
   await reports(/is active/, 200)

@@ -175,6 +175,8 @@ export class ServerCall {
   readonly #message: ServerCallMessage
   readonly #tried = new Set<string>()
   #serverId: string | undefined
+  /** For texts. */
+  serverName = 'the server'
   #sealed: SealedCall | undefined
   #isClosed = false
 
@@ -193,6 +195,7 @@ export class ServerCall {
       const subject = subjects.serverCall(server.serverId, caller, group)
       this.#sealed = sender.seal(server, { subject, reply }, bytes)
       this.#serverId = server.serverId
+      this.serverName = server.name === undefined ? 'the server' : `server "${server.name}"`
       bus.publish(subject, this.#sealed.request, reply)
     } catch (error) {
       fail(error instanceof Error ? error : new Fault('a call could not be encrypted'))

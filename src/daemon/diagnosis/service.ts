@@ -52,7 +52,8 @@ const NEXT: Readonly<Record<string, string>> = {
 
 /** The reason may name the next step itself. */
 function failingFinding(name: string, reason: string): DiagnosisFinding {
-  const [, text = reason, next = NEXT[name] ?? 'see the log of the service: outpost monitor'] =
+  const known = reason === 'not connected to NATS' ? NEXT['nats'] : NEXT[name]
+  const [, text = reason, next = known ?? 'see the log of the service: outpost monitor'] =
     /^(.*?),? next: (.+)$/.exec(reason) ?? []
   return failure(`service/${name}`, text, next)
 }

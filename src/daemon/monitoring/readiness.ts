@@ -142,7 +142,7 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
 }
 
 function rosterState({ connection, roster }: Cluster): CheckResult {
-  if (!connection.isConnected) return { ok: false, reason: 'no messages from nodes' }
+  if (!connection.isConnected) return { ok: false, reason: 'not connected to NATS' }
   const unreported = roster?.unreportedCount ?? 0
   if (unreported === 0) return { ok: true, reason: 'all ready nodes reported' }
   return { ok: false, reason: `no report yet from ${unreported} of ${roster?.nodeCount ?? 0} nodes` }
