@@ -162,7 +162,7 @@ export function warningsOf({
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
     ...conflictWarnings(cluster),
     ...clockWarnings(cluster),
-    ...replicationWarnings(replication),
+    ...replicationWarnings(replication, core?.isSealed ?? false),
     ...auditWarnings(core),
     ...(certificateWarnings?.() ?? []),
     ...snapshotWarnings(schedule),
