@@ -46,7 +46,7 @@ const NEXT: Readonly<Record<string, string>> = {
   nats: 'see the findings below nats',
   storage: 'follow the text; the log of the server has the paths',
   seal: 'unseal the server: outpost operator unseal',
-  audit: 'make the audit devices writable: outpost audit list -detailed',
+  audit: 'free space or fix the receiver of the device; "audit device write failed" in the log has the cause',
   roster: 'wait for a heartbeat of the nodes (10 s); then see outpost node list -status down',
 }
 

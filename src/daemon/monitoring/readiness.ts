@@ -130,9 +130,14 @@ function failingDevices(core: SecretsCore): string[] {
 /** While all devices fail, the check does. */
 function auditWarnings(core: SecretsCore | undefined): string[] {
   const failing = core ? failingDevices(core) : []
-  return failing.length > 0 && failing.length < (core?.audit?.states.length ?? 0)
-    ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
-    : []
+  const states = core?.audit?.states ?? []
+  const full = states.filter(({ fault, isDiskFull }) => isDiskFull && fault === undefined)
+  return [
+    ...(failing.length > 0 && failing.length < states.length
+      ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
+      : []),
+    ...full.map(({ path }) => `disk of audit device ${path} is full, lines use its reserve: free space before it is used up`),
+  ]
 }
 
 function brokenText(path: string, { expected, file, found }: ChainBreak): string {
