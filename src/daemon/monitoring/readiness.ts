@@ -136,7 +136,9 @@ function auditWarnings(core: SecretsCore | undefined): string[] {
     ...(failing.length > 0 && failing.length < states.length
       ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
       : []),
-    ...full.map(({ path }) => `disk of audit device ${path} is full, lines use its reserve: free space before it is used up`),
+    ...full.map(
+      ({ path }) => `disk of audit device ${path} is full, lines use its reserve: free space before it is used up`,
+    ),
   ]
 }
 
@@ -166,6 +168,7 @@ export function warningsOf({
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
     ...conflictWarnings(cluster),
+    ...serverWarnings(cluster),
     ...clockWarnings(cluster),
     ...replicationWarnings(replication, core?.isSealed ?? false),
     ...auditWarnings(core),
@@ -183,6 +186,12 @@ function snapshotWarnings(schedule: SnapshotSchedule | undefined): string[] {
 function conflictWarnings(cluster: Cluster | undefined): string[] {
   const conflict = cluster?.cores?.conflict
   return conflict === undefined ? [] : [conflict]
+}
+
+/** No failing check: an agent answers for its own host. */
+function serverWarnings(cluster: Cluster | undefined): string[] {
+  const warning = cluster?.servers?.warning
+  return warning === undefined ? [] : [warning]
 }
 
 /** Names a few nodes: with a wrong clock of this server all nodes are affected. */
