@@ -149,7 +149,7 @@ export class WebSocketAnswer implements StreamSink {
     this.break(options.code ?? 4000 + status, text)
   }
 
-  /** Closes it as incomplete; the connection is destroyed if the client does not answer. */
+  /** Closes it as incomplete; the connection is destroyed if the client does not respond. */
   break(code: number, text: string): void {
     if (this.#breaking) return
     this.#breaking = true

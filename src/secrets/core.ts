@@ -35,7 +35,7 @@ import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-co
 import { InFlight } from './request/in-flight.ts'
 import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
-import { disabledOnSecondary, fencedPrimary } from './dr-endpoints/dr-refusals.ts'
+import { disabledOnSecondary, fencedPrimary, noTokensOnSecondary } from './dr-endpoints/dr-refusals.ts'
 import type { DrFence, ReplicationSide } from './dr-endpoints/dr-replication.ts'
 import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
@@ -136,7 +136,11 @@ export class SecretsCore implements Core {
   }
 
   disabledOnSecondary(): Error {
-    return disabledOnSecondary(this.options.replication?.dr ?? { primaryAddress: undefined })
+    return disabledOnSecondary(this.#primary)
+  }
+
+  get #primary(): { readonly primaryAddress: string | undefined } {
+    return this.options.replication?.dr ?? { primaryAddress: undefined }
   }
 
   /** The CORS rule; undefined if CORS is disabled or the core is not active. */
@@ -376,6 +380,7 @@ export class SecretsCore implements Core {
   #tokenAdmission(): TokenAdmission {
     // An uninitialized core has issued no token.
     if (!this.isInitialised) throw unknownToken()
+    if (this.isSecondary) throw noTokensOnSecondary(this.#primary)
     if (!this.#open || this.barrier.isSealed) throw sealed()
     // The tokens of a fenced primary may have been revoked at the new primary.
     if (this.fence) throw fencedPrimary(this.fence)

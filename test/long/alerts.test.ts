@@ -298,7 +298,12 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
       for (let left = RESERVED_REQUESTS_MAX; left > 0 && (await put(server)).status === 200; ) left--
       assert.equal((await put(server)).status, 500, 'requests are refused')
       const now = await seen({ d: server.agent.url }, async () => void (await put(server)))
-      raises(directory, 'blocked audit device', [before, now], ['AuditFailures d', 'Faults d', 'NotReady d'])
+      raises(
+        directory,
+        'blocked audit device',
+        [before, now],
+        ['AuditDiskFull d', 'AuditFailures d', 'Faults d', 'NotReady d'],
+      )
     } finally {
       unmount(join(server.directory, 'data', 'audit'))
     }

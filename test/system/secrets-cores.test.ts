@@ -202,6 +202,52 @@ test('a DR secondary in the region of its primary does not count as a second cor
   for (const server of both()) await counts(server, 1)
 })
 
+test('requests for secrets and tokens go to the active core, not to the standby of a DR pair or a server without initialization', async (t) => {
+  const nats = await startNatsServer(t)
+  const directory = workDirectory(t)
+  const more = `\n}\nnats {\n servers = ["${nats.url}"]`
+  const [primary, secondary] = await Promise.all([
+    DrServer.startHere(t, 'a', more, directory),
+    DrServer.startHere(t, 'b', more, directory),
+  ])
+  await primary.told('POST', `${DR}/primary/enable`)
+  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
+  await secondary.follows(primary)
+  await secondary.unseal(primary.keys)
+  await primary.told('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
+  await primary.told('POST', 'kv/data/one', { data: { a: 1 } })
+  await startServer(t, nats, 'blank')
+  const common = { natsUrl: nats.url, acl: 'acl {\n enabled = true\n token_ttl = "0s"\n}' }
+  const [edge, agent] = await Promise.all([
+    Member.make(t, 'edge', { ...common, role: 'server', more: 'secrets = false' }),
+    Member.make(t, 'agent', { ...common, role: 'client' }),
+  ])
+  await Promise.all([edge.start(), agent.start()])
+  const headers = { 'X-Vault-Token': primary.keys.token }
+  const statusesOf = async (url: string, path: string) => {
+    const seen = new Map<string, number>()
+    for (let left = 20; left > 0; left--) {
+      const answer = await fetch(`${url}/v1/${path}`, { headers })
+      const text = answer.ok ? '200' : `${answer.status} ${await answer.text()}`
+      seen.set(text, (seen.get(text) ?? 0) + 1)
+    }
+    return Object.fromEntries(seen)
+  }
+  const coreOf = async () => (await readinessOf(edge)).checks['secrets_core']?.reason
+  const named = await eventually(async () => {
+    const text = await coreOf()
+    return text?.endsWith('is active') && text
+  }, 'the edge is ready')
+  assert.match(named, /^the secrets core of server "[^"]+" is active$/, 'one server is named')
+  assert.deepEqual(await statusesOf(edge.url, 'kv/data/one'), { 200: 20 })
+  assert.deepEqual(await statusesOf(agent.url, 'client/stats'), { 200: 20 })
+  const onStandby = await statusesOf(secondary.agent.url, 'nodes')
+  assert.match(
+    Object.keys(onStandby).join(),
+    /^503 this server is a DR secondary and cannot verify tokens of its primary; /,
+  )
+})
+
 test('a server without a core is ready only while a server with an active core answers', async (t) => {
   const nats = await startNatsServer(t)
   const [first, edge] = await Promise.all([
@@ -235,9 +281,15 @@ test('a server without a core is ready only while a server with an active core a
   assert.match(edge.stderr, /"not ready".*secrets_core \(the secrets core of server/)
   await nats.kill()
   await reports(/not connected to NATS/)
+  assert.equal((await readinessOf(edge)).checks['roster']?.reason, 'not connected to NATS')
   await nats.restart()
   await reports(/is active/, 200)
   first.signal('SIGSTOP')
+  const frozen = await fetch(`${edge.url}/v1/sys/seal-status`)
+  assert.deepEqual(
+    [frozen.status, await frozen.json()],
+    [504, { errors: ['server "first" does not respond, try again'] }],
+  )
   await reports(/the secrets core of server "first" does not respond|no server with a secrets core is connected/)
   first.signal('SIGCONT')
   await reports(/is active/, 200)

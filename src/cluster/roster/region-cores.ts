@@ -5,7 +5,7 @@
  * different cluster IDs about half of the requests reach a core that does not know their token. Cores with the same cluster ID
  * count as one: the primary and the secondaries of disaster recovery.
  *
- * A server with another core is sent requests for its announcement until it does not answer any more. So a server that has
+ * A server with another core is sent requests for its announcement until it does not respond any more. So a server that has
  * stopped, or has restarted without its core, is reported only while it exists.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -98,7 +98,7 @@ export class RegionCores {
     )
   }
 
-  /** Cores of other servers, including servers that do not answer any more. */
+  /** Cores of other servers, including servers that do not respond any more. */
   #known(): KnownCore[] {
     const { keys, self } = this.#options
     return keys

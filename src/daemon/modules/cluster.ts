@@ -26,6 +26,7 @@ import { SealedCallSender } from '../../cluster/rpc/sealed-call-sender.ts'
 import { serverSigningKey } from '../../cluster/nats/nkey.ts'
 import { SERVER_ENDPOINTS, ServerApi } from '../../cluster/api/server-operations.ts'
 import { callEveryNode } from '../../cluster/api/status-operations.ts'
+import { ServerWatch } from '../../cluster/trust/server-watch.ts'
 import { ServerKeys } from '../../cluster/trust/server-trust.ts'
 import { type ServerGroup, type ClusterMember, Subjects } from '../../cluster/nats/subjects.ts'
 import { isShortened } from '../../cluster/nats/timings.ts'
@@ -112,6 +113,8 @@ export class Cluster {
   #keys: ServerKeys | undefined
   /** On a server with NATS. */
   cores: RegionCores | undefined
+  /** On an agent. */
+  servers: ServerWatch | undefined
   readonly #id = randomUUID()
   /** Public key to which other processes encrypt calls to this one. */
   readonly #curve = new CurveKey()
@@ -172,6 +175,7 @@ export class Cluster {
       servers: new RegionServers({
         keys: () => this.trust,
         hasOthers: config.nats !== undefined,
+        isConnected: () => this.#bus.isConnected,
         self: () => ({
           ID: this.#id,
           Name: config.name,
@@ -297,9 +301,9 @@ export class Cluster {
     return this.#forwarder.whole({ ...common, input, token: undefined, signal })
   }
 
-  /** Names of the connected servers with a secrets core. */
+  /** Names of the connected servers with a secrets core to which requests for secrets are sent. */
   get coreNames(): string[] {
-    return [...new Set(this.#keys?.servers(true).map(({ key, name }) => name ?? key))]
+    return [...new Set(this.#keys?.preferredServers(true).map(({ key, name }) => name ?? key))]
   }
 
   /** Waits for a connection attempt in progress. */
@@ -331,6 +335,7 @@ export class Cluster {
     const keys = this.#startKeys(self, parts)
     this.#keys = keys
     if (this.roster && this.#options.config.nats) this.#startCores(keys, parts)
+    if (!this.roster) this.#watchServers(keys)
     this.#forwarder.start(self, {
       sender: new SealedCallSender({ keys, curve: this.#curve, logger: logger.named('calls') }),
       issuer: new AssertionIssuer({ key: () => keys.own }),
@@ -393,6 +398,13 @@ export class Cluster {
   /** Applies the server keys of a reloaded configuration. */
   reload({ nats }: Config): void {
     this.#keys?.trust(nats ?? {})
+  }
+
+  #watchServers(keys: ServerKeys): void {
+    const watch = new ServerWatch({ keys, bus: this.#bus, logger: this.#options.logger.named('servers') })
+    this.servers = watch
+    watch.start()
+    this.#undo.defer(() => watch.stop())
   }
 
   #startCores(keys: ServerKeys, { clusterId, core }: OwnCore): void {

@@ -10,8 +10,8 @@ const PROBE_INTERVAL_MS = 2000
 /** Longer than pauses of a loaded server. Together with the interval, shorter than the usual timeouts of load balancers. */
 const PROBE_TIMEOUT_MS = 4000
 /**
- * A DR pair in one region has two servers with a core, and a request goes to either. So a standby that answers is reported only if the
- * active one has not answered for this time.
+ * A DR pair in one region has two servers with a core. A request goes to the standby while the active one does not respond, as during its
+ * restart. So a standby that answers is reported only if the active one has not answered for this time.
  */
 const ACTIVE_VALID_MS = 30_000
 

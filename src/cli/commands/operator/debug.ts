@@ -24,7 +24,7 @@ import {
 } from './debug/sources.ts'
 
 const NODES_MAX = 16
-/** A process that does not answer must not stop the collection. */
+/** A process that does not respond must not stop the collection. */
 const REQUEST_TIMEOUT_MS = 15_000
 /** Limit for the log of one process; the beginning of the period is kept. */
 const LOG_BYTES_MAX = 16 << 20

@@ -80,7 +80,9 @@ function peerRow(row: JsonFields): readonly [string, string] {
   const since = id === '' || isConnected ? '' : ` for ${details.join(': ')}`
   const marks = [
     ...(id === '' && row.boolean('sealed') ? [', sealed'] : []),
-    ...(id !== '' && isConnected && !row.boolean('authenticated') ? [', not authenticated (sealed?)'] : []),
+    ...(id !== '' && isConnected && !row.boolean('authenticated')
+      ? [', not authenticated (it or this server is sealed?)']
+      : []),
     ...(row.number('duplicate_connections') > 0 ? [', DUPLICATE CONNECTIONS'] : []),
   ].join('')
   return [

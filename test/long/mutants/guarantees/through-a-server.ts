@@ -76,7 +76,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A node that stops responding is given up within 10 seconds',
-    before: "this.fail(new Refusal('no_answer', 'the node does not respond, try again'))",
+    before: "this.fail(new Refusal('no_answer', `${peer} does not respond, try again`))",
     after: '',
     test: 'test/system/cluster-faults.test.ts',
   },
