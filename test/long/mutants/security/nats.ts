@@ -76,8 +76,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'decide, without `server_keys`, which processes are servers',
-    before: 'else this.#roster.markDisconnected(this.#ownNodeId)',
-    after: '',
+    before: 'if (!this.#bus.isConnected) this.#roster.markDisconnected(this.#ownNodeId)\n    else if',
+    after: 'if',
     test: 'test/attacks/nats-away.test.ts',
   },
 ]
