@@ -4,7 +4,7 @@
  * messages that have waited because it did not run.
  */
 import type { LogFields, Logger } from '../../platform/log.ts'
-import { type PauseDetector, pauseDetector } from '../../platform/pause-detector.ts'
+import { type PauseDetector, pauseDetector } from '../../platform/clock.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
 
 /** Tolerated difference between the clocks of two hosts. */

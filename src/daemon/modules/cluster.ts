@@ -42,7 +42,6 @@ import { openBus } from './cluster-bus.ts'
 import type { Config } from '../../config/load.ts'
 import { nextRun } from '../setup/files.ts'
 import { nodeStateOf, type OwnCore } from './node-state.ts'
-import { HEALTH_CODES } from '../monitoring/secrets-core-probe.ts'
 import { rosterStoreIn } from './roster-store-in.ts'
 import { identityOf } from '../setup/settings.ts'
 import { nodeGc } from '../../host/gc/gc-operations.ts'
@@ -71,6 +70,14 @@ const FORGETTING_AT_ONCE = 512
 /** Timeout for a connection to NATS before a login of the agent. */
 const CONNECT_MS = 3000
 const CONNECT_LOOK_MS = 50
+/** The body has the state; a status of 5xx would count as a failed request of the core. */
+const HEALTH_CODES: readonly (readonly [string, string])[] = [
+  'sealedcode',
+  'uninitcode',
+  'drsecondarycode',
+  'haunhealthycode',
+].map((name) => [name, '200'] as const)
+
 export interface ClusterOptions {
   readonly config: Config
   readonly version: string

@@ -6,14 +6,6 @@ import type { CheckResult } from '../../telemetry/readiness.ts'
 import { STARTING } from '../../telemetry/readiness.ts'
 import type { WholeAnswer } from '../../platform/operation.ts'
 
-/** The body has the state; a status of 5xx would count as a failed request of the core. */
-export const HEALTH_CODES: readonly (readonly [string, string])[] = [
-  'sealedcode',
-  'uninitcode',
-  'drsecondarycode',
-  'haunhealthycode',
-].map((name) => [name, '200'] as const)
-
 const PROBE_INTERVAL_MS = 2000
 /** Longer than pauses of a loaded server. Together with the interval, shorter than the usual timeouts of load balancers. */
 const PROBE_TIMEOUT_MS = 4000
