@@ -92,6 +92,10 @@ test('dpkg reads the Debian package: fields, configuration files, units and path
   execFileSync('dpkg-deb', ['-R', file, join(directory, 'unpacked')])
   const content = (path: string) => readFileSync(join(directory, 'unpacked', path), 'utf8')
   assert.equal(content('DEBIAN/conffiles'), '/etc/outpost-server/server.hcl\n/etc/outpost/agent.hcl\n')
+  // A file that an operator adds may come before these in the order of names.
+  for (const configuration of ['etc/outpost/agent.hcl', 'etc/outpost-server/server.hcl']) {
+    assert.doesNotMatch(content(configuration), /^bind_addr/m)
+  }
   for (const script of ['postinst', 'prerm', 'postrm']) {
     assert.equal(spawnSync('sh', ['-n', join(directory, 'unpacked/DEBIAN', script)]).status, 0, script)
   }
