@@ -258,7 +258,8 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
   await t.test('sealed', async () => {
     await eventually(async () => (await a.status())['lag_entries'] === 0, 'its secondary is back')
     await b.follows(a)
-    raises(directory, 'sealed', [calm, await seen(urls())], ['NotReady a', 'Sealed a'])
+    const refused = async () => assert.equal((await a.ask('GET', 'kv/data/one')).status, 503)
+    raises(directory, 'sealed', [calm, await seen(urls(), refused)], ['NotReady a', 'Sealed a'])
   })
   if (!hasDisks) return
   const alone = async (name: string, place: string) => {

@@ -333,7 +333,7 @@ function connectionError(error: unknown, target: AgentTarget): CommandError {
       `the certificate of ${where} ${reason} (${code}): renew it on the server (tls.cert_file, then SIGHUP), or correct the local clock (${new Date().toISOString()})`,
     )
   }
-  if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
+  if (/CERT|SELF_SIGNED|ALTNAME|VERIFY_LEAF|INVALID_CA|INVALID_PURPOSE/.test(code)) {
     return fault(
       `the certificate of ${where} is not trusted (${code}): set ${target.caFrom ?? 'OUTPOST_CACERT'} to the PEM file of its CA`,
     )
