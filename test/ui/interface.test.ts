@@ -96,7 +96,12 @@ test('a wrong token is refused with its reason, and a right one ends the login',
 
 test('scripts that a page adds do not run', { skip }, async (t) => {
   const { token, url } = await devAgent(t)
-  const { page } = await openUi(t, { url, token, path: '/hosts', expected: /Content Security Policy|Trusted(HTML|Script)/ })
+  const { page } = await openUi(t, {
+    url,
+    token,
+    path: '/hosts',
+    expected: /Content Security Policy|Trusted(HTML|Script)/,
+  })
   await page.locator('h1').waitFor()
   const result = await page.evaluate(`(async () => {
     const tried = {}

@@ -2,6 +2,7 @@
 import { ApiError, type Query, secrets, secretsPath, send } from '../../api/client.ts'
 import { isObject, parseJsonText, type SecretData } from './secret-data.ts'
 import { type KvMount, kvPath } from './secret-path.ts'
+import type { SecretMetadata, SecretSettings, VersionInfo } from './versions.ts'
 
 export interface MountInfo {
   readonly path: string
@@ -29,38 +30,6 @@ export function kvMountOf({ options, path }: Pick<MountInfo, 'path' | 'options'>
   return { path, version: options?.['version'] === '2' ? 2 : 1 }
 }
 
-/** Who changed a version. */
-export interface Author {
-  readonly actor: string
-  readonly operation: string
-}
-
-export interface VersionInfo {
-  readonly version: number
-  readonly created_time: string
-  /** Empty if it is not deleted; in the future if it will be. */
-  readonly deletion_time: string
-  readonly destroyed: boolean
-  readonly created_by?: Author | null
-  readonly deleted_by?: Author | null
-}
-
-export interface SecretSettings {
-  readonly max_versions: number
-  readonly cas_required: boolean
-  readonly delete_version_after: string
-  readonly custom_metadata: Readonly<Record<string, string>> | null
-}
-
-export interface SecretMetadata extends SecretSettings {
-  readonly current_version: number
-  readonly oldest_version: number
-  readonly current_metadata_version: number
-  readonly created_time: string
-  readonly updated_time: string
-  readonly versions: readonly VersionInfo[]
-}
-
 /** A version of a secret. */
 export interface SecretVersion {
   /** 0 in a mount without versions. */
@@ -68,13 +37,6 @@ export interface SecretVersion {
   /** Undefined if it is deleted or destroyed. */
   readonly data: SecretData | undefined
   readonly info: VersionInfo | undefined
-}
-
-export type VersionState = 'active' | 'deleted' | 'destroyed'
-
-export function stateOf({ deletion_time: deletion, destroyed }: VersionInfo, nowMs = Date.now()): VersionState {
-  if (destroyed) return 'destroyed'
-  return deletion !== '' && Date.parse(deletion) <= nowMs ? 'deleted' : 'active'
 }
 
 /** Parses a response with the numbers of the secret as they are written. */

@@ -10,7 +10,11 @@ const SPACES = 2
 
 /** Parses JSON. Numbers such as 1.0 and 12345678901234567890 are written again as they are. */
 export function parseJsonText(text: string): unknown {
-  return canKeepNumbers ? parseExact(text) : JSON.parse(text)
+  const plain: unknown = JSON.parse(text)
+  if (!canKeepNumbers) return plain
+  // The exact parser finds numbers inside of a list or an object only.
+  const [exact] = parseExact(`[${text}]`) as readonly unknown[]
+  return exact
 }
 
 /** Whether this browser would change a number of a text when it writes it again. */

@@ -1,12 +1,14 @@
 /** `/secrets/MOUNT/…`: a folder if the path ends with a slash, otherwise a secret. */
 import { address } from '../../app/location.ts'
+import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/routes.ts'
+import { token } from '../../app/session.ts'
 import { Empty } from '../../components/states.tsx'
 import { Link } from '../../components/link.tsx'
 import { View } from '../../components/view.tsx'
 import { FolderView } from './folder-view.tsx'
 import { kvMountOf, readMount } from './kv.ts'
-import { LoadedSecrets, useSecretsResource } from './states.tsx'
+import { LoadedSecrets } from './states.tsx'
 import { SecretDetails } from './secret-details.tsx'
 
 /** Engines with the requests of KV. */
@@ -16,7 +18,8 @@ export default function SecretView({ params }: ViewProps) {
   const mountPath = params['mount'] ?? ''
   const rest = params['rest'] ?? ''
   const name = rest !== '' && address.value.isFolder ? `${rest}/` : rest
-  const resource = useSecretsResource((signal) => readMount(`${mountPath}/`, signal), [mountPath])
+  // Not loaded again when the core is sealed: the text of an editor would be lost.
+  const resource = useResource((signal) => readMount(`${mountPath}/`, signal), [mountPath, token.value])
   if (resource.data === undefined || resource.data.path !== `${mountPath}/`) {
     const title = name === '' ? `${mountPath}/` : name
     return (

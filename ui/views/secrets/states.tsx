@@ -39,6 +39,9 @@ export function LoadedSecrets<T>({ children, missing, resource: { data, error, r
     // The state is otherwise noticed at the next refresh of the session.
     if (status === 503) void refreshSession().catch(() => undefined)
   }, [status])
+  useEffect(() => {
+    if (!isSealed.value && data === undefined && error) reload()
+  }, [isSealed.value])
   if (isSealed.value) return <SealedState />
   if (data === undefined) {
     if (!error) return <Loading />

@@ -1,5 +1,43 @@
-/** Which versions are compared. */
-import { type SecretMetadata, stateOf, type VersionInfo } from './kv.ts'
+/** Versions of a secret: their states, and which of them are compared. */
+
+/** Who changed a version. */
+export interface Author {
+  readonly actor: string
+  readonly operation: string
+}
+
+export interface VersionInfo {
+  readonly version: number
+  readonly created_time: string
+  /** Empty if it is not deleted; in the future if it will be. */
+  readonly deletion_time: string
+  readonly destroyed: boolean
+  readonly created_by?: Author | null
+  readonly deleted_by?: Author | null
+}
+
+export interface SecretSettings {
+  readonly max_versions: number
+  readonly cas_required: boolean
+  readonly delete_version_after: string
+  readonly custom_metadata: Readonly<Record<string, string>> | null
+}
+
+export interface SecretMetadata extends SecretSettings {
+  readonly current_version: number
+  readonly oldest_version: number
+  readonly current_metadata_version: number
+  readonly created_time: string
+  readonly updated_time: string
+  readonly versions: readonly VersionInfo[]
+}
+
+export type VersionState = 'active' | 'deleted' | 'destroyed'
+
+export function stateOf({ deletion_time: deletion, destroyed }: VersionInfo, nowMs = Date.now()): VersionState {
+  if (destroyed) return 'destroyed'
+  return deletion !== '' && Date.parse(deletion) <= nowMs ? 'deleted' : 'active'
+}
 
 type VersionList = Pick<SecretMetadata, 'versions'>
 
