@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { expectNoAxeViolations } from '../helpers/browser/page.ts'
-import { secretsAgent } from '../helpers/browser/secrets-page.ts'
+import { sealableAgent, secretsAgent } from '../helpers/browser/secrets-page.ts'
 
 const skip = whyNoChromium() ?? false
 
@@ -177,8 +177,10 @@ test('secrets are edited without losing the changes of anyone', { skip }, async 
   })
 })
 
-test('a seal hides the values and keeps the text of the editor', { skip }, async (t) => {
-  const { call, open, url } = await secretsAgent(t)
+test('a seal hides the values and keeps the text of the editor, which is saved after the unseal', {
+  skip,
+}, async (t) => {
+  const { call, open, unseal, url } = await sealableAgent(t)
   await call('POST', 'secret/data/sealed', { data: { a: 'visible before' } })
   const { page } = await open(t, '/secrets/secret/sealed')
   const editor = await open(t, '/secrets/secret/sealed?tab=edit')
@@ -196,6 +198,12 @@ test('a seal hides the values and keeps the text of the editor', { skip }, async
     .first()
     .waitFor()
   assert.equal(await editor.page.getByRole('textbox', { name: 'Value of a' }).inputValue(), 'typed before')
-  await page.goto(`${url}/ui/secrets/secret/sealed`)
-  await page.getByText('The secrets core is sealed.').waitFor()
+  const later = await open(t, '/secrets/secret')
+  await later.page.getByText('The secrets core is sealed.').waitFor()
+  await unseal()
+  await button(page, 'Show a').waitFor()
+  await later.page.getByRole('link', { name: 'sealed' }).waitFor()
+  await button(editor.page, 'Save').click()
+  await editor.page.getByText('Wrote version 2').waitFor()
+  assert.equal(editor.page.url(), `${url}/ui/secrets/secret/sealed`)
 })

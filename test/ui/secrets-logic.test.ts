@@ -19,7 +19,15 @@ import {
   type Side,
   summaryOf,
 } from '../../ui/views/secrets/secret-diff.ts'
-import { baseName, folderOf, foldersOf, kvPath, nameFault, viewOf } from '../../ui/views/secrets/secret-path.ts'
+import {
+  baseName,
+  folderOf,
+  foldersOf,
+  kvPath,
+  nameFault,
+  nameMatcher,
+  viewOf,
+} from '../../ui/views/secrets/secret-path.ts'
 
 function faultOf(text: string): string | undefined {
   const { fault } = parseData(text)
@@ -68,8 +76,11 @@ test('values that the parser of positions refuses are accepted, because JSON all
   assert.equal(JSON.stringify(dataOf(deep)), deep)
 })
 
+function row(id: number, key: string, text: string, isJson = false) {
+  return { id, key, text, isJson }
+}
+
 test('rows are strings or JSON; faults name the row', () => {
-  const row = (id: number, key: string, text: string, isJson = false) => ({ id, key, text, isJson })
   const { data } = dataOfRows([row(0, 'a', '1'), row(1, 'b', '1', true), row(2, '', ''), row(3, 'c', '{"x":[]}', true)])
   assert.deepEqual(data, { a: '1', b: 1, c: { x: [] } })
   const { faults } = dataOfRows([row(0, 'a', ''), row(1, 'a', ''), row(2, '', 'x'), row(3, 'd', 'tru', true)])
@@ -104,9 +115,9 @@ test('differences are per key: changed, added and removed', () => {
 })
 
 test('a number that is written differently is a difference', () => {
-  const parsed = (text: string) => parseJsonText(text) as Record<string, unknown>
-  assert.equal(isSameData(parsed('{"a":1.0}'), parsed('{"a":1}')), false)
-  assert.equal(isSameData(parsed('{"a":1.0}'), parsed('{"a":1.0}')), true)
+  assert.equal(isSameData(dataOf('{"a":1.0}'), dataOf('{"a":1}')), false)
+  assert.equal(isSameData(dataOf('{"a":1.0}'), dataOf('{"a":1.0}')), true)
+  assert.equal(JSON.stringify(parseJsonText('1.0')), '1.0')
 })
 
 test('two changes of different keys are merged, of the same key they need a choice', () => {
@@ -171,4 +182,14 @@ test('generated passwords are long and different', () => {
   const passwords = new Set(Array.from({ length: 100 }, generatePassword))
   assert.equal(passwords.size, 100)
   for (const password of passwords) assert.match(password, /^[\w-]{32}$/)
+})
+
+test('names match as in the search of the server', () => {
+  const names = ['app/db', 'app/DB-2', 'team/app', 'a.b']
+  const found = (wanted: string) => names.filter(nameMatcher(wanted))
+  assert.deepEqual(found('db'), ['app/db', 'app/DB-2'])
+  assert.deepEqual(found('db*'), ['app/db', 'app/DB-2'])
+  assert.deepEqual(found('*p'), ['team/app'])
+  assert.deepEqual(found('app/*'), ['app/db', 'app/DB-2'])
+  assert.deepEqual(found('*.*'), ['a.b'])
 })

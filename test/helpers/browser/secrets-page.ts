@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { startAgent, workDirectory } from '../agent-process.ts'
+import { freshProcess } from '../secrets-server.ts'
 import { openUi } from './page.ts'
 
 export interface SecretsAgent {
@@ -16,8 +17,22 @@ export interface SecretsAgent {
 
 export async function secretsAgent(t: TestContext): Promise<SecretsAgent> {
   const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-http-port', '0', `-data-dir=${workDirectory(t)}`])
-  const root = /Token: (\S+)/.exec(agent.stdout())?.[1] ?? ''
-  const { url } = agent
+  return clientOf(agent.url, /Token: (\S+)/.exec(agent.stdout())?.[1] ?? '')
+}
+
+/** With a KV engine at `secret/`, and the keys that unseal it. */
+export async function sealableAgent(t: TestContext): Promise<SecretsAgent & { readonly unseal: () => Promise<void> }> {
+  const { agent, keys, token } = await freshProcess(t)
+  const client = clientOf(agent.url, token)
+  const unseal = async () => {
+    for (const key of keys.slice(0, 2)) await client.call('PUT', 'sys/unseal', { key })
+  }
+  await unseal()
+  await client.call('POST', 'sys/mounts/secret', { type: 'kv', options: { version: '2' } })
+  return { ...client, unseal }
+}
+
+function clientOf(url: string, root: string): SecretsAgent {
   let policies = 0
   const call: SecretsAgent['call'] = async (method, path, body, token = root) => {
     const response = await fetch(`${url}/v1/${path}`, {

@@ -113,7 +113,7 @@ function OtherPolicies({ name, onChange, others }: OtherPoliciesProps) {
           label={`Without the policy ${file}`}
           onClick={() => onChange(others.filter((each) => each.file !== file))}
         >
-          {file} ×
+          {file} <span aria-hidden="true">×</span>
         </Button>
       ))}
       {error && <ErrorText error={error} />}

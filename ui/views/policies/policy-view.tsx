@@ -1,6 +1,7 @@
 /** A policy: its editor, and beside it the check of a request. */
 import { useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
+import { useKeys } from '../../app/keys.ts'
 import { navigate } from '../../app/location.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { UnsavedChanges } from '../../app/unsaved.tsx'
@@ -117,6 +118,8 @@ function PolicyEditor({ mayWrite, name, reload, saved }: PolicyEditorProps) {
       .catch((failure: unknown) => setError(failure instanceof Error ? failure : new Error(String(failure))))
       .finally(() => setBusy(false))
   }
+  const maySave = mayWrite && fault === undefined && (saved === undefined || hasChanges)
+  useKeys('Policy', mayWrite ? [{ keys: 'Mod+s', label: 'Save', run: () => maySave && save(saved) }] : [])
   const format = () => {
     setError(undefined)
     try {
@@ -168,12 +171,7 @@ function PolicyEditor({ mayWrite, name, reload, saved }: PolicyEditorProps) {
         {error && <ErrorText error={error} />}
         {mayWrite && (
           <div class="form-actions">
-            <Button
-              kind="primary"
-              isBusy={isBusy}
-              isDisabled={fault !== undefined || (saved !== undefined && !hasChanges)}
-              onClick={() => save(saved)}
-            >
+            <Button kind="primary" isBusy={isBusy} isDisabled={!maySave} onClick={() => save(saved)}>
               Save
             </Button>
             <Button onClick={format}>Format</Button>

@@ -1,6 +1,7 @@
 /** The editor of a secret. Writes check that no other version was written since the one that was read. */
 import { useState } from 'preact/hooks'
 import { ApiError } from '../../api/client.ts'
+import { useKeys } from '../../app/keys.ts'
 import { address, navigate } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
 import { token } from '../../app/session.ts'
@@ -124,11 +125,12 @@ function Editor({ base: first, context, start }: EditorProps) {
       .catch((failure: unknown) => setError(failure instanceof Error ? failure : new Error(String(failure))))
       .finally(() => setBusy(false))
   }
-  const submit = (event: Event) => {
-    event.preventDefault()
+  const submit = (event?: Event) => {
+    event?.preventDefault()
     if (parsed.data) save(parsed.data, base.version)
     else setError(new Error('Correct the marked faults first.'))
   }
+  useKeys('Editor', theirs ? [] : [{ keys: 'Mod+s', label: 'Save', run: () => hasChanges && submit() }])
   const discard = () => {
     reload()
     navigate(viewOf(mount.path, name), { replace: true })

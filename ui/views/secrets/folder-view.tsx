@@ -39,12 +39,12 @@ export function parentsOf(mount: KvMount, name: string) {
 export function FolderView({ folder, mount }: FolderViewProps) {
   const { query } = address.value
   const wanted = query.get('q') ?? ''
-  const searchPath = mount.version === 2 ? kvPath(mount, 'search', folder) : ''
+  const searchPath = kvPath(mount, 'search', folder)
   const createPath = kvPath(mount, 'data', `${folder}new`)
   const watchPath = mount.version === 2 ? kvPath(mount, 'watch', folder) : ''
   const may = useCapabilities([searchPath, createPath, watchPath].filter(Boolean))
   const mayCreate = may(createPath, 'create')
-  const maySearch = may(searchPath, 'read')
+  const maySearch = may(searchPath, mount.version === 2 ? 'read' : 'scan')
   const isDeep = query.has('below') && maySearch
   const [isCreating, setCreating] = useState(false)
   const list = useSecretsResource(

@@ -1,7 +1,7 @@
 /** Requests to KV mounts, of version 1 and 2. */
 import { ApiError, type Query, secrets, secretsPath, send } from '../../api/client.ts'
 import { isObject, parseJsonText, type SecretData } from './secret-data.ts'
-import { type KvMount, kvPath } from './secret-path.ts'
+import { type KvMount, kvPath, nameMatcher } from './secret-path.ts'
 import type { SecretMetadata, SecretSettings, VersionInfo } from './versions.ts'
 
 export interface MountInfo {
@@ -148,6 +148,12 @@ export async function searchNames(
   wanted: string,
   signal?: AbortSignal,
 ): Promise<Found> {
+  return mount.version === 1
+    ? await scanNames(mount, folder, wanted, signal)
+    : await searchVersioned(mount, folder, wanted, signal)
+}
+
+async function searchVersioned(mount: KvMount, folder: string, wanted: string, signal?: AbortSignal): Promise<Found> {
   interface Answer {
     readonly found: readonly { readonly path: string }[]
     readonly next: string | null
@@ -161,4 +167,15 @@ export async function searchNames(
     if (data.next === null || names.length >= FOUND_MAX) return { names, isMore: data.next !== null }
     after = data.next
   }
+}
+
+/** A mount of version 1 has no search: all names below the folder are read. */
+async function scanNames(mount: KvMount, folder: string, wanted: string, signal?: AbortSignal): Promise<Found> {
+  const { data } = await secrets<{ readonly keys?: readonly string[] }>(mount.path + folder, {
+    query: { scan: true },
+    signal,
+  })
+  const matches = nameMatcher(wanted)
+  const names = (data.keys ?? []).map((name) => folder + name).filter(matches)
+  return { names: names.slice(0, FOUND_MAX), isMore: names.length > FOUND_MAX }
 }

@@ -10,7 +10,7 @@ import { Button } from '../../components/button.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { View } from '../../components/view.tsx'
 import { ChangeBanner, type NewsItem } from './change-banner.tsx'
-import { type SecretChange, useChanges } from './changes.ts'
+import { type SecretChange, useChanges, usePolling } from './changes.ts'
 import { CompareTab } from './compare-tab.tsx'
 import { EditorTab } from './editor-tab.tsx'
 import { parentsOf } from './folder-view.tsx'
@@ -74,11 +74,19 @@ export function SecretDetails({ mount, name }: SecretDetailsProps) {
     setNews(undefined)
     setRevision((count) => count + 1)
   }
-  useChanges(mount, name, may('watch', 'read'), (change) => {
+  const isRefused = useChanges(mount, name, may('watch', 'read'), (change) => {
     if (change !== 'reset' && change.path !== name) return
     const own = change === 'reset' ? -1 : expected.current.indexOf(change.change)
     if (own >= 0) expected.current.splice(own, 1)
     else setNews({ change, atMs: Date.now() })
+  })
+  const isPolled = metadata !== undefined && check.isKnown && (isRefused || !may('watch', 'read'))
+  usePolling(isPolled, async () => {
+    const found = await readMetadata(mount, name)
+    const version = found?.current_version ?? 0
+    if (version > (metadata?.current_version ?? 0)) {
+      setNews({ change: { path: name, change: 'write', version }, atMs: Date.parse(found?.updated_time ?? '') })
+    }
   })
   const act: SecretContext['act'] = async (change, run) => {
     if (may('watch', 'read')) expected.current.push(change)

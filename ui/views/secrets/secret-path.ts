@@ -47,3 +47,12 @@ export function nameFault(name: string): string | undefined {
     return 'A part between slashes must not be empty, "." or "..".'
   return undefined
 }
+
+/** Without `*` a part of the name. With `*` a pattern for the whole name or, if it has no slash, for the last segment. As the server's. */
+export function nameMatcher(wanted: string): (name: string) => boolean {
+  const text = wanted.toLowerCase()
+  if (!text.includes('*')) return (name) => name.toLowerCase().includes(text)
+  const pieces = text.split(/\*+/).map((piece) => piece.replaceAll(/[$()*+.?[\\\]^{|}]/g, String.raw`\$&`))
+  const pattern = new RegExp(`^${pieces.join('[^]*?')}$`, 'u')
+  return (name) => pattern.test((text.includes('/') ? name : name.slice(name.lastIndexOf('/') + 1)).toLowerCase())
+}

@@ -41,7 +41,7 @@ export function ValuesTab({ context }: TabProps) {
           ) : found.data === undefined ? (
             <DeletedVersion context={context} found={found} />
           ) : (
-            <Values key={found.version} name={name} found={found} data={found.data} />
+            <Values key={found.version} found={found} data={found.data} />
           )}
         </>
       )}
@@ -114,12 +114,11 @@ function DeletedVersion({ context, found: { info, version } }: TabProps & { read
 }
 
 interface ValuesProps {
-  readonly name: string
   readonly found: SecretVersion
   readonly data: SecretData
 }
 
-function Values({ data, found: { info, version }, name }: ValuesProps) {
+function Values({ data, found: { info, version } }: ValuesProps) {
   const [isJson, setJson] = useState(false)
   const entries = Object.entries(data)
   const text = isJson ? dataText(data) : ''
@@ -143,9 +142,7 @@ function Values({ data, found: { info, version }, name }: ValuesProps) {
           <Button onClick={() => setJson(!isJson)} pressed={isJson}>
             Show as JSON
           </Button>
-          <Button onClick={() => void copySecret(dataText(data))} label={`Copy ${name} as JSON`}>
-            Copy as JSON
-          </Button>
+          <Button onClick={() => void copySecret(dataText(data))}>Copy as JSON</Button>
         </div>
       </header>
       {isJson && losesNumbers(text) && (
