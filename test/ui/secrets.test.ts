@@ -142,8 +142,16 @@ test('secrets are browsed, written, compared, deleted and restored', { skip }, a
     await button(page, 'Edit').click()
     await button(page, 'Show and edit the value of a').click()
     await page.getByRole('textbox', { name: 'Value of a' }).fill('mine')
+    // The event of the own write comes before its response.
+    await page.route('**/v1/secret/data/watched', async (route) => {
+      const response = await route.fetch()
+      await page.waitForTimeout(800)
+      assert.equal(await page.getByText('was written').count(), 0)
+      await route.fulfill({ response })
+    })
     await button(page, 'Save').click()
     await page.getByText('Version 3, written').waitFor()
+    await page.unrouteAll()
     await call('POST', 'secret/metadata/watched', { custom_metadata: { team: 'ops' } })
     await page.getByText('The secret has new settings').waitFor()
     assert.equal(await page.getByText('Version 3 was written').count(), 0)
