@@ -47,7 +47,9 @@ export function ConflictView({ base, discard, edit, error, isBusy, mine, save, t
           Nothing of yours was saved.{' '}
           {conflicts === 0
             ? 'You changed different keys, so both changes can be saved.'
-            : `Both changed ${conflicts === 1 ? 'one key' : `${conflicts} keys`}: choose for each.`}
+            : conflicts === 1
+              ? 'Both changed one key: choose its value.'
+              : `Both changed ${conflicts} keys: choose a value for each.`}
         </p>
       </div>
       <table class="changes">
@@ -103,7 +105,7 @@ interface ConflictRowProps {
 
 function ConflictRow({ choose, chosen, row: { changedBy, key, mine, theirs } }: ConflictRowProps) {
   const side = (name: Side, value: unknown) => (
-    <td data-title={name}>
+    <td>
       {changedBy !== 'same' && (
         <label class="check">
           <input type="radio" name={`side:${key}`} checked={chosen === name} onChange={() => choose(name)} />

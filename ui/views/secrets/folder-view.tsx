@@ -1,7 +1,7 @@
 /** A folder of a KV mount: its secrets and folders, filtered, or a search of everything below it. */
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
-import { listSecrets } from '../../api/client.ts'
+import { ApiError, listSecrets } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
@@ -46,7 +46,7 @@ export function FolderView({ folder, mount }: FolderViewProps) {
   const mayCreate = may(createPath, 'create')
   const maySearch = may(searchPath, mount.version === 2 ? 'read' : 'scan')
   const isDeep = query.has('below') && maySearch
-  const [isCreating, setCreating] = useState(false)
+  const [dialog, setDialog] = useState<PathDialogProps['kind']>()
   const list = useSecretsResource(
     (signal) => listSecrets(kvPath(mount, 'metadata', folder), { signal }),
     [mount.path, folder],
@@ -57,9 +57,21 @@ export function FolderView({ folder, mount }: FolderViewProps) {
     setChanges(0)
     list.reload()
   }
-  const create = () => setCreating(true)
-  useKeys('Folder', mayCreate ? [{ keys: 'n', label: 'Create a secret', run: create }] : [])
-  useCommands(mayCreate ? [{ title: 'Create a secret', group: mount.path + folder, run: create }] : [], [mayCreate])
+  const create = () => setDialog('create')
+  const open = () => setDialog('open')
+  useKeys('Folder', [
+    { keys: 'o', label: 'Open a path', run: open },
+    ...(mayCreate ? [{ keys: 'n', label: 'Create a secret', run: create }] : []),
+  ])
+  const group = mount.path + folder
+  useCommands(
+    [
+      { title: 'Open a path', group, run: open },
+      ...(mayCreate ? [{ title: 'Create a secret', group, run: create }] : []),
+    ],
+    [mayCreate],
+  )
+  const isForbidden = list.data === undefined && list.error instanceof ApiError && list.error.isForbidden
   return (
     <View
       title={folder === '' ? mount.path : folder}
@@ -102,7 +114,15 @@ export function FolderView({ folder, mount }: FolderViewProps) {
           {(names) => <NameTable mount={mount} folder={folder} names={names} wanted={wanted} mayCreate={mayCreate} />}
         </LoadedSecrets>
       )}
-      {isCreating && <CreateDialog mount={mount} folder={folder} close={() => setCreating(false)} />}
+      {isForbidden && (
+        <p class="notice">
+          A token that may not list names can still open what it may read.{' '}
+          <Button onClick={open} title="o">
+            Open a path
+          </Button>
+        </p>
+      )}
+      {dialog && <PathDialog kind={dialog} mount={mount} folder={folder} close={() => setDialog(undefined)} />}
     </View>
   )
 }
@@ -184,21 +204,33 @@ function SearchResults({ folder, mount, wanted }: FolderViewProps & { readonly w
   )
 }
 
-function CreateDialog({ close, folder, mount }: FolderViewProps & { readonly close: () => void }) {
+interface PathDialogProps extends FolderViewProps {
+  readonly kind: 'create' | 'open'
+  readonly close: () => void
+}
+
+/** Asks for the path of a new secret, or of one that the token cannot find in a list. */
+function PathDialog({ close, folder, kind, mount }: PathDialogProps) {
   const [name, setName] = useState(folder)
   const [isSubmitted, setSubmitted] = useState(false)
-  const fault = nameFault(name)
+  const isFolder = kind === 'open' && name.endsWith('/')
+  const fault = nameFault(isFolder ? name.slice(0, -1) : name)
   const submit = (event: Event) => {
     event.preventDefault()
     setSubmitted(true)
     if (fault !== undefined) return
     close()
-    navigate(`${viewOf(mount.path, name)}?tab=edit`)
+    navigate(`${viewOf(mount.path, name)}${kind === 'create' ? '?tab=edit' : ''}`)
   }
   return (
-    <Dialog title="Create a secret" close={close}>
+    <Dialog title={kind === 'create' ? 'Create a secret' : 'Open a path'} close={close}>
       <form class="form" onSubmit={submit}>
-        <Field label={`Name below ${mount.path}`} value={name} onInput={setName} hint="Folders are created with it." />
+        <Field
+          label={`Name below ${mount.path}`}
+          value={name}
+          onInput={setName}
+          hint={kind === 'create' ? 'Folders are created with it.' : 'A folder ends with a slash.'}
+        />
         {isSubmitted && fault !== undefined && (
           <p class="error" role="alert">
             {fault}
@@ -206,7 +238,7 @@ function CreateDialog({ close, folder, mount }: FolderViewProps & { readonly clo
         )}
         <div class="form-actions">
           <Button type="submit" kind="primary">
-            Continue
+            {kind === 'create' ? 'Continue' : 'Open'}
           </Button>
         </div>
       </form>

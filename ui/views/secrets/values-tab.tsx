@@ -1,11 +1,11 @@
 /** The keys of the current version, or of the one in the query. Values are hidden until requested, and dropped when the tab is left. */
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Time } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
-import { copySecret, SecretValue } from '../../components/secret-value.tsx'
+import { copySecret, SECRET_SHOWN_MS, SecretValue } from '../../components/secret-value.tsx'
 import { Empty } from '../../components/states.tsx'
 import { ActionButton } from './action-button.tsx'
 import { changeVersions, readVersion, type SecretVersion } from './kv.ts'
@@ -120,6 +120,11 @@ interface ValuesProps {
 
 function Values({ data, found: { info, version } }: ValuesProps) {
   const [isJson, setJson] = useState(false)
+  useEffect(() => {
+    if (!isJson) return undefined
+    const timer = setTimeout(() => setJson(false), SECRET_SHOWN_MS)
+    return () => clearTimeout(timer)
+  }, [isJson])
   const entries = Object.entries(data)
   const text = isJson ? dataText(data) : ''
   return (
