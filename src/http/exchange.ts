@@ -52,9 +52,9 @@ import { UploadBody } from './upload.ts'
 import { type Acceptor, type UpgradeRequest, WebSocketAnswer } from './websocket.ts'
 
 /** Shared abort reason: an abort without a reason creates one with a stack. */
-const GONE = new Error('the caller is gone, or the exchange was cut')
+const GONE = new Error('the caller disconnected, or the connection was cut')
 
-const DRAINING = new Error('the listener drains')
+const DRAINING = new Error('the listener is draining')
 
 /** Close codes of a WebSocket (RFC 6455 §7.4.1). */
 const GOING_AWAY = 1001
@@ -216,6 +216,7 @@ export class Exchange implements ResponseOutlet, CallResponder {
         throw fault
       }
       this.#services.servedHosts?.check(this.request)
+      if (this.#services.router.isLoadedLater(target.path)) await this.#services.router.complete()
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
     } catch (error) {
@@ -238,10 +239,13 @@ export class Exchange implements ResponseOutlet, CallResponder {
     this.#target = target
     this.#meter.underway--
     this.#meter = this.#meterFor(operation.name)
-    if (!this.#webSocket && requestsWebSocket(this.request)) {
-      // Node's parser drops the bytes after this head, so no further request can be served.
-      this.#closeAfterResponse()
-      throw handshakeFault(this.request, operation, this.#isOpen) ?? pipelinedUpgradeRefusal()
+    if (requestsWebSocket(this.request)) {
+      const fault = handshakeFault(this.request, operation, this.#isOpen)
+      if (fault || !this.#webSocket) {
+        // Node's parser drops the bytes after this head, so no further request can be served.
+        this.#closeAfterResponse()
+        throw fault ?? pipelinedUpgradeRefusal()
+      }
     }
     const token = this.#token()
     this.#addOriginHeaders(operation, token !== undefined)
@@ -445,7 +449,7 @@ export class Exchange implements ResponseOutlet, CallResponder {
 
 /** For a valid handshake on a connection with a pending request. */
 function pipelinedUpgradeRefusal(): Refusal {
-  return new Refusal('invalid_request', 'a WebSocket handshake must wait for the response to the request before it')
+  return new Refusal('invalid_request', 'a WebSocket handshake must wait for the response to the previous request')
 }
 
 /** The fields of an exchange that a call reads on demand. */

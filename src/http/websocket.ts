@@ -164,7 +164,7 @@ export class WebSocketAnswer implements StreamSink {
   }
 
   #open(headers: Readonly<Record<string, string>>): void {
-    if (this.begun) throw new Fault('a handshake is answered once')
+    if (this.begun) throw new Fault('a handshake gets one response')
     this.begun = true
     const webSocket = this.#acceptor.accept(this.#upgrade, [...this.#headers, ...Object.entries(headers).flat()])
     this.#webSocket = webSocket

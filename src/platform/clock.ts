@@ -1,5 +1,5 @@
 /**
- * Clock, replaceable in tests. Wall time is for timestamps; it may step backwards. Timeouts and measurements use
+ * Clock, replaceable in tests. Wall time is for timestamps; it may step backward. Timeouts and measurements use
  * monotonic time.
  */
 export interface Clock {

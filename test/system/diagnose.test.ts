@@ -93,7 +93,7 @@ async function hostOf(t: TestContext, more = '', server = ''): Promise<Host> {
   return { directory, config, key }
 }
 
-/** Starts it, initialises its core, and resolves when it is ready. */
+/** Starts it, initializes its core, and resolves when it is ready. */
 async function startHost(t: TestContext, { config }: Host) {
   const agent = await startAgent(t, ['-config', config])
   const env = { ...process.env, OUTPOST_ADDR: agent.url }

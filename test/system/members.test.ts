@@ -85,7 +85,7 @@ test('each server lists all servers, an agent those of any server', async (t) =>
         ['server-1', 'alive'],
       ],
     )
-    assert.equal(stderr, '1 of 2 servers does not answer\n')
+    assert.equal(stderr, '1 of 2 servers does not respond\n')
     assert.match(
       (await runHere(['operator', 'members'], { OUTPOST_ADDR: second.url })).stdout,
       /server-0 .* silent for \d+s/,

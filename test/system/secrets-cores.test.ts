@@ -64,7 +64,7 @@ async function requestInit({ url }: Server, more: object = {}) {
   return { status: response.status, text: errors?.join() ?? '' }
 }
 
-test('a second initialisation in a region is refused, and two cores are reported by every server', async (t) => {
+test('a second initialization in a region is refused, and two cores are reported by every server', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second, edge] = await Promise.all([
     startServer(t, nats, 'first'),
@@ -92,7 +92,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.ok(!read.stderr.includes('operator init'), read.stderr)
   })
 
-  await t.test('the initialisation is refused and changes nothing', async () => {
+  await t.test('the initialization is refused and changes nothing', async () => {
     const refused = await requestInit(second)
     assert.equal(refused.status, 400)
     assert.match(refused.text, /server "first" of region "global" has an initialized secrets core/)
@@ -103,13 +103,13 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(ran.code, 1)
     assert.ok(ran.stderr.includes('server "first"'), ran.stderr)
     assert.equal(await isInitialised(second), false)
-    // The core that exists is initialised already, regardless of the region.
+    // The core that exists is initialized already, regardless of the region.
     assert.match((await requestInit(first)).text, /initiali[sz]ed/)
     for (const server of [first, edge]) assert.equal(await coresOf(server), 1)
     for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)
   })
 
-  await t.test('with -force the initialisation succeeds, and every server reports both cores', async () => {
+  await t.test('with -force the initialization succeeds, and every server reports both cores', async () => {
     await initialise(t, second, `${INIT} -force`)
     const secondId = await clusterIdOf(second)
     assert.notEqual(secondId, firstId)
@@ -139,7 +139,7 @@ test('a second initialisation in a region is refused, and two cores are reported
   })
 })
 
-test('a recently killed core prevents an initialisation until its server returns without it', async (t) => {
+test('a recently killed core prevents an initialization until its server returns without it', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
   await initialise(t, first)
@@ -154,7 +154,7 @@ test('a recently killed core prevents an initialisation until its server returns
   await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
 })
 
-test('an initialisation while NATS is disconnected requires -force', async (t) => {
+test('an initialization while NATS is disconnected requires -force', async (t) => {
   const nats = await startNatsServer(t)
   const server = await startServer(t, nats, 'only')
   await nats.kill()
@@ -227,7 +227,7 @@ test('a server without a core is ready only while a server with an active core a
   const key = await initialise(t, first)
   await reports(/the secrets core of server "first" is active/, 200)
   await first.stop()
-  await reports(/no server with a secrets core is connected|the secrets core of server "first" does not answer/)
+  await reports(/no server with a secrets core is connected|the secrets core of server "first" does not respond/)
   await first.start()
   await reports(/the secrets core of server "first" is sealed, next: outpost operator unseal/)
   assert.equal((await commandsAt(first, workDirectory(t))(`operator unseal ${key}`)).code, 0)
@@ -238,7 +238,7 @@ test('a server without a core is ready only while a server with an active core a
   await nats.restart()
   await reports(/is active/, 200)
   first.signal('SIGSTOP')
-  await reports(/the secrets core of server "first" does not answer|no server with a secrets core is connected/)
+  await reports(/the secrets core of server "first" does not respond|no server with a secrets core is connected/)
   first.signal('SIGCONT')
   await reports(/is active/, 200)
 })

@@ -184,8 +184,8 @@ async function withNode(refusal: AgentRefusal, path: string, target: AgentTarget
   const reason = node.text('StatusDescription')
   const state =
     node.text('Status') === 'ready'
-      ? 'does not answer'
-      : `is ${node.text('Status')} since ${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
+      ? 'does not respond'
+      : `has been ${node.text('Status')} since ${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
   return new AgentRefusal(refusal.status, `node ${node.text('Name')} (${nodeId}) ${state}; ${refusal.message}`)
 }
 

@@ -12,7 +12,7 @@ import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { formatPairs, formatTable, humanBytes } from '../output/table.ts'
 import { fitted, Progress, terminalOf } from '../output/terminal.ts'
 import { FollowSession } from '../streams/follow-session.ts'
-import { tailOptions, tailQuery } from '../streams/logs-options.ts'
+import { tailOptions, tailQuery } from '../streams/tail-options.ts'
 import { rawOutput } from '../streams/stream-output.ts'
 
 const ls = defineCommand({
@@ -173,7 +173,13 @@ const tail = defineCommand({
     'broken connection, the command resumes at the same position without loss or repetition. To follow a',
     'rotated log, use "outpost logs".',
   ].join('\n'),
-  options: { f: flag('Follow the file and print new data'), ...tailOptions, ...allocOptions, ...agentOptions },
+  options: {
+    f: flag('Follow the file and print new data'),
+    ...tailOptions,
+    n: { ...tailOptions.n, shownDefault: '10' },
+    ...allocOptions,
+    ...agentOptions,
+  },
   operands: { shown: 'ALLOC PATH', min: 2, max: 2 },
   async run(values, [given = '', path = ''], io) {
     if (values.n !== undefined && values.c !== undefined) {

@@ -30,7 +30,7 @@ export interface RegionCoresOptions {
   readonly region: string
   /** `hasCore`: false with `server { secrets = false }`. */
   readonly self: { readonly serverId: string; readonly name: string; readonly hasCore: boolean }
-  /** Cluster ID of this server's core; undefined unless that is initialised. */
+  /** Cluster ID of this server's core; undefined unless that is initialized. */
   readonly clusterId: () => string | undefined
   readonly logger: Logger
 }
@@ -68,7 +68,7 @@ export class RegionCores {
     return `${cores.size} secrets cores in region "${this.#options.region}": ${listCores(cores)}. ${NEXT}`
   }
 
-  /** While this server is not initialised and another one has a core: what an operator does instead of initialising this one. */
+  /** While this server is not initialized and another one has a core: what an operator does instead of initializing this one. */
   get insteadOfInit(): string | undefined {
     const { clusterId, self } = this.#options
     if (!self.hasCore || clusterId() !== undefined) return undefined

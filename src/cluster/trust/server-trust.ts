@@ -156,7 +156,7 @@ export class ServerKeys {
     )
   }
 
-  /** Announces this server if what it announces has changed, as after the initialisation of its core. */
+  /** Announces this server if what it announces has changed, as after the initialization of its core. */
   announceIfChanged(): void {
     if (JSON.stringify(this.#options.current?.() ?? {}) !== this.#announced) this.#announceDebounced()
   }

@@ -39,7 +39,7 @@ function isReplaced(status: Status): boolean {
   return status['fence_reason'] === 'replaced'
 }
 
-/** Names of the catalogue without a prefix that they share. */
+/** Names of the catalog without a prefix that they share. */
 type NameBelow<Prefix extends string> = MetricName extends infer Name
   ? Name extends `${Prefix}${infer Rest}`
     ? Rest

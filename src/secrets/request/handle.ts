@@ -5,7 +5,7 @@
  * If an audit device is enabled, the request and the response are recorded (`audit/`). A streamed reply (`event-stream.ts`) ends
  * the processing before its first chunk.
  *
- * The core (`core.ts`) is not initialised, sealed, or active. Only an active core has mounts, tokens and policies.
+ * The core (`core.ts`) is not initialized, sealed, or active. Only an active core has mounts, tokens and policies.
  *
  * Promises:
  * - Nothing is changed or revealed before the caller's token and policies were checked, except on paths that are declared as
@@ -47,7 +47,7 @@ import { AGENT_LOGIN, CORE_VERBS, isAgentPath } from './core-endpoints.ts'
 import { stepUp } from '../mfa/step-up.ts'
 import { canonicalOf } from '../../engines/framework/path-table.ts'
 import { undeclaredFrom } from './path-parts.ts'
-import { fencedPrimary, isServedOnSecondary, isServedWhileFenced } from '../dr/dr-refusals.ts'
+import { fencedPrimary, isServedOnSecondary, isServedWhileFenced } from '../dr-endpoints/dr-refusals.ts'
 import { RequestCall } from './request-call.ts'
 import type { CallerAdmission, Core, Request, ResolvedTarget, RequestTrace } from './request-states.ts'
 import { type RequestBody, type CoreRequestHead, requestHead, type Verb } from './request.ts'

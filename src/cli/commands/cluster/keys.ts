@@ -26,7 +26,7 @@ const REGION = 'global'
 
 export const command = defineCommand({
   name: 'cluster keys',
-  summary: 'Generate keys and NATS permissions of agents and servers',
+  summary: 'Generate keys and NATS permissions for agents and servers',
   details: [
     'Writes these files to DIR:',
     '',

@@ -34,7 +34,7 @@ export const command = defineCommand({
       )
       io.out(fitted(table, terminalOf(1, io.env, values['no-color'])))
     }
-    if (silent > 0) io.err(`${silent} of ${members.length} servers ${silent === 1 ? 'does' : 'do'} not answer\n`)
+    if (silent > 0) io.err(`${silent} of ${members.length} servers ${silent === 1 ? 'does' : 'do'} not respond\n`)
     return silent > 0 ? 1 : 0
   },
 })

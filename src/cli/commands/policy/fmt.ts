@@ -32,7 +32,7 @@ function formatted(text: string, file: string): string {
     throw new CommandError(`cannot parse the policy: ${messageOf(error)}`, 1, { cause: error })
   }
   if (after !== undefined) return after
-  throw new CommandError(`cannot format ${file} without a change of its meaning, it was not changed`)
+  throw new CommandError(`cannot format ${file} without changing its meaning, the file was not changed`)
 }
 
 function write(file: string, text: string): void {

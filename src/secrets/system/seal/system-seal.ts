@@ -9,7 +9,7 @@ import { boolean, type EngineField, integer, text, textList } from '../../../eng
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
 import { versionFacts } from '../version-history.ts'
 import type { CoreState, WithOptions } from '../core-parts.ts'
-import { OPERATION_TOKEN, type SecondaryAccess } from '../../dr/secondary-paths.ts'
+import { OPERATION_TOKEN, type SecondaryAccess } from '../../dr-endpoints/secondary-paths.ts'
 import { type PgpRateLimit, sealLog } from './seal-access.ts'
 
 const STORAGE_TYPE = 'sqlite'
@@ -145,7 +145,7 @@ function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
   })
 }
 
-/** After an initialisation. Never rejects, because the answer with the keys must be sent. */
+/** After an initialization. Never rejects, because the answer with the keys must be sent. */
 async function unsealUnattended(core: SealParts): Promise<void> {
   try {
     if (await core.options.seal.autoUnseal()) await core.activateOrSeal()

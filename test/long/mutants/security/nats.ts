@@ -15,13 +15,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/trust/server-trust.test.ts',
   },
   {
-    promise: 'Its key is replaced while calls run',
+    promise: 'Its key can be replaced while calls run',
     before: `if (node.run === '' || node.session?.key === key) return node.session`,
     after: `if (node.run === '' || node.session) return node.session`,
     test: 'test/cluster/rpc/node-admission.test.ts',
   },
   {
-    promise: 'Its key is replaced while calls run',
+    promise: 'Its key can be replaced while calls run',
     before: 'for (const [name, { key }] of this.#servers) if (!this.#isConfigured(key)) this.#servers.delete(name)',
     after: '',
     test: 'test/attacks/server-key-rotated.test.ts',
