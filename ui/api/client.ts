@@ -43,6 +43,13 @@ export function setTokenSource(source: () => string | undefined): void {
   tokenOf = source
 }
 
+/** Called after a 403 for the token of the session, which may have expired. */
+let onRefusal: () => void = () => undefined
+
+export function setRefusalListener(listener: () => void): void {
+  onRefusal = listener
+}
+
 function urlOf(path: string, query: Query = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '')
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
@@ -54,7 +61,8 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   const { body, headers, method = 'GET', query, signal } = options
   const token = tokenOf()
   const sent: Record<string, string> = { ...headers }
-  if (token !== undefined && sent['Authorization'] === undefined) sent['Authorization'] = `Bearer ${token}`
+  const isOfSession = token !== undefined && sent['Authorization'] === undefined
+  if (isOfSession) sent['Authorization'] = `Bearer ${token}`
   if (body !== undefined) sent['Content-Type'] ??= 'application/json'
   const url = urlOf(path, query)
   const init = { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal }
@@ -62,8 +70,17 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
     if (error instanceof DOMException && error.name === 'AbortError') throw error
     throw new ApiError(0, 'The server does not respond. Check that it runs and that its address is correct.')
   })
+  if (response.status === 403 && isOfSession) onRefusal()
   if (response.status >= 400) throw await errorOf(response)
   return response
+}
+
+/** The secrets core formats causes as Vault does: `2 errors occurred:`, then a line for each. */
+export function withoutErrorList(text: string): string {
+  return text
+    .replaceAll(/\d+ errors? occurred:\s*\* /g, '')
+    .replaceAll(/\n\t\* /g, '; ')
+    .trim()
 }
 
 async function errorOf(response: Response): Promise<ApiError> {
@@ -71,7 +88,7 @@ async function errorOf(response: Response): Promise<ApiError> {
   try {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
-    if (errors.length > 0) return new ApiError(response.status, errors.join('; '), data)
+    if (errors.length > 0) return new ApiError(response.status, errors.map(withoutErrorList).join('; '), data)
     if (isObject(data)) return new ApiError(response.status, `status ${response.status}`, data)
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.
