@@ -10,6 +10,5 @@ export async function mapLimited<Item, Result>(
     for (const [index, item] of queue) results.set(index, await work(item))
   }
   await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker))
-  return results
   return [...results].toSorted(([a], [b]) => a - b).map(([, result]) => result)
 }
