@@ -14,6 +14,7 @@ import { View } from '../../components/view.tsx'
 import { AccessTabs } from './access-tabs.tsx'
 import { IrrevocableLeases } from './irrevocable-leases.tsx'
 import { LeaseDialog } from './lease-dialog.tsx'
+import { LookUp } from './look-up.tsx'
 import { CoreLoaded } from './parts.tsx'
 import { trimSlashes } from './segments.ts'
 
@@ -85,7 +86,7 @@ export function LeaseBrowser({ prefix }: { readonly prefix: string }) {
           value={filter}
           onInput={(text) => setQuery({ filter: text })}
         />
-        {may(LOOKUP, 'update') && <LookUp />}
+        {may(LOOKUP, 'update') && <LookUp label="Lease ID" open={(lease) => setQuery({ lease })} />}
       </div>
       <CoreLoaded resource={resource} hint="Browsing leases requires “list” and “sudo” on sys/leases/lookup.">
         {() =>
@@ -134,19 +135,5 @@ export function LeaseBrowser({ prefix }: { readonly prefix: string }) {
         </Confirm>
       )}
     </View>
-  )
-}
-
-function LookUp() {
-  const [id, setId] = useState('')
-  const submit = (event: Event) => {
-    event.preventDefault()
-    if (id.trim() !== '') setQuery({ lease: id.trim() })
-  }
-  return (
-    <form class="look-up" onSubmit={submit}>
-      <Field label="Lease ID" isLabelHidden placeholder="Lease ID" value={id} onInput={setId} />
-      <Button type="submit">Look up</Button>
-    </form>
   )
 }

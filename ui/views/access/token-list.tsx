@@ -13,6 +13,7 @@ import { Link } from '../../components/link.tsx'
 import { Empty, ErrorText } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { AccessTabs } from './access-tabs.tsx'
+import { LookUp } from './look-up.tsx'
 import { CoreLoaded, isNarrow, useAction } from './parts.tsx'
 import { TokenCreation } from './token-creation.tsx'
 import { matchesToken, readTokenPage, type TokenRow } from './tokens.ts'
@@ -100,7 +101,7 @@ export function TokenList() {
           value={wanted}
           onInput={(filter) => setQuery({ filter })}
         />
-        <LookUp />
+        <LookUp label="Accessor" open={(accessor) => navigate(pathOf('access', 'tokens', accessor))} />
         {own !== undefined && <Link to={pathOf('access', 'tokens', own)}>Your token</Link>}
       </div>
       <CoreLoaded resource={resource} hint={HINT}>
@@ -138,20 +139,5 @@ export function TokenList() {
         />
       )}
     </View>
-  )
-}
-
-/** Opens a token by its accessor, for callers that may not list tokens. */
-function LookUp() {
-  const [accessor, setAccessor] = useState('')
-  const submit = (event: Event) => {
-    event.preventDefault()
-    if (accessor.trim() !== '') navigate(pathOf('access', 'tokens', accessor.trim()))
-  }
-  return (
-    <form class="look-up" onSubmit={submit}>
-      <Field label="Accessor" isLabelHidden placeholder="Accessor" value={accessor} onInput={setAccessor} />
-      <Button type="submit">Look up</Button>
-    </form>
   )
 }

@@ -1,12 +1,13 @@
 import { listSecrets } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
-import { address, pathOf, setQuery } from '../../app/location.ts'
+import { address, navigate, pathOf, setQuery } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
 import { Empty } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { matchesText } from '../access/identities.ts'
+import { LookUp } from '../access/look-up.tsx'
 import { CoreLoaded, isNarrow } from '../access/parts.tsx'
 import { mapLimited } from '../access/map-limited.ts'
 import { type CloudRole, readData, type StaticRole } from './cloud.ts'
@@ -73,8 +74,9 @@ export function RoleList({ folder, mount }: RoleListProps) {
           value={filter}
           onInput={(text) => setQuery({ filter: text })}
         />
+        <LookUp label="Role" action="Open" open={(name) => navigate(pathOf('cloud', mount, folder, name))} />
       </div>
-      <CoreLoaded resource={resource} hint={`This list requires “list” on ${path}. A role can be opened by its path.`}>
+      <CoreLoaded resource={resource} hint={`This list requires “list” on ${path}. Open a role by its name.`}>
         {() =>
           shown.length === 0 ? (
             <Empty title={rows.length === 0 ? 'No roles' : 'No role matches the filter'}>

@@ -51,13 +51,15 @@ function ShownCode({ hide, mount, name, periodSeconds }: CodeDisplayProps & { re
   }, [])
   useEffect(() => {
     const abort = new AbortController()
-    readCode(mount, name, abort.signal).then(
-      (found) => {
-        setCode(found)
+    const read = async () => {
+      try {
+        setCode(await readCode(mount, name, abort.signal))
         setError(undefined)
-      },
-      (failure: unknown) => abort.signal.aborted || setError(errorFrom(failure)),
-    )
+      } catch (failure) {
+        if (!abort.signal.aborted) setError(errorFrom(failure))
+      }
+    }
+    void read()
     return () => abort.abort()
   }, [period.step])
   return (
