@@ -62,6 +62,8 @@ export async function openUi(t: TestContext, options: UiOptions): Promise<UiPage
     colorScheme,
     viewport,
     ...(reducedMotion && { reducedMotion }),
+    // Chromium derives an invalid language from LANG=C.
+    locale: 'en-US',
     ignoreHTTPSErrors: true,
   })
   const page = await context.newPage()
