@@ -62,9 +62,9 @@ export async function openUi(t: TestContext, options: UiOptions): Promise<UiPage
     colorScheme,
     viewport,
     ...(reducedMotion && { reducedMotion }),
-    // Chromium derives an invalid language from LANG=C.
-    locale: 'en-US',
     ignoreHTTPSErrors: true,
+    // uPlot formats numbers in the language of the browser, and that of a headless one in the POSIX locale is malformed.
+    locale: 'en-US',
   })
   const page = await context.newPage()
   page.setDefaultTimeout(DEADLINE_MS)

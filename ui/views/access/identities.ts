@@ -23,11 +23,14 @@ export interface GroupRow {
   readonly members: number
 }
 
+/** The server returns null for some empty lists. */
+type Names = readonly string[] | null
+
 export interface Entity extends EntityRow {
   readonly disabled: boolean
-  readonly policies: readonly string[]
-  readonly direct_group_ids: readonly string[]
-  readonly inherited_group_ids: readonly string[]
+  readonly policies: Names
+  readonly direct_group_ids: Names
+  readonly inherited_group_ids: Names
   readonly creation_time: string
   readonly last_update_time: string
   readonly metadata: Readonly<Record<string, string>> | null
@@ -37,11 +40,11 @@ export interface Group {
   readonly id: string
   readonly name: string
   readonly type: string
-  readonly alias: Partial<Alias>
-  readonly policies: readonly string[]
-  readonly member_entity_ids: readonly string[] | null
-  readonly member_group_ids: readonly string[] | null
-  readonly parent_group_ids: readonly string[] | null
+  readonly alias: Partial<Alias> | null
+  readonly policies: Names
+  readonly member_entity_ids: Names
+  readonly member_group_ids: Names
+  readonly parent_group_ids: Names
   readonly metadata: Readonly<Record<string, string>> | null
   readonly creation_time: string
   readonly last_update_time: string
@@ -71,7 +74,7 @@ export async function listEntities(signal: AbortSignal): Promise<readonly Entity
 }
 
 export async function listGroups(signal: AbortSignal): Promise<readonly GroupRow[]> {
-  const found = await list<{ name: string; policies?: readonly string[]; num_member_entities?: number }>(
+  const found = await list<{ name: string; policies?: Names; num_member_entities?: number }>(
     'identity/group/id',
     signal,
   )

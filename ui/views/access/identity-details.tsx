@@ -74,10 +74,11 @@ function EntityFacts({ entity }: { readonly entity: Entity }) {
             ['ID', <code key="id">{entity.id}</code>],
             ['Policies', <Names key="policies" names={entity.policies} />],
             ['Groups', <Ids key="groups" kind="groups" ids={entity.direct_group_ids} />],
-            entity.inherited_group_ids.length > 0 && [
-              'Inherited groups',
-              <Ids key="inherited" kind="groups" ids={entity.inherited_group_ids} />,
-            ],
+            entity.inherited_group_ids !== null &&
+              entity.inherited_group_ids.length > 0 && [
+                'Inherited groups',
+                <Ids key="inherited" kind="groups" ids={entity.inherited_group_ids} />,
+              ],
             metadataRow(entity.metadata),
             ['Created', <Time key="created" at={entity.creation_time} />],
             ['Changed', <Time key="changed" at={entity.last_update_time} />],
@@ -131,11 +132,11 @@ function GroupFacts({ group }: { readonly group: Group }) {
         rows={[
           ['ID', <code key="id">{group.id}</code>],
           ['Type', group.type],
-          alias.name !== undefined && ['Alias', `${alias.name} at ${alias.mount_path ?? ''}`],
+          alias?.name !== undefined && ['Alias', `${alias.name} at ${alias.mount_path ?? ''}`],
           ['Policies', <Names key="policies" names={group.policies} />],
-          ['Entities', <Ids key="entities" kind="entities" ids={group.member_entity_ids ?? []} />],
-          ['Member groups', <Ids key="members" kind="groups" ids={group.member_group_ids ?? []} />],
-          ['Parent groups', <Ids key="parents" kind="groups" ids={group.parent_group_ids ?? []} />],
+          ['Entities', <Ids key="entities" kind="entities" ids={group.member_entity_ids} />],
+          ['Member groups', <Ids key="members" kind="groups" ids={group.member_group_ids} />],
+          ['Parent groups', <Ids key="parents" kind="groups" ids={group.parent_group_ids} />],
           metadataRow(group.metadata),
           ['Created', <Time key="created" at={group.creation_time} />],
           ['Changed', <Time key="changed" at={group.last_update_time} />],
@@ -150,8 +151,8 @@ function metadataRow(metadata: Readonly<Record<string, string>> | null) {
   return pairs.length > 0 && (['Metadata', pairs.map(([name, value]) => `${name}=${value}`).join(', ')] as const)
 }
 
-function Ids({ ids, kind }: { readonly ids: readonly string[]; readonly kind: 'entities' | 'groups' }) {
-  if (ids.length === 0) return <span class="muted">none</span>
+function Ids({ ids, kind }: { readonly ids: readonly string[] | null; readonly kind: 'entities' | 'groups' }) {
+  if (ids === null || ids.length === 0) return <span class="muted">none</span>
   return (
     <ul class="rows">
       {ids.map((id) => (

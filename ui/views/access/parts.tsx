@@ -31,8 +31,14 @@ export function Facts({ rows }: { readonly rows: readonly FactRow[] }) {
 }
 
 /** Names such as policies, as labels. */
-export function Names({ names, empty = 'none' }: { readonly names: readonly string[]; readonly empty?: string }) {
-  if (names.length === 0) return <span class="muted">{empty}</span>
+export function Names({
+  names,
+  empty = 'none',
+}: {
+  readonly names: readonly string[] | null
+  readonly empty?: string
+}) {
+  if (names === null || names.length === 0) return <span class="muted">{empty}</span>
   return (
     <span class="names">
       {names.map((name) => (

@@ -44,9 +44,9 @@ function RoleFacts({ role }: { readonly role: CloudRole }) {
       <Facts
         rows={[
           ['Credential type', role.credential_type],
-          has(role.role_arns) && ['Roles to assume', <Names key="roles" names={role.role_arns ?? []} />],
-          has(role.policy_arns) && ['Policies', <Names key="policies" names={role.policy_arns ?? []} />],
-          has(role.iam_groups) && ['Groups', <Names key="groups" names={role.iam_groups ?? []} />],
+          has(role.role_arns) && ['Roles to assume', <Names key="roles" names={role.role_arns} />],
+          has(role.policy_arns) && ['Policies', <Names key="policies" names={role.policy_arns} />],
+          has(role.iam_groups) && ['Groups', <Names key="groups" names={role.iam_groups} />],
           tags.length > 0 && ['Tags', tags.map(([tag, value]) => `${tag}=${value}`).join(', ')],
           role.default_sts_ttl > 0 && ['Default TTL', formatSeconds(role.default_sts_ttl)],
           role.max_sts_ttl > 0 && ['Maximum TTL', formatSeconds(role.max_sts_ttl)],

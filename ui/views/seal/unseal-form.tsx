@@ -39,9 +39,7 @@ export function UnsealForm({ changed, status: { progress, t } }: UnsealFormProps
     <section class="card">
       <h2>Unseal</h2>
       <p>
-        <label>
-          {progress} of {t} key shares <progress max={t} value={progress} />
-        </label>
+        {progress} of {t} key shares <progress max={t} value={progress} aria-label="Progress" />
       </p>
       <form class="form" onSubmit={submit}>
         <Field

@@ -95,7 +95,7 @@ function Verification({ mount, name }: KeyRow) {
         />
         <div role="status">
           {isValid === true && <p class="notice notice-good">The code is valid.</p>}
-          {isValid === false && <p class="notice notice-bad">The code is wrong, or was already used.</p>}
+          {isValid === false && <p class="notice notice-bad">The code is wrong.</p>}
         </div>
         {error && <ErrorText error={error} />}
         <div class="form-actions">
