@@ -10,7 +10,7 @@ import { type HostAllocation, isEnded } from './collection.ts'
 import type { MayInNamespace } from './namespace-permissions.ts'
 
 const ROW_PX = 36
-const HEAD_PX = 38
+const HEAD_PX = 35
 const ROWS_MAX = 12
 
 interface HostAllocationsProps {

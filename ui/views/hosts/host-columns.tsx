@@ -34,7 +34,7 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
   ): HostColumn => ({
     id,
     title,
-    width: '112px',
+    width: '96px',
     isNumber: true,
     isLive: true,
     isDescendingFirst: true,
@@ -45,7 +45,7 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     cell: (host) => {
       const found = usageOf(host)
       const text = found ? of(found).title : usage.reading(host.ID)?.error?.message
-      return <UsageBar percent={found && of(found).percent} title={text} />
+      return <UsageBar percent={found && of(found).percent} title={text} isLimit={id !== 'cpu'} />
     },
   })
   const disk = live('disk', 'Disk', ({ fullest }) => ({
@@ -56,7 +56,7 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     {
       id: 'name',
       title: 'Name',
-      width: 'minmax(120px, 2fr)',
+      width: 'minmax(110px, 2fr)',
       isMain: true,
       order: ({ Name }) => Name,
       cell: ({ Name }) => <bdi>{visibleText(Name)}</bdi>,
@@ -76,13 +76,14 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     {
       id: 'since',
       title: 'Since',
-      width: '96px',
+      width: '90px',
       order: ({ StatusUpdatedAt = 0 }) => StatusUpdatedAt,
       cell: ({ StatusUpdatedAt = 0 }) => <Time at={StatusUpdatedAt * 1000} />,
     },
     {
       id: 'address',
       title: 'Address',
+      width: 'minmax(104px, 1fr)',
       order: ({ Address }) => addressOrder(Address),
       cell: ({ Address }) => visibleText(Address),
     },
@@ -95,14 +96,14 @@ export function hostColumns({ counts, usage }: HostPollers): readonly HostColumn
     {
       id: 'version',
       title: 'Version',
-      width: '80px',
+      width: '68px',
       order: ({ Version }) => Version,
       cell: ({ Version }) => visibleText(Version),
     },
     {
       id: 'allocations',
       title: 'Allocations',
-      width: '84px',
+      width: '76px',
       isNumber: true,
       cell: ({ ID }) => counts.reading(ID)?.value ?? <span class="muted">–</span>,
     },

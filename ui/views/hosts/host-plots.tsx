@@ -16,7 +16,7 @@ const CPU_LINES: readonly PlotLine[] = [
 const MEMORY_LINES: readonly PlotLine[] = [{ name: 'used', color: '--accent' }]
 const DISK_COLORS = ['--accent', '--ansi-magenta', '--ansi-cyan', '--ansi-yellow', '--ansi-green'] as const
 
-export const formatPercent = (value: number) => `${value < 10 ? value.toFixed(1) : Math.round(value)} %`
+export const formatPercent = (value: number) => `${value > 0 && value < 10 ? value.toFixed(1) : Math.round(value)} %`
 
 /** The fullest file systems, by name, so that the lines keep their order. */
 function plottedDisks({ fileSystems }: HostUsage): readonly string[] {

@@ -149,17 +149,19 @@ function Row({ edit, mayChange, remove, row: { configured, key, source, value } 
       </td>
       <td>{source}</td>
       {mayChange && (
-        <td class="row-actions">
-          {mayEdit && (
-            <Button label={`Change ${visibleText(key)}`} onClick={edit}>
-              Change
-            </Button>
-          )}
-          {mayEdit && source !== 'unset' && (
-            <Button label={`${source === 'static' ? 'Unset' : 'Remove'} ${visibleText(key)}`} onClick={remove}>
-              {source === 'static' ? 'Unset' : 'Remove'}
-            </Button>
-          )}
+        <td>
+          <div class="row-actions">
+            {mayEdit && (
+              <Button label={`Change ${visibleText(key)}`} onClick={edit}>
+                Change
+              </Button>
+            )}
+            {mayEdit && source !== 'unset' && (
+              <Button label={`${source === 'static' ? 'Unset' : 'Remove'} ${visibleText(key)}`} onClick={remove}>
+                {source === 'static' ? 'Unset' : 'Remove'}
+              </Button>
+            )}
+          </div>
         </td>
       )}
     </tr>

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { AlignedData, Options } from 'uplot'
 import type uPlot from 'uplot'
+import { formatExact } from '../../components/format.tsx'
 import { useMedia } from '../../components/media.ts'
 import type { PlotData } from './series.ts'
 
@@ -32,6 +33,13 @@ const AXIS_FONT = '11px system-ui, sans-serif'
 /** uPlot draws at most this share above the largest value. */
 const HEADROOM = 1.1
 
+const SHOWN_SECONDS_MIN = 60
+
+/** Local time of day. */
+function clockTime(seconds: number): string {
+  return formatExact(seconds * 1000).slice('2026-01-01 '.length)
+}
+
 interface PlotColors {
   readonly lines: readonly string[]
   readonly text: string
@@ -53,9 +61,12 @@ function optionsOf(props: PlotProps, element: HTMLElement, onCursor: (index: num
     height: isSmall ? SMALL_HEIGHT_PX : HEIGHT_PX,
     legend: { show: false },
     cursor: { sync: { key: syncKey }, y: false, drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * HEADROOM, 1)] } },
+    scales: {
+      x: { range: (_plot, from, to) => [Math.min(from, to - SHOWN_SECONDS_MIN), to] },
+      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * HEADROOM, 1)] },
+    },
     axes: [
-      { ...axis, size: isSmall ? 22 : 26 },
+      { ...axis, size: 24, space: 80, values: (_plot, seconds) => seconds.map(clockTime) },
       { ...axis, size: AXIS_PX, space: isSmall ? 28 : 36, values: (_plot, values) => values.map(format) },
     ],
     series: [
@@ -100,7 +111,7 @@ export function Plot(props: PlotProps) {
       observer = new ResizeObserver(() => made.setSize({ width: parent.clientWidth, height: made.height }))
       observer.observe(parent)
     }
-    draw().catch(() => setError('The plot could not be loaded. Reload the page.'))
+    draw().catch((failure: unknown) => setError(`The plot could not be drawn: ${String(failure)}`))
     return () => {
       isClosed = true
       observer?.disconnect()

@@ -20,6 +20,8 @@ export interface HostUsage {
   readonly uptimeSeconds: number
 }
 
+/** File systems of equal size whose use differs by less are the same one. */
+const SAME_DISK_PERCENT = 1
 const NO_DISK: FileSystemUse = { name: '', percent: 0, used: 0, size: 0 }
 
 function mean(values: readonly number[]): number {
@@ -33,7 +35,11 @@ export function hostUsage({ AllocDirStats, CPU, DiskStats, Memory, Uptime }: Hos
     used: disk.Used,
     size: disk.Size,
   }))
-  const isListed = disks.some(({ size, used }) => size === AllocDirStats.Size && used === AllocDirStats.Used)
+  // The two are measured one after the other, so their use may differ.
+  const isListed = disks.some(
+    ({ percent, size }) =>
+      size === AllocDirStats.Size && Math.abs(percent - AllocDirStats.UsedPercent) < SAME_DISK_PERCENT,
+  )
   const fileSystems = isListed
     ? disks
     : [
