@@ -181,7 +181,7 @@ test('visible hosts are read first, a sweep reads each host once, and few reads 
   try {
     poller.sweep(all)
     poller.show(['h39', 'h38'])
-    await eventually(() => poller.reading('h37')?.value !== undefined && poller.progress === undefined)
+    await eventually(() => poller.reading('h37')?.value !== undefined && poller.progress?.done === all.length)
     await delay(10)
   } finally {
     poller.close()

@@ -184,10 +184,10 @@ interface SweepStateProps {
 function SweepState({ measure, progress }: SweepStateProps) {
   return (
     <p class="sweep" role="status">
-      {progress ? (
+      {!progress || progress.done < progress.total ? (
         <>
-          <progress max={progress.total} value={progress.done} aria-label="Measured hosts" /> Measuring: {progress.done}{' '}
-          of {progress.total} hosts
+          <progress max={progress?.total ?? 1} value={progress?.done ?? 0} aria-label="Measured hosts" /> Measuring:{' '}
+          {progress?.done ?? 0} of {progress?.total ?? 0} hosts
         </>
       ) : (
         <>

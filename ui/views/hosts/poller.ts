@@ -35,7 +35,7 @@ export class Poller<T> {
   readonly #abort = new AbortController()
   readonly #timer: ReturnType<typeof setInterval>
   #visible: readonly string[] = []
-  #sweep: readonly string[] = []
+  #sweep: readonly string[] | undefined
   #swept = 0
   #change: ReturnType<typeof setTimeout> | undefined
 
@@ -48,9 +48,11 @@ export class Poller<T> {
     return this.#readings.get(id)
   }
 
-  /** Undefined if no sweep runs. */
+  /** Of the last sweep; undefined if there was none. */
   get progress(): SweepProgress | undefined {
-    return this.#swept < this.#sweep.length ? { done: this.#swept, total: this.#sweep.length } : undefined
+    if (this.#sweep === undefined) return undefined
+    const total = this.#sweep.length
+    return { done: this.#swept < total ? Math.max(0, this.#swept - this.#underway.size) : total, total }
   }
 
   show(ids: readonly string[]): void {
@@ -63,7 +65,7 @@ export class Poller<T> {
     this.#sweep = ids
     this.#swept = 0
     this.#pump()
-    this.#changed()
+    this.#options.onChange()
   }
 
   close(): void {
@@ -86,8 +88,9 @@ export class Poller<T> {
     const isDue = (id: string) => !this.#underway.has(id) && (this.#readings.get(id)?.atMs ?? -Infinity) <= due
     const visible = this.#visible.find(isDue)
     if (visible !== undefined) return visible
-    while (this.#swept < this.#sweep.length) {
-      const id = this.#sweep[this.#swept++]
+    const sweep = this.#sweep ?? []
+    while (this.#swept < sweep.length) {
+      const id = sweep[this.#swept++]
       if (id !== undefined && isDue(id)) return id
     }
     return undefined
