@@ -60,7 +60,7 @@ async function cost(baselinePercent: number, begin: () => () => void): Promise<C
 function sampling(allocations: readonly Allocation[]): { begin: () => () => void; longestSliceMs: () => number } {
   const table = new Map(allocations.map((allocation) => [allocation.id, allocation]))
   const lookup = { get: (id: string) => table.get(id), all: () => table.values() }
-  const sampler = new StatsSampler({ allocations: lookup, allocDir: tmpdir() })
+  const sampler = new StatsSampler({ allocations: lookup, allocDir: tmpdir(), sampleIntervalMs: 1000 })
   return {
     begin: () => {
       sampler.start()

@@ -16,6 +16,7 @@ const ROOT = resolve(import.meta.dirname, '..')
 const UI = join(ROOT, 'ui')
 const PAGE = 'index.html'
 const ENTRY = 'ui/main.tsx'
+const LICENSES = 'assets/licenses.txt'
 /** Good compression in a few milliseconds; a release waits for the best. */
 const QUICK = 5
 const BEST = constants.BROTLI_MAX_QUALITY
@@ -81,7 +82,23 @@ export async function build(quality = QUICK): Promise<BuiltFile[]> {
     .replace('{{script}}', script)
     .replace('{{style}}', cssBundle ?? '')
   const files = outputFiles.map(({ contents, path }) => ({ path: relative(ROOT, path), bytes: contents }))
-  return Promise.all([{ path: PAGE, bytes: Buffer.from(page) }, ...files].map((file) => withBrotli(file, quality)))
+  const licenses = { path: LICENSES, bytes: Buffer.from(licensesOf(Object.keys(metafile.inputs))) }
+  const all = [{ path: PAGE, bytes: Buffer.from(page) }, licenses, ...files]
+  return Promise.all(all.map((file) => withBrotli(file, quality)))
+}
+
+/** The license texts of the packages in the scripts; `inputs` are files relative to the root. */
+function licensesOf(inputs: readonly string[]): string {
+  const names = inputs.flatMap((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input)?.[1] ?? [])
+  return [...new Set(names)]
+    .toSorted()
+    .map((name) => {
+      const directory = join(ROOT, 'node_modules', name)
+      const file = readdirSync(directory).find((each) => /^licen[cs]e/i.test(each))
+      if (file === undefined) throw new Error(`the package ${name} has no license text`)
+      return `${name}\n\n${readFileSync(join(directory, file), 'utf8').trim()}\n`
+    })
+    .join(`\n${'-'.repeat(80)}\n\n`)
 }
 
 async function withBrotli(file: BuiltFile, quality: number): Promise<BuiltFile> {

@@ -39,13 +39,15 @@ import { SecretsCoreProbe } from './monitoring/secrets-core-probe.ts'
 import { agentLogin } from './modules/login.ts'
 import { applyConfig } from './reload.ts'
 import { openTelemetry } from './monitoring/telemetry.ts'
-import { openCluster, openOwnRoster, openSecrets } from './modules/lazy.ts'
+import { lateRosterOperations, openCluster, openSecrets } from './modules/lazy.ts'
 import type { SecretsModule } from './modules/secrets.ts'
 import { authorizerOf, hostOptionsOf, listenerOptionsOf } from './setup/settings.ts'
 import { type ServiceManager, serviceManagerOf } from './systemd.ts'
 
 /** Time limit for undoing a failed start. */
 const UNDO_MS = 10_000
+/** After the start, when all followers reconnect at once: late operations are loaded without a request for them. */
+const COMPLETE_AFTER_MS = 5000
 
 export interface Running {
   readonly url: string
@@ -101,11 +103,13 @@ class Agent implements Running {
   host: Host | undefined
   readonly service: ServiceManager
   #listener: Listener | undefined
+  #router: Router | undefined
+  /** Operations of the web interface. */
+  #pages: readonly AnyOperation[] = []
   #cluster: Cluster | undefined
   #secrets: SecretsModule | undefined
   #telemetry: Telemetry | undefined
   #login: AgentLogin | undefined
-  operations: readonly AnyOperation[] = []
   certificates: CertificateExpiry | undefined
   coreProbe: SecretsCoreProbe | undefined
   readonly reloads = { done: 0, refused: 0 }
@@ -140,6 +144,12 @@ class Agent implements Running {
 
   get connections(): Connections | undefined {
     return this.#listener?.connections
+  }
+
+  /** Those of the API. */
+  async operations(): Promise<readonly AnyOperation[]> {
+    await this.#router?.complete()
+    return this.#router?.operations.filter((each) => !this.#pages.includes(each)) ?? []
   }
 
   get metrics(): Telemetry['metrics'] | undefined {
@@ -194,31 +204,30 @@ class Agent implements Running {
     this.#undo.defer(() => telemetry.stop())
     // Stops after the listener, whose calls it forwards, and before the host, whose calls it serves.
     this.#undo.defer(() => this.#cluster?.stop())
-    const alone = await openOwnRoster({ ...this.#parts, ...modules }, this.#undo)
+    const later = lateRosterOperations({ ...this.#parts, ...modules, url: () => this.url }, this.#undo)
     const own = [...(this.host?.operations ?? []), ...telemetry.operations]
     const core = this.#secrets?.operations
     const served = [
-      ...(this.#cluster?.operations(this.host, telemetry.operations) ?? [...own, ...(alone?.operations() ?? [])]),
+      ...(this.#cluster?.operations(this.host, telemetry.operations) ?? own),
       ...(this.#secrets?.snapshots ?? []),
     ]
-    this.operations = served
     const resolve = (token: string | undefined, remote?: string) => this.#authorizer.resolve(token, remote)
     const rights = new PermissionChecker({
       resolve: (token, remote) => this.#authorizer.recheck(token, remote),
       intervalMs: () => this.#authorizer.recheckMs,
     })
     const tls = readTlsFiles(config.tls)
+    this.#pages = config.ui.enabled ? uiOperations(openAssets()) : []
+    const router = new Router([...served, ...this.#pages], core ?? (await this.#relayedCore()), {
+      families: [HOST_PATHS],
+      unsupported: UNSUPPORTED_ENDPOINTS,
+      isServedByFallback: (path) => this.#secrets?.mayServe(path) ?? true,
+      later,
+    })
+    this.#router = router
     const listener = new Listener({
       ...listenerOptionsOf(() => this.config, tls, this.#secrets?.pathParts),
-      router: new Router(
-        [...served, ...(config.ui.enabled ? uiOperations(openAssets()) : [])],
-        core ?? (await this.#relayedCore()),
-        {
-          families: [HOST_PATHS],
-          unsupported: UNSUPPORTED_ENDPOINTS,
-          isServedByFallback: (path) => this.#secrets?.mayServe(path) ?? true,
-        },
-      ),
+      router,
       logger: logger.named('http'),
       meter: telemetry.meter,
       resolve,
@@ -238,11 +247,21 @@ class Agent implements Running {
       coreState: () => this.#secrets?.coreState,
     }
     const calls = { operations: own, callers: { resolve, rights }, grantsOf }
-    await alone?.start(this.url)
+    this.#completeLater(router)
     this.#cluster?.start({ host: this.host, url: this.url, ...calls, ...secrets })
     this.coreProbe?.start()
     this.#login?.set(config.secrets)
     this.#undo.defer(() => this.#login?.stop())
+  }
+
+  #completeLater(router: Router): void {
+    const complete = () =>
+      router.complete().catch((error: unknown) => {
+        const text = 'loading of operations failed, the next request for one of them retries it'
+        this.#parts.logger.warn(text, { error: messageOf(error) })
+      })
+    const timer = setTimeout(() => void complete(), COMPLETE_AFTER_MS).unref()
+    this.#undo.defer(() => clearTimeout(timer))
   }
 
   #watchCertificates(listener: Listener): void {

@@ -4,7 +4,7 @@
  * A *primary* listens on the cluster port and ships its log of commits. A *secondary* dials it, applies the rows in order and
  * acknowledges them. Where the log does not reach (a new secondary, a long absence, another history) the secondary compares Merkle
  * trees and copies only what differs. Rows and entries stay ciphertext: this module has no key, and a sealed secondary replicates.
- * Which requests a secondary serves and refuses is decided in `src/secrets/dr`.
+ * Which requests a secondary serves and refuses is decided in `src/secrets/dr-endpoints/dr-refusals.ts`.
  *
  * Promises. A secondary's history is a prefix of its primary's: same rows, same checksums. What a secondary has acknowledged is on
  * its disk. With `sync`, an answered commit is on every secondary, or the state is `degraded`. At most one primary: each promotion

@@ -113,7 +113,7 @@ async function startLocked(options: HostOptions, begun: AsyncDisposableStack): P
   const sampler = new StatsSampler({
     allocations,
     allocDir: allocations.allocDir,
-    intervalMs: options.sampleIntervalMs,
+    sampleIntervalMs: options.sampleIntervalMs,
     log: logger.named('stats'),
   })
   sampler.start()

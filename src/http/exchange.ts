@@ -216,6 +216,7 @@ export class Exchange implements ResponseOutlet, CallResponder {
         throw fault
       }
       this.#services.servedHosts?.check(this.request)
+      if (this.#services.router.isLoadedLater(target.path)) await this.#services.router.complete()
       if (this.request.method === 'OPTIONS') this.#preflight(target)
       else await this.#dispatch(target)
     } catch (error) {
@@ -238,10 +239,13 @@ export class Exchange implements ResponseOutlet, CallResponder {
     this.#target = target
     this.#meter.underway--
     this.#meter = this.#meterFor(operation.name)
-    if (!this.#webSocket && requestsWebSocket(this.request)) {
-      // Node's parser drops the bytes after this head, so no further request can be served.
-      this.#closeAfterResponse()
-      throw handshakeFault(this.request, operation, this.#isOpen) ?? pipelinedUpgradeRefusal()
+    if (requestsWebSocket(this.request)) {
+      const fault = handshakeFault(this.request, operation, this.#isOpen)
+      if (fault || !this.#webSocket) {
+        // Node's parser drops the bytes after this head, so no further request can be served.
+        this.#closeAfterResponse()
+        throw fault ?? pipelinedUpgradeRefusal()
+      }
     }
     const token = this.#token()
     this.#addOriginHeaders(operation, token !== undefined)

@@ -264,8 +264,12 @@ export class Listener {
       this.#pipeline.isBusy(request.socket)
     )
       return false
+    const { router } = this.#options
     try {
-      const { operation } = this.#options.router.match(request.method ?? '', parseTarget(request.url ?? '/').path)
+      const { path } = parseTarget(request.url ?? '/')
+      // Its operation is not loaded yet: the exchange waits for it and refuses the handshake if necessary.
+      if (router.isLoadedLater(path)) return true
+      const { operation } = router.match(request.method ?? '', path)
       return handshakeFault(request, operation, this.#options.isOpen?.() ?? false) === undefined
     } catch {
       return false

@@ -3,6 +3,9 @@
  *
  * A *fallback* may follow the table: one operation per verb, for every path that no operation of the table has
  * under any verb. Its paths are not known here and change at run time.
+ *
+ * Some operations may be loaded *later*: with the first request for a path that the table does not have yet. That request waits for
+ * them, so clients see no difference.
  */
 import { TrieRouter } from 'hono/router/trie-router'
 import { Fault, Refusal, type UnsupportedFeature, unsupportedText } from '../platform/errors.ts'
@@ -41,6 +44,8 @@ export interface UnsupportedEndpoints {
 
 /** How a router treats paths without an operation. */
 export interface RouterOptions {
+  /** Loads operations that follow those of the table. Called again after a failure. */
+  readonly later?: (() => Promise<readonly AnyOperation[]>) | undefined
   readonly families?: readonly PathFamily[]
   readonly unsupported?: UnsupportedEndpoints
   /** True if the fallback serves the path, or may serve it: it precedes an unsupported endpoint. */
@@ -48,6 +53,8 @@ export interface RouterOptions {
 }
 
 export class Router {
+  /** All operations that are loaded, without the fallback. */
+  readonly operations: AnyOperation[] = []
   readonly #trie = new TrieRouter<AnyOperation>()
   /** All patterns, for any verb. */
   readonly #paths = new TrieRouter<true>()
@@ -59,6 +66,9 @@ export class Router {
   readonly #fallback: ReadonlyMap<string, AnyOperation>
   readonly #families: readonly PathFamily[]
   readonly #options: RouterOptions
+  /** Undefined once they are loaded. */
+  #later: (() => Promise<readonly AnyOperation[]>) | undefined
+  #loading: Promise<void> | undefined
 
   constructor(
     operations: readonly AnyOperation[],
@@ -68,21 +78,44 @@ export class Router {
     this.#fallback = byVerb(fallback)
     this.#families = options.families ?? []
     this.#options = options
-    for (const operation of operations) {
-      for (const route of operation.http) {
-        const [method = '', path = ''] = route.split(' ')
-        // The last parameter matches the rest of the path, with slashes or empty: its operation validates it.
-        const pattern = path.replace(/:([^/]+)$/, ':$1{.*}')
-        // Every path is served under /v1 and bare.
-        for (const form of [pattern, pattern.replace(/^\/v1(?=\/)/, '')]) {
-          this.#trie.add(method === '*' ? 'ALL' : method, form, operation)
-          this.#paths.add('ALL', form, true)
-          const root = rootOf(form)
-          if (root.startsWith(':')) throw new Fault(`${operation.name}: the first segment of "${route}" must be a name`)
-          this.#roots.add(root)
-        }
+    this.#later = options.later
+    for (const operation of operations) this.#add(operation)
+  }
+
+  #add(operation: AnyOperation): void {
+    this.operations.push(operation)
+    for (const route of operation.http) {
+      const [method = '', path = ''] = route.split(' ')
+      // The last parameter matches the rest of the path, with slashes or empty: its operation validates it.
+      const pattern = path.replace(/:([^/]+)$/, ':$1{.*}')
+      // Every path is served under /v1 and bare.
+      for (const form of [pattern, pattern.replace(/^\/v1(?=\/)/, '')]) {
+        this.#trie.add(method === '*' ? 'ALL' : method, form, operation)
+        this.#paths.add('ALL', form, true)
+        const root = rootOf(form)
+        if (root.startsWith(':')) throw new Fault(`${operation.name}: the first segment of "${route}" must be a name`)
+        this.#roots.add(root)
       }
     }
+  }
+
+  /** True if the path may be that of an operation that is loaded later: `complete` must be called before the path is matched. */
+  isLoadedLater(path: string): boolean {
+    return this.#later !== undefined && !this.#knows(path)
+  }
+
+  /** Loads the later operations, once. Rejects with the reason of a failure. */
+  async complete(): Promise<void> {
+    if (!this.#later) return
+    this.#loading ??= this.#load(this.#later).finally(() => (this.#loading = undefined))
+    await this.#loading
+  }
+
+  async #load(later: () => Promise<readonly AnyOperation[]>): Promise<void> {
+    for (const operation of await later()) this.#add(operation)
+    this.#later = undefined
+    this.#remembered.clear()
+    this.#known.clear()
   }
 
   /**

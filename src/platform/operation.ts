@@ -187,6 +187,30 @@ export type Chunk = StreamHead | Uint8Array
 /** A JSON Schema document. */
 export type JsonSchema = Readonly<Record<string, unknown>>
 
+/** Shorthands for JSON Schema documents. */
+export const TEXT: JsonSchema = { type: 'string' }
+export const FLAG: JsonSchema = { type: 'boolean' }
+export const COUNT: JsonSchema = { type: 'integer' }
+export const NUMBER: JsonSchema = { type: 'number' }
+
+/** An object with exactly these properties, all required. */
+export function record(properties: Readonly<Record<string, JsonSchema>>): JsonSchema {
+  return { type: 'object', properties, required: Object.keys(properties) }
+}
+
+/** An object with any names. */
+export function map(values: JsonSchema): JsonSchema {
+  return { type: 'object', additionalProperties: values }
+}
+
+export function orNull(schema: JsonSchema): JsonSchema {
+  return { anyOf: [schema, { type: 'null' }] }
+}
+
+export function listOf(items: JsonSchema): JsonSchema {
+  return { type: 'array', items }
+}
+
 /** Declaration of an endpoint. `About` is the target of a call, which its handler looks up. */
 export interface Endpoint<In, About = unknown> {
   /** Dotted name in access log, metric labels, OpenAPI, and between processes. */

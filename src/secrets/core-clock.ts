@@ -4,7 +4,7 @@
  * faster or slower. So a TTL of an hour lasts between 54 and 67 minutes, regardless of changes to the machine's clock.
  *
  * At a start the machine's clock is trusted, because the elapsed time is unknown. The clock does not go back before the last
- * persisted time (the *mark*), unless the mark is more than a day ahead of the machine's clock: then the mark is wrong.
+ * persisted time (the *mark*, `clock-mark.ts`), unless the mark is more than a day ahead of the machine's clock: then the mark is wrong.
  */
 import { uptime } from 'node:os'
 

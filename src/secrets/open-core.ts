@@ -6,6 +6,7 @@ import type { Caller, Engine } from '../engines/framework/engine.ts'
 import type { Logger } from '../platform/log.ts'
 import { AuditStore } from './audit/audit-store.ts'
 import { AuditTrail } from './audit/audit.ts'
+import { ClockMark } from './clock-mark.ts'
 import type { ClockSources, CoreClock } from './core-clock.ts'
 import { accountName } from './identity/identity-record.ts'
 import { EntityPolicies, IdentityStore } from './identity/identity.ts'
@@ -156,8 +157,9 @@ function openTokens(options: OpenCoreOptions, mounts: MountTable, mountOf: Mount
   ]
   const revocation = new TokenRevocation(tokens, logger, onRevoke)
   const tokenLeaseIndex = new TokenLeaseIndex(tokens, logger)
-  const tokenExpiry = new TokenExpiry({ tokens, revocation, clock, logger })
-  const expiryTimeMs = () => tokenExpiry.expiryTimeMs()
+  const clockMark = new ClockMark({ clock, storage, logger })
+  const tokenExpiry = new TokenExpiry({ tokens, revocation, time: clockMark, logger })
+  const expiryTimeMs = () => clockMark.expiryTimeMs()
   const leaseExpiry = new LeaseExpiry({ leases: store, revocation: leaseRevocation, expiryTimeMs, logger })
   const apiAddress = () => serverInfo?.apiAddress?.() ?? ''
   return {

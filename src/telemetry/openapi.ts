@@ -146,7 +146,7 @@ export function openApiDocument(operations: readonly AnyEndpoint[], version: str
 
 interface OpenApiParts {
   /** All operations of the process, read with the first request. */
-  readonly operations: () => readonly AnyEndpoint[]
+  readonly operations: () => readonly AnyEndpoint[] | Promise<readonly AnyEndpoint[]>
   readonly facts: { readonly version: string }
 }
 
@@ -166,7 +166,7 @@ export const openApi = handle(
   ({ facts, operations }: OpenApiParts) => {
     let document: JsonSchema | undefined
     return {
-      run: async () => (document ??= openApiDocument(operations(), facts.version)),
+      run: async () => (document ??= openApiDocument(await operations(), facts.version)),
     }
   },
 )

@@ -50,7 +50,7 @@ export interface TelemetryOptions {
   /** Reads the configuration again. */
   readonly reload: () => ReloadOutcome
   /** All operations of the process, known after the start. */
-  readonly operations: () => readonly AnyOperation[]
+  readonly operations: () => Promise<readonly AnyOperation[]>
 }
 
 export interface Telemetry {

@@ -1,7 +1,8 @@
 /** The files of the web interface: beside a bundle, or built from `ui/` in a checkout. */
 import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
-import { extname } from 'node:path'
+import { extname, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { Fault } from '../platform/errors.ts'
 
 /** The page that loads all others. */
@@ -32,12 +33,14 @@ const CONTENT_TYPES: Readonly<Record<string, string>> = {
   '.js': 'text/javascript; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
   '.svg': 'image/svg+xml',
+  '.txt': 'text/plain; charset=utf-8',
 }
 const COMPRESSED = '.br'
 const IS_CHECKOUT = import.meta.url.endsWith('.ts')
 /** What is beside a bundle is flat, except this folder. */
 const BUNDLED = new URL('./ui/', import.meta.url)
-const BUILDER = new URL('../../scripts/ui-bundle.ts', import.meta.url)
+/** Outside of the program, so it is not imported by name: a bundle does not contain it. */
+const BUILDER = pathToFileURL(join(import.meta.dirname, '../../scripts/ui-bundle.ts'))
 
 /** Reads the files at the first request and keeps them. In a checkout, files are built again after a source has changed. */
 export function openAssets(): AssetSource {
@@ -69,7 +72,7 @@ class BundledAssets implements AssetSource {
   }
 }
 
-/** What the builder exports. It is outside of the program: a bundle does not contain it. */
+/** What the builder exports. */
 interface UiBuilder {
   /** Changes with each change of a source. */
   stamp(): string

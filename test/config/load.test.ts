@@ -108,6 +108,7 @@ test('empty blocks result in all defaults', () => {
     httpAllowedHosts: [],
     acl: { enabled: true, tokens: [], tokenTtlMs: 30_000, policyTtlMs: 30_000, roleTtlMs: 30_000 },
     tls: { http: false, verifyHttpsClient: false, minVersion: 'TLSv1.2' },
+    ui: { enabled: true },
     limits: {
       httpMaxConnsPerClient: 1024,
       httpMaxFollowers: 2000,

@@ -13,7 +13,7 @@ import { type Call, ANONYMOUS, StreamedAnswer } from '../../src/platform/operati
 import { SecretsCore } from '../../src/secrets/core.ts'
 import { handleRequest } from '../../src/secrets/request/handle.ts'
 import { identityEngine } from '../../src/secrets/identity/identity-engine.ts'
-import type { ReplicationSide } from '../../src/secrets/dr/dr-replication.ts'
+import type { ReplicationSide } from '../../src/secrets/dr-endpoints/dr-replication.ts'
 import type { Verb } from '../../src/secrets/request/request.ts'
 import { systemEngine } from '../../src/secrets/system/system.ts'
 import { tokenEngine } from '../../src/secrets/tokens/token-engine.ts'

@@ -32,6 +32,8 @@ export interface EdgeOptions {
   readonly resolve?: (token: string | undefined) => Identity
   readonly tls?: TlsFiles
   readonly operations?: readonly AnyOperation[]
+  /** Loads further operations. */
+  readonly later?: () => Promise<readonly AnyOperation[]>
   readonly fallback?: readonly AnyOperation[]
   readonly crossOrigin?: () => CrossOrigin | undefined
   readonly address?: string
@@ -89,6 +91,7 @@ export async function startEdge(t: TestContext, options: EdgeOptions = {}): Prom
     headers: [],
     router: new Router([...host.operations, ...(options.operations ?? [])], options.fallback, {
       families: [HOST_PATHS],
+      later: options.later,
     }),
     logger,
     pathLog: new PathLog({ isFull: () => true, parts: (path) => [{ text: path, isName: true }] }),

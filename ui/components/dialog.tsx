@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from './button.tsx'
 import { Field } from './field.tsx'
 import { ErrorText } from './states.tsx'
@@ -15,7 +15,8 @@ interface DialogProps {
 export function Dialog({ children, class: className = '', close, title }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
   const id = useId()
-  useEffect(() => {
+  // Before the browser moves the focus to a field with autofocus: the dialog returns the focus to where it was.
+  useLayoutEffect(() => {
     const dialog = element.current
     dialog?.showModal()
     return () => dialog?.close()

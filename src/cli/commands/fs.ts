@@ -12,7 +12,7 @@ import { type JsonFields, fieldsOf } from '../output/json.ts'
 import { formatPairs, formatTable, humanBytes } from '../output/table.ts'
 import { fitted, Progress, terminalOf } from '../output/terminal.ts'
 import { FollowSession } from '../streams/follow-session.ts'
-import { tailOptions, tailQuery } from '../streams/logs-options.ts'
+import { tailOptions, tailQuery } from '../streams/tail-options.ts'
 import { rawOutput } from '../streams/stream-output.ts'
 
 const ls = defineCommand({

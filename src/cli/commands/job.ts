@@ -11,7 +11,7 @@ import { formatPairs, formatTable } from '../output/table.ts'
 import { fitted, terminalOf } from '../output/terminal.ts'
 import { FollowSession } from '../streams/follow-session.ts'
 import type { Frame } from '../streams/frame-reader.ts'
-import { faultOf, logsOptions, type LogsOptionValues, queryOf, typesOf } from '../streams/logs-options.ts'
+import { faultOf, logsOptions, type LogsOptionValues, queryOf, typesOf } from './logs/logs-options.ts'
 import { JobCursors } from '../streams/stream-cursors.ts'
 import { jsonOutput, prefixedOutput } from '../streams/stream-output.ts'
 

@@ -5,14 +5,7 @@ import type { CommandIo } from '../framework/define-command.ts'
 import { defineCommand } from '../framework/define-command.ts'
 import { FollowSession } from '../streams/follow-session.ts'
 import { type Query, AgentRefusal } from '../client/http-client.ts'
-import {
-  faultOf,
-  logsOptions,
-  type LogsOptionValues,
-  queryOf,
-  typesOf,
-  withTailCount,
-} from '../streams/logs-options.ts'
+import { faultOf, logsOptions, type LogsOptionValues, queryOf, typesOf, withTailCount } from './logs/logs-options.ts'
 import { UsageError } from '../framework/options.ts'
 import { jsonOutput, prefixedOutput, rawOutput, type StreamOutput } from '../streams/stream-output.ts'
 import { terminalOf } from '../output/terminal.ts'

@@ -1,6 +1,5 @@
 /** JSON schemas of a server's responses, for the OpenAPI document: the fields that have a value in outpost. */
-import { COUNT, FLAG, listOf, map, orNull, record, TEXT } from '../../platform/json-schema.ts'
-import type { JsonSchema } from '../../platform/operation.ts'
+import { COUNT, FLAG, TEXT, type JsonSchema, listOf, map, orNull, record } from '../../platform/operation.ts'
 
 const NANOSECONDS: JsonSchema = { ...COUNT, description: 'Nanoseconds since the epoch' }
 const TIME: JsonSchema = { ...TEXT, format: 'date-time' }

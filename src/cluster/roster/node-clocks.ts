@@ -3,8 +3,7 @@
  * `acl { enabled = true }` carry times, so the node rejects all of them if the skew exceeds `CLOCK_SKEW_MS`.
  */
 import type { Logger } from '../../platform/log.ts'
-import { CLOCK_SKEW_MS } from '../trust/assertion.ts'
-import { ClockSkews } from '../trust/clock-skews.ts'
+import { CLOCK_SKEW_MS, ClockSkews } from '../trust/clock-skews.ts'
 
 export class NodeClocks extends ClockSkews {
   /** True if nodes reject calls with wrong times. */

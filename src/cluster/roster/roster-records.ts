@@ -5,10 +5,7 @@
 import * as v from 'valibot'
 import type { AllocationOwner, OwnerStore } from './allocation-owners.ts'
 import { type AllocationDescription, allocationSchema, type NodeDescription, nodeSchema } from './node-messages.ts'
-
-/** Statuses that stock clients know. `disconnected`: this server has no connection to NATS, so the state is unknown. */
-const NODE_STATUSES = ['ready', 'down', 'disconnected'] as const
-export type NodeStatus = (typeof NODE_STATUSES)[number]
+import { NODE_STATUSES, type NodeStatus } from './node-status.ts'
 
 export interface NodeEvent {
   readonly message: string
@@ -26,13 +23,6 @@ export interface NodeRecord {
   readonly events: readonly NodeEvent[]
   readonly createIndex: number
   readonly modifyIndex: number
-}
-
-/** Status text of a node whose process stopped with an announcement, and not by a crash or a lost connection. */
-export const NODE_LEFT = 'Node left'
-
-export function hasLeft({ status, statusText }: NodeRecord): boolean {
-  return status === 'down' && statusText === NODE_LEFT
 }
 
 export interface AllocationRecord {

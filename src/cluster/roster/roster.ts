@@ -25,12 +25,11 @@ import {
   runSlices,
   type SignedMessage,
 } from './node-messages.ts'
+import { NODE_LEFT, type NodeStatus } from './node-status.ts'
 import { RosterRejections } from './roster-rejections.ts'
 import {
   type AllocationRecord,
-  NODE_LEFT,
   type NodeRecord,
-  type NodeStatus,
   type RosterChange,
   type RosterStore,
   statusOf,

@@ -1,6 +1,6 @@
 /**
- * Encoding of a call: a list of its parts in fixed order. A list costs half as much as a map with names, for every call; for the
- * same reason it is checked by hand.
+ * The message of a call, encoded as a list of its parts in fixed order. A list costs half as much as a map with names, for every
+ * call; for the same reason it is checked by hand.
  */
 import type { RawInput } from '../../platform/schema.ts'
 import { isCount, isMap, isText, listOf } from '../nats/message-pack.ts'
@@ -36,8 +36,8 @@ export interface CallMessage {
 
 const PARTS = 13
 
-/** In the order that `decodeCallParts` expects. */
-export function encodeCallParts(message: CallMessage): readonly unknown[] {
+/** In the order that `decodeCallMessage` expects. */
+export function encodeCallMessage(message: CallMessage): readonly unknown[] {
   const { claims, input, remote = null, token = null } = message
   return [
     message.version,
@@ -57,7 +57,7 @@ export function encodeCallParts(message: CallMessage): readonly unknown[] {
 }
 
 /** Undefined for a malformed value. */
-export function decodeCallParts(value: unknown): CallMessage | undefined {
+export function decodeCallMessage(value: unknown): CallMessage | undefined {
   const parts = listOf(value, PARTS)
   if (!parts) return undefined
   const [version, operation, requestId, call, hops, window, params, query, headers, body, token, remote, claims] = parts

@@ -17,7 +17,6 @@ import { identityWith } from '../trust/asserted-permissions.ts'
 import {
   ASSERTION_TTL_MS,
   type AssertionClaims,
-  CLOCK_SKEW_MS,
   decodeProof,
   isMacOf,
   macIn,
@@ -25,6 +24,7 @@ import {
   sessionBytes,
   sessionNameIn,
 } from '../trust/assertion.ts'
+import { CLOCK_SKEW_MS } from '../trust/clock-skews.ts'
 import { UNRESTRICTED } from '../trust/authorizer.ts'
 import { CurveKey } from '../trust/envelope.ts'
 import { ReplayGuard } from '../trust/replay-guard.ts'

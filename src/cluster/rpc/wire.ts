@@ -10,7 +10,7 @@ import * as v from 'valibot'
 import { Fault, REFUSAL_STATUS, type RefusalCode } from '../../platform/errors.ts'
 import { JsonText, type StreamHead, WholeAnswer } from '../../platform/operation.ts'
 import { isCount, isMap, packr, unpack, unpackAs } from '../nats/message-pack.ts'
-import { type CallMessage, decodeCallParts, encodeCallParts } from './call-message.ts'
+import { type CallMessage, decodeCallMessage, encodeCallMessage } from './call-message.ts'
 
 /** Version 2: a call is a body and, to a node, a server's proof over it; a node receives no token. */
 export const WIRE_VERSION = 2
@@ -78,7 +78,7 @@ export type HeadMessage = Extract<AnswerMessage, { kind: 'head' }>
 export type ValueMessage = Extract<AnswerMessage, { kind: 'value' | 'sent_value' | 'whole' | 'sent_whole' }>
 
 export function encode(message: CallMessage | ControlMessage | AnswerMessage): Uint8Array {
-  return packr.pack('operation' in message ? encodeCallParts(message) : message)
+  return packr.pack('operation' in message ? encodeCallMessage(message) : message)
 }
 
 /** Head of a data message; valid until the next call. `isWhole`: the chunk ends with this message. */
@@ -126,7 +126,7 @@ export function decodeCall(payload: Uint8Array): ReceivedCall | 'newer' | 'older
   if (!isCount(version)) return 'malformed'
   if (version !== WIRE_VERSION) return version > WIRE_VERSION ? 'newer' : 'older'
   if (!(body instanceof Uint8Array) || (proof !== undefined && !(proof instanceof Uint8Array))) return 'malformed'
-  const message = decodeCallParts(unpack(body))
+  const message = decodeCallMessage(unpack(body))
   return message ? { message, body, proof } : 'malformed'
 }
 

@@ -19,10 +19,8 @@ import * as v from 'valibot'
 import { isCount, isText, listOf, packr, unpackAs } from '../nats/message-pack.ts'
 import { type AssertedPermissions, decodePermissions, encodePermissions } from './asserted-permissions.ts'
 
-/** Validity of an assertion, in addition to `CLOCK_SKEW_MS`. */
+/** Validity of an assertion, in addition to `CLOCK_SKEW_MS` (`clock-skews.ts`). */
 export const ASSERTION_TTL_MS = 5000
-/** Tolerated difference between the clocks of two hosts. */
-export const CLOCK_SKEW_MS = 60_000
 const CURVE_KEY_BYTES = 32
 const MAC_BYTES = 32
 const SIGNATURE_BYTES = 64

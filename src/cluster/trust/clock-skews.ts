@@ -4,8 +4,9 @@
  */
 import type { LogFields, Logger } from '../../platform/log.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
-import { CLOCK_SKEW_MS } from './assertion.ts'
 
+/** Tolerated difference between the clocks of two hosts. */
+export const CLOCK_SKEW_MS = 60_000
 /** Skew above which a warning is logged: half of what hosts and servers reject in each other's messages. */
 export const SKEW_WARNING_MS = CLOCK_SKEW_MS / 2
 

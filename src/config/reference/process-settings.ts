@@ -209,7 +209,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
   'ui.enabled': {
     about: 'Serves the web interface at `/ui/`.',
     defaultText: '`true` on a loopback address or with TLS, else `false`',
-    example: 'true',
+    example: 'false',
     reload: false,
   },
 

@@ -12,7 +12,7 @@ import type { Logger } from '../../platform/log.ts'
 import { type MembershipKey, parseBundle, Replication, type RoleTransitions } from '../../dr/replication.ts'
 import { certificatesIn } from '../../dr/state/replication-state.ts'
 import type { SecretsCore } from '../../secrets/core.ts'
-import type { ReplicationMode, DrReplication, ReplicationSide } from '../../secrets/dr/dr-replication.ts'
+import type { ReplicationMode, DrReplication, ReplicationSide } from '../../secrets/dr-endpoints/dr-replication.ts'
 import type { SqliteStore } from '../../storage/store/store.ts'
 
 /** Key purpose of the proofs of membership. */

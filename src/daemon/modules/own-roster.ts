@@ -25,13 +25,14 @@ export interface OwnRosterOptions {
   readonly host: Host
   readonly config: Config
   readonly version: string
+  /** The HTTP address of the process. */
+  readonly url: string
 }
 
 export class OwnRoster {
   readonly #options: OwnRosterOptions
   readonly #roster: Roster
   readonly #api: ServerApi
-  #url = ''
   #sequence = 0
   #refreshedAtMs = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
@@ -59,9 +60,9 @@ export class OwnRoster {
     return this.#api.localOperations(logs)
   }
 
-  /** `url`: the HTTP address of the process. */
-  async start(url: string): Promise<void> {
-    this.#url = url
+  /** Resolves when the roster has the node and its allocations. */
+  async start(): Promise<void> {
+    this.#unlisten()
     this.#unlisten = this.#options.host.allocations.onChange(() => this.#schedule(TIMINGS.stateIntervalMs))
     await this.#refresh()
   }
@@ -85,10 +86,10 @@ export class OwnRoster {
   async #refresh(): Promise<void> {
     this.#isRefreshing = true
     this.#refreshedAtMs = performance.now()
-    const { host, ...about } = this.#options
+    const { host, url, ...about } = this.#options
     let hasChanged = false
     const unlisten = host.allocations.onChange(() => (hasChanged = true))
-    const state = nodeStateOf(host, about, this.#url)
+    const state = nodeStateOf(host, about, url)
     const order = { version: WIRE_VERSION, run: 1, sequence: ++this.#sequence, digest: digestOf(state) }
     const message = { kind: 'state' as const, ...order, sentAtMs: Date.now(), node: state.node }
     const signed = { message: { ...message, allocations: [...state.allocations] }, publicKey: NO_KEY }

@@ -3,7 +3,7 @@ import { closeSync, constants, fstatSync, openSync, opendirSync, readFileSync } 
 import { join } from 'node:path'
 import { openResponse, responseText } from '../../cli/client/http-client.ts'
 import { messageOf } from '../../platform/errors.ts'
-import type { UnwrapTarget } from '../../secrets/dr/dr-replication.ts'
+import type { UnwrapTarget } from '../../secrets/dr-endpoints/dr-replication.ts'
 
 /** Timeout of the whole request. */
 const ANSWER_MS = 30_000

@@ -39,7 +39,7 @@ export interface TelemetrySources {
     readonly phase: Phase
     readonly connections: Connections | undefined
     readonly reloads: { readonly done: number; readonly refused: number }
-    readonly operations: readonly AnyOperation[]
+    operations(): Promise<readonly AnyOperation[]>
     readonly certificates: CertificateExpiry | undefined
     readonly coreProbe: SecretsCoreProbe | undefined
     reload(): ReloadOutcome
@@ -95,7 +95,7 @@ export function openTelemetry(parts: TelemetrySources): Telemetry {
     logger: logger.named('agent'),
     sink: log.sink,
     reload: () => now.reload(),
-    operations: () => now.operations,
+    operations: () => now.operations(),
   })
 }
 

@@ -1,6 +1,7 @@
 /**
  * The secondary: connects to its primary, receives its log and, where the log does not reach, compares Merkle trees and copies what
- * differs. It reconnects as long as it is a secondary; the status has the reason while it is disconnected.
+ * differs. It reconnects as long as it is a secondary; the status has the reason while it is disconnected. Which requests a secondary
+ * refuses is decided in `src/secrets/dr-endpoints/dr-refusals.ts`.
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'

@@ -1,17 +1,46 @@
 /**
- * Decides whether a one-time code is accepted: it must match a time step within the skew, its step must not be used, and its key must
- * not have too many wrong codes. All functions are synchronous, so that a handler can check a code and return the batch that marks it
- * as used in one step (docs/decisions/048).
+ * Decides whether a one-time code is accepted: it must match a time step within the skew, and its step must not be used. Both the TOTP
+ * engine and MFA methods call `checkCode`; they limit wrong codes themselves (`wrong-code-limit.ts`, `secrets/mfa/mfa-secret.ts`). All
+ * functions are synchronous, so that a handler can check a code and return the batch that marks it as used in one step
+ * (docs/decisions/048).
  *
  * A code is accepted once (RFC 6238 §5.2), in any order: the latest used time steps are recorded, and no step below them is
  * accepted. The record does not depend on when a code was accepted. A clock that is set back does not make a code valid
  * again, and a clock that was wrong for a while does not lock users out.
  */
 import { timingSafeEqual } from 'node:crypto'
-import { LRUCache } from 'lru-cache'
 import * as v from 'valibot'
-import { Refusal } from '../../platform/errors.ts'
 import { codeAt, type CodeForm, stepAt } from './codes.ts'
+
+/** Periods before and after the current one whose codes are accepted. */
+export type CodeSkew = 0 | 1
+
+export const SKEW_DEFAULT: CodeSkew = 1
+
+export interface CodeKey {
+  readonly key: Uint8Array
+  readonly form: CodeForm
+  readonly skew: CodeSkew
+}
+
+/** `after`: the used steps with this one, to store before the code counts as accepted. */
+export type CodeDecision<T extends UsedSteps> =
+  | { readonly kind: 'accepted'; readonly after: T }
+  | { readonly kind: 'wrong' }
+  | { readonly kind: 'used' }
+
+/** `usedSteps` reads the used steps of the key; it is called for a code that matches. `timeMs`: the machine's clock. */
+export function checkCode<T extends UsedSteps>(
+  code: string,
+  { form, key, skew }: CodeKey,
+  usedSteps: () => T,
+  timeMs: number,
+): CodeDecision<T> {
+  const step = matchCode(key, form, code, timeMs, skew)
+  if (step === undefined) return { kind: 'wrong' }
+  const used = usedSteps()
+  return isUsed(used, step) ? { kind: 'used' } : { kind: 'accepted', after: withStep(used, step) }
+}
 
 /**
  * The step of `code` within `skew` steps of now, or undefined. All candidates are computed and compared in constant time, so
@@ -23,7 +52,7 @@ export function matchCode(
   form: CodeForm,
   code: string,
   timeMs: number,
-  skew: 0 | 1,
+  skew: CodeSkew,
 ): number | undefined {
   const given = Buffer.from(code)
   const now = stepAt(form, timeMs)
@@ -58,35 +87,4 @@ export function withStep<T extends UsedSteps>(kept: T, step: number): T {
   const usedSteps = [...kept.usedSteps, step].sort((a, b) => a - b)
   const dropped = usedSteps.splice(0, Math.max(0, usedSteps.length - STEPS_MAX))
   return { ...kept, usedSteps, floorStep: Math.max(kept.floorStep, ...dropped) }
-}
-
-/** More than typing errors need. With six digits, attempts at this rate succeed within a day with a probability of 1 in 20. */
-const WRONG_MAX = 5
-const WINDOW_MS = 30_000
-const KEYS_MAX = 10_000
-
-interface CountWindow {
-  readonly endsAtMs: number
-  count: number
-}
-
-/** Counts the wrong codes of each key of a mount, in memory, in windows of half a minute. */
-export class WrongCodeLimit {
-  readonly #windows = new LRUCache<string, CountWindow>({ max: KEYS_MAX })
-
-  /** Throws a Refusal (429) once the key had too many in the window. */
-  check(hash: string, nowMs: number): void {
-    const window = this.#windows.get(hash)
-    if (!window || window.endsAtMs <= nowMs || window.count < WRONG_MAX) return
-    const seconds = Math.ceil((window.endsAtMs - nowMs) / 1000)
-    throw new Refusal('too_many', `too many wrong codes for this key, try again in ${seconds} seconds`, {
-      'Retry-After': String(seconds),
-    })
-  }
-
-  count(hash: string, nowMs: number): void {
-    const known = this.#windows.get(hash)
-    if (known && known.endsAtMs > nowMs) known.count++
-    else this.#windows.set(hash, { endsAtMs: nowMs + WINDOW_MS, count: 1 })
-  }
 }

@@ -1,6 +1,7 @@
 /** Validates the input for a key, in the order and with the texts of Vault's engine. */
 import { Rejection } from '../framework/engine.ts'
 import { boolean, duration, inPath, type EngineInput, integer, text, UNPRINTABLE } from '../framework/fields.ts'
+import { SKEW_DEFAULT } from './code-check.ts'
 import { ALGORITHMS, bytesOfBase32, newKey } from './codes.ts'
 import type { TotpKey } from './key-record.ts'
 
@@ -18,7 +19,7 @@ export const KEY_FIELDS = {
   period: duration('Validity of a code, at most a day', { fallback: 30 }),
   algorithm: text('SHA1, SHA256 or SHA512', { fallback: 'SHA1' }),
   digits: integer('Digits of a code: 6 or 8', { fallback: 6 }),
-  skew: integer('Periods before and after the current one whose code is accepted: 0 or 1', { fallback: 1 }),
+  skew: integer('Periods before and after the current one whose code is accepted: 0 or 1', { fallback: SKEW_DEFAULT }),
   qr_size: integer('Width and height of the QR code in pixels, 64 to 2048; 0 for none', { fallback: 200 }),
 }
 

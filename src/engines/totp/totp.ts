@@ -6,13 +6,12 @@
  * is returned only by the request that generates it.
  *
  * Assumption. The system clock is right to within a period. Failure mode. Codes are guessed: wrong codes are rate-limited
- * (`code-check.ts`).
+ * (`wrong-code-limit.ts`).
  */
-import type { Storage } from '../../storage/barrier/storage.ts'
 import { type Engine, type EngineCall, path, type Path, Rejection, type Reply } from '../framework/engine.ts'
 import { text } from '../framework/fields.ts'
 import { hiddenNames } from '../framework/records.ts'
-import { isUsed, matchCode, withStep, WrongCodeLimit } from './code-check.ts'
+import { checkCode } from './code-check.ts'
 import { codeAt, otpauthUrl, stepAt } from './codes.ts'
 import { checkedKey, KEY_FIELDS, KEY_NAME, type KeyInput } from './key-input.ts'
 import {
@@ -31,6 +30,7 @@ import {
   usedPut,
 } from './key-record.ts'
 import { qrPng } from './qr.ts'
+import { WrongCodeLimit } from './wrong-code-limit.ts'
 
 /** `keys/…` */
 const keyPaths: readonly Path[] = [
@@ -87,9 +87,6 @@ function importKey(input: KeyInput, call: EngineCall): Reply {
   return { batch: { puts: [keyPut(hash, key)], deletes: isSame ? [] : [usedPath(hash)] } }
 }
 
-/** By mount, whose storage is the same object in each request. */
-const wrongCodes = new WeakMap<Storage, WrongCodeLimit>()
-
 /** `code/…` */
 const codePaths: readonly Path[] = [
   path({
@@ -102,7 +99,7 @@ const codePaths: readonly Path[] = [
       const form = formOf(key)
       return { data: { code: codeAt(keyBytes(key), form, stepAt(form, call.wallMs)) } }
     },
-    update: check,
+    update: validate,
   }),
 ]
 
@@ -111,30 +108,22 @@ function unknown(name: string): Rejection {
 }
 
 /** Reads and returns the batch in one step, so that of two requests with the same code one is refused. */
-function check({ code: given, name }: { readonly code: string; readonly name: string }, call: EngineCall): Reply {
+function validate({ code: given, name }: { readonly code: string; readonly name: string }, call: EngineCall): Reply {
   const code = given.trim()
   if (code === '') throw new Rejection(400, 'the code value is required')
   const hash = hashOf(name, call)
   const key = pendingKey(hash, call)
   if (!key) throw unknown(name)
-  const wrong = wrongCodesOf(call.storage)
-  wrong.check(hash, call.nowMs)
-  const step = matchCode(keyBytes(key), formOf(key), code, call.wallMs, key.skew)
-  if (step === undefined) {
-    wrong.count(hash, call.nowMs)
+  const limit = WrongCodeLimit.of(call)
+  limit.check(hash, call.nowMs)
+  const codeKey = { key: keyBytes(key), form: formOf(key), skew: key.skew }
+  const decision = checkCode(code, codeKey, () => pendingUsed(hash, call), call.wallMs)
+  if (decision.kind === 'wrong') {
+    limit.count(hash, call.nowMs)
     return { data: { valid: false } }
   }
-  const used = pendingUsed(hash, call)
-  if (isUsed(used, step)) throw new Rejection(400, 'code already used; wait until the next time period')
-  return { data: { valid: true }, batch: { puts: [usedPut(hash, withStep(used, step))], deletes: [] } }
-}
-
-function wrongCodesOf(storage: Storage): WrongCodeLimit {
-  const known = wrongCodes.get(storage)
-  if (known) return known
-  const fresh = new WrongCodeLimit()
-  wrongCodes.set(storage, fresh)
-  return fresh
+  if (decision.kind === 'used') throw new Rejection(400, 'code already used; wait until the next time period')
+  return { data: { valid: true }, batch: { puts: [usedPut(hash, decision.after)], deletes: [] } }
 }
 
 export const totp: Engine = {

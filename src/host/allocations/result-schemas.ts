@@ -1,6 +1,5 @@
 /** JSON schemas of the host module's responses, for the OpenAPI document. */
-import { COUNT, FLAG, map, NUMBER, orNull, record, TEXT } from '../../platform/json-schema.ts'
-import type { JsonSchema } from '../../platform/operation.ts'
+import { COUNT, FLAG, NUMBER, TEXT, type JsonSchema, map, orNull, record } from '../../platform/operation.ts'
 
 export const FILE_FACTS: JsonSchema = {
   ...record({

@@ -1,4 +1,7 @@
-/** The errors for a request of logs: 404 for a log that does not exist, 400 for an unknown task or too many logs. */
+/**
+ * The errors for a request of logs. 404: the log does not exist, no log matches a selection, or the task has not started. 400: the task
+ * is unknown, or the request selects too many logs for a cursor.
+ */
 import { Refusal } from '../../platform/errors.ts'
 
 interface LogIdentity {

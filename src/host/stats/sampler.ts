@@ -23,11 +23,11 @@ import { TaskMeter, type MeterSources } from './task-stats.ts'
 
 export interface SamplerOptions extends HostStatsOptions {
   readonly allocations: AllocationTable
-  readonly intervalMs?: number
+  /** Interval of the samples in the background; `telemetry.collection_interval`, with its default in `src/config/defaults.ts`. */
+  readonly sampleIntervalMs: number
   readonly log?: Logger
 }
 
-const INTERVAL_MS = 1000
 /** Maximum age of returned statistics. */
 const FRESH_MS = 2000
 /**
@@ -55,7 +55,7 @@ export interface SamplerState {
 
 export class StatsSampler {
   readonly #allocations: AllocationTable
-  readonly #intervalMs: number
+  readonly #sampleIntervalMs: number
   readonly #clock: Clock
   readonly #log: Logger | undefined
   readonly #host: HostStatsReader
@@ -73,7 +73,7 @@ export class StatsSampler {
 
   constructor(options: SamplerOptions) {
     this.#allocations = options.allocations
-    this.#intervalMs = options.intervalMs ?? INTERVAL_MS
+    this.#sampleIntervalMs = options.sampleIntervalMs
     this.#clock = options.clock ?? systemClock
     this.#log = options.log
     this.#host = new HostStatsReader(options)
@@ -90,7 +90,7 @@ export class StatsSampler {
 
   /** Starts sampling in the background. Does not keep the process alive. */
   start(): void {
-    this.#timer ??= setInterval(() => this.#tick(), this.#intervalMs).unref()
+    this.#timer ??= setInterval(() => this.#tick(), this.#sampleIntervalMs).unref()
     this.#tick()
   }
 
@@ -168,11 +168,11 @@ export class StatsSampler {
   }
 
   #tick(): void {
-    const hostIsDue = this.#clock.monotonicMs() - this.#hostAtMs > this.#intervalMs / 2
+    const hostIsDue = this.#clock.monotonicMs() - this.#hostAtMs > this.#sampleIntervalMs / 2
     const host = hostIsDue ? this.#sampleHost() : this.#hostRun
     const run = async () => {
       await host
-      if (this.#timer) await (this.#taskRun ?? this.#startTaskRun(this.#intervalMs / 2))
+      if (this.#timer) await (this.#taskRun ?? this.#startTaskRun(this.#sampleIntervalMs / 2))
     }
     run().catch((error: unknown) => this.#log?.warn('sampling of statistics failed', { cause: messageOf(error) }))
   }

@@ -1,7 +1,7 @@
 /**
  * Revokes expired leases. Scans the expiry index per mount and reads only due entries, so the cost does not depend on the total
  * number of leases, and a slow mount does not delay the others. Expiry is decided by the core's certain time (`core-clock.ts`);
- * no lease is revoked while the clock is not trusted (`token-expiry.ts`).
+ * no lease is revoked while the clock is not trusted (`clock-mark.ts`).
  */
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'

@@ -2,6 +2,7 @@
 import * as v from 'valibot'
 import { Rejection } from '../../engines/framework/engine.ts'
 import { boolean, duration, type EngineInput, integer, text, UNPRINTABLE } from '../../engines/framework/fields.ts'
+import { SKEW_DEFAULT } from '../../engines/totp/code-check.ts'
 import { ALGORITHMS, type CodeForm } from '../../engines/totp/codes.ts'
 
 export const methodSchema = v.object({
@@ -37,7 +38,9 @@ export const METHOD_FIELDS = {
   qr_size: integer('Width and height of the QR code in pixels, 64 to 2048; 0 for none', { fallback: 200 }),
   algorithm: text('SHA1, SHA256 or SHA512', { fallback: 'SHA1' }),
   digits: integer('Digits of a code, 6 or 8', { fallback: 6 }),
-  skew: integer('Periods before and after the current one whose codes are accepted, 0 or 1', { fallback: 1 }),
+  skew: integer('Periods before and after the current one whose codes are accepted, 0 or 1', {
+    fallback: SKEW_DEFAULT,
+  }),
   max_validation_attempts: integer('Invalid codes before an entity is locked out temporarily', { fallback: 5 }),
   recovery_codes: integer('Recovery codes generated with each secret, at most 20', { fallback: 0 }),
   require_confirmation: boolean('Whether a secret is inactive until its first code was confirmed', { fallback: false }),

@@ -7,7 +7,7 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 import { isObject } from '../../engines/framework/fields.ts'
 import { type Algorithm, ALGORITHMS, newKey } from '../../engines/totp/codes.ts'
-import { isUsed, matchCode, NO_STEPS, type UsedSteps, withStep } from '../../engines/totp/code-check.ts'
+import { checkCode, type CodeSkew, NO_STEPS, type UsedSteps } from '../../engines/totp/code-check.ts'
 import { Fault } from '../../platform/errors.ts'
 import { formOf, type TotpMethod } from './mfa-method.ts'
 
@@ -18,7 +18,7 @@ export interface MfaSecret extends UsedSteps {
   readonly algorithm: Algorithm
   readonly digits: 6 | 8
   readonly periodSeconds: number
-  readonly skew: 0 | 1
+  readonly skew: CodeSkew
   readonly createdAtMs: number
   /** False until the first code was confirmed, if the method requires that. */
   readonly isActive: boolean
@@ -137,10 +137,10 @@ export function verifyCode(secret: MfaSecret, code: string, at: MfaTime, attempt
     return recoveryHashes ? accept({ ...secret, recoveryHashes }, at) : reject(secret, at, attemptsMax)
   }
   if (code.length !== secret.digits || !/^\d+$/.test(code)) return { kind: 'void' }
-  const step = matchCode(Buffer.from(secret.key, 'base64'), formOf(secret), code, at.wallMs, secret.skew)
-  if (step === undefined) return reject(secret, at, attemptsMax)
-  if (isUsed(secret, step)) return { kind: 'void' }
-  return accept(withStep(secret, step), at)
+  const codeKey = { key: Buffer.from(secret.key, 'base64'), form: formOf(secret), skew: secret.skew }
+  const decision = checkCode(code, codeKey, () => secret, at.wallMs)
+  if (decision.kind === 'wrong') return reject(secret, at, attemptsMax)
+  return decision.kind === 'used' ? { kind: 'void' } : accept(decision.after, at)
 }
 
 /** The other hashes; undefined if the hash is not among them. Compares with all of them in constant time. */

@@ -22,7 +22,7 @@ import { uiMountPaths } from './system-ui.ts'
 import { sealPaths } from './seal/system-seal.ts'
 import { rekeyPaths } from './seal/system-seal-rekey.ts'
 import { PgpRateLimit, sealLog } from './seal/seal-access.ts'
-import { replicationPaths, secondaryAccess } from '../dr/dr-paths.ts'
+import { replicationPaths, secondaryAccess } from '../dr-endpoints/dr-paths.ts'
 import { generateRootPaths } from './seal/system-seal-root.ts'
 import { rotatePaths } from './seal/system-seal-rotate.ts'
 

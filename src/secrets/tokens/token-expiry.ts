@@ -1,10 +1,7 @@
 /**
- * Background work on tokens, once a second: removes expired tokens, completes revocations, stores the time. An expired token is
- * invalid whether it was removed or not, so this only frees space. It scans the expiry index in small pages.
- *
- * A token is removed when it has expired by the machine's clock and by the core's (`core-clock.ts`). If the clock is far ahead of
- * the stored time at the start, nothing is removed and no time is stored for some minutes: a clock that is wrong makes tokens
- * invalid while it is wrong, but does not delete them.
+ * Background work on tokens, once a second: has the core's time stored, completes revocations, removes expired tokens. An expired
+ * token is invalid whether it was removed or not, so this only frees space. It scans the expiry index in small pages. Which tokens
+ * have expired for certain is decided in `clock-mark.ts`.
  */
 import { messageOf } from '../../platform/errors.ts'
 import { type Logger, LogOnce } from '../../platform/log.ts'
@@ -15,59 +12,41 @@ import type { TokenStore } from './token-store.ts'
 const INTERVAL_MS = 1000
 /** Entries read and decrypted in one step: about a millisecond. */
 const PAGE_TOKENS = 16
-/** The stored time, and how often it is stored: the core's clock goes back by at most this at a start. */
-const CLOCK_PATH = 'core/clock'
-const CLOCK_STORE_INTERVAL_MS = 600_000
-const CLOCK_JUMP_MS = 3_600_000
-const HOLD_OFF_MS = 600_000
 const LOG_INTERVAL_MS = 60_000
 const DAMAGED = Symbol('damaged')
 
-/** The core's clock (`core-clock.ts`). */
-export interface ExpiryClock {
-  now(): number
-  /** Starts from the stored time if it is plausible; true if it is not. */
-  begin(storedMs: number): boolean
-  /** A time that has passed by the machine's clock and by the core's. */
-  certain(): number
+/** The persisted time of the core's clock (`clock-mark.ts`). */
+export interface ExpiryTime {
+  /** What expires by this time may be removed; undefined while the clock is not trusted. */
+  expiryTimeMs(): number | undefined
+  /** Stores the time if that is due. */
+  store(): Promise<void>
 }
 
 export interface TokenExpiryOptions {
   readonly tokens: TokenStore
   readonly revocation: TokenRevocation
-  readonly clock: ExpiryClock
+  readonly time: ExpiryTime
   readonly logger: Logger
 }
 
 export class TokenExpiry {
   readonly #tokens: TokenStore
   readonly #revocation: TokenRevocation
-  readonly #clock: ExpiryClock
+  readonly #time: ExpiryTime
   readonly #logger: Logger
-  /** No token is removed before this time. */
-  readonly #notBeforeMs: number
-  #clockStoredAtMs = 0
   readonly #failures = new LogOnce({ everyMs: LOG_INTERVAL_MS })
   #timer: NodeJS.Timeout | undefined
   #underWay: Promise<void> | undefined
 
-  /** Starts the core's clock from the stored time, and the timer. */
-  constructor({ clock, logger, revocation, tokens }: TokenExpiryOptions) {
+  /** Starts the timer. */
+  constructor({ logger, revocation, time, tokens }: TokenExpiryOptions) {
     this.#tokens = tokens
     this.#revocation = revocation
-    this.#clock = clock
+    this.#time = time
     this.#logger = logger
-    const storedMs = Number(tokens.storage.get(CLOCK_PATH)?.toString() ?? 0)
-    if (clock.begin(storedMs)) logger.warn("the machine's clock is more than a day behind the stored time")
-    const isFarAhead = storedMs > 0 && clock.now() - storedMs > CLOCK_JUMP_MS
-    this.#notBeforeMs = isFarAhead ? clock.now() + HOLD_OFF_MS : 0
     this.#timer = setInterval(() => void this.tick(), INTERVAL_MS)
     this.#timer.unref()
-  }
-
-  /** What expires by this time may be removed; undefined while the clock is not trusted. */
-  expiryTimeMs(): number | undefined {
-    return this.#clock.now() >= this.#notBeforeMs ? this.#clock.certain() : undefined
   }
 
   close(): void {
@@ -83,9 +62,9 @@ export class TokenExpiry {
 
   async #round(): Promise<void> {
     try {
-      await this.#storeClock()
+      await this.#time.store()
       await this.#revocation.resume()
-      const expiryTimeMs = this.expiryTimeMs()
+      const expiryTimeMs = this.#time.expiryTimeMs()
       if (expiryTimeMs !== undefined) await this.#removeExpired(expiryTimeMs)
     } catch (error) {
       this.#failed(error)
@@ -97,14 +76,6 @@ export class TokenExpiry {
     this.#logger.warn('removal of expired tokens failed, will retry', {
       error: withoutHashes(messageOf(error)),
     })
-  }
-
-  async #storeClock(): Promise<void> {
-    const nowMs = this.#clock.now()
-    // The next start would trust a wrong time.
-    if (nowMs < this.#notBeforeMs || nowMs - this.#clockStoredAtMs < CLOCK_STORE_INTERVAL_MS) return
-    await this.#tokens.storage.commit({ puts: [{ path: CLOCK_PATH, value: Buffer.from(String(nowMs)) }], deletes: [] })
-    this.#clockStoredAtMs = nowMs
   }
 
   async #removeExpired(expiryTimeMs: number): Promise<void> {

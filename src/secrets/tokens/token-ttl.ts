@@ -1,4 +1,7 @@
-/** The TTL of a token: what was requested, within the limits of the mount, the token and its role. */
+/**
+ * The TTL of a token: what was requested, within the limits of the mount, the token and its role. The limits of the mount come from
+ * `mounts/mount-ttl.ts`: for those that a mount does not set, 32 days apply.
+ */
 import { shortDuration } from '../../platform/duration.ts'
 import { Rejection } from '../../engines/framework/engine.ts'
 

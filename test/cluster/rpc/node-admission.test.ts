@@ -1,7 +1,8 @@
 /** Exact limits of times, numbers and amounts for calls, and of what a served call sends without credit. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ASSERTION_TTL_MS, CLOCK_SKEW_MS } from '../../../src/cluster/trust/assertion.ts'
+import { ASSERTION_TTL_MS } from '../../../src/cluster/trust/assertion.ts'
+import { CLOCK_SKEW_MS } from '../../../src/cluster/trust/clock-skews.ts'
 import { TokenBuckets } from '../../../src/platform/token-bucket.ts'
 import { AssertionIssuer } from '../../../src/cluster/rpc/assertion-issuer.ts'
 import { CallerLimits, HOST_CALLS, HOST_CONCURRENT_CALLS_MAX } from '../../../src/cluster/rpc/call-server.ts'

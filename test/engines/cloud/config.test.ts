@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { attemptsOf, iamTarget, staticCredentials, stsTargets } from '../../../src/engines/cloud/aws/aws-target.ts'
 import { DEFAULT_TEMPLATE, NO_ROOT } from '../../../src/engines/cloud/aws/root-record.ts'
-import { isInWindow, nextRotationMs } from '../../../src/engines/cloud/root/rotation-schedule.ts'
+import { isInWindow, nextRotationMs } from '../../../src/engines/cloud/root/rotation-terms.ts'
 import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import { CoreWorld } from '../../helpers/core-world.ts'
 

@@ -40,7 +40,7 @@ async function start(
 function watching(context: TestContext, ...pids: number[]) {
   const allocation = anAllocation([aTask('web', pids)])
   const table = new FakeTable(allocation)
-  const sampler = new StatsSampler({ allocations: table, allocDir: tmpdir(), intervalMs: 300 })
+  const sampler = new StatsSampler({ allocations: table, allocDir: tmpdir(), sampleIntervalMs: 300 })
   sampler.start()
   context.after(() => sampler.stop())
   return { allocation, table, sampler }

@@ -106,5 +106,12 @@ export const SIZES: FilesystemSizes = { bsize: 4096, blocks: 1000, bfree: 400, b
 /** Options of a sampler that sees `tree` and no real disk. */
 export function samplerOptions(tree: Tree, clock: HandClock, ...allocations: Allocation[]): SamplerOptions {
   const table = new FakeTable(...allocations)
-  return { ...tree.roots, clock, allocations: table, allocDir: '/alloc', statfs: () => Promise.resolve(SIZES) }
+  return {
+    ...tree.roots,
+    clock,
+    allocations: table,
+    allocDir: '/alloc',
+    sampleIntervalMs: 1000,
+    statfs: () => Promise.resolve(SIZES),
+  }
 }

@@ -18,7 +18,7 @@ import { StoredRecord, type ReadEntry } from '../../framework/records.ts'
 import { ENTRY_PATHS } from '../aws/entries.ts'
 import { DEFAULT_TEMPLATE, NO_ROOT, type RootConfig, rootOf, roots } from '../aws/root-record.ts'
 import { checkTemplate } from '../templates/username.ts'
-import { checkRotation } from './rotation-schedule.ts'
+import { checkRotation } from './rotation-terms.ts'
 
 const TEXT_LENGTH_MAX = 4096
 const LIST_LENGTH_MAX = 32

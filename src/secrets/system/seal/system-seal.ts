@@ -9,7 +9,7 @@ import { boolean, type EngineField, integer, text, textList } from '../../../eng
 import { messageOf, Refusal, sealed } from '../../../platform/errors.ts'
 import { versionFacts } from '../version-history.ts'
 import type { CoreState, WithOptions } from '../core-parts.ts'
-import { OPERATION_TOKEN, type SecondaryAccess } from '../../dr/secondary-paths.ts'
+import { OPERATION_TOKEN, type SecondaryAccess } from '../../dr-endpoints/secondary-paths.ts'
 import { type PgpRateLimit, sealLog } from './seal-access.ts'
 
 const STORAGE_TYPE = 'sqlite'

@@ -83,8 +83,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'The code of one time step is accepted once for each entity and method',
-    before: "if (isUsed(secret, step)) return { kind: 'void' }",
-    after: '',
+    before: "return isUsed(used, step) ? { kind: 'used' } :",
+    after: 'return',
     test: 'test/secrets/mfa-step-up.test.ts',
   },
   {

@@ -208,13 +208,13 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: 'if (!known?.isAllowedFrom(remote) || known.entry.usesLeft !== 0) return undefined',
     after: 'if (!known || known.entry.usesLeft !== 0) return undefined',
-    test: 'test/secrets/dr/dr-token-auth.test.ts',
+    test: 'test/secrets/dr-endpoints/dr-token-auth.test.ts',
   },
   {
     promise: 'use a token of the primary on its secondary',
     before: 'readRecords(storage).filter(({ isLeaving }) => !isLeaving)',
     after: 'readRecords(storage)',
-    test: 'test/secrets/dr/dr-token-auth.test.ts',
+    test: 'test/secrets/dr-endpoints/dr-token-auth.test.ts',
   },
   {
     promise: 'use a token of the primary on its secondary',
@@ -226,7 +226,7 @@ export const MUTANTS: readonly Mutant[] = [
     promise: 'use a token of the primary on its secondary',
     before: 'new IdentityStore(storage, (accessor) => accessors.has(accessor))',
     after: 'new IdentityStore(storage, () => true)',
-    test: 'test/secrets/dr/dr-token-auth.test.ts',
+    test: 'test/secrets/dr-endpoints/dr-token-auth.test.ts',
   },
   {
     promise: `have the key of a secondary's certificate`,
