@@ -132,12 +132,13 @@ test('text is kept in blocks, and the oldest are dropped', () => {
   assert.ok(long.blocks.length > 2)
 })
 
+const frame = (text: string | undefined, cursor: string, event?: string): Frame => ({
+  data: text === undefined ? undefined : bytesOf(text),
+  event,
+  cursor,
+})
+
 test('a tail continues at its cursor after a lost connection, and ends when the file is deleted', async () => {
-  const frame = (text: string | undefined, cursor: string, event?: string): Frame => ({
-    data: text === undefined ? undefined : bytesOf(text),
-    event,
-    cursor,
-  })
   const cursors: string[] = []
   const states: TailState['kind'][] = []
   let text = ''

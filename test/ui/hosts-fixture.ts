@@ -1,9 +1,8 @@
-/** An agent with a policy for each token, and pages of its web interface that record what a browser refuses. */
+/** An agent with allocations, and a policy for each of two tokens. */
 import { createHash } from 'node:crypto'
 import { realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { TestContext } from 'node:test'
-import type { Browser, Page } from 'playwright-core'
+import { after } from 'node:test'
 import { agentHere } from '../helpers/agent-here.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
@@ -48,38 +47,4 @@ export async function startHost(
     allocDir,
     ask: (path, init = {}) => fetch(url + path, { ...init, headers: { Authorization: `Bearer ${OPS}` } }),
   }
-}
-
-export interface UiPage {
-  readonly page: Page
-  /** Errors, refused resources and dialogs since the page was opened. */
-  readonly problems: readonly string[]
-  open(path: string): Promise<void>
-}
-
-export async function uiPage(
-  t: Pick<TestContext, 'after'>,
-  browser: Browser,
-  url: string,
-  token: string,
-): Promise<UiPage> {
-  // uPlot formats numbers in the language of the browser, and that of a headless one may be malformed.
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, locale: 'en-US' })
-  t.after(() => context.close())
-  const page = await context.newPage()
-  page.setDefaultTimeout(20_000)
-  const problems: string[] = []
-  page.on('pageerror', (error) => problems.push(error.message))
-  page.on('dialog', (dialog) => {
-    problems.push(`dialog: ${dialog.message()}`)
-    void dialog.dismiss()
-  })
-  await page.exposeFunction('reportViolation', (text: string) => problems.push(text))
-  // Text, because the program of the tests has no types of a browser.
-  await page.addInitScript(`
-    sessionStorage.setItem('outpost.token', ${JSON.stringify(token)})
-    document.addEventListener('securitypolicyviolation', (event) =>
-      window.reportViolation(event.violatedDirective + ' ' + event.blockedURI + ' ' + event.sample))
-  `)
-  return { page, problems, open: async (path) => void (await page.goto(`${url}/ui${path}`)) }
 }

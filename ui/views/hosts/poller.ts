@@ -24,7 +24,7 @@ export interface SweepProgress {
   readonly total: number
 }
 
-const CONCURRENT = 4
+const CONCURRENT = 5
 const CHANGE_MS = 250
 const TICK_MS = 1000
 
