@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { PNG } from 'pngjs'
 import { ALLOC, makeAllocation, SECRET } from '../helpers/allocation.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
@@ -25,23 +25,25 @@ const HOSTILE_NAMES = [
 ]
 const HOSTILE_TEXT = '<script>alert(1)</script><svg onload=alert(1)>'
 
-const agent = await startHost((allocDir) => {
-  const directory = makeAllocation(allocDir, ALLOC, { Name: 'web.api[0]', JobID: 'web' })
-  const data = join(directory, 'alloc/data')
-  mkdirSync(join(data, 'names'))
-  for (const name of HOSTILE_NAMES) writeFileSync(join(data, 'names', name), HOSTILE_TEXT)
-  writeFileSync(join(data, 'long.txt'), Array.from({ length: 40_000 }, (_, at) => `line ${at}\n`).join(''))
-  writeFileSync(join(data, 'page.svg'), '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>')
-  writeFileSync(join(data, 'picture'), PNG.sync.write(new PNG({ width: 7, height: 5 })))
-  writeFileSync(join(data, 'broken.png'), Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 1, 2, 3))
-  writeFileSync(join(data, 'bytes'), Buffer.from(Array.from({ length: 200_000 }, (_, at) => at % 251)))
-  writeFileSync(join(data, 'empty'), '')
-  mkdirSync(join(data, 'nothing'))
-})
-const directory = join(agent.allocDir, ALLOC)
-const uiUrl = (path: string) => `${agent.url}/ui${path}`
+async function startWorld(t: TestContext) {
+  const agent = await startHost(t, (allocDir) => {
+    const directory = makeAllocation(allocDir, ALLOC, { Name: 'web.api[0]', JobID: 'web' })
+    const data = join(directory, 'alloc/data')
+    mkdirSync(join(data, 'names'))
+    for (const name of HOSTILE_NAMES) writeFileSync(join(data, 'names', name), HOSTILE_TEXT)
+    writeFileSync(join(data, 'long.txt'), Array.from({ length: 40_000 }, (_, at) => `line ${at}\n`).join(''))
+    writeFileSync(join(data, 'page.svg'), '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>')
+    writeFileSync(join(data, 'picture'), PNG.sync.write(new PNG({ width: 7, height: 5 })))
+    writeFileSync(join(data, 'broken.png'), Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 1, 2, 3))
+    writeFileSync(join(data, 'bytes'), Buffer.from(Array.from({ length: 200_000 }, (_, at) => at % 251)))
+    writeFileSync(join(data, 'empty'), '')
+    mkdirSync(join(data, 'nothing'))
+  })
+  return { agent, directory: join(agent.allocDir, ALLOC), uiUrl: (path: string) => `${agent.url}/ui${path}` }
+}
 
 test('an allocation is found, and its directories are opened by keys up to a file', { skip }, async (t) => {
+  const { agent } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: '/files' })
   await page.getByRole('link', { name: 'web.api[0]' }).waitFor()
   await page.getByLabel('Search allocations').fill('nothing')
@@ -63,6 +65,7 @@ test('an allocation is found, and its directories are opened by keys up to a fil
 })
 
 test('text is shown in parts', { skip }, async (t) => {
+  const { agent, directory } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/files/${ALLOC}/alloc/data/long.txt` })
   const content = page.getByRole('region', { name: 'Content of the file' })
   await content.getByText('line 0\n').first().waitFor()
@@ -75,6 +78,7 @@ test('text is shown in parts', { skip }, async (t) => {
 })
 
 test('an image is shown by its content, and a document with scripts as text', { skip }, async (t) => {
+  const { agent, uiUrl } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/files/${ALLOC}/alloc/data/picture` })
   await page.getByText('image/png 7 × 5').waitFor()
   await page.goto(uiUrl(`/files/${ALLOC}/alloc/data/broken.png`))
@@ -87,6 +91,7 @@ test('an image is shown by its content, and a document with scripts as text', { 
 })
 
 test('bytes are shown with offsets, of which any can be reached', { skip }, async (t) => {
+  const { agent, directory } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/files/${ALLOC}/alloc/data/bytes` })
   const rows = page.locator('.hex-row')
   await rows.first().getByText('00 01 02 03 04 05 06 07').waitFor()
@@ -101,6 +106,7 @@ test('bytes are shown with offsets, of which any can be reached', { skip }, asyn
 })
 
 test('the tail of a file shows what is appended, and that it was deleted', { skip }, async (t) => {
+  const { agent, directory } = await startWorld(t)
   const file = join(directory, 'alloc/data/growing.txt')
   writeFileSync(file, 'first line\n')
   const { page } = await openUi(t, {
@@ -123,6 +129,7 @@ test('the tail of a file shows what is appended, and that it was deleted', { ski
 })
 
 test('a file is downloaded with the token in a header', { skip }, async (t) => {
+  const { agent, directory, uiUrl } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: '/files' })
   const urls: string[] = []
   page.on('request', (request) => urls.push(request.url()))
@@ -137,6 +144,7 @@ test('a file is downloaded with the token in a header', { skip }, async (t) => {
 })
 
 test('files with hostile names are listed, linked, loaded again and run nothing', { skip }, async (t) => {
+  const { agent, uiUrl } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/files/${ALLOC}/alloc/data/names` })
   const links = page.getByRole('table', { name: 'Files' }).getByRole('link')
   await eventually(async () => (await links.count()) === HOSTILE_NAMES.length, 'all names')
@@ -154,6 +162,7 @@ test('files with hostile names are listed, linked, loaded again and run nothing'
 })
 
 test('a private file and a missing one say why they are not shown', { skip }, async (t) => {
+  const { agent, uiUrl } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: OPS, path: `/files/${ALLOC}/web/secrets/token` })
   await page.getByRole('alert').waitFor()
   assert.equal((await page.content()).includes(SECRET), false)
@@ -163,6 +172,7 @@ test('a private file and a missing one say why they are not shown', { skip }, as
 })
 
 test('a token without read-fs sees no files', { skip }, async (t) => {
+  const { agent } = await startWorld(t)
   const { page } = await openUi(t, { url: agent.url, token: READER, path: `/files/${ALLOC}` })
   await page.getByText('The policies of your token do not allow this.').waitFor()
 })

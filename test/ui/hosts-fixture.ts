@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto'
 import { realpathSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { after } from 'node:test'
+import type { TestContext } from 'node:test'
 import { agentHere } from '../helpers/agent-here.ts'
 import { temporaryDirectory } from '../helpers/temporary-directory.ts'
 
