@@ -1,10 +1,133 @@
-import { Empty } from '../../components/states.tsx'
+/** The logs of all hosts: by task, allocation or job. */
+import { useMemo } from 'preact/hooks'
+import { read } from '../../api/client.ts'
+import { address, navigate, setQuery } from '../../app/location.ts'
+import { useCommands } from '../../app/palette.tsx'
+import { useResource } from '../../app/resource.ts'
+import { Button } from '../../components/button.tsx'
+import { type Column, DataTable } from '../../components/data-table.tsx'
+import { Field } from '../../components/field.tsx'
+import { Badge, Time } from '../../components/format.tsx'
+import { Empty, Loaded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
+import { filterRows, type LogRowData, rowsOf, type StateFilter, type TargetKind } from './list/log-targets.ts'
 
-export default function TemporaryView() {
+const EVERY_MS = 5000
+const KINDS: readonly (readonly [kind: TargetKind, title: string])[] = [
+  ['tasks', 'Tasks'],
+  ['allocations', 'Allocations'],
+  ['jobs', 'Jobs'],
+]
+const STATES: readonly (readonly [state: StateFilter, title: string])[] = [
+  ['all', 'All'],
+  ['running', 'Running'],
+  ['failed', 'Failed'],
+]
+
+const COLUMNS: Readonly<Record<TargetKind, readonly Column<LogRowData>[]>> = {
+  tasks: columns('Task', 'Allocation'),
+  allocations: columns('Allocation', 'Job'),
+  jobs: columns('Job', 'Allocations'),
+}
+
+function columns(name: string, of: string): readonly Column<LogRowData>[] {
+  return [
+    { title: name, cell: (row) => row.name, width: 'minmax(90px, 1.2fr)', order: (row) => row.name },
+    { title: of, cell: (row) => row.of, width: 'minmax(0, 1.2fr)', order: (row) => row.of },
+    { title: 'State', cell: (row) => <Badge state={row.state} />, width: '92px', order: (row) => row.state },
+    { title: 'Host', cell: (row) => row.host, width: 'minmax(0, 0.8fr)', order: (row) => row.host },
+    { title: 'Last event', cell: (row) => row.event, width: 'minmax(0, 1.4fr)', order: (row) => row.event },
+    { title: 'When', cell: (row) => <Time at={row.eventMs} />, width: '96px', order: (row) => row.eventMs },
+    { title: 'Wall', cell: (row) => <WallButton row={row} />, width: '64px' },
+  ]
+}
+
+export default function LogListView() {
+  const allocations = useResource((signal) => read('/v1/allocations', { query: { namespace: '*' }, signal }), [], {
+    everyMs: EVERY_MS,
+  })
+  useCommands([{ title: 'Open the wall', group: 'Logs', run: () => navigate('/logs/wall') }], [])
   return (
-    <View title="log-list-view">
-      <Empty title="Not built yet" />
+    <View title="Logs" isFull actions={<Button onClick={() => navigate('/logs/wall')}>Wall</Button>}>
+      <Loaded resource={allocations}>{(data) => <LogTable allocations={data} />}</Loaded>
     </View>
+  )
+}
+
+function LogTable({ allocations }: { readonly allocations: Parameters<typeof rowsOf>[0] }) {
+  const { query } = address.value
+  const kind = KINDS.find(([each]) => each === query.get('kind'))?.[0] ?? 'tasks'
+  const state = STATES.find(([each]) => each === query.get('state'))?.[0] ?? 'all'
+  const search = query.get('search') ?? ''
+  const rows = useMemo(() => rowsOf(allocations, kind), [allocations, kind])
+  const shown = useMemo(() => filterRows(rows, search, state), [rows, search, state])
+  const countOf = (each: StateFilter) => filterRows(rows, search, each).length
+  if (allocations.length === 0) {
+    return (
+      <Empty title="There are no allocations">
+        <p>
+          Run a command as one: <code>outpost alloc run -task hello -- echo hello</code>
+        </p>
+      </Empty>
+    )
+  }
+  return (
+    <>
+      <div class="log-list-bar">
+        <Field
+          label="Search"
+          isLabelHidden
+          isSearch
+          placeholder="Search: task, job, host, ID  /"
+          value={search}
+          onInput={(text) => setQuery({ search: text })}
+        />
+        <div class="log-segments" role="group" aria-label="Show">
+          {KINDS.map(([each, title]) => (
+            <Button key={each} pressed={each === kind} onClick={() => setQuery({ kind: each })}>
+              {title}
+            </Button>
+          ))}
+        </div>
+        <div class="log-segments" role="group" aria-label="State">
+          {STATES.map(([each, title]) => (
+            <Button
+              key={each}
+              pressed={each === state}
+              class={each === 'failed' && countOf('failed') > 0 ? 'log-failed' : ''}
+              onClick={() => setQuery({ state: each })}
+            >
+              {title} {countOf(each)}
+            </Button>
+          ))}
+        </div>
+      </div>
+      {shown.length === 0 ? (
+        <Empty title={`No ${kind} match`}>
+          <Button onClick={() => setQuery({ search: undefined, state: undefined })}>Show all</Button>
+        </Empty>
+      ) : (
+        <DataTable
+          key={kind}
+          label="Logs"
+          rows={shown}
+          columns={COLUMNS[kind]}
+          keyOf={({ key }) => key}
+          linkOf={({ path }) => `/logs/${path}`}
+        />
+      )}
+    </>
+  )
+}
+
+function WallButton({ row: { name, path } }: { readonly row: LogRowData }) {
+  return (
+    <Button
+      class="log-add"
+      label={`Open ${name} on the wall`}
+      onClick={() => navigate(`/logs/wall?tail=${encodeURIComponent(path)}`)}
+    >
+      +
+    </Button>
   )
 }
