@@ -38,13 +38,15 @@ function inOrderOfTime(logs: readonly (readonly RawLine[])[]): RawLine[] {
   const now = new Date()
   return logs
     .flatMap((lines) => {
-      let lastMs = 0
-      return lines.map((line) => {
+      const times = lines.map(({ text }) => timeOfLine(withoutEscapes(text), now))
+      // A log without times is last: the error that ended a task is in its stderr.
+      let lastMs = times.find((time) => time !== undefined) ?? Infinity
+      return lines.map((line, index) => {
         // Of clocks that go back, the order in the log is kept.
-        lastMs = Math.max(lastMs, timeOfLine(withoutEscapes(line.text), now) ?? 0)
+        lastMs = Math.max(lastMs, times[index] ?? 0)
         return { line, atMs: lastMs }
       })
     })
-    .toSorted((one, other) => one.atMs - other.atMs)
+    .toSorted((one, other) => (one.atMs === other.atMs ? 0 : one.atMs - other.atMs))
     .map(({ line }) => line)
 }

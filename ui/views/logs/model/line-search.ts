@@ -14,6 +14,8 @@ export function searchPattern(text: string, isExpression: boolean): RegExp {
 export function matchesIn(text: string, pattern: RegExp | undefined): readonly (readonly [number, number])[] {
   if (!pattern) return []
   const found: [number, number][] = []
+  // `matchAll` starts there.
+  pattern.lastIndex = 0
   for (const match of text.matchAll(pattern)) {
     if (match[0] !== '') found.push([match.index, match.index + match[0].length])
   }
