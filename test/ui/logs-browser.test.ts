@@ -36,23 +36,25 @@ function lastLine(page: Page): Promise<string> {
   return page.locator('.log-text').last().innerText()
 }
 
-/** Scrolls through all lines of the page and returns them. Runs in the browser. */
-function allLines(page: Page): Promise<string[]> {
-  return page.evaluate(async () => {
-    const list = document.querySelector('.log-list')
-    const found = new Map<number, string>()
-    if (!list) return []
-    for (let top = 0; ; top += list.clientHeight) {
-      list.scrollTop = top
-      for (let frame = 0; frame < 2; frame++) await new Promise((resolve) => requestAnimationFrame(resolve))
-      for (const row of list.querySelectorAll('[data-id]')) {
-        found.set(Number(row.getAttribute('data-id')), row.querySelector('.log-text')?.textContent ?? '')
-      }
-      if (top > list.scrollHeight) break
+/** Scrolls through all lines of the page and returns them. A text, because it runs in the browser. */
+const ALL_LINES = `(async () => {
+  const list = document.querySelector('${LIST}')
+  const found = new Map()
+  for (let top = 0; top < list.scrollHeight + list.clientHeight; top += list.clientHeight) {
+    list.scrollTop = top
+    for (let frame = 0; frame < 2; frame++) await new Promise((resolve) => requestAnimationFrame(resolve))
+    for (const row of list.querySelectorAll('[data-id]')) {
+      found.set(Number(row.getAttribute('data-id')), row.querySelector('.log-text').textContent)
     }
-    return [...found].toSorted(([one], [other]) => one - other).map(([, text]) => text)
-  })
-}
+  }
+  return [...found].sort(([one], [other]) => one - other).map(([, text]) => text)
+})()`
+
+/** What a hostile line could have done. */
+const INJECTED = `({
+  isHacked: 'hacked' in window,
+  elements: document.querySelectorAll('${LIST} :is(img, script, svg, iframe, a, b)').length,
+})`
 
 test('all lines are shown once and in order, over restarts of the agent', { skip, timeout: 120_000 }, async (t) => {
   const agent = await RestartingAgent.start(t)
@@ -76,7 +78,7 @@ test('all lines are shown once and in order, over restarts of the agent', { skip
   clearInterval(writer)
   await page.keyboard.press('f')
   await eventually(async () => (await lastLine(page)) === `line ${written - 1}`, 'the last line is shown')
-  const lines = await allLines(page)
+  const lines = await page.evaluate<string[]>(ALL_LINES)
   const remarks = lines.filter((text) => !text.startsWith('line '))
   assert.deepEqual(
     lines.filter((text) => text.startsWith('line ')),
@@ -164,7 +166,7 @@ test('a link to a line shows it with the lines around it', { skip, timeout: 60_0
   await page.keyboard.press('n')
   await page.keyboard.press('Enter')
   await page.getByRole('button', { name: 'Show in the log' }).click()
-  await page.waitForFunction(() => location.search.includes('cursor='))
+  await page.waitForURL(/cursor=/)
   await page.waitForSelector('.log-selected >> text="line 12345"')
   await page.reload()
   await page.waitForSelector('.log-selected >> text="line 12345"')
@@ -190,10 +192,7 @@ test('a log cannot put anything but text into the page', { skip, timeout: 60_000
   await page.waitForSelector('text=svg onload')
   for (const gutter of await page.locator('.log-gutter').all()) await gutter.click()
   await page.waitForSelector('.log-json')
-  const state = await page.evaluate(() => ({
-    isHacked: 'hacked' in window,
-    elements: document.querySelectorAll('.log-list :is(img, script, svg, iframe, a, b)').length,
-  }))
+  const state = await page.evaluate(INJECTED)
   assert.deepEqual(state, { isHacked: false, elements: 0 })
   const texts = await page.locator('.log-row > .log-text').allInnerTexts()
   assert.ok(texts.includes('<img src=x onerror="window.hacked=1">'))

@@ -45,7 +45,7 @@ export function setTokenSource(source: () => string | undefined): void {
 
 function urlOf(path: string, query: Query = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '')
-  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
+  const text = new URLSearchParams(given.map(([name, value]): [string, string] => [name, String(value)])).toString()
   return text === '' ? path : `${path}?${text}`
 }
 
@@ -57,7 +57,12 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   if (token !== undefined && sent['Authorization'] === undefined) sent['Authorization'] = `Bearer ${token}`
   if (body !== undefined) sent['Content-Type'] ??= 'application/json'
   const url = urlOf(path, query)
-  const init = { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal }
+  const init = {
+    method,
+    headers: sent,
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+    ...(signal && { signal }),
+  }
   const response = await fetch(url, { ...init, credentials: 'omit', cache: 'no-store' }).catch((error: unknown) => {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
     throw new ApiError(0, 'The server does not respond. Check that it runs and that its address is correct.')
@@ -97,7 +102,7 @@ export interface ReadOptions {
 export function read<P extends keyof Results>(path: P, options: ReadOptions = {}): Promise<Results[P]> {
   const { params = {}, query, signal } = options
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(params[name] ?? ''))
-  return sendJson(filled, { query, signal })
+  return sendJson(filled, { ...(query && { query }), ...(signal && { signal }) })
 }
 
 /** A response of the secrets core. */

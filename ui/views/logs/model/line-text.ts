@@ -12,16 +12,16 @@ export interface TextPiece {
   readonly text: string
   readonly className: string
   /** Inline colours of escapes with numbers: values of `rgb()` that this file builds. */
-  readonly color?: string
-  readonly background?: string
+  readonly color?: string | undefined
+  readonly background?: string | undefined
   readonly isMatch: boolean
 }
 
 interface StyledText {
   readonly text: string
   readonly className: string
-  readonly color?: string
-  readonly background?: string
+  readonly color?: string | undefined
+  readonly background?: string | undefined
 }
 
 /** The text as it is shown without colours. */

@@ -115,6 +115,8 @@ export function downloadRequest(target: LogTarget, selection: LogSelection): Log
 
 /** An empty value is sent: an empty cursor starts a resumable stream. */
 function urlOf(path: string, query: Query): string {
-  const given = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]]))
+  const given = Object.entries(query).flatMap(([name, value]): [string, string][] =>
+    value === undefined ? [] : [[name, String(value)]],
+  )
   return `${path}?${new URLSearchParams(given).toString()}`
 }

@@ -10,7 +10,7 @@ export function tailsOf(query: URLSearchParams): readonly LogTarget[] {
 
 /** The path of the wall with these tails. `maximized` is the index of the only one that is shown. */
 export function wallPath(tails: readonly LogTarget[], maximized?: number): string {
-  const query = new URLSearchParams(tails.map((target) => ['tail', pathOfTarget(target)]))
+  const query = new URLSearchParams(tails.map((target): [string, string] => ['tail', pathOfTarget(target)]))
   if (maximized !== undefined) query.set('max', String(maximized))
   return query.size === 0 ? '/logs/wall' : `/logs/wall?${query.toString()}`
 }
