@@ -10,6 +10,8 @@ import { followRequest, type LogRequest, type LogSelection, type LogTarget } fro
 const SILENCE_MS = 5000
 const RETRY_MIN_MS = 250
 const RETRY_MAX_MS = 5000
+/** A thousand lines: handled in a few milliseconds. */
+const PIECE_BYTES = 128 * 1024
 /** After a restart, a host reads its allocations first. */
 const NOT_FOUND_RETRY_MS = 30_000
 
@@ -96,9 +98,13 @@ export class ResumingStream {
       const timer = setTimeout(() => connection.abort(), SILENCE_MS)
       const { done, value } = await iterator.next().finally(() => clearTimeout(timer))
       if (done) break
-      const frames = reader.push(value)
-      this.#listener.onFrames(frames)
-      for (const frame of frames) this.#record(frame)
+      for (const [index, piece] of piecesOf(value).entries()) {
+        if (index > 0) await this.#environment.admit()
+        const frames = reader.push(piece)
+        this.#listener.onFrames(frames)
+        for (const frame of frames) this.#record(frame)
+        if (connection.signal.aborted) throw new Error('aborted')
+      }
       this.#retryDelayMs = RETRY_MIN_MS
       this.#brokenAtMs = undefined
     }
@@ -127,4 +133,15 @@ export class ResumingStream {
     if (this.#cursors.size === 0 && this.#selection.cursor === undefined) return true
     return this.#brokenAtMs === undefined || Date.now() - this.#brokenAtMs < NOT_FOUND_RETRY_MS
   }
+}
+
+/** A browser may return megabytes at once, whose lines take longer than a frame of the screen. */
+function piecesOf(chunk: Uint8Array | string): (Uint8Array | string)[] {
+  if (chunk.length <= PIECE_BYTES) return [chunk]
+  const pieces: (Uint8Array | string)[] = []
+  for (let from = 0; from < chunk.length; from += PIECE_BYTES) {
+    const to = from + PIECE_BYTES
+    pieces.push(typeof chunk === 'string' ? chunk.slice(from, to) : chunk.subarray(from, to))
+  }
+  return pieces
 }
