@@ -191,7 +191,7 @@ test('a log cannot put anything but text into the page', { skip, timeout: 60_000
   const page = await openTail(agent, '?wrap=1&time=1&find=<')
   await page.waitForSelector('text=svg onload')
   for (const gutter of await page.locator('.log-gutter').all()) await gutter.click()
-  await page.waitForSelector('.log-json')
+  await page.waitForSelector('.log-details pre')
   const state = await page.evaluate(INJECTED)
   assert.deepEqual(state, { isHacked: false, elements: 0 })
   const texts = await page.locator('.log-row > .log-text').allInnerTexts()

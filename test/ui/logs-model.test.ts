@@ -250,9 +250,11 @@ test('JSON has colours in one line, and is formatted when it is opened', () => {
     pieces.filter(({ className }) => className !== 'json-sign').map(({ className }) => className),
     ['json-key', 'json-text', 'json-key', 'json-value', 'json-key', 'json-text'],
   )
-  assert.equal(formattedJson('{"a":[1]}'), '{\n  "a": [\n    1\n  ]\n}')
-  assert.equal(formattedJson('{"a":'), undefined)
-  assert.equal(formattedJson('plain'), undefined)
+  const lines = formattedJson('{"a":[1]}', searchPattern('1', false))
+  assert.equal(lines?.map((each) => each.map(({ text }) => text).join('')).join('|'), '{|  "a": [|    1|  ]|}')
+  assert.deepEqual(lines?.[2]?.at(-1), { text: '1', className: 'json-value', isMatch: true })
+  assert.equal(formattedJson('{"a":', undefined), undefined)
+  assert.equal(formattedJson('plain', undefined), undefined)
 })
 
 test('a long line is cut until it is opened', () => {

@@ -1,5 +1,5 @@
 /** The logs of all hosts: by task, allocation or job. */
-import { useMemo } from 'preact/hooks'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import { read } from '../../api/client.ts'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
@@ -29,6 +29,21 @@ const COLUMNS: Readonly<Record<TargetKind, readonly Column<LogRowData>[]>> = {
   allocations: columns('Allocation', 'Job'),
   jobs: columns('Job', 'Allocations'),
 }
+
+const NARROW_COLUMNS: readonly Column<LogRowData>[] = [
+  {
+    title: 'Log',
+    cell: (row) => (
+      <>
+        {row.name} <span class="muted">{row.of}</span>
+      </>
+    ),
+    order: (row) => row.name,
+  },
+  { title: 'State', cell: (row) => <Badge state={row.state} />, width: '84px', order: (row) => row.state },
+  { title: 'When', cell: (row) => <Time at={row.eventMs} />, width: '88px', order: (row) => row.eventMs },
+]
+const NARROW = window.matchMedia('(max-width: 760px)')
 
 function columns(name: string, of: string): readonly Column<LogRowData>[] {
   return [
@@ -61,6 +76,7 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
   const search = query.get('search') ?? ''
   const rows = useMemo(() => rowsOf(allocations, kind), [allocations, kind])
   const shown = useMemo(() => filterRows(rows, search, state), [rows, search, state])
+  const isNarrow = useNarrow()
   const countOf = (each: StateFilter) => filterRows(rows, search, each).length
   if (allocations.length === 0) {
     return (
@@ -108,16 +124,26 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
         </Empty>
       ) : (
         <DataTable
-          key={kind}
+          key={`${kind} ${isNarrow}`}
           label="Logs"
           rows={shown}
-          columns={COLUMNS[kind]}
+          columns={isNarrow ? NARROW_COLUMNS : COLUMNS[kind]}
           keyOf={({ key }) => key}
           linkOf={({ path }) => `/logs/${path}`}
         />
       )}
     </>
   )
+}
+
+function useNarrow(): boolean {
+  const [isNarrow, setNarrow] = useState(NARROW.matches)
+  useEffect(() => {
+    const onChange = () => setNarrow(NARROW.matches)
+    NARROW.addEventListener('change', onChange)
+    return () => NARROW.removeEventListener('change', onChange)
+  }, [])
+  return isNarrow
 }
 
 function WallButton({ row: { name, path } }: { readonly row: LogRowData }) {

@@ -34,8 +34,7 @@ export function piecesOf(line: string, pattern: RegExp | undefined, isOpened = f
   const charsMax = isOpened ? OPENED_CHARS_MAX : SHOWN_CHARS_MAX
   const text = line.length > charsMax ? line.slice(0, charsMax) : line
   const styled = hasEscapes(text) ? ansiPieces(text) : isJson(text) ? jsonPieces(text) : [plain(text)]
-  const shown = styled.map((piece) => ({ ...piece, text: visible(piece.text) }))
-  const pieces = marked(shown, pattern)
+  const pieces = marked(styled.map(visiblePiece), pattern)
   const hidden = line.length - text.length
   return hidden === 0
     ? pieces
@@ -65,6 +64,10 @@ function isWide(code: number): boolean {
     (code >= 0xff00 && code <= 0xff60) ||
     (code >= 0x1f300 && code <= 0x1faff)
   )
+}
+
+function visiblePiece(piece: StyledText): StyledText {
+  return { ...piece, text: visible(piece.text) }
 }
 
 function plain(text: string): StyledText {
@@ -129,11 +132,15 @@ function jsonPieces(text: string): StyledText[] {
   return pieces
 }
 
-/** The JSON of a line with one member in each line; undefined if it is not JSON. */
-export function formattedJson(text: string): string | undefined {
+/** The JSON of a line, with one member in each line; undefined if it is not JSON. */
+export function formattedJson(
+  text: string,
+  pattern: RegExp | undefined,
+): readonly (readonly TextPiece[])[] | undefined {
   if (!isJson(text) || text.length > OPENED_CHARS_MAX) return undefined
   try {
-    return JSON.stringify(JSON.parse(text), null, 2)
+    const lines = JSON.stringify(JSON.parse(text), null, 2).split('\n')
+    return lines.map((line) => marked(jsonPieces(line).map(visiblePiece), pattern))
   } catch {
     return undefined
   }

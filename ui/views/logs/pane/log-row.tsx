@@ -112,6 +112,19 @@ function RowTime({ entry }: { readonly entry: LogEntry }) {
   )
 }
 
+function Block({ lines }: { readonly lines: readonly (readonly TextPiece[])[] }) {
+  return (
+    <pre>
+      {lines.map((pieces, index) => (
+        <span key={index}>
+          <Pieces pieces={pieces} />
+          {'\n'}
+        </span>
+      ))}
+    </pre>
+  )
+}
+
 interface DetailsProps {
   readonly entry: LogEntry
   readonly pattern: RegExp | undefined
@@ -120,7 +133,7 @@ interface DetailsProps {
 
 function Details({ actions, entry, pattern }: DetailsProps) {
   const { endOffset, file, more, receivedMs, source, text } = entry
-  const json = formattedJson(text)
+  const json = formattedJson(text, pattern)
   const atMs = timeOfLine(shownText(text)) ?? receivedMs
   return (
     <div class="log-details">
@@ -129,21 +142,8 @@ function Details({ actions, entry, pattern }: DetailsProps) {
         {file} · byte {endOffset}
         {atMs > 0 && ` · ${formatExact(atMs)}`}
       </p>
-      {more.length > 0 && (
-        <pre>
-          {more.map((line, index) => (
-            <span key={index}>
-              <Pieces pieces={piecesOf(line, pattern, true)} />
-              {'\n'}
-            </span>
-          ))}
-        </pre>
-      )}
-      {json !== undefined && (
-        <pre class="log-json">
-          <Pieces pieces={piecesOf(json, pattern, true)} />
-        </pre>
-      )}
+      {more.length > 0 && <Block lines={more.map((line) => piecesOf(line, pattern, true))} />}
+      {json !== undefined && <Block lines={json} />}
       <p class="log-actions">
         <Button onClick={() => actions.copyLine(entry)}>Copy line</Button>
         <Button onClick={() => actions.copyLink(entry)}>Copy link</Button>

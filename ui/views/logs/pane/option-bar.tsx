@@ -26,25 +26,17 @@ function currentStart(query: URLSearchParams): string {
   if (query.has('cursor') || query.has('line')) return LINE
   for (const name of ['from', 'since', 'lines']) {
     const value = query.get(name)
-    if (value === null) continue
-    const start = `${name}=${value}`
-    return STARTS.some(([known]) => known === start) ? start : TIME
+    if (value !== null) return name === 'since' && localTime(value) !== '' ? TIME : `${name}=${value}`
   }
   return query.get('grep') ? 'from=start' : 'lines=1000'
 }
 
-interface OptionBarProps {
-  /** Adds the choice of a source, if there are several. */
-  readonly children?: preact.ComponentChildren
-}
-
-export function OptionBar({ children }: OptionBarProps) {
+export function OptionBar() {
   const { query } = address.value
   return (
     <div class="log-options">
       <FilterForm key={`${query.get('grep')} ${query.get('context')}`} />
       <StartChoice />
-      {children}
       <TypeChoice />
     </div>
   )
@@ -124,6 +116,9 @@ function StartChoice() {
             {title}
           </option>
         ))}
+        {STARTS.every(([value]) => value !== current) && current.includes('=') && (
+          <option value={current}>{current.replace('=', ' ')}</option>
+        )}
         <option value={TIME}>A time…</option>
         {current === LINE && <option value={LINE}>The linked line</option>}
       </select>

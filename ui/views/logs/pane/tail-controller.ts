@@ -54,6 +54,8 @@ export class TailController {
   #drawnAtMs = 0
   #drawnEnd = 0
   #foundFrom = 0
+  /** Opened last. */
+  #openedId: number | undefined
   #isClosed = false
 
   constructor({ isFollowing, line, linesMax, open, selection, target }: TailOptions) {
@@ -141,6 +143,7 @@ export class TailController {
       if (px < endPx - 2) this.follow(false)
     } else if (isDown && px >= endPx - 2 && !this.session.isFull) this.follow()
     this.scrollPx = px
+    this.#openedId = undefined
     this.#look()
     this.requestDraw(true)
   }
@@ -180,6 +183,8 @@ export class TailController {
     entry.isOpen = !entry.isOpen
     entry.version++
     buffer.measure(entry)
+    this.#openedId = entry.isOpen ? id : undefined
+    if (entry.isOpen) this.#reveal(id, false)
     this.requestDraw(true)
   }
 
@@ -219,6 +224,8 @@ export class TailController {
     const isAbove = (heights.topOf(id) + before) * ROW_PX <= this.topPx
     heights.set(id, height)
     if (isAbove && !this.isFollowing) this.scrollPx += (height - before) * ROW_PX
+    // What was opened is visible as a whole.
+    if (id === this.#openedId) this.#reveal(id, false)
     this.requestDraw(true)
   }
 
@@ -255,12 +262,10 @@ export class TailController {
     const bottom = top + heights.heightOf(id) * ROW_PX
     const isVisible = top >= this.topPx && bottom <= this.topPx + this.viewportPx
     if (!isVisible) {
-      const isBelow = bottom > this.topPx
-      this.scrollPx = isCentred
-        ? Math.max(0, top - Math.floor(this.viewportPx / 2))
-        : isBelow
-          ? Math.max(0, bottom - this.viewportPx)
-          : top
+      const isBelow = top > this.topPx
+      // Of an entry that is higher than the visible part, the beginning is shown.
+      const nearest = isBelow ? Math.min(top, Math.max(0, bottom - this.viewportPx)) : top
+      this.scrollPx = isCentred ? Math.max(0, top - Math.floor(this.viewportPx / 2)) : nearest
     }
     this.#look()
     this.requestDraw(true)

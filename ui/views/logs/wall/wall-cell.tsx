@@ -55,7 +55,7 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
           <Link to={`/logs/${path}`}>{title}</Link>
         </h2>
         <TailState tail={tail} isCompact />
-        <Button label={isMaximized ? `Restore ${title}` : `Maximize ${title}`} pressed={isMaximized} onClick={maximize}>
+        <Button label={isMaximized ? 'All tails' : `Max ${title}`} pressed={isMaximized} onClick={maximize}>
           {isMaximized ? 'All' : 'Max'}
         </Button>
         <Button label={`Remove ${title}`} onClick={remove}>
