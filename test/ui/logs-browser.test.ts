@@ -1,6 +1,6 @@
 /** The tail of a log in Chromium, against a real agent whose task writes. */
 import assert from 'node:assert/strict'
-import { appendFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { after, before, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
 import { launchChromium, whyNoChromium } from '../helpers/browser/chromium.ts'
@@ -198,6 +198,35 @@ test('a log cannot put anything but text into the page', { skip, timeout: 60_000
   assert.ok(texts.includes('<img src=x onerror="window.hacked=1">'))
   assert.ok(texts.includes('link'))
   assert.ok(texts.includes('\ufffdtxt.exe'))
+  await page.close()
+})
+
+test('a line without an end is shown, and completed later', { skip, timeout: 60_000 }, async (t) => {
+  const agent = await RestartingAgent.start(t)
+  writeFileSync(agent.log(0), 'first\nPassword: ')
+  const page = await openTail(agent)
+  await eventually(async () => (await lastLine(page)) === 'Password: ', 'the beginning is shown')
+  appendFileSync(agent.log(0), '****')
+  await eventually(async () => (await lastLine(page)) === 'Password: ****', 'more is shown')
+  appendFileSync(agent.log(0), '*\nwelcome\n')
+  await eventually(async () => (await lastLine(page)) === 'welcome', 'the next line is shown')
+  assert.deepEqual(await page.locator('.log-text').allInnerTexts(), ['first', 'Password: *****', 'welcome'])
+  await page.close()
+})
+
+test('a log is saved as a file', { skip, timeout: 60_000 }, async (t) => {
+  const agent = await RestartingAgent.start(t)
+  writeFileSync(agent.log(0), numbered(0, 5000))
+  writeFileSync(agent.log(1), numbered(5000, 5000))
+  const page = await openTail(agent, '?type=stdout')
+  // A headless browser cannot ask for a file.
+  await page.evaluate('delete window.showSaveFilePicker')
+  await page.evaluate('window.showSaveFilePicker = undefined')
+  const saving = page.waitForEvent('download')
+  await page.getByRole('button', { name: 'Download' }).click()
+  const saved = await saving
+  assert.match(saved.suggestedFilename(), /^6f1c0b9e-web\.log$/)
+  assert.equal(readFileSync(await saved.path(), 'utf8'), numbered(0, 10_000))
   await page.close()
 })
 

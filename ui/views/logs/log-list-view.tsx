@@ -13,6 +13,8 @@ import { View } from '../../components/view.tsx'
 import { filterRows, type LogRowData, rowsOf, type StateFilter, type TargetKind } from './list/log-targets.ts'
 
 const EVERY_MS = 5000
+/** Logs in the command palette. */
+const COMMANDS_MAX = 500
 const KINDS: readonly (readonly [kind: TargetKind, title: string])[] = [
   ['tasks', 'Tasks'],
   ['allocations', 'Allocations'],
@@ -77,6 +79,14 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
   const rows = useMemo(() => rowsOf(allocations, kind), [allocations, kind])
   const shown = useMemo(() => filterRows(rows, search, state), [rows, search, state])
   const isNarrow = useNarrow()
+  useCommands(
+    rows.slice(0, COMMANDS_MAX).map(({ name, of, path }) => ({
+      title: `${name} (${of})`,
+      group: 'Logs',
+      run: () => navigate(`/logs/${path}`),
+    })),
+    [rows],
+  )
   const countOf = (each: StateFilter) => filterRows(rows, search, each).length
   if (allocations.length === 0) {
     return (

@@ -9,6 +9,7 @@ import { showError, showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Badge, Time } from '../../components/format.tsx'
 import { Failure } from '../../components/states.tsx'
+import { Tabs } from '../../components/tabs.tsx'
 import { View } from '../../components/view.tsx'
 import type { LogEntry } from './model/log-buffer.ts'
 import { shownText } from './model/line-text.ts'
@@ -82,6 +83,7 @@ export default function LogView({ params }: ViewProps) {
       isFull
       actions={<TailState tail={tail} />}
     >
+      <TaskTabs target={target} allocations={allocations} />
       <div class="log-bar">
         <FindBar tail={tail} query={find} onQuery={setFind} />
         <Button title="w" pressed={isWrapped} onClick={toggles.wrap}>
@@ -179,6 +181,21 @@ function parentsOf(target: LogTarget, allocations: Allocations) {
   }
   const own = allocation && { title: allocation.Name, to: `/logs${pathOf(allocation.ID)}` }
   return [logs, job, target.kind === 'task' ? own : undefined].filter((parent) => parent !== undefined)
+}
+
+/** The tasks of an allocation that has several. */
+function TaskTabs({ allocations, target }: { readonly target: LogTarget; readonly allocations: Allocations }) {
+  const tasks = Object.keys(allocations[0]?.TaskStates ?? {})
+  if (target.kind === 'job' || tasks.length < 2) return null
+  const { allocation } = target
+  const current = target.kind === 'task' ? target.task : undefined
+  const all = { title: 'All tasks', to: `/logs${pathOf(allocation)}`, isCurrent: current === undefined }
+  const own = tasks.map((task) => ({
+    title: task,
+    to: `/logs${pathOf(allocation, task)}`,
+    isCurrent: task === current,
+  }))
+  return <Tabs label="Tasks" tabs={[all, ...own]} />
 }
 
 /** State of the task or allocation, and how long ago it ended. */

@@ -27,9 +27,9 @@ export interface LogEntry {
   text: string
   /** The other lines of a stack trace. */
   more: readonly string[]
-  readonly file: string
+  file: string
   /** End of the first line in its file. */
-  readonly endOffset: number
+  endOffset: number
   /** When a line that was new arrived; 0 if it was written before. */
   readonly receivedMs: number
   /** Changes with each change of the entry. */
@@ -110,6 +110,15 @@ export class LogBuffer {
   appendRemark(text: string): LogEntry {
     const fields = { source: undefined, file: '', endOffset: 0, receivedMs: 0, version: 0, isOpen: false }
     return this.#push({ id: this.#end, text, more: NONE, ...fields })
+  }
+
+  /** The rest of a line that was shown before its end. */
+  complete(entry: LogEntry, { endOffset, file, text }: Pick<NewLine, 'text' | 'file' | 'endOffset'>): void {
+    if (entry.id < this.#first) return
+    this.#chars += text.length - entry.text.length
+    Object.assign(entry, { text, file, endOffset })
+    entry.version++
+    this.measure(entry)
   }
 
   /** Adds a line to the trace of an entry. False if the entry was removed or has too many lines. */

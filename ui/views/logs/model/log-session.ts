@@ -42,6 +42,8 @@ interface OpenLog {
   readonly joiner: TraceJoiner
   /** The entry that a continuation belongs to. */
   last: LogEntry | undefined
+  /** A line that is shown before its end was received. */
+  incomplete: LogEntry | undefined
 }
 
 interface Checkpoint {
@@ -63,8 +65,6 @@ export class LogSession {
   isHeld = false
   /** The last entry that the user sees. */
   lastSeenId = 0
-  /** Lines of traces belong to the entry before them. */
-  areTracesJoined = true
   /** True while reading waits for the user. */
   isFull = false
   readonly #options: SessionOptions
@@ -179,6 +179,8 @@ export class LogSession {
       if (frame.cursor !== undefined && !this.#backlog) this.#keepCheckpoint(frame.allocationId, frame.cursor)
     }
     if (this.#backlog) this.#keepBacklog(this.#backlog)
+    // A heartbeat: nothing was written for a second.
+    if (this.#isCaughtUp && frames.every(({ data }) => data === undefined)) this.#showIncomplete()
     this.buffer.trim()
     if (this.buffer.end !== before || frames.some(({ data }) => data !== undefined)) this.#options.onChange()
   }
@@ -201,12 +203,36 @@ export class LogSession {
 
   #add({ endOffset, file, log, text }: RawLine, receivedMs: number): void {
     const open = this.#logOf(log)
-    const isMore = open.joiner.continues(text) && this.areTracesJoined
+    const isMore = open.joiner.continues(text)
+    if (open.incomplete) {
+      this.#complete(open, { endOffset, file, log, text })
+      open.incomplete = undefined
+      return
+    }
     if (isMore && open.last && this.buffer.appendTo(open.last, text)) {
       this.#options.onEntryChange?.(open.last)
       return
     }
     open.last = this.buffer.append({ source: open.source, text, file, endOffset, receivedMs })
+  }
+
+  /** Shows lines whose ends do not arrive, such as those of a prompt. */
+  #showIncomplete(): void {
+    for (const line of this.#splitter.incomplete()) {
+      const open = this.#logOf(line.log)
+      if (open.incomplete) this.#complete(open, line)
+      else {
+        open.incomplete = this.buffer.append({ ...line, source: open.source, receivedMs: Date.now() })
+        open.last = open.incomplete
+      }
+    }
+  }
+
+  #complete({ incomplete }: OpenLog, line: RawLine): void {
+    if (!incomplete || incomplete.text === line.text) return
+    this.buffer.complete(incomplete, line)
+    this.#options.onEntryChange?.(incomplete)
+    this.#options.onChange()
   }
 
   #logOf(log: RawLine['log']): OpenLog {
@@ -215,7 +241,7 @@ export class LogSession {
     if (known) return known
     const source = { index: this.sources.length, log }
     this.sources.push(source)
-    const open: OpenLog = { source, joiner: new TraceJoiner(), last: undefined }
+    const open: OpenLog = { source, joiner: new TraceJoiner(), last: undefined, incomplete: undefined }
     this.#logs.set(key, open)
     return open
   }

@@ -38,7 +38,7 @@ export function TailState({ isCompact, tail }: { readonly tail: TailController; 
     <div class="log-state">
       <span class={`badge badge-${kind}`}>{text}</span>
       {!isCompact && <span class="muted log-lines">{lines}</span>}
-      {isOver && !isCompact && <Button onClick={() => session.restart()}>Read again</Button>}
+      {isOver && !isCompact && <Button onClick={() => session.restart()}>Follow again</Button>}
       {isOver ? null : isFollowing ? (
         <Button title="p" onClick={() => tail.follow(false)}>
           Pause

@@ -78,6 +78,16 @@ export class LineSplitter {
     partial.bytes = 0
   }
 
+  /** The incomplete lines as far as they were received. */
+  incomplete(): RawLine[] {
+    return [...this.#logs.values()]
+      .filter(({ partial }) => partial.bytes > 0)
+      .map(({ name, partial: { bytes, endOffset, file, pieces } }) => {
+        const text = withoutReturn(this.#decoder.decode(joined(pieces, bytes)))
+        return { log: name, text, file, endOffset }
+      })
+  }
+
   /** The incomplete lines, at the end of a stream. */
   finish(): RawLine[] {
     return [...this.#logs.values()]

@@ -126,16 +126,29 @@ export function delay(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
-/** In a page that is not visible, a browser draws no frames. */
+/** A page that is covered, but counts as visible, draws no frames. */
 const FRAME_MS_MAX = 100
+const tasks = new MessageChannel()
+const waiting: (() => void)[] = []
+tasks.port1.addEventListener('message', () => waiting.shift()?.())
+tasks.port1.start()
 
+/** Resolves in a task of its own; browsers delay timers of hidden pages, but not messages. */
+function nextTask(): Promise<void> {
+  return new Promise((resolve) => {
+    waiting.push(resolve)
+    tasks.port2.postMessage(null)
+  })
+}
+
+/** Resolves after the next frame was drawn; at once in a hidden page. */
 export function nextFrame(): Promise<void> {
+  if (document.hidden) return nextTask()
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, FRAME_MS_MAX)
     requestAnimationFrame(() => {
       clearTimeout(timer)
-      // After the frame was drawn.
-      setTimeout(resolve, 0)
+      void nextTask().then(resolve)
     })
   })
 }
