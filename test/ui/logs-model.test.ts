@@ -11,7 +11,7 @@ import { TraceJoiner } from '../../ui/views/logs/model/trace-joiner.ts'
 import { filterRows, rowsOf } from '../../ui/views/logs/list/log-targets.ts'
 import { formatLineAddress, isAddressOf, linkToLine, parseLineAddress } from '../../ui/views/logs/pane/line-link.ts'
 import { parseTailQuery } from '../../ui/views/logs/pane/tail-query.ts'
-import { tailsOf, wallPath } from '../../ui/views/logs/wall/wall-tails.ts'
+import { rememberTails, tailsOf, wallPath, wallPathWith } from '../../ui/views/logs/wall/wall-tails.ts'
 
 const ESC = '\u001b'
 const LOG = { allocationId: '', task: 'web', type: 'stdout' }
@@ -341,6 +341,10 @@ test('the wall keeps at most nine tails in its path', () => {
   const query = new URL(wallPath(tails, 2), 'http://x').searchParams
   assert.equal(query.get('max'), '2')
   assert.deepEqual(tailsOf(query), tails.slice(0, 9))
+  rememberTails(tailsOf(query))
+  const [first, ...others] = tails.slice(0, 9)
+  const added = tailsOf(new URL(wallPathWith({ kind: 'allocation', allocation: 'b' }), 'http://x').searchParams)
+  assert.deepEqual(added, [first, ...others.slice(0, 7), { kind: 'allocation', allocation: 'b' }])
 })
 
 function taskState(state: string, finishedAt: string | null, isFailed = false) {

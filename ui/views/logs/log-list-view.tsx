@@ -10,6 +10,8 @@ import { Field } from '../../components/field.tsx'
 import { Badge, Time } from '../../components/format.tsx'
 import { Empty, Loaded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
+import { targetOfPath } from './stream/log-target.ts'
+import { wallPathWith } from './wall/wall-tails.ts'
 import { filterRows, type LogRowData, rowsOf, type StateFilter, type TargetKind } from './list/log-targets.ts'
 
 const EVERY_MS = 5000
@@ -80,8 +82,8 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
   const shown = useMemo(() => filterRows(rows, search, state), [rows, search, state])
   const isNarrow = useNarrow()
   useCommands(
-    rows.slice(0, COMMANDS_MAX).map(({ name, of, path }) => ({
-      title: `${name} (${of})`,
+    rows.slice(0, COMMANDS_MAX).map(({ host, name, of, path }) => ({
+      title: `${name} (${of}) on ${host}, ${path}`,
       group: 'Logs',
       run: () => navigate(`/logs/${path}`),
     })),
@@ -161,7 +163,10 @@ function WallButton({ row: { name, path } }: { readonly row: LogRowData }) {
     <Button
       class="log-add"
       label={`Open ${name} on the wall`}
-      onClick={() => navigate(`/logs/wall?tail=${encodeURIComponent(path)}`)}
+      onClick={() => {
+        const target = targetOfPath(path)
+        if (target) navigate(wallPathWith(target))
+      }}
     >
       +
     </Button>

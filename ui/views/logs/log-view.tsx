@@ -28,6 +28,7 @@ import { allocationsOf, fileNameOf, sourceLabel, titleOf } from './pane/target-n
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
 import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
+import { wallPathWith } from './wall/wall-tails.ts'
 import { openWithFetch } from './stream/transport.ts'
 
 function targetOf({ allocation = '', job, namespace = 'default', task }: ViewProps['params']): LogTarget {
@@ -166,7 +167,7 @@ function useActions(tail: TailController): RowActions {
 }
 
 function openWall(target: LogTarget): void {
-  navigate(`/logs/wall?tail=${encodeURIComponent(pathOfTarget(target))}`)
+  navigate(wallPathWith(target))
 }
 
 type Allocations = Awaited<ReturnType<typeof allocationsOf>>

@@ -1,5 +1,5 @@
 /** Several tails at once. */
-import { useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import { read } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate } from '../../app/location.ts'
@@ -13,13 +13,14 @@ import { View } from '../../components/view.tsx'
 import { filterRows, type LogRowData, rowsOf } from './list/log-targets.ts'
 import { type LogTarget, pathOfTarget, targetOfPath } from './stream/log-target.ts'
 import { WallCell } from './wall/wall-cell.tsx'
-import { gridColumns, maximizedOf, TAILS_MAX, tailsOf, wallPath } from './wall/wall-tails.ts'
+import { gridColumns, maximizedOf, rememberTails, TAILS_MAX, tailsOf, wallPath } from './wall/wall-tails.ts'
 
 const OFFERED_MAX = 50
 
 export default function WallView() {
   const { query } = address.value
   const tails = tailsOf(query)
+  useEffect(() => rememberTails(tails))
   const maximized = maximizedOf(query, tails.length)
   const [isAdding, setAdding] = useState(false)
   useKeys('Wall', [

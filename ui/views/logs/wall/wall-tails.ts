@@ -8,6 +8,20 @@ export function tailsOf(query: URLSearchParams): readonly LogTarget[] {
   return paths.flatMap((path) => targetOfPath(path) ?? []).slice(0, TAILS_MAX)
 }
 
+/** The tails that the wall showed last, while the page is open. */
+let lastTails: readonly LogTarget[] = []
+
+export function rememberTails(tails: readonly LogTarget[]): void {
+  lastTails = tails
+}
+
+/** The path of the wall with what it showed last and one more tail. */
+export function wallPathWith(target: LogTarget): string {
+  const path = pathOfTarget(target)
+  const others = lastTails.filter((each) => pathOfTarget(each) !== path)
+  return wallPath([...others.slice(0, TAILS_MAX - 1), target])
+}
+
 /** The path of the wall with these tails. `maximized` is the index of the only one that is shown. */
 export function wallPath(tails: readonly LogTarget[], maximized?: number): string {
   const query = new URLSearchParams(tails.map((target): [string, string] => ['tail', pathOfTarget(target)]))
