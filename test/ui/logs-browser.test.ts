@@ -119,6 +119,9 @@ test('matches are counted, marked and visited', { skip, timeout: 60_000 }, async
   const text = Array.from({ length: 3000 }, (_, at) => (at % 300 === 150 ? `ERROR in ${at}` : `line ${at}`)).join('\n')
   writeFileSync(agent.log(0), `${text}\n`)
   const page = await openTail(agent, '?from=start')
+  // What was written before is not new.
+  await page.waitForTimeout(1500)
+  assert.equal(await page.locator('text=/Follow/').innerText(), 'Follow')
   await page.keyboard.press('/')
   await page.keyboard.type('error')
   await page.waitForSelector('text=10 matches')

@@ -61,6 +61,8 @@ export class LogSession {
   readonly buffer: LogBuffer
   readonly sources: LogSource[] = []
   state: StreamState = { kind: 'connecting' }
+  /** Lines that were written before the tail was live; undefined until then. */
+  linesBefore: number | undefined
   /** True while lines behind the visible part are limited. */
   isHeld = false
   /** The last entry that the user sees. */
@@ -169,7 +171,10 @@ export class LogSession {
     }
     const receivedMs = this.#isCaughtUp ? Date.now() : 0
     const before = this.buffer.end
-    if (this.#isCaughtUp) this.#endBacklog()
+    if (this.#isCaughtUp) {
+      this.#endBacklog()
+      this.linesBefore ??= this.buffer.addedLines
+    }
     for (const frame of frames) {
       if (frame.event !== '') this.#remarkEvent(frame)
       for (const line of this.#splitter.push(frame)) {

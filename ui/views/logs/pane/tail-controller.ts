@@ -48,7 +48,7 @@ export class TailController {
   /** The line of a link, until it was found. */
   wantedLine: LineAddress | undefined
   /** `addedLines` when the tail stopped to follow. */
-  #linesAtPause = 0
+  #linesAtPause: number | undefined
   #removedHeight = 0
   #isDrawRequested = false
   #drawnAtMs = 0
@@ -87,7 +87,9 @@ export class TailController {
   }
 
   get newLines(): number {
-    return this.isFollowing ? 0 : this.session.buffer.addedLines - this.#linesAtPause
+    const { buffer, linesBefore } = this.session
+    // A tail that never followed has new lines once it is live.
+    return this.isFollowing ? 0 : buffer.addedLines - (this.#linesAtPause ?? linesBefore ?? buffer.addedLines)
   }
 
   requestDraw(isUrgent = false): void {
