@@ -171,6 +171,14 @@ test('nine tails are live on the wall, and other requests of the page are answer
     async () => (await page.locator('.wall-cell').nth(8).locator('.log-row').count()) === 8,
     'the job has all',
   )
+  // Resumed after a restart as well.
+  await agent.kill()
+  await eventually(async () => (await page.locator('.badge-bad').count()) === 9, 'all tails are disconnected')
+  await agent.start()
+  await eventually(async () => (await page.locator('.badge:text-is("Live")').count()) === 9, 'all tails are live again')
+  for (const index of indexes) appendFileSync(agent.log(index, 'web.stdout.0'), `again ${index}\n`)
+  for (const index of indexes) await page.locator('.wall-cell').nth(8).locator(`text="again ${index}"`).waitFor()
+  assert.equal(await page.locator('.wall-cell').nth(8).locator('text=/^from/').count(), 8)
   await page.getByRole('button', { name: 'Max web · web.3' }).click()
   assert.equal(await page.locator('.wall-cell').count(), 1)
   await page.keyboard.press('Escape')

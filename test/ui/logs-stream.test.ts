@@ -12,6 +12,7 @@ import {
   type LogTarget,
   pathOfTarget,
   targetOfPath,
+  withoutBody,
 } from '../../ui/views/logs/stream/log-target.ts'
 import { ResumingStream, type StreamState } from '../../ui/views/logs/stream/resuming-stream.ts'
 
@@ -183,6 +184,9 @@ test('requests start at a position and resume at cursors, with the same filter',
   ])
   const job = followRequest(JOB, selection, cursors)
   assert.deepEqual([job.method, job.body], ['POST', { Cursors: ['a1.c1', 'a2.c2'] }])
+  assert.match(withoutBody(job)?.url ?? '', /&follow=true&cursor=a1\.c1&cursor=a2\.c2$/)
+  const many = Array.from({ length: 200 }, (_, at): [string, string] => [`a${at}`, 'c'.repeat(50)])
+  assert.equal(withoutBody(followRequest(JOB, selection, new Map(many))), undefined)
   assert.match(job.url, /^\/v1\/job\/shop%2Fweb\/logs\?namespace=default&/)
   assert.match(downloadRequest(TASK, SELECTION).url, /plain=true/)
 })

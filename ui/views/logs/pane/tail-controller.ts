@@ -190,6 +190,13 @@ export class TailController {
     this.requestDraw(true)
   }
 
+  /** Closes the selected line if it is open, and selects none otherwise. */
+  escape(): void {
+    if (this.session.buffer.get(this.selectedId)?.isOpen) this.toggle()
+    else this.selectedId = -1
+    this.requestDraw(true)
+  }
+
   /** Opens the entries with traces, or closes all. */
   openTraces(isOpen: boolean): void {
     const { buffer } = this.session

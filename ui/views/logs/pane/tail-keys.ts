@@ -25,6 +25,7 @@ export function tailKeys(tail: TailController, toggles: TailToggles): readonly K
     { keys: 'ArrowDown', label: '', run: () => tail.moveSelection(1) },
     { keys: 'ArrowUp', label: '', run: () => tail.moveSelection(-1) },
     { keys: 'Enter', label: 'Open or close the line', run: () => tail.toggle() },
+    { keys: 'Escape', label: 'Close the line, select none', run: () => tail.escape() },
     { keys: 'n', label: 'Next match', run: () => tail.find(1) },
     { keys: 'N', label: 'Previous match', run: () => tail.find(-1) },
     { keys: 'e', label: 'Find errors', run: toggles.errors },

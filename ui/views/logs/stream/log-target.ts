@@ -25,7 +25,17 @@ export interface LogRequest {
   /** Path and query. */
   readonly url: string
   readonly method: 'GET' | 'POST'
-  readonly body?: unknown
+  readonly body?: { readonly Cursors: readonly string[] }
+}
+
+/** The head of a request is limited to 16 KiB. */
+const URL_CHARS_MAX = 8000
+
+/** The same request without a body; undefined if its cursors do not fit into the URL. */
+export function withoutBody({ body, url }: LogRequest): LogRequest | undefined {
+  const cursors = body?.Cursors ?? []
+  const all = [url, ...cursors.map((cursor) => `cursor=${encodeURIComponent(cursor)}`)].join('&')
+  return all.length > URL_CHARS_MAX ? undefined : { url: all, method: 'GET' }
 }
 
 type Query = Readonly<Record<string, string | number | boolean | undefined>>

@@ -4,7 +4,7 @@
  */
 import { ApiError, send } from '../../../api/client.ts'
 import { token } from '../../../app/session.ts'
-import type { LogRequest } from './log-target.ts'
+import { type LogRequest, withoutBody } from './log-target.ts'
 import type { StreamEnvironment } from './resuming-stream.ts'
 
 /** For the first response: the host may have to search for the start position. */
@@ -41,9 +41,11 @@ async function* chunksOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8
   }
 }
 
-/** Many cursors do not fit into the URL of a WebSocket. */
-export const openWithSocket: StreamEnvironment['open'] = (request, signal) =>
-  request.method === 'POST' ? openWithFetch(request, signal) : new SocketStream(request, signal).opened
+/** A WebSocket has no body, so the request of a large job that resumes is sent with fetch. */
+export const openWithSocket: StreamEnvironment['open'] = (request, signal) => {
+  const inUrl = withoutBody(request)
+  return inUrl ? new SocketStream(inUrl, signal).opened : openWithFetch(request, signal)
+}
 
 class SocketStream {
   readonly opened: Promise<AsyncIterable<string>>
