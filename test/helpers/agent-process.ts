@@ -52,7 +52,8 @@ export function noOtherUsers(): string | undefined {
 export function workDirectory(t: TestContext): string {
   const path = realpathSync(mkdtempSync(join(tmpdir(), 'outpost-system-')))
   chmodSync(path, 0o777)
-  t.after(() => rmSync(path, { recursive: true, force: true }))
+  // An agent of the test may still write: hooks run in the order of their registration.
+  t.after(() => rmSync(path, { recursive: true, force: true, maxRetries: 10 }))
   return path
 }
 

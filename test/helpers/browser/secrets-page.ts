@@ -1,7 +1,7 @@
 /** An agent with a secrets core for tests of the web interface, and requests to it as another client would send. */
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
-import { startAgent, workDirectory } from '../agent-process.ts'
+import { startAgent } from '../agent-process.ts'
 import { freshProcess } from '../secrets-server.ts'
 import { openUi } from './page.ts'
 
@@ -16,7 +16,8 @@ export interface SecretsAgent {
 }
 
 export async function secretsAgent(t: TestContext): Promise<SecretsAgent> {
-  const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-http-port', '0', `-data-dir=${workDirectory(t)}`])
+  // In a directory of its own, which the agent removes.
+  const agent = await startAgent(t, ['-dev', '-dev-no-demo', '-http-port', '0'])
   return clientOf(agent.url, /Token: (\S+)/.exec(agent.stdout())?.[1] ?? '')
 }
 
