@@ -119,8 +119,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A server without a connection to NATS shows nodes as `disconnected` after one heartbeat',
-    before: 'if (this.#bus.isConnected) this.#roster.sweep()\n    else this.#roster.markDisconnected(this.#ownNodeId)',
-    after: 'this.#roster.sweep()',
+    before: 'if (!this.#bus.isConnected) this.#roster.markDisconnected(this.#ownNodeId)\n    else if',
+    after: 'if',
     test: 'test/attacks/nats-away.test.ts',
   },
   {

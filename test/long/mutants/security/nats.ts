@@ -76,8 +76,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'decide, without `server_keys`, which processes are servers',
-    before: 'else this.#roster.markDisconnected(this.#ownNodeId)',
-    after: '',
+    before: 'this.#roster.markDisconnected(this.#ownNodeId)',
+    after: '{}',
     test: 'test/attacks/nats-away.test.ts',
   },
 ]
