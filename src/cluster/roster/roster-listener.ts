@@ -10,7 +10,7 @@
  * A long state is applied in slices, between which other work runs: ten thousand new allocations take a fifth of a second.
  * Further messages of the node wait; of waiting states only the newest is kept.
  */
-import { type PauseDetector, pauseDetector } from '../../platform/pause-detector.ts'
+import { type PauseDetector, pauseDetector } from '../nats/pause-detector.ts'
 import { isNodeId } from '../../platform/schema.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'

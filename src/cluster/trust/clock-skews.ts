@@ -4,7 +4,7 @@
  * messages that have waited because it did not run.
  */
 import type { LogFields, Logger } from '../../platform/log.ts'
-import { type PauseDetector, pauseDetector } from '../../platform/pause-detector.ts'
+import { type PauseDetector, pauseDetector } from '../nats/pause-detector.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
 import { CLOCK_SKEW_MS } from './assertion.ts'
 

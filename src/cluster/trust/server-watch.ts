@@ -3,7 +3,7 @@
  * servers resolve, although NATS is connected.
  */
 import type { Logger } from '../../platform/log.ts'
-import { pauseDetector } from '../../platform/pause-detector.ts'
+import { pauseDetector } from '../nats/pause-detector.ts'
 import type { MessageBus } from '../nats/message-bus.ts'
 import type { ServerKeys } from './server-trust.ts'
 

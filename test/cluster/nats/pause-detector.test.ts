@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as delay } from 'node:timers/promises'
-import { PauseDetector } from '../../src/platform/pause-detector.ts'
+import { PauseDetector } from '../../../src/cluster/nats/pause-detector.ts'
 
 /** Blocks this thread. */
 function pause(ms: number): void {
