@@ -47,6 +47,10 @@ const PROOFS: readonly Proof[] = [
   },
   { says: 'is not served on this loopback address', in: 'attacks/foreign-page.test.ts' },
   { says: 'web pages of other origins must not make changes', in: 'attacks/foreign-page.test.ts' },
+  {
+    says: 'this server is a DR secondary and cannot verify tokens of its primary',
+    in: 'system/secrets-cores.test.ts',
+  },
   { says: 'Permission denied', in: 'system/access.test.ts' },
   { says: 'cannot be used', in: 'system/agent-login.test.ts' },
   { says: 'invalid role or secret ID', in: 'system/agent-login.test.ts' },
@@ -70,6 +74,11 @@ const PROOFS: readonly Proof[] = [
   { says: 'storage is accessible only through a capability of this process', in: 'attacks/foreign-owner.test.ts' },
   { says: 'no space left on the disk of', in: 'attacks/full-disk.test.ts' },
   {
+    says: 'disk of an audit file is full, lines use the reserve',
+    in: 'attacks/full-audit-disk.test.ts',
+    lower: 'the real core and devices on a full disk',
+  },
+  {
     says: 'no audit device has recorded the request',
     in: 'attacks/full-audit-disk.test.ts',
     lower: 'the real core and devices on a full disk',
@@ -88,6 +97,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'No path to node', in: 'system/cluster-faults.test.ts' },
   { says: 'Unknown node', in: 'system/cluster-same.test.ts' },
   { says: 'the node does not respond', in: 'system/cluster-faults.test.ts' },
+  { says: 'does not respond', in: 'system/secrets-cores.test.ts' },
   { says: 'disconnected', in: 'attacks/nats-away.test.ts' },
   { says: 'duplicate node ID', in: 'system/cluster-faults.test.ts' },
   { says: 'NATS server denied permission', in: 'system/three-am-agent.test.ts' },
@@ -107,6 +117,7 @@ const PROOFS: readonly Proof[] = [
   { says: 'connection refused', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
   { says: 'Authorization Violation', in: 'cluster/nats/nats-login.test.ts', by: 'NATS' },
   { says: 'altnames', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
+  { says: 'certificate has expired', in: 'cluster/nats/nats-login.test.ts', by: 'Node.js' },
   { says: 'cannot be read', in: 'cluster/nats/nats-login.test.ts' },
   { says: 'is in use by another process', in: 'attacks/failed-start.test.ts' },
   { says: 'secrets.db is damaged (', in: 'attacks/failed-start.test.ts' },
@@ -199,6 +210,7 @@ function forms(says: string): string[] {
     says.replace('secrets.db ', '${path} '),
     says.replace('was moved or removed while', '${what} while'),
     says.replace('5 s', '${SILENCE_MS / 1000} s'),
+    says.replace('the node does', '${peer} does'),
   ]
 }
 

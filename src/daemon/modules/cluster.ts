@@ -102,9 +102,8 @@ export class Cluster {
   #asking: RemoteAuthorizer | undefined
   readonly #groups: CallServer[] = []
   #keys: ServerKeys | undefined
-  /** On a server with NATS. */
+  /** `cores` on a server with NATS, `servers` on an agent. */
   cores: RegionCores | undefined
-  /** On an agent. */
   servers: ServerWatch | undefined
   readonly #id = randomUUID()
   /** Public key to which other processes encrypt calls to this one. */
@@ -326,7 +325,8 @@ export class Cluster {
     const keys = this.#startKeys(self, parts)
     this.#keys = keys
     if (this.roster && this.#options.config.nats) this.#startCores(keys, parts)
-    if (!this.roster) this.#watchServers(keys)
+    else if (!this.roster)
+      this.servers = this.#undo.use(new ServerWatch({ keys, bus: this.#bus, logger: logger.named('servers') }))
     this.#forwarder.start(self, {
       sender: new SealedCallSender({ keys, curve: this.#curve, logger: logger.named('calls') }),
       issuer: new AssertionIssuer({ key: () => keys.own }),
@@ -391,13 +391,6 @@ export class Cluster {
     this.#keys?.trust(nats ?? {})
   }
 
-  #watchServers(keys: ServerKeys): void {
-    const watch = new ServerWatch({ keys, bus: this.#bus, logger: this.#options.logger.named('servers') })
-    this.servers = watch
-    watch.start()
-    this.#undo.defer(() => watch.stop())
-  }
-
   #startCores(keys: ServerKeys, { clusterId, core }: OwnCore): void {
     const { config, logger } = this.#options
     const self = { serverId: this.#id, name: config.name, hasCore: core !== undefined }
@@ -416,25 +409,21 @@ export class Cluster {
   }
 
   #startKeys(self: ClusterMember, own: OwnCore): ServerKeys {
-    const { core } = own
     const { config, logger, version } = this.#options
-    const login = config.nats
-    const { publicKey: curveKey } = this.#curve
-    const about = { serverId: this.#id, name: config.name, version, hasCore: core !== undefined, curveKey }
+    const common = { serverId: this.#id, name: config.name, version, curveKey: this.#curve.publicKey }
+    const about = { ...common, hasCore: own.core !== undefined }
     const current = () => {
       const [clusterId, coreState] = [own.clusterId(), own.coreState()]
-      return {
-        address: this.#address(),
-        ...(clusterId === undefined ? {} : { clusterId }),
-        ...(coreState === undefined ? {} : { coreState }),
-      }
+      const state = { ...(clusterId !== undefined && { clusterId }), ...(coreState !== undefined && { coreState }) }
+      return { address: this.#address(), ...state }
     }
     const keys = new ServerKeys({
       bus: this.#bus,
       subjects: this.#subjects,
       self,
       trusted: config.nats ?? {},
-      readOwnKey: this.roster && (() => serverSigningKey({ login, directory: join(config.dataDir, 'server') })),
+      readOwnKey:
+        this.roster && (() => serverSigningKey({ login: config.nats, directory: join(config.dataDir, 'server') })),
       about: this.roster && about,
       current,
       logger: logger.named('keys'),

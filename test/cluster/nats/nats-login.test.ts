@@ -161,6 +161,16 @@ for (const [name, content, login, reason] of unusable) {
   })
 }
 
+test('the log names an expired certificate of NATS', async (t) => {
+  const directory = temporaryDirectory(t)
+  if (!makeCertificates(directory, [], ['server'])) return t.skip('needs openssl')
+  const path = (name: string) => join(directory, name)
+  const nats = await startNatsServer(t, `tls { cert_file: "${path('server.pem')}", key_file: "${path('server.key')}" }`)
+  const { attempts, logger } = await world(t, [nats.url], { caFile: path('ca.pem') })
+  await eventually(() => attempts() >= 2)
+  assert.equal(logger.lines[0]?.fields['reason'], 'certificate has expired')
+})
+
 test('with TLS both sides verify the certificate of the other one', async (t) => {
   const directory = temporaryDirectory(t)
   if (!makeCertificates(directory, ['server', 'client'])) return t.skip('needs openssl')

@@ -14,7 +14,7 @@ test('an agent without a connected server warns, and stops to warn when one retu
     const curveKey = new Uint8Array(32)
     known = [{ serverId: 's', key: 'k', announcedAtMs: nowMs, hasCore: true, curveKey, clockMs: 0, sequence: 0 }]
   }
-  const watch = new ServerWatch({
+  using watch = new ServerWatch({
     keys: { servers: () => known },
     bus,
     logger: recordingLogger(lines),
