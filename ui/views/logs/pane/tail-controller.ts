@@ -27,6 +27,8 @@ export interface TailOptions {
   readonly open: StreamEnvironment['open']
   /** A line to show; the tail starts before it. */
   readonly line?: LineAddress
+  /** Minimum time between two redraws for new lines. Default: a frame. */
+  readonly redrawMs?: number
   /** False to stay at the start. */
   readonly isFollowing: boolean
 }
@@ -57,8 +59,10 @@ export class TailController {
   /** Opened last. */
   #openedId: number | undefined
   #isClosed = false
+  readonly #redrawMs: number
 
-  constructor({ isFollowing, line, linesMax, open, selection, target }: TailOptions) {
+  constructor({ isFollowing, line, linesMax, open, redrawMs = 0, selection, target }: TailOptions) {
+    this.#redrawMs = redrawMs
     this.target = target
     this.selection = selection
     this.isFollowing = isFollowing
@@ -97,7 +101,8 @@ export class TailController {
     if (this.#isDrawRequested && !isUrgent) return
     this.#isDrawRequested = true
     const isBusy = this.session.buffer.end - this.#drawnEnd > BUSY_LINES
-    const waitMs = isUrgent || !isBusy ? 0 : this.#drawnAtMs + BUSY_REDRAW_MS - performance.now()
+    const intervalMs = Math.max(this.#redrawMs, isBusy ? BUSY_REDRAW_MS : 0)
+    const waitMs = isUrgent ? 0 : this.#drawnAtMs + intervalMs - performance.now()
     if (waitMs > 0) setTimeout(() => requestAnimationFrame(() => this.#draw()), waitMs)
     else requestAnimationFrame(() => this.#draw())
   }
