@@ -8,9 +8,9 @@ import { LineSearch, searchPattern } from '../model/line-search.ts'
 import type { LogEntry } from '../model/log-buffer.ts'
 import { LogSession } from '../model/log-session.ts'
 import type { LogSelection, LogTarget } from '../stream/log-target.ts'
-import type { StreamEnvironment } from '../stream/resuming-stream.ts'
 import { delay, nextFrame } from '../stream/transport.ts'
-import { type LineAddress, isAddressOf } from './line-link.ts'
+import { isAddressOf, type LineAddress } from './line-link.ts'
+import type { TailOptions } from './tail-options.ts'
 
 export const ROW_PX = 20
 const SCAN_MS = 5
@@ -19,19 +19,6 @@ const BUSY_REDRAW_MS = 60
 const BUSY_LINES = 40
 /** Before the first measurement. */
 const FIRST_COLUMNS = 120
-
-export interface TailOptions {
-  readonly target: LogTarget
-  readonly selection: LogSelection
-  readonly linesMax?: number
-  readonly open: StreamEnvironment['open']
-  /** A line to show; the tail starts before it. */
-  readonly line?: LineAddress
-  /** Minimum time between two redraws for new lines. Default: a frame. */
-  readonly redrawMs?: number
-  /** False to stay at the start. */
-  readonly isFollowing: boolean
-}
 
 export class TailController {
   readonly tick = signal(0)
