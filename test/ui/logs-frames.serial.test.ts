@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { appendFileSync, writeFileSync } from 'node:fs'
+import { availableParallelism, loadavg } from 'node:os'
 import { test } from 'node:test'
 import { launchChromium, whyNoChromium } from '../helpers/browser/chromium.ts'
 import { RestartingAgent } from '../helpers/restarting-agent.ts'
@@ -13,6 +14,7 @@ const LINES_PER_SECOND = 20_000
 const SECONDS = 8
 const EVERY_MS = 20
 const FRAME_MS_MAX = 50
+const CPU_MAX = 0.6
 const HEAP_BYTES_MAX = 150 * 2 ** 20
 
 interface Frames {
@@ -58,6 +60,11 @@ test('a busy log is drawn without jank, within the limit of memory', { skip, tim
   await page.goto(`${agent.url}/ui/logs/${ALLOC_ID}/web`)
   await page.waitForSelector('text=Live')
   const devtools = await page.context().newCDPSession(page)
+  await devtools.send('Performance.enable')
+  const cpuSeconds = async () => {
+    const { metrics } = await devtools.send('Performance.getMetrics')
+    return metrics.find(({ name }) => name === 'ThreadTime')?.value ?? Number.NaN
+  }
   const heapBytes = async () => (await devtools.send('Runtime.getHeapUsage')).usedSize
   let [written, heapMax] = [0, 0]
   const beginMs = performance.now()
@@ -69,7 +76,9 @@ test('a busy log is drawn without jank, within the limit of memory', { skip, tim
   }, EVERY_MS)
   const sampler = setInterval(() => void heapBytes().then((bytes) => (heapMax = Math.max(heapMax, bytes))), 500)
   t.after(() => [writer, sampler].forEach(clearInterval))
+  const cpuBefore = await cpuSeconds()
   const live = await page.evaluate<Frames>(framesScript(SECONDS * 1000, ''))
+  const cpu = ((await cpuSeconds()) - cpuBefore) / SECONDS
   clearInterval(writer)
   clearInterval(sampler)
   await page.waitForSelector(`.log-text >> text=request ${written - 1} GET`)
@@ -79,10 +88,14 @@ test('a busy log is drawn without jank, within the limit of memory', { skip, tim
     framesScript(3000, 'list.scrollTop = (list.scrollTop + 7777) % list.scrollHeight'),
   )
   t.diagnostic(`${Math.round(written / SECONDS)} lines/s, frames in ms: ${JSON.stringify(live)}`)
+  t.diagnostic(`main thread of the page: ${Math.round(cpu * 100)} % of a processor`)
   t.diagnostic(`heap: at most ${Math.round(heapMax / 2 ** 20)} MiB`)
   t.diagnostic(`scrolling in 100,000 lines, frames in ms: ${JSON.stringify(scrolling)}`)
-  assert.ok(live.p95 <= FRAME_MS_MAX, `95 % of frames: ${live.p95} ms`)
-  assert.ok(scrolling.p95 <= FRAME_MS_MAX, `95 % of frames while scrolling: ${scrolling.p95} ms`)
+  assert.ok(cpu <= CPU_MAX, `main thread: ${cpu} of a processor`)
   assert.ok(heapMax > 0)
   assert.ok(heapMax <= HEAP_BYTES_MAX, `heap: ${heapMax} bytes`)
+  // Other processes delay frames, but do not change what the page needs.
+  if ((loadavg()[0] ?? 0) > 2 * availableParallelism()) return
+  assert.ok(live.p95 <= FRAME_MS_MAX, `95 % of frames: ${live.p95} ms`)
+  assert.ok(scrolling.p95 <= FRAME_MS_MAX, `95 % of frames while scrolling: ${scrolling.p95} ms`)
 })

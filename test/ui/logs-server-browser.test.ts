@@ -49,7 +49,7 @@ class DevAgent {
   async start(): Promise<void> {
     const options = ['-dev', '-dev-no-demo', '-cluster-port', '0', '-log-level', 'warn']
     const args = ['agent', ...options, '-http-port', String(this.#port), '-data-dir', this.#directory]
-    const child = spawn(OUTPOST, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+    const child = spawn(OUTPOST, args, { stdio: ['ignore', 'pipe', 'ignore'] })
     this.#child = child
     let output = ''
     child.stdout.setEncoding('utf8').on('data', (text: string) => (output += text))

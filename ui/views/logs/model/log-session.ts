@@ -11,6 +11,7 @@ import type { LogSelection, LogTarget } from '../stream/log-target.ts'
 import { ResumingStream, type StreamEnvironment, type StreamState } from '../stream/resuming-stream.ts'
 import { Backlog } from './backlog.ts'
 import { LogBuffer, type LogEntry, type LogSource } from './log-buffer.ts'
+import { OutageRemark } from './outage-remark.ts'
 import { TraceJoiner } from './trace-joiner.ts'
 
 const SLICE_MS = 6
@@ -51,12 +52,6 @@ interface Checkpoint {
   readonly cursor: string
 }
 
-interface Outage {
-  readonly remark: LogEntry
-  readonly sinceMs: number
-  readonly reason: string
-}
-
 export class LogSession {
   readonly buffer: LogBuffer
   readonly sources: LogSource[] = []
@@ -84,11 +79,12 @@ export class LogSession {
   #backlog: Backlog | undefined
   #backlogSinceMs: number | undefined
   #backlogTimer: ReturnType<typeof setTimeout> | undefined
-  #outage: Outage | undefined
+  readonly #outage: OutageRemark
 
   constructor(options: SessionOptions) {
     this.#options = options
     this.buffer = new LogBuffer(options)
+    this.#outage = new OutageRemark(this.buffer)
     const { selection, target } = options
     const isShort = selection.lines !== undefined || selection.since !== undefined
     if (isShort && (target.kind !== 'task' || selection.type === '*')) this.#backlog = new Backlog()
@@ -277,8 +273,11 @@ export class LogSession {
   #setState(state: StreamState): void {
     this.state = state
     if (state.kind === 'disconnected' || state.kind === 'ended' || state.kind === 'failed') this.#endBacklog()
-    if (state.kind === 'disconnected') this.#noteOutage(state.reason)
-    if (state.kind === 'open' && this.#outage) this.#noteResumption(this.#outage)
+    if (state.kind === 'disconnected') {
+      this.#isCaughtUp = false
+      this.#outage.begin(state.reason)
+    }
+    if (state.kind === 'open') this.#outage.end()
     if (state.kind === 'ended') {
       for (const line of this.#splitter.finish()) this.#add(line, 0)
       this.buffer.appendRemark('The tasks have ended: this is the end of the log.')
@@ -286,23 +285,4 @@ export class LogSession {
     if (state.kind === 'failed') this.buffer.appendRemark(`The log cannot be read: ${state.error.message}`)
     this.#options.onChange()
   }
-
-  #noteOutage(reason: string): void {
-    if (this.#outage) return
-    this.#isCaughtUp = false
-    const remark = this.buffer.appendRemark(`Disconnected at ${clockTime()}: ${reason}`)
-    this.#outage = { remark, sinceMs: Date.now(), reason }
-  }
-
-  #noteResumption({ reason, remark, sinceMs }: Outage): void {
-    this.#outage = undefined
-    const seconds = ((Date.now() - sinceMs) / 1000).toFixed(1)
-    remark.text = `Disconnected at ${clockTime(sinceMs)} (${reason}), resumed ${seconds} s later at the same position.`
-    remark.version++
-    this.buffer.measure(remark)
-  }
-}
-
-function clockTime(atMs = Date.now()): string {
-  return new Date(atMs).toLocaleTimeString('en-GB')
 }

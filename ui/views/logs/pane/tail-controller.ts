@@ -8,9 +8,9 @@ import { LineSearch, searchPattern } from '../model/line-search.ts'
 import type { LogEntry } from '../model/log-buffer.ts'
 import { LogSession } from '../model/log-session.ts'
 import type { LogSelection, LogTarget } from '../stream/log-target.ts'
-import type { StreamEnvironment } from '../stream/resuming-stream.ts'
 import { delay, nextFrame } from '../stream/transport.ts'
-import { type LineAddress, isAddressOf } from './line-link.ts'
+import { isAddressOf, type LineAddress } from './line-link.ts'
+import type { TailOptions } from './tail-options.ts'
 
 export const ROW_PX = 20
 const SCAN_MS = 5
@@ -19,17 +19,6 @@ const BUSY_REDRAW_MS = 60
 const BUSY_LINES = 40
 /** Before the first measurement. */
 const FIRST_COLUMNS = 120
-
-export interface TailOptions {
-  readonly target: LogTarget
-  readonly selection: LogSelection
-  readonly linesMax?: number
-  readonly open: StreamEnvironment['open']
-  /** A line to show; the tail starts before it. */
-  readonly line?: LineAddress
-  /** False to stay at the start. */
-  readonly isFollowing: boolean
-}
 
 export class TailController {
   readonly tick = signal(0)
@@ -57,8 +46,10 @@ export class TailController {
   /** Opened last. */
   #openedId: number | undefined
   #isClosed = false
+  readonly #redrawMs: number
 
-  constructor({ isFollowing, line, linesMax, open, selection, target }: TailOptions) {
+  constructor({ isFollowing, line, linesMax, open, redrawMs = 0, selection, target }: TailOptions) {
+    this.#redrawMs = redrawMs
     this.target = target
     this.selection = selection
     this.isFollowing = isFollowing
@@ -97,7 +88,8 @@ export class TailController {
     if (this.#isDrawRequested && !isUrgent) return
     this.#isDrawRequested = true
     const isBusy = this.session.buffer.end - this.#drawnEnd > BUSY_LINES
-    const waitMs = isUrgent || !isBusy ? 0 : this.#drawnAtMs + BUSY_REDRAW_MS - performance.now()
+    const intervalMs = Math.max(this.#redrawMs, isBusy ? BUSY_REDRAW_MS : 0)
+    const waitMs = isUrgent ? 0 : this.#drawnAtMs + intervalMs - performance.now()
     if (waitMs > 0) setTimeout(() => requestAnimationFrame(() => this.#draw()), waitMs)
     else requestAnimationFrame(() => this.#draw())
   }

@@ -18,6 +18,8 @@ import { type LogSelection, type LogTarget, pathOfTarget } from '../stream/log-t
 import { openWithSocket } from '../stream/transport.ts'
 
 const LINES_MAX = 10_000
+/** Nine tails that are drawn in each frame would need all of its time. */
+const REDRAW_MS = 150
 const SELECTION: LogSelection = {
   type: '*',
   lines: 200,
@@ -41,6 +43,7 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
     target,
     selection: SELECTION,
     linesMax: LINES_MAX,
+    redrawMs: REDRAW_MS,
     isFollowing: true,
     open: openWithSocket,
   }))
