@@ -21,7 +21,7 @@ interface HostAllocationsProps {
 
 export function HostAllocations({ allocations, collect, may }: HostAllocationsProps) {
   const isNarrow = useMedia(NARROW)
-  const columns = columnsOf(may, collect).filter((_, index) => !isNarrow || MAIN.has(index))
+  const columns = columnsOf({ may, collect, isNarrow }).filter((_, index) => !isNarrow || MAIN.has(index))
   if (allocations.length === 0) return <p class="muted">No allocation is known on this host.</p>
   return (
     <div class="bounded" style={{ height: `${Math.min(allocations.length, ROWS_MAX) * ROW_PX + HEAD_PX}px` }}>
@@ -39,7 +39,11 @@ export function HostAllocations({ allocations, collect, may }: HostAllocationsPr
 /** Columns of narrow screens: name, status, actions. */
 const MAIN: ReadonlySet<number> = new Set([0, 2, 5])
 
-function columnsOf(may: MayInNamespace, collect: (id: string) => void): readonly Column<HostAllocation>[] {
+interface ColumnOptions extends Pick<HostAllocationsProps, 'collect' | 'may'> {
+  readonly isNarrow: boolean
+}
+
+function columnsOf({ collect, isNarrow, may }: ColumnOptions): readonly Column<HostAllocation>[] {
   return [
     {
       title: 'Allocation',
@@ -80,11 +84,11 @@ function columnsOf(may: MayInNamespace, collect: (id: string) => void): readonly
     },
     {
       title: 'Actions',
-      width: '132px',
+      width: isNarrow ? '48px' : '132px',
       cell: (allocation) => (
         <span class="inline-links">
           {may(allocation.Namespace, 'read-fs') && <Link to={pathOf('files', allocation.ID)}>Files</Link>}
-          {isEnded(allocation) && may(allocation.Namespace, 'submit-job', 'gc-allocation') && (
+          {!isNarrow && isEnded(allocation) && may(allocation.Namespace, 'submit-job', 'gc-allocation') && (
             <Button label={`Collect ${allocation.Name}`} class="button-small" onClick={() => collect(allocation.ID)}>
               Collect
             </Button>

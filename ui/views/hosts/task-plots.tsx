@@ -85,7 +85,9 @@ interface TaskChartPairProps {
 }
 
 function TaskChartPair({ revision, series, syncKey }: TaskChartPairProps) {
-  if (!series) return <div class="plots task-plots-empty" />
+  if (!series) {
+    return <p class="task-plots-empty muted">{revision > 0 && 'The host knows no process of this task to measure.'}</p>
+  }
   const common = { lines: LINES, revision, syncKey, isSmall: true }
   return (
     <div class="plots">
