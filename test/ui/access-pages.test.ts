@@ -3,12 +3,15 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { URI } from 'otpauth'
 import type { Page } from 'playwright-core'
+import { agentHere } from '../helpers/agent-here.ts'
+import { workDirectory } from '../helpers/agent-process.ts'
 import { AwsError } from '../helpers/aws/wire.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
 import { cloudAgent } from '../helpers/cloud-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { readPng } from '../helpers/qr-reader.ts'
+import { writeServer } from '../helpers/secrets-server.ts'
 
 const skip = whyNoChromium() ?? false
 const HOSTILE = '<img src=x onerror="document.title=1">'
@@ -301,6 +304,36 @@ test('AWS credentials are hidden until requested, copied as text, and gone after
   assert.notEqual((await data('cloud/config/root'))['access_key'], before)
 })
 
+test('a session has the requested TTL, and a static role shows the key of its user', { skip }, async (t) => {
+  const { aws, good, open, root } = await world(t)
+  await good('PUT', 'sys/mounts/aws/prod', { type: 'cloud' })
+  await good('PUT', 'aws/prod/config/root', root)
+  await good('PUT', 'aws/prod/roles/session', { credential_type: 'federation_token', policy_document: POLICY })
+  aws.account.addUser('ci')
+  await good('PUT', 'aws/prod/static-roles/ci', { username: 'ci', rotation_period: '24h' })
+  const page = await open('/cloud')
+  await page.getByRole('link', { name: 'session' }).click()
+  await page.getByLabel('TTL').fill('soon')
+  await page.getByRole('button', { name: 'Request credentials' }).click()
+  await page.getByRole('alert').waitFor()
+  await page.getByLabel('TTL').fill('20m')
+  await page.getByRole('button', { name: 'Request credentials' }).click()
+  const card = page.getByRole('region', { name: 'Credentials' })
+  await card.getByText(/^(19|20)m$/).waitFor()
+  await card.getByRole('button', { name: 'Show' }).click()
+  assert.match((await card.getByLabel('Text to paste').textContent()) ?? '', /\nexport AWS_SESSION_TOKEN=.+\n/)
+  await card.getByRole('button', { name: 'Clear' }).click()
+  await page.getByRole('link', { name: 'aws/prod' }).click()
+  await page.getByRole('link', { name: 'Static roles' }).click()
+  await page.getByRole('table').getByRole('link', { name: 'ci' }).click()
+  await page.getByText('1d').waitFor()
+  await page.getByRole('button', { name: 'Request credentials' }).click()
+  await card.getByRole('button', { name: 'Show' }).click()
+  const [key] = aws.account.users.get('ci')?.keys ?? []
+  assert.ok(((await card.getByLabel('Text to paste').textContent()) ?? '').includes(key?.secret ?? '-'))
+  assert.equal(await card.getByRole('button', { name: 'Revoke now' }).count(), 0, 'it has no lease')
+})
+
 test('users without a lease are found and deleted after a confirmation', { skip }, async (t) => {
   const { aws, good, open, root, users } = await world(t)
   await good('PUT', 'sys/mounts/cloud', { type: 'cloud' })
@@ -345,4 +378,43 @@ test('the core is sealed after a typed confirmation, and unsealed with a share t
   assert.equal(await page.evaluate('Object.values(sessionStorage).length'), 1, 'the token only')
   await page.goto(`${agent.url}/ui/access`)
   await page.getByRole('link', { name: 'Open Seal' }).waitFor()
+})
+
+test('a core that is not initialized explains why the page does not do it', { skip }, async (t) => {
+  const agent = await agentHere(t, ['-config', writeServer(workDirectory(t))])
+  const { page } = await openUi(t, { url: agent.url, path: '/seal' })
+  await page.getByText('is not initialized').waitFor()
+  await page.getByText('outpost operator init -key-shares=5').waitFor()
+  assert.equal(await page.getByRole('textbox').count(), 0, 'no field for key shares')
+  await expectNoAxeViolations(page, 'not initialized')
+})
+
+test('the views fit a narrow screen, and keys move between them', { skip }, async (t) => {
+  const { agent, good, token } = await world(t)
+  await good('PUT', 'sys/mounts/totp', { type: 'totp' })
+  const viewport = { width: 360, height: 740 }
+  const { page } = await openUi(t, { url: agent.url, path: '/access', token, viewport, colorScheme: 'dark' })
+  const accessor = String((await good('GET', 'auth/token/lookup-self')).body.data?.['accessor'])
+  for (const path of [
+    '/access/tokens',
+    `/access/tokens/${accessor}`,
+    '/access/leases',
+    '/access/identity/groups',
+    '/access/auth',
+    '/totp',
+    '/totp/mfa',
+    '/cloud',
+    '/seal',
+    '/dr',
+  ]) {
+    await page.goto(`${agent.url}/ui${path}`)
+    await page.locator('h1').waitFor()
+    await page.getByText('Loading…').waitFor({ state: 'hidden' })
+    assert.equal(await page.evaluate('document.querySelector("main").scrollWidth <= window.innerWidth'), true, path)
+    await expectNoAxeViolations(page, path)
+  }
+  await page.goto(`${agent.url}/ui/access/tokens/${accessor}`)
+  await page.getByText('This is the token that you are logged in with.').waitFor()
+  await page.keyboard.press('u')
+  await page.waitForURL('**/access/tokens')
 })

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/routes.ts'
 import { Time } from '../../components/format.tsx'
@@ -23,9 +23,8 @@ export default function DrView(_props: ViewProps) {
   const history = useRef(new LagHistory())
   const [promotion, setPromotion] = useState<Promotion>()
   const report = resource.data
-  useEffect(() => {
-    if (report) history.current.add(report.readAtMs, lagsOf(report))
-  }, [report])
+  // Before the chart is rendered; the same report is ignored.
+  if (report) history.current.add(report.readAtMs, lagsOf(report))
   return (
     <View title="Replication">
       <CoreLoaded resource={resource}>

@@ -4,6 +4,8 @@ import type uPlot from 'uplot'
 import type { LagHistory, LagSeries } from './lag-history.ts'
 
 const HEIGHT_PX = 160
+/** The time axis shows at least this much. */
+const SHOWN_MIN_SECONDS = 60
 const COLORS = ['--accent', '--ansi-magenta', '--ansi-cyan', '--ansi-yellow', '--ansi-green', '--ansi-red']
 
 interface LagChartProps {
@@ -72,7 +74,10 @@ function optionsOf({ names }: LagSeries, element: HTMLElement): Options {
     height: HEIGHT_PX,
     legend: { show: names.length > 1 },
     cursor: { y: false, drag: { x: false, y: false } },
-    scales: { y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 5)] } },
+    scales: {
+      x: { range: (_plot, low, high) => [Math.min(low, high - SHOWN_MIN_SECONDS), high] },
+      y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 5)] },
+    },
     axes: [axis, { ...axis, size: 60 }],
     series: [
       {},
