@@ -37,6 +37,7 @@ const FIGURES = [
   'mfa',
   'start',
   'cli',
+  'ui',
 ]
 /** Programs that print lines of their own. */
 const PRINTERS = ['stats', 'supervisor']
