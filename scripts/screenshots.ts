@@ -33,7 +33,7 @@ interface Picture {
 async function picturesOf(demo: Demo): Promise<readonly Picture[]> {
   const { allocationOf, node } = await demo.places()
   const id = (task: string) => allocationOf.get(task) ?? ''
-  const wall = ['web', 'api', 'demo'].map((task) => `tail=${id(task)}/${task}`).join('&')
+  const wall = ['web', 'api', 'report', 'import'].map((task) => `tail=${id(task)}/${task}`).join('&')
   return [
     { name: 'logs', path: '/logs' },
     { name: 'log', path: `/logs/${id('api')}/api` },
@@ -58,7 +58,7 @@ async function picturesOf(demo: Demo): Promise<readonly Picture[]> {
     { name: 'identity', path: '/access/identity' },
     { name: 'auth-methods', path: '/access/auth' },
     { name: 'totp', path: '/totp' },
-    { name: 'totp-key', path: '/totp/totp/payments' },
+    { name: 'totp-key', path: '/totp/keys/totp/payments' },
     { name: 'cloud', path: '/cloud' },
     { name: 'cloud-roles', path: '/cloud/cloud/roles' },
     { name: 'dr', path: '/dr' },
@@ -77,7 +77,7 @@ interface Options {
 async function take(browser: Browser, demo: Demo, picture: Picture, { directory, width }: Options): Promise<void> {
   for (const colorScheme of ['light', 'dark'] as const) {
     const viewport = { width, height: HEIGHT_PX }
-    const context = await browser.newContext({ colorScheme, viewport, reducedMotion: 'reduce' })
+    const context = await browser.newContext({ colorScheme, viewport, reducedMotion: 'reduce', locale: 'en-US' })
     const page = await context.newPage()
     page.on('pageerror', ({ message }) => process.stderr.write(`${picture.name}: ${message}\n`))
     await page.addInitScript(
@@ -85,7 +85,7 @@ async function take(browser: Browser, demo: Demo, picture: Picture, { directory,
       [STORED_TOKEN, demo.token],
     )
     await page.goto(`${demo.url}/ui${picture.path}`)
-    await page.locator('h1').waitFor()
+    await page.locator('main :is(h1, .failure, .empty)').first().waitFor()
     await pause(picture.settleMs ?? SETTLE_MS)
     for (const key of picture.keys ?? []) await page.keyboard.press(key)
     if (picture.keys) await pause(500)

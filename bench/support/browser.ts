@@ -30,7 +30,10 @@ export interface PageOptions {
 }
 
 function probeSource(): string {
-  return transformSync(readFileSync(join(import.meta.dirname, 'page/probe.ts'), 'utf8'), { loader: 'ts' }).code
+  return transformSync(readFileSync(join(import.meta.dirname, 'page/probe.ts'), 'utf8'), {
+    loader: 'ts',
+    format: 'iife',
+  }).code
 }
 
 export class BenchBrowser {

@@ -14,17 +14,23 @@ function chunk(type: string, data: Buffer): Buffer {
   return Buffer.concat([length, typed, sum])
 }
 
-/** The colours that occur most. */
-function paletteOf(colours: Iterable<number>): readonly number[] {
-  const counts = new Map<number, number>()
-  for (const colour of colours) counts.set(colour, (counts.get(colour) ?? 0) + 1)
-  const byCount = [...counts].toSorted(([, one], [, other]) => other - one)
-  return byCount.slice(0, COLOURS_MAX).map(([colour]) => colour)
-}
-
 function distance(one: number, other: number): number {
   const part = (shift: number) => ((one >> shift) & 255) - ((other >> shift) & 255)
   return part(16) ** 2 + part(8) ** 2 + part(0) ** 2
+}
+
+/** The most frequent colour, and then each time the one that loses most without an entry: rare colours stay, shades of a text do not. */
+function paletteOf(colours: Iterable<number>): readonly number[] {
+  const counts = new Map<number, number>()
+  for (const colour of colours) counts.set(colour, (counts.get(colour) ?? 0) + 1)
+  const candidates = [...counts].map(([colour, count]) => ({ colour, count, loss: Infinity }))
+  const palette: number[] = []
+  while (palette.length < Math.min(COLOURS_MAX, counts.size)) {
+    const next = candidates.reduce((best, each) => (each.loss * each.count > best.loss * best.count ? each : best))
+    palette.push(next.colour)
+    for (const each of candidates) each.loss = Math.min(each.loss, distance(each.colour, next.colour))
+  }
+  return palette
 }
 
 function nearest(palette: readonly number[], colour: number): number {

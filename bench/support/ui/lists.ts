@@ -85,9 +85,10 @@ async function secretRows(parts: ListParts, options: Options): Promise<Row[]> {
   }
 }
 
+const fault = (status: number) => (status === 200 ? undefined : `status ${status}`)
+
 async function writeSecrets(core: CoreServer, count: number): Promise<void> {
   let at = 0
-  const fault = (status: number) => (status === 200 ? undefined : `status ${status}`)
   await load({
     port: core.port,
     pid: core.pid,

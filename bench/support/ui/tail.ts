@@ -184,8 +184,9 @@ interface Results {
   readonly plain: { readonly cpuSeconds: number; readonly count: number }
 }
 
+const idle = (name: string, value: number) => ({ name: `idle page, ${name}`, runs: [value] })
+
 function rowsOf({ rest }: TailParts, { count, flood, plain, scrolled }: Results): Row[] {
-  const idle = (name: string, value: number) => ({ name: `idle page, ${name}`, runs: [value] })
   const what = `a browser's tail at ${LINES_PER_SECOND.toLocaleString('en')} lines/s`
   return [
     {
