@@ -126,5 +126,5 @@ test('the document has the keys of each view as the page lists them', { skip, ti
       seen.set(view, new Set([...(seen.get(view) ?? []), ...keys]))
     }
   }
-  assert.deepEqual(sortedKeys(documentedKeys()), sortedKeys(seen))
+  assert.deepEqual(sortedKeys(documentedKeys()), sortedKeys(seen), 'the table in docs/web-interface.md is wrong')
 })
