@@ -1,7 +1,7 @@
 /**
- * What small requests and a line of the access log cost: metadata, a secret of 1 KiB, `sys/health`, a token that looks itself up
- * and tokens that are made, over HTTP with the log at info and at error, on servers of their own in alternating rounds; CPU
- * of the main thread and of the whole server for a request.
+ * Cost of small requests and of a line of the access log: metadata, a secret of 1 KiB, `sys/health`, a token lookup and token
+ * creation, over HTTP with the log at info and at error, on separate servers in alternating rounds. Measures
+ * CPU of the main thread and of the whole server per request.
  *
  * `node bench/access-log.ts [--against CHECKOUT] [--rounds N] [--requests N] [--cases a,b] [--levels info,error] [--cpu-prof DIRECTORY]`
  *
@@ -27,9 +27,9 @@ const { values: options } = parseArgs({
 })
 const PAD = 'x'.repeat(980)
 const REQUESTS = Number(options.requests)
-/** As many until the compiler is done with most of the program; a time would be too short on a busy machine. */
+/** Number of requests until most code is compiled. A fixed time would be too short on a busy machine. */
 const WARM_REQUESTS = 5000
-/** A token takes a commit. */
+/** Creating a token needs a commit. */
 const TOKENS_PART = 4
 const LEVELS = (['info', 'error'] as const).filter((level) => options.levels.split(',').includes(level))
 const CASES = options.cases.split(',')
@@ -41,7 +41,7 @@ interface Run {
   readonly mainUs: number
 }
 
-/** Medians of what each round was to the other side's next to it: a busy machine slows both. */
+/** Medians of the ratios of neighboring rounds of both sides, because load on the machine slows both. */
 function ratioLines(here: Side, against: Side): string[] {
   return [...here.runs].map(([name, runs]) => {
     const others = against.runs.get(name) ?? []
@@ -53,7 +53,7 @@ function ratioLines(here: Side, against: Side): string[] {
   })
 }
 
-/** One server and what is asked of it. */
+/** One server and the requests to it. */
 class Side {
   readonly name: string
   readonly core: CoreServer

@@ -1,6 +1,6 @@
 /**
- * All figures, each in a process of its own, and one table. `--only NAME,NAME` runs some of them, `--json FILE` also
- * writes them down, `--quick` only shows that they work, `--install` gets nginx where it is missing.
+ * Runs all benchmarks, each in its own process, and prints one table. `--only NAME,NAME` selects benchmarks, `--json
+ * FILE` also writes JSON, `--quick` only checks that they work, `--install` installs nginx if it is missing.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -39,7 +39,7 @@ const FIGURES = [
   'cli',
   'ui',
 ]
-/** Programs that print lines of their own. */
+/** Programs that print their own lines. */
 const PRINTERS = ['stats', 'supervisor']
 
 interface Outcome {
@@ -73,7 +73,7 @@ async function figure(name: string): Promise<Outcome> {
     const { rows, failure } = JSON.parse(readFileSync(file, 'utf8')) as Report
     return { name, rows, lines: [], ...(failure === undefined ? {} : { failure }) }
   } catch {
-    return { name, rows: [], lines: [], failure: 'the program broke' }
+    return { name, rows: [], lines: [], failure: 'the program failed without a report' }
   } finally {
     rmSync(file, { force: true })
   }
@@ -90,7 +90,7 @@ async function printer(name: string): Promise<Outcome> {
 
 const unknown = options.only.filter((name) => ![...FIGURES, ...PRINTERS].includes(name))
 if (unknown.length > 0) {
-  process.stderr.write(`no figure is called ${unknown.join(', ')}; there are ${[...FIGURES, ...PRINTERS].join(', ')}\n`)
+  process.stderr.write(`unknown benchmark ${unknown.join(', ')}, known are ${[...FIGURES, ...PRINTERS].join(', ')}\n`)
   process.exit(2)
 }
 const wanted = (name: string) => options.only.length === 0 || options.only.includes(name)

@@ -1,6 +1,6 @@
 /**
- * What an audit file costs: secrets of 1 KiB written over HTTP, with a device and without one, in turns in the same server. CPU
- * of the server beside it: on a disk that is busy the rate tells more of the disk.
+ * Cost of an audit file: writes of 1 KiB secrets over HTTP, alternately with and without a device on the same server. Also
+ * measures CPU of the server, because the rate depends on how busy the disk is.
  */
 import { join } from 'node:path'
 import { CoreServer } from './support/core.ts'
@@ -49,7 +49,7 @@ export async function audit(options: Options): Promise<Row[]> {
         figure: `secret written, ${CONNECTIONS} in flight, with an audit file`,
         unit: 'req/s',
         ours: recorded.map(({ requestsPerSecond }) => requestsPerSecond),
-        peer: { name: 'req/s without one', runs: plain.map(({ requestsPerSecond }) => requestsPerSecond) },
+        peer: { name: 'req/s without a device', runs: plain.map(({ requestsPerSecond }) => requestsPerSecond) },
         cpu: {
           unit: 'ms/req',
           ours: recorded.map(({ cpuMsPerRequest }) => cpuMsPerRequest),

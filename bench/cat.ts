@@ -1,6 +1,6 @@
 /**
- * A large file out of the page cache: outpost's `fs/cat` next to nginx with sendfile, or next to the bare loopback
- * where there is no nginx, and the memory the agent needs for it.
+ * A large file from the page cache: `fs/cat` compared with nginx with sendfile, or with the bare loopback if
+ * nginx is missing; and the memory that the agent needs for it.
  */
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
@@ -60,7 +60,7 @@ async function measure(agent: RunningAgent, peers: Peer[], bytes: number, rounds
   return [
     ...peers.map(({ name }) => downloadRow(`cat, ${megabytes} MiB`, ours, { name, runs: theirs.get(name) ?? [] })),
     {
-      figure: 'cat, most memory meanwhile',
+      figure: 'cat, peak memory',
       unit: 'MiB',
       ours: [resident],
       peer: { name: 'before', runs: [residentBefore] },
@@ -68,7 +68,7 @@ async function measure(agent: RunningAgent, peers: Peer[], bytes: number, rounds
   ]
 }
 
-/** One download that is read, by hash. It also warms up what is measured. */
+/** One download that is checked by hash. It also warms up the server. */
 function verify(port: number, path: string, bytes: number): Promise<void> {
   const hash = createHash('sha256')
   return new Promise((resolve, reject) => {

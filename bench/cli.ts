@@ -1,6 +1,6 @@
 /**
- * The command line: how long `version` and the first byte of `logs` take from the start of the process, next to the Node
- * that runs them with nothing to do; and how fast `logs` copies a log, next to curl fetching the same frames.
+ * The command line: time from process start to the output of `version` and to the first byte of `logs`, compared
+ * with an idle Node; and how fast `logs` copies a log, compared with curl fetching the same frames.
  */
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -76,7 +76,7 @@ async function copying(agent: RunningAgent, options: Options): Promise<Row> {
     async () => void theirs.push(rate(await throwAwayMs('curl', ['-sN', '-o', '/dev/null', url]))),
   ])
   await checkCopy(agent, content)
-  const peer = { name: 'curl, frames as they are', runs: theirs }
+  const peer = { name: 'curl, raw frames', runs: theirs }
   return { figure: 'outpost logs > /dev/null', unit: 'MB/s', ours, peer }
 }
 
@@ -97,7 +97,7 @@ async function checkCopy(agent: RunningAgent, content: Buffer): Promise<void> {
   child.stdout?.on('data', (bytes: Buffer) => hash.update(bytes))
   await once(child, 'close')
   if (hash.digest('hex') !== createHash('sha256').update(content).digest('hex')) {
-    throw new WrongContent('outpost logs: other bytes than the log has')
+    throw new WrongContent('outpost logs: not the bytes of the log')
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * What the daemon adds to calls of AWS: credentials from a server next to the same calls by the SDK alone, in turns, against one
- * endpoint that answers after 5 ms, and after 0; 600 users that are taken back by their prefix; 1,000 that end in one second, and how
- * long they hold the event loop.
+ * Overhead of the daemon for AWS calls: credentials from a server, alternating with the same calls by the SDK alone, against
+ * one endpoint that responds after 5 ms or immediately; revocation of 600 users by prefix; expiry of 1,000 users within one second,
+ * and the event loop delay meanwhile.
  */
 import { randomBytes } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -98,7 +98,7 @@ async function overhead(options: Options, delayMs: number): Promise<Row[]> {
         async () => void ours.push(await timed(count, daemon)),
         async () => void theirs.push(await timed(count, sdk[kind])),
       ])
-      const figure = `credentials: a ${kind}, AWS answers in ${delayMs} ms, p50`
+      const figure = `credentials: ${kind}, AWS responds in ${delayMs} ms, p50`
       rows.push({ figure, unit: 'ms', ours, peer: { name: 'ms, SDK alone', runs: theirs } })
     }
     return rows
@@ -121,7 +121,7 @@ async function takenBack(options: Options): Promise<Row[]> {
     const beganMs = nowMs()
     await good(ask, 'PUT', 'sys/leases/revoke-prefix/cloud/creds/user')
     const revokedMs = nowMs() - beganMs
-    if ((await usersOf(aws)) !== 0) throw new WrongContent('users are left')
+    if ((await usersOf(aws)) !== 0) throw new WrongContent('users remain')
     await many(expired, give)
     world.nowMs += 3_700_000
     const delay = monitorEventLoopDelay({ resolution: 5 })
@@ -130,11 +130,11 @@ async function takenBack(options: Options): Promise<Row[]> {
     await world.core.open.leases.expiry.tick()
     const expiredMs = nowMs() - endedMs
     delay.disable()
-    if ((await usersOf(aws)) !== 0) throw new WrongContent('users are left')
-    const most = { figure: 'the longest that they hold the event loop', unit: 'ms', ours: [delay.max / 1e6] }
+    if ((await usersOf(aws)) !== 0) throw new WrongContent('users remain')
+    const most = { figure: 'longest event loop delay meanwhile', unit: 'ms', ours: [delay.max / 1e6] }
     return [
-      { figure: `${revoked} users taken back by their prefix`, unit: 'ms', ours: [revokedMs] },
-      { figure: `${expired} users that end in one second`, unit: 'ms', ours: [expiredMs] },
+      { figure: `${revoked} users revoked by prefix`, unit: 'ms', ours: [revokedMs] },
+      { figure: `${expired} users that expire within one second`, unit: 'ms', ours: [expiredMs] },
       most,
     ]
   } finally {

@@ -1,6 +1,6 @@
 /**
- * A primary with one asynchronous secondary in a process of its own, over the real link on loopback: how long a commit is on the
- * primary alone at a steady rate, and how fast the primary commits with the secondary next to without.
+ * A primary with one asynchronous secondary in another process, over the real link on loopback: how long a commit exists only
+ * on the primary at a steady rate, and how fast the primary commits with and without the secondary.
  */
 import { join } from 'node:path'
 import { Site } from '../test/helpers/replication-site.ts'
@@ -12,7 +12,7 @@ const SECONDARY = join(import.meta.dirname, 'support/dr-secondary.ts')
 const PER_SECOND = 1000
 const VALUE = Buffer.alloc(1024, 7)
 const IN_FLIGHT = 64
-/** Asked of p99 at the steady rate. */
+/** Target for p99 at the steady rate. */
 const ASKED_MS = 100
 const TIMINGS = { heartbeatMs: 1000, gatherMs: 4, startMs: 1 }
 
@@ -26,7 +26,7 @@ async function untilCaughtUp(primary: Site): Promise<void> {
   }
 }
 
-/** Milliseconds from a commit's answer to the acknowledgement of the secondary, to about a millisecond. */
+/** Milliseconds from the response of a commit to the acknowledgement of the secondary, with a resolution of about a millisecond. */
 async function lags(primary: Site, seconds: number): Promise<number[]> {
   const waiting: { readonly sequence: number; readonly atMs: number }[] = []
   const found: number[] = []
@@ -81,7 +81,7 @@ async function figure({ quick, rounds }: Options): Promise<Row[]> {
         p99?.push(percentile(found, 0.99))
         rates?.push(await perSecond(primary, quick ? 2000 : 20_000))
         await untilCaughtUp(primary)
-        // Stopped, it takes nothing, and the primary has filled its window soon.
+        // A stopped secondary receives nothing, and the primary soon fills its window.
         child.kill('SIGSTOP')
         await perSecond(primary, 5000)
         alones?.push(await perSecond(primary, quick ? 2000 : 20_000))
@@ -91,8 +91,8 @@ async function figure({ quick, rounds }: Options): Promise<Row[]> {
     } finally {
       await stop(child, 'SIGKILL')
     }
-    const asked = { name: 'ms asked', runs: [ASKED_MS] }
-    const peer = { name: 'writes/s, the secondary stopped', runs: alones ?? [] }
+    const asked = { name: 'ms target', runs: [ASKED_MS] }
+    const peer = { name: 'writes/s, secondary stopped', runs: alones ?? [] }
     return [
       { figure: `lag at ${PER_SECOND} writes/s of 1 KiB: p50`, unit: 'ms', ours: p50 ?? [] },
       { figure: `lag at ${PER_SECOND} writes/s of 1 KiB: p99`, unit: 'ms', ours: p99 ?? [], peer: asked },

@@ -1,9 +1,9 @@
 /**
- * Many followers of one log at 200 lines a second: what gets lost (nothing), what a million delivered lines cost, how
- * soon they come, memory and descriptors. Next to it the floor: a process that does nothing but write as many chunks of
- * the same size to as many sockets, spread over the same time.
+ * Many followers of one log at 200 lines a second: lost lines (none), CPU per million delivered lines, latency,
+ * memory and descriptors. The lower bound is a process that only writes the same number of chunks of the same
+ * size to the same number of sockets, spread over the same time.
  *
- * The clients live in this process, the writer and the two servers in one each.
+ * The clients run in this process; the writer and the two servers each have their own process.
  */
 import { writeFileSync } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -19,9 +19,9 @@ import type { Answer, Order } from './support/writer.ts'
 const EVERY_MS = 5
 const LOST_MS = 10_000
 const SETTLE_MS = 1500
-/** After this every descriptor of a follower that left must be closed. */
+/** After this time, all descriptors of disconnected followers must be closed. */
 const GONE_MS = 3000
-/** Connections are made in groups, as a listener's queue is finite. */
+/** Connections are opened in groups, because the backlog of a listener is finite. */
 const GROUP = 50
 
 type Writer = Helper<Order, Answer>
@@ -48,7 +48,7 @@ export async function fanout(options: Options): Promise<Row[]> {
       await inTurn(Math.min(options.rounds, 3), [
         async () => {
           ours.push(await followed(agent, writer, { count, lineCount }))
-          // Always after: it repeats the writes of the run before it.
+          // Always after outpost: it repeats the writes of the preceding run.
           floor.push(await bareFan(ours.at(-1), { count, lineCount }))
         },
       ])
@@ -68,16 +68,16 @@ function rowsOf(count: number, ours: readonly Run[], floor: readonly number[]): 
   const descriptors = last?.descriptors.join(' / ')
   return [
     {
-      figure: `${name}, CPU for a million lines`,
+      figure: `${name}, CPU per million lines`,
       unit: 's',
       ours: cpu,
       peer: { name: 'bare writes', runs: floor },
       note: `no line lost, ${chunks} writes to each`,
     },
-    { figure: `${name}, line written to line here, p50`, unit: 'ms', ours: ours.map((run) => run.p50) },
-    { figure: `${name}, line written to line here, p99`, unit: 'ms', ours: ours.map((run) => run.p99) },
+    { figure: `${name}, line written to line received, p50`, unit: 'ms', ours: ours.map((run) => run.p50) },
+    { figure: `${name}, line written to line received, p99`, unit: 'ms', ours: ours.map((run) => run.p99) },
     {
-      figure: `${name}, most memory`,
+      figure: `${name}, peak memory`,
       unit: 'MiB',
       ours: ours.map((run) => run.residentMiB),
       note: `descriptors before, during, after: ${descriptors}`,
@@ -148,7 +148,7 @@ function sumOf(followers: readonly Follower[], what: 'chunks' | 'wireBytes'): nu
   return followers.reduce((sum, follower) => sum + follower[what], 0)
 }
 
-/** CPU seconds of the floor for a million lines, delivered in as many writes as `run` took. */
+/** CPU seconds of the lower bound per million lines, delivered in the same number of writes as in `run`. */
 async function bareFan(run: Run | undefined, size: { count: number; lineCount: number }): Promise<number> {
   if (!run) throw new Error('nothing to repeat')
   const { count, lineCount } = size

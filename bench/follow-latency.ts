@@ -1,6 +1,6 @@
 /**
- * How soon an appended line is with the caller, framed and plain, at 50 lines a second, next to a process that does
- * nothing but wake by inotify, read and write; and how soon a follow of an idle log answers with its head.
+ * Latency from an appended line to the caller, framed and plain, at 50 lines a second, compared with a process
+ * that only waits for inotify, reads and writes; and time to the response head of a follow of an idle log.
  */
 import { writeFileSync } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -14,9 +14,9 @@ import { inTurn, percentile } from './support/measure.ts'
 import type { Answer, Order } from './support/writer.ts'
 
 const EVERY_MS = 20
-/** Longer than a line ever took; then it is lost. */
+/** Longer than any line takes; after this time it counts as lost. */
 const LOST_MS = 5000
-/** For the watches to be there and the start's own work to be over. */
+/** Time for the watches to be established and the work of the start to end. */
 const SETTLE_MS = 500
 
 interface Latencies {
@@ -52,7 +52,7 @@ async function lineLatency(agent: RunningAgent, writer: Writer, options: Options
   ])
   return [['framed', framed] as const, ['plain', plain] as const].flatMap(([name, ours]) =>
     (['p50', 'p99', 'max'] as const).map((which) => ({
-      figure: `follow ${name}, line written to line here, ${which}`,
+      figure: `follow ${name}, line written to line received, ${which}`,
       unit: 'ms',
       ours: ours[which],
       peer: { name: 'bare inotify', runs: floor[which] },
@@ -87,7 +87,7 @@ async function floorRun(agent: RunningAgent, writer: Writer, count: number): Pro
   }
 }
 
-/** Latencies of `count` lines that the writer appends to a file which a follower of `from` gets. */
+/** Latencies of `count` lines that the writer appends to a file and a follower of `from` receives. */
 export async function lineLatencies(
   writer: Writer,
   written: { file: string; first: number; count: number },

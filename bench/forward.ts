@@ -1,7 +1,7 @@
 /**
- * What a call costs that goes through a server to another process over a real NATS: whole files, parts of files, small
- * answers and followed lines, next to the direct answer of the same agent, and next to NATS that only carries as many
- * bytes in messages of the same size under the same credit.
+ * Cost of a call through a server to another process over a real NATS server: whole files, parts of files, small responses
+ * and followed lines, compared with the direct response of the same agent, and with bare NATS that carries the same
+ * number of bytes in messages of the same size under the same credit.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ import { load, loadRow, type Rate, type Request } from './support/load.ts'
 import { cpuSeconds, inTurn, median, percentile, type Pids } from './support/measure.ts'
 import type { Answer as Written, Order as Write } from './support/writer.ts'
 
-/** The most that a call is allowed. */
+/** Limit of a call. */
 const WINDOW_BYTES = 4 * MiB
 const PART_BYTES = 65_536
 const AT_ONCE = 16
@@ -30,7 +30,7 @@ const SETTLE_MS = 500
 
 type Writer = Helper<Write, Written>
 
-/** NATS with nothing around it; its own two processes and the same nats-server. */
+/** Bare NATS, with two separate processes and the same nats-server. */
 class Relay {
   readonly #source: Helper<Order, Answer>
   readonly #sink: Helper<Order, Answer>
@@ -94,7 +94,7 @@ export async function forward(options: Options): Promise<Row[]> {
   }
 }
 
-/** Small answers and parts of files where every call has a token, and the server asserts the caller's rights to the agent. */
+/** Small responses and parts of files if every call has a token and the server asserts the caller's permissions to the agent. */
 async function withAcl(options: Options): Promise<Row[]> {
   const cluster = await startCluster(true)
   const relay = new Relay(cluster.nats)
@@ -142,14 +142,15 @@ async function wholeFiles({ cluster, relay, options }: Bench): Promise<Row[]> {
   return rows
 }
 
-/** Reads both answers once, byte by byte against each other; resolves with their length. */
+/** Reads both responses once and compares them byte by byte. Resolves to their length. */
 async function sameBody(directPort: number, serverPort: number, path: string): Promise<number> {
   const waiting: [Buffer[], Buffer[]] = [[], []]
   const compare = () => {
     const [[left], [right]] = waiting
     if (!left || !right) return
     const length = Math.min(left.length, right.length)
-    if (left.compare(right, 0, length, 0, length) !== 0) throw new WrongContent(`${path}: not the direct answer`)
+    if (left.compare(right, 0, length, 0, length) !== 0)
+      throw new WrongContent(`${path}: not equal to the direct response`)
     for (const [side, part] of [
       [waiting[0], left],
       [waiting[1], right],
@@ -221,7 +222,7 @@ async function parts(bench: Bench): Promise<Row[]> {
 async function small(bench: Bench): Promise<Row[]> {
   const nodeId = await nodeIdOf(bench.cluster.agent, bench.header)
   const cases = [
-    { name: 'file facts', path: `${FS}/stat/${ALLOC_ID}?path=alloc`, bytes: 150 },
+    { name: 'file attributes', path: `${FS}/stat/${ALLOC_ID}?path=alloc`, bytes: 150 },
     { name: 'metadata', path: `/v1/client/metadata?node_id=${nodeId}`, bytes: 600 },
     { name: 'allocation statistics', path: `/v1/client/allocation/${ALLOC_ID}/stats`, bytes: 900 },
   ]
@@ -239,7 +240,7 @@ function notAnObject(status: number, body: Buffer): string | undefined {
 async function nodeIdOf({ port }: RunningAgent, header?: string): Promise<string> {
   const { body } = await fetchWhole(port, '/v1/agent/self', header)
   const id = /"node_id":"([0-9a-f-]{36})"/i.exec(body.toString())?.[1]
-  if (id === undefined) throw new Error('the agent does not say its node ID')
+  if (id === undefined) throw new Error('the agent does not report its node ID')
   return id
 }
 
@@ -260,7 +261,7 @@ async function latency({ cluster, relay, options }: Bench, writer: Writer): Prom
     ] as const) {
       const of = (runs: readonly number[][]) => runs.map((run) => percentile(run, part))
       rows.push({
-        figure: `forwarded follow ${framed ? 'framed' : 'plain'}, line written to line here, ${which}`,
+        figure: `forwarded follow ${framed ? 'framed' : 'plain'}, line written to line received, ${which}`,
         unit: 'ms',
         ours: of(ours),
         peer: { name: 'direct', runs: of(direct) },

@@ -1,8 +1,8 @@
 /**
- * Lines of a log that are looked for: outpost's filter, fed as a stream feeds it, next to GNU grep on the same file and
- * to reading that file and nothing else. Every count is held against grep's.
+ * Searching the lines of a log: outpost's filter, fed as by a stream, compared with GNU grep on the same file
+ * and with only reading that file. Every count is compared with that of grep.
  *
- * This is the filter alone, in this process with its threads: what it costs is not hidden behind the network.
+ * This is the filter alone, in this process with its threads, so that the network does not hide its cost.
  */
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -26,7 +26,7 @@ interface Ask {
   readonly grep: readonly string[]
 }
 
-/** What is looked for here, and over HTTP in `search.ts`. */
+/** The searches of this benchmark, also over HTTP in `search.ts`. */
 export const ASKS: readonly Ask[] = [
   { figure: 'literal, one line in 160,000', pattern: 'out of memory', grep: ['-F', 'out of memory'] },
   { figure: 'literal, one line in 13', pattern: 'user=alice', grep: ['-F', 'user=alice'] },
@@ -36,7 +36,11 @@ export const ASKS: readonly Ask[] = [
     pattern: 'out of (memory|disk)',
     grep: ['-E', 'out of (memory|disk)'],
   },
-  { figure: 'pattern without, rare', pattern: '[0-9]{5,}ms|[A-Z]{5,}', grep: ['-E', '[0-9]{5,}ms|[A-Z]{5,}'] },
+  {
+    figure: 'pattern without a literal, rare',
+    pattern: '[0-9]{5,}ms|[A-Z]{5,}',
+    grep: ['-E', '[0-9]{5,}ms|[A-Z]{5,}'],
+  },
   { figure: 'pattern, any case, rare', pattern: '(?i)OUT OF MEM', grep: ['-i', '-E', 'OUT OF MEM'] },
   { figure: 'pattern, one line in 13', pattern: 'user=a[a-z]+', grep: ['-E', 'user=a[a-z]+'] },
   { figure: 'pattern, every line', pattern: '^2026-[0-9]{2}-', grep: ['-E', '^2026-[0-9]{2}-'] },
@@ -50,7 +54,7 @@ const DID = [
   'handled POST /login',
 ]
 
-/** Lines of about 100 bytes; the block says once that there is no memory. */
+/** Lines of about 100 bytes; one line per block has "out of memory". */
 function blockOfLines(): Buffer {
   const lines: string[] = []
   let bytes = 0
@@ -65,7 +69,7 @@ function blockOfLines(): Buffer {
   }
 }
 
-/** A log of such lines, whole blocks of them. */
+/** A log of whole blocks of such lines. */
 export function writeLog(path: string, bytes: number): void {
   const block = blockOfLines()
   const fd = openSync(path, 'w')
@@ -80,7 +84,7 @@ export interface Counted {
 
 const rate = (bytes: number, sinceMs: number) => bytes / 1e3 / (nowMs() - sinceMs)
 
-/** Feeds a filter what `chunk` gives, and counts the lines that come out. */
+/** Feeds the output of `chunk` to a filter and counts the resulting lines. */
 async function feed(pattern: string, bytes: number, chunk: (at: number) => Buffer | Promise<Buffer>): Promise<Counted> {
   const filter = new LineFilter<string>({ pattern: compileLinePattern(pattern), invert: false, context: 0 })
   const startMs = nowMs()
@@ -91,7 +95,7 @@ async function feed(pattern: string, bytes: number, chunk: (at: number) => Buffe
     const pushed = filter.push(data, 'log', at)
     const runs = pushed instanceof Promise ? await pushed : pushed
     at += data.length
-    // What comes out is counted by the bench, not by the filter.
+    // The output is counted by the benchmark, not by the filter.
     const beforeMs = nowMs()
     for (const run of runs) lines += countLines(run.bytes, 0, run.bytes.length)
     countingMs += nowMs() - beforeMs
@@ -112,7 +116,7 @@ async function fromFile(path: string, pattern: string): Promise<Counted> {
   }
 }
 
-/** The filter and nothing else: the chunks are there already. */
+/** Only the filter: the chunks are already in memory. */
 function fromMemory(pattern: string, bytes: number, block: Buffer): Promise<Counted> {
   const chunks = Array.from({ length: Math.ceil(block.length / CHUNK_BYTES) }, (_, index) =>
     block.subarray(index * CHUNK_BYTES, (index + 1) * CHUNK_BYTES),
@@ -175,7 +179,7 @@ async function measure(ask: Ask, path: string, block: Buffer, rounds: number): P
   ]
 }
 
-/** What a follower costs that hears a line now and then, and asks a thread about each. */
+/** Cost of a follower that receives an occasional line and passes each to a thread. */
 async function oneLineAtATime(options: Options): Promise<Row> {
   const line = Buffer.from('2026-11-21T10:00:00Z level=info handled GET /api/v1/items user=alice status=200 in 12ms\n')
   const times = options.quick ? 500 : 5000
@@ -197,7 +201,7 @@ async function oneLineAtATime(options: Options): Promise<Row> {
     figure: 'grep, one line through a pattern',
     unit: 'us',
     ours: wall,
-    cpu: { unit: 'us CPU a line', ours: cpu },
+    cpu: { unit: 'us CPU per line', ours: cpu },
   }
 }
 

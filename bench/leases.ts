@@ -1,6 +1,6 @@
 /**
- * What 100,000 leases cost: a start, the end of all of them at once while others are asked for, and 10,000 that are taken back by
- * their prefix. A core of this process on a real database, with an engine that has nothing to undo.
+ * Cost of 100,000 leases: a start, the simultaneous expiry of all of them during other requests, and the revocation of 10,000 by
+ * prefix. Runs a core in this process on a real database, with an engine that has nothing to revoke.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -30,7 +30,7 @@ const lender: Engine = {
   isRevokedInside: () => true,
 }
 
-/** CPU of this process for each of `count` leases since `before`, the writer's thread and the collector included. */
+/** CPU of this process per lease since `before`, including the writer thread and garbage collection. */
 function cpuSince(before: NodeJS.CpuUsage, count: number): string {
   const { system, user } = process.cpuUsage(before)
   return `${plainNumber((user + system) / count)} µs of CPU a lease`
@@ -90,12 +90,12 @@ export async function leases(options: Options): Promise<Row[]> {
     const sweepMs = nowMs() - endedAtMs
     const sweepNote = cpuSince(sweepCpu, many)
     const { leases: left } = await world.core.open.leases.counts()
-    if (left !== 0) throw new WrongContent(`${left} leases are left`)
+    if (left !== 0) throw new WrongContent(`${left} leases remain`)
     return [
-      { figure: `${prefixed} leases taken back by their prefix`, unit: 'ms', ours: [prefixMs], note: prefixNote },
+      { figure: `${prefixed} leases revoked by prefix`, unit: 'ms', ours: [prefixMs], note: prefixNote },
       { figure: `start with ${many} leases`, unit: 'ms', ours: [manyMs], peer: { name: 'ms, none', runs: [emptyMs] } },
-      { figure: `${many} leases that have ended at once`, unit: 'ms', ours: [sweepMs], note: sweepNote },
-      { figure: 'a token looked up beside it, p99', unit: 'ms', ours: [percentile(times, 0.99)] },
+      { figure: `${many} expired leases, revoked together`, unit: 'ms', ours: [sweepMs], note: sweepNote },
+      { figure: 'token lookup meanwhile, p99', unit: 'ms', ours: [percentile(times, 0.99)] },
     ]
   } finally {
     await world.close()

@@ -1,5 +1,5 @@
 /**
- * The verb LIST, which Node's parser refuses: what it costs those who use it, and that it costs nobody else anything.
+ * The verb LIST, which Node's parser refuses: its cost for callers that use it, and for all others (none).
  */
 import type { CannedAnswer } from './support/bare/http.ts'
 import { Helper, type Said } from './support/child.ts'
@@ -56,7 +56,7 @@ export async function listVerb(options: Options): Promise<Row[]> {
   }
 }
 
-/** The peer gets the very bytes that ours answers with. */
+/** The peer returns exactly the bytes that outpost returns. */
 async function answerAlike(port: number, bare: Helper<CannedAnswer, Said>): Promise<void> {
   const { head, body } = await fetchWhole(port, GET.path)
   const own = /^(date|connection|keep-alive):/i
@@ -80,7 +80,7 @@ async function compare(figure: string, side: Side, peer: Side & { name: string }
   return loadRow(figure, mine, { name: peer.name, loads: theirs })
 }
 
-/** Until connections that were left are closed at the other side too. */
+/** Time until closed connections are also closed on the other side. */
 const pause = () => new Promise((resolve) => setTimeout(resolve, 2000))
 
 /** Memory and descriptors before and after so many. */
@@ -96,7 +96,7 @@ async function growth(from: { port: number; pid: number }, options: Options): Pr
   while (asked.count < count) await load({ ...from, durationMs: 500, next })
   await pause()
   const now = openDescriptors(from.pid)
-  if (now > descriptors) throw new WrongContent(`${now - descriptors} descriptors are left open`)
+  if (now > descriptors) throw new WrongContent(`${now - descriptors} descriptors remain open`)
   const peer = { name: 'before', runs: [memory] }
   return [{ figure: `memory after ${asked.count} LISTs`, unit: 'MiB', ours: [residentMiB(from.pid)], peer }]
 }

@@ -1,6 +1,6 @@
 /**
- * A log tail beside logins with passwords: how soon an appended line is with the caller while 50 logins a second come in, next to
- * the same tail of the same server without any; and how many of the logins were answered.
+ * A log tail during password logins: latency of an appended line while 50 logins a second arrive, compared with the
+ * same tail of the same server without logins; and how many of the logins got a token.
  */
 import { writeFileSync } from 'node:fs'
 import { lineLatencies, type Writer } from './follow-latency.ts'
@@ -13,7 +13,7 @@ import { inTurn, percentile } from './support/measure.ts'
 
 const LOGINS_A_SECOND = 50
 
-/** Sends logins at their rate, whatever becomes of those before, until it is ended. */
+/** Sends logins at a fixed rate, regardless of earlier ones, until stopped. */
 class Logins {
   readonly #timer: NodeJS.Timeout
   readonly #answers: Promise<number>[] = []
@@ -35,12 +35,12 @@ class Logins {
     }, 1000 / LOGINS_A_SECOND)
   }
 
-  /** Logins answered with a token, a second. */
+  /** Logins per second that got a token. */
   async end(): Promise<number> {
     clearInterval(this.#timer)
     const statuses = await Promise.all(this.#answers)
     const odd = statuses.find((status) => status !== 200 && status !== 503)
-    if (odd !== undefined) throw new WrongContent(`a login was answered ${odd}`)
+    if (odd !== undefined) throw new WrongContent(`a login returned ${odd}`)
     const seconds = (performance.now() - this.#beganMs) / 1000
     return statuses.filter((status) => status === 200).length / seconds
   }
@@ -72,12 +72,12 @@ export async function logins(options: Options): Promise<Row[]> {
   }
   return [
     {
-      figure: `follow beside ${LOGINS_A_SECOND} logins a second, line written to line here, p99`,
+      figure: `follow during ${LOGINS_A_SECOND} logins a second, line written to line received, p99`,
       unit: 'ms',
       ours: beside,
       peer: { name: 'without logins', runs: idle },
     },
-    { figure: 'logins with a password, answered with a token', unit: '/s', ours: rate },
+    { figure: 'password logins that got a token', unit: '/s', ours: rate },
   ]
 }
 

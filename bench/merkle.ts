@@ -1,8 +1,8 @@
 /**
- * The tree of hashes and copies of a store, without a network: what keeping the tree costs a durable write of 1 KiB through
- * barrier and store, in processor time of all threads and in writes a second, next to the same writes without it; how long a copy
- * of many secrets into an empty store takes, next to a copy of the file with a sync; and how long a look at all of them takes, and
- * what a write waits meanwhile.
+ * The Merkle tree and copies of a store, without a network: cost of the tree for a durable write of 1 KiB through
+ * barrier and store, in CPU time of all threads and in writes a second, compared with the same writes without it; duration of a
+ * copy of many secrets into an empty store, compared with a copy of the file with a sync; duration of a check of all entries,
+ * and the latency of a write meanwhile.
  */
 import { closeSync, copyFileSync, fsyncSync, openSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +16,7 @@ const ROOT_KEY = Buffer.alloc(32, 7)
 const VALUE_BYTES = 1024
 const IN_FLIGHT = 64
 const SECRETS = 100_000
-/** Of a round: short ones, so that what else the machine does falls on both. */
+/** Per round. Rounds are short, so that other load of the machine affects both sides. */
 const WRITES = 512
 const PIECE_ENTRIES = 1000
 const EVERY_SUBPAGE: ReadonlySet<number> = new Set(Array.from({ length: 65_536 }, (_, subpage) => subpage))
@@ -37,7 +37,7 @@ async function opened(directory: string, name: string): Promise<Side> {
   return { store, barrier, cpuUs: [], perSecond: [], written: 0 }
 }
 
-/** What a write of a versioned secret changes: a new version, its secret's metadata, and the head that the barrier adds. */
+/** Entries that a write of a versioned secret changes: a new version, the metadata of the secret, and the head that the barrier adds. */
 async function round(side: Side): Promise<void> {
   const cpu = process.cpuUsage()
   const beganMs = performance.now()
@@ -64,17 +64,17 @@ async function kept(options: Options): Promise<Row[]> {
     const rounds = options.quick ? 3 : 40
     await inTurn(rounds, [() => round(without), () => round(with_)])
     const { isRootCorrupted } = await with_.store.tree.check()
-    if (isRootCorrupted) throw new WrongContent('the tree is not that of the entries')
+    if (isRootCorrupted) throw new WrongContent('the tree does not match the entries')
     const name = 'without the tree'
     return [
       {
-        figure: 'processor time of a durable write with the tree kept',
+        figure: 'CPU of a durable write with the tree',
         unit: 'us',
         ours: with_.cpuUs,
         peer: { name, runs: without.cpuUs },
       },
       {
-        figure: 'durable writes with the tree kept',
+        figure: 'durable writes with the tree',
         unit: 'writes/s',
         ours: with_.perSecond,
         peer: { name, runs: without.perSecond },
@@ -104,7 +104,7 @@ async function copyAll(primary: SqliteStore, replica: SqliteStore): Promise<void
   }
   await writing
   await replica.finishCopy()
-  if (!(await replica.tree.root()).equals(await primary.tree.root())) throw new WrongContent('the copy is another one')
+  if (!(await replica.tree.root()).equals(await primary.tree.root())) throw new WrongContent('the copy differs')
 }
 
 function copyFile(from: string, to: string): number {
@@ -144,13 +144,13 @@ async function copies(options: Options): Promise<Row[]> {
     const peer = { name: 's, a copy of the file with a sync', runs: files }
     return [
       {
-        figure: `copy of ${secrets} secrets of 1 KiB into an empty store, by differences`,
+        figure: `copy of ${secrets} secrets of 1 KiB into an empty store, by comparison`,
         unit: 's',
         ours: copied,
         peer,
       },
-      { figure: `a look at ${secrets} secrets while commits go on`, unit: 's', ours: looks, peer },
-      { figure: 'a lone durable write during such a look: p99', unit: 'ms', ours: waits },
+      { figure: `check of ${secrets} secrets during commits`, unit: 's', ours: looks, peer },
+      { figure: 'single durable write during such a check: p99', unit: 'ms', ours: waits },
     ]
   } finally {
     await primary.close()
@@ -168,7 +168,7 @@ async function look(store: SqliteStore, waits: number[]): Promise<number> {
     await store.commit({ puts: [{ path: 'bench/other', value: Buffer.alloc(VALUE_BYTES, `${at} `) }], deletes: [] })
     times.push(performance.now() - startMs)
   }
-  if ((await looking).isRootCorrupted) throw new WrongContent('the tree is not that of the entries')
+  if ((await looking).isRootCorrupted) throw new WrongContent('the tree does not match the entries')
   waits.push(percentile(times, 0.99))
   return (performance.now() - beganMs) / 1000
 }

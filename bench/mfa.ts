@@ -1,6 +1,6 @@
 /**
- * What a second factor costs: reads with a code next to reads of the same tokens without one, in turns; the same once 10,000
- * entities have a secret; the start with and without these secrets. Each code is good once, so each round has a time step of its own.
+ * Cost of a second factor: reads with a code, alternating with reads by the same tokens without one; the same when 10,000
+ * entities have a secret; the start with and without these secrets. Each code is valid once, so each round uses its own time step.
  * A flood of wrong codes, and rates: `totp.ts`.
  */
 import { bytesOfBase32, codeAt, stepAt } from '../src/engines/totp/codes.ts'
@@ -10,10 +10,10 @@ import { cpuSeconds, inTurn, median } from './support/measure.ts'
 
 const PERIOD_SECONDS = 3600
 const FORM = { algorithm: 'SHA1', digits: 6, periodSeconds: PERIOD_SECONDS } as const
-/** As many as a method of skew 1 accepts at one time. */
+/** Number of codes that a method with skew 1 accepts at one time. */
 const STEPS = [0, -1, 1]
 const IN_FLIGHT = 16
-/** A method has three codes for each caller: two of them warm the server up after a start. */
+/** A method has three codes for each caller; two of them warm up the server after a start. */
 const METHODS = ['warm', 'few', 'again', 'many']
 const POLICY = `
 path "secret/data/open" { capabilities = ["read"] }
@@ -48,7 +48,7 @@ export async function mfa(options: Options): Promise<Row[]> {
       rowOf(`read with a code, ${IN_FLIGHT} in flight, ${callerCount} secrets`, few),
       rowOf(`the same with ${enrolledCount} secrets`, many),
       {
-        figure: `start until active, ${enrolledCount} secrets`,
+        figure: `start to active, ${enrolledCount} secrets`,
         unit: 'ms CPU',
         ours: manyStarts,
         peer: { name: `with ${callerCount}`, runs: fewStarts },
@@ -144,7 +144,7 @@ class SecondFactors {
     return answer.body === '' ? {} : (JSON.parse(answer.body) as Record<string, unknown>)
   }
 
-  /** CPU milliseconds of the server for one read; one of each caller, with the code of a step, where one is given. */
+  /** CPU milliseconds of the server per read. Each caller sends one, with the code of `step` if given. */
   async read(name: string, step?: number): Promise<number> {
     const callers = this.#callers
     const codes = callers.map(({ keys }) => {
@@ -154,7 +154,7 @@ class SecondFactors {
     const before = cpuSeconds(this.#core.pid)
     await eachOf(callers.length, async (at) => {
       const status = await this.#get(name, callers[at]?.token ?? '', codes[at])
-      if (status !== 200) throw new WrongContent(`a read of ${name} was answered ${status}`)
+      if (status !== 200) throw new WrongContent(`a read of ${name} returned ${status}`)
     })
     return ((cpuSeconds(this.#core.pid) - before) * 1000) / callers.length
   }
@@ -167,7 +167,7 @@ class SecondFactors {
   }
 }
 
-/** Calls for each number below `count`, some at a time. */
+/** Calls the function for each number below `count`, several at a time. */
 async function eachOf(count: number, work: (at: number) => Promise<void>): Promise<void> {
   let next = 0
   const worker = async () => {

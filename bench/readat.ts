@@ -1,6 +1,6 @@
 /**
- * Many readers of parts of a file: 64 KiB at random places over 16 connections, next to Range requests to nginx, or to a
- * bare Node HTTP server that answers as many bytes from memory.
+ * Many readers of parts of a file: 64 KiB at random offsets over 16 connections, compared with Range requests to nginx, and with a
+ * bare Node HTTP server that returns the same number of bytes from memory.
  */
 import { join } from 'node:path'
 import { ALLOC_ID, FS, startAgent } from './support/agent.ts'
@@ -17,7 +17,7 @@ const PART_BYTES = 65_536
 
 let random = 7
 
-/** Not on a block's border, so that no part is in one page more than any other. */
+/** Not on a block boundary, so that all parts touch the same number of pages. */
 function nextOffset(): number {
   random = (Math.imul(random, 1_103_515_245) + 12_345) >>> 0
   return (random % (FILE_BYTES / BLOCK_BYTES - 1)) * BLOCK_BYTES + 4096
@@ -45,7 +45,7 @@ function ranged(): Request {
   return part('/alloc/data/big', offset, 206, `Range: bytes=${offset}-${offset + PART_BYTES - 1}\r\n`)
 }
 
-/** The bare server answers the same bytes whatever is asked: those at offset 0 of a block that is not in the file. */
+/** The bare server always returns the same bytes: those at offset 0 of a block that is not in the file. */
 function canned(): Request {
   return { path: '/', fault: (status, body) => (status === 200 && body.length === PART_BYTES ? undefined : 'short') }
 }

@@ -1,7 +1,7 @@
 /**
- * A server that knows 10,000 nodes with 100 allocations each: its memory, what a beat costs, how fast and how quietly it
- * answers with all of them. Next to checking the signatures and nothing else, and to Node's own HTTP server that sends
- * the same bytes from memory.
+ * A server that knows 10,000 nodes with 100 allocations each: its memory, the cost of a heartbeat, and the duration and event
+ * loop delay of a response with all of them. Compared with only verifying the signatures, and with Node's HTTP server that
+ * sends the same bytes from memory.
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -24,7 +24,7 @@ interface Fetched {
   readonly tail: string
 }
 
-/** Downloads without keeping. */
+/** Downloads and discards. */
 function download(port: number, path: string): Promise<Fetched> {
   return new Promise((resolve, reject) => {
     const startMs = performance.now()
@@ -71,7 +71,7 @@ export async function rosterFigure(options: Options): Promise<Row[]> {
     }
     const what = `${size.nodes} nodes x ${size.allocationsEach} allocations`
     const memory = { figure: `roster of ${what}: memory`, unit: 'MiB', ours: [filled.rssMiB] }
-    const note = `filled in ${filled.fillSeconds.toFixed(1)} s, keys and signatures made in the same process`
+    const note = `filled in ${filled.fillSeconds.toFixed(1)} s, including keys and signatures, created in the same process`
     return [{ ...memory, note }, ...(await beatRows(child, options)), ...(await listRows(child, filled, options))]
   } finally {
     child.disconnect()
@@ -86,12 +86,12 @@ async function beatRows(child: ChildProcess, { quick, rounds }: Options): Promis
   const share = runs.map((run) => run.share * 100)
   return [
     {
-      figure: 'one beat of a node, taken in: CPU',
+      figure: 'one heartbeat of a node: CPU',
       unit: 'us',
       ours: runs.map(({ microseconds }) => microseconds),
-      peer: { name: 'us, checking the signature only', runs: runs.map((run) => run.bareMicroseconds) },
+      peer: { name: 'us, verifying the signature only', runs: runs.map((run) => run.bareMicroseconds) },
     },
-    { figure: `${BEATS_PER_SECOND} beats a second: share of a core`, unit: '%', ours: share },
+    { figure: `${BEATS_PER_SECOND} heartbeats a second: share of a core`, unit: '%', ours: share },
   ]
 }
 
@@ -118,13 +118,13 @@ async function listRows(child: ChildProcess, filled: Filled, { quick, rounds }: 
   return [
     { figure: 'GET /v1/nodes, all: p50', unit: 'ms', ours: p50 ?? [], peer: peer(bareP50), note: size },
     { figure: 'GET /v1/nodes, all: p99', unit: 'ms', ours: p99 ?? [], peer: peer(bareP99) },
-    { figure: 'GET /v1/nodes, all: longest hold of the event loop', unit: 'ms', ours: blocks ?? [] },
-    { figure: 'GET /v1/nodes?filter=, 1% or so match: p50', unit: 'ms', ours: [percentile(filtered, 0.5)] },
+    { figure: 'GET /v1/nodes, all: longest event loop delay', unit: 'ms', ours: blocks ?? [] },
+    { figure: 'GET /v1/nodes?filter=, about 1% match: p50', unit: 'ms', ours: [percentile(filtered, 0.5)] },
     {
       figure: 'GET /v1/allocations, all',
       unit: 's',
       ours: [all.ms / 1000],
-      note: `${(all.bytes / 1e6).toFixed(0)} MB, longest hold of the event loop ${blocked.ms.toFixed(0)} ms`,
+      note: `${(all.bytes / 1e6).toFixed(0)} MB, longest event loop delay ${blocked.ms.toFixed(0)} ms`,
     },
   ]
 }

@@ -1,7 +1,7 @@
 /**
- * Following a log that is written and rotated at full speed: 10 MiB files of which three are kept. Next to it, on the
- * same machine under the same load, the bare socket: the same writer rotates the same files while as many bytes come
- * from memory to the same client.
+ * Following a log that is written and rotated at full speed: 10 MiB files of which three are kept. Compared with
+ * a bare socket under the same load: the same writer rotates the same files while the same client receives
+ * the same number of bytes from memory.
  */
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -39,7 +39,7 @@ export async function rotation(options: Options): Promise<Row[]> {
       await inTurn(options.rounds, [
         async () => void ours.push(await followed(agent, writer, { framed, total })),
         async () => {
-          // Framed, the wire carries a third more; the first side has told how much.
+          // Framed bodies are a third larger; the first side has reported the size.
           const wireBytes = ours.at(-1)?.wireBytes ?? (await followed(agent, writer, { framed, total })).wireBytes
           theirs.push(await fromMemory(agent, writer, { port, pid: memory.pid, total, wireBytes }))
         },
@@ -71,7 +71,7 @@ function fromMemory(
   return measure(agent, writer, { total, pid, early: false }, (onPosition) => {
     const scaled = (position: number) => onPosition((position / wireBytes) * total)
     const path = `/?bytes=${wireBytes}`
-    // Counted only: what it costs our client to look into the bytes is part of our side, not of the limit.
+    // Bytes are only counted: the cost of checking them in the client belongs to the side of outpost, not to the limit.
     return new Follower({ port, path, framed: false, total: wireBytes, check: () => true, onPosition: scaled })
   })
 }
@@ -97,14 +97,14 @@ async function measure(
   await pause(SETTLE_MS)
   const cpuBefore = cpuSeconds(pid)
   writer.send(rotate)
-  // Memory has no writer to wait for: it begins with it.
+  // Sending from memory does not wait for the writer: both start together.
   follower ??= follow(onPosition)
   const [beganMs = Number.NaN, endedMs = Number.NaN] = await writer.next()
   await Promise.race([follower.done, pause(LOST_MS)])
   const cpu = cpuSeconds(pid) - cpuBefore
   follower.close()
   if (follower.fault !== undefined) throw new WrongContent(`rotation: ${follower.fault}`)
-  if (!follower.complete) throw new WrongContent(`rotation: only ${follower.position} bytes came`)
+  if (!follower.complete) throw new WrongContent(`rotation: only ${follower.position} bytes received`)
   return {
     megabytesPerSecond: total / 1e3 / (Math.max(follower.lastArrivalMs, endedMs) - beganMs),
     cpuSecondsPerGigabyte: cpu / (total / 1e9),

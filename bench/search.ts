@@ -1,7 +1,7 @@
 /**
- * Searching and resuming as a caller gets them, over HTTP: `grep=` of a log of 1 GiB next to GNU grep on the same file;
- * what a line takes to reach a follower of another log while that goes on; `tail_lines=1000` of a file of 10 GiB next to
- * `tail`; and how soon a stream that goes on by cursor has its first bytes, next to one that begins at an offset.
+ * Searching and resuming over HTTP, as for a caller: `grep=` of a log of 1 GiB, compared with GNU grep on the same
+ * file; latency of a line to a follower of another log meanwhile; `tail_lines=1000` of a file of 10 GiB, compared with
+ * `tail`; and time to the first bytes of a stream that resumes by cursor, compared with one that starts at an offset.
  */
 import { closeSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ const GREPPED = [
   'literal, one line in 160,000',
   'literal, every line',
   'pattern with a literal in it, rare',
-  'pattern without, rare',
+  'pattern without a literal, rare',
 ]
 const TAIL_LINES = 1000
 
@@ -69,12 +69,12 @@ async function searched(agent: RunningAgent, options: Options): Promise<Row[]> {
       },
       async () => void peer.push((await gnuGrep(file, ask.grep)).megabytesPerSecond),
     ])
-    rows.push({ figure: `search by HTTP, ${ask.figure}`, unit: 'MB/s', ours, peer: { name: 'GNU grep', runs: peer } })
+    rows.push({ figure: `search over HTTP, ${ask.figure}`, unit: 'MB/s', ours, peer: { name: 'GNU grep', runs: peer } })
   }
   return [...rows, ...(await besides(agent, options))]
 }
 
-/** A tail of the other output while the search goes round and round, and while it does not. */
+/** A tail of the other output, with and without a search that repeats meanwhile. */
 async function besides(agent: RunningAgent, options: Options): Promise<Row[]> {
   const writer: Writer = new Helper('writer')
   const file = agent.site.logFile(0).replace('.stdout.', '.stderr.')
@@ -97,7 +97,7 @@ async function besides(agent: RunningAgent, options: Options): Promise<Row[]> {
       await searching
       for (const part of [0.5, 0.99]) {
         rows.push({
-          figure: `tail beside a search (${ask.figure}), p${part * 100}`,
+          figure: `tail during a search (${ask.figure}), p${part * 100}`,
           unit: 'ms',
           ours: [percentile(busy, part)],
           peer: { name: 'alone', runs: [percentile(quiet, part)] },
@@ -126,14 +126,14 @@ async function tailed(agent: RunningAgent, options: Options): Promise<Row> {
       const { body, totalMs } = await get(agent, path)
       const frames = body.toString().replaceAll('}{', '}\n{').split('\n')
       const parts = frames.map((frame) => Buffer.from((JSON.parse(frame) as { Data?: string }).Data ?? '', 'base64'))
-      if (!Buffer.concat(parts).equals(wanted)) throw new WrongContent('tail_lines: other bytes than the last lines')
+      if (!Buffer.concat(parts).equals(wanted)) throw new WrongContent('tail_lines: not the last lines')
       ours.push(totalMs)
     },
     async () => {
       const startMs = nowMs()
       const child = start('tail', ['-n', String(TAIL_LINES), file])
       const said = child.stdout ? await buffer(child.stdout) : Buffer.alloc(0)
-      if (!said.equals(wanted)) throw new WrongContent('tail gives other bytes')
+      if (!said.equals(wanted)) throw new WrongContent('tail returns other bytes')
       peer.push(nowMs() - startMs)
     },
   ])
@@ -141,7 +141,7 @@ async function tailed(agent: RunningAgent, options: Options): Promise<Row> {
     figure: `tail_lines=${TAIL_LINES} of 10 GiB`,
     unit: 'ms',
     ours,
-    peer: { name: 'tail, with its start', runs: peer },
+    peer: { name: 'tail, including its start', runs: peer },
   }
 }
 
@@ -159,12 +159,12 @@ async function resumed(agent: RunningAgent, options: Options): Promise<Row> {
   await inTurn(options.quick ? 3 : 51, [
     async () => {
       const { body, firstByteMs } = await get(agent, `${base}&plain=true&cursor=${place}`)
-      if (!body.equals(first.body)) throw new WrongContent('cursor: other bytes than were to come')
+      if (!body.equals(first.body)) throw new WrongContent('cursor: not the expected bytes')
       ours.push(firstByteMs)
     },
     async () => void peer.push((await get(agent, `${base}&plain=true&offset=${offset}`)).firstByteMs),
   ])
-  return { figure: 'going on by cursor, to the first byte', unit: 'ms', ours, peer: { name: 'by offset', runs: peer } }
+  return { figure: 'resuming by cursor, to the first byte', unit: 'ms', ours, peer: { name: 'by offset', runs: peer } }
 }
 
 export async function search(options: Options): Promise<Row[]> {

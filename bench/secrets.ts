@@ -1,7 +1,7 @@
 /**
- * The secrets core as its clients see it: reads next to Node's own HTTP server that sends the same bytes from memory,
- * durable writes next to 1 KiB and `fdatasync` in a loop on the same disk; what 100,000 secrets cost in memory, on the
- * disk and at the start; and whether somebody who follows a log notices any of it.
+ * The secrets core from the view of clients: reads, compared with Node's HTTP server that sends the same bytes from
+ * memory; durable writes, compared with 1 KiB and `fdatasync` in a loop on the same disk; the cost of 100,000 secrets
+ * in memory, on disk and at the start; and the effect on a client that follows a log.
  */
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -22,10 +22,10 @@ const KEYS = 1000
 const PAD = 'x'.repeat(980)
 const MANY = 100_000
 const LISTED = 10_000
-/** After this the log that was written ahead is in its place, and memory is what stays. */
+/** After this time, the write-ahead log is checkpointed and memory use is stable. */
 const SETTLE_MS = 6000
 
-/** What OpenBao 2.6.2 with raft was seen to do on a machine with two processors, for remarks. */
+/** Measurements of OpenBao 2.6.2 with raft on a machine with two processors, for the notes. */
 const OPENBAO: Readonly<Record<string, string>> = {
   'read 1': '2,649/s, p99 2.6 ms',
   'read 16': '5,179/s, p99 30 ms',
@@ -52,7 +52,7 @@ function found(text: string): Request['fault'] {
 
 const done: Request['fault'] = (status, body) => (status === 204 ? undefined : `status ${status}: ${body.toString()}`)
 
-/** Each version is given once: two writes that were told the same one would have overwritten each other. */
+/** Each version number must be returned once: two writes with the same version would have overwritten each other. */
 function eachOnce(): Request['fault'] {
   const seen = new Set<number>()
   return (status, body) => {
@@ -71,7 +71,7 @@ interface Bare {
 
 interface Asked {
   readonly name: string
-  /** What it is called among the peer's figures. */
+  /** Key of the peer's measurements. */
   readonly as: string
   readonly connections: number
 }
@@ -90,7 +90,7 @@ class Bench {
     return this.options.quick ? 500 : 2000
   }
 
-  /** Reads, next to a server that sends the same bytes from memory to as many connections. */
+  /** Reads, compared with a server that sends the same bytes from memory over the same number of connections. */
   async reads({ name, as, connections }: Asked, bare: Bare, next: () => Request): Promise<Row> {
     const canned = next()
     const answer = await this.core.ask('GET', canned.path.slice('/v1/'.length))
@@ -111,7 +111,7 @@ class Bench {
     return { ...row, note: remark(ours, `${as} ${connections}`) }
   }
 
-  /** Durable writes, next to what the disk does with as many bytes and a sync, one after another. */
+  /** Durable writes, compared with writing the same number of bytes with a sync in a loop. */
   async writes({ name, as, connections }: Asked, next: (at: number) => Request): Promise<Row> {
     const [ours, limits]: [Load[], number[]] = [[], []]
     const side = { port: this.core.port, pid: this.core.pid, connections, next: () => next(this.#count++) }
@@ -124,13 +124,13 @@ class Bench {
       figure: `${name}, ${connections} in flight`,
       unit: 'req/s',
       ours: ours.map(({ requestsPerSecond }) => requestsPerSecond),
-      peer: { name: 'write + fdatasync, one after another', runs: limits },
+      peer: { name: 'write + fdatasync in a loop', runs: limits },
       cpu: { unit: 'ms/req', ours: ours.map(({ cpuMsPerRequest }) => cpuMsPerRequest) },
       note: remark(ours, `${as} ${connections}`),
     }
   }
 
-  /** As many requests as there are, all answered; seconds of processor time for ten thousand of them. */
+  /** Sends all requests and checks the responses. Resolves to CPU seconds per ten thousand requests. */
   async all(connections: number, count: number, next: (at: number) => Request): Promise<number> {
     let at = 0
     const before = cpuSeconds(this.core.pid)
@@ -167,12 +167,12 @@ async function requests(bench: Bench, bare: Bare): Promise<Row[]> {
     rows.push(await bench.writes({ name: 'secret written', as: 'write', connections: inFlight }, write))
   const once = eachOnce()
   const same = (at: number) => core.request('POST', 'secret/data/same', once, secret(at))
-  rows.push(await bench.writes({ name: 'one secret written', as: 'same', connections: 64 }, same))
+  rows.push(await bench.writes({ name: 'single secret written', as: 'same', connections: 64 }, same))
   const cubbyhole = (at: number) => core.request('POST', `cubbyhole/${at}`, done, secret(at))
   rows.push(await bench.writes({ name: 'cubbyhole written', as: 'cubbyhole', connections: 1 }, cubbyhole))
   const token = () =>
     core.request('POST', 'auth/token/create', found('"client_token"'), '{"policies":["default"],"ttl":"1h"}')
-  rows.push(await bench.writes({ name: 'token made', as: 'token', connections: 16 }, token))
+  rows.push(await bench.writes({ name: 'token created', as: 'token', connections: 16 }, token))
   const keyed = (at: number) => core.request('POST', `secret/data/r/${at}`, found('"version"'), secret(at))
   await bench.all(16, KEYS, keyed)
   let asked = 0
@@ -204,7 +204,7 @@ async function listing(bench: Bench): Promise<Row> {
       const { body } = await core.ask('GET', 'secret/metadata/l?list=true')
       ours.push(performance.now() - beganMs)
       const { keys } = (JSON.parse(body) as { data: { keys: string[] } }).data
-      if (keys.length !== count || !keys.every((key, at) => key === name(at))) throw new WrongContent('a wrong list')
+      if (keys.length !== count || !keys.every((key, at) => key === name(at))) throw new WrongContent('wrong list')
     },
     async () => {
       const beganMs = performance.now()
@@ -217,12 +217,12 @@ async function listing(bench: Bench): Promise<Row> {
     figure: `list of ${count} names`,
     unit: 'ms',
     ours,
-    peer: { name: 'ms, as JSON and back', runs: parse },
+    peer: { name: 'ms, encoding and parsing the JSON', runs: parse },
     note,
   }
 }
 
-/** A follower of a log whose lines come at 50 a second, alone and while secrets are written as fast as they are taken. */
+/** A follower of a log with 50 lines a second, alone and while secrets are written at full speed. */
 async function besideATail(bench: Bench): Promise<Row[]> {
   const { core, options } = bench
   const writer: Writer = new Helper('writer')
@@ -256,14 +256,14 @@ async function besideATail(bench: Bench): Promise<Row[]> {
       async () => void ours.push(await beside()),
       async () => void quiet.push(await tail()),
     ])
-    const figure = 'follow beside 64 writers, line written to line here, p99'
-    return [{ figure, unit: 'ms', ours, peer: { name: 'ms, nobody writes', runs: quiet } }]
+    const figure = 'follow beside 64 writers, line written to line received, p99'
+    return [{ figure, unit: 'ms', ours, peer: { name: 'ms, no writes', runs: quiet } }]
   } finally {
     await writer.stop()
   }
 }
 
-/** What many secrets cost, in a server that has done nothing else. */
+/** Cost of many secrets, in a server that has done nothing else. */
 async function many(options: Options): Promise<Row[]> {
   const core = new CoreServer()
   const bench = new Bench(core, options)

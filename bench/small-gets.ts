@@ -1,6 +1,6 @@
 /**
- * Small answers at full speed: metadata, statistics of the host and of an allocation, and facts of a file, next to
- * Node's own HTTP server that answers the same headers and bytes from memory.
+ * Small responses at full speed: metadata, statistics of the host and of an allocation, and file attributes, compared
+ * with Node's HTTP server that returns the same headers and bytes from memory.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -23,8 +23,8 @@ const CASES: readonly Case[] = [
   { name: 'metadata', path: '/v1/client/metadata', key: 'Meta' },
   { name: 'host statistics', path: '/v1/client/stats', key: 'Memory' },
   { name: 'allocation statistics', path: `/v1/client/allocation/${ALLOC_ID}/stats`, key: 'ResourceUsage' },
-  { name: 'file facts, path=alloc', path: `${FS}/stat/${ALLOC_ID}?path=alloc`, key: 'IsDir' },
-  { name: 'file facts, 3 levels deep', path: `${FS}/stat/${ALLOC_ID}?path=${TASK}/local/deep/file`, key: 'IsDir' },
+  { name: 'file attributes, path=alloc', path: `${FS}/stat/${ALLOC_ID}?path=alloc`, key: 'IsDir' },
+  { name: 'file attributes, 3 levels deep', path: `${FS}/stat/${ALLOC_ID}?path=${TASK}/local/deep/file`, key: 'IsDir' },
 ]
 
 export async function smallGets(options: Options): Promise<Row[]> {
@@ -41,7 +41,7 @@ export async function smallGets(options: Options): Promise<Row[]> {
   }
 }
 
-/** Statistics change every second: every body that differs from the one before is parsed and looked into. */
+/** Statistics change every second: every body that differs from the previous one is parsed and checked. */
 function requestOf({ path, key }: Case): Request {
   let last = Buffer.alloc(0)
   return {
@@ -67,7 +67,7 @@ async function measure(
   options: Options,
 ): Promise<Row> {
   const { head, body } = await fetchWhole(agent.port, one.path)
-  // Node adds these itself, to our answers too.
+  // Node adds these itself, also to the responses of outpost.
   const own = /^(date|connection|keep-alive|transfer-encoding)$/i
   const headers = head
     .split('\r\n')

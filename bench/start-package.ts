@@ -1,6 +1,6 @@
 /**
- * From the start of the process to its ready line, of a program as a package installs it: unpacked from the tarball, run by a user
- * that may write nothing beside it. Needs root.
+ * Time from process start to the ready line, for a program as a package installs it: unpacked from the tarball, run by a
+ * user that cannot write beside it. Requires root.
  *
  *     npm run dist -- x64 && node bench/start-package.ts [ROUNDS]
  */

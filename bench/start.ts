@@ -1,6 +1,6 @@
 /**
- * From the start of the process to the first answer, warm and with an empty compile cache, and what an idle agent
- * costs, next to the Node that runs it with nothing to do.
+ * Time from process start to the first response, warm and with an empty compile cache, and the cost
+ * of an idle agent, compared with an idle Node process.
  */
 import { once } from 'node:events'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -24,8 +24,8 @@ export async function start(options: Options): Promise<Row[]> {
   ])
   const peer = { name: 'node -e 0, start to end', runs: node }
   return [
-    { figure: 'start to first answer', unit: 'ms', ours: warm, peer },
-    { figure: 'start to first answer, empty compile cache', unit: 'ms', ours: cold, peer },
+    { figure: 'start to first response', unit: 'ms', ours: warm, peer },
+    { figure: 'start to first response, empty compile cache', unit: 'ms', ours: cold, peer },
     ...(await idle(options)),
   ]
 }
@@ -39,7 +39,7 @@ async function coldFirstAnswerMs(): Promise<number> {
   }
 }
 
-/** On a port that is known beforehand, so that nothing has to be read before the first question can be asked. */
+/** The port is known in advance, so that the first request does not wait for output of the agent. */
 async function firstAnswerMs(compileCache: string | undefined): Promise<number> {
   const port = await freePort()
   const site = new Site(port)
@@ -47,7 +47,7 @@ async function firstAnswerMs(compileCache: string | undefined): Promise<number> 
   const beganMs = nowMs()
   const child = startProcess(LAUNCHER, ['agent', '-config', site.configFile], env)
   try {
-    // Also fails at once when the process does.
+    // Also fails immediately if the process fails.
     const ready = readyPort(child)
     ready.catch(() => undefined)
     for (;;) {
@@ -58,7 +58,7 @@ async function firstAnswerMs(compileCache: string | undefined): Promise<number> 
         return tookMs
       } catch (error) {
         if (error instanceof WrongContent) throw error
-        if (nowMs() - beganMs > GIVE_UP_MS) throw new WrongContent('start: no answer', { cause: error })
+        if (nowMs() - beganMs > GIVE_UP_MS) throw new WrongContent('start: no response', { cause: error })
         if (child.exitCode !== null) await ready
         await pause(2)
       }
@@ -80,7 +80,7 @@ async function idle(options: Options): Promise<Row[]> {
   const agent = await startAgent()
   const node = startProcess(process.execPath, ['-e', 'setInterval(() => {}, 1000)'])
   try {
-    // One answer, so that what is loaded late is there; then the start's own garbage settles.
+    // One response loads the modules that are loaded late. Then the garbage of the start is collected.
     await fetchWhole(agent.port, PATH)
     await pause(windowMs / 2)
     const pids = [agent.pid, pidOf(node)] as const

@@ -1,6 +1,6 @@
 /**
- * What statistics cost: sampling 50 running tasks and an idle agent, next to reading the same processes naively, in the
- * same run. Prints one line a figure. `node bench/stats.ts [seconds]`; 50 real processes, 10 seconds each by default.
+ * Cost of statistics: sampling 50 running tasks and an idle agent, compared with naive reading of the same processes in the
+ * same run. Prints one line per measurement. `node bench/stats.ts [seconds]`; 50 real processes, 10 seconds each by default.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -13,7 +13,7 @@ import { StatsSampler } from '../src/host/stats/sampler.ts'
 
 const TASKS = 50
 const SECONDS = Number(process.argv[2] ?? 10)
-/** At one round a second the code is compiled only after some twenty; what is measured is the years after them. */
+/** At one round a second, the code is compiled only after about twenty rounds. The measurement is about the time after them. */
 const WARM_UP_MS = 25_000
 
 function allocationOf(pid: number, index: number): Allocation {
@@ -40,7 +40,7 @@ interface Cost {
   readonly longestDelayMs: number
 }
 
-/** What this process uses beyond `baseline` while `work` is on; without work, the baseline itself. */
+/** CPU use of this process beyond `baseline` during `work`; without work, the baseline itself. */
 async function cost(baselinePercent: number, begin: () => () => void): Promise<Cost> {
   const end = begin()
   await pause(WARM_UP_MS)
@@ -49,7 +49,7 @@ async function cost(baselinePercent: number, begin: () => () => void): Promise<C
   await pause(SECONDS * 1000)
   const used = process.cpuUsage(cpu)
   const cpuPercent = ((used.user + used.system) / 1000 / (performance.now() - beganMs)) * 100
-  // The histogram's own timer costs more than what is measured: a second window, for the delay only.
+  // The timer of the histogram costs more than the measured work, so the delay is measured in a second window.
   delay.enable()
   await pause(SECONDS * 1000)
   delay.disable()
@@ -64,7 +64,7 @@ function sampling(allocations: readonly Allocation[]): { begin: () => () => void
   return {
     begin: () => {
       sampler.start()
-      // Slices of the warm-up are those of code that is not compiled yet: not what is asked.
+      // Slices of the warm-up run code that is not compiled yet and are ignored.
       setTimeout(() => sampler.resetLongestSlice(), WARM_UP_MS)
       return () => sampler.stop()
     },
@@ -72,7 +72,7 @@ function sampling(allocations: readonly Allocation[]): { begin: () => () => void
   }
 }
 
-/** Every second the files of every process, all at once through the thread pool: how it is usually done. */
+/** Reads the files of all processes every second, in parallel through the thread pool: the usual way. */
 async function naiveRound(): Promise<void> {
   const names = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
   await Promise.all(

@@ -1,7 +1,7 @@
 /**
- * Durable writes of 1 KiB through barrier and store, next to what the disk does with 1 KiB and a sync in a loop in the
- * same directory; how long others have to wait meanwhile; syncs of a lone write, where strace is there to count them;
- * and how long it takes to open a store of many entries, next to one of few.
+ * Durable writes of 1 KiB through barrier and store, compared with writing 1 KiB with a sync in a loop
+ * in the same directory; event loop delay meanwhile; syncs of a single write, if strace is available;
+ * and the time to open a store of many entries, compared with one of few.
  */
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -22,7 +22,7 @@ function load(args: readonly (string | number)[], before: readonly string[] = []
 }
 
 function whole<T extends { isWhole: boolean }>(result: T): T {
-  if (!result.isWhole) throw new WrongContent('what is read is not what was written')
+  if (!result.isWhole) throw new WrongContent('read data differs from written data')
   return result
 }
 
@@ -50,18 +50,18 @@ async function writes(options: Options, inFlight: number): Promise<Row[]> {
     async () => void limits.push(inDirectory((directory) => limitOf(directory, options.quick ? 500 : 2000))),
     async () => void resting.push((load(['rest', '', 1000]) as { lateMs: number }).lateMs),
   ])
-  const name = 'write + fdatasync, one after another'
+  const name = 'write + fdatasync in a loop'
   const title = `durable writes of 1 KiB, ${inFlight} in flight`
   const row = (what: string, field: 'p50Ms' | 'p99Ms'): Row => {
     return { figure: `${title}: ${what}`, unit: 'ms', ours: of(ours, field), peer: { name, runs: of(limits, field) } }
   }
-  const peer = { name: 'ms, timers of a process at rest', runs: resting }
+  const peer = { name: 'ms, timers of an idle process', runs: resting }
   return [
     { figure: title, unit: 'writes/s', ours: of(ours, 'perSecond'), peer: { name, runs: of(limits, 'perSecond') } },
     row('median', 'p50Ms'),
     row('p99', 'p99Ms'),
-    { figure: `${title}: until it is queued, p99`, unit: 'ms', ours: of(ours, 'callMs') },
-    { figure: `${title}: how late timers are, p99`, unit: 'ms', ours: of(ours, 'lateMs'), peer },
+    { figure: `${title}: time to queue, p99`, unit: 'ms', ours: of(ours, 'callMs') },
+    { figure: `${title}: timer delay, p99`, unit: 'ms', ours: of(ours, 'lateMs'), peer },
   ]
 }
 
@@ -75,7 +75,7 @@ function counted(writesDone: number): number {
   })
 }
 
-/** How many syncs a write that is alone costs. */
+/** Number of syncs of a single write. */
 function syncs(options: Options): Row[] {
   try {
     execFileSync('strace', ['-V'], { stdio: 'ignore' })
@@ -83,7 +83,9 @@ function syncs(options: Options): Row[] {
     return []
   }
   const count = options.quick ? 200 : 1000
-  return [{ figure: 'syncs of a lone durable write', unit: 'a write', ours: [(counted(count) - counted(0)) / count] }]
+  return [
+    { figure: 'syncs of a single durable write', unit: 'per write', ours: [(counted(count) - counted(0)) / count] },
+  ]
 }
 
 async function starts(options: Options): Promise<Row[]> {

@@ -1,6 +1,6 @@
 /**
- * Whole files as streams: framed `fs/stream`, framed and plain `fs/logs` over rotated files, next to the same number of
- * body bytes from memory through a bare socket.
+ * Whole files as streams: framed `fs/stream`, framed and plain `fs/logs` over rotated files, compared with the same number
+ * of body bytes from memory through a bare socket.
  */
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
@@ -72,7 +72,7 @@ async function measure(
   return downloadRow(name, ours, { name: 'raw loopback', runs: theirs })
 }
 
-/** Reads it all once, by hash, and the frames' offsets with it; resolves with the number of body bytes. */
+/** Reads everything once and checks the hash and the offsets of the frames. Resolves to the number of body bytes. */
 function verify(port: number, { name, path, framed, bytes }: Case): Promise<number> {
   const hash = createHash('sha256')
   let bodyBytes = 0

@@ -1,6 +1,6 @@
 /**
- * How fast `outpost alloc run` takes a command's output into rotated logs, next to `cat > file` behind the same pipe,
- * and how soon a line is in the file after it was printed.
+ * How fast `outpost alloc run` writes the output of a command to rotated logs, compared with `cat > file` behind
+ * the same pipe, and how soon a printed line is in the file.
  */
 import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
@@ -22,7 +22,7 @@ function seconds(run: () => SpawnSyncReturns<Buffer>): number {
   return (performance.now() - beganMs) / 1000
 }
 
-/** Megabytes a second, the best of a few rounds: noise only ever makes things slower. */
+/** Megabytes per second, the best of a few rounds, because noise only slows a run down. */
 function best(run: () => SpawnSyncReturns<Buffer>): number {
   const times = Array.from({ length: ROUNDS }, () => seconds(run))
   return MEGABYTES / Math.min(...times)
@@ -51,7 +51,7 @@ function throughput(): void {
   }
 }
 
-/** A command prints the time in each line; the file is watched without a pause for when the line is there. */
+/** A command prints the time in each line; the file is polled continuously until the line appears. */
 async function latency(): Promise<void> {
   const script = `let n = 0; const timer = setInterval(() => {
     process.stdout.write(String(performance.timeOrigin + performance.now()) + '\\n')

@@ -1,6 +1,6 @@
 /**
- * Where a log begins: the last 1,000 lines of 10 GiB next to `tail`, and the lines since a time, in 10 MB that are read
- * and in a large file that is bisected, next to an awk that compares the first field of each line.
+ * Finding the start of a log: the last 1,000 lines of 10 GiB, compared with `tail`; and the lines since a time, in 10 MB that are
+ * read and in a large file that is bisected, compared with an awk that compares the first field of each line.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -28,7 +28,7 @@ export async function tailLines(options: Options): Promise<Row[]> {
   }
 }
 
-/** What stands in front of the lines is a hole. */
+/** The part before the lines is a hole. */
 async function lastLines(agent: RunningAgent, options: Options): Promise<Row> {
   const file = agent.site.logFile(0)
   const lines = Array.from({ length: 50 * LINES }, (_, number) => line(number))
@@ -69,7 +69,7 @@ async function sinceTime(agent: RunningAgent, options: Options, bytes: number, h
   return { figure, unit: 'ms', ours, peer: { name: 'awk on the host', runs: theirs } }
 }
 
-/** Writes a file anew, `size` bytes long where that is more than the parts. */
+/** Rewrites a file. It is `size` bytes long if that is more than the parts. */
 function write(file: string, size: number, parts: Iterable<Buffer>): void {
   const fd = openSync(file, 'w')
   let at = -1

@@ -1,6 +1,6 @@
 /**
- * One-time codes: what it costs to check one, to draw a QR code, and to read a secret with a code; whether a flood of wrong codes of
- * one entity slows down the codes of others. Codes are made by another implementation than the server's.
+ * One-time codes: cost of verifying one, drawing a QR code, and reading a secret with a code; and the effect of a flood of
+ * wrong codes of one entity on others. A different implementation than the server's generates the codes.
  */
 import { TOTP, URI } from 'otpauth'
 import qrcode from 'qrcode'
@@ -13,7 +13,7 @@ import { type Load, load, type Request } from './support/load.ts'
 import { inTurn } from './support/measure.ts'
 
 const FORM: CodeForm = { algorithm: 'SHA1', digits: 6, periodSeconds: 30 }
-/** So long that the codes of a run are good while it lasts; with the skew there are three at a time. */
+/** Long enough that the codes of a run stay valid; with the skew, three are valid at a time. */
 const PERIOD_SECONDS = 3600
 const CODES_AT_ONCE = [-1, 0, 1]
 
@@ -42,7 +42,7 @@ async function checks({ quick, rounds }: Options): Promise<Row[]> {
   return [{ figure: 'code checked, skew 1', unit: 'µs CPU', ours, peer: { name: 'µs, otpauth', runs: peer } }]
 }
 
-/** What the event loop has to do with a QR code, which a thread of its own draws; the peer draws here. */
+/** Event loop time of a QR code, which a separate thread draws; the peer draws on the event loop. */
 async function pictures({ quick, rounds }: Options): Promise<Row[]> {
   const rows: Row[] = []
   const count = quick ? 3 : 20
@@ -67,8 +67,8 @@ async function pictures({ quick, rounds }: Options): Promise<Row[]> {
       time(peer, (url) => qrcode.toBuffer(url, { width: pixels })),
     ])
     const figure = `QR code of ${pixels} pixels, time of the event loop`
-    rows.push({ figure, unit: 'ms', ours, peer: { name: 'ms, drawn by the library', runs: peer } })
-    rows.push({ figure: `QR code of ${pixels} pixels, asked for to there`, unit: 'ms', ours: whole })
+    rows.push({ figure, unit: 'ms', ours, peer: { name: 'ms, drawn on the event loop', runs: peer } })
+    rows.push({ figure: `QR code of ${pixels} pixels, request to response`, unit: 'ms', ours: whole })
   }
   return rows
 }
@@ -83,7 +83,7 @@ interface Person {
 class Readers {
   readonly core = new CoreServer()
   readonly #people: Person[] = []
-  /** Codes that were not used. */
+  /** Unused codes. */
   readonly #left: { readonly token: string; readonly code: string }[] = []
   #next = 0
 
@@ -130,7 +130,7 @@ class Readers {
     return { token: auth.client_token, codes: CODES_AT_ONCE.map(at) }
   }
 
-  /** Reads with a code each, so many. */
+  /** Sends `count` reads, each with a code. */
   coded(count: number): Promise<Load> {
     let left = count
     return this.#load(() => {
@@ -148,7 +148,7 @@ class Readers {
     })
   }
 
-  /** Wrong codes of one entity, as fast as they are refused, until `work` is done. */
+  /** Sends wrong codes of one entity as fast as they are refused, until `work` is done. */
   async beside<T>({ token }: Person, work: () => Promise<T>): Promise<T> {
     let isDone = false
     const wrong = () => (isDone ? undefined : request(token, 'secret/data/coded', [403, 429], '000000'))

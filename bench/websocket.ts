@@ -1,6 +1,6 @@
 /**
- * Whole files over WebSocket next to the same as an HTTP stream, with clients that do equally little: framed
- * `fs/stream`, framed and plain `fs/logs`.
+ * Whole files over WebSocket, compared with the same as an HTTP stream, with clients that do equally little:
+ * framed `fs/stream`, framed and plain `fs/logs`.
  */
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
@@ -82,7 +82,7 @@ async function run(
   }
 }
 
-/** Reads it once over WebSocket, by hash; resolves with the number of bytes in all messages. */
+/** Reads everything once over WebSocket and checks the hash. Resolves to the number of bytes in all messages. */
 async function verify(port: number, { name, path, framed }: Case, bytes: number): Promise<number> {
   const hash = createHash('sha256')
   let [bodyBytes, fault] = [0, '']

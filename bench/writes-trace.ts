@@ -1,7 +1,7 @@
 /**
- * Where the time of durable writes goes: secrets of 1 KiB written over HTTP with 1, 16 and 64 in flight, and for each write the
- * CPU of the main thread, the writer's and all others; how many commits share a transaction and what one takes; with
- * strace, what the syncs of the write-ahead log and of the database (checkpoints) take, in a round of its own.
+ * Where durable writes spend their time: secrets of 1 KiB written over HTTP with 1, 16 and 64 in flight, with the CPU per
+ * write of the main thread, the writer thread and all others; commits per transaction and the time of a transaction;
+ * with strace, the time of the syncs of the write-ahead log and of the database (checkpoints), in a separate round.
  *
  * `node bench/writes-trace.ts [--against CHECKOUT] [--node-options OPTIONS] [--rounds N] [--writes N] [--in-flight 1,16,64] [--cpu-prof DIRECTORY] [--syncs]`
  *
@@ -33,14 +33,14 @@ const { values: options } = parseArgs({
   },
 })
 const PAD = 'x'.repeat(980)
-/** As many writes until the compiler is done with most of the program. */
+/** Number of writes until most code is compiled. */
 const WARM_WRITES = 6000
-/** A lone write takes a sync of its own: of as many the rounds would last long. */
+/** Each single write needs its own sync, so the rounds have fewer writes. */
 const LONE_PART = 8
 
 interface Run {
   readonly load: Load
-  /** Microseconds of CPU for a write, by thread. */
+  /** Microseconds of CPU per write, by thread. */
   readonly threads: ReadonlyMap<string, number>
   readonly perTransaction: number
   readonly transactionMs: number
@@ -49,7 +49,7 @@ interface Run {
 const created: Request['fault'] = (status, body) =>
   status === 200 && body.includes('"version":1}') ? undefined : `status ${status}: ${body.toString()}`
 
-/** One server and what is written to it. */
+/** One server and the writes to it. */
 class Traced {
   readonly core: CoreServer
   #written = 0
@@ -106,7 +106,7 @@ class Traced {
   }
 }
 
-/** What the threads of a server do besides: the figure is small and belongs to none of the named ones. */
+/** CPU of the other threads of a server, which is small. */
 function otherThreads(threads: ReadonlyMap<string, number>, named: readonly string[]): number {
   return [...threads].reduce((sum, [name, us]) => (named.includes(name) ? sum : sum + us), 0)
 }
@@ -129,7 +129,7 @@ function line(name: string, inFlight: number, runs: readonly Run[]): string {
   ].join('  ')
 }
 
-/** Medians of what each round was to the other side's next to it: a busy machine slows both. */
+/** Medians of the ratios of neighboring rounds of both sides, because load on the machine slows both. */
 function ratioLine(here: readonly Run[], against: readonly Run[]): string {
   const of = (value: (run: Run) => number) =>
     plainNumber(median(here.flatMap((run, at) => (against[at] ? [value(run) / value(against[at])] : []))))
@@ -142,14 +142,14 @@ interface Sync {
   readonly ms: number
 }
 
-/** The syncs of a process while `work` lasts; only they are stopped for, so it costs little. */
+/** The syncs of a process during `work`. strace stops the process only for these calls, so the overhead is small. */
 async function syncsDuring(pid: number, work: () => Promise<unknown>): Promise<Sync[]> {
   const directory = temporaryDirectory()
   const log = join(directory, 'calls')
   const args = ['-f', '-T', '-y', '-qq', '-e', 'trace=fsync,fdatasync', '-o', log, '-p', String(pid)]
   const tracer = spawn('strace', args, { stdio: ['ignore', 'ignore', 'inherit'] })
   await once(tracer, 'spawn')
-  // It says nothing when it has attached to all threads.
+  // strace does not report when it has attached to all threads.
   await pause(500)
   await work()
   tracer.kill('SIGINT')

@@ -149,7 +149,7 @@ async function writeSome(server: DemoServer, from: number, to: number): Promise<
 
 async function demo(a: DemoServer, b: DemoServer): Promise<void> {
   await step('two clusters start', () => Promise.all([a.start(), b.start()]))
-  await step('both are initialised and unsealed, with their own keys', () =>
+  await step('both are initialized and unsealed, with their own keys', () =>
     Promise.all([a.initialise(), b.initialise()]),
   )
   const { shares, token } = a

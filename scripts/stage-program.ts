@@ -20,6 +20,7 @@ const PARTS = [
   'package.json',
   'agent.hcl.example',
   'README.md',
+  'CHANGELOG.md',
   'LICENSE',
 ]
 

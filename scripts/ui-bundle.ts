@@ -61,6 +61,8 @@ const OPTIONS = {
   chunkNames: '[name]-[hash]',
   assetNames: '[name]-[hash]',
   loader: { '.svg': 'file' },
+  // The page evaluates policies as the server does.
+  alias: { 'outpost/policy-answer': './src/secrets/policies/policy-answer.ts' },
 } satisfies BuildOptions
 
 /** Ends the bundler's process, which would otherwise stay. */
@@ -95,10 +97,19 @@ function licensesOf(inputs: readonly string[]): string {
     .map((name) => {
       const directory = join(ROOT, 'node_modules', name)
       const file = readdirSync(directory).find((each) => /^licen[cs]e/i.test(each))
-      if (file === undefined) throw new Error(`the package ${name} has no license text`)
-      return `${name}\n\n${readFileSync(join(directory, file), 'utf8').trim()}\n`
+      const text = file === undefined ? declaredLicense(directory) : readFileSync(join(directory, file), 'utf8')
+      return `${name}\n\n${text.trim()}\n`
     })
     .join(`\n${'-'.repeat(80)}\n\n`)
+}
+
+/** Of a package without a license text. */
+function declaredLicense(directory: string): string {
+  const { author, license }: { author?: string; license?: string } = JSON.parse(
+    readFileSync(join(directory, 'package.json'), 'utf8'),
+  )
+  if (license === undefined) throw new Error(`${directory} has no license`)
+  return `License: ${license}\nAuthor: ${author ?? 'unknown'}`
 }
 
 async function withBrotli(file: BuiltFile, quality: number): Promise<BuiltFile> {

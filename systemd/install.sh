@@ -232,7 +232,7 @@ can_bundle() {
 }
 
 copy_program() {
-  for part in bin src dist systemd deploy recipes docs man completion package.json package-lock.json agent.hcl.example README.md LICENSE; do
+  for part in bin src dist systemd deploy recipes docs man completion package.json package-lock.json agent.hcl.example README.md CHANGELOG.md LICENSE; do
     [ ! -e "$checkout/$part" ] || run cp -R "$checkout/$part" "$staged/"
   done
   # A link is followed; links inside the directory are kept.

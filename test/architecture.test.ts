@@ -259,7 +259,10 @@ test('files that the documents name exist', () => {
     const named = [...text.matchAll(/`((?:src|test|docs|fixtures|bench|scripts|systemd)\/[\w./-]+)`/g)]
     // A file of a module without its ending: `http/router`.
     const short = [...text.matchAll(new RegExp(`\`((?:${NAMED_MODULES.join('|')})/[a-z][a-z0-9/-]*)\``, 'g'))]
-    const paths = [...named.map(([, path = '']) => path), ...short.map(([, path = '']) => join('src', path))]
+    const paths = [
+      ...named.map(([, path = '']) => path),
+      ...short.map(([, path = '']) => (existsSync(join(ROOT, path)) ? path : join('src', path))),
+    ]
     for (const path of paths) {
       if (NOT_FILES.includes(path)) continue
       if (!existsSync(join(ROOT, path)) && !existsSync(join(ROOT, `${path}.ts`))) wrong.push(`${document}: ${path}`)

@@ -1,6 +1,6 @@
 /**
- * The agent under test: the real launcher with a configuration and a data directory of its own, and one allocation
- * whose task runs but writes nothing, so that the bench can write its logs.
+ * The agent under test: the real launcher with its own configuration and data directory, and one allocation
+ * whose task runs but writes nothing, so that the benchmark can write its logs.
  */
 import type { ChildProcess } from 'node:child_process'
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ export const ALLOC_ID = '6f1c0e5a-7f0b-4c0e-9d5c-2f3b8a4d1e77'
 export const TASK = 'quiet'
 const READY_MS = 30_000
 
-/** Everything a bench asks of the agent must be allowed: no limits on connections and followers, no tokens unless it says so. */
+/** Everything that a benchmark requests must be allowed: no limits on connections and followers, no tokens unless `more` has `acl`. */
 function configText(dataDir: string, port: number, more: string, logLevel: string): string {
   return `data_dir = ${JSON.stringify(dataDir)}
 bind_addr = "127.0.0.1"
@@ -93,7 +93,7 @@ export interface RunningAgent {
   stop(): Promise<void>
 }
 
-/** Starts an agent on a site of its own; resolves when it says that it is ready. */
+/** Starts an agent on its own site. Resolves when it reports that it is ready. */
 export async function startAgent(more?: string): Promise<RunningAgent> {
   const site = new Site(0, more)
   const child = start(LAUNCHER, ['agent', '-config', site.configFile])

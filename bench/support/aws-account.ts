@@ -1,4 +1,4 @@
-/** Helper program: the endpoint of AWS of the tests, which answers after `delayMs`. Says where it is; to any order, how many users it has. */
+/** Helper program: the AWS endpoint of the tests, which responds after `delayMs`. Sends its address, then its user count per message. */
 import { AwsEndpoint } from '../../test/helpers/aws/endpoint.ts'
 import { helperOptions } from './child.ts'
 

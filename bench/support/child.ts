@@ -1,5 +1,5 @@
 /**
- * Processes and directories of a run. Whatever way the program ends, short of being killed, none of them is left.
+ * Processes and directories of a run. All are removed when the program ends, unless it is killed.
  */
 import { type ChildProcess, fork, type Serializable, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -34,7 +34,7 @@ function keep(child: ChildProcess): ChildProcess {
   return child
 }
 
-/** A program whose standard output is read by the caller; errors go where ours go. */
+/** A program whose standard output is read by the caller; its standard error is that of this process. */
 export function start(command: string, args: readonly string[], env: NodeJS.ProcessEnv = process.env): ChildProcess {
   return keep(spawn(command, args, { stdio: ['ignore', 'pipe', 'inherit'], env }))
 }
@@ -43,7 +43,7 @@ export async function stop(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL'): 
   if (child.exitCode !== null || child.signalCode !== null) return
   const ended = once(child, 'exit')
   child.kill(signal)
-  // A program that drains longer than this has nothing of ours to lose.
+  // After this time, a program that still drains can be killed without loss.
   const patience = setTimeout(() => child.kill('SIGKILL'), 15_000)
   await ended
   clearTimeout(patience)
@@ -54,7 +54,7 @@ export function pidOf(child: ChildProcess): number {
   return child.pid
 }
 
-/** A child program of ours that speaks over IPC: it says one thing when it is ready, then answers orders. */
+/** A child program that communicates over IPC: it sends one message when it is ready, then responds to commands. */
 export class Helper<Order extends Serializable, Answer> {
   readonly #child: ChildProcess
   readonly #answers: Answer[] = []
@@ -99,18 +99,18 @@ export class Helper<Order extends Serializable, Answer> {
   }
 }
 
-/** What helpers are told at their start, and that they end when whoever started them does. */
+/** Arguments of helpers at their start. A helper ends with the process that started it. */
 export function helperOptions(): Readonly<Record<string, string>> {
   process.once('disconnect', () => process.exit())
   return JSON.parse(process.argv[2] ?? '{}') as Record<string, string>
 }
 
-/** What a helper that serves says: its port first, then 0 for every order it has carried out. */
+/** Messages of a serving helper: its port first, then 0 for each executed command. */
 export interface Said {
   readonly port: number
 }
 
-/** Listens on any free port and says which. */
+/** Listens on any free port and sends its number. */
 export function serveHere(server: Server): void {
   server.listen(0, '127.0.0.1', () => {
     const address = server.address()

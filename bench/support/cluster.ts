@@ -1,5 +1,5 @@
 /**
- * A cluster as small as there can be: a real nats-server, an outpost server and one agent, each a process of its own.
+ * The smallest cluster: a real nats-server, an outpost server and one agent, each in its own process.
  */
 import { createHash, randomBytes } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -43,12 +43,12 @@ export interface Cluster {
   readonly agent: RunningAgent
   /** The agent as seen through the server: its files, the server's port. */
   readonly through: RunningAgent
-  /** Everybody who takes part in a forwarded answer. */
+  /** All processes that take part in a forwarded response. */
   readonly pids: readonly number[]
   stop(): Promise<void>
 }
 
-/** What callers of a cluster whose ACL is on send along. The server knows the token; the agent asks a server. */
+/** Header that callers send if the ACL is enabled. The server knows the token; the agent queries a server. */
 const TOKEN = randomBytes(24).toString('hex')
 export const TOKEN_HEADER = `X-Nomad-Token: ${TOKEN}\r\n`
 

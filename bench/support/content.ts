@@ -1,6 +1,6 @@
 /**
- * Content that can be checked at any position: 64 KiB blocks of text lines, each beginning with its own number, and
- * log lines that carry theirs.
+ * Content that can be checked at any position: 64 KiB blocks of text lines, each starting with its block number, and
+ * log lines with their line number.
  */
 import { createHash } from 'node:crypto'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'

@@ -1,4 +1,4 @@
-/** A server with a secrets core of its own: the real launcher, a key of the machine, initialised over HTTP. */
+/** A server with its own secrets core: the real launcher, a static seal, initialized over HTTP. */
 import type { ChildProcess } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { readdirSync, statSync } from 'node:fs'
@@ -35,7 +35,7 @@ export class CoreServer {
     this.#env = { ...process.env, ...env }
   }
 
-  /** Starts it; resolves with the milliseconds until it has said that it is active. */
+  /** Starts it. Resolves to the milliseconds until it reports that it is active. */
   async start(): Promise<number> {
     const beganMs = nowMs()
     this.#child = start(this.#launcher, ['agent', '-config', this.site.configFile], this.#env)

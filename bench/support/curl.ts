@@ -1,5 +1,5 @@
 /**
- * Downloads with curl: it costs little, is the same for both sides, and is nobody's own client.
+ * Downloads with curl, which costs little, is the same for both sides, and belongs to neither of them.
  */
 import { spawn } from 'node:child_process'
 import { text } from 'node:stream/consumers'
@@ -8,13 +8,13 @@ import { type Row, WrongContent } from './figure.ts'
 
 export interface Download {
   readonly megabytesPerSecond: number
-  /** CPU seconds of whoever serves for a gigabyte. */
+  /** CPU seconds of the serving processes per gigabyte. */
   readonly cpuSecondsPerGigabyte: number
 }
 
 /**
- * Downloads and forgets, and holds the length against what it must be. Rates are by `payload` bytes, which are fewer
- * than those of the body where that is framed.
+ * Downloads, discards and checks the length. Rates are in `payload` bytes, which are fewer
+ * than the body bytes of framed streams.
  */
 export async function download(options: {
   port: number

@@ -1,19 +1,19 @@
 /**
- * What every figure is made of, how it is printed, and how one program is run alone: `node bench/NAME.ts`.
+ * The rows of a benchmark, how they are printed, and how a single benchmark is run: `node bench/NAME.ts`.
  *
- * Exit code: 1 when an answer was wrong, short or missing, 0 otherwise. How fast anything was is never a failure.
+ * Exit code: 1 if a response was wrong, short or missing, 0 otherwise. Speed is never a failure.
  */
 import { writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { median } from './measure.ts'
 
-/** A wrong or short answer: the figure is worth nothing. */
+/** A wrong or short response, which makes the measurement invalid. */
 export class WrongContent extends Error {}
 
 export interface Row {
   readonly figure: string
   readonly unit: string
-  /** One value a run; the median is printed. */
+  /** One value per run; the median is printed. */
   readonly ours: readonly number[]
   readonly peer?: { readonly name: string; readonly runs: readonly number[] } | undefined
   readonly cpu?: { readonly unit: string; readonly ours: readonly number[]; readonly peer?: readonly number[] }
@@ -21,7 +21,7 @@ export interface Row {
 }
 
 export interface Options {
-  /** Fewer and smaller runs, to see that everything works. Not figures to quote. */
+  /** Fewer and smaller runs, to check that everything works. The results are not meaningful. */
   readonly quick: boolean
   /** Allowed to install nginx. */
   readonly install: boolean
@@ -30,7 +30,7 @@ export interface Options {
 
 export interface Report {
   readonly rows: readonly Row[]
-  /** Why an answer was wrong. */
+  /** Why a response was wrong. */
   readonly failure?: string
 }
 
@@ -59,7 +59,7 @@ function spreadOf(runs: readonly number[]): string {
   return runs.length < 2 ? '' : `[${plainNumber(Math.min(...runs))} .. ${plainNumber(Math.max(...runs))}] `
 }
 
-const TITLES = ['figure', 'outpost', 'peer', 'ratio', 'CPU outpost / peer', 'lowest .. highest, remarks']
+const TITLES = ['benchmark', 'outpost', 'peer', 'ratio', 'CPU outpost / peer', 'lowest .. highest, notes']
 
 export function tableOf(rows: readonly Row[]): string {
   const table = [TITLES, ...rows.map(cells)]
@@ -85,7 +85,7 @@ export function readOptions(args: readonly string[]): Options & { json: string |
   return { quick: values.quick, install: values.install, rounds, json: values.json, only }
 }
 
-/** Runs one figure with the options of the command line, prints its table and writes its JSON where that is asked. */
+/** Runs one benchmark with the options of the command line. Prints its table, or writes JSON if requested. */
 export async function alone(figure: (options: Options) => Promise<Row[]>): Promise<void> {
   const options = readOptions(process.argv.slice(2))
   let report: Report
@@ -98,6 +98,6 @@ export async function alone(figure: (options: Options) => Promise<Row[]>): Promi
   if (options.json === undefined) process.stdout.write(tableOf(report.rows))
   else writeFileSync(options.json, `${JSON.stringify(report, undefined, 1)}\n`)
   if (report.failure !== undefined) process.stderr.write(`WRONG: ${report.failure}\n`)
-  // Sockets that a peer still holds are no reason to stay.
+  // Sockets that a peer still holds open must not keep the process alive.
   process.exit(report.failure === undefined ? 0 : 1)
 }

@@ -1,6 +1,6 @@
 /**
- * A server with a fleet in its memory, as a process of its own: real signatures, real roster, real listener; the bus is
- * in memory and the database is left out. Told over IPC what to do; see `bench/roster.ts`.
+ * A server with a fleet in memory, in its own process: real signatures, roster and listener; an
+ * in-memory bus and no database. Controlled over IPC by `bench/roster.ts`.
  */
 import { createPublicKey, generateKeyPairSync, type KeyObject, verify } from 'node:crypto'
 import { createServer } from 'node:http'
@@ -42,15 +42,15 @@ export interface Filled {
 }
 
 export interface Beaten {
-  /** Processor time of this process per beat. */
+  /** CPU time of this process per heartbeat. */
   readonly microseconds: number
-  /** Of checking the signature and nothing else. */
+  /** CPU time of only verifying the signature. */
   readonly bareMicroseconds: number
   /** Share of one core that they took. */
   readonly share: number
 }
 
-/** Longest time in milliseconds that the event loop was held up since it was asked last. */
+/** Longest event loop delay in milliseconds since the last request for it. */
 export interface Blocked {
   readonly ms: number
 }
@@ -131,7 +131,7 @@ async function fill({ nodes: count, allocationsEach }: FleetSize): Promise<Fille
   const servers = { list: async () => [] }
   const api = new ServerApi({ roster, region: 'global', facts, servers, collect: async () => undefined, logger })
   new RosterListener({ bus, subjects, roster, ownNodeId: undefined }).start()
-  // Only some of the nodes beat at a time here; the others are not to be taken for silent.
+  // Only some of the nodes send heartbeats at a time here; the others must not count as silent.
   setInterval(() => roster.resetHeartbeats(), 5000).unref()
   const startMs = performance.now()
   for (let serial = 0; serial < count; serial++) {
@@ -205,7 +205,7 @@ async function beats(perSecond: number, seconds: number): Promise<Beaten> {
   return { microseconds, bareMicroseconds: bareVerify(messages), share: (used.user + used.system) / 1000 / wallMs }
 }
 
-/** Checking as many signatures, with the keys ready made. */
+/** Verifies the same number of signatures, with existing keys. */
 function bareVerify(messages: readonly { subject: string; bytes: Buffer }[]): number {
   const prefix = Buffer.from('302a300506032b6570032100', 'hex')
   const ready = messages.map(({ subject, bytes }) => ({

@@ -1,5 +1,5 @@
 /**
- * A caller that follows a log and holds every byte against what was written, remembering when each part came.
+ * A caller that follows a log, compares every byte with the written data, and records when each part arrived.
  */
 import { FrameReader } from './frames.ts'
 import { HttpSocket } from './http-socket.ts'
@@ -11,8 +11,8 @@ export type Check = (data: Buffer, position: number) => boolean
 const REMEMBERED = 16
 
 /**
- * Followers of one file are sent the same frames. Taking each apart once is enough: for the others it is compared, so
- * that hundreds of followers do not measure their own decoding.
+ * Followers of one file receive the same frames. Each frame is decoded once and compared for the other followers,
+ * so that hundreds of followers do not measure their own decoding.
  */
 export class SeenChunks {
   readonly #seen = new Map<number, { raw: Buffer; end: number }>()
@@ -46,20 +46,20 @@ export class Follower {
   /** Chunks of the body that carried data. */
   chunks = 0
   wireBytes = 0
-  /** What was wrong, if anything was. */
+  /** What was wrong, if anything. */
   fault: string | undefined
   headMs = Number.NaN
-  /** Resolves with the first byte of the body, or of the head when that says nothing of it. */
+  /** Resolves with the first byte of the body, or with the head if it does not announce a body. */
   readonly ready: Promise<void>
   readonly done: Promise<void>
-  /** Times and positions in turn. */
+  /** Alternating times and positions. */
   readonly #arrivals: number[] = []
   readonly #options: FollowerOptions
   readonly #socket: HttpSocket
   readonly #frames: FrameReader
   #isReady = () => {}
   #isDone = () => {}
-  /** End of what was last seen of each file, to hold the frames' offsets against. */
+  /** End of the last data of each file, to check the offsets of frames. */
   #file = { name: '', end: 0 }
 
   constructor(options: FollowerOptions) {
@@ -84,7 +84,7 @@ export class Follower {
     })
   }
 
-  /** True when every byte came and was right. */
+  /** True if every byte arrived and was correct. */
   get complete(): boolean {
     return this.fault === undefined && this.position === this.#options.total
   }
@@ -125,7 +125,7 @@ export class Follower {
   #frame(data: Buffer, file: string, endOffset: number): void {
     if (this.#file.name !== file) this.#file = { name: file, end: 0 }
     this.#file.end += data.length
-    // What was skipped because another follower had seen it counts too; only the first of them checks offsets.
+    // Frames that were skipped because another follower has decoded them count too; only the first follower checks offsets.
     if (!this.#options.seen && endOffset !== this.#file.end) this.#fail(`frame ends at ${endOffset}, data does not`)
     this.#data(data)
   }
@@ -136,7 +136,7 @@ export class Follower {
     this.position += data.length
   }
 
-  /** For units of `unitBytes` from `base` on, written at these times: how long each took to come. */
+  /** Latencies of units of `unitBytes` from `base` on that were written at these times. */
   latenciesMs(writtenMs: readonly number[], base: number, unitBytes: number): number[] {
     const latencies: number[] = []
     let at = 0
@@ -155,7 +155,7 @@ export class Follower {
   }
 }
 
-/** Checks against text that is known whole. */
+/** Checks against a text that is completely known. */
 export function checkAgainst(expected: Buffer): Check {
   return (data, position) =>
     position + data.length <= expected.length &&

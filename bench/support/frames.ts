@@ -1,6 +1,6 @@
 /**
- * Takes stream frames apart. Their text is known to hold no closing brace but the last letter of each, and data comes
- * first, so the base64 is cut out and decoded without parsing it as JSON.
+ * Splits stream frames. The only closing brace of a frame is its last character, and data comes
+ * first, so the base64 is cut out and decoded without parsing JSON.
  */
 const BRACE = 125
 const QUOTE = 34

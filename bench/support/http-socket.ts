@@ -1,6 +1,6 @@
 /**
- * The cheapest HTTP/1.1 client that still reads every byte: one request at a time on one socket. All sockets share one
- * read buffer, so what a handler gets is valid only during the call.
+ * A minimal HTTP/1.1 client that still reads every byte: one request at a time on one socket. All sockets share one read
+ * buffer, so the data that a handler gets is valid only during the call.
  */
 import { connect, type Socket } from 'node:net'
 
@@ -22,7 +22,7 @@ export class HttpSocket {
   #state: State = 'idle'
   #handler: Handler | undefined
   #head = Buffer.alloc(0)
-  /** Bytes to come in the present part. */
+  /** Remaining bytes of the current part. */
   #left = 0
 
   constructor(port: number) {
@@ -70,7 +70,7 @@ export class HttpSocket {
     for (let at = 0; at < bytes.length && this.#handler; ) at = this.#step(bytes, at)
   }
 
-  /** Takes what belongs to the present part; returns where the next begins. */
+  /** Consumes the rest of the current part. Returns where the next one starts. */
   #step(bytes: Buffer, at: number): number {
     if (this.#state === 'head') return this.#readHead(bytes, at)
     if (this.#state === 'chunk size') return this.#readSize(bytes, at)
@@ -121,7 +121,7 @@ export class HttpSocket {
   }
 }
 
-/** A whole answer. Throws when its status is not 200. */
+/** Returns a whole response. Throws if its status is not 200. */
 export function fetchWhole(port: number, path: string, header = ''): Promise<{ head: string; body: Buffer }> {
   return new Promise((resolve, reject) => {
     const socket = new HttpSocket(port)

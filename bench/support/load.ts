@@ -1,5 +1,5 @@
 /**
- * Many small requests over connections that are kept: as fast as they are answered, every answer looked at.
+ * Many small requests over persistent connections, as fast as the server responds. Every response is checked.
  */
 import { type Row, WrongContent } from './figure.ts'
 import { HttpSocket } from './http-socket.ts'
@@ -12,24 +12,24 @@ export interface Request {
   readonly header?: string
   /** ASCII; its length is among the headers. */
   readonly body?: string
-  /** What is wrong with the answer, if anything is. The body is valid only during the call. */
+  /** What is wrong with the response, if anything. The body is valid only during the call. */
   readonly fault: (status: number, body: Buffer) => string | undefined
 }
 
 export interface Rate {
   readonly requestsPerSecond: number
-  /** CPU milliseconds of whoever serves for a request. */
+  /** CPU milliseconds of the serving processes per request. */
   readonly cpuMsPerRequest: number
 }
 
 export interface Load extends Rate {
-  /** From the request's last byte to the answer's. */
+  /** From the last byte of the request to the last byte of the response. */
   readonly p50Ms: number
   readonly p99Ms: number
 }
 
 const CONNECTIONS = 16
-/** Bodies that come in several reads are put together here. */
+/** Bodies that arrive in several reads are assembled here. */
 const BODY_BYTES_MAX = 1 << 20
 
 export async function load(options: {
@@ -37,7 +37,7 @@ export async function load(options: {
   pid: Pids
   durationMs: number
   connections?: number
-  /** What is asked next; `isFirst` on a connection that has asked nothing yet. Undefined: there is nothing left to ask. */
+  /** The next request; `isFirst` on a connection without an earlier request. Undefined: no requests remain. */
   next: (isFirst: boolean) => Request | undefined
 }): Promise<Load> {
   const { connections = CONNECTIONS, port, pid, durationMs, next } = options
@@ -58,7 +58,7 @@ export async function load(options: {
 interface Run {
   readonly next: (isFirst: boolean) => Request | undefined
   readonly untilMs: number
-  /** Where what each request took is noted. */
+  /** Receives the duration of each request. */
   readonly times: number[]
 }
 

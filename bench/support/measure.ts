@@ -1,5 +1,5 @@
 /**
- * Clocks, process accounting and the few statistics the figures need.
+ * Clocks, process accounting and the few statistics that the benchmarks need.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
@@ -31,7 +31,7 @@ function threadNanoseconds(pid: number, thread: string): number {
   }
 }
 
-/** CPU seconds of each thread of a process, by what the system calls the thread; those of one name together. */
+/** CPU seconds of the threads of a process, summed by thread name. */
 export function cpuByThread(pid: number): Map<string, number> {
   const seconds = new Map<string, number>()
   for (const thread of readdirSync(`/proc/${pid}/task`)) {
@@ -59,7 +59,7 @@ export function openDescriptors(pid: number): number {
   return readdirSync(`/proc/${pid}/fd`).length
 }
 
-/** Watches resident memory; `end` gives the highest that was seen. */
+/** Samples resident memory; `end` returns the maximum. */
 export function watchMemory(pid: number, everyMs = 50): { end(): number } {
   let most = residentMiB(pid)
   const look = () => void (most = Math.max(most, residentMiB(pid)))
@@ -87,8 +87,8 @@ export function median(values: readonly number[]): number {
 }
 
 /**
- * Runs the sides in turn, `rounds` times, and in the opposite order every other round, so that what the machine does
- * meanwhile meets all of them alike.
+ * Runs the sides alternately, `rounds` times, and in the opposite order every other round, so that other load of
+ * the machine affects all of them alike.
  */
 export async function inTurn(rounds: number, sides: readonly ((round: number) => Promise<void>)[]): Promise<void> {
   for (let round = 0; round < rounds; round++) {

@@ -1,12 +1,12 @@
 /**
- * The cheapest WebSocket client that still reads every byte: one stream on one socket, message by message. Like
- * `http-socket.ts`, all sockets share one read buffer, so what a handler gets is valid only during the call.
+ * A minimal WebSocket client that still reads every byte: one stream on one socket, message by message. As in
+ * `http-socket.ts`, all sockets share one read buffer, so the data that a handler gets is valid only during the call.
  */
 import { connect, type Socket } from 'node:net'
 
 const shared = Buffer.allocUnsafeSlow(256 * 1024)
 const HEAD_END = Buffer.from('\r\n\r\n')
-/** Headers of what a server sends: two bytes, and up to eight of length. */
+/** Maximum header of a server message: two bytes, and up to eight bytes of length. */
 const HEADER_BYTES_MAX = 10
 const CLOSE = 0x8
 
@@ -26,7 +26,7 @@ export class MessageSocket {
   #head: Buffer | undefined = Buffer.alloc(0)
   #headerBytes = 0
   #opcode = 0
-  /** Bytes to come of the present message. */
+  /** Remaining bytes of the current message. */
   #left = 0
   #closed = false
 
@@ -75,7 +75,7 @@ export class MessageSocket {
     }
   }
 
-  /** Close codes come in one piece: two bytes in front of whatever reason there is. */
+  /** Close codes arrive in one piece: two bytes before an optional reason. */
   #end(bytes: Buffer): void {
     this.close()
     this.#handler?.onClose(bytes.readUInt16BE())
@@ -92,7 +92,7 @@ export class MessageSocket {
     return end + HEAD_END.length - before
   }
 
-  /** Gathers the header of the next message; returns where its bytes begin. */
+  /** Collects the header of the next message. Returns where its payload starts. */
   #readHeader(bytes: Buffer, from: number): number {
     let at = from
     const need = () => (this.#headerBytes < 2 ? 2 : headerBytes(this.#header[1] ?? 0))

@@ -1,6 +1,6 @@
 /**
- * One process that writes through a barrier as fast as it can, or that shows what the disk could do at most; it prints
- * what it measured as JSON. `write DIRECTORY IN_FLIGHT COUNT`, `limit DIRECTORY COUNT`, `fill DIRECTORY COUNT`,
+ * One process that writes through a barrier at full speed, or measures the limit of the disk. Prints
+ * its measurements as JSON. `write DIRECTORY IN_FLIGHT COUNT`, `limit DIRECTORY COUNT`, `fill DIRECTORY COUNT`,
  * `start DIRECTORY`, `rest DIRECTORY MS`.
  */
 import { fdatasyncSync, openSync, writeSync } from 'node:fs'
@@ -19,9 +19,9 @@ export interface Written {
   readonly perSecond: number
   readonly p50Ms: number
   readonly p99Ms: number
-  /** What a write takes of the thread that everybody shares until it is queued: the slowest but one in a hundred. */
+  /** Event loop time of a write until it is queued, 99th percentile. */
   readonly callMs: number
-  /** How late timers were in this process: the latest but one in a hundred. */
+  /** Timer delay in this process, 99th percentile. */
   readonly lateMs: number
   readonly isWhole: boolean
 }
@@ -89,7 +89,7 @@ function limit(count: number): Written {
   return { ...figures(times, performance.now() - begunMs), callMs: Number.NaN, lateMs: Number.NaN, isWhole: true }
 }
 
-/** How late timers are in a process that does nothing. */
+/** Timer delay in an idle process. */
 async function rest(ms: number): Promise<{ lateMs: number }> {
   const hold = monitorEventLoopDelay({ resolution: HOLD_RESOLUTION_MS })
   hold.enable()

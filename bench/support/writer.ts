@@ -1,5 +1,5 @@
 /**
- * Helper program: the task. Appends to logs in a process of its own, so that the times it gives are those of the write
+ * Helper program: the task. Appends to logs in its own process, so that its times are those of the write
  * and not of a busy client.
  */
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
@@ -9,13 +9,13 @@ import { block, BLOCK_BYTES, line } from './content.ts'
 import { nowMs } from './measure.ts'
 
 export type Order =
-  /** Lines `first` .. `first + count - 1`, one each `everyMs`. Answered with the time of each. */
+  /** Lines `first` .. `first + count - 1`, one each `everyMs`. The response has the time of each. */
   | { readonly kind: 'lines'; readonly file: string; readonly first: number; readonly count: number; everyMs: number }
   /** As many lines, so many a second, in one write each 10 ms. Answered with the times of the first and the last write. */
   | { readonly kind: 'rate'; readonly file: string; readonly first: number; count: number; linesPerSecond: number }
   /**
-   * Blocks as fast as they are taken, in files of `fileBytes`. The last `keep` files stay, and older ones until they
-   * were read: whatever is lost then was lost by the reader's server. Answered with the times of the first and the last write.
+   * Writes blocks as fast as they are read, in files of `fileBytes`. Keeps the last `keep` files, and older ones
+   * until they have been read, so any loss is that of the reader's server. The response has the times of the first and the last write.
    */
   | { readonly kind: 'rotate'; readonly prefix: string; total: number; fileBytes: number; keep: number }
   /** How far the reader of the rotated log is. */

@@ -1,4 +1,4 @@
-// Health check of the container: exits with 0 if the agent or server of this container answers.
+// Health check of the container: exits with 0 if the agent or server of this container responds.
 import { readFileSync } from 'node:fs'
 import { request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
@@ -13,7 +13,7 @@ const request = url.protocol === 'https:' ? requestHttps : requestHttp
 const sent = request(url, { rejectUnauthorized: false, timeout: TIMEOUT_MS }, (answer) => {
   process.exit(answer.statusCode !== undefined && answer.statusCode < HEALTHY_BELOW_STATUS ? 0 : 1)
 })
-sent.on('timeout', () => sent.destroy(new Error(`no answer from ${url.href} within ${TIMEOUT_MS} ms`)))
+sent.on('timeout', () => sent.destroy(new Error(`no response from ${url.href} within ${TIMEOUT_MS} ms`)))
 sent.on('error', (error) => {
   process.stderr.write(`${error.message}\n`)
   process.exit(1)

@@ -30,10 +30,10 @@ printf 'root:x:0:\noutpost:x:%s:\n' "$user" >"$root/etc/group"
 # Names are resolved from /etc/hosts first, as on a Debian host.
 printf 'hosts: files dns\n' >"$root/etc/nsswitch.conf"
 
-# The shell of the launcher, the lock of a state directory, and the libraries that these programs and Node load.
+# The shell of the launcher, the lock of a state directory, the pipes of "alloc run", and the libraries that these programs and Node load.
 cp -L /bin/dash "$root/bin/sh"
-cp -L /usr/bin/flock "$root$program/bin/flock"
-ldd "$program"/node_modules/node-linux-*/bin/node /bin/dash /usr/bin/flock |
+cp -L /usr/bin/flock /usr/bin/mkfifo "$root$program/bin/"
+ldd "$program"/node_modules/node-linux-*/bin/node /bin/dash /usr/bin/flock /usr/bin/mkfifo |
   sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*\(\/[^ ]*\) (.*/\1/p' | sort -u |
   while read -r library; do
     install -d "$root$(dirname "$library")"

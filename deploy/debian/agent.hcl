@@ -3,7 +3,7 @@
 data_dir = "/var/lib/outpost"
 
 # Loopback only. For another address, configure a certificate first: see "TLS" in /usr/share/doc/outpost.
-bind_addr = "127.0.0.1"
+#bind_addr = "10.0.0.1"
 
 client {
   enabled = true

@@ -4,7 +4,7 @@ data_dir = "/var/lib/outpost-server"
 
 # Loopback only. For another address, configure a certificate first: see "TLS" in /usr/share/doc/outpost. The unit
 # allows loopback only, too: run "systemctl edit outpost-server" and add IPAddressAllow=.
-bind_addr = "127.0.0.1"
+#bind_addr = "10.0.0.1"
 
 # On a host that also runs outpost.service:
 #ports {

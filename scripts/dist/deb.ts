@@ -67,15 +67,15 @@ function dataEntries({ program, root, manual, completion, sbom }: DebOptions): T
   const own = (name: string) => readFileSync(join(root, 'deploy/debian', name))
   const units = ['outpost.service', 'outpost-server.service'].map((name) => {
     const text = readFileSync(join(root, 'systemd', name), 'utf8')
-    return fileEntry(
-      `${UNITS}/${name}`,
-      text.replaceAll(`${UNIT_PREFIX}docs/`, `/${DOCS}/docs/`).replaceAll(UNIT_PREFIX, `/${PROGRAM}/`),
-    )
+    return fileEntry(`${UNITS}/${name}`, withPaths(text))
   })
   return [
     ...readTree(program, '').flatMap((entry): TreeEntry[] => {
       if (RUN_PARTS.test(entry.path)) return [{ ...entry, path: `${PROGRAM}/${entry.path}` }]
-      return UNUSED_PARTS.test(entry.path) ? [] : [{ ...entry, path: `${DOCS}/${entry.path}` }]
+      if (UNUSED_PARTS.test(entry.path)) return []
+      const path = `${DOCS}/${entry.path}`
+      if (entry.type !== 'file' || !entry.path.endsWith('.service')) return [{ ...entry, path }]
+      return [{ ...entry, path, content: Buffer.from(withPaths(entry.content.toString())) }]
     }),
     ...units,
     { path: 'usr/bin/outpost', type: 'symlink', target: '../lib/outpost/bin/outpost' },
@@ -93,6 +93,11 @@ function dataEntries({ program, root, manual, completion, sbom }: DebOptions): T
       path: `usr/share/man/man1/${entry.path.slice(entry.path.lastIndexOf('/') + 1)}`,
     })),
   ]
+}
+
+/** The text of a unit with the paths of the package. */
+function withPaths(unit: string): string {
+  return unit.replaceAll(`${UNIT_PREFIX}docs/`, `/${DOCS}/docs/`).replaceAll(UNIT_PREFIX, `/${PROGRAM}/`)
 }
 
 function controlText(version: string, architecture: Architecture, data: readonly TreeEntry[]): string {

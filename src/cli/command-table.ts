@@ -44,7 +44,7 @@ const policy: Load = () => import('./commands/policy.ts')
 export const COMMAND_GROUPS: readonly CommandGroup[] = [
   {
     name: 'hosts',
-    summary: 'Allocations with their logs and files, jobs, nodes',
+    summary: 'Allocations, task logs, files, jobs, nodes',
     files: [
       single('alloc run', () => import('./commands/alloc/run.ts')),
       file('alloc', 'list status', alloc),
@@ -79,7 +79,7 @@ export const COMMAND_GROUPS: readonly CommandGroup[] = [
   },
   {
     name: 'secrets',
-    summary: 'Secrets, secrets engines, leases, running programs with secrets',
+    summary: 'Secrets, secrets engines, leases, commands that use secrets',
     collapsed: {
       'kv metadata': 'Manage the metadata of secrets',
       cloud: 'Manage AWS credentials and the users of the engine',

@@ -136,7 +136,7 @@ export function text(check?: (value: string) => string | undefined): SettingFiel
   })
 }
 
-/** An absolute path, not normalised. */
+/** An absolute path, not normalized. */
 export function absolutePath(): SettingField<Setting<string>> {
   return setting('string', 'an absolute path', (node, wrong, path) => {
     if (node.kind !== 'string' || node.value === '') return undefined

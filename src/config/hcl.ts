@@ -1,6 +1,6 @@
 /**
  * HCL 1, the dialect of agent files and policies: identifiers, quoted keys, strings, heredocs, numbers, booleans, lists, objects and
- * labelled blocks. The parser is strict where leniency would hide a mistake (`0755`, `5m` without quotes and a missing comma in a list are
+ * labeled blocks. The parser is strict where leniency would hide a mistake (`0755`, `5m` without quotes and a missing comma in a list are
  * faults), but several entries may share a line. Interpolation is not supported: `${...}` stays in the string as written.
  *
  * The parser reads each character once, recurses at most `DEPTH_MAX` levels, throws only `HclError`, and stops at the first fault. The
@@ -64,7 +64,7 @@ export function parseHcl(text: string): ObjectNode {
   return { kind: 'object', at, entries: parseEntries(source, undefined, 0) }
 }
 
-/** One block of a labelled kind: `token "ops" { }`, or `token = { ops = { } }`, or the same in JSON. */
+/** One block of a labeled kind: `token "ops" { }`, or `token = { ops = { } }`, or the same in JSON. */
 export interface LabelledNode {
   readonly label: string
   readonly at: TextPosition
@@ -73,7 +73,7 @@ export interface LabelledNode {
   readonly rest: readonly HclLabel[]
 }
 
-/** The labelled blocks of an entry in any notation; undefined for an entry without a label. */
+/** The labeled blocks of an entry in any notation; undefined for an entry without a label. */
 export function labelledBlocks(entry: HclEntry): readonly LabelledNode[] | undefined {
   const [first, ...rest] = entry.labels
   if (first) return [{ label: first.text, at: first.at, value: entry.value, rest }]

@@ -156,7 +156,7 @@ const client = block({
   gc_parallel_destroys: number({ min: -ANY, max: ANY }),
 })
 
-/** Undefined for a normalised absolute path. */
+/** Undefined for a normalized absolute path. */
 function absoluteDirectory(value: string): string | undefined {
   const isPlain = value.startsWith('/') && value !== '/' && !/(?:^|\/)\.{0,2}(?:\/|$)/.test(value.slice(1))
   return isPlain

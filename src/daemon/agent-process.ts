@@ -50,5 +50,5 @@ export async function runAgent(options: AgentOptions, version: string): Promise<
 async function startTimeoutAfter(signaled: Promise<void>): Promise<never> {
   await signaled
   await sleep(START_END_MS, undefined, { ref: false })
-  throw new Fault('startup did not end in time after the signal')
+  throw new Fault('startup did not stop in time after the signal')
 }

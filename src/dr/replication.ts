@@ -47,6 +47,7 @@ import {
 } from './state/replication-state.ts'
 import { RoleCode } from './state/role-code.ts'
 import {
+  apiAddressWarnings,
   clusterAddressWarnings,
   type DrStatus,
   type MerkleReport,
@@ -137,7 +138,8 @@ export class Replication {
     if (this.mode !== 'primary') return []
     const { addresses, listenAddress } = this.#context
     const { primaryClusterAddr: given } = this.#state.now
-    return clusterAddressWarnings(given || addresses().cluster, given, listenAddress.host)
+    const { api, cluster } = addresses()
+    return [...clusterAddressWarnings(given || cluster, given, listenAddress.host), ...apiAddressWarnings(api)]
   }
 
   async #resume(): Promise<void> {

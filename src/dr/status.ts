@@ -193,8 +193,16 @@ export function clusterAddressWarnings(announced: string, given: string, listenH
   ]
 }
 
+/** Warnings for an API address, which activation tokens contain, that a secondary cannot use. */
+export function apiAddressWarnings(announced: string): readonly string[] {
+  if (!WILDCARD.test(hostOf(announced))) return []
+  return [
+    `the API address ${announced} is a wildcard and cannot be reached by a secondary on another host: set advertise.http to the address that secondaries use, and restart this server`,
+  ]
+}
+
 function hostOf(address: string): string {
-  return address.replace(/^https:\/\//, '').replace(/:\d+\/?$/, '')
+  return address.replace(/^https?:\/\//, '').replace(/:\d+\/?$/, '')
 }
 
 export type MerkleReport = ReturnType<typeof merkleReport>

@@ -52,9 +52,9 @@ import { UploadBody } from './upload.ts'
 import { type Acceptor, type UpgradeRequest, WebSocketAnswer } from './websocket.ts'
 
 /** Shared abort reason: an abort without a reason creates one with a stack. */
-const GONE = new Error('the caller is gone, or the exchange was cut')
+const GONE = new Error('the caller disconnected, or the connection was cut')
 
-const DRAINING = new Error('the listener drains')
+const DRAINING = new Error('the listener is draining')
 
 /** Close codes of a WebSocket (RFC 6455 §7.4.1). */
 const GOING_AWAY = 1001
@@ -449,7 +449,7 @@ export class Exchange implements ResponseOutlet, CallResponder {
 
 /** For a valid handshake on a connection with a pending request. */
 function pipelinedUpgradeRefusal(): Refusal {
-  return new Refusal('invalid_request', 'a WebSocket handshake must wait for the response to the request before it')
+  return new Refusal('invalid_request', 'a WebSocket handshake must wait for the response to the previous request')
 }
 
 /** The fields of an exchange that a call reads on demand. */

@@ -75,7 +75,7 @@ export class ListVerb {
     this.#server = server
     this.#pipeline = pipeline
     const [listener] = server.listeners(event) as Listener[]
-    if (!listener) throw new Error(`Node listens for ${event} no more`)
+    if (!listener) throw new Error(`Node no longer listens for ${event}`)
     this.#listener = listener
     server.on(event, (socket: Socket) => this.#track(socket, false))
   }

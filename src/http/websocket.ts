@@ -149,7 +149,7 @@ export class WebSocketAnswer implements StreamSink {
     this.break(options.code ?? 4000 + status, text)
   }
 
-  /** Closes it as incomplete; the connection is destroyed if the client does not answer. */
+  /** Closes it as incomplete; the connection is destroyed if the client does not respond. */
   break(code: number, text: string): void {
     if (this.#breaking) return
     this.#breaking = true
@@ -164,7 +164,7 @@ export class WebSocketAnswer implements StreamSink {
   }
 
   #open(headers: Readonly<Record<string, string>>): void {
-    if (this.begun) throw new Fault('a handshake is answered once')
+    if (this.begun) throw new Fault('a handshake gets one response')
     this.begun = true
     const webSocket = this.#acceptor.accept(this.#upgrade, [...this.#headers, ...Object.entries(headers).flat()])
     this.#webSocket = webSocket

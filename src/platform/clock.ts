@@ -1,5 +1,5 @@
 /**
- * Clock, replaceable in tests. Wall time is for timestamps; it may step backwards. Timeouts and measurements use
+ * Clock, replaceable in tests. Wall time is for timestamps; it may step backward. Timeouts and measurements use
  * monotonic time.
  */
 export interface Clock {
@@ -28,4 +28,51 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
     }, ms)
     signal?.addEventListener('abort', onAbort, { once: true })
   })
+}
+
+/** Interval of the detector's timer. */
+const TICK_MS = 500
+
+export interface PauseDetectorOptions {
+  /** Time without a tick that counts as a pause. Shorter ones occur on a busy machine. */
+  readonly pauseMs?: number
+  /** Time for the messages that waited. */
+  readonly catchUpMs?: number
+}
+
+/**
+ * Detects that this process did not run for a time: it was stopped, swapped out, or its machine was paused. After that, messages which
+ * have waited in its sockets arrive late, so the time since they were sent means nothing.
+ */
+export class PauseDetector {
+  readonly #pauseMs: number
+  readonly #catchUpMs: number
+  #tickedAtMs = performance.now()
+  #resumedAtMs = Number.NEGATIVE_INFINITY
+
+  constructor({ pauseMs = 5000, catchUpMs = 2000 }: PauseDetectorOptions = {}) {
+    this.#pauseMs = pauseMs
+    this.#catchUpMs = catchUpMs
+    setInterval(() => this.#look(), Math.min(TICK_MS, pauseMs / 4)).unref()
+  }
+
+  /** True from the end of a pause until waiting messages have been read. Whether a timer or a socket is served first does not matter. */
+  get isCatchingUp(): boolean {
+    return this.#look() - this.#resumedAtMs < this.#catchUpMs
+  }
+
+  #look(): number {
+    const nowMs = performance.now()
+    if (nowMs - this.#tickedAtMs > this.#pauseMs) this.#resumedAtMs = nowMs
+    this.#tickedAtMs = nowMs
+    return nowMs
+  }
+}
+
+let ofProcess: PauseDetector | undefined
+
+/** One detector for the process, started with the first call. */
+export function pauseDetector(): PauseDetector {
+  ofProcess ??= new PauseDetector()
+  return ofProcess
 }

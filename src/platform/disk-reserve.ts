@@ -123,6 +123,12 @@ export class DiskReserve {
     return this.#shrink((Math.ceil(bytes / BLOCK_BYTES) + 1) * BLOCK_BYTES)
   }
 
+  /** True if nothing of the reserve is missing, or, where there can be none, if the disk has the space for it. */
+  get isWhole(): boolean {
+    const { free, wanted } = this.#space()
+    return this.#fd === undefined ? free >= wanted : this.#bytes >= wanted
+  }
+
   /** Called before a database is opened, which takes some space by itself. */
   makeRoom(): void {
     while (this.#space().free < OPENING_BYTES && this.#shrink(this.#piece()));

@@ -9,7 +9,7 @@
  * A worker is in one of three states. *Live*: it takes tasks. *Ending*: it was terminated or has reported an error; it gets no
  * task, and its answers are ignored. *Exited*: it is forgotten, and the next queued task may start another one. The change from live
  * to ending is synchronous with its cause (idle timeout, task timeout, error, `close`), so a task submitted at the moment of an idle
- * timeout is never given to the worker that ends. An ending worker still counts towards `workersMax`: native code is not
+ * timeout is never given to the worker that ends. An ending worker still counts toward `workersMax`: native code is not
  * interrupted by `terminate`, and threads must not accumulate after it.
  *
  * Promises.
@@ -19,7 +19,7 @@
  * - A worker that dies rejects only the tasks that it had; queued tasks get another worker.
  * - Keys share the workers equally. If the queue is full, a new task evicts the newest task of the key with the most queued
  *   tasks, if that key has more than the new task's own; otherwise the new task is rejected.
- * - A queued task is rejected when its signal aborts or `queueTimeoutMs` has passed. A running task is not cancelled.
+ * - A queued task is rejected when its signal aborts or `queueTimeoutMs` has passed. A running task is not canceled.
  * - A task that has not answered within `taskTimeoutMs`, the start of its worker included, is rejected and its worker is terminated.
  *
  * Assumptions. The worker's file calls `serveTasks` (`worker-task.ts`), which answers in the order of the messages: with several tasks

@@ -1,6 +1,6 @@
 /**
  * The clock for the TTLs of tokens, leases and versions. It follows the machine's clock but does not jump when that is set: it
- * advances with the monotonic clock, never backwards, and corrects a difference from the machine's clock by running at most 10 %
+ * advances with the monotonic clock, never backward, and corrects a difference from the machine's clock by running at most 10 %
  * faster or slower. So a TTL of an hour lasts between 54 and 67 minutes, regardless of changes to the machine's clock.
  *
  * At a start the machine's clock is trusted, because the elapsed time is unknown. The clock does not go back before the last

@@ -1,5 +1,5 @@
 /**
- * The state of the core: not initialised, sealed, or active with mounts, tokens and policies. The code that unseals the barrier
+ * The state of the core: not initialized, sealed, or active with mounts, tokens and policies. The code that unseals the barrier
  * calls `activate` or `activateOrSeal`; `seal` ends the activity. The time to activate depends on the number of mounts, not on the
  * number of entries.
  */
@@ -35,7 +35,7 @@ import { CLUSTER_PATH, isolatedEngine, type OpenCore, openCore } from './open-co
 import { InFlight } from './request/in-flight.ts'
 import { ANONYMOUS } from './request/authorization.ts'
 import { Quotas } from './quotas/quotas.ts'
-import { disabledOnSecondary, fencedPrimary } from './dr-endpoints/dr-refusals.ts'
+import { disabledOnSecondary, fencedPrimary, noTokensOnSecondary } from './dr-endpoints/dr-refusals.ts'
 import type { DrFence, ReplicationSide } from './dr-endpoints/dr-replication.ts'
 import { RequestCounts } from './request/request-counts.ts'
 import { PolicyStore } from './policies/policy-store.ts'
@@ -61,9 +61,9 @@ export interface CoreOptions {
   readonly own: (core: SecretsCore) => readonly Engine[]
   readonly version: string
   readonly clusterName: string
-  /** ID of the cluster that an initialisation creates; random by default. */
+  /** ID of the cluster that an initialization creates; random by default. */
   readonly newClusterId?: () => string
-  /** Called before an initialisation; rejects with a Refusal if the region has a core already. */
+  /** Called before an initialization; rejects with a Refusal if the region has a core already. */
   readonly requireNoOtherCore?: () => Promise<void>
   readonly logger: Logger
   readonly serverInfo?: ServerInfo
@@ -136,7 +136,11 @@ export class SecretsCore implements Core {
   }
 
   disabledOnSecondary(): Error {
-    return disabledOnSecondary(this.options.replication?.dr ?? { primaryAddress: undefined })
+    return disabledOnSecondary(this.#primary)
+  }
+
+  get #primary(): { readonly primaryAddress: string | undefined } {
+    return this.options.replication?.dr ?? { primaryAddress: undefined }
   }
 
   /** The CORS rule; undefined if CORS is disabled or the core is not active. */
@@ -374,8 +378,9 @@ export class SecretsCore implements Core {
   }
 
   #tokenAdmission(): TokenAdmission {
-    // An uninitialised core has issued no token.
+    // An uninitialized core has issued no token.
     if (!this.isInitialised) throw unknownToken()
+    if (this.isSecondary) throw noTokensOnSecondary(this.#primary)
     if (!this.#open || this.barrier.isSealed) throw sealed()
     // The tokens of a fenced primary may have been revoked at the new primary.
     if (this.fence) throw fencedPrimary(this.fence)
@@ -436,8 +441,7 @@ export class SecretsCore implements Core {
     const put = { path: recordPath(record.uuid), value: encodeRecord(record) }
     storage.commit({ puts: [put], deletes: [] }).then(
       () => mounts.attach(record),
-      (error: unknown) =>
-        this.options.logger.error('creation of the identity mount failed', { error: messageOf(error) }),
+      (error: unknown) => this.options.logger.error('creating the identity mount failed', { error: messageOf(error) }),
     )
   }
 

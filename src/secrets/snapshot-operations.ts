@@ -5,9 +5,9 @@
  *
  * Vault's commands use the paths with `raft`.
  *
- * `storage/snapshot-new` needs no token, because an uninitialised server has none: any client that can connect may restore a
- * snapshot into it, as it may initialise it. Both are refused once the server is initialised, and they are mutually exclusive. An
- * interrupted upload leaves the server uninitialised. Each client address has at most one upload, so that a slow client cannot
+ * `storage/snapshot-new` needs no token, because an uninitialized server has none: any client that can connect may restore a
+ * snapshot into it, as it may initialize it. Both are refused once the server is initialized, and they are mutually exclusive. An
+ * interrupted upload leaves the server uninitialized. Each client address has at most one upload, so that a slow client cannot
  * block other addresses.
  */
 import { PassThrough, Readable } from 'node:stream'

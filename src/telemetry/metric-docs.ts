@@ -46,7 +46,7 @@ const DOCS = {
   'outpost.http.requests_underway': gauge('HTTP requests in progress, including streams', 'operation'),
   'outpost.http.sent_bytes': counter('bytes of response bodies, including open streams', 'operation'),
   'outpost.http.request_duration_seconds': histogram(
-    'from the head of a request to the end of its answer, without follow streams',
+    'from the head of a request to the end of its response, without follow streams',
     'operation',
   ),
   'nomad.nomad.agent.http.connections': gauge('open connections'),
@@ -92,7 +92,7 @@ const DOCS = {
   'nomad.client.allocs.memory.cache': gauge('page cache of a running task, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.swap': gauge('swap of a running task, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.mapped_file': gauge('mapped files of a running task, in bytes', ...TASK_LABELS),
-  'nomad.client.allocs.memory.usage': gauge('memory that counts towards the limit, in bytes', ...TASK_LABELS),
+  'nomad.client.allocs.memory.usage': gauge('memory that counts toward the limit, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.max_usage': gauge('maximum of this memory, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.kernel_usage': gauge('kernel memory of a running task, in bytes', ...TASK_LABELS),
   'nomad.client.allocs.memory.kernel_max_usage': gauge('maximum of the kernel memory, in bytes', ...TASK_LABELS),
@@ -119,7 +119,7 @@ const DOCS = {
     'calls between processes in progress: `forwarded` to others, `served` for others',
     'direction',
   ),
-  'outpost.forwarded_bytes': counter('bytes of answers received from other processes'),
+  'outpost.forwarded_bytes': counter('bytes of responses received from other processes'),
   'outpost.nodes': gauge(
     'nodes that this server knows: `ready`, `down` (heartbeats missed), `left` (stopped and not restarted), `disconnected` (this server is)',
     'status',
@@ -146,13 +146,13 @@ const DOCS = {
 
   'outpost.secrets.initialized': gauge('1 after `operator init`'),
   'outpost.secrets.sealed': gauge(
-    '1 while the core is sealed or not initialised; 0 on a DR secondary that holds the key of its primary',
+    '1 while the core is sealed or not initialized; 0 on a DR secondary that holds the key of its primary',
   ),
   'outpost.secrets.active': gauge(
-    '1 while this server answers requests for secrets: it is unsealed, not a secondary and not fenced',
+    '1 while this server serves requests for secrets: it is unsealed, not a secondary and not fenced',
   ),
   'outpost.secrets.cores_in_region': gauge(
-    'initialised secrets cores with different cluster IDs in the region, including this server; with `nats {}` only. More than 1 is a mistake',
+    'initialized secrets cores with different cluster IDs in the region, including this server; with `nats {}` only. More than 1 is a mistake',
   ),
   'outpost.secrets.requests': counter(
     'requests to the secrets core. `verb`: `read`, `write`, `list`, `scan`, `patch`, `delete`, `help`. `status`: its class, `2xx` to `5xx`. `mount`: the path of one of 100 mounts, `other` for all further and disabled mounts, `none` without a mount',
@@ -188,7 +188,7 @@ const DOCS = {
     'role',
   ),
   'outpost.cloud.failures': counter(
-    'credentials that could not be issued. `kind`: `refused` by AWS or the role, `outside` if AWS throttles or does not answer, `limited` if a caller has too many in creation, `given_up`, `fault`',
+    'credentials that could not be issued. `kind`: `refused` by AWS or the role, `outside` if AWS throttles or does not respond, `limited` if a caller has too many in creation, `given_up`, `fault`',
     'mount',
     'role',
     'kind',
@@ -202,6 +202,10 @@ const DOCS = {
   'outpost.audit.lines': counter('lines that an audit device has recorded since the core was unsealed', 'device'),
   'outpost.audit.failures': counter('lines that the device did not record', 'device'),
   'outpost.audit.chain.breaks': counter('changes of the device’s file by another program', 'device'),
+  'outpost.audit.disk_full': gauge(
+    '1 while the disk of the device’s file is full: lines use the reserve, then they fail',
+    'device',
+  ),
   'outpost.audit.files.lost': counter('files that were truncated to nothing or removed', 'device'),
 
   'outpost.store.commit_seconds': histogram(

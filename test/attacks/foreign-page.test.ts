@@ -30,7 +30,7 @@ async function send(port: number, request: PageRequest): Promise<Answer> {
   return answer
 }
 
-/** An agent and an uninitialised server in one process, to which callers need no token for hosts. */
+/** An agent and an uninitialized server in one process, to which callers need no token for hosts. */
 async function started(t: TestContext, more = ''): Promise<AgentHere & { readonly directory: string }> {
   const directory = workDirectory(t)
   makeAllocation(join(directory, 'data/alloc'), ALLOC, { ClientStatus: 'complete', DesiredStatus: 'stop' })

@@ -9,7 +9,10 @@ import fs, { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } f
 import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
+import { loadConfig } from '../../src/config/load.ts'
+import { warningsOf } from '../../src/daemon/monitoring/readiness.ts'
 import { kv } from '../../src/engines/kv/kv.ts'
+import { writeConfig } from '../helpers/agent-process.ts'
 import { assertBothLines, assertWhole, auditLinesIn } from '../helpers/audit-lines.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -59,6 +62,21 @@ function failingTruncates(t: TestContext): { restore: () => void } {
   }
 }
 
+/** While lines use the reserve, requests succeed, and an operator can see it. */
+async function reportsReserve(world: CoreWorld, write: () => Promise<void>): Promise<void> {
+  const audit = world.core.audit
+  await eventually(async () => {
+    await write()
+    return audit?.states[0]?.isDiskFull
+  }, 'lines use the reserve')
+  assert.equal(audit?.states[0]?.fault, undefined)
+  await audit?.probe()
+  assert.equal(world.lines.at(-1)?.message, 'disk of an audit file is full, lines use the reserve')
+  const config = loadConfig({ paths: [writeConfig(world.directory, '')] }).config
+  const text = 'disk of audit device file/ is full, lines use its reserve: free space before it is used up'
+  assert.deepEqual(warningsOf({ cluster: undefined, config, core: world.core }), [text])
+}
+
 async function onFullDisk(t: TestContext, world: CoreWorld, disk: string): Promise<void> {
   const file = join(disk, 'audit.log')
   await world.ask('POST', 'sys/mounts/kept', { type: 'kv', options: { version: '2' } })
@@ -79,6 +97,7 @@ async function onFullDisk(t: TestContext, world: CoreWorld, disk: string): Promi
   for (let round = 0; round < 3; round++) {
     await write()
     fill(disk)
+    await reportsReserve(world, write)
     const before = refused.length
     const isUndone = round !== 1
     const truncates = isUndone ? undefined : failingTruncates(t)
@@ -95,6 +114,8 @@ async function onFullDisk(t: TestContext, world: CoreWorld, disk: string): Promi
     rmSync(join(disk, 'ballast'))
     await world.core.audit?.probe()
     assert.equal(world.core.audit?.states[0]?.fault, undefined, 'it is known to record without a request')
+    assert.equal(world.core.audit?.states[0]?.isDiskFull, false, 'the reserve is complete')
+    assert.equal(world.lines.at(-1)?.message, 'disk of an audit file has space again')
   }
   assert.deepEqual(
     world.core.audit?.states.map(({ breaks, lostFiles }) => [breaks, lostFiles]),

@@ -90,7 +90,7 @@ test('a caller that sends many keys is rate-limited, and other callers are not',
   assert.equal(plain.status, 200, 'without a key it costs nothing')
 })
 
-test('a caller that sends many keys for an initialisation is rate-limited, too', async (t) => {
+test('a caller that sends many keys for an initialization is rate-limited, too', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const split = { secret_shares: 1, secret_threshold: 1, pgp_keys: ['AAAA'] }
   const send = async (remote: string) => {

@@ -77,7 +77,7 @@ test('a string that a field splits at its commas does not bypass a list of names
   assert.deepEqual(body.data['allowed_policies'], ['app-one', 'app-two'])
 })
 
-test('root is recognised in every spelling, for tokens and for roles', async (t) => {
+test('root is recognized in every spelling, for tokens and for roles', async (t) => {
   const world = await open(t)
   const token = await tokenWith(world, CREATE(''))
   for (const name of ['root', 'Root', ' ROOT ', '\u00a0rOOt']) {

@@ -1,5 +1,5 @@
 /**
- * A caller without a token sends a snapshot to an uninitialised server, a byte at a time, and the operator finds the only place taken;
+ * A caller without a token sends a snapshot to an uninitialized server, a byte at a time, and the operator finds the only place taken;
  * and the operator's own snapshot, which comes over a slow line, is cut by the limit that was made for such callers. A holder of a token
  * holds back the end of a restore until that token has been revoked, or the server sealed, or takes a snapshot that slowly.
  */
@@ -133,7 +133,7 @@ test('a slow sender blocks no caller at another address', async (t) => {
   assert.equal((await whole(port, snapshot)).status, 204)
   slow.socket.write(snapshot.subarray(100))
   slow.socket.end()
-  assert.equal((await slow.answer).status, 400, 'the server is initialised by now')
+  assert.equal((await slow.answer).status, 400, 'the server is initialized by now')
 })
 
 async function* noArchive() {

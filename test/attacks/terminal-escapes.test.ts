@@ -15,7 +15,7 @@ const PROGRAM = join(ROOT, 'test/helpers/terminal.py')
 const ESCAPE = '\u001b'
 const HOSTILE = `${ESCAPE}]0;title\u0007${ESCAPE}[2J${ESCAPE}[6n\u009b5n`
 const LINE = `${ESCAPE}[31mred${ESCAPE}[0m ${HOSTILE} gr\u00fcn \u4e2d\r\n`
-// oxlint-disable-next-line no-control-regex -- what a terminal obeys, but for colours, line ends and tabs
+// oxlint-disable-next-line no-control-regex -- what a terminal obeys, but for colors, line ends and tabs
 const OBEYED = /\u001b(?!\[[\d;]*m)|[\u0000-\u0008\u000b\u000c\u000e-\u001a\u001c-\u001f\u007f-\u009f\u202e]/
 
 function hostileAgent(t: TestContext) {
@@ -38,7 +38,7 @@ async function onTerminal(url: string, args: readonly string[]): Promise<string>
   return stdout
 }
 
-test('terminal escapes in shown values are neutralised by all commands', async (t) => {
+test('terminal escapes in shown values are neutralized by all commands', async (t) => {
   if (spawnSync('python3', ['-c', 'import pty']).status !== 0) return t.skip('needs python3')
   const { url } = await hostileAgent(t)
   const lines = ['status', 'policy read x', 'read sys/x', 'read -field=value sys/x', 'read -format=json sys/x']
@@ -48,7 +48,7 @@ test('terminal escapes in shown values are neutralised by all commands', async (
     assert.doesNotMatch(shown, OBEYED, line)
   }
   const log = await onTerminal(url, ['logs', ALLOC_ID, 'web'])
-  assert.ok(log.startsWith(`${ESCAPE}[31mred${ESCAPE}[0m \\x1b]0;title\\x07\\x1b[2J`), 'colours stay')
+  assert.ok(log.startsWith(`${ESCAPE}[31mred${ESCAPE}[0m \\x1b]0;title\\x07\\x1b[2J`), 'colors stay')
   assert.ok(log.includes(String.raw`\x9b5n`) && log.includes(' grün 中'), log)
 })
 
@@ -69,7 +69,7 @@ test('JSON output keeps its value', async (t) => {
   assert.equal(data['value'], `${HOSTILE}\u202e`)
 })
 
-test('escapes that are split between chunks are neutralised, too', () => {
+test('escapes that are split between chunks are neutralized, too', () => {
   const bytes = Buffer.from(`${LINE}${ESCAPE}`)
   const whole = new TerminalEscaper()
   const expected = Buffer.concat([whole.push(bytes), whole.flush()]).toString()

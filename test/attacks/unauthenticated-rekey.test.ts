@@ -28,7 +28,7 @@ const REQUESTS = [
   ['PUT', 'sys/generate-root/update'],
 ] as const
 
-test('without a token no attempt is started, shown or cancelled, and the error names the setting', async (t) => {
+test('without a token no attempt is started, shown or canceled, and the error names the setting', async (t) => {
   const world = await CoreWorld.open(t, CLOSED)
   const begun = await world.ask('PUT', 'sys/rekey/init', SPLIT)
   assert.equal(begun.status, 200, begun.text)

@@ -102,7 +102,7 @@ test('a server lists, shows and purges its hosts', async (t) => {
       const { code, stderr, stdout } = await ask(...args)
       assert.deepEqual([code, stdout], [1, ''], args.join(' '))
       const time = '20\\d\\d-\\d\\d-\\d\\dT\\S+Z \\(\\d+s ago\\)'
-      const text = `^outpost: node client-1 \\(${second}\\) is down since ${time}: Node left; No path to node \\(HTTP 404\\)\n$`
+      const text = `^outpost: node client-1 \\(${second}\\) has been down since ${time}: Node left; No path to node \\(HTTP 404\\)\n$`
       assert.match(stderr, new RegExp(text), args.join(' '))
     }
     const purged = await ask('node', 'purge', 'client-1')

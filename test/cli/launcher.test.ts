@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { ROOT, start, temporaryDirectory } from './outpost-process.ts'
+import { makeCertificates } from '../helpers/certificates.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 /** The launcher of the sources, also if other tests use a bundle. */
@@ -42,6 +45,22 @@ test('runs the pinned Node with an empty environment, from any directory', async
   const { code, stdout, stderr } = await start(OUTPOST, ['version'], { env: {}, cwd: '/' }).finished
   assert.equal(code, 0, stderr)
   assert.match(stdout, PINNED)
+})
+
+test('trusts the CA certificates of the system', async (t) => {
+  const directory = temporaryDirectory(t)
+  if (!makeCertificates(directory, ['host'])) return t.skip('needs openssl')
+  const [cert, key] = ['host.pem', 'host.key'].map((name) => readFileSync(join(directory, name)))
+  const server = createServer({ cert, key }, (_, response) => response.end('[]'))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const list = (env: NodeJS.ProcessEnv) =>
+    start(OUTPOST, ['node', 'list', '-json'], { env: { OUTPOST_ADDR: `https://127.0.0.1:${port}`, ...env } }).finished
+  // OpenSSL's name for the file of the system.
+  const { stdout, stderr } = await list({ SSL_CERT_FILE: join(directory, 'ca.pem') })
+  assert.equal(stdout.trim(), '[]', stderr)
+  assert.equal((await list({})).code, 1)
 })
 
 test('runs the pinned Node though another one comes first in PATH', async (t) => {
@@ -88,7 +107,7 @@ test('paths and arguments with spaces, quotes and stars arrive whole', async (t)
     env: { CDPATH: '/tmp', PATH: '/bin:/usr/bin' },
   })
   assert.deepEqual(argv, [join(directory, 'src/main.ts'), ...args])
-  assert.deepEqual(execArgv, ['--max-semi-space-size=8', '--max-old-space-size=1536'])
+  assert.deepEqual(execArgv, ['--use-system-ca', '--max-semi-space-size=8', '--max-old-space-size=1536'])
   assert.equal(cache, join(directory, 'node_modules/.cache/outpost-compile'), 'never a world-writable place')
 })
 

@@ -87,7 +87,7 @@ test('once, or without a terminal: one table of all nodes, sorted, those without
   assert.deepEqual([code, stderr], [0, ''])
   assert.match(stdout, /^ID +Name +Status +CPU +Memory +Mem % +Disk +Disk %\n/)
   assert.match(stdout, /^\S+ +node-4 +ready +0\.4 % +2\.0 KiB +33\.3 % +2 B +33\.3 %$/m)
-  assert.match(stdout, /^\S+ +node-1 +no answer +- +- +- +- +-$/m)
+  assert.match(stdout, /^\S+ +node-1 +no response +- +- +- +- +-$/m)
   assert.match(stdout, /^\S+ +node-5 +down +- +- +- +- +-$/m)
   assert.deepEqual(namesOf(stdout), ['node-4', 'node-3', 'node-2', 'node-0', 'node-1', 'node-5'])
   assert.deepEqual(

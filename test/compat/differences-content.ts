@@ -197,7 +197,7 @@ const answers: Difference[] = [
     turn: body('alloc/data/big.txt 200000 bytes @200000'),
   },
   {
-    because: 'Following starts at once',
+    because: 'Following starts immediately',
     rows: /^unary\/stream\/follow=.* completed$/,
     turn: only(
       ({ end }) => end === 'open',

@@ -19,7 +19,7 @@ import {
 
 export const lifecycleDifferences: readonly Difference[] = [
   {
-    because: 'Following starts at once',
+    because: 'Following starts immediately',
     rows: /^lifecycle\/(complete|ending)\/.*follow/,
     turn: (answer) => ({
       ...answer,

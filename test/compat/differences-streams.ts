@@ -4,7 +4,7 @@ import { all, body, bodyOf, NOSNIFF, only, refusal, withLines, without } from '.
 
 export const streamDifferences: readonly Difference[] = [
   {
-    because: 'Following starts at once',
+    because: 'Following starts immediately',
     rows: /^streams\//,
     turn: (answer) => ({
       ...answer,

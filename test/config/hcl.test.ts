@@ -208,7 +208,7 @@ test('refuses nesting above the limit', () => {
   assert.match(says(`{"a":${'['.repeat(100_000)}`), /nest deeper than 100/)
 })
 
-test('finds labelled blocks in every notation', () => {
+test('finds labeled blocks in every notation', () => {
   const written = [
     'token "ops" { a = 1 }',
     'token = { ops = { a = 1 } }',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { test } from 'node:test'
 import { ARCHITECTURES } from '../../scripts/dist/architecture.ts'
@@ -68,10 +68,11 @@ const noDpkg = spawnSync('dpkg-deb', ['--version']).status === 0 ? false : 'need
 test('dpkg reads the Debian package: fields, configuration files, units and paths', { skip: noDpkg }, (t) => {
   const directory = temporaryDirectory(t)
   const program = join(directory, 'program')
-  for (const part of ['bin', 'dist', 'systemd', 'docs']) mkdirSync(join(program, part), { recursive: true })
+  for (const part of ['bin', 'dist', 'systemd/nats', 'docs']) mkdirSync(join(program, part), { recursive: true })
   for (const file of ['bin/outpost', 'dist/main.js', 'systemd/install.sh', 'docs/operating.md', 'LICENSE']) {
     writeFileSync(join(program, file), file)
   }
+  cpSync(join(ROOT, 'systemd/nats'), join(program, 'systemd/nats'), { recursive: true })
   const [architecture] = ARCHITECTURES
   assert.ok(architecture)
   const deb = debOf({
@@ -91,12 +92,18 @@ test('dpkg reads the Debian package: fields, configuration files, units and path
   execFileSync('dpkg-deb', ['-R', file, join(directory, 'unpacked')])
   const content = (path: string) => readFileSync(join(directory, 'unpacked', path), 'utf8')
   assert.equal(content('DEBIAN/conffiles'), '/etc/outpost-server/server.hcl\n/etc/outpost/agent.hcl\n')
+  // A file that an operator adds may come before these in the order of names.
+  for (const configuration of ['etc/outpost/agent.hcl', 'etc/outpost-server/server.hcl']) {
+    assert.doesNotMatch(content(configuration), /^bind_addr/m)
+  }
   for (const script of ['postinst', 'prerm', 'postrm']) {
     assert.equal(spawnSync('sh', ['-n', join(directory, 'unpacked/DEBIAN', script)]).status, 0, script)
   }
   const unit = content('usr/lib/systemd/system/outpost.service')
   assert.match(unit, /^ExecStart=\/usr\/lib\/outpost\/bin\/outpost agent -config \/etc\/outpost$/m)
   assert.doesNotMatch(unit, /\/opt\/outpost/)
+  const natsUnit = content('usr/share/doc/outpost/systemd/nats/outpost-nats.service')
+  assert.match(natsUnit, /^Documentation=file:\/usr\/share\/doc\/outpost\/docs\/operating\/cluster\.md$/m)
   assert.equal(content('usr/lib/outpost/bin/outpost'), 'bin/outpost')
   assert.equal(content('usr/share/doc/outpost/docs/operating.md'), 'docs/operating.md')
   assert.equal(content('usr/share/man/man1/outpost.1'), '.TH OUTPOST 1\n')

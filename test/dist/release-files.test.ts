@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync, spawnSync } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { test } from 'node:test'
@@ -126,4 +126,23 @@ test('the release workflow has the schema of its forge, and its shell steps pars
     })
     assert.equal(status, 0, stderr)
   }
+})
+
+test('the image contains every program that outpost starts, except those of systemd', () => {
+  const sources = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' }).filter((path) =>
+    path.endsWith('.ts'),
+  )
+  const started = sources.flatMap((path) =>
+    [...readFileSync(join(ROOT, 'src', path), 'utf8').matchAll(/\b(?:spawn|execFile)(?:Sync)?\('([^']+)'/g)].map(
+      ([, program = '']) => program,
+    ),
+  )
+  assert.ok(started.includes('flock'))
+  const script = readFileSync(join(ROOT, 'deploy/container/rootfs.sh'), 'utf8')
+  const copied = [...script.matchAll(/^cp -L (.*) "\$root/gm)].flatMap(([, files = '']) => files.split(' '))
+  const names = new Set([...copied.map((path) => path.slice(path.lastIndexOf('/') + 1)), '/bin/sh', 'timedatectl'])
+  assert.deepEqual(
+    started.filter((program) => !names.has(program)),
+    [],
+  )
 })

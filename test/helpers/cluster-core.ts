@@ -1,4 +1,4 @@
-/** The secrets core of a cluster: initialised, unsealed, with tokens for requests to hosts. */
+/** The secrets core of a cluster: initialized, unsealed, with tokens for requests to hosts. */
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { type ClusterWorld, ROOT_TOKEN } from './cluster.ts'

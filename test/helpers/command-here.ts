@@ -66,7 +66,7 @@ export function runHere(args: readonly string[], env: NodeJS.ProcessEnv, input =
   return beginHere(args, env, input).finished
 }
 
-/** Starts the command. It cannot be signalled: that needs a process. */
+/** Starts the command. It cannot be signaled: that needs a process. */
 export function beginHere(args: readonly string[], env: NodeJS.ProcessEnv, input = ''): Begun {
   const around = new Surroundings(input)
   const written: Record<1 | 2, Buffer[]> = { 1: [], 2: [] }

@@ -131,7 +131,7 @@ export class CoreWorld {
     this.setByMs += byMs
   }
 
-  /** Initialised and active, unless `raw`. Closed and removed with the test. */
+  /** Initialized and active, unless `raw`. Closed and removed with the test. */
   static async open(t: TestContext, options: WorldOptions = {}): Promise<CoreWorld> {
     const directory = mkdtempSync(join(tmpdir(), 'outpost-core-'))
     t.after(() => rmSync(directory, { recursive: true, force: true }))
@@ -178,7 +178,7 @@ export class CoreWorld {
 
   unseal(): void {
     const rootKey = openRootKey(this.store, this.unsealKey)
-    if (!rootKey) throw new Error('the world was not initialised')
+    if (!rootKey) throw new Error('the world was not initialized')
     this.core.barrier.unseal(rootKey)
     this.core.activate()
   }

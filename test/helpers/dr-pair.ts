@@ -35,7 +35,7 @@ export class DrServer {
   /** Environment of the process at its next start. */
   env: Readonly<Record<string, string>> = {}
   agent: AgentHere | RunningAgent
-  /** Keys of its initialisation. */
+  /** Keys of its initialization. */
   keys: ClusterKeys = { shares: [], token: '' }
 
   private constructor(t: TestContext, directory: string, file: string, agent: AgentHere | RunningAgent) {
@@ -45,7 +45,7 @@ export class DrServer {
     this.agent = agent
   }
 
-  /** Initialised and unsealed. `more` is added to the block `server`. */
+  /** Initialized and unsealed. `more` is added to the block `server`. */
   static async start(
     t: TestContext,
     name: string,

@@ -37,7 +37,7 @@ export interface ReplayOptions {
   /** The recorded root token and that of this run. */
   readonly rootToken?: { readonly recorded: string; readonly ours: string }
   readonly differences: readonly Difference[]
-  /** Members that each cluster generates and that have no recognisable form, such as key shares. */
+  /** Members that each cluster generates and that have no recognizable form, such as key shares. */
   readonly made?: ReadonlySet<string>
   /** Skipped exchanges that need the state of another server; later ones must not depend on them. */
   readonly skip?: readonly { readonly exchange: string | RegExp; readonly why: string }[]

@@ -1,4 +1,4 @@
-/** Userpass with hashes that cost microseconds, for tests of other behaviour. */
+/** Userpass with hashes that cost microseconds, for tests of other behavior. */
 import { userpassEngine } from '../../src/auth/userpass/userpass.ts'
 
 export const quickUserpass = userpassEngine({ hashCost: 16 })

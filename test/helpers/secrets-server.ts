@@ -40,7 +40,7 @@ export async function jsonOf(run: Run, line: string, token = '', input = ''): Pr
 
 const SHARES = '-key-shares=3 -key-threshold=2'
 
-/** An initialised and sealed server in this process. */
+/** An initialized and sealed server in this process. */
 export async function freshServer(t: TestContext, args = SHARES) {
   const directory = workDirectory(t)
   const agent = await agentHere(t, ['-config', writeServer(directory)])

@@ -39,7 +39,7 @@ async function talk(options: RawOptions, ...pieces: readonly (string | Buffer | 
 }
 
 const TRAP = 'LIST /v1/trap HTTP/1.1\r\nHost: x\r\n\r\nSCAN '
-/** Every kind of neighbour that a LIST can have. */
+/** Every kind of neighbor that a LIST can have. */
 const MIXED = [
   head('LIST', 'a'),
   head('GET', 'b'),

@@ -258,7 +258,8 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
   await t.test('sealed', async () => {
     await eventually(async () => (await a.status())['lag_entries'] === 0, 'its secondary is back')
     await b.follows(a)
-    raises(directory, 'sealed', [calm, await seen(urls())], ['NotReady a', 'Sealed a'])
+    const refused = async () => assert.equal((await a.ask('GET', 'kv/data/one')).status, 503)
+    raises(directory, 'sealed', [calm, await seen(urls(), refused)], ['NotReady a', 'Sealed a'])
   })
   if (!hasDisks) return
   const alone = async (name: string, place: string) => {
@@ -298,7 +299,12 @@ async function states(t: TestContext, { audit, data, directory, hasDisks }: Plac
       for (let left = RESERVED_REQUESTS_MAX; left > 0 && (await put(server)).status === 200; ) left--
       assert.equal((await put(server)).status, 500, 'requests are refused')
       const now = await seen({ d: server.agent.url }, async () => void (await put(server)))
-      raises(directory, 'blocked audit device', [before, now], ['AuditFailures d', 'Faults d', 'NotReady d'])
+      raises(
+        directory,
+        'blocked audit device',
+        [before, now],
+        ['AuditDiskFull d', 'AuditFailures d', 'Faults d', 'NotReady d'],
+      )
     } finally {
       unmount(join(server.directory, 'data', 'audit'))
     }

@@ -92,7 +92,19 @@ test('the Debian package installs, upgrades, downgrades, is removed and purged b
   const deb = (version: string) => `${machine.inside}/outpost-${version}.deb`
   const show = (name: string, unit = 'outpost') => machine.ok('systemctl', 'show', '-P', name, unit)
 
-  assert.match(aptOk('install', deb('1.0.0')), /no service is enabled/)
+  const scriptUnit = '/etc/systemd/system/outpost.service'
+  machine.ok('sh', '-c', `install -d /etc/outpost-server && echo key >/etc/outpost-server/cluster.nk`)
+  machine.ok(
+    'sh',
+    '-c',
+    `chmod 0600 /etc/outpost-server/cluster.nk && echo ExecStart=/opt/outpost/bin/outpost >${scriptUnit}`,
+  )
+  const installed = aptOk('install', deb('1.0.0'))
+  assert.match(installed, /no service is enabled/)
+  assert.match(installed, /outpost\.service runs the program of systemd\/install\.sh[^]*--uninstall --role agent/)
+  machine.ok('sh', '-c', `rm ${scriptUnit} && systemctl daemon-reload`)
+  assert.equal(machine.ok('stat', '-c', '%a %U %G', '/etc/outpost-server/cluster.nk'), '640 root outpost-server')
+  machine.ok('rm', '/etc/outpost-server/cluster.nk')
   assert.match(machine.ok('outpost', 'version'), /^outpost v1\.0\.0 /)
   assert.equal(machine.ok('dpkg', '--verify', 'outpost'), '')
   assert.notEqual(show('UnitFileState'), 'enabled')

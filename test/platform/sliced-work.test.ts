@@ -45,7 +45,7 @@ test('one waiting piece of work runs in each turn, in order', async () => {
   assert.deepEqual(order.slice(0, 9), [0, 1, 2, 0, 1, 2, 0, 1, 2])
 })
 
-test('cancelled work ends in its next turn', async () => {
+test('canceled work ends in its next turn', async () => {
   const abort = new AbortController()
   let done = 0
   const outcome = runSliced(

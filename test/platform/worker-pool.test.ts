@@ -148,13 +148,13 @@ test('queued tasks are rejected when their deadline passes, their signal aborts,
   world.run('cancelled', { signal: controller.signal })
   world.run('late')
   controller.abort()
-  world.run('cancelled before', { signal: controller.signal })
+  world.run('canceled before', { signal: controller.signal })
   t.mock.timers.tick(QUEUE_MS)
   world.run('queued')
   const closed = world.pool.close()
   world.run('after')
   await turn()
-  assert.deepEqual(world.outcomesOf('cancelled', 'cancelled before', 'late'), [
+  assert.deepEqual(world.outcomesOf('cancelled', 'canceled before', 'late'), [
     'cancelled',
     'cancelled',
     'queue-timeout',

@@ -284,7 +284,7 @@ test('lines of more than a megabyte are complete and readable by the next proces
   await again.core.seal()
 })
 
-test('recorded lines do not count towards the limit of queued lines', async (t) => {
+test('recorded lines do not count toward the limit of queued lines', async (t) => {
   const { world } = await withFile(t, {})
   const device = world.core.audit?.find('file/')
   const json = JSON.stringify({ time: '', text: 'x'.repeat(4 << 20) })

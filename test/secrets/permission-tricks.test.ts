@@ -103,7 +103,7 @@ test('names of Object.prototype are ordinary names', async (t) => {
   }
 })
 
-test('a verification of key shares that is cancelled during the last share changes nothing', async (t) => {
+test('a verification of key shares that is canceled during the last share changes nothing', async (t) => {
   const world = await CoreWorld.open(t)
   const split = { secret_shares: 1, secret_threshold: 1 }
   const [before, zeros] = [world.unsealKey.toString('hex'), '00'.repeat(32)]

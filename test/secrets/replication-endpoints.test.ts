@@ -227,7 +227,7 @@ test('an operation token needs one attempt at a time, shares and a one-time pass
   await refused(403, /^permission denied$/, `${DR}/secondary/promote`, { dr_operation_token: newer }, NO_TOKEN)
 })
 
-test('cancelling an operation-token attempt requires its nonce, also with a token that has sudo', async (t) => {
+test('canceling an operation-token attempt requires its nonce, also with a token that has sudo', async (t) => {
   const { told, world } = await secondary(t)
   const { nonce } = await told('POST', ATTEMPT, {}, NO_TOKEN)
   for (const [body, asking, text] of [

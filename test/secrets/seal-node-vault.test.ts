@@ -6,7 +6,7 @@ import { decodeToken } from '../../src/storage/seal/token-generation.ts'
 import { listenTo } from '../helpers/core-listener.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
 
-test('node-vault initialises, unseals, seals, rotates and generates a root token', async (t) => {
+test('node-vault initializes, unseals, seals, rotates and generates a root token', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const port = await listenTo(t, world)
   const vault = nodeVault({ endpoint: `http://127.0.0.1:${port}` })

@@ -102,7 +102,7 @@ async function replacePgpKeys(known: Substitutions, exchanges: readonly Recorded
   return owners
 }
 
-test('requests from initialisation to a seal with new shares are answered as recorded', async (t) => {
+test('requests from initialization to a seal with new shares are answered as recorded', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const known = new Substitutions()
   // Once the core is open, the recording of its life goes on with secrets; the root tokens come next.

@@ -224,7 +224,7 @@ test('a node through a server; what the token may not read is named; Ctrl-C ends
   }
   const node = JSON.parse(read('nodes/client-0/runtime.jsonl').split('\n')[0] ?? '') as { value: { NodeID: string } }
   assert.equal(node.value.NodeID, world.host().member.nodeId)
-  // The server is not initialised: its sealed parts cannot be read.
+  // The server is not initialized: its sealed parts cannot be read.
   assert.ok(summary.Missing.some(({ path }) => path === 'host.json'))
   assert.match(stderr, /^not collected: host\.json: /m)
   assert.ok(index.files.find(({ path }) => path === 'host.json')?.error !== undefined)

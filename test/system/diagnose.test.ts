@@ -4,6 +4,7 @@
  */
 import '../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import {
   chmodSync,
@@ -93,7 +94,7 @@ async function hostOf(t: TestContext, more = '', server = ''): Promise<Host> {
   return { directory, config, key }
 }
 
-/** Starts it, initialises its core, and resolves when it is ready. */
+/** Starts it, initializes its core, and resolves when it is ready. */
 async function startHost(t: TestContext, { config }: Host) {
   const agent = await startAgent(t, ['-config', config])
   const env = { ...process.env, OUTPOST_ADDR: agent.url }
@@ -234,6 +235,21 @@ test('files of another user', { skip: process.getuid?.() !== 0 && 'needs root' }
   assert.equal(code, 1)
   assert.match(of('files/owner', 'failure')[0]?.text ?? '', /roster\.db$/)
   assert.match(of('files/owner', 'failure')[0]?.next ?? '', /^chown -h \S+: \S+roster\.db$/)
+})
+
+test('a key that the user of a server cannot read', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+  const host = await hostOf(t)
+  writeFileSync(host.config, readFileSync(host.config, 'utf8').replace('client { enabled = true }', ''))
+  const key = join(host.directory, 'unseal.key')
+  chownSync(join(host.directory, 'data'), 65_534, 65_534)
+  const refused = await diagnose(host.config, ['files'])
+  assert.equal(refused.code, 1)
+  assert.match(refused.of('files/keys', 'failure')[0]?.text ?? '', /belongs to root, and nobody, .*, cannot read it$/)
+  const next = refused.of('files/keys', 'failure')[0]?.next ?? ''
+  assert.equal(next, `chgrp 65534 ${key} && chmod 0640 ${key}`)
+  execFileSync('sh', ['-c', next])
+  const { of } = await diagnose(host.config, ['files'])
+  assert.deepEqual([of('files/keys', 'warning'), of('files/keys', 'ok').length], [[], 1])
 })
 
 test('ports: used by another process, and an address of another host', async (t) => {

@@ -51,23 +51,23 @@ test('after the loss of the host an empty server is restored by the documented s
 
 type Source = Awaited<ReturnType<typeof freshServer>>
 
-/** A server that was never initialised. */
+/** A server that was never initialized. */
 interface Empty {
   readonly directory: string
   readonly agent: AgentHere
 }
 
-/** What all of these need: a server that was initialised, and its snapshot. The order is part of it: the last one ends that server. */
-test('a server is initialised completely from a snapshot, or not at all', async (t) => {
+/** What all of these need: a server that was initialized, and its snapshot. The order is part of it: the last one ends that server. */
+test('a server is initialized completely from a snapshot, or not at all', async (t) => {
   const source = await freshServer(t)
   const directory = workDirectory(t)
   const empty = { directory, agent: await agentHere(t, ['-config', writeServer(directory)]) }
   const file = join(source.directory, 'a.snap')
-  await t.test('-new is refused on an initialised server, sealed or active, and changes nothing', () =>
+  await t.test('-new is refused on an initialized server, sealed or active, and changes nothing', () =>
     refusesWhereInitialised(source, empty, file),
   )
-  await t.test('of a concurrent init and -new one initialises the server', () => beginsOnce(empty.agent.url, file))
-  await t.test('a malformed snapshot is refused, and a truncated one leaves the server uninitialised', (each) =>
+  await t.test('of a concurrent init and -new one initializes the server', () => beginsOnce(empty.agent.url, file))
+  await t.test('a malformed snapshot is refused, and a truncated one leaves the server uninitialized', (each) =>
     refusesWhatIsCut(each, source, file),
   )
   await t.test('init and -new are refused on an empty database in place of a used one until .seen is moved away', () =>
@@ -133,7 +133,7 @@ async function refusesWhereInitialised({ keys, run, token }: Source, empty: Empt
   await refused()
   assert.equal((await run('operator init -status')).code, 0)
   assert.equal((await run('token lookup', '', token)).code, 0)
-  // Without -new the answer of a server that is not initialised names the way.
+  // Without -new the answer of a server that is not initialized names the way.
   const plain = await commandsAt(empty.agent, empty.directory)(`operator snapshot restore ${file}`, '', token)
   assert.equal(plain.code, 1)
   assert.match(plain.stderr, /not initialized.*snapshot restore -new FILE/)
@@ -183,7 +183,7 @@ async function refusesWhereWritten(t: TestContext, source: Source, file: string)
     const { code, stderr } = await at(line)
     assert.equal(code, 1, line)
     assert.match(stderr, why)
-    assert.equal((await at('operator init -status')).code, 2, 'it is not initialised')
+    assert.equal((await at('operator init -status')).code, 2, 'it is not initialized')
   }
   const init = await fetch(`${again.url}/v1/sys/init`, {
     method: 'PUT',

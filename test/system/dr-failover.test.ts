@@ -89,7 +89,7 @@ test('failover, re-join and failback succeed', { timeout: 280_000 }, async (t) =
   assert.equal(done.code, 0, done.stderr)
   assert.match(
     done.stderr,
-    /^1\. .* is a DR secondary: disconnected from its primary [^]*^2\. The secondary is unsealed[^]*^3\. The primary \S+ does not answer this host/m,
+    /^1\. .* is a DR secondary: disconnected from its primary [^]*^2\. The secondary is unsealed[^]*^3\. The primary \S+ does not respond to this host/m,
   )
   assert.match(
     done.stderr,

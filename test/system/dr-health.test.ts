@@ -11,6 +11,7 @@ import { metricsOf, readinessOf } from '../helpers/exported-metrics.ts'
 interface SecondaryRow {
   readonly node_id: string
   readonly connection_status: string
+  readonly authenticated: boolean
   readonly lag_seconds: number
 }
 
@@ -56,6 +57,16 @@ test('a DR primary reports a missing secondary and why it is fenced', { timeout:
     await eventually(async () => (await gauge('secondary_lag_seconds')) === 0, 'it has everything')
     assert.deepEqual((await readinessOf(primary.agent)).warnings, [])
     assert.equal(await replication(), 'DR primary, 1 of 1 secondaries connected')
+  })
+
+  await t.test('a sealed primary does not report its secondaries as sealed', async () => {
+    await primary.told('PUT', 'sys/seal')
+    await eventually(async () => (await rowOf())?.authenticated === false, 'it cannot verify its secondary')
+    assert.equal(await warnings(), '')
+    assert.equal((await readinessOf(secondary.agent)).status, 472)
+    await primary.unseal(primary.keys)
+    await eventually(async () => (await rowOf())?.authenticated === true, 'it can again')
+    await eventually(async () => (await readyCodes(primary)) === '200 200', 'the primary serves')
   })
 
   await t.test('a disconnected secondary is named in readiness, metrics and log, and its lag grows', async () => {

@@ -71,7 +71,7 @@ test('refusals are limited too, and a refused connection is not served', async (
   assert.ok(heard.every(({ end }) => end !== 'open'))
 })
 
-test('a WebSocket counts towards the connection limit', async (t) => {
+test('a WebSocket counts toward the connection limit', async (t) => {
   const agent = await agentWith(t, 'http_max_conns_per_client = 1')
   const path = `/v1/client/fs/logs/${ALLOC}?task=web&follow=true`
   const held = new MessageClient({ port: agent.port, path })

@@ -85,14 +85,27 @@ test('each server lists all servers, an agent those of any server', async (t) =>
         ['server-1', 'alive'],
       ],
     )
-    assert.equal(stderr, '1 of 2 servers does not answer\n')
+    assert.equal(stderr, '1 of 2 servers does not respond\n')
     assert.match(
       (await runHere(['operator', 'members'], { OUTPOST_ADDR: second.url })).stdout,
-      /server-0 .* silent for \d+s/,
+      /server-0 .* silent, announced \d+s ago/,
     )
     await first.start()
     await eventually(async () => (await members(second.url)).code === 0, 'the run before is not listed any more')
     assert.equal((await members(second.url)).list.length, 2)
+  })
+
+  await t.test('a server without a connection to NATS does not report the others as silent', async () => {
+    await world.nats.kill()
+    const { code, stderr } = await eventually(async () => {
+      const answer = await members(second.url)
+      return answer.list[0]?.Status === 'unknown' && answer
+    })
+    assert.equal(code, 1)
+    assert.equal(
+      stderr,
+      'the server that created the list is not connected to NATS: the state of the others is unknown\n',
+    )
   })
 })
 

@@ -55,7 +55,7 @@ test('follows the log of the server, and of a node by its name', async (t) => {
 
   await t.test('a node that is down, an unknown one, a wrong level', async () => {
     const run = (...args: string[]) => runHere(['monitor', ...args], { OUTPOST_ADDR: url })
-    await eventually(async () => (await run('-node', 'client-0')).stderr.includes('is down since'))
+    await eventually(async () => (await run('-node', 'client-0')).stderr.includes('has been down since'))
     const unknown = await run('-node', 'nobody-here')
     assert.deepEqual(
       [unknown.code, unknown.stderr],

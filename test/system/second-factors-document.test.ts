@@ -7,7 +7,7 @@ import { TOTP, URI } from 'otpauth'
 import { workDirectory } from '../helpers/agent-process.ts'
 import { freePort, runShell, shellBlocks } from '../helpers/document.ts'
 
-test('the documented steps create a method, protect a path and enrol a user, who reads and logs in with codes', async (t) => {
+test('the documented steps create a method, protect a path and enroll a user, who reads and logs in with codes', async (t) => {
   const directory = workDirectory(t)
   const [admin, enrol, read, login, ...more] = shellBlocks('docs/operating/auth.md', '## Multi-factor authentication')
   assert.ok(admin && enrol && read && login && more.length === 0)

@@ -64,7 +64,7 @@ async function requestInit({ url }: Server, more: object = {}) {
   return { status: response.status, text: errors?.join() ?? '' }
 }
 
-test('a second initialisation in a region is refused, and two cores are reported by every server', async (t) => {
+test('a second initialization in a region is refused, and two cores are reported by every server', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second, edge] = await Promise.all([
     startServer(t, nats, 'first'),
@@ -92,7 +92,7 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.ok(!read.stderr.includes('operator init'), read.stderr)
   })
 
-  await t.test('the initialisation is refused and changes nothing', async () => {
+  await t.test('the initialization is refused and changes nothing', async () => {
     const refused = await requestInit(second)
     assert.equal(refused.status, 400)
     assert.match(refused.text, /server "first" of region "global" has an initialized secrets core/)
@@ -103,13 +103,13 @@ test('a second initialisation in a region is refused, and two cores are reported
     assert.equal(ran.code, 1)
     assert.ok(ran.stderr.includes('server "first"'), ran.stderr)
     assert.equal(await isInitialised(second), false)
-    // The core that exists is initialised already, regardless of the region.
+    // The core that exists is initialized already, regardless of the region.
     assert.match((await requestInit(first)).text, /initiali[sz]ed/)
     for (const server of [first, edge]) assert.equal(await coresOf(server), 1)
     for (const server of [first, second, edge]) assert.equal(await conflictOf(server), undefined)
   })
 
-  await t.test('with -force the initialisation succeeds, and every server reports both cores', async () => {
+  await t.test('with -force the initialization succeeds, and every server reports both cores', async () => {
     await initialise(t, second, `${INIT} -force`)
     const secondId = await clusterIdOf(second)
     assert.notEqual(secondId, firstId)
@@ -139,7 +139,7 @@ test('a second initialisation in a region is refused, and two cores are reported
   })
 })
 
-test('a recently killed core prevents an initialisation until its server returns without it', async (t) => {
+test('a recently killed core prevents an initialization until its server returns without it', async (t) => {
   const nats = await startNatsServer(t)
   const [first, second] = await Promise.all([startServer(t, nats, 'first'), startServer(t, nats, 'second')])
   await initialise(t, first)
@@ -154,7 +154,7 @@ test('a recently killed core prevents an initialisation until its server returns
   await eventually(async () => (await requestInit(second)).status === 200, 'the second server may have the core')
 })
 
-test('an initialisation while NATS is disconnected requires -force', async (t) => {
+test('an initialization while NATS is disconnected requires -force', async (t) => {
   const nats = await startNatsServer(t)
   const server = await startServer(t, nats, 'only')
   await nats.kill()
@@ -202,6 +202,52 @@ test('a DR secondary in the region of its primary does not count as a second cor
   for (const server of both()) await counts(server, 1)
 })
 
+test('requests for secrets and tokens go to the active core, not to the standby of a DR pair or a server without initialization', async (t) => {
+  const nats = await startNatsServer(t)
+  const directory = workDirectory(t)
+  const more = `\n}\nnats {\n servers = ["${nats.url}"]`
+  const [primary, secondary] = await Promise.all([
+    DrServer.startHere(t, 'a', more, directory),
+    DrServer.startHere(t, 'b', more, directory),
+  ])
+  await primary.told('POST', `${DR}/primary/enable`)
+  await secondary.told('POST', `${DR}/secondary/enable`, { token: await primary.issue('b') })
+  await secondary.follows(primary)
+  await secondary.unseal(primary.keys)
+  await primary.told('POST', 'sys/mounts/kv', { type: 'kv', options: { version: '2' } })
+  await primary.told('POST', 'kv/data/one', { data: { a: 1 } })
+  await startServer(t, nats, 'blank')
+  const common = { natsUrl: nats.url, acl: 'acl {\n enabled = true\n token_ttl = "0s"\n}' }
+  const [edge, agent] = await Promise.all([
+    Member.make(t, 'edge', { ...common, role: 'server', more: 'secrets = false' }),
+    Member.make(t, 'agent', { ...common, role: 'client' }),
+  ])
+  await Promise.all([edge.start(), agent.start()])
+  const headers = { 'X-Vault-Token': primary.keys.token }
+  const statusesOf = async (url: string, path: string) => {
+    const seen = new Map<string, number>()
+    for (let left = 20; left > 0; left--) {
+      const answer = await fetch(`${url}/v1/${path}`, { headers })
+      const text = answer.ok ? '200' : `${answer.status} ${await answer.text()}`
+      seen.set(text, (seen.get(text) ?? 0) + 1)
+    }
+    return Object.fromEntries(seen)
+  }
+  const coreOf = async () => (await readinessOf(edge)).checks['secrets_core']?.reason
+  const named = await eventually(async () => {
+    const text = await coreOf()
+    return text?.endsWith('is active') && text
+  }, 'the edge is ready')
+  assert.match(named, /^the secrets core of server "[^"]+" is active$/, 'one server is named')
+  assert.deepEqual(await statusesOf(edge.url, 'kv/data/one'), { 200: 20 })
+  assert.deepEqual(await statusesOf(agent.url, 'client/stats'), { 200: 20 })
+  const onStandby = await statusesOf(secondary.agent.url, 'nodes')
+  assert.match(
+    Object.keys(onStandby).join(),
+    /^503 this server is a DR secondary and cannot verify tokens of its primary; /,
+  )
+})
+
 test('a server without a core is ready only while a server with an active core answers', async (t) => {
   const nats = await startNatsServer(t)
   const [first, edge] = await Promise.all([
@@ -227,7 +273,7 @@ test('a server without a core is ready only while a server with an active core a
   const key = await initialise(t, first)
   await reports(/the secrets core of server "first" is active/, 200)
   await first.stop()
-  await reports(/no server with a secrets core is connected|the secrets core of server "first" does not answer/)
+  await reports(/no server with a secrets core is connected|the secrets core of server "first" does not respond/)
   await first.start()
   await reports(/the secrets core of server "first" is sealed, next: outpost operator unseal/)
   assert.equal((await commandsAt(first, workDirectory(t))(`operator unseal ${key}`)).code, 0)
@@ -235,10 +281,16 @@ test('a server without a core is ready only while a server with an active core a
   assert.match(edge.stderr, /"not ready".*secrets_core \(the secrets core of server/)
   await nats.kill()
   await reports(/not connected to NATS/)
+  assert.equal((await readinessOf(edge)).checks['roster']?.reason, 'not connected to NATS')
   await nats.restart()
   await reports(/is active/, 200)
   first.signal('SIGSTOP')
-  await reports(/the secrets core of server "first" does not answer|no server with a secrets core is connected/)
+  const frozen = await fetch(`${edge.url}/v1/sys/seal-status`)
+  assert.deepEqual(
+    [frozen.status, await frozen.json()],
+    [504, { errors: ['server "first" does not respond, try again'] }],
+  )
+  await reports(/the secrets core of server "first" does not respond|no server with a secrets core is connected/)
   first.signal('SIGCONT')
   await reports(/is active/, 200)
 })

@@ -88,7 +88,7 @@ test('a server exports metrics of its seal, its NATS connection and its store', 
   const becomes = (name: string, wanted: number, labels = {}) =>
     eventually(async () => (await metrics()).value(name, labels) === wanted, `${name} becomes ${wanted}`)
 
-  await t.test('the seal metrics distinguish not initialised, sealed and unsealed', async () => {
+  await t.test('the seal metrics distinguish not initialized, sealed and unsealed', async () => {
     let seen = await metrics()
     const states = () =>
       ['initialized', 'sealed', 'active'].map((state) => seen.value(`outpost_secrets_${state}`)).join()

@@ -25,6 +25,9 @@ test('the installed program runs without sources and development packages, and s
     [],
   )
   assert.equal(existsSync(join(directory, 'src')), false)
+  for (const document of ['README.md', 'CHANGELOG.md', 'docs/releases.md']) {
+    assert.ok(existsSync(join(directory, document)), document)
+  }
 
   const outpost = join(directory, 'bin/outpost')
   const hasGit = existsSync(join(ROOT, '.git'))

@@ -30,10 +30,10 @@ export type Query = Readonly<Record<string, string | number | boolean | undefine
 
 export interface RequestOptions {
   readonly method?: string
-  readonly query?: Query
+  readonly query?: Query | undefined
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
 }
 
 /** Returns the token of the session, if any. Set by the session, which depends on this file. */
@@ -43,9 +43,16 @@ export function setTokenSource(source: () => string | undefined): void {
   tokenOf = source
 }
 
+/** Called after a 403 for the token of the session, which may have expired. */
+let onRefusal: () => void = () => undefined
+
+export function setRefusalListener(listener: () => void): void {
+  onRefusal = listener
+}
+
 function urlOf(path: string, query: Query = {}): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '')
-  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
+  const text = new URLSearchParams(given.map(([name, value]): [string, string] => [name, String(value)])).toString()
   return text === '' ? path : `${path}?${text}`
 }
 
@@ -54,16 +61,31 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   const { body, headers, method = 'GET', query, signal } = options
   const token = tokenOf()
   const sent: Record<string, string> = { ...headers }
-  if (token !== undefined && sent['Authorization'] === undefined) sent['Authorization'] = `Bearer ${token}`
+  const isOfSession = token !== undefined && sent['Authorization'] === undefined
+  if (isOfSession) sent['Authorization'] = `Bearer ${token}`
   if (body !== undefined) sent['Content-Type'] ??= 'application/json'
   const url = urlOf(path, query)
-  const init = { method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal }
+  const init = {
+    method,
+    headers: sent,
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+    ...(signal && { signal }),
+  }
   const response = await fetch(url, { ...init, credentials: 'omit', cache: 'no-store' }).catch((error: unknown) => {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
     throw new ApiError(0, 'The server does not respond. Check that it runs and that its address is correct.')
   })
+  if (response.status === 403 && isOfSession) onRefusal()
   if (response.status >= 400) throw await errorOf(response)
   return response
+}
+
+/** The secrets core formats causes as Vault does: `2 errors occurred:`, then a line for each. */
+export function withoutErrorList(text: string): string {
+  return text
+    .replaceAll(/\d+ errors? occurred:\s*\* /g, '')
+    .replaceAll(/\n\t\* /g, '; ')
+    .trim()
 }
 
 async function errorOf(response: Response): Promise<ApiError> {
@@ -71,7 +93,7 @@ async function errorOf(response: Response): Promise<ApiError> {
   try {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
-    if (errors.length > 0) return new ApiError(response.status, errors.join('; '), data)
+    if (errors.length > 0) return new ApiError(response.status, errors.map(withoutErrorList).join('; '), data)
     if (isObject(data)) return new ApiError(response.status, `status ${response.status}`, data)
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.
@@ -97,7 +119,7 @@ export interface ReadOptions {
 export function read<P extends keyof Results>(path: P, options: ReadOptions = {}): Promise<Results[P]> {
   const { params = {}, query, signal } = options
   const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(params[name] ?? ''))
-  return sendJson(filled, { query, signal })
+  return sendJson(filled, { ...(query && { query }), ...(signal && { signal }) })
 }
 
 /** A response of the secrets core. */

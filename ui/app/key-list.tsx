@@ -3,6 +3,7 @@ import { keyGroups } from './keys.ts'
 const SHOWN: Readonly<Record<string, string>> = { 'Mod+': 'Ctrl/⌘ ', Arrow: '', ' ': ' then ' }
 
 function shownKeys(keys: string): string {
+  if (keys === ' ') return 'Space'
   return Object.entries(SHOWN).reduce((text, [from, to]) => text.replaceAll(from, to), keys)
 }
 

@@ -35,6 +35,13 @@ function isField(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 
+/** Space and Enter activate the button or link that has the focus, and Escape closes an open dialog. */
+function isOfBrowser(event: KeyboardEvent): boolean {
+  if (event.key === 'Escape') return document.querySelector('dialog[open]') !== null
+  if (event.key !== ' ' && event.key !== 'Enter') return false
+  return event.target instanceof Element && event.target.matches('button, a[href], summary')
+}
+
 function bindingOf(keys: string, isInField: boolean): KeyBinding | undefined {
   for (const { bindings } of keyGroups.value.toReversed()) {
     const found = bindings.find((binding) => binding.keys === keys)
@@ -49,6 +56,7 @@ function isStartOfSequence(key: string): boolean {
 
 window.addEventListener('keydown', (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing) return
+  if (isOfBrowser(event)) return
   const isInField = isField(event.target)
   const key = nameOf(event)
   const first = pending && performance.now() - pending.atMs < SEQUENCE_MS && !isInField ? pending.key : undefined

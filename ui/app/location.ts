@@ -6,6 +6,8 @@ export const UI_ROOT = '/ui'
 interface Address {
   /** Path below `/ui`, without a slash at its end; the first view is `/`. */
   readonly path: string
+  /** Whether the path ends with a slash, as that of a folder of secrets. */
+  readonly isFolder: boolean
   readonly query: URLSearchParams
   /** Without `#`. */
   readonly fragment: string
@@ -13,20 +15,46 @@ interface Address {
 
 function currentAddress(): Address {
   const { hash, pathname, search } = window.location
-  const path = pathname.slice(UI_ROOT.length).replace(/\/+$/, '')
-  return { path: path === '' ? '/' : path, query: new URLSearchParams(search), fragment: hash.slice(1) }
+  const whole = pathname.slice(UI_ROOT.length)
+  const path = whole.replace(/\/+$/, '')
+  return {
+    path: path === '' ? '/' : path,
+    isFolder: path !== '' && path !== whole,
+    query: new URLSearchParams(search),
+    fragment: hash.slice(1),
+  }
 }
 
 export const address = signal<Address>(currentAddress())
 export const path = computed(() => address.value.path)
 
+/** Called before another view is opened. Returns false to stay; `proceed` opens the view later. */
+export type LeaveGuard = (proceed: () => void) => boolean
+
+let leaveGuard: LeaveGuard | undefined
+
+/** Sets the guard of a view with unsaved changes; undefined removes it. */
+export function setLeaveGuard(guard: LeaveGuard | undefined): void {
+  leaveGuard = guard
+}
+
+function hrefOf({ fragment, isFolder, path: current, query }: Address): string {
+  const text = query.toString()
+  return `${UI_ROOT}${current}${isFolder ? '/' : ''}${text === '' ? '' : `?${text}`}${fragment === '' ? '' : `#${fragment}`}`
+}
+
 window.addEventListener('popstate', () => {
-  address.value = currentAddress()
+  const target = currentAddress()
+  const isAllowed = leaveGuard?.(() => navigate(hrefOf(target).slice(UI_ROOT.length))) ?? true
+  if (isAllowed) address.value = target
+  // The browser has changed the address already.
+  else window.history.pushState(null, '', hrefOf(address.value))
 })
 
 /** Opens the view with this path, with an optional query. `replace` keeps the browser's history as it is. */
 export function navigate(to: string, options: { readonly replace?: boolean } = {}): void {
   const url = UI_ROOT + to
+  if (!options.replace && leaveGuard?.(() => navigate(to)) === false) return
   if (options.replace) window.history.replaceState(null, '', url)
   else window.history.pushState(null, '', url)
   address.value = currentAddress()
@@ -34,7 +62,8 @@ export function navigate(to: string, options: { readonly replace?: boolean } = {
 
 /** Changes parameters of the query of the current view; undefined or an empty text removes one. */
 export function setQuery(changes: Readonly<Record<string, string | undefined>>): void {
-  const { path: current, query } = address.value
+  const { isFolder, path: whole, query } = address.value
+  const current = isFolder ? `${whole}/` : whole
   const next = new URLSearchParams(query)
   for (const [name, value] of Object.entries(changes)) {
     if (value === undefined || value === '') next.delete(name)

@@ -1,9 +1,11 @@
 /** Login by token, userpass (with a second factor) or AppRole. Passwords and codes are kept until the login has ended, and nowhere else. */
-import { signal } from '@preact/signals'
+import { effect, signal } from '@preact/signals'
+import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import {
   ApiError,
   type AuthResult,
+  type MfaMethod,
   type MfaRequirement,
   type RequestOptions,
   secretsPath,
@@ -14,17 +16,18 @@ import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
 import { Field } from '../components/field.tsx'
 import { ErrorText } from '../components/states.tsx'
-import { hasSecrets, logIn } from './session.ts'
+import { hasSecrets, logIn, sessionEnd } from './session.ts'
 
 export const loginRequested = signal(false)
+
+effect(() => {
+  if (sessionEnd.value !== undefined) loginRequested.value = true
+})
 
 type Method = 'token' | 'userpass' | 'approle'
 const METHODS: Readonly<Record<Method, string>> = { token: 'Token', userpass: 'Username', approle: 'AppRole' }
 
-/** A login that needs codes before it returns a token. */
-interface PendingLogin {
-  readonly requirement: MfaRequirement
-}
+type Values = Readonly<Record<string, string>>
 
 async function anonymousLogin(path: string, body: unknown): Promise<AuthResult> {
   // The old token would be checked, too, and may have expired.
@@ -36,111 +39,229 @@ async function anonymousLogin(path: string, body: unknown): Promise<AuthResult> 
 
 function close(): void {
   loginRequested.value = false
+  sessionEnd.value = undefined
+}
+
+function loginOf(method: 'userpass' | 'approle', { mount = '', ...values }: Values): Promise<AuthResult> {
+  const at = `auth/${mount === '' ? method : mount.replaceAll(/^\/+|\/+$/g, '')}/login`
+  if (method === 'approle') {
+    return anonymousLogin(at, { role_id: values['role_id'] ?? '', secret_id: values['secret_id'] ?? '' })
+  }
+  const { username = '', password = '' } = values
+  if (username === '') return Promise.reject(new ApiError(400, 'Enter a username.'))
+  return anonymousLogin(`${at}/${username}`, { password })
+}
+
+/** Says what to do, where the text of the server does not. */
+function loginError(failure: unknown): Error {
+  if (!(failure instanceof ApiError)) return failure instanceof Error ? failure : new Error(String(failure))
+  if (failure.message.includes('is wrong or was already used')) {
+    return new Error('The code is wrong or was already used. Each code is valid once: wait for the next one.')
+  }
+  if (failure.message.includes('invalid request ID')) {
+    return new Error('The time for the code is over. Go back and log in again.')
+  }
+  return failure
 }
 
 export function LoginDialog() {
-  const [method, setMethod] = useState<Method>('token')
-  const [values, setValues] = useState<Readonly<Record<string, string>>>({})
   const [remember, setRemember] = useState(false)
-  const [pending, setPending] = useState<PendingLogin>()
+  const [requirement, setRequirement] = useState<MfaRequirement>()
   const [error, setError] = useState<Error>()
   const [isBusy, setBusy] = useState(false)
-  const valueOf = (name: string) => values[name] ?? ''
-  const field = (name: string, label: string, options: { readonly secret?: boolean; readonly hint?: string } = {}) => (
-    <Field
-      label={label}
-      hint={options.hint}
-      isSecret={options.secret}
-      autoComplete={options.secret ? 'current-password' : 'username'}
-      value={valueOf(name)}
-      onInput={(value) => setValues({ ...values, [name]: value })}
-    />
-  )
 
   const finish = async (auth: AuthResult) => {
     if (auth.mfa_requirement) {
-      setPending({ requirement: auth.mfa_requirement })
+      setRequirement(auth.mfa_requirement)
       return
     }
     await logIn(auth.client_token, { remember, isOwn: true })
     close()
   }
-  const start = async () => {
-    if (method === 'token') {
-      await logIn(valueOf('token').trim(), { remember, isOwn: false })
-      close()
-      return
-    }
-    const mount = valueOf('mount') === '' ? method : valueOf('mount')
-    const username = valueOf('username')
-    await finish(
-      method === 'userpass'
-        ? await anonymousLogin(`auth/${mount}/login/${username}`, { password: valueOf('password') })
-        : await anonymousLogin(`auth/${mount}/login`, { role_id: valueOf('role_id'), secret_id: valueOf('secret_id') }),
-    )
+  const start = async (method: Method, values: Values) => {
+    if (method !== 'token') return finish(await loginOf(method, values))
+    await logIn((values['token'] ?? '').trim(), { remember, isOwn: false })
+    return close()
   }
-  const validate = async ({ requirement }: PendingLogin) => {
-    const payload = Object.fromEntries(
-      Object.values(requirement.mfa_constraints).flatMap(({ any }) =>
-        any.slice(0, 1).map(({ id }) => [id, [valueOf(`code:${id}`).trim()]]),
-      ),
-    )
-    await finish(
-      await anonymousLogin('sys/mfa/validate', { mfa_request_id: requirement.mfa_request_id, mfa_payload: payload }),
-    )
-  }
-  const submit = (event: Event) => {
-    event.preventDefault()
+  const run = (work: () => Promise<void>) => {
     setError(undefined)
     setBusy(true)
-    const work = pending ? validate(pending) : start()
-    work
-      .catch((failure: unknown) => setError(failure instanceof Error ? failure : new Error(String(failure))))
+    work()
+      .catch((failure: unknown) => setError(loginError(failure)))
       .finally(() => setBusy(false))
   }
+  const back = () => {
+    setRequirement(undefined)
+    setError(undefined)
+  }
+  const failure = error && <ErrorText error={error} />
 
   return (
     <Dialog title="Log in" close={close}>
-      <form onSubmit={submit} class="form">
-        {pending ? (
-          Object.entries(pending.requirement.mfa_constraints).map(([name, { any }]) =>
-            any
-              .slice(0, 1)
-              .map(({ id }) => field(`code:${id}`, `Code of ${name}`, { hint: 'Six digits of your authenticator' })),
-          )
-        ) : (
-          <>
-            {hasSecrets.value && (
-              <fieldset class="choices">
-                <legend>Method</legend>
-                {(Object.keys(METHODS) as Method[]).map((each) => (
-                  <label key={each}>
-                    <input type="radio" name="method" checked={method === each} onChange={() => setMethod(each)} />
-                    {METHODS[each]}
-                  </label>
-                ))}
-              </fieldset>
-            )}
-            {method === 'token' && field('token', 'Token', { secret: true })}
-            {method === 'userpass' && field('username', 'Username')}
-            {method === 'userpass' && field('password', 'Password', { secret: true })}
-            {method === 'approle' && field('role_id', 'Role ID')}
-            {method === 'approle' && field('secret_id', 'Secret ID', { secret: true })}
-            {method !== 'token' && field('mount', 'Mount path', { hint: `Default: ${method}` })}
-            <label class="check">
-              <input type="checkbox" checked={remember} onChange={() => setRemember(!remember)} />
-              Keep the token until this tab is closed
-            </label>
-          </>
-        )}
-        {error && <ErrorText error={error} />}
-        <div class="form-actions">
-          <Button type="submit" kind="primary" isBusy={isBusy}>
-            {pending ? 'Verify' : 'Log in'}
-          </Button>
-        </div>
-      </form>
+      {requirement ? (
+        <CodeForm requirement={requirement} isBusy={isBusy} back={back} submit={(body) => run(() => verify(body))}>
+          {failure}
+        </CodeForm>
+      ) : (
+        <CredentialsForm isBusy={isBusy} submit={(method, values) => run(() => start(method, values))}>
+          <label class="check">
+            <input type="checkbox" checked={remember} onChange={() => setRemember(!remember)} />
+            Keep the token until this tab is closed
+          </label>
+          {failure}
+        </CredentialsForm>
+      )}
     </Dialog>
+  )
+
+  async function verify(payload: Readonly<Record<string, readonly string[]>>): Promise<void> {
+    const body = { mfa_request_id: requirement?.mfa_request_id, mfa_payload: payload }
+    await finish(await anonymousLogin('sys/mfa/validate', body))
+  }
+}
+
+interface FormProps {
+  readonly isBusy: boolean
+  readonly children: ComponentChildren
+}
+
+interface CredentialsFormProps extends FormProps {
+  readonly submit: (method: Method, values: Values) => void
+}
+
+function CredentialsForm({ children, isBusy, submit }: CredentialsFormProps) {
+  const [method, setMethod] = useState<Method>('token')
+  const [values, setValues] = useState<Values>({})
+  const field = (
+    name: string,
+    label: string,
+    options: { isSecret?: boolean; hint?: string; isFirst?: boolean } = {},
+  ) => (
+    <Field
+      key={name}
+      {...options}
+      label={label}
+      autoComplete={options.isSecret ? 'current-password' : 'username'}
+      value={values[name] ?? ''}
+      onInput={(value) => setValues((before) => ({ ...before, [name]: value }))}
+    />
+  )
+  const onSubmit = (event: Event) => {
+    event.preventDefault()
+    submit(method, values)
+  }
+  return (
+    <form onSubmit={onSubmit} class="form">
+      {sessionEnd.value !== undefined && <p role="status">{sessionEnd.value}</p>}
+      {hasSecrets.value && (
+        <fieldset class="choices">
+          <legend>Method</legend>
+          {(Object.keys(METHODS) as Method[]).map((each) => (
+            <label key={each}>
+              <input type="radio" name="method" checked={method === each} onChange={() => setMethod(each)} />
+              {METHODS[each]}
+            </label>
+          ))}
+        </fieldset>
+      )}
+      {method === 'token' && field('token', 'Token', { isSecret: true, isFirst: true })}
+      {method === 'userpass' && field('username', 'Username')}
+      {method === 'userpass' && field('password', 'Password', { isSecret: true })}
+      {method === 'approle' && field('role_id', 'Role ID')}
+      {method === 'approle' && field('secret_id', 'Secret ID', { isSecret: true })}
+      {method !== 'token' && field('mount', 'Mount path', { hint: `Default: ${method}` })}
+      {children}
+      <div class="form-actions">
+        <Button type="submit" kind="primary" isBusy={isBusy}>
+          Log in
+        </Button>
+      </div>
+    </form>
+  )
+}
+
+interface CodeFormProps extends FormProps {
+  readonly requirement: MfaRequirement
+  readonly back: () => void
+  readonly submit: (payload: Readonly<Record<string, readonly string[]>>) => void
+}
+
+/** One code for each enforcement; the user selects the method if an enforcement accepts several. */
+function CodeForm({ back, children, isBusy, requirement, submit }: CodeFormProps) {
+  const constraints = Object.entries(requirement.mfa_constraints)
+  const [codes, setCodes] = useState<Values>({})
+  const [chosen, setChosen] = useState<Values>({})
+  const methodOf = (name: string, any: readonly MfaMethod[]) => any.find(({ id }) => id === chosen[name]) ?? any[0]
+  const onSubmit = (event: Event) => {
+    event.preventDefault()
+    const pairs = constraints.flatMap(([name, { any }]) => {
+      const method = methodOf(name, any)
+      return method ? [[method.id, [(codes[name] ?? '').replaceAll(/\s/g, '')]] as const] : []
+    })
+    submit(Object.fromEntries(pairs))
+    setCodes({})
+  }
+  return (
+    <form onSubmit={onSubmit} class="form">
+      <p>This login requires a second factor.</p>
+      {constraints.map(([name, { any }], index) => (
+        <CodeField
+          key={name}
+          methods={any}
+          method={methodOf(name, any)}
+          choose={(id) => setChosen({ ...chosen, [name]: id })}
+          code={codes[name] ?? ''}
+          setCode={(code) => setCodes({ ...codes, [name]: code })}
+          isFirst={index === 0}
+        />
+      ))}
+      {children}
+      <div class="form-actions">
+        <Button type="submit" kind="primary" isBusy={isBusy}>
+          Verify
+        </Button>
+        <Button onClick={back}>Back</Button>
+      </div>
+    </form>
+  )
+}
+
+interface CodeFieldProps {
+  readonly methods: readonly MfaMethod[]
+  readonly method: MfaMethod | undefined
+  readonly choose: (id: string) => void
+  readonly code: string
+  readonly setCode: (code: string) => void
+  readonly isFirst: boolean
+}
+
+function nameOf({ id, name }: MfaMethod): string {
+  return name === undefined || name === '' ? id : name
+}
+
+function CodeField({ choose, code, isFirst, method, methods, setCode }: CodeFieldProps) {
+  return (
+    <>
+      {methods.length > 1 && (
+        <fieldset class="choices">
+          <legend>Second factor</legend>
+          {methods.map((each) => (
+            <label key={each.id}>
+              <input type="radio" checked={each.id === method?.id} onChange={() => choose(each.id)} />
+              {nameOf(each)}
+            </label>
+          ))}
+        </fieldset>
+      )}
+      <Field
+        label={`Code of ${method ? nameOf(method) : 'the second factor'}`}
+        hint="The code that your authenticator shows now, or a recovery code"
+        autoComplete="one-time-code"
+        isFirst={isFirst}
+        value={code}
+        onInput={setCode}
+      />
+    </>
   )
 }
 

@@ -12,7 +12,7 @@ import { matchPath, navigate, path } from './location.ts'
 import { LoginDialog, loginRequested } from './login.tsx'
 import { Palette } from './palette.tsx'
 import { ROUTES, SECTIONS, type Section, type ViewProps } from './routes.ts'
-import { features, isSealed, logOut, token, tokenInfo } from './session.ts'
+import { features, isSealed, logOut, sessionRound, token, tokenInfo } from './session.ts'
 import { Toasts } from './toasts.tsx'
 
 const isPaletteOpen = signal(false)
@@ -162,8 +162,8 @@ function CurrentView(): JSX.Element {
   if (loaded?.pattern !== route.pattern) return <Loading label="Loading the view" />
   if (loaded.error) return <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
   const { View } = loaded
-  // A key of the address: each object has a view of its own, without state of the one before.
-  return View ? <View key={path.value} params={matched.params} /> : <NotFound />
+  // A key of the address and of the session: each object has a view of its own, without state of the one before.
+  return View ? <View key={`${sessionRound.value} ${path.value}`} params={matched.params} /> : <NotFound />
 }
 
 function NotFound() {

@@ -23,6 +23,8 @@ export interface Column<Row> {
   readonly isNumber?: boolean
   /** Makes the column sortable. */
   readonly order?: (row: Row) => string | number
+  /** The first click sorts in descending order. */
+  readonly isDescendingFirst?: boolean
 }
 
 interface DataTableProps<Row> {
@@ -32,9 +34,14 @@ interface DataTableProps<Row> {
   readonly keyOf: (row: Row) => string
   /** The view of a row; the first cell is a link to it. */
   readonly linkOf?: (row: Row) => string
+  /** Called with the rows in the document after they have changed, for data that is loaded for these only. */
+  readonly onVisible?: (rows: readonly Row[]) => void
+  /** The order, if the view keeps it; with `onSort`. */
+  readonly sorting?: Sorting
+  readonly onSort?: (sorting: Sorting) => void
 }
 
-interface Sorting {
+export interface Sorting {
   readonly column: number
   readonly isDescending: boolean
 }
@@ -53,12 +60,14 @@ function sorted<Row>(
     .map(({ row }) => row)
 }
 
-export function DataTable<Row>({ columns, keyOf, label, linkOf, rows }: DataTableProps<Row>) {
+export function DataTable<Row>(props: DataTableProps<Row>) {
+  const { columns, keyOf, label, linkOf, onVisible, rows } = props
   const scroller = useRef<HTMLDivElement>(null)
   const [range, setRange] = useState({ first: 0, count: FIRST_ROWS })
   const [selected, setSelected] = useState(-1)
-  const [sorting, setSorting] = useState<Sorting>()
-  const shown = useMemo(() => sorted(rows, columns, sorting), [rows, sorting])
+  const [ownSorting, setSorting] = useState<Sorting>()
+  const sorting = props.onSort ? props.sorting : ownSorting
+  const shown = useMemo(() => sorted(rows, columns, sorting), [rows, sorting?.column, sorting?.isDescending])
   const template = columns.map(({ width }) => width ?? 'minmax(0, 1fr)').join(' ')
 
   const measure = () => {
@@ -99,12 +108,19 @@ export function DataTable<Row>({ columns, keyOf, label, linkOf, rows }: DataTabl
     ...(linkOf ? [{ keys: 'Enter', label: 'Open the row', run: open }] : []),
   ])
 
-  const visible = shown.slice(range.first, range.first + range.count)
+  const visible = useMemo(() => shown.slice(range.first, range.first + range.count), [shown, range])
+  useEffect(() => onVisible?.(visible), [visible])
   return (
     <div class="table" role="table" aria-label={label} aria-rowcount={shown.length + 1}>
       <div class="table-head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
         {columns.map((column, index) => (
-          <HeadCell key={column.title} column={column} index={index} sorting={sorting} sort={setSorting} />
+          <HeadCell
+            key={column.title}
+            column={column}
+            index={index}
+            sorting={sorting}
+            sort={props.onSort ?? setSorting}
+          />
         ))}
       </div>
       <div
@@ -149,10 +165,15 @@ interface HeadCellProps<Row> {
   readonly sort: (sorting: Sorting) => void
 }
 
-function HeadCell<Row>({ column: { isNumber, order, title }, index, sort, sorting }: HeadCellProps<Row>) {
+function HeadCell<Row>({
+  column: { isDescendingFirst = false, isNumber, order, title },
+  index,
+  sort,
+  sorting,
+}: HeadCellProps<Row>) {
   const isSorted = sorting?.column === index
   const direction = sorting?.isDescending ? 'descending' : 'ascending'
-  const next = { column: index, isDescending: isSorted && !sorting.isDescending }
+  const next = { column: index, isDescending: isSorted ? !sorting.isDescending : isDescendingFirst }
   return (
     <div
       role="columnheader"

@@ -68,7 +68,7 @@ export function Confirm({ action, children, close, run, title, typed }: ConfirmP
       <form class="form" onSubmit={submit}>
         <div>{children}</div>
         {typed !== undefined && (
-          <Field label={`Type "${typed}" to confirm`} value={text} onInput={setText} autoComplete="off" />
+          <Field label={`Type "${typed}" to confirm`} value={text} onInput={setText} autoComplete="off" isFirst />
         )}
         {error && <ErrorText error={error} />}
         <div class="form-actions">

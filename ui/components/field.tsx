@@ -18,6 +18,8 @@ interface FieldProps {
   readonly isSearch?: boolean
   /** True to show the label to screen readers only. */
   readonly isLabelHidden?: boolean
+  /** True for the field that has the focus when its dialog opens. */
+  readonly isFirst?: boolean
 }
 
 /** A labelled text field. */
@@ -31,6 +33,7 @@ export function Field(props: FieldProps) {
     required: isRequired,
     autoComplete: props.autoComplete,
     spellcheck: false,
+    autofocus: props.isFirst,
     'aria-describedby': hint === undefined ? undefined : `${id}-hint`,
     'data-search': isSearch ? '' : undefined,
   }

@@ -71,6 +71,7 @@ const BADGE_KINDS: Readonly<Record<string, string>> = {
   ready: 'good',
   running: 'good',
   active: 'good',
+  unsealed: 'good',
   alive: 'good',
   complete: 'neutral',
   pending: 'neutral',
@@ -80,6 +81,8 @@ const BADGE_KINDS: Readonly<Record<string, string>> = {
   lost: 'bad',
   unknown: 'bad',
   sealed: 'bad',
+  'not ready': 'bad',
+  'not initialized': 'bad',
 }
 
 /** A state as a word with a colour. */

@@ -1,5 +1,5 @@
 /**
- * Peer: the least that a fan-out can be. On the word, writes as many chunks of the same size to all its sockets, evenly
+ * Peer: lower bound of a fan-out. On command, writes the same number of chunks of the same size to all its sockets, evenly
  * over the same time.
  */
 import { createServer, type Socket } from 'node:net'

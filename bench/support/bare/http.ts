@@ -1,6 +1,6 @@
 /**
- * Peer: Node's own HTTP server with nothing behind it. Answers each path with headers and bytes that it was given; a
- * path with the header `X-Bench-Open` gets its head only and stays open, as an idle follow does.
+ * Peer: bare node:http. Returns given headers and bytes for each path; a path
+ * with the header `X-Bench-Open` gets only a response head and stays open, like an idle follow.
  */
 import { createServer } from 'node:http'
 import { helperOptions, type Said, serveHere } from '../child.ts'

@@ -1,14 +1,14 @@
 /**
- * Peer: the loopback itself. Answers `GET /?bytes=N` with N bytes from memory through a bare socket, in the writes that
- * move most, and does nothing else.
+ * Peer: raw loopback. Responds to `GET /?bytes=N` with N bytes from memory through a bare socket, in writes of the
+ * fastest size, and does nothing else.
  */
 import { createServer, type Socket } from 'node:net'
 import { helperOptions, serveHere } from '../child.ts'
 
-/** A whole body a write: of 16 KiB to 1 MiB what moves most. */
+/** Bytes per write: the fastest size between 16 KiB and 1 MiB. */
 const BODY_BYTES = 1 << 20
 
-/** Small enough to stay in the processor's cache: nothing that has to be fetched from memory can be faster. */
+/** Small enough to stay in the processor's cache, so no server that reads from memory can be faster. */
 const body = Buffer.alloc(BODY_BYTES, 'one line of a log that is not there, or anything else\n')
 
 function send(socket: Socket, bytes: number): void {

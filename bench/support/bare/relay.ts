@@ -1,18 +1,18 @@
 /**
- * Peer: NATS itself, with nothing around it. One process of these is the `source` and publishes, one is the `sink` and
- * measures: a stream of messages under credit, small requests and their answers, single lines. The sizes, the credit and
- * the number of requests at once are those of a forwarded call.
+ * Peer: bare NATS. One process is the `source` and publishes, one is the `sink` and measures: a stream of
+ * messages under credit, small requests and their responses, single lines. The sizes, the credit and the
+ * number of concurrent requests are those of a forwarded call.
  */
 import { connect, type Msg, type NatsConnection } from '@nats-io/transport-node'
 import { helperOptions } from '../child.ts'
 import { nowMs } from '../measure.ts'
 
 export type Order =
-  /** Answered with the milliseconds it took. */
+  /** The response is the duration in milliseconds. */
   | { readonly kind: 'stream'; readonly bytes: number; readonly messageBytes: number; readonly windowBytes: number }
-  /** Answered with requests a second. */
+  /** The response is the number of requests per second. */
   | { readonly kind: 'requests'; readonly bytes: number; readonly atOnce: number; readonly durationMs: number }
-  /** Answered with a latency for each. */
+  /** The response has the latency of each. */
   | { readonly kind: 'lines'; readonly bytes: number; readonly count: number; readonly everyMs: number }
 
 export type Answer = readonly number[]
@@ -54,7 +54,7 @@ function stream(bus: NatsConnection, { data, reply = '' }: Msg): void {
     const length = Math.min(messageBytes, bytes - sent)
     bus.publish(reply, part.subarray(0, length))
     sent += length
-    // As a program does that reads a file in between.
+    // Like a program that reads a file in between.
     setImmediate(more)
   }
   const credit = bus.subscribe(`${reply}.credit`, {

@@ -1,5 +1,5 @@
 /**
- * Peer: the least that following a file can be. Wakes by inotify, reads what is new, writes it to every socket.
+ * Peer: lower bound of following a file. Waits for inotify, reads new data and writes it to every socket.
  */
 import { fstatSync, openSync, readSync, watch } from 'node:fs'
 import { createServer, type Socket } from 'node:net'

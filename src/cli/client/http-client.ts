@@ -184,8 +184,8 @@ async function withNode(refusal: AgentRefusal, path: string, target: AgentTarget
   const reason = node.text('StatusDescription')
   const state =
     node.text('Status') === 'ready'
-      ? 'does not answer'
-      : `is ${node.text('Status')} since ${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
+      ? 'does not respond'
+      : `has been ${node.text('Status')} since ${isoSeconds(atMs)} (${humanAge(atMs, Date.now())})${reason === '' ? '' : `: ${reason}`}`
   return new AgentRefusal(refusal.status, `node ${node.text('Name')} (${nodeId}) ${state}; ${refusal.message}`)
 }
 
@@ -333,7 +333,7 @@ function connectionError(error: unknown, target: AgentTarget): CommandError {
       `the certificate of ${where} ${reason} (${code}): renew it on the server (tls.cert_file, then SIGHUP), or correct the local clock (${new Date().toISOString()})`,
     )
   }
-  if (/CERT|SELF_SIGNED|ALTNAME/.test(code)) {
+  if (/CERT|SELF_SIGNED|ALTNAME|VERIFY_LEAF|INVALID_CA|INVALID_PURPOSE/.test(code)) {
     return fault(
       `the certificate of ${where} is not trusted (${code}): set ${target.caFrom ?? 'OUTPOST_CACERT'} to the PEM file of its CA`,
     )

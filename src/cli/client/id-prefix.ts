@@ -154,7 +154,7 @@ function commonLength(one: string, other: string): number {
 
 export const nodeIdOption = text({
   placeholder: 'NODE',
-  help: 'ID or ID prefix or name of the node',
+  help: 'Name or ID prefix of the node',
   fallback: undefined,
 })
 

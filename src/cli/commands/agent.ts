@@ -80,7 +80,7 @@ function optionsFrom(values: OptionValues<typeof OPTIONS>): AgentOptions {
 
 export const command = defineCommand({
   name: 'agent',
-  summary: 'Run an agent or a server or both',
+  summary: 'Run an agent and/or a server',
   details: [
     '-dev runs an agent and a server in one process on loopback without a configuration. Only secrets require a',
     'token. Without -dev, the configuration selects the roles. To check a configuration, use "outpost validate',

@@ -183,7 +183,7 @@ async function nodeOf(target: AgentTarget, nodeId: string): Promise<JsonFields |
 const stats = defineCommand({
   name: 'alloc stats',
   summary: 'Show the resource usage of an allocation',
-  details: 'CPU is in percent of one core, memory is the resident set size.',
+  details: 'CPU is a percentage of one core; memory is the resident set size.',
   options: {
     task: text({ placeholder: 'TASK', help: 'Show this task only', fallback: undefined }),
     json: jsonOption,

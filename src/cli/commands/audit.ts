@@ -70,7 +70,7 @@ const enable = defineCommand({
   name: 'audit enable',
   summary: 'Enable an audit device',
   details: [
-    'If no device can record a request, the server refuses it. TYPE is file or socket. Options of a file',
+    'The server refuses a request that no device can record. TYPE is file or socket. Options of a file',
     'device: file_path, mode. Options of a socket device: address, socket_type (tcp, udp, unix), write_timeout.',
     'Options of both: log_raw, hmac_accessor, elide_list_responses, prefix.',
     '',

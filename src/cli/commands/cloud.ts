@@ -22,12 +22,12 @@ const MFA_CODE = { what: 'code of the MFA device', prompt: 'Code of the MFA devi
 
 const creds = defineCommand({
   name: 'cloud creds',
-  summary: 'Generate AWS credentials with a role',
+  summary: 'Generate AWS credentials from a role',
   details: [
     'Formats besides table, json and yaml:',
     '',
     '  env                 environment variables, one per line, for a .env file or "export $(...)"',
-    '  credential_process  JSON for that setting of the AWS SDK and CLI, which call it again before expiry',
+    '  credential_process  JSON for the AWS CLI and SDKs, which repeat the call before expiry',
     '  aws-profile         a profile for ~/.aws/credentials',
     '',
     'A role of type iam_user creates an IAM user for each call and deletes it when the lease expires. For',
@@ -126,7 +126,7 @@ const FAILED = 1
 
 const roleCheck = defineCommand({
   name: 'cloud role check',
-  summary: 'Check that a role can issue AWS credentials',
+  summary: 'Check whether a role can issue AWS credentials',
   details: [
     'Prints the result of each check: ok, failed, or unknown if the permission to check is missing. Issues no credentials.',
     'Exit code 1: a check failed.',
@@ -150,8 +150,8 @@ const rootRotate = defineCommand({
   summary: 'Rotate the root access key of the engine',
   details: [
     'Creates a new access key for the IAM user of the engine, stores it, and deletes the old key. The secret key',
-    'is not printed. The old key must be the only one of its user, and nothing else may use it. The command asks',
-    'for confirmation on a terminal.',
+    'is not printed. The old key must be the only access key of its IAM user, and nothing else may use it. Asks for',
+    'confirmation on a terminal.',
   ].join('\n'),
   options: { ...cloudMountOption, ...confirmOptions, ...formatOption, ...coreOptions },
   async run(values, _operands, io) {

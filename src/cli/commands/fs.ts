@@ -173,7 +173,13 @@ const tail = defineCommand({
     'broken connection, the command resumes at the same position without loss or repetition. To follow a',
     'rotated log, use "outpost logs".',
   ].join('\n'),
-  options: { f: flag('Follow the file and print new data'), ...tailOptions, ...allocOptions, ...agentOptions },
+  options: {
+    f: flag('Follow the file and print new data'),
+    ...tailOptions,
+    n: { ...tailOptions.n, shownDefault: '10' },
+    ...allocOptions,
+    ...agentOptions,
+  },
   operands: { shown: 'ALLOC PATH', min: 2, max: 2 },
   async run(values, [given = '', path = ''], io) {
     if (values.n !== undefined && values.c !== undefined) {

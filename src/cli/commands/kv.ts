@@ -47,7 +47,7 @@ const get = defineCommand({
     }),
     at: text({
       placeholder: 'TIME',
-      help: 'Read the version at a time or a duration ago',
+      help: 'Version at a timestamp or a duration before now',
       fallback: undefined,
       check: (value) =>
         instantOf(value, 0) === undefined
@@ -161,7 +161,7 @@ const softDelete = defineCommand({
   name: 'kv delete',
   summary: 'Delete versions of a secret',
   details: [
-    'Marks the latest version, or the versions of -versions, as deleted; "outpost kv undelete" restores them.',
+    'Marks the latest version, or the versions given by -versions, as deleted; "outpost kv undelete" restores them.',
     'In a mount without versioning, removes the secret permanently.',
   ].join('\n'),
   options: versionOptions,
@@ -317,7 +317,7 @@ const copyCommand = (verb: 'copy' | 'move', summary: string) =>
     name: `kv ${verb}`,
     summary,
     details: [
-      'Includes the metadata and all versions, in one transaction. The destination must be in the same mount and',
+      'Includes the metadata and all versions in one transaction. The destination must be in the same mount and',
       'must not exist.',
       '',
       `Example: outpost kv ${verb} secret/app/db secret/team/db`,

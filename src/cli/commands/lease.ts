@@ -139,9 +139,9 @@ const count = defineCommand({
 
 const tidy = defineCommand({
   name: 'lease tidy',
-  summary: 'Start a round of revocations of expired leases',
+  summary: 'Start revoking expired leases',
   details: [
-    'The server starts such rounds at short intervals; this command starts one now. It returns before the round',
+    'The server revokes expired leases at short intervals; this command starts a round now. It returns before the round',
     'is complete. The log of the server and "outpost lease count" show revocations that failed.',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },

@@ -23,7 +23,7 @@ export const command = defineCommand({
   details: [
     'Without -method, prompts for a token without echo; - reads it from standard input, @FILE from a file. The',
     'token is checked and stored in ~/.outpost-token (mode 0600). It is sent to OUTPOST_ADDR, or to the default',
-    'address, unless a variable has a token for that address.',
+    'address, unless an environment variable sets a token for that address.',
     '',
     '-method=userpass username=NAME logs in with a password, -method=approle role_id=ID with an AppRole.',
     'Passwords and secret IDs are prompted for. To read them from standard input or a file, add password=- or',

@@ -14,9 +14,9 @@ export const command = defineCommand({
   name: 'logs',
   summary: 'Print or follow the log of a task',
   details: [
-    'Prints the whole log of TASK, or its end with -tail. -f also prints new lines. TASK is optional if the',
-    'allocation has one task. ALLOC is an ID or ID prefix of an allocation of any host of the addressed server.',
-    'Without an address, prefixes are resolved in the data directory of this host first.',
+    'Prints the whole log of TASK, or only its end with -tail. -f also prints new lines. TASK is optional',
+    'if the allocation has only one task. ALLOC is the ID or ID prefix of an allocation on any host of the',
+    'addressed server. Without an address, prefixes are first resolved in the data directory of this host.',
     '',
     'Without -stdout, -stderr or -type, prints both outputs: stdout to stdout, stderr to stderr. -f starts with',
     'the newest file of each output.',

@@ -11,9 +11,9 @@ export const command = defineCommand({
   name: 'monitor',
   summary: 'Follow the log of an agent or server',
   details: [
-    'Prints log lines of the addressed process from now on, also below the level of its configuration. With -node,',
-    'the addressed server requests the log of that node. Lines are lost, and their number is reported, if this',
-    'command reads too slowly. Requires agent:read.',
+    'Prints log lines of the addressed process from now on, even below its configured level. With -node,',
+    'the addressed server requests the log of that node. If this command reads too slowly, lines are dropped',
+    'and their number is reported. Requires agent:read.',
     '',
     'Exit code 0 on Ctrl-C and when the reader of the output exits; 1 when the connection is lost.',
     '',
@@ -22,7 +22,7 @@ export const command = defineCommand({
     '  outpost monitor -node web-7 -json | jq \'.["@message"]\'',
   ].join('\n'),
   options: {
-    node: text({ placeholder: 'NODE', help: 'ID or ID prefix or name of the node', fallback: undefined }),
+    node: text({ placeholder: 'NODE', help: 'Name or ID prefix of the node', fallback: undefined }),
     'log-level': logLevelOption('info'),
     json: flag('Print one JSON object per line'),
     ...agentOptions,

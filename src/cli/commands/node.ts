@@ -14,7 +14,7 @@ const list = defineCommand({
   name: 'node list',
   summary: 'List nodes',
   details: [
-    'Shows the time of the last status change of nodes that are not ready. An agent that is connected to NATS',
+    'For nodes that are not ready, shows the time of the last status change. An agent that is connected to NATS',
     'gets the list from a server. An agent without NATS lists itself.',
     '',
     'Examples:',

@@ -8,7 +8,7 @@ export const command = defineCommand({
   name: 'patch',
   summary: 'Update parts of the data at a path',
   details: [
-    'Other keys do not change. Data has the form of "outpost write"; null in JSON removes a key.',
+    'Other keys do not change. Data is specified as for "outpost write"; null in JSON removes a key.',
     '',
     `Example: echo '{"data":{"old":null}}' | outpost patch secret/data/app -`,
   ].join('\n'),

@@ -174,7 +174,7 @@ function disableCommand(kind: MountKind): Command {
   return defineCommand({
     name: `${word} disable`,
     summary: `Disable ${article} ${singular}`,
-    details: `This will ${disableEffect} and cannot be undone. Asks for confirmation on a terminal.`,
+    details: `Disabling it will ${disableEffect} and cannot be undone. Asks for confirmation on a terminal.`,
     options: { ...confirmOptions, ...coreOptions },
     operands: { shown: 'PATH', min: 1, max: 1, hint: `"outpost ${word} list" lists the paths` },
     async run(values, [path = ''], io) {

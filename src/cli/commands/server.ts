@@ -9,9 +9,9 @@ import { fitted, terminalOf } from '../output/terminal.ts'
 
 export const command = defineCommand({
   name: 'server members',
-  summary: 'Show the server at the address',
+  summary: 'Show the addressed server',
   details: [
-    'Servers keep no list of each other: each server lists only itself. An agent forwards the request to any',
+    'Servers do not keep a list of each other: each server lists only itself. An agent forwards the request to any',
     'server. Requires node:read.',
   ].join('\n'),
   options: { json: jsonOption, ...agentOptions },

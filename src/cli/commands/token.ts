@@ -43,7 +43,7 @@ const create = defineCommand({
       min: 0,
       max: Number.MAX_SAFE_INTEGER,
     }),
-    orphan: flag('Create a token without parent; requires sudo'),
+    orphan: flag('Create a token without a parent; requires sudo'),
     'no-default-policy': flag('Omit the policy "default"'),
     type: choice({ placeholder: 'TYPE', help: 'Token type', choices: ['service', 'batch'], shownDefault: 'service' }),
     role: text({ placeholder: 'NAME', help: 'Create the token with a token role', fallback: undefined }),

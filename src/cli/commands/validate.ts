@@ -10,9 +10,9 @@ export const command = defineCommand({
   summary: 'Check configuration files',
   details: [
     'Reads files and directories as "outpost agent -config" does, merges them in the order given, and prints',
-    'every fault as file:line:column: message. Exit code 0: valid; 1: invalid.',
+    'every error as file:line:column: message. Exit code 0: valid; 1: invalid.',
     '',
-    'TLS files (cert_file, key_file, ca_file) must exist, be readable by this user and belong together. A',
+    'TLS files (cert_file, key_file, ca_file) must exist, be readable by this user and match each other. A',
     'certificate that has expired or expires within 30 days is a warning. Other files that the configuration',
     'names are not opened.',
   ].join('\n'),

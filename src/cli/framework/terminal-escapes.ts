@@ -31,7 +31,7 @@ function hexOf(character: string, digits: number): string {
   return character.charCodeAt(0).toString(16).padStart(digits, '0')
 }
 
-/** Colour sequences, which are kept, or control characters; for UTF-8 bytes decoded as Latin-1. */
+/** Color sequences, which are kept, or control characters; for UTF-8 bytes decoded as Latin-1. */
 // oxlint-disable-next-line no-control-regex -- as above
 const IN_BYTES = /\u001b\[[\d;:]*m|[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]|\u00c2[\u0080-\u009f]/g
 /** An incomplete sequence at the end. */

@@ -2,7 +2,7 @@
 import type { CommandIo } from '../framework/define-command.ts'
 import { flag } from '../framework/options.ts'
 
-export const noColorOption = flag('Disable colors and progress like NO_COLOR')
+export const noColorOption = flag('Disable colors and progress output as NO_COLOR does')
 
 const COLOURS = { red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36, dim: 2 } as const
 export type Colour = keyof typeof COLOURS

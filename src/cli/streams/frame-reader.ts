@@ -125,7 +125,7 @@ export class FrameReader {
   #skipString(): boolean {
     const quote = this.#bytes.indexOf(QUOTE, this.#scanned)
     if (quote < 0 || quote >= this.#end) {
-      // A backslash at the end is evaluated with the quote, by counting backwards.
+      // A backslash at the end is evaluated with the quote, by counting backward.
       this.#scanned = this.#end
       return false
     }

@@ -92,7 +92,7 @@ async function requestStream(request: StreamRequest, next: ResumeRequest, timeou
   } catch (error) {
     if (!late.signal.aborted) throw error
     const where = request.target.url.origin
-    throw new CommandError(`${where} did not answer within ${timeoutMs / 1000} s, check that the agent is running`)
+    throw new CommandError(`${where} did not respond within ${timeoutMs / 1000} s, check that the agent is running`)
   } finally {
     clearTimeout(timer)
   }

@@ -1,6 +1,6 @@
 /**
  * `/v1/job/:id/logs`: the logs of all allocations of a job over one connection. `fs/logs` of each allocation runs on its node
- * with the same parameters; its frames are merged in arrival order, each labelled `"AllocID":"…"`. Nodes search (`grep=`), so
+ * with the same parameters; its frames are merged in arrival order, each labeled `"AllocID":"…"`. Nodes search (`grep=`), so
  * only matching lines are transferred.
  *
  * Promises. The lines of an allocation arrive in order and without a gap up to the frame that ends its log: `log ended`, or
@@ -209,7 +209,7 @@ export class HostReading extends LogReading {
     if (this.#bytes <= this.#bytesMax) return
     const limit = `${this.#bytesMax / 2 ** 30} GiB`
     this.end(
-      new Refusal('no_answer', `the response can contain at most ${limit} of each host, read its logs one by one`),
+      new Refusal('no_answer', `the response can contain at most ${limit} from each host, read its logs one by one`),
     )
   }
 

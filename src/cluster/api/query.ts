@@ -33,7 +33,7 @@ function field<T>(type: Field<T>['type'], description: string, parse: (text: str
 }
 
 /** Without an effect, but validated. */
-const stale = field('boolean', 'No effect: each server answers from its own roster', (text) => {
+const stale = field('boolean', 'No effect: each server uses its own roster', (text) => {
   if (text !== undefined && parseBoolean(text) === undefined) {
     throw new Refusal('invalid_request', 'Expect `true` or `false` for `stale` query string parameter')
   }

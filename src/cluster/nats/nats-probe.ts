@@ -98,7 +98,7 @@ async function collectDenials(connection: NatsConnection): Promise<{ operation: 
 async function flushed(connection: NatsConnection): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error('no answer of the NATS server')), FLUSH_TIMEOUT_MS)
+    timer = setTimeout(() => reject(new Error('no response from the NATS server')), FLUSH_TIMEOUT_MS)
   })
   try {
     await Promise.race([connection.flush(), late])

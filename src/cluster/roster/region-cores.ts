@@ -5,7 +5,7 @@
  * different cluster IDs about half of the requests reach a core that does not know their token. Cores with the same cluster ID
  * count as one: the primary and the secondaries of disaster recovery.
  *
- * A server with another core is sent requests for its announcement until it does not answer any more. So a server that has
+ * A server with another core is sent requests for its announcement until it does not respond any more. So a server that has
  * stopped, or has restarted without its core, is reported only while it exists.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -30,7 +30,7 @@ export interface RegionCoresOptions {
   readonly region: string
   /** `hasCore`: false with `server { secrets = false }`. */
   readonly self: { readonly serverId: string; readonly name: string; readonly hasCore: boolean }
-  /** Cluster ID of this server's core; undefined unless that is initialised. */
+  /** Cluster ID of this server's core; undefined unless that is initialized. */
   readonly clusterId: () => string | undefined
   readonly logger: Logger
 }
@@ -68,7 +68,7 @@ export class RegionCores {
     return `${cores.size} secrets cores in region "${this.#options.region}": ${listCores(cores)}. ${NEXT}`
   }
 
-  /** While this server is not initialised and another one has a core: what an operator does instead of initialising this one. */
+  /** While this server is not initialized and another one has a core: what an operator does instead of initializing this one. */
   get insteadOfInit(): string | undefined {
     const { clusterId, self } = this.#options
     if (!self.hasCore || clusterId() !== undefined) return undefined
@@ -98,7 +98,7 @@ export class RegionCores {
     )
   }
 
-  /** Cores of other servers, including servers that do not answer any more. */
+  /** Cores of other servers, including servers that do not respond any more. */
   #known(): KnownCore[] {
     const { keys, self } = this.#options
     return keys

@@ -23,8 +23,8 @@ export interface ServerMember {
   /** `active`: serves secrets; `standby`, `sealed`, `fenced`, `uninitialized`; empty without a core. */
   readonly CoreState: string
   readonly ClusterID: string
-  /** `alive`, or `silent` for a server that did not answer. */
-  readonly Status: 'alive' | 'silent'
+  /** `alive`, `silent` for a server that did not answer, `unknown` while the server that made the list is not connected to NATS. */
+  readonly Status: 'alive' | 'silent' | 'unknown'
   readonly SecondsSinceAnnouncement: number
   /** The server that made the list. */
   readonly IsSelf: boolean
@@ -34,6 +34,8 @@ export interface RegionServersOptions {
   readonly keys: () => Pick<ServerKeys, 'servers' | 'unreachableServers' | 'requestAnnouncements'>
   /** Without a shared bus there are no other servers. */
   readonly hasOthers: boolean
+  /** To NATS. */
+  readonly isConnected: () => boolean
   readonly self: () => Omit<ServerMember, 'IsSelf' | 'SecondsSinceAnnouncement' | 'Status'>
 }
 
@@ -44,7 +46,7 @@ export class RegionServers {
     this.#options = options
   }
 
-  /** Sorted by name, this server first among equals. Takes up to two seconds if a server does not answer. */
+  /** Sorted by name, this server first among equals. Takes up to two seconds if a server does not respond. */
   async list(): Promise<ServerMember[]> {
     const { hasOthers, self } = this.#options
     const own: ServerMember = { ...self(), IsSelf: true, SecondsSinceAnnouncement: 0, Status: 'alive' }
@@ -67,14 +69,30 @@ export class RegionServers {
         .filter(isAnswer)
         .map(({ key }) => key),
     )
-    // A server that has restarted is known with its earlier runs, which do not answer.
+    const newest = newestRuns(known())
+    // A server that has restarted is known with its earlier runs, which do not respond.
     return known()
-      .filter((server) => isAnswer(server) || !answered.has(server.key))
-      .map((server) => memberOf(server, isAnswer(server)))
+      .filter((server) => isAnswer(server) || (!answered.has(server.key) && newest.has(server)))
+      .map((server) => memberOf(server, this.#statusOf(isAnswer(server))))
+  }
+
+  #statusOf(hasAnswered: boolean): ServerMember['Status'] {
+    if (hasAnswered) return 'alive'
+    return this.#options.isConnected() ? 'silent' : 'unknown'
   }
 }
 
-function memberOf(server: KnownServer, isAlive: boolean): ServerMember {
+/** The last run of each key. */
+function newestRuns(servers: readonly KnownServer[]): ReadonlySet<KnownServer> {
+  const newest = new Map<string, KnownServer>()
+  for (const server of servers) {
+    const other = newest.get(server.key)
+    if (!other || server.announcedAtMs >= other.announcedAtMs) newest.set(server.key, server)
+  }
+  return new Set(newest.values())
+}
+
+function memberOf(server: KnownServer, status: ServerMember['Status']): ServerMember {
   const {
     address = '',
     announcedAtMs,
@@ -93,7 +111,7 @@ function memberOf(server: KnownServer, isAlive: boolean): ServerMember {
     HasCore: hasCore,
     CoreState: coreState,
     ClusterID: clusterId,
-    Status: isAlive ? 'alive' : 'silent',
+    Status: status,
     SecondsSinceAnnouncement: Math.round((performance.now() - announcedAtMs) / 1000),
     IsSelf: false,
   }

@@ -10,6 +10,7 @@
  * A long state is applied in slices, between which other work runs: ten thousand new allocations take a fifth of a second.
  * Further messages of the node wait; of waiting states only the newest is kept.
  */
+import { type PauseDetector, pauseDetector } from '../../platform/clock.ts'
 import { isNodeId } from '../../platform/schema.ts'
 import { yieldIfDue } from '../../platform/scheduler.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
@@ -46,6 +47,7 @@ export class RosterListener {
   readonly #stateBytes: TokenBuckets
   readonly #requestedAtMs = new Map<string, number>()
   readonly #counts = { taken: 0, old: 0, superseded: 0, refused: 0, malformed: 0 }
+  readonly #pauses: Pick<PauseDetector, 'isCatchingUp'>
   #subscription: BusSubscription | undefined
   #sweeper: NodeJS.Timeout | undefined
   /** Nodes whose message is applied in slices, with their messages since. */
@@ -60,11 +62,14 @@ export class RosterListener {
     /** Node of this process, if it has one. */
     readonly ownNodeId: string | undefined
     readonly now?: () => number
+    /** Default: that of the process. */
+    readonly pauses?: Pick<PauseDetector, 'isCatchingUp'>
   }) {
     this.#bus = options.bus
     this.#subjects = options.subjects
     this.#roster = options.roster
     this.#ownNodeId = options.ownNodeId
+    this.#pauses = options.pauses ?? pauseDetector()
     const now = options.now ?? (() => performance.now())
     this.#messages = new TokenBuckets({ ...MESSAGES, now })
     this.#stateBytes = new TokenBuckets({ ...STATE_BYTES, now })
@@ -176,9 +181,9 @@ export class RosterListener {
   }
 
   #sweep(): void {
-    // Without a connection, silence does not mean that a node is down.
-    if (this.#bus.isConnected) this.#roster.sweep()
-    else this.#roster.markDisconnected(this.#ownNodeId)
+    // Without a connection, silence does not mean that a node is down, nor while heartbeats wait to be read.
+    if (!this.#bus.isConnected) this.#roster.markDisconnected(this.#ownNodeId)
+    else if (!this.#pauses.isCatchingUp) this.#roster.sweep()
     this.#messages.sweep()
     this.#stateBytes.sweep()
     const nowMs = performance.now()

@@ -105,7 +105,7 @@ const UNREADABLE = {
 } as const
 
 function slotsExhausted(): Refusal {
-  return new Refusal('too_many', 'too many concurrent calls of this host, try again later', RETRY_HEADERS)
+  return new Refusal('too_many', 'too many concurrent calls from this host, try again later', RETRY_HEADERS)
 }
 
 export class CallServer {

@@ -16,7 +16,7 @@ export const FIRST_BYTES = 64 * 1024
 const WINDOW_BYTES_MAX = 4 << 20
 const POOL_BYTES = 32 << 20
 /**
- * Calls of `shrinkIfIdle`, at least `keepaliveMs` apart, after which a node has received the smaller allowance or has cancelled
+ * Calls of `shrinkIfIdle`, at least `keepaliveMs` apart, after which a node has received the smaller allowance or has canceled
  * the call: each is followed by a credit message, and a node that receives none for `silenceTimeoutMs` cancels.
  */
 export const SHRINKS_UNTIL_RELEASED: number = Math.ceil(TIMINGS.silenceTimeoutMs / TIMINGS.keepaliveMs) + 1

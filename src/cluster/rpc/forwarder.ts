@@ -195,6 +195,7 @@ export class Forwarder {
         else serverCall?.control(encode(message))
       },
       onSilent: () => serverCall?.removeServer(),
+      ...(serverCall && { peer: () => serverCall.serverName }),
       onStaleRun: (run) => {
         if (nodeId !== undefined) this.#issuer.setRun(nodeId, run)
         sendToNode?.()

@@ -66,6 +66,8 @@ export interface PendingCallOptions {
   readonly send: (message: ControlMessage) => void
   /** Called when the other side was silent until the timeout. */
   readonly onSilent?: () => void
+  /** Names the other side in texts. Default: the node. */
+  readonly peer?: () => string
   /** Sends the call again, for this run of the node's process. */
   readonly onStaleRun?: (run: string) => void
   readonly credit: CreditPool
@@ -347,7 +349,8 @@ export class PendingCall {
     if (this.#options.minimumRate?.isViolated()) this.fail(tooSlow())
     else if (nowMs - this.#receivedAtMs > TIMINGS.silenceTimeoutMs) {
       this.#options.onSilent?.()
-      this.fail(new Refusal('no_answer', 'the node does not respond, try again'))
+      const peer = this.#options.peer?.() ?? 'the node'
+      this.fail(new Refusal('no_answer', `${peer} does not respond, try again`))
     } else if (nowMs - this.#sentAtMs > TIMINGS.keepaliveMs) {
       if (this.#window.shrinkIfIdle() && this.#filled === 0) this.#spare = this.#buffer = undefined
       this.#credit()

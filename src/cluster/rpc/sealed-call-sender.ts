@@ -50,12 +50,15 @@ export class SealedCallSender {
     this.#limitedLogger = new RateLimitedLogger(options.logger)
   }
 
-  /** A random server of the group that is not in `tried`. Rejects with a Refusal if none is known after a moment. */
+  /**
+   * A random server of the group that is not in `tried`, of those whose core can serve the call. Rejects with a Refusal if none is known
+   * after a moment.
+   */
   async pick(group: ServerGroup, tried: ReadonlySet<string>): Promise<KnownServer> {
     const { keys } = this.#options
     const endMs = performance.now() + DISCOVERY_TIMEOUT_MS
     for (;;) {
-      const servers = keys.servers(group === 'core').filter(({ serverId }) => !tried.has(serverId))
+      const servers = keys.preferredServers(group === 'core', tried)
       const picked = servers[Math.floor(Math.random() * servers.length)]
       if (picked) return picked
       if (performance.now() > endMs || !(await keys.waitForAnnouncement())) break
@@ -172,6 +175,8 @@ export class ServerCall {
   readonly #message: ServerCallMessage
   readonly #tried = new Set<string>()
   #serverId: string | undefined
+  /** For texts. */
+  serverName = 'the server'
   #sealed: SealedCall | undefined
   #isClosed = false
 
@@ -190,6 +195,7 @@ export class ServerCall {
       const subject = subjects.serverCall(server.serverId, caller, group)
       this.#sealed = sender.seal(server, { subject, reply }, bytes)
       this.#serverId = server.serverId
+      this.serverName = server.name === undefined ? 'the server' : `server "${server.name}"`
       bus.publish(subject, this.#sealed.request, reply)
     } catch (error) {
       fail(error instanceof Error ? error : new Fault('a call could not be encrypted'))
@@ -204,7 +210,7 @@ export class ServerCall {
     await this.send(fail)
   }
 
-  /** The server does not answer: no call is sent to it before its next announcement. */
+  /** The server does not respond: no call is sent to it before its next announcement. */
   removeServer(): void {
     if (this.#serverId !== undefined) this.#options.sender.remove(this.#serverId)
   }

@@ -1,6 +1,6 @@
 /**
  * One call in progress, at the process that serves it: sends the answer, never more than the caller's allowance ahead, and ends
- * when the caller has cancelled or is silent for too long.
+ * when the caller has canceled or is silent for too long.
  */
 import { Fault, type Refusal } from '../../platform/errors.ts'
 import {

@@ -162,7 +162,7 @@ export function valueOf(last: ValueMessage, data: readonly Uint8Array[]): JsonTe
 
 /** The `WholeAnswer` in the last message, with its body from there or from the data before it. */
 export function wholeOf(last: ValueMessage, data: readonly Uint8Array[]): WholeAnswer {
-  if (last.kind !== 'whole' && last.kind !== 'sent_whole') throw new Fault('expected a complete response of a server')
+  if (last.kind !== 'whole' && last.kind !== 'sent_whole') throw new Fault('expected a complete response from a server')
   const body = last.kind === 'whole' ? last.body : Buffer.concat(data)
   return new WholeAnswer(last.status, last.headers, body, last.accessor)
 }

@@ -1,8 +1,10 @@
 /**
  * Clock skew between this process and others, from the send times of their messages. A measurement contains the transmission time: some
- * milliseconds, or seconds under load. It is unknown which of the two clocks is wrong.
+ * milliseconds, or seconds under load. It is unknown which of the two clocks is wrong. Nothing is measured while this process reads
+ * messages that have waited because it did not run.
  */
 import type { LogFields, Logger } from '../../platform/log.ts'
+import { type PauseDetector, pauseDetector } from '../../platform/clock.ts'
 import { TokenBuckets } from '../../platform/token-bucket.ts'
 
 /** Tolerated difference between the clocks of two hosts. */
@@ -34,6 +36,8 @@ export interface ClockSkewOptions {
   readonly countMax?: number
   /** Log lines per minute: for measurements whose number and values the senders choose. Default: no limit. */
   readonly linesPerMinuteMax?: number
+  /** Default: that of the process. */
+  readonly pauses?: Pick<PauseDetector, 'isCatchingUp'>
 }
 
 export class ClockSkews {
@@ -41,9 +45,11 @@ export class ClockSkews {
   /** By ID. */
   readonly #clocks = new Map<string, Measurement>()
   readonly #lines: TokenBuckets | undefined
+  readonly #pauses: Pick<PauseDetector, 'isCatchingUp'>
 
   constructor(options: ClockSkewOptions) {
     this.#options = options
+    this.#pauses = options.pauses ?? pauseDetector()
     const { linesPerMinuteMax: capacity } = options
     this.#lines =
       capacity === undefined
@@ -57,6 +63,7 @@ export class ClockSkews {
    */
   measure(id: string, name: string, skewMs: number | undefined): void {
     if (skewMs === undefined) return this.remove(id)
+    if (this.#pauses.isCatchingUp) return
     const { fieldsOf, logger, message } = this.#options
     const wasSkewed = isSkewed(this.#clocks.get(id))
     const clock = { id, name, skewMs, measuredAtMs: performance.now() }

@@ -26,7 +26,7 @@ const announcementSchema = v.object({
   hasCore: v.boolean(),
   /** Name in the configuration. Older versions do not send it. */
   name: v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(NAME_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),
-  /** Cluster ID of the initialised core. Absent before the initialisation, without a core, and from older versions. */
+  /** Cluster ID of the initialized core. Absent before the initialization, without a core, and from older versions. */
   clusterId: v.optional(v.pipe(v.string(), v.uuid())),
   /** Of the program. Absent from older versions, as the two below. */
   version: v.optional(v.pipe(v.string(), v.maxLength(SHORT_LENGTH_MAX), v.regex(/^\P{Cc}*$/u))),

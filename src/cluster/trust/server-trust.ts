@@ -156,7 +156,14 @@ export class ServerKeys {
     )
   }
 
-  /** Announces this server if what it announces has changed, as after the initialisation of its core. */
+  /** Of the servers for a call, those that can most probably serve it, by the announced state of their cores. */
+  preferredServers(needsCore: boolean, tried: ReadonlySet<string> = new Set()): KnownServer[] {
+    const servers = this.servers(needsCore).filter(({ serverId }) => !tried.has(serverId))
+    const best = Math.min(...servers.map(preference))
+    return servers.filter((server) => preference(server) === best)
+  }
+
+  /** Announces this server if what it announces has changed, as after the initialization of its core. */
   announceIfChanged(): void {
     if (JSON.stringify(this.#options.current?.() ?? {}) !== this.#announced) this.#announceDebounced()
   }
@@ -298,6 +305,17 @@ export class ServerKeys {
   #wakeWaiters(isAnnounced: boolean): void {
     for (const done of this.#waiters) done(isAnnounced)
   }
+}
+
+/**
+ * Order of the states of a core for calls, best first. Only an active core serves requests and resolves tokens. The rest is the order in
+ * which a refusal names what an operator must fix: the standby of a DR pair refuses because its primary does not serve.
+ */
+const CORE_PREFERENCE = ['active', 'fenced', 'sealed', 'standby', 'uninitialized']
+
+/** Lower is better. A server without a core asks one with a core, and an older version does not announce the state of its core. */
+function preference({ coreState, hasCore }: KnownServer): number {
+  return hasCore && coreState !== undefined ? Math.max(0, CORE_PREFERENCE.indexOf(coreState)) : 0
 }
 
 function isFresh(announcedAtMs: number): boolean {

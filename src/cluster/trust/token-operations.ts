@@ -48,7 +48,7 @@ export function resolveTokenOperation(grantsOf: GrantsOf): AnyOperation {
 /** Parses the answer of a server. Throws a Fault for a malformed one. */
 export function parseGrants(json: string | undefined): Grants {
   const parsed = v.safeParse(v.pipe(v.string(), v.parseJson(), grantsSchema), json)
-  if (!parsed.success) throw new Fault('malformed response of a server about a token')
+  if (!parsed.success) throw new Fault('malformed response from a server about a token')
   const { expiresInMs, isUseLimited, ...grants } = parsed.output
   return {
     ...grants,

@@ -137,7 +137,7 @@ export const PROCESS_SETTINGS: Readonly<Record<ProcessSettingPath, SettingDoc>> 
   },
   'acl.token_ttl': {
     about:
-      'How long an agent uses the cached policies of a token while no server answers. While a server answers, cached policies are at most 5 s old. The cache of a token ends with the token, and when the secrets core is sealed. `0s` disables the cache.',
+      'How long an agent uses the cached policies of a token while no server responds. While a server responds, cached policies are at most 5 s old. The cache of a token ends with the token, and when the secrets core is sealed. `0s` disables the cache.',
     default: '"30s"',
     example: '"5m"',
     reload: true,

@@ -10,7 +10,10 @@ import { type DiagnosisContext, failure, passed, skipped, warning } from './find
 const OTHERS_WRITE = 0o002
 const GROUP_WRITE = 0o020
 const OTHERS_READ = 0o004
+const OWNER_READ = 0o400
 const GROUP_READ = 0o040
+/** Credentials of systemd. */
+const CREDENTIALS = '/run/credentials/'
 /** File names in one finding. */
 const LISTED_MAX = 5
 
@@ -52,16 +55,31 @@ function secretFiles({ nats, secrets, server, tls }: Config): [setting: string, 
   return all.filter((each): each is [string, string] => each[1] !== undefined && each[1] !== '')
 }
 
+/** The user of the service, which owns the data directory; undefined before its first start, and for root. */
+interface ServiceUser {
+  readonly uid: number
+  readonly gid: number
+  /** The unit of an agent has the capability to read any file, that of a server has none. */
+  readonly readsAnyFile: boolean
+}
+
+function serviceUserOf({ client, dataDir }: Config): ServiceUser | undefined {
+  const owner = statOf(dataDir)
+  if (!owner || owner.uid === 0) return undefined
+  return { uid: owner.uid, gid: owner.gid, readsAnyFile: client.enabled }
+}
+
 function keyFindings(config: Config): DiagnosisFinding[] {
   const files = secretFiles(config)
-  const findings = files.flatMap(([setting, file]) => keyFinding(setting, file))
+  const service = serviceUserOf(config)
+  const findings = files.flatMap(([setting, file]) => keyFinding(setting, file, service))
   if (findings.length > 0) return findings
   return files.length === 0
     ? [skipped('files/keys', 'the configuration names no file with a key')]
-    : [passed('files/keys', `${files.length} files with keys, readable by their owner only`)]
+    : [passed('files/keys', `${files.length} files with keys, private and readable by the service`)]
 }
 
-function keyFinding(setting: string, file: string): DiagnosisFinding[] {
+function keyFinding(setting: string, file: string, service: ServiceUser | undefined): DiagnosisFinding[] {
   let stats: Stats
   try {
     stats = statSync(file)
@@ -77,9 +95,20 @@ function keyFinding(setting: string, file: string): DiagnosisFinding[] {
   if ((stats.mode & OTHERS_READ) !== 0) {
     return [failure('files/keys', `${setting}: ${file} is readable by all users`, `chmod 0600 ${file}`)]
   }
-  if ((stats.mode & GROUP_READ) === 0) return []
+  if ((stats.mode & GROUP_READ) === 0) return service ? ownerFindings(setting, file, stats, service) : []
+  if (service?.gid === stats.gid) return []
   const text = `${setting}: ${file} is readable by its group (${stats.gid})`
   return [warning('files/keys', text, `chmod g-r ${file}, unless the service reads it as a member of that group`)]
+}
+
+/** For a file that its owner alone may read. */
+function ownerFindings(setting: string, file: string, stats: Stats, service: ServiceUser): DiagnosisFinding[] {
+  const isReadable = service.readsAnyFile || (stats.uid === service.uid && (stats.mode & OWNER_READ) !== 0)
+  // Their access lists are not part of the mode.
+  if (isReadable || file.startsWith(CREDENTIALS)) return []
+  const text = `${setting}: ${file} belongs to ${nameOfUser(stats.uid)}, and ${nameOfUser(service.uid)}, the user of the service, cannot read it`
+  const path = wordsOf([file])
+  return [failure('files/keys', text, `chgrp ${service.gid} ${path} && chmod 0640 ${path}`)]
 }
 
 /** Files of the state that contain keys. */

@@ -77,7 +77,7 @@ function connectFailure(server: string, error: unknown): DiagnosisFinding {
     )
   }
   if (/timeout|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH/i.test(`${code} ${text}`)) {
-    return fault(`no answer: ${text}`, 'check network and firewall (port 4222)')
+    return fault(`no response: ${text}`, 'check network and firewall (port 4222)')
   }
   if (/certificate|tls|ssl/i.test(`${code} ${text}`)) {
     return fault(`TLS failed: ${text}`, 'correct nats.ca_file, nats.cert_file, or the certificate of the NATS server')

@@ -46,13 +46,14 @@ const NEXT: Readonly<Record<string, string>> = {
   nats: 'see the findings below nats',
   storage: 'follow the text; the log of the server has the paths',
   seal: 'unseal the server: outpost operator unseal',
-  audit: 'make the audit devices writable: outpost audit list -detailed',
+  audit: 'free space or fix the receiver of the device; "audit device write failed" in the log has the cause',
   roster: 'wait for a heartbeat of the nodes (10 s); then see outpost node list -status down',
 }
 
 /** The reason may name the next step itself. */
 function failingFinding(name: string, reason: string): DiagnosisFinding {
-  const [, text = reason, next = NEXT[name] ?? 'see the log of the service: outpost monitor'] =
+  const known = reason === 'not connected to NATS' ? NEXT['nats'] : NEXT[name]
+  const [, text = reason, next = known ?? 'see the log of the service: outpost monitor'] =
     /^(.*?),? next: (.+)$/.exec(reason) ?? []
   return failure(`service/${name}`, text, next)
 }

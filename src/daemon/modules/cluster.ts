@@ -26,6 +26,7 @@ import { SealedCallSender } from '../../cluster/rpc/sealed-call-sender.ts'
 import { serverSigningKey } from '../../cluster/nats/nkey.ts'
 import { SERVER_ENDPOINTS, ServerApi } from '../../cluster/api/server-operations.ts'
 import { callEveryNode } from '../../cluster/api/status-operations.ts'
+import { ServerWatch } from '../../cluster/trust/server-watch.ts'
 import { ServerKeys } from '../../cluster/trust/server-trust.ts'
 import { type ServerGroup, type ClusterMember, Subjects } from '../../cluster/nats/subjects.ts'
 import { isShortened } from '../../cluster/nats/timings.ts'
@@ -40,7 +41,7 @@ import {
 import { openBus } from './cluster-bus.ts'
 import type { Config } from '../../config/load.ts'
 import { nextRun } from '../setup/files.ts'
-import { nodeStateOf } from './node-state.ts'
+import { nodeStateOf, type OwnCore } from './node-state.ts'
 import { rosterStoreIn } from './roster-store-in.ts'
 import { identityOf } from '../setup/settings.ts'
 import { nodeGc } from '../../host/gc/gc-operations.ts'
@@ -83,15 +84,6 @@ export interface ClusterOptions {
   readonly logger: Logger
 }
 
-interface OwnCore {
-  /** Operations of the secrets core, if this process has one. */
-  readonly core: readonly AnyOperation[] | undefined
-  /** Cluster ID of the initialized secrets core. */
-  readonly clusterId: () => string | undefined
-  /** State of the secrets core, for other servers; undefined without one. */
-  readonly coreState: () => string | undefined
-}
-
 /** The cluster module of this process. */
 export class Cluster {
   readonly #options: ClusterOptions
@@ -112,6 +104,8 @@ export class Cluster {
   #keys: ServerKeys | undefined
   /** On a server with NATS. */
   cores: RegionCores | undefined
+  /** On an agent. */
+  servers: ServerWatch | undefined
   readonly #id = randomUUID()
   /** Public key to which other processes encrypt calls to this one. */
   readonly #curve = new CurveKey()
@@ -172,6 +166,7 @@ export class Cluster {
       servers: new RegionServers({
         keys: () => this.trust,
         hasOthers: config.nats !== undefined,
+        isConnected: () => this.#bus.isConnected,
         self: () => ({
           ID: this.#id,
           Name: config.name,
@@ -297,9 +292,9 @@ export class Cluster {
     return this.#forwarder.whole({ ...common, input, token: undefined, signal })
   }
 
-  /** Names of the connected servers with a secrets core. */
+  /** Names of the connected servers with a secrets core to which requests for secrets are sent. */
   get coreNames(): string[] {
-    return [...new Set(this.#keys?.servers(true).map(({ key, name }) => name ?? key))]
+    return [...new Set(this.#keys?.preferredServers(true).map(({ key, name }) => name ?? key))]
   }
 
   /** Waits for a connection attempt in progress. */
@@ -331,6 +326,7 @@ export class Cluster {
     const keys = this.#startKeys(self, parts)
     this.#keys = keys
     if (this.roster && this.#options.config.nats) this.#startCores(keys, parts)
+    if (!this.roster) this.#watchServers(keys)
     this.#forwarder.start(self, {
       sender: new SealedCallSender({ keys, curve: this.#curve, logger: logger.named('calls') }),
       issuer: new AssertionIssuer({ key: () => keys.own }),
@@ -393,6 +389,13 @@ export class Cluster {
   /** Applies the server keys of a reloaded configuration. */
   reload({ nats }: Config): void {
     this.#keys?.trust(nats ?? {})
+  }
+
+  #watchServers(keys: ServerKeys): void {
+    const watch = new ServerWatch({ keys, bus: this.#bus, logger: this.#options.logger.named('servers') })
+    this.servers = watch
+    watch.start()
+    this.#undo.defer(() => watch.stop())
   }
 
   #startCores(keys: ServerKeys, { clusterId, core }: OwnCore): void {

@@ -1,7 +1,17 @@
-/** The state that a node announces: identity, resources, metadata, allocations. */
+/** What a process announces: a node its identity, resources, metadata and allocations, a server the state of its core. */
 import { type NodeState, TASKS_MAX } from '../../cluster/roster/node-messages.ts'
 import type { Config } from '../../config/load.ts'
 import type { Host } from '../../host/host.ts'
+import type { AnyOperation } from '../../platform/operation.ts'
+
+export interface OwnCore {
+  /** Operations of the secrets core, if this process has one. */
+  readonly core: readonly AnyOperation[] | undefined
+  /** Cluster ID of the initialized secrets core. */
+  readonly clusterId: () => string | undefined
+  /** State of the secrets core, for other servers; undefined without one. */
+  readonly coreState: () => string | undefined
+}
 
 /** `url`: the HTTP address of the process. */
 export function nodeStateOf(

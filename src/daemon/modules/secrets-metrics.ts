@@ -202,6 +202,12 @@ export class SecretsMetrics {
         'Breaks of the audit chain by another program, by device.',
         ({ breaks }) => breaks,
       ),
+      {
+        name: 'outpost.audit.disk_full',
+        kind: 'gauge',
+        help: '1 while the disk of an audit file is full and its lines use the reserve, by device.',
+        points: states.map(({ isDiskFull, path }) => ({ labels: { device: path }, value: Number(isDiskFull) })),
+      },
       family('outpost.audit.files.lost', 'Truncated or removed audit files, by device.', ({ lostFiles }) => lostFiles),
     ]
   }

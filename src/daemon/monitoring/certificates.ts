@@ -1,6 +1,6 @@
 /**
  * Expiry of the certificates of this process: a metric with the remaining days, and a log line at the start, after a reload and
- * once a day, from 30 days before expiry.
+ * once a day, from 30 days before expiry, and for the NATS server when it presents another certificate. A renewal is logged once.
  *
  * The listener's certificate is the one in use: a renewed file counts after a reload. Those of NATS and of the secrets login are
  * read from their files, which each new connection reads again.
@@ -37,6 +37,9 @@ export class CertificateExpiry {
   readonly #timer: NodeJS.Timeout
   #known: readonly Expiry[] = []
   #readAtMs = Number.NEGATIVE_INFINITY
+  #natsServerMs: number | undefined
+  /** Certificates that the log reported as expired or expiring. */
+  readonly #reported = new Set<Expiry['certificate']>()
 
   constructor(parts: ExpiryParts) {
     this.#parts = parts
@@ -50,15 +53,23 @@ export class CertificateExpiry {
 
   /** Logs each certificate that has expired or expires soon. */
   check(): void {
+    this.#natsServerMs = this.#parts.natsServerExpiryMs()
     this.#readAtMs = Number.NEGATIVE_INFINITY
+    for (const expiry of this.#expiries()) this.#report(expiry)
+  }
+
+  #report({ certificate, expiryMs, file }: Expiry): void {
     const nowMs = Date.now()
-    for (const { certificate, expiryMs, file } of this.#expiries()) {
-      if (expiryText(expiryMs, nowMs) === undefined) continue
-      const days = daysLeft(expiryMs, nowMs)
-      const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.trunc(days) }
-      if (days <= 0) this.#parts.logger.error('certificate expired', fields)
-      else this.#parts.logger.warn('certificate expires soon', fields)
+    const { logger } = this.#parts
+    const days = daysLeft(expiryMs, nowMs)
+    const fields = { certificate, file, not_after: new Date(expiryMs).toISOString(), days_left: Math.trunc(days) }
+    if (expiryText(expiryMs, nowMs) === undefined) {
+      if (this.#reported.delete(certificate)) logger.info('certificate renewed', fields)
+      return
     }
+    this.#reported.add(certificate)
+    if (days <= 0) logger.error('certificate expired', fields)
+    else logger.warn('certificate expires soon', fields)
   }
 
   /** For readiness. No file names: it is open to every caller. */
@@ -82,18 +93,23 @@ export class CertificateExpiry {
 
   #expiries(): readonly Expiry[] {
     const nowMs = performance.now()
-    if (nowMs - this.#readAtMs < READ_EVERY_MS) return this.#known
-    this.#readAtMs = nowMs
     const { cluster, config, http, natsServerExpiryMs } = this.#parts
     const natsServerMs = natsServerExpiryMs()
+    const isOther = natsServerMs !== this.#natsServerMs
+    if (nowMs - this.#readAtMs < READ_EVERY_MS && !isOther) return this.#known
+    this.#readAtMs = nowMs
+    this.#natsServerMs = natsServerMs
     const { nats, secrets, tls } = config()
+    const natsServer =
+      natsServerMs === undefined
+        ? []
+        : [{ certificate: 'nats_server', file: undefined, expiryMs: natsServerMs } as const]
+    if (isOther) for (const expiry of natsServer) this.#report(expiry)
     this.#known = [
       ...expiryOf('http', http(), tls.certFile),
       ...expiryOf('cluster', cluster().join('\n'), undefined),
       ...expiryOf('nats', textOf(nats?.certFile), nats?.certFile),
-      ...(natsServerMs === undefined
-        ? []
-        : [{ certificate: 'nats_server', file: undefined, expiryMs: natsServerMs } as const]),
+      ...natsServer,
       ...expiryOf('secrets', textOf(secrets?.address?.certFile), secrets?.address?.certFile),
     ]
     return this.#known

@@ -39,7 +39,7 @@ function isReplaced(status: Status): boolean {
   return status['fence_reason'] === 'replaced'
 }
 
-/** Names of the catalogue without a prefix that they share. */
+/** Names of the catalog without a prefix that they share. */
 type NameBelow<Prefix extends string> = MetricName extends infer Name
   ? Name extends `${Prefix}${infer Rest}`
     ? Rest
@@ -197,14 +197,15 @@ function unauthenticatedSecondaries(status: Status): string[] {
 }
 
 /** Conditions that would make a failover lose writes or fail. */
-export function replicationWarnings(part: ReplicationPart | undefined): string[] {
+export function replicationWarnings(part: ReplicationPart | undefined, isSealed: boolean): string[] {
   if (part?.mode !== 'primary') return []
   const skewed = secondariesOf(part.last)
     .filter((row) => Math.abs(skewMs(row)) > SKEW_WARNING_MS)
     .map((row) => clockWarning(`DR secondary "${String(row['node_id'])}"`, skewMs(row)))
   return [
     ...missingSecondaries(part.last).map((text) => `DR ${text}: a failover to it would lose later writes`),
-    ...unauthenticatedSecondaries(part.last),
+    // A sealed primary cannot verify a secondary.
+    ...(isSealed ? [] : unauthenticatedSecondaries(part.last)),
     ...skewed,
   ]
 }

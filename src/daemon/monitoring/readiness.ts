@@ -130,9 +130,16 @@ function failingDevices(core: SecretsCore): string[] {
 /** While all devices fail, the check does. */
 function auditWarnings(core: SecretsCore | undefined): string[] {
   const failing = core ? failingDevices(core) : []
-  return failing.length > 0 && failing.length < (core?.audit?.states.length ?? 0)
-    ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
-    : []
+  const states = core?.audit?.states ?? []
+  const full = states.filter(({ fault, isDiskFull }) => isDiskFull && fault === undefined)
+  return [
+    ...(failing.length > 0 && failing.length < states.length
+      ? [`audit device write failed: ${failing.join(', ')}; other devices record`]
+      : []),
+    ...full.map(
+      ({ path }) => `disk of audit device ${path} is full, lines use its reserve: free space before it is used up`,
+    ),
+  ]
 }
 
 function brokenText(path: string, { expected, file, found }: ChainBreak): string {
@@ -142,7 +149,7 @@ function brokenText(path: string, { expected, file, found }: ChainBreak): string
 }
 
 function rosterState({ connection, roster }: Cluster): CheckResult {
-  if (!connection.isConnected) return { ok: false, reason: 'no messages from nodes' }
+  if (!connection.isConnected) return { ok: false, reason: 'not connected to NATS' }
   const unreported = roster?.unreportedCount ?? 0
   if (unreported === 0) return { ok: true, reason: 'all ready nodes reported' }
   return { ok: false, reason: `no report yet from ${unreported} of ${roster?.nodeCount ?? 0} nodes` }
@@ -161,8 +168,9 @@ export function warningsOf({
   return [
     ...(nats && unencryptedServers(nats).length > 0 ? [UNENCRYPTED] : []),
     ...conflictWarnings(cluster),
+    ...serverWarnings(cluster),
     ...clockWarnings(cluster),
-    ...replicationWarnings(replication),
+    ...replicationWarnings(replication, core?.isSealed ?? false),
     ...auditWarnings(core),
     ...(certificateWarnings?.() ?? []),
     ...snapshotWarnings(schedule),
@@ -178,6 +186,12 @@ function snapshotWarnings(schedule: SnapshotSchedule | undefined): string[] {
 function conflictWarnings(cluster: Cluster | undefined): string[] {
   const conflict = cluster?.cores?.conflict
   return conflict === undefined ? [] : [conflict]
+}
+
+/** No failing check: an agent answers for its own host. */
+function serverWarnings(cluster: Cluster | undefined): string[] {
+  const warning = cluster?.servers?.warning
+  return warning === undefined ? [] : [warning]
 }
 
 /** Names a few nodes: with a wrong clock of this server all nodes are affected. */

@@ -10,8 +10,8 @@ const PROBE_INTERVAL_MS = 2000
 /** Longer than pauses of a loaded server. Together with the interval, shorter than the usual timeouts of load balancers. */
 const PROBE_TIMEOUT_MS = 4000
 /**
- * A DR pair in one region has two servers with a core, and a request goes to either. So a standby that answers is reported only if the
- * active one has not answered for this time.
+ * A DR pair in one region has two servers with a core. A request goes to the standby while the active one does not respond, as during its
+ * restart. So a standby that answers is reported only if the active one has not answered for this time.
  */
 const ACTIVE_VALID_MS = 30_000
 
@@ -71,7 +71,7 @@ export class SecretsCoreProbe {
       this.#result = fault === undefined ? { ok: true, reason: `${core} is active` } : { ok: false, reason: fault }
     } catch {
       const next = 'start it, or restore its connection to NATS'
-      const which = known.length === 0 ? 'no server with a secrets core is connected' : `${core} does not answer`
+      const which = known.length === 0 ? 'no server with a secrets core is connected' : `${core} does not respond`
       this.#result = { ok: false, reason: `${which}, next: ${next}` }
     }
   }
@@ -94,7 +94,7 @@ function isDrSecondary({ replication_dr_mode: mode }: Health): boolean {
 function faultOf(health: Health, core: string): string | undefined {
   if (health['initialized'] !== true) return `${core} is not initialized, next: outpost operator init on that server`
   if (health['sealed'] !== false) return `${core} is sealed, next: outpost operator unseal on that server`
-  if (isDrSecondary(health)) return `${core} is a DR secondary, its primary does not answer in this region`
+  if (isDrSecondary(health)) return `${core} is a DR secondary, its primary does not respond in this region`
   if (health['fenced'] === true) return `${core} is fenced: ${String(health['fence_detail'])}`
   return health['standby'] === true ? `${core} is not active` : undefined
 }

@@ -54,7 +54,7 @@ export interface Peer {
 export interface PeerConnection {
   /** 16 random bytes: proofs of membership are bound to it. */
   readonly nonce: Buffer
-  /** Has a `Follow` stream: it is not closed in favour of newer connections of the same certificate. */
+  /** Has a `Follow` stream: it is not closed in favor of newer connections of the same certificate. */
   isFollowed: boolean
   /** The peer has proven its membership on it. */
   isProven: boolean
@@ -334,7 +334,7 @@ export class CallLimiter {
     const keys = keysOf(fingerprint, method)
     for (const [key, most] of keys) {
       if ((this.#counts.get(key) ?? 0) >= most)
-        throw new LinkError('busy', `too many concurrent calls of this secondary (limit ${most})`)
+        throw new LinkError('busy', `too many concurrent calls from this secondary (limit ${most})`)
     }
     for (const [key] of keys) this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1)
   }

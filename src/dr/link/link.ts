@@ -63,7 +63,7 @@ const REASONS: ReadonlySet<string> = new Set<LinkRefusal>([
   'sealed',
   'malformed',
 ])
-/** gRPC codes: cancelled, deadline exceeded, unavailable. */
+/** gRPC codes: canceled, deadline exceeded, unavailable. */
 const LOST: ReadonlySet<number> = new Set([1, 4, 14])
 /** Trailer of a refused call. */
 export const REASON_KEY = 'outpost-reason'

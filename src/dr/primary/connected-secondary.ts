@@ -264,7 +264,7 @@ export class ConnectedSecondary {
   async #diverged(why: string): Promise<void> {
     const position: CommitPosition = this.#context.store.position()
     this.#endReason = COMPARING
-    this.#context.logger.info('DR secondary starts a Merkle comparison', { id: this.id, why })
+    this.#context.logger.info('DR secondary started a Merkle comparison', { id: this.id, why })
     await send(this.#call, { kind: 'diverged', position, why })
   }
 
@@ -324,7 +324,7 @@ export class ConnectedSecondary {
     const { isWhole, position } = message
     const { sequence } = position
     if (sequence > this.#sent) throw new LinkError('malformed', 'acknowledged rows that were not sent')
-    if (sequence < this.#acknowledged) throw new LinkError('malformed', 'acknowledged position went backwards')
+    if (sequence < this.#acknowledged) throw new LinkError('malformed', 'acknowledged position went backward')
     const before = this.#proven
     const isNew = sequence > this.#acknowledged || isWhole !== this.#isWhole
     this.#acknowledged = sequence

@@ -1,5 +1,5 @@
 /**
- * The first half of a demotion: the core closes and the state says `secondary`. A demotion in favour of a secondary (`secondaryId`)
+ * The first half of a demotion: the core closes and the state says `secondary`. A demotion in favor of a secondary (`secondaryId`)
  * loses no commit: writes stop, the secondary proves that it has the whole log, and only then the state changes. If the secondary
  * does not, the primary serves again. After a crash before the change of the state the cluster is still the primary, because the
  * next start sets the role of the store from the state.
@@ -87,7 +87,7 @@ async function serveAgain({ logger, state, store, transition }: DemotionContext)
     if (!state.now.deposed && store.role === 'replica') await store.setRole('own')
     await transition.toPrimary()
   } catch (error) {
-    logger.error('the demotion failed and the secrets core did not open again, unseal this server', {
+    logger.error('demotion failed and the secrets core did not reopen, unseal this server', {
       error: messageOf(error),
     })
   }

@@ -186,7 +186,7 @@ export class Fencing {
     } else if (silenceMs <= settings.fenceAfterMs && this.#isForSilence) {
       await store.setRole('own')
       await state.change(() => ({ witnessEpoch: undefined }))
-      logger.warn('DR secondary connected again, fence lifted')
+      logger.info('DR secondary connected again, fence lifted')
     }
   }
 

@@ -4,7 +4,7 @@
  *
  * A certificate may be stolen. Fencing this primary takes a proof of membership (`promotion-claims.ts`), and so does
  * an acknowledgement that a synchronous commit relies on. Each secondary has one connection: another one replaces it only with a proof,
- * where the first has none or does not answer.
+ * where the first has none or does not respond.
  */
 import { sleep } from '../../platform/clock.ts'
 import { messageOf } from '../../platform/errors.ts'

@@ -30,6 +30,8 @@ export class Secondary {
   #copied = { entries: 0, bytes: 0 }
   /** Why it is disconnected, for the status; undefined while it is connected. */
   #trouble: string | undefined
+  /** The log says so. */
+  #isInterrupted = false
   #lastHeartbeat: (PrimaryHeartbeat & { readonly receivedAtMs: number; readonly monotonicMs: number }) | undefined
   /** Monotonic: when it last had everything up to the known head of the primary. */
   #caughtUpMs = performance.now()
@@ -151,6 +153,7 @@ export class Secondary {
         const text = messageOf(error)
         if (troubleTextOf(error) !== this.#trouble)
           logger.warn('replication from primary interrupted', { error: text, retry_ms: waitMs })
+        this.#isInterrupted = true
         this.#trouble = troubleTextOf(error)
         this.#refusal = error instanceof LinkError ? error.reason : undefined
         if (this.#refusal === 'deposed') this.#replaced = text
@@ -337,6 +340,8 @@ export class Secondary {
     this.#isConnected = true
     this.#phase = 'stream-wals'
     this.#trouble = this.#refusal = this.#replaced = undefined
+    if (this.#isInterrupted) this.#context.logger.info('replication from primary resumed')
+    this.#isInterrupted = false
     this.#isDiverged = false
     if (this.lagEntries === 0) this.#caughtUpMs = monotonicMs
     void this.#checkEntries()

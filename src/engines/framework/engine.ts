@@ -241,7 +241,7 @@ export interface Reply {
   /**
    * Batches of events, instead of all other members. The iteration begins when the caller reads, and continues as it reads. It
    * must end soon after `call.signal` aborts, and send heartbeats: with each event the core checks that the caller is connected
-   * and still authorised. What it throws becomes the last event.
+   * and still authorized. What it throws becomes the last event.
    */
   readonly stream?: AsyncIterable<readonly StreamEvent[]>
   /** Limited to the engine's prefix; durable before the response is sent. */
@@ -295,7 +295,7 @@ export interface PathDeclaration<F extends EngineFields> {
   /** Requires the capability `sudo` in addition to that of the operation; may depend on the verb. */
   readonly sudo?: boolean | ((verb: EngineVerb) => boolean)
   /**
-   * Also served while the core is sealed or not initialised, then without authentication, as tokens cannot be looked up. Implies
+   * Also served while the core is sealed or not initialized, then without authentication, as tokens cannot be looked up. Implies
    * that the handler does not read the barrier.
    */
   readonly whileSealed?: boolean

@@ -69,7 +69,7 @@ const NO_COLOURS = '\u001B[0m'
 /** Indexed by the upper (2) and the lower (1) dark module. */
 const HALVES = [' ', '▄', '▀', '█'] as const
 
-/** Two rows of modules per line of text, black on white with any terminal colours. Each line ends with a newline. */
+/** Two rows of modules per line of text, black on white with any terminal colors. Each line ends with a newline. */
 export function drawnText(text: string): string {
   const { isDark, side } = modulesOf(text)
   const dark = (x: number, y: number) => x >= 0 && y >= 0 && x < side && y < side && isDark(x, y)

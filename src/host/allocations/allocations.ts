@@ -228,7 +228,7 @@ export class AllocationRegistry implements AllocationTable {
   #apply(id: string, entry: RegistryEntry, scan: Exclude<ScanResult, { kind: 'absent' | 'unchanged' }>): void {
     const gone = scan.kind === 'bare' && entry.declared !== undefined && !entry.bare
     if (scan.kind === 'fault' || gone) {
-      const fault = scan.kind === 'fault' ? scan.fault : 'alloc.json is gone'
+      const fault = scan.kind === 'fault' ? scan.fault : 'alloc.json was removed'
       if (entry.fault !== fault) {
         const served = entry.declared ? 'as last read' : 'not at all'
         this.#log.warn('an allocation cannot be read', { alloc_id: id, reason: fault, served })
@@ -347,7 +347,7 @@ export class AllocationRegistry implements AllocationTable {
     for (const task of tasks) {
       const presumed = taskLiveness(task, this.#processes) === 'presumed gone'
       entry.lost.set(taskRunKey(task), { noticedAtMs: this.#clock.nowMs(), presumed })
-      this.#log.warn('task has no live process and its supervisor reported no end, task marked dead', {
+      this.#log.warn('task has no live process and its supervisor reported no exit, task marked dead', {
         alloc_id: id,
         task: task.name,
       })

@@ -135,7 +135,7 @@ async function readMachineFacts(taskTimeoutMs: number): Promise<MachineFacts> {
     keepsProcessAlive: false,
   })
   const facts = await pool.run({ prepare: () => ({ request: null }) })
-  if (!isMachineFacts(facts)) throw new Error('machine facts: the response has another shape')
+  if (!isMachineFacts(facts)) throw new Error('machine facts: the response has an unexpected format')
   return facts
 }
 

@@ -174,7 +174,7 @@ export class StatsSampler {
       await host
       if (this.#timer) await (this.#taskRun ?? this.#startTaskRun(this.#sampleIntervalMs / 2))
     }
-    run().catch((error: unknown) => this.#log?.warn('sampling of statistics failed', { cause: messageOf(error) }))
+    run().catch((error: unknown) => this.#log?.warn('sampling statistics failed', { cause: messageOf(error) }))
   }
 
   #sampleHost(): Promise<void> {

@@ -96,6 +96,11 @@ export class AuditDevice {
     this.#brokenChain = undefined
   }
 
+  /** The disk of its file is full, and lines use the reserve or fail. */
+  get isDiskFull(): boolean {
+    return this.#sink.isDiskFull ?? false
+  }
+
   /** Compares the file with the chain. Throws a Fault if the file cannot be used. */
   check(): void {
     if (!this.#isClosing) this.#checkSink(false)

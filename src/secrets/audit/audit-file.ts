@@ -81,6 +81,8 @@ export interface LineSink {
   sync?(): Promise<void>
   /** Reopens the file or reconnects before the next line. */
   reopen(): void
+  /** True from the first line that needed the reserve until the reserve is complete again. */
+  readonly isDiskFull?: boolean
   /** Creates or refills the reserve for a full disk. Never rejects. */
   keepReserve?(): Promise<void>
   /** Removes the reserve when the device is disabled. */
@@ -113,6 +115,8 @@ export class AuditFile implements LineSink {
   #isStale = false
   /** Opened lazily, so that a check of the options creates no file. */
   #openReserve: DiskReserve | undefined
+  /** Lines use the reserve. */
+  #isDiskFull = false
   /** Resolves when all operations on descriptors have ended. */
   #idle: Promise<void> = Promise.resolve()
 
@@ -129,6 +133,10 @@ export class AuditFile implements LineSink {
     const isSame = open !== undefined && named?.ino === open.ino && named.dev === open.dev
     if (isSame && !this.#isStale && named.size === open.size) return undefined
     return this.#reopen(chain)
+  }
+
+  get isDiskFull(): boolean {
+    return this.#isDiskFull
   }
 
   async write(lines: readonly string[], chain: DeviceChain): Promise<void> {
@@ -163,7 +171,9 @@ export class AuditFile implements LineSink {
       try {
         at += (await writeAsync(open.fd, bytes, at, bytes.length - at, null)).bytesWritten
       } catch (error) {
-        if (!isErrno(error, 'ENOSPC', 'EDQUOT') || !this.#reserve.giveUpBytes(bytes.length - at)) throw error
+        if (!isErrno(error, 'ENOSPC', 'EDQUOT')) throw error
+        this.#isDiskFull = true
+        if (!this.#reserve.giveUpBytes(bytes.length - at)) throw error
         at += writeNow(open.fd, bytes, at)
       }
     }
@@ -175,7 +185,9 @@ export class AuditFile implements LineSink {
   }
 
   async keepReserve(): Promise<void> {
-    if (!this.#isClosed && this.#open) await this.#reserve.refill()
+    if (this.#isClosed || !this.#open) return
+    await this.#reserve.refill()
+    if (this.#isDiskFull && this.#reserve.isWhole) this.#isDiskFull = false
   }
 
   removeReserve(): void {

@@ -65,7 +65,7 @@ export class AuditStore {
   readonly #records = new Map<string, DeviceRecord>()
   readonly #states: ChainStates
   readonly #timers: readonly NodeJS.Timeout[]
-  /** Serialises changes: none may write the entry of a device that another one has removed. */
+  /** Serializes changes: none may write the entry of a device that another one has removed. */
   readonly #changes = new Mutex()
 
   /** Reads and enables the devices. Throws a Fault for a damaged entry. */

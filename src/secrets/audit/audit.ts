@@ -51,6 +51,8 @@ export interface DeviceState {
   /** Recorded lines and failed lines since the core was activated. */
   readonly lines: number
   readonly failures: number
+  /** The disk of its file is full: lines use the reserve, then they fail. */
+  readonly isDiskFull: boolean
   /** The error of the last line; undefined if it was recorded. */
   readonly fault: string | undefined
   /** The error code of that fault, as callers see it: no path of this host. */
@@ -73,6 +75,8 @@ export class AuditTrail {
   readonly #failures = new LogOnce({ everyMs: FAILURE_LOG_INTERVAL_MS })
   /** Devices whose current fault was logged. */
   readonly #loggedFaults = new Set<string>()
+  /** Devices whose disk was logged as full. */
+  readonly #fullDisks = new Set<string>()
   /** Requests without their second line. */
   #openRequests = 0
   #isClosing = false
@@ -96,9 +100,9 @@ export class AuditTrail {
 
   get states(): DeviceState[] {
     return this.devices.map((device) => {
-      const { breaks, brokenChain: broken, chainId, failures, head, lines, lostFiles, path } = device
+      const { breaks, brokenChain: broken, chainId, failures, head, isDiskFull, lines, lostFiles, path } = device
       const [fault, faultCode] = [this.#faults.get(path), this.#codes.get(path)]
-      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, fault, faultCode }
+      return { path, head, lines, failures, chainId, broken, breaks, lostFiles, isDiskFull, fault, faultCode }
     })
   }
 
@@ -117,6 +121,7 @@ export class AuditTrail {
     this.#faults.delete(path)
     this.#codes.delete(path)
     this.#loggedFaults.delete(path)
+    this.#fullDisks.delete(path)
   }
 
   /** Records a request. Rejects with a Fault if no device has recorded it. */
@@ -158,6 +163,17 @@ export class AuditTrail {
     const failing = this.devices.filter(({ hasPendingBreak, path }) => hasPendingBreak || this.#faults.has(path))
     await Promise.all(failing.map((device) => this.#attempt(device, deviceLine(device.path, this.#options.now()))))
     await Promise.all(this.devices.map((device) => device.keepReserve()))
+    for (const device of this.devices) this.#reportDisk(device)
+  }
+
+  #reportDisk({ isDiskFull, path }: AuditDevice): void {
+    const { logger } = this.#options
+    if (isDiskFull && !this.#fullDisks.has(path)) {
+      this.#fullDisks.add(path)
+      logger.warn('disk of an audit file is full, lines use the reserve', { device: path })
+    } else if (!isDiskFull && this.#fullDisks.delete(path)) {
+      logger.info('disk of an audit file has space again', { device: path })
+    }
   }
 
   /** Counts a request that needs both lines. */

@@ -145,11 +145,11 @@ export interface OriginRecord {
   readonly logger: Logger
 }
 
-/** Path of the request that restores a snapshot into an uninitialised server */
+/** Path of the request that restores a snapshot into an uninitialized server */
 export const SNAPSHOT_NEW = 'sys/storage/snapshot-new'
 
 /**
- * Records the restore of a snapshot into an uninitialised server. At that time no audit device was enabled, so the devices of the
+ * Records the restore of a snapshot into an uninitialized server. At that time no audit device was enabled, so the devices of the
  * snapshot record it when the core is first activated. A crash before the note is removed records it twice. Never rejects: if
  * recording fails, the next activation tries again.
  */
@@ -166,7 +166,7 @@ export async function recordOrigin({ anonymous, logger, note, trail }: OriginRec
     }
     await note.remove()
   } catch (error) {
-    logger.warn('audit record of the restored snapshot failed, will retry at the next start', {
+    logger.warn('recording the restored snapshot in the audit files failed, will retry at the next start', {
       error: messageOf(error),
     })
   }

@@ -26,8 +26,19 @@ export function fencedPrimary({ reason, text }: DrFence): Refusal {
 /** Load balancers, monitoring tools and stock commands match this text. */
 const DISABLED_ON_SECONDARY = 'path disabled in replication DR secondary mode'
 
+type Primary = Pick<DrReplication, 'primaryAddress'>
+
 /** For a request that a secondary does not serve. */
-export function disabledOnSecondary({ primaryAddress }: Pick<DrReplication, 'primaryAddress'>): Rejection {
-  const where = primaryAddress ? [`send the request to the primary, ${primaryAddress}`] : []
-  return new Rejection(400, [DISABLED_ON_SECONDARY, ...where])
+export function disabledOnSecondary(primary: Primary): Rejection {
+  return new Rejection(400, [DISABLED_ON_SECONDARY, ...sendToPrimary(primary)])
+}
+
+/** For a request about hosts with a token of the core. */
+export function noTokensOnSecondary(primary: Primary): Refusal {
+  const text = 'this server is a DR secondary and cannot verify tokens of its primary'
+  return new Refusal('unavailable', [text, ...sendToPrimary(primary)].join('; '))
+}
+
+function sendToPrimary({ primaryAddress }: Primary): string[] {
+  return primaryAddress ? [`send the request to the primary, ${primaryAddress}`] : []
 }

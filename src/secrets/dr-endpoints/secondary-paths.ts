@@ -138,7 +138,7 @@ function updatePaths(access: SecondaryAccess, logEvent: EventLog): Path[] {
       fields: {
         ...OPERATION_TOKEN,
         ...PRIMARY,
-        update_primary_addrs: textList('Cluster addresses of the primary; the first that answers is used'),
+        update_primary_addrs: textList('Cluster addresses of the primary; the first that responds is used'),
       },
       async update({ dr_operation_token: given, update_primary_addrs: addresses = [], ...input }, call) {
         const side = await authorize(access, given, call)

@@ -1,7 +1,7 @@
 /**
  * Stores MFA methods, one entry each. All are in memory, indexed by ID and by name.
  *
- * Changes are serialised: each is based on the durable state, and the memory is updated after the commit. A removed method leaves an
+ * Changes are serialized: each is based on the durable state, and the memory is updated after the commit. A removed method leaves an
  * entry until its secrets are removed, so an interrupted removal continues at the next start.
  *
  * Old versions stored all methods in one entry. The first change replaces it by one entry per method in one commit.

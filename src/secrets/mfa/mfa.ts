@@ -117,7 +117,7 @@ export class Mfa {
     for (const id of this.#methods.removed) {
       this.#removeSecrets(id).catch((error: unknown) => {
         if (this.#isClosed) return
-        this.#options.logger.warn('removal of the secrets of an MFA method failed, will retry at the next start', {
+        this.#options.logger.warn('removing the secrets of an MFA method failed, will retry at the next start', {
           method_id: id,
           error: messageOf(error),
         })

@@ -185,7 +185,7 @@ export class MountChanges {
       await this.#removeData(record)
     } catch (error) {
       if (this.#isClosed) throw error
-      this.#options.logger.error('removal of a disabled mount failed, will retry', {
+      this.#options.logger.error('removing a disabled mount failed, will retry', {
         path: record.path,
         error: messageOf(error),
       })

@@ -21,7 +21,7 @@ export class PolicyError extends Error {
   }
 }
 
-/** One rule of a labelled kind: `namespace "default" { }`. */
+/** One rule of a labeled kind: `namespace "default" { }`. */
 export interface NamedRule {
   readonly name: string
   readonly at: TextPosition

@@ -5,7 +5,7 @@
  * If an audit device is enabled, the request and the response are recorded (`audit/`). A streamed reply (`event-stream.ts`) ends
  * the processing before its first chunk.
  *
- * The core (`core.ts`) is not initialised, sealed, or active. Only an active core has mounts, tokens and policies.
+ * The core (`core.ts`) is not initialized, sealed, or active. Only an active core has mounts, tokens and policies.
  *
  * Promises:
  * - Nothing is changed or revealed before the caller's token and policies were checked, except on paths that are declared as

@@ -1,11 +1,11 @@
 /**
- * Parses JSON from callers. In addition to `JSON.parse`, it refuses nesting that is too deep to serialise again, more values or
+ * Parses JSON from callers. In addition to `JSON.parse`, it refuses nesting that is too deep to serialize again, more values or
  * names than the limits, and numbers outside the range of a double. Errors never quote the input, because it may be a secret.
  */
 import { Rejection } from '../../engines/framework/engine.ts'
 import { endOfString } from '../../engines/framework/exact-json.ts'
 
-/** Serialising a value needs stack for each level. */
+/** Serializing a value needs stack for each level. */
 export const DEPTH_MAX = 1000
 
 const [ZERO, NINE, UPPER_E, LOWER_E] = [48, 57, 69, 101]

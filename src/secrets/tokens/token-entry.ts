@@ -86,7 +86,7 @@ export function callerOf(entry: TokenEntry): Caller {
 }
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
-/** Rejection sampling: larger bytes would favour some characters. */
+/** Rejection sampling: larger bytes would favor some characters. */
 const FAIR_BELOW = 256 - (256 % ALPHABET.length)
 /** Random bytes drawn in advance, because a call costs more than its bytes. Used bytes are overwritten. */
 const randomPool = Buffer.alloc(1024)

@@ -73,7 +73,7 @@ export class TokenExpiry {
 
   #failed(error: unknown): void {
     if (!this.#timer || this.#failures.due() === 0) return
-    this.#logger.warn('removal of expired tokens failed, will retry', {
+    this.#logger.warn('removing expired tokens failed, will retry', {
       error: withoutHashes(messageOf(error)),
     })
   }

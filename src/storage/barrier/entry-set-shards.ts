@@ -1,6 +1,6 @@
 /**
  * Stores copies of the parts of the entry set, so that the next start does not read every entry (`entry-set-load.ts`). They are an
- * optimisation and not trusted. One shard after another is written as entries change, and all shards when the barrier is sealed. Changes
+ * optimization and not trusted. One shard after another is written as entries change, and all shards when the barrier is sealed. Changes
  * since the last write are in the log.
  */
 import type { Put } from '../sqlite/batch.ts'

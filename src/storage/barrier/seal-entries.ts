@@ -50,7 +50,7 @@ const configSchema = v.object({
 
 export type SealConfig = v.InferOutput<typeof configSchema>
 
-/** Undefined before initialisation. Throws a Fault for a damaged entry. */
+/** Undefined before initialization. Throws a Fault for a damaged entry. */
 export function readConfig(store: Pick<Store, 'get'>): SealConfig | undefined {
   const entry = store.get(CONFIG_PATH)
   if (!entry) return undefined
@@ -79,7 +79,7 @@ export function openRootKey(store: Store, unsealKey: Buffer, path = ROOT_KEY_PAT
   }
 }
 
-/** Digest to recognise a recovery key. The key is random, so the digest reveals nothing. */
+/** Digest to recognize a recovery key. The key is random, so the digest reveals nothing. */
 export function recoveryDigest(recoveryKey: Buffer): Buffer {
   return createHash('sha256').update('recovery key\0').update(recoveryKey).digest()
 }

@@ -1,4 +1,4 @@
-/** The shares of an initialisation: validation of the request, and creation of the shares. */
+/** The shares of an initialization: validation of the request, and creation of the shares. */
 import { Fault, Refusal } from '../../platform/errors.ts'
 import type { PgpKey } from './pgp.ts'
 import { checkSplit, type ShareSplit, splitKey } from './shares.ts'

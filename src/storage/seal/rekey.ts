@@ -144,7 +144,7 @@ export class Rekey {
     const backup = request.backup ? encodeBackup(shares.nonce, holders, keys) : undefined
     const fingerprints = holders.map(({ fingerprint }) => fingerprint)
     const result = { nonce: shares.nonce, keys, fingerprints, backup: request.backup }
-    // Cancelled, or the barrier was sealed, while the shares were encrypted.
+    // Canceled, or the barrier was sealed, while the shares were encrypted.
     if (this.#attempt !== attempt) throw invalid('rekey aborted: it was canceled')
     if (request.requireVerification) {
       shares.end()

@@ -1,6 +1,6 @@
 /**
  * The stored keys of a seal: their entries, the keys that decrypt them, and each change of them as one batch. `seal.ts` decides when a
- * change is allowed and serialises the calls.
+ * change is allowed and serializes the calls.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import { Refusal } from '../../platform/errors.ts'
@@ -54,12 +54,12 @@ export class SealKeys {
     this.#environment = environment
   }
 
-  /** Undefined before initialisation. */
+  /** Undefined before initialization. */
   get stored(): SealConfig | undefined {
     return entries.readConfig(this.#store)
   }
 
-  /** Throws a Refusal before initialisation. */
+  /** Throws a Refusal before initialization. */
   get config(): SealConfig {
     const config = this.stored
     if (!config) throw new Refusal('invalid_request', 'Vault is not initialized')

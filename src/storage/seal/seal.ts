@@ -3,7 +3,7 @@
  *
  * An *unseal key* encrypts the root key, which decrypts the keyring, which decrypts everything else. With the `shamir` seal the unseal key
  * is split into key shares. With the `static` seal it belongs to the machine: the server unseals without an operator, and the shares are
- * of a *recovery key*, which decrypts nothing and only authorises operations. Each change of the keys is one batch, so it is atomic.
+ * of a *recovery key*, which decrypts nothing and only authorizes operations. Each change of the keys is one batch, so it is atomic.
  *
  * The response of a rekey has the only copy of the new shares, and it may be lost when the process is killed. So the previous shares stay
  * valid for `responseMs` after the response. If the process ends within that time, both sets are valid until one of them is used; the
@@ -54,7 +54,7 @@ export interface SealOptions {
   readonly warning?: string
   /** Whether this is a standby server (a DR secondary): unsealing verifies and holds the root key. */
   readonly isSecondary?: () => boolean
-  /** Why the server must not be initialised; undefined when it may. */
+  /** Why the server must not be initialized; undefined when it may. */
   readonly refusal?: () => string | undefined
 }
 
@@ -157,18 +157,18 @@ export class Seal {
     ]
   }
 
-  /** True if this database replaces a lost one and must not be initialised. */
+  /** True if this database replaces a lost one and must not be initialized. */
   get isLost(): boolean {
     return this.#refusal() !== undefined
   }
 
-  /** Throws a Refusal if the database must not be initialised. */
+  /** Throws a Refusal if the database must not be initialized. */
   refuseLost(): void {
     const why = this.#refusal()
     if (why !== undefined) throw new Refusal('conflict', `nothing was changed: ${why}`)
   }
 
-  /** The type of seal and its numbers of shares. Throws a Refusal before initialisation. */
+  /** The type of seal and its numbers of shares. Throws a Refusal before initialization. */
   get config(): ShareSplit & { readonly type: 'shamir' | 'static' } {
     return this.#keys.config
   }
@@ -297,7 +297,7 @@ export class Seal {
       : this.#keys.recoveryKeyVerifiers(withBefore)
   }
 
-  /** Must be called when shares authorised an operation: after an unconfirmed rekey these shares stay valid, the others do not. */
+  /** Must be called when shares authorized an operation: after an unconfirmed rekey these shares stay valid, the others do not. */
   async accept(verified: VerifiedKey<SealKeyVerifier>): Promise<void> {
     if (!this.#responseTimer && !this.#isSecondary()) await this.#keys.confirm(verified)
   }

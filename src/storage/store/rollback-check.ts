@@ -19,7 +19,7 @@ export class RollbackCheck {
   }
 
   /**
-   * Why this database must not be initialised or restored into: it is empty, and this server had written one. The file is read on each
+   * Why this database must not be initialized or restored into: it is empty, and this server had written one. The file is read on each
    * call, because an operator who moves it away confirms that the loss is intended.
    */
   get refusal(): string | undefined {

@@ -14,7 +14,7 @@
  * While replication is enabled, the transactions of the entries also maintain a Merkle tree (`tree-updater.ts`). On a primary with
  * synchronous replication, a commit is acknowledged once it is durable here and the secondaries have it (`acknowledgement`).
  *
- * Assumes that values are ciphertext (the store cannot check it), that the disk honours `fsync`, and that no other process writes to the
+ * Assumes that values are ciphertext (the store cannot check it), that the disk honors `fsync`, and that no other process writes to the
  * file: a second process that opens it is refused (`database-files.ts`).
  *
  * What can go wrong. A full disk: the commit is refused (`StoreError` `full`), and with it the commits queued after it, which depend on

@@ -392,7 +392,7 @@ export class WriterQueue {
 
   #droppedError(): StoreError {
     const { kind, message } = this.#cause ?? { kind: 'failed' as const, message: 'unknown' }
-    return new StoreError(kind, `a commit before this one failed: ${message}`)
+    return new StoreError(kind, `an earlier commit failed: ${message}`)
   }
 
   #break(error: StoreError): void {

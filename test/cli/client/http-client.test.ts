@@ -12,6 +12,7 @@ import { type TestContext, test } from 'node:test'
 import { CommandError } from '../../../src/cli/framework/define-command.ts'
 import { type AgentTarget, agentTarget as targetOf } from '../../../src/cli/client/agent-target.ts'
 import { requestJson, requestText } from '../../../src/cli/client/http-client.ts'
+import { makeCertificates } from '../../helpers/certificates.ts'
 import { makeCertificate } from '../../helpers/machine.ts'
 
 const agentTarget = (env: NodeJS.ProcessEnv): AgentTarget => targetOf(env, 'hosts')
@@ -154,6 +155,20 @@ function ownCertificate(t: TestContext): { cert: string; key: string } | undefin
   makeCertificate(directory)
   return { cert: join(directory, 'tls.crt'), key: join(directory, 'tls.key') }
 }
+
+test('an error about a certificate of a private CA names the variable for that CA', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'outpost-cli-tls-'))
+  t.after(() => rmSync(directory, { recursive: true }))
+  if (!makeCertificates(directory, ['host'])) return t.skip('needs openssl')
+  const [cert, key] = ['host.pem', 'host.key'].map((name) => readFileSync(join(directory, name)))
+  const server = createTlsServer({ cert, key }, (_, response) => response.end('"hello"'))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.after(() => server.close())
+  const OUTPOST_ADDR = `https://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const ask = (env: NodeJS.ProcessEnv) => requestJson(agentTarget({ OUTPOST_ADDR, ...env }), { path: '/' })
+  await assert.rejects(ask({}), failsWith(/is not trusted \(UNABLE_TO_VERIFY_LEAF_SIGNATURE\): set OUTPOST_CACERT/))
+  assert.equal(await ask({ OUTPOST_CACERT: join(directory, 'ca.pem') }), 'hello')
+})
 
 test('https uses the CA and client certificate of the environment, and errors name the variables', async (t) => {
   const files = ownCertificate(t)

@@ -56,7 +56,7 @@ async function onTerminal(url: string, args: readonly string[], shape: Shape = {
 }
 
 if (HAS_PYTHON) {
-  test('colours and bars on a terminal, and only there', async (t) => {
+  test('colors and bars on a terminal, and only there', async (t) => {
     const agent = await agentFor(t)
     const coloured = await onTerminal(agent.url, ['node', 'stats'])
     assert.equal(coloured.code, 0)

@@ -23,7 +23,7 @@ import {
   type Shown,
 } from './job-log-fixture.ts'
 
-test('frames are labelled for any split into chunks, and heartbeats are dropped', () => {
+test('frames are labeled for any split into chunks, and heartbeats are dropped', () => {
   const stream = Buffer.concat([frame('first'), Buffer.from('{}'), frame('second'), Buffer.from('{}{}')])
   for (let size = 1; size <= stream.length; size++) {
     const labels = new FrameLabeler('AllocID', ONE)

@@ -1,6 +1,7 @@
 /** A long state is applied in slices: other messages are applied between them, and interruptions leave a consistent roster. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
 import {
   ALLOCATIONS_MAX,
   type AllocationDescription,
@@ -14,6 +15,7 @@ import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
 import { RosterListener } from '../../../src/cluster/roster/roster-listener.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
 import { NO_STORE } from '../../../src/cluster/roster/roster-records.ts'
+import { TIMINGS } from '../../../src/cluster/nats/timings.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { allocationOf, idOf, nodeOf } from '../../helpers/fleet-server.ts'
@@ -38,7 +40,9 @@ function speaker(nodeId: string, key = newNodeKey()) {
   }
 }
 
-function listening(options: { readonly now?: () => number } = {}) {
+function listening(
+  options: { readonly now?: () => number; readonly pauses?: { readonly isCatchingUp: boolean } } = {},
+) {
   const bus = new MemoryBroker().connect()
   const roster = new Roster({ store: NO_STORE, logger: recordingLogger() })
   const listener = new RosterListener({ bus, subjects, roster, ownNodeId: undefined, ...options })
@@ -173,4 +177,15 @@ test('short messages of a node above its allowance are dropped, and those of ano
   await eventually(() => roster.node(OTHER) !== undefined, 'the other node')
   const { old = 0, refused = 0 } = listener.counts
   assert.deepEqual([old, refused], [60, 40])
+})
+
+test('no node is marked as down while heartbeats wait that arrived when this process did not run', async (t) => {
+  const pauses = { isCatchingUp: true }
+  const { listener, roster } = listening({ pauses })
+  t.after(() => listener.stop())
+  const { mock } = t.mock.method(roster, 'sweep')
+  await delay(1.5 * TIMINGS.rosterSweepMs)
+  assert.equal(mock.callCount(), 0)
+  pauses.isCatchingUp = false
+  await eventually(() => mock.callCount() > 0, 'nodes are looked at again')
 })

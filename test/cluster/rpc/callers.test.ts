@@ -17,7 +17,7 @@ const OWN = '6f1c0b9e-2f0a-4a51-9d0c-000000000001'
 const OTHER = '6f1c0b9e-2f0a-4a51-9d0c-000000000002'
 const subjects = new Subjects('global')
 
-/** Answers once it is let go, with whether it was cancelled. */
+/** Answers once it is let go, with whether it was canceled. */
 function slow() {
   const calls: Call[] = []
   const open: (() => void)[] = []

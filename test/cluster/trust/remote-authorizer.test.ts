@@ -94,7 +94,7 @@ test('a cached answer is not used after the expiry of the token', async () => {
   await assert.rejects(who('t'), { code: 'unavailable' })
 })
 
-test('the duration of the request counts towards the expiry', async () => {
+test('the duration of the request counts toward the expiry', async () => {
   const { clock, server, who } = world()
   server.answer = (token) => {
     clock.nowMs += 1500

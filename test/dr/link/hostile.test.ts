@@ -137,7 +137,7 @@ test('a hostile secondary', async (t) => {
     )
     assert.match(
       await follow(here, { kind: 'ack', position: { ...position, sequence: 0 }, isWhole: true }),
-      /went backwards/,
+      /went backward/,
     )
     assert.match(
       await follow(here, { kind: 'echo', beat: 99, atMs: 0, position, isWhole: true }),
@@ -169,7 +169,7 @@ test('a hostile secondary', async (t) => {
     }
     for (const one of clients.slice(0, 6)) for (let at = 0; at < 4; at++) silent(one)
     await eventually(
-      () => answers.filter((text) => /too many concurrent calls of this secondary .limit 16/.test(text)).length >= 8,
+      () => answers.filter((text) => /too many concurrent calls from this secondary .limit 16/.test(text)).length >= 8,
       'too many calls',
     )
     await Promise.all(clients.slice(6).map(ping))

@@ -223,6 +223,17 @@ test('the lag and the last acknowledgement of a disconnected secondary survive a
   await eventually(async () => (await row())?.lag_seconds === 0, 'it has everything again')
 })
 
+test('the log of a secondary has the end of an interruption', async (t) => {
+  const port = await freePort()
+  const [primary, secondary] = [await Site.start(t, 'primary', { port }), await Site.start(t, 'secondary')]
+  await activate(primary, secondary)
+  assert.equal(secondary.said(/resumed/), undefined)
+  await primary.close()
+  await eventually(() => secondary.said(/^replication from primary interrupted$/)?.level === 'warn')
+  await primary.restart()
+  await eventually(() => secondary.said(/^replication from primary resumed$/)?.level === 'info')
+})
+
 interface Row {
   readonly lag_seconds: number
   readonly last_acknowledged_wal: number

@@ -1,11 +1,11 @@
-/** A demotion in favour of a secondary loses nothing, or does not happen. Addresses that secondaries cannot reach are named. */
+/** A demotion in favor of a secondary loses nothing, or does not happen. Addresses that secondaries cannot reach are named. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { clusterAddressWarnings } from '../../../src/dr/status.ts'
+import { apiAddressWarnings, clusterAddressWarnings } from '../../../src/dr/status.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { activate, Site, untilSame } from '../../helpers/replication-site.ts'
 
-test('a demotion in favour of a secondary that lacks commits is refused and the primary continues', async (t) => {
+test('a demotion in favor of a secondary that lacks commits is refused and the primary continues', async (t) => {
   const timings = { handoverMs: 50 }
   const [primary, secondary] = [await Site.start(t, 'primary', { timings }), await Site.start(t, 'secondary')]
   await activate(primary, secondary)
@@ -75,3 +75,10 @@ async function row(primary: Site): Promise<Readonly<Record<string, unknown>>> {
   assert.ok(Array.isArray(rows))
   return rows[0] as Readonly<Record<string, unknown>>
 }
+
+test('a wildcard API address, which secondaries cannot use, is a warning', () => {
+  for (const address of ['https://0.0.0.0:4646', 'http://[::]:4646']) {
+    assert.match(apiAddressWarnings(address).join(), /API address http\S+ is a wildcard.*advertise\.http/, address)
+  }
+  assert.deepEqual(apiAddressWarnings('https://h1.example.com:4646'), [])
+})

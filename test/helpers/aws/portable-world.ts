@@ -12,7 +12,7 @@ import { cloud } from '../../../src/engines/cloud/cloud.ts'
 import { type CoreAnswer, CoreWorld } from '../core-world.ts'
 import { AwsEndpoint } from './endpoint.ts'
 
-/** Features that an emulator may lack, each with the behaviour of AWS. */
+/** Features that an emulator may lack, each with the behavior of AWS. */
 export type Feature =
   /** Users have a permissions boundary. */
   | 'boundary'

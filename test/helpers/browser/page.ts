@@ -63,6 +63,8 @@ export async function openUi(t: TestContext, options: UiOptions): Promise<UiPage
     viewport,
     ...(reducedMotion && { reducedMotion }),
     ignoreHTTPSErrors: true,
+    // uPlot formats numbers in the language of the browser, and that of a headless one in the POSIX locale is malformed.
+    locale: 'en-US',
   })
   const page = await context.newPage()
   page.setDefaultTimeout(DEADLINE_MS)

@@ -198,7 +198,7 @@ test('an invalid manifest is reported once per change, and the last snapshot and
   assert.equal(table.get(good)?.namespace, 'apps')
   assert.equal(table.get(other)?.clientStatus, 'complete')
   unlinkSync(join(allocDir, good, 'alloc.json'))
-  await eventually(() => table.faultOf(good) === 'alloc.json is gone')
+  await eventually(() => table.faultOf(good) === 'alloc.json was removed')
   assert.equal(table.get(good)?.namespace, 'apps')
   for (let i = 0; i < 5; i++) table.refresh(bad)
   await sleep(700)
@@ -206,7 +206,7 @@ test('an invalid manifest is reported once per change, and the last snapshot and
   assert.deepEqual(said, [
     'alloc.json is not JSON, or only half written',
     'Name must be a string',
-    'alloc.json is gone',
+    'alloc.json was removed',
   ])
   writeManifest(allocDir, bad, { Namespace: 'apps' })
   await eventually(() => table.get(bad)?.namespace === 'apps')

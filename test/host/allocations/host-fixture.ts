@@ -70,7 +70,7 @@ export const root: Identity = {
   allowsNamespace: () => true,
 }
 
-/** Does what a transport does with an operation: looks up, authorises, runs. */
+/** Does what a transport does with an operation: looks up, authorizes, runs. */
 export function performed(operation: AnyOperation, input: unknown, call: Call = callOf()) {
   return operation.run(input, call, admit(operation, input, call.identity))
 }

@@ -126,6 +126,6 @@ test('an auth method whose removal was interrupted gives no rights on a secondar
   isBusy = true
   // From here on the record is marked, and the mount is not served; its removal is retried.
   await world.ask('DELETE', 'sys/auth/corp').catch(() => undefined)
-  assert.ok(world.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry'))
+  assert.ok(world.lines.some(({ message }) => message === 'removing a disabled mount failed, will retry'))
   assert.deepEqual(await statuses(), [403, 403, 403])
 })

@@ -306,7 +306,7 @@ test('leases that are issued while the mount is disabled are revoked, also by th
   own.fault = new Error('the cloud is away')
   const again = await CoreWorld.reopen(world.directory, world.keys, { engines: [own.engine] })
   t.after(() => again.store.close())
-  const isTold = () => again.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry')
+  const isTold = () => again.lines.some(({ message }) => message === 'removing a disabled mount failed, will retry')
   await eventually(isTold, 'the failure is logged')
   assert.equal((await again.ask('GET', 'lent/creds/app')).status, 404, 'it serves no request')
   assert.equal((await again.ask('PUT', 'sys/leases/lookup', { lease_id: id })).status, 200, 'the lease is not lost')

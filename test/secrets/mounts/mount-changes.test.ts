@@ -50,7 +50,7 @@ test('a failed removal is logged and retried', async (t) => {
   assert.equal((await world.ask('GET', 'x/a')).status, 404, 'it serves no request any more')
   await eventually(() => world.store.paths('logical/').length === 0 && world.store.paths('core/mounts/').length === 4)
   assert.equal(failures.left, -1)
-  assert.ok(world.lines.some(({ message }) => message === 'removal of a disabled mount failed, will retry'))
+  assert.ok(world.lines.some(({ message }) => message === 'removing a disabled mount failed, will retry'))
 })
 
 test('a request that does not end delays the removal for a limited time and cannot write after it', async (t) => {

@@ -56,7 +56,7 @@ test('sys/health has the fields that clients need and the status codes that load
   assert.equal((await asked('?sealedcode=200')).status, 200)
 })
 
-test('a sealed or uninitialised server answers 503 on all paths except those that need no core', async (t) => {
+test('a sealed or uninitialized server answers 503 on all paths except those that need no core', async (t) => {
   const world = await CoreWorld.open(t, { raw: true })
   const open200 = new Set(['sys/leader', 'sys/seal-status', 'sys/init', 'sys/health?uninitcode=200&sealedcode=200'])
   const check = async () => {

@@ -1,4 +1,4 @@
-/** Rekey: its authorisation, when new shares take effect, and that no crash loses both the old and the new shares. */
+/** Rekey: its authorization, when new shares take effect, and that no crash loses both the old and the new shares. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Rekey, type RekeyRequest, type RekeyResult } from '../../../src/storage/seal/rekey.ts'

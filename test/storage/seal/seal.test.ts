@@ -1,4 +1,4 @@
-/** The seal on a real store: initialisation, unsealing and its errors. */
+/** The seal on a real store: initialization, unsealing and its errors. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
@@ -118,7 +118,7 @@ test('wrong shares, a repeated share and shares of another server fail with the 
   assert.equal(await give(world.seal, [one, two, three]), true)
 })
 
-test('validates an initialisation before anything is created', async (t) => {
+test('validates an initialization before anything is created', async (t) => {
   const world = await sealWorld(t)
   const cases: [number, number, RegExp][] = [
     [0, 0, /^invalid seal configuration: shares must be at least one$/],
@@ -146,7 +146,7 @@ test('validates an initialisation before anything is created', async (t) => {
   assert.equal(await give(world.seal, keys), true)
 })
 
-test('one of two concurrent initialisations succeeds', async (t) => {
+test('one of two concurrent initializations succeeds', async (t) => {
   const { seal } = await sealWorld(t)
   const both = await Promise.allSettled([seal.initialise(asking(1, 1), FIRST), seal.initialise(asking(1, 1), FIRST)])
   assert.deepEqual(

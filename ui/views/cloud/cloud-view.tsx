@@ -1,10 +1,60 @@
-import { Empty } from '../../components/states.tsx'
+import { path, pathOf } from '../../app/location.ts'
+import type { ViewProps } from '../../app/routes.ts'
+import { useResource } from '../../app/resource.ts'
+import { DataTable } from '../../components/data-table.tsx'
+import { Empty, Failure } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
+import { CoreLoaded } from '../access/parts.tsx'
+import { readMountsOfType } from '../access/secret-mounts.ts'
+import { segmentsOf } from '../access/segments.ts'
+import { OrphanList } from './orphan-list.tsx'
+import { RoleList } from './role-list.tsx'
+import { RoleView } from './role-view.tsx'
+import { RootConfigView } from './root-config.tsx'
+import { StaticRoleView } from './static-role-view.tsx'
 
-export default function TemporaryView() {
+/** Cloud engines: `/cloud/MOUNT/roles/NAME`, `/cloud/MOUNT/static-roles/NAME`, `/cloud/MOUNT/orphans`, `/cloud/MOUNT/root`. */
+export default function CloudView(_props: ViewProps) {
+  const [, mount, area = 'roles', name] = segmentsOf(path.value)
+  if (mount === undefined) return <MountList />
+  if (area === 'roles') {
+    return name === undefined ? <RoleList mount={mount} folder="roles" /> : <RoleView mount={mount} name={name} />
+  }
+  if (area === 'static-roles') {
+    if (name !== undefined) return <StaticRoleView mount={mount} name={name} />
+    return <RoleList mount={mount} folder="static-roles" />
+  }
+  if (area === 'orphans') return <OrphanList mount={mount} />
+  if (area === 'root') return <RootConfigView mount={mount} />
+  return <Failure error={new Error(`There is no view at ${path.value}.`)} hint="Open Cloud again." />
+}
+
+/** The mounts; the only one is opened at once. */
+function MountList() {
+  const resource = useResource((signal) => readMountsOfType('cloud', signal), [])
+  const [first, ...others] = resource.data ?? []
+  if (first !== undefined && others.length === 0) return <RoleList mount={first} folder="roles" />
   return (
-    <View title="cloud-view">
-      <Empty title="Not built yet" />
+    <View title="Cloud" isFull>
+      <CoreLoaded resource={resource}>
+        {(mounts) =>
+          mounts.length === 0 ? (
+            <Empty title="No cloud engine that your token can use">
+              <p>
+                An administrator enables one with: <code>outpost secrets enable cloud</code>
+              </p>
+            </Empty>
+          ) : (
+            <DataTable
+              label="Cloud engines"
+              rows={mounts}
+              columns={[{ title: 'Mount', cell: (mount) => mount, order: (mount) => mount }]}
+              keyOf={(mount) => mount}
+              linkOf={(mount) => pathOf('cloud', mount)}
+            />
+          )
+        }
+      </CoreLoaded>
     </View>
   )
 }

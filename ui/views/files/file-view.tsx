@@ -1,10 +1,111 @@
-import { Empty } from '../../components/states.tsx'
+/** A directory or a file of an allocation. */
+import { read } from '../../api/client.ts'
+import type { HostFsStat, ServerAllocation } from '../../api/types.ts'
+import { pathOf } from '../../app/location.ts'
+import { useResource } from '../../app/resource.ts'
+import type { ViewProps } from '../../app/routes.ts'
+import { Badge } from '../../components/format.tsx'
+import { Link } from '../../components/link.tsx'
+import { Failure, Loaded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
+import { useNamespacePermissions } from '../hosts/namespace-permissions.ts'
+import { Directory } from './directory.tsx'
+import { statFile } from './file-api.ts'
+import { FilePreview } from './file-preview.tsx'
+import { filePath, segmentsOf, visibleText } from './names.ts'
 
-export default function TemporaryView() {
+export interface FilePlace {
+  readonly allocation: string
+  readonly segments: readonly string[]
+  /** In the allocation, such as `/alloc/logs`. */
+  readonly path: string
+}
+
+export default function FileView({ params: { allocation = '', rest = '' } }: ViewProps) {
+  const segments = segmentsOf(rest)
+  const path = filePath(segments)
+  const place = { allocation, segments, path }
+  const about = useResource(
+    async (signal) => {
+      const [stat, record] = await Promise.all([
+        statFile(allocation, path, signal),
+        read('/v1/allocation/{id}', { params: { id: allocation }, signal }).catch(() => undefined),
+      ])
+      return { stat, record }
+    },
+    [allocation, path],
+  )
+  const name = segments.at(-1)
+  if (about.data === undefined) {
+    return (
+      <View title={visibleText(name ?? allocation)} parents={parentsOf(place, undefined)}>
+        {about.error ? (
+          <Failure
+            error={about.error}
+            hint="A file of a running task may be gone, and an ended allocation may have been collected. Private directories cannot be read."
+            retry={about.reload}
+          />
+        ) : (
+          <Loaded resource={about}>{() => null}</Loaded>
+        )}
+      </View>
+    )
+  }
+  const { record, stat } = about.data
+  return stat.IsDir ? (
+    <DirectoryView place={place} record={record} />
+  ) : (
+    <FilePreview place={place} stat={stat} parents={parentsOf(place, record)} reload={about.reload} />
+  )
+}
+
+/** The list of allocations, this allocation, and the directories above. */
+export function parentsOf(
+  { allocation, segments }: FilePlace,
+  record: ServerAllocation | undefined,
+): readonly { readonly title: string; readonly to: string }[] {
+  const root = visibleText(record === undefined || record.Name === '' ? allocation.slice(0, 8) : record.Name)
+  const above = segments.slice(0, -1).map((segment, index) => ({
+    title: visibleText(segment),
+    to: pathOf('files', allocation, ...segments.slice(0, index + 1)),
+  }))
+  const own = segments.length === 0 ? [] : [{ title: root, to: pathOf('files', allocation) }]
+  return [{ title: 'Files', to: '/files' }, ...own, ...above]
+}
+
+interface DirectoryViewProps {
+  readonly place: FilePlace
+  readonly record: ServerAllocation | undefined
+}
+
+function DirectoryView({ place, record }: DirectoryViewProps) {
+  const name = place.segments.at(-1)
+  const may = useNamespacePermissions(record ? [record.Namespace] : [])
+  const title = name ?? (record === undefined || record.Name === '' ? place.allocation : record.Name)
   return (
-    <View title="file-view">
-      <Empty title="Not built yet" />
+    <View
+      title={visibleText(title)}
+      parents={parentsOf(place, record)}
+      isFull
+      actions={
+        record && (
+          <>
+            <Badge state={record.ClientStatus} />
+            {may(record.Namespace, 'read-logs', 'read-fs') && (
+              <Link to={pathOf('logs', place.allocation)} class="button">
+                Logs
+              </Link>
+            )}
+            <Link to={pathOf('hosts', record.NodeID)} class="button">
+              Host
+            </Link>
+          </>
+        )
+      }
+    >
+      <Directory place={place} />
     </View>
   )
 }
+
+export type FileStat = HostFsStat

@@ -1,10 +1,110 @@
-import { Empty } from '../../components/states.tsx'
+import { useState } from 'preact/hooks'
+import { useCapabilities } from '../../api/capabilities.ts'
+import { secrets, sendJson } from '../../api/client.ts'
+import { useCommands } from '../../app/palette.tsx'
+import { useResource } from '../../app/resource.ts'
+import { refreshSession, type SealStatus } from '../../app/session.ts'
+import { showSuccess } from '../../app/toasts.tsx'
+import { Button } from '../../components/button.tsx'
+import { Confirm } from '../../components/dialog.tsx'
 import { View } from '../../components/view.tsx'
+import { CoreLoaded, Facts } from '../access/parts.tsx'
+import { UnsealForm } from './unseal-form.tsx'
+import { sealSummary } from './unsealing.ts'
 
-export default function TemporaryView() {
+const POLL_MS = 3000
+const SEAL = 'sys/seal'
+
+/** Key shares are sent one by one and are kept nowhere. */
+export default function SealView() {
+  const resource = useResource((signal) => sendJson<SealStatus>('/v1/sys/seal-status', { signal }), [], {
+    everyMs: POLL_MS,
+  })
+  const may = useCapabilities([SEAL])
+  const [isAsking, setAsking] = useState(false)
+  const status = resource.data
+  const maySeal = status?.sealed === false && may(SEAL, 'update') && may(SEAL, 'sudo')
+  useCommands(maySeal ? [{ title: 'Seal the secrets core', group: 'Seal', run: () => setAsking(true) }] : [], [maySeal])
+  const changed = async () => {
+    resource.reload()
+    await refreshSession().catch(() => undefined)
+  }
+  const seal = async () => {
+    await secrets(SEAL, { method: 'POST' })
+    showSuccess('Sealed the secrets core.')
+    await changed()
+  }
+  const name = status?.cluster_name ?? 'seal'
   return (
-    <View title="seal-view">
-      <Empty title="Not built yet" />
+    <View
+      title="Seal"
+      actions={
+        maySeal && (
+          <Button kind="danger" onClick={() => setAsking(true)}>
+            Seal
+          </Button>
+        )
+      }
+    >
+      <CoreLoaded resource={resource}>{(data) => <SealState status={data} changed={changed} />}</CoreLoaded>
+      {isAsking && (
+        <Confirm title="Seal the secrets core" action="Seal" typed={name} run={seal} close={() => setAsking(false)}>
+          <p>
+            The server forgets the root key. All clients get errors until {status?.t ?? 'enough'} key shares were
+            entered again.
+          </p>
+        </Confirm>
+      )}
     </View>
+  )
+}
+
+interface SealStateProps {
+  readonly status: SealStatus
+  readonly changed: () => Promise<void>
+}
+
+function SealState({ changed, status }: SealStateProps) {
+  const { kind, text } = sealSummary(status)
+  return (
+    <>
+      <p class={`notice notice-${kind} summary`} role="status">
+        {text}
+      </p>
+      {!status.initialized && <Initialization />}
+      {status.initialized && status.sealed && <UnsealForm status={status} changed={changed} />}
+      {status.initialized && (
+        <section class="card">
+          <Facts
+            rows={[
+              ['Seal', status.type],
+              status.n > 0 && ['Key shares', `${status.t} of ${status.n} are needed`],
+              status.cluster_name !== undefined && ['Cluster', status.cluster_name],
+              status.cluster_id !== undefined && ['Cluster ID', <code key="id">{status.cluster_id}</code>],
+            ]}
+          />
+        </section>
+      )}
+    </>
+  )
+}
+
+function Initialization() {
+  return (
+    <section class="card">
+      <h2>Initialize</h2>
+      <p>
+        The initialization creates the key shares and the first root token, and shows them once. It is not offered here,
+        because a page and its browser should not see all key shares. Run it on a trusted host, and give each share to
+        another person:
+      </p>
+      <pre class="credentials" tabIndex={0} aria-label="Command">
+        outpost operator init -key-shares=5 -key-threshold=3
+      </pre>
+      <p>
+        With <code>-pgp-keys</code> each share is encrypted for its holder. Afterwards the shares unseal the core, here
+        or with <code>outpost operator unseal</code>.
+      </p>
+    </section>
   )
 }

@@ -50,7 +50,7 @@ const OPTIONS = {
   }),
   'kill-timeout': duration({ help: 'Time between SIGTERM and SIGKILL', fallback: '30s', minMs: 0 }),
   'data-dir': dataDirOption,
-  detach: flag('Run in the background and return after the start'),
+  detach: flag('Run in the background and return once CMD has started'),
 }
 type RunOptions = OptionValues<typeof OPTIONS>
 

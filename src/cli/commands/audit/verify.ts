@@ -62,7 +62,7 @@ function printReport(
   server: ServerChain | undefined,
 ): number {
   for (const position of torn)
-    io.err(`${escapeLine(position)}: incomplete line of a killed server, its request was not answered\n`)
+    io.err(`${escapeLine(position)}: incomplete line of a killed server, its request got no response\n`)
   const range = first === undefined || !last ? 'no line' : `lines ${first} to ${last.sequence}`
   if (fault) {
     io.err(`${escapeLine(fault.file)}:${fault.line}: ${fault.text}\n`)

@@ -26,7 +26,7 @@ const REGION = 'global'
 
 export const command = defineCommand({
   name: 'cluster keys',
-  summary: 'Generate keys and NATS permissions of agents and servers',
+  summary: 'Generate keys and NATS permissions for agents and servers',
   details: [
     'Writes these files to DIR:',
     '',
@@ -123,9 +123,9 @@ function rolesOf(
       throw new UsageError(`option -edge: ${name} is a server with a secrets core`)
     }
   }
-  const cores = new Set([...kept, ...added.cores])
+  // The first server of a region has the core, also if -core adds a second one with the same command.
+  const cores = new Set([...(kept.length > 0 ? kept : added.servers.slice(0, 1)), ...added.cores])
   for (const name of [...added.cores, ...added.servers, ...added.edges]) {
-    if (cores.size === 0 && !added.edges.includes(name)) cores.add(name)
     roles.set(validName(name), { server: true, edge: !cores.has(name), agent: false, nodeId: undefined })
   }
   for (const given of added.agents) {

@@ -199,7 +199,7 @@ const LEASES_PER_PATH_MAX = 2
 const REVOKE_MS = 10_000
 
 /**
- * Revokes the leases of the program, so that its credentials do not stay valid until their TTL. If the server does not answer or
+ * Revokes the leases of the program, so that its credentials do not stay valid until their TTL. If the server does not respond or
  * refuses, a warning names the lease.
  */
 export class LeaseRevoker {

@@ -25,7 +25,7 @@ export const command = defineCommand({
   details: [
     'Validates the whole file, then writes the secrets that differ. Secrets that are not in the file do not',
     `change. Up to ${SECRETS_PER_REQUEST} secrets are written in one transaction. If a transaction fails, the number of imported`,
-    'secrets is reported, and the same command continues. -format=env imports a .env file as one secret.',
+    'secrets is reported; run the same command again to continue. -format=env imports a .env file as one secret.',
     '',
     'Example: outpost kv import -dry-run secret/app app.json',
   ].join('\n'),

@@ -55,7 +55,7 @@ const settingOptions = {
   'cas-required': optionalFlag('Require -cas for writes'),
   'delete-version-after': text({
     placeholder: 'DURATION',
-    help: 'Time until new versions are deleted',
+    help: 'Delete new versions after this time',
     fallback: undefined,
   }),
   'custom-metadata': texts('KEY=VALUE', 'Custom metadata of the secret'),

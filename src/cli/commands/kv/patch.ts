@@ -21,7 +21,7 @@ export const command = defineCommand({
   name: 'kv patch',
   summary: 'Update keys of a secret in a new version',
   details: [
-    'Other keys do not change. Data has the form of "outpost kv put". If the token lacks the capability',
+    'Other keys do not change. Data is specified as for "outpost kv put". If the token lacks the capability',
     '"patch", the command reads and writes the secret (-method=rw), which fails if the secret is written',
     'concurrently.',
     '',
@@ -29,7 +29,11 @@ export const command = defineCommand({
   ].join('\n'),
   options: {
     'remove-data': texts('KEY', 'Key to remove'),
-    method: choice({ placeholder: 'HOW', help: 'Method; rw reads and writes the secret', choices: ['patch', 'rw'] }),
+    method: choice({
+      placeholder: 'HOW',
+      help: 'Update method; rw reads and then writes the secret',
+      choices: ['patch', 'rw'],
+    }),
     ...casOption,
     ...mountOption,
     ...fieldOption,

@@ -14,7 +14,7 @@ export const logsOptions = {
   type: choice({ placeholder: 'TYPE', help: 'Output of the task to print', choices: ['stdout', 'stderr', 'all'] }),
   since: text({
     placeholder: 'TIME',
-    help: 'Start at a time or a duration ago',
+    help: 'Start at a timestamp or a duration before now',
     fallback: undefined,
     check: faultOfSince,
   }),
@@ -27,16 +27,16 @@ export const logsOptions = {
     min: 0,
     max: 1_000_000,
   }),
-  'end-when-done': flag('Exit after the end of the task; requires -f'),
+  'end-when-done': flag('Exit when the task has ended; requires -f'),
   all: flag('Print the logs of all tasks with prefixes'),
-  task: texts('TASK', 'Task to print; prefix lines if there are several'),
+  task: texts('TASK', 'Task to print; several tasks imply -prefix'),
   prefix: flag('Prefix each line with its task'),
   json: flag('Print one JSON object per line'),
 }
 
 /** A switch that also takes the number of lines: `-tail=100`. */
 function tailOption(): Option<boolean | number> {
-  const plain = flag('Start at the end; -tail=N sets the number of lines')
+  const plain = flag('Start 10 lines before the end; -tail=N changes the number')
   return {
     ...plain,
     take: (given) => (/^\d{2,9}$|^[2-9]$/.test(given) ? Number(given) : plain.take(given, false)),

@@ -163,7 +163,7 @@ function generateCommand(name: 'admin-generate' | 'replace', summary: string, is
     summary,
     details: [
       ENTITY_DETAILS,
-      ...(isReplaced ? ['The old secret and its recovery codes become invalid at once.'] : []),
+      ...(isReplaced ? ['The old secret and its recovery codes become invalid immediately.'] : []),
       'The new secret is shown once with a QR code.',
     ].join('\n'),
     options: { ...QR, ...fieldOption, ...formatOption, ...coreOptions },

@@ -19,7 +19,7 @@ const read = defineCommand({
   name: 'node meta read',
   summary: 'Show the metadata of a node',
   details: [
-    'Shows the metadata in effect: that of the configuration with the changes of "outpost node meta apply". A',
+    'Shows the effective metadata: the configured metadata with the changes of "outpost node meta apply". A',
     'key that was unset is shown as <unset>.',
   ].join('\n'),
   options: { json: jsonOption, 'node-id': nodeIdOption, ...agentOptions },

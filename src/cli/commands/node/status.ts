@@ -28,8 +28,8 @@ export const command = defineCommand({
   summary: 'Show the status of a node',
   details: [
     'Without NODE, shows the node of the addressed agent. A server without the agent role lists all nodes, as',
-    '"outpost node list" does. With NODE (a name or an ID prefix), shows that node from the data of the server.',
-    'For a node that is down, shows since when and why. Sections that the token may not read are omitted and',
+    '"outpost node list" does. With NODE (a name or an ID prefix), shows that node as the server knows',
+    'it. If the node is down, shows since when and why. Sections that the token may not read are omitted and',
     'listed as "Not permitted".',
   ].join('\n'),
   options: { verbose: flag('Print full IDs'), json: jsonOption, ...agentOptions },

@@ -24,7 +24,7 @@ import {
 } from './debug/sources.ts'
 
 const NODES_MAX = 16
-/** A process that does not answer must not stop the collection. */
+/** A process that does not respond must not stop the collection. */
 const REQUEST_TIMEOUT_MS = 15_000
 /** Limit for the log of one process; the beginning of the period is kept. */
 const LOG_BYTES_MAX = 16 << 20
@@ -35,34 +35,34 @@ const NODES_LISTED_MAX = 1000
 
 export const command = defineCommand({
   name: 'operator debug',
-  summary: 'Write a bundle for the analysis of a problem',
+  summary: 'Write a debug bundle',
   details: [
-    'Collects metrics, the state of the runtime, readiness and the log for -duration, and once: configuration',
-    'without secrets, state of the seal and of replication, versions, servers, and a summary of the nodes. -node',
-    'adds the log, runtime and resource usage of a node through the addressed server. Ctrl-C ends the period early.',
+    'Collects metrics, runtime state, readiness and the log for -duration. Collects once: the configuration',
+    'without secrets, the seal and replication status, versions, servers, and a summary of the nodes.',
+    '-node adds the log, runtime state and resource usage of a node through the addressed server. Ctrl-C ends the period early.',
     '',
-    'Tokens, passwords, keys, values of metadata and the like are removed; index.json in the bundle lists each',
-    'file with its source, and files that could not be collected. docs/diagnosis.md describes the files. Names of nodes,',
-    'allocations, mounts and paths of requests stay: look through the bundle before you send it to others.',
+    'Tokens, passwords, keys, metadata values and similar data are removed. index.json in the bundle lists',
+    'each file with its source, and files that could not be collected. docs/diagnosis.md describes the files. Names of nodes,',
+    'allocations and mounts, and request paths, remain: review the bundle before you share it.',
     '',
     'Requires agent:read; also node:read for the nodes, and a token of the secrets core for its files. Files that',
-    'the token may not read are left out and reported on stderr. Exit code 0: the bundle was written.',
+    'the token may not read are omitted and reported on stderr. Exit code 0: the bundle was written.',
     '',
     'Examples:',
     '  outpost operator debug',
     '  outpost operator debug -duration 5m -interval 10s -node web-7 -output web-7.tar.gz',
   ].join('\n'),
   options: {
-    duration: duration({ help: 'Length of the period; 0s for one sample', fallback: '2m', minMs: 0 }),
+    duration: duration({ help: 'Length of the collection period; 0s for one sample', fallback: '2m', minMs: 0 }),
     interval: duration({ help: 'Time between samples', fallback: '10s', minMs: 500 }),
     output: text({
       placeholder: 'FILE',
-      help: 'File of the bundle',
+      help: 'Output file',
       fallback: undefined,
       shownDefault: 'outpost-debug-TIME.tar.gz in the current directory',
     }),
     'log-level': logLevelOption('debug'),
-    node: texts('NODE', 'Add a node by ID or ID prefix or name'),
+    node: texts('NODE', 'Add a node by name or ID prefix'),
     json: jsonOption,
     ...agentOptions,
   },

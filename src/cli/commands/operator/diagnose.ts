@@ -31,8 +31,8 @@ export const command = defineCommand({
     'versions. Changes nothing, and works while the service runs and while it is stopped. Run it as root or as the',
     'user of the service: other users cannot read keys and state.',
     '',
-    'A stopped database is read completely (PRAGMA quick_check), a running one is not. With a stopped server and',
-    'NATS, the check of the clocks takes 13 seconds, to receive heartbeats of the nodes.',
+    'The database of a stopped server is read completely (PRAGMA quick_check); that of a running server is not. If',
+    'the server is stopped and NATS is reachable, the clock check waits 13 seconds for heartbeats of the nodes.',
     '',
     'Each warning and failure has a next step. Exit code 0: all checks passed; 1: at least one failed; 2: at',
     'least one warning; 3: the command line is invalid.',
@@ -44,9 +44,9 @@ export const command = defineCommand({
   options: {
     config: {
       ...texts('FILE|DIR', 'Configuration of the service'),
-      shownDefault: 'the existing one of /etc/outpost and /etc/outpost-server',
+      shownDefault: '/etc/outpost or /etc/outpost-server if only one exists',
     },
-    skip: { ...texts('CHECK', 'Leave out checks'), choices: DIAGNOSIS_GROUPS },
+    skip: { ...texts('CHECK', 'Check to skip'), choices: DIAGNOSIS_GROUPS },
     json: jsonOption,
     'no-color': noColorOption,
   },

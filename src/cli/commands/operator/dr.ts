@@ -80,7 +80,9 @@ function peerRow(row: JsonFields): readonly [string, string] {
   const since = id === '' || isConnected ? '' : ` for ${details.join(': ')}`
   const marks = [
     ...(id === '' && row.boolean('sealed') ? [', sealed'] : []),
-    ...(id !== '' && isConnected && !row.boolean('authenticated') ? [', not authenticated (sealed?)'] : []),
+    ...(id !== '' && isConnected && !row.boolean('authenticated')
+      ? [', not authenticated (it or this server is sealed?)']
+      : []),
     ...(row.number('duplicate_connections') > 0 ? [', DUPLICATE CONNECTIONS'] : []),
   ].join('')
   return [
@@ -139,7 +141,7 @@ const enable = defineCommand({
 const token = defineCommand({
   name: 'operator dr token',
   summary: 'Generate an activation token for a DR secondary',
-  details: 'The token can be used once. ID identifies the secondary in the status and in a revocation.',
+  details: 'The token can be used once. ID identifies the secondary in the status and when its access is revoked.',
   options: {
     ttl: text({ placeholder: 'DURATION', help: 'TTL of the token', fallback: '30m' }),
     'public-key': text({
@@ -185,8 +187,8 @@ const disable = defineCommand({
   summary: 'Disable DR replication',
   details: [
     'On a primary, disconnects the secondaries; requires sudo. On a secondary, requires an operation token on',
-    'standard input or in a file (- prompts on a terminal); the secondary becomes an independent cluster with its',
-    'current data. The command asks for confirmation on a terminal.',
+    'standard input or in a file (- prompts on a terminal); the secondary becomes an independent cluster',
+    'with its current data. Asks for confirmation on a terminal.',
   ].join('\n'),
   options: { ...confirmOptions, ...coreOptions },
   operands: { shown: '[@FILE|-]', min: 0, max: OPERANDS_MAX },

@@ -13,7 +13,8 @@ export const command = defineCommand({
   details: [
     'Shows version, address and the state of the secrets core of each server that responds to the addressed',
     'server over NATS. * marks the server that created the list. A "silent" server does not respond: it has',
-    'stopped or is not connected. An agent forwards the request to any server. Requires node:read.',
+    'stopped or is not connected; servers announce themselves once a minute. "unknown": the server that created',
+    'the list is not connected to NATS. An agent forwards the request to any server. Requires node:read.',
     '',
     'Core: active serves secrets; standby is a DR secondary; sealed requires key shares; fenced is a DR primary',
     'that was replaced; none forwards requests for secrets.',
@@ -25,7 +26,8 @@ export const command = defineCommand({
     const target = agentOf(values, io)
     const servers = await requestList(target, { path: '/v1/operator/members' })
     const members = servers.map((server) => fieldsOf(server))
-    const silent = members.filter((member) => member.text('Status') !== 'alive').length
+    const missing = members.filter((member) => member.text('Status') !== 'alive')
+    const isUnknown = missing.some((member) => member.text('Status') === 'unknown')
     if (values.json) printJson(servers, io)
     else {
       const table = formatTable(
@@ -34,20 +36,23 @@ export const command = defineCommand({
       )
       io.out(fitted(table, terminalOf(1, io.env, values['no-color'])))
     }
-    if (silent > 0) io.err(`${silent} of ${members.length} servers ${silent === 1 ? 'does' : 'do'} not answer\n`)
-    return silent > 0 ? 1 : 0
+    const verb = missing.length === 1 ? 'does' : 'do'
+    if (isUnknown)
+      io.err('the server that created the list is not connected to NATS: the state of the others is unknown\n')
+    else if (missing.length > 0) io.err(`${missing.length} of ${members.length} servers ${verb} not respond\n`)
+    return missing.length > 0 ? 1 : 0
   },
 })
 
 function cellsOf(member: JsonFields): string[] {
-  const isAlive = member.text('Status') === 'alive'
+  const status = member.text('Status')
   const age = humanSeconds(member.number('SecondsSinceAnnouncement'))
   return [
     member.boolean('IsSelf') ? '*' : '',
     member.text('Name') || member.text('ID'),
     member.text('Address') || '-',
     member.text('Version') || '-',
-    isAlive ? 'alive' : `silent for ${age}`,
+    status === 'alive' ? status : `${status}, announced ${age} ago`,
     coreOf(member),
     member.text('ClusterID') || '-',
   ]

@@ -18,11 +18,11 @@ const SIZES = {
 
 export const command = defineCommand({
   name: 'operator usage',
-  summary: 'Count what is stored in the secrets core',
+  summary: 'Show the number of stored objects by kind',
   details: [
     'Counts entities, tokens by policy and auth method, leases, and the secrets, keys, roles or users of each',
     'mount, and shows the size of the store. Batch tokens are not stored and not counted. Counting reads every',
-    'token, in slices between other requests: with 100,000 tokens it takes some seconds. Requires sudo on',
+    'token, in slices between other requests: with 100,000 tokens it takes several seconds. Requires sudo on',
     'sys/internal/counters/usage.',
   ].join('\n'),
   options: { ...formatOption, ...coreOptions },

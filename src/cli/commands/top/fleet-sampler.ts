@@ -163,7 +163,7 @@ export class FleetSampler {
       if (!(error instanceof CommandError)) throw error
       if (signal.aborted) return undefined
       const isDenied = error instanceof AgentRefusal && error.status === 403
-      const rows = source.rows(undefined, isDenied ? 'not permitted' : 'no answer')
+      const rows = source.rows(undefined, isDenied ? 'not permitted' : 'no response')
       this.#samples.set(source.id, { rows, atMs: performance.now() })
       return error
     }

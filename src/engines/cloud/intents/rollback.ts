@@ -74,7 +74,7 @@ export class UserRollback {
         return intent !== undefined && (await this.#undo(intent, quietMs, where, aws))
       },
       (error) =>
-        logger.warn('removal of AWS user without lease failed, will retry', {
+        logger.warn('removing an AWS user without a lease failed, will retry', {
           role: intent?.role,
           username: intent?.username,
           error,
@@ -99,7 +99,7 @@ export class UserRollback {
     }
     const outcome = await removeUser(client, intent.username, options)
     if (outcome === 'absent') return quietMs >= CONSISTENCY_MS
-    where.logger.info('AWS user without lease removed', { role: intent.role, username: intent.username })
+    where.logger.info('AWS user without a lease removed', { role: intent.role, username: intent.username })
     return true
   }
 }

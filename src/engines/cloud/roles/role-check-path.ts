@@ -147,7 +147,7 @@ async function assumedFindings(role: CloudRole, run: DryRun): Promise<Finding[]>
 export const checkPaths: readonly Path[] = [
   path({
     pattern: 'roles/:name/check',
-    summary: 'Check that a role can issue AWS credentials',
+    summary: 'Check whether a role can issue AWS credentials',
     fields: { name: inPath('Name of the role') },
     async read({ name }, call) {
       checkName(name)

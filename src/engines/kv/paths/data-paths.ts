@@ -50,8 +50,8 @@ function versionAt(record: KeyRecord, ms: number): number {
 }
 
 /**
- * Throws a Rejection (403) if the caller's policies do not allow the version. A version by number is authorised again with the
- * parsed number, because `01` and `1` are the same version. A version by time is authorised as if it had been requested by
+ * Throws a Rejection (403) if the caller's policies do not allow the version. A version by number is authorized again with the
+ * parsed number, because `01` and `1` are the same version. A version by time is authorized as if it had been requested by
  * number; a time before the first version as the first one, so that the response does not reveal when it was created.
  */
 function requireVersionRights(

@@ -1,5 +1,5 @@
 /**
- * `transaction`: changes several secrets atomically. Each operation is authorised like the equivalent single request, and sees the
+ * `transaction`: changes several secrets atomically. Each operation is authorized like the equivalent single request, and sees the
  * changes of the operations before it.
  */
 import { denied, type EngineCall, oneError, type Path, Rejection, type Reply } from '../../framework/engine.ts'

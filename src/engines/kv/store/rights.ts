@@ -4,8 +4,8 @@
  * Policies name `data/` and `metadata/`, so a rule there that denies a secret, or requires a second factor, must apply to every
  * other path that reveals a part of it. `copy/`, `diff/`, `export/`, `search/` and similar paths need a grant there. `subkeys/`
  * and detailed lists are granted by their own rules, and only respect what is forbidden there. Each version that such a
- * request reads is authorised as `GET data/NAME?version=N`, so a rule about the parameter `version` applies; the newest
- * version also as `GET data/NAME`. Settings and the list of versions are authorised as `GET metadata/NAME`.
+ * request reads is authorized as `GET data/NAME?version=N`, so a rule about the parameter `version` applies; the newest
+ * version also as `GET data/NAME`. Settings and the list of versions are authorized as `GET metadata/NAME`.
  *
  * The tables below list what each path reads. A path without an entry is an error at start-up (`kvPath`).
  */
@@ -77,9 +77,9 @@ export function settingsOf(record: KeyRecord): Record<string, unknown> {
 }
 
 /**
- * What a response reveals. `data`, `metadata` and `names` are of the secret or folder in the path: the core authorises them with
+ * What a response reveals. `data`, `metadata` and `names` are of the secret or folder in the path: the core authorizes them with
  * the request (`Path.reads`). A deny refuses the request, and a required code is required here too; a missing grant does
- * not refuse it. `… of each` is of secrets that the response finds or the body names: the handler authorises each.
+ * not refuse it. `… of each` is of secrets that the response finds or the body names: the handler authorizes each.
  */
 export type KvRead = 'data' | 'metadata' | 'names' | 'data of each' | 'metadata of each' | 'names of each'
 /** By operation. `update` includes `create`. */
@@ -92,7 +92,7 @@ const EACH: readonly KvRead[] = ['data of each', 'metadata of each']
 /** Paths of a mount of version 2. */
 export const VERSIONED_READS: Readonly<Record<string, PathReads>> = {
   config: { read: NOTHING, update: NOTHING },
-  // Also with `version` and `at`: the handler authorises the version that is read.
+  // Also with `version` and `at`: the handler authorizes the version that is read.
   'data/:path+': { read: NOTHING, update: NOTHING, patch: NOTHING, delete: NOTHING },
   'subkeys/:path+': { read: ['data'] },
   // A list with `exclude_deleted` depends on the metadata of each secret.

@@ -126,7 +126,7 @@ export class LogCursor implements FollowSource {
         return { step: { kind: 'deleted', offset: cursor.position }, path, mark }
       }
       if (this.#openNext()) continue
-      if (this.#directoryGone) throw new Fault('the log directory is gone')
+      if (this.#directoryGone) throw new Fault('the log directory was removed')
       return { step, path, mark }
     }
   }

@@ -1,7 +1,7 @@
 /**
  * Finds the position of the last N lines of a log.
  *
- * The files of a log are one text: a line without an end in one file continues in the next. They are read backwards from the
+ * The files of a log are one text: a line without an end in one file continues in the next. They are read backward from the
  * end, block by block, so that the time does not depend on the length of the log and the memory not on the length of a line. A
  * file may shrink or vanish meanwhile: what cannot be read counts as absent.
  */

@@ -145,7 +145,7 @@ function initPath(core: SealParts, pgpRate: PgpRateLimit): Path {
   })
 }
 
-/** After an initialisation. Never rejects, because the answer with the keys must be sent. */
+/** After an initialization. Never rejects, because the answer with the keys must be sent. */
 async function unsealUnattended(core: SealParts): Promise<void> {
   try {
     if (await core.options.seal.autoUnseal()) await core.activateOrSeal()

@@ -309,7 +309,7 @@ describe('slow tests', { concurrency: true }, () => {
     assert.deepEqual(processesMentioning(dataDir), [])
   })
 
-  test('a process in another session is not signalled, and does not delay the end', async (t) => {
+  test('a process in another session is not signaled, and does not delay the end', async (t) => {
     const { dataDir, finished, tookMs } = await timedRun(t, 'setsid sh -c "echo $$; sleep 30" & sleep 0.2')
     assert.equal(finished.code, 0)
     assert.ok(tookMs < 29_000, `${tookMs} ms`)

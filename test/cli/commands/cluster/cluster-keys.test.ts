@@ -126,6 +126,10 @@ test('the first server has the secrets core, and further ones forward to it', as
   assert.match(second, /^several servers have a secrets core \(s1, s4\): /m)
   assert.deepEqual(cores('s1', 's2', 's4'), [true, false, true])
   assert.equal((await keys('-out', directory, '-core', 's5', '-edge', 's5')).code, 2)
+  const { out: together } = await keys('-out', join(directory, 'pair'), '-server', 'p1', '-server', 'p2', '-core', 'p3')
+  assert.match(together, /p1: server\n/)
+  assert.match(together, /p2: server without secrets\n/)
+  assert.match(together, /several servers have a secrets core \(p3, p1\)|\(p1, p3\)/)
   // Moved: no server has it, so the next given one gets it.
   await keys('-out', directory, '-remove', 's1', '-remove', 's4')
   const { out: moved } = await keys('-out', directory, '-server', 's2')

@@ -3,7 +3,7 @@ import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { parseText } from '../../../../src/config/hcl.ts'
-import { formatHcl } from '../../../../src/cli/commands/policy/fmt.ts'
+import { formatHcl } from '../../../../src/config/hcl-format.ts'
 import { runHere } from '../../../helpers/command-here.ts'
 import { OUTPOST, start, temporaryDirectory } from '../../outpost-process.ts'
 

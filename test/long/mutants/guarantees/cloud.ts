@@ -57,7 +57,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/federation.test.ts',
   },
   {
-    promise: '| AWS throttles or does not answer |',
+    promise: '| AWS throttles or does not respond |',
     before: 'return new Rejection(isUnavailable ? 502 : status, text)',
     after: 'return new Rejection(status, text)',
     test: 'test/engines/cloud/outages.test.ts',

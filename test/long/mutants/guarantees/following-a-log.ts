@@ -84,7 +84,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: '**End of stream.** A stream that cannot continue',
-    before: "if (this.#directoryGone) throw new Fault('the log directory is gone')",
+    before: "if (this.#directoryGone) throw new Fault('the log directory was removed')",
     after: "if (this.#directoryGone) return { step: { kind: 'end' }, path, mark }",
     test: 'test/host/logs/logs-rotation.test.ts',
   },

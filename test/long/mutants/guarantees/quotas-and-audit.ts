@@ -45,7 +45,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/secrets/audit/audit-chain.test.ts',
   },
   {
-    promise: 'A file holds complete lines only, also after a full disk or a killed process',
+    promise: 'A file holds complete lines only, even after a full disk or a killed process',
     before: 'if (!undo(open)) {',
     after: 'if (!Number.isInteger(open.fd)) {',
     test: 'test/attacks/full-audit-disk.test.ts',

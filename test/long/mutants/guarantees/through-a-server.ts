@@ -3,7 +3,7 @@ import type { Exemption, Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: "A host with its ACL on accepts no call without a server's assertion",
+    promise: "A host whose ACL is enabled accepts no call without a server's assertion",
     before: 'if (this.#options.isOpen()) return UNRESTRICTED\n    try {',
     after: 'if (this.#options.isOpen() || !received.message.claims) return UNRESTRICTED\n    try {',
     test: 'test/attacks/replayed-assertion.test.ts',
@@ -51,7 +51,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/trust/server-trust.test.ts',
   },
   {
-    promise: '**A host answers its own calls only.**',
+    promise: '**A host responds to its own calls only.**',
     before: 'return ALLOWED_HEADERS.has(name.toLowerCase()) && HEADER_VALUE.test(value)',
     after: 'return name !== "" && HEADER_VALUE.test(value)',
     test: 'test/attacks/lying-node.test.ts',
@@ -76,7 +76,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A node that stops responding is given up within 10 seconds',
-    before: "this.fail(new Refusal('no_answer', 'the node does not respond, try again'))",
+    before: "this.fail(new Refusal('no_answer', `${peer} does not respond, try again`))",
     after: '',
     test: 'test/system/cluster-faults.test.ts',
   },
@@ -93,13 +93,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/rpc/pending-call.test.ts',
   },
   {
-    promise: 'If two processes claim the same node, one answers',
+    promise: 'If two processes claim the same node, one of them serves',
     before: "if (entry && message.run < entry.run) return 'superseded'",
     after: '',
     test: 'test/cluster/roster/node-announcer.test.ts',
   },
   {
-    promise: 'among processes with the key that was seen first, the latest start',
+    promise: 'among the processes with the key that was seen first, the one that started last',
     before: 'if (entry && entry.publicKey !== key) return this.#reject(entry)',
     after: '',
     test: 'test/cluster/roster/roster.test.ts',
@@ -119,8 +119,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'A server without a connection to NATS shows nodes as `disconnected` after one heartbeat',
-    before: 'if (this.#bus.isConnected) this.#roster.sweep()\n    else this.#roster.markDisconnected(this.#ownNodeId)',
-    after: 'this.#roster.sweep()',
+    before:
+      'if (!this.#bus.isConnected) this.#roster.markDisconnected(this.#ownNodeId)\n    else if (!this.#pauses.isCatchingUp) this.#roster.sweep()',
+    after: 'if (!this.#pauses.isCatchingUp) this.#roster.sweep()',
     test: 'test/attacks/nats-away.test.ts',
   },
   {

@@ -64,13 +64,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/login/session.test.ts',
   },
   {
-    promise: '**Processes end with each other.** When `exec` ends, also by SIGKILL, its command is ended',
+    promise: '**Processes end with each other.** When `exec` ends, even by SIGKILL, its command is killed',
     before: 'const watchdog = startWatchdog(pid)\n    this.#pid = pid',
     after: 'const watchdog = { dismiss: () => undefined }\n    this.#pid = pid',
     test: 'test/cli/exec-ends.test.ts',
   },
   {
-    promise: 'When the command ends, the remaining processes of its process group are ended',
+    promise: 'When the command ends, the remaining processes of its process group are killed',
     before: "sendSignal(-pid, 'SIGKILL')\n    return exitCodeOf(exit)",
     after: 'return exitCodeOf(exit)',
     test: 'test/cli/exec-ends.test.ts',

@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant-list.ts'
 
 export const MUTANTS: readonly Mutant[] = [
   {
-    promise: 'get credentials of AWS by the roles',
+    promise: 'get AWS credentials through the roles',
     before: '    access_key: config.accessKey,\n',
     after: '    access_key: config.accessKey,\n    secret_key: config.secretKey,\n',
     test: 'test/engines/cloud/config.test.ts',
@@ -21,31 +21,31 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/engines/cloud/account.test.ts',
   },
   {
-    promise: 'get credentials by one role of AWS',
+    promise: 'get credentials through one AWS role',
     before: 'if (arns.includes(requested)) return requested',
     after: 'return requested',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
-    promise: 'get credentials by one role of AWS',
+    promise: 'get credentials through one AWS role',
     before: `return text.replace(/[^a-zA-Z0-9+=,.@_-]/g, '_')`,
     after: 'return text',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
-    promise: 'get credentials by one role of AWS',
+    promise: 'get credentials through one AWS role',
     before: 'if (text.length > DOCUMENT_LENGTH_MAX)\n    return',
     after: 'if (false)\n    return',
     test: 'test/engines/cloud/dry-run.test.ts',
   },
   {
-    promise: 'get credentials by one role of AWS',
+    promise: 'get credentials through one AWS role',
     before: 'const OWN_TAG = /^outpost:/i',
     after: 'const OWN_TAG = /^outpost:/',
     test: 'test/attacks/cloud-credentials.test.ts',
   },
   {
-    promise: 'get credentials by one role of AWS',
+    promise: 'get credentials through one AWS role',
     before: 'if (policyDocument.length > DOCUMENT_LENGTH_MAX) {',
     after: 'if (false) {',
     test: 'test/attacks/cloud-credentials.test.ts',

@@ -43,19 +43,19 @@ export const MUTANTS: readonly Mutant[] = [
     testName: 'exec refuses to run',
   },
   {
-    promise: 'Tokens and names of secrets are in no log',
+    promise: 'Tokens and names of secrets appear in no log',
     before: 'pathLog.known(this.#path) : pathLog.unknown(this.#path)',
     after: 'pathLog.known(this.#path) : pathLog.known(this.#path)',
     test: 'test/attacks/tokens-in-paths.test.ts',
   },
   {
-    promise: 'Tokens and names of secrets are in no log',
+    promise: 'Tokens and names of secrets appear in no log',
     before: 'return this.#withoutTokens(path).slice(0, LENGTH_MAX)',
     after: 'return path.slice(0, LENGTH_MAX)',
     test: 'test/attacks/tokens-in-paths.test.ts',
   },
   {
-    promise: 'Tokens and names of secrets are in no log',
+    promise: 'Tokens and names of secrets appear in no log',
     before: 'if (this.#isFull() && isSecret !== true)',
     after: 'if (this.#isFull())',
     test: 'test/attacks/tokens-in-paths.test.ts',

@@ -15,13 +15,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/trust/server-trust.test.ts',
   },
   {
-    promise: 'Its key is replaced while calls run',
+    promise: 'Its key can be replaced while calls run',
     before: `if (node.run === '' || node.session?.key === key) return node.session`,
     after: `if (node.run === '' || node.session) return node.session`,
     test: 'test/cluster/rpc/node-admission.test.ts',
   },
   {
-    promise: 'Its key is replaced while calls run',
+    promise: 'Its key can be replaced while calls run',
     before: 'for (const [name, { key }] of this.#servers) if (!this.#isConfigured(key)) this.#servers.delete(name)',
     after: '',
     test: 'test/attacks/server-key-rotated.test.ts',
@@ -76,8 +76,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     promise: 'decide, without `server_keys`, which processes are servers',
-    before: 'else this.#roster.markDisconnected(this.#ownNodeId)',
-    after: '',
+    before: 'if (!this.#bus.isConnected) this.#roster.markDisconnected(this.#ownNodeId)\n    else if',
+    after: 'if',
     test: 'test/attacks/nats-away.test.ts',
   },
 ]

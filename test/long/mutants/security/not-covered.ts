@@ -6,12 +6,12 @@ const ADVICE = 'advice to the operator about what is not protected'
 
 export const EXEMPTIONS: readonly Exemption[] = [
   { promise: 'Root, and the user that the agent runs as, can read the token', reason: ADVICE },
-  { promise: "An agent that is killed between the server's response to a login", reason: LIMIT },
+  { promise: "If an agent is killed after the server's response to a login", reason: LIMIT },
   { promise: 'Root on a server reads everything in it while the server is unsealed.', reason: LIMIT },
-  { promise: 'Traffic analysis; a peer that floods the network below HTTP.', reason: LIMIT },
+  { promise: 'Traffic analysis, and floods below the HTTP layer.', reason: LIMIT },
   { promise: 'Logins with a password from 256 or more networks', reason: LIMIT },
   { promise: 'Files and logs between server and host on NATS without TLS.', reason: LIMIT },
-  { promise: 'Secrets that were returned, and keys as strings, remain in freed memory', reason: LIMIT },
+  { promise: 'Secrets that were returned, and keys held as strings, remain in freed memory', reason: LIMIT },
   { promise: 'A host may announce a new allocation in any namespace and job', reason: LIMIT },
   { promise: 'A host that sends as fast as its caller reads can continue forever', reason: LIMIT },
   { promise: '`roster.db` is not authenticated', reason: LIMIT },

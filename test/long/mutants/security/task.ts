@@ -141,7 +141,7 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/terminal-escapes.test.ts',
   },
   {
-    promise: 'log any bytes, with colours',
+    promise: 'log any bytes, with colors',
     before: 'if (this.#mark) moveMark(this.#mark, data, end, endOffset)',
     after: '',
     test: 'test/host/logs/streams-model.test.ts',

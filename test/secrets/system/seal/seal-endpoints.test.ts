@@ -84,7 +84,7 @@ for (const [prefix, { isEnveloped, options }] of Object.entries(FAMILIES)) {
   })
 }
 
-test('both path families control the same attempt, and cancelling it requires its nonce or sudo', async (t) => {
+test('both path families control the same attempt, and canceling it requires its nonce or sudo', async (t) => {
   const world = await CoreWorld.open(t)
   const asked = { secret_shares: 1, secret_threshold: 1 }
   for (const [begin, see, tokens] of [

@@ -118,9 +118,9 @@ async function primaryState(api: string, fields: JsonFields): Promise<string> {
       signal: AbortSignal.timeout(HEALTH_TIMEOUT_MS),
     })
     response.resume()
-    return `The primary ${escapeLine(api)} answers this host (HTTP ${response.statusCode ?? 0}) but is disconnected from its secondary: isolate it from clients`
+    return `The primary ${escapeLine(api)} responds to this host (HTTP ${response.statusCode ?? 0}) but is disconnected from its secondary: isolate it from clients`
   } catch (error) {
-    return `The primary ${escapeLine(api)} does not answer this host: ${escapeLine(messageOf(error))}`
+    return `The primary ${escapeLine(api)} does not respond to this host: ${escapeLine(messageOf(error))}`
   }
 }
 

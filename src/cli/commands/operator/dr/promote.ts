@@ -26,8 +26,8 @@ export const command = defineCommand({
   summary: 'Promote this DR secondary to primary',
   details: [
     'Requires an operation token ("outpost operator generate-root -dr-token"), or a batch token of the primary',
-    'with a policy that permits the promotion. It is read from standard input, from a file, or without an argument',
-    'from a terminal without echo.',
+    'with a policy that permits the promotion. The token is read from standard input or from a file; without an argument,',
+    'the command prompts for it without echo.',
     '',
     'Example: outpost operator dr promote - < operation-token.txt',
   ].join('\n'),

@@ -44,8 +44,8 @@ export const command = defineCommand({
   details: [
     'OUTPOST_ADDR and OUTPOST_TOKEN are those of the primary, -secondary is the API of the secondary. The token',
     'requires sudo. Key shares of the primary are read from standard input, one per line, or from a terminal',
-    'without echo. They generate the operation tokens of both servers. The secondary receives the shares after it',
-    'was verified to be the secondary of this primary, and the token after it was promoted.',
+    'without echo. They generate the operation tokens of both servers. The secondary receives the shares only after',
+    'it has been verified to be a secondary of this primary, and the token only after it has been promoted.',
     '',
     'No acknowledged write is lost. The command checks both servers, stops writes on the primary, waits until',
     'the secondary has all of them, promotes it, and joins the old primary to it. Clients receive errors during',
@@ -209,7 +209,7 @@ function nextStep(from: string, to: string, old: string, next: string): string {
   }
   if (from.startsWith('secondary')) {
     return [
-      `${old} accepts no writes. The same command continues as soon as ${next} answers.`,
+      `${old} accepts no writes. Run the same command again as soon as ${next} responds.`,
       `If ${next} is lost and was not promoted: "outpost operator dr failover" at ${old} promotes it again.`,
     ].join('\n')
   }

@@ -1,0 +1,36 @@
+/** Names that tasks and configurations chose: shown so that they cannot imitate another text. */
+
+/** Control, formatting and separator characters, except the joiners of emoji and of some scripts. */
+const INVISIBLE = /[\p{Cc}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu
+
+/** Text with its invisible characters written as `\u{202e}`. */
+export function visibleText(text: string): string {
+  return text.replaceAll(INVISIBLE, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`)
+}
+
+/** Text with lines: line feeds and tabs stay. */
+export function visibleLines(text: string): string {
+  return text.replaceAll(INVISIBLE, (character) => {
+    if (character === '\n' || character === '\t') return character
+    return character === '\r' ? '' : `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`
+  })
+}
+
+/** Segments of a path in an allocation. */
+export function segmentsOf(path: string): readonly string[] {
+  return path.split('/').filter((segment) => segment !== '')
+}
+
+/** Absolute in the allocation: `/alloc/logs`. */
+export function filePath(segments: readonly string[]): string {
+  return `/${segments.join('/')}`
+}
+
+/** The task and stream of a log file, such as `alloc/logs/web.stdout.0`. */
+export function logOf(
+  segments: readonly string[],
+): { readonly task: string; readonly type: 'stdout' | 'stderr' } | undefined {
+  const match = /^alloc\/logs\/([^/]+)\.(stdout|stderr)\.\d+$/.exec(segments.join('/'))
+  const [, task, type] = match ?? []
+  return task !== undefined && (type === 'stdout' || type === 'stderr') ? { task, type } : undefined
+}

@@ -1,0 +1,34 @@
+/** Requests of the views of hosts. */
+import { read, send } from '../../api/client.ts'
+import type { HostStub } from './host-filter.ts'
+import { hostUsage, type HostUsage } from './usage.ts'
+
+/** A page is parsed within one frame. */
+const PAGE = 1000
+
+/** All hosts, or those with all of this metadata. */
+export async function loadHosts(
+  meta: readonly (readonly [string, string])[],
+  signal: AbortSignal,
+): Promise<readonly HostStub[]> {
+  const selection = Object.fromEntries(meta.map(([key, value]) => [`meta.${key}`, value]))
+  const hosts: HostStub[] = []
+  let next: string | undefined
+  do {
+    const query = { ...selection, status_time: true, per_page: PAGE, next_token: next }
+    const response = await send('/v1/nodes', { query, signal })
+    const page: readonly HostStub[] = await response.json()
+    hosts.push(...page)
+    next = response.headers.get('X-Nomad-NextToken') ?? undefined
+  } while (next !== undefined)
+  return hosts
+}
+
+export async function readUsage(nodeId: string, signal: AbortSignal): Promise<HostUsage> {
+  return hostUsage(await read('/v1/client/stats', { query: { node_id: nodeId }, signal }))
+}
+
+export async function countAllocations(nodeId: string, signal: AbortSignal): Promise<number> {
+  const allocations = await read('/v1/node/{id}/allocations', { params: { id: nodeId }, signal })
+  return allocations.filter(({ ClientStatus }) => ClientStatus === 'running' || ClientStatus === 'pending').length
+}

@@ -1,0 +1,93 @@
+/** Search in the lines of a tail: `/` moves the focus here, Enter goes to the next match. */
+import { useEffect, useId, useRef } from 'preact/hooks'
+import { Button } from '../../../components/button.tsx'
+import { ERROR_EXPRESSION } from '../model/line-text.ts'
+import type { TailController } from './tail-controller.ts'
+
+export interface FindQuery {
+  readonly text: string
+  readonly isExpression: boolean
+}
+
+interface FindBarProps {
+  readonly tail: TailController
+  readonly query: FindQuery
+  readonly onQuery: (query: FindQuery) => void
+}
+
+export function FindBar({ onQuery, query, tail }: FindBarProps) {
+  const id = useId()
+  const field = useRef<HTMLInputElement>(null)
+  useEffect(() => tail.setSearch(query.text, query.isExpression), [tail, query.text, query.isExpression])
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === 'Enter') tail.find(event.shiftKey ? 1 : -1)
+    else if (event.key === 'Escape') {
+      onQuery({ ...query, text: '' })
+      field.current?.blur()
+    } else if (event.key === 'ArrowDown') tail.find(1)
+    else if (event.key === 'ArrowUp') tail.find(-1)
+    else return
+    event.preventDefault()
+  }
+  const isErrors = query.isExpression && query.text === ERROR_EXPRESSION
+  return (
+    <div class="log-find" role="search">
+      <label for={id} class="visually-hidden">
+        Find in the lines
+      </label>
+      <input
+        id={id}
+        ref={field}
+        type="text"
+        data-search=""
+        placeholder="Find  /"
+        autoComplete="off"
+        spellcheck={false}
+        aria-invalid={tail.searchError !== undefined}
+        value={query.text}
+        onInput={(event) => onQuery({ ...query, text: event.currentTarget.value })}
+        onKeyDown={onKeyDown}
+      />
+      <FindCount tail={tail} />
+      <Button label="Previous match" title="N" onClick={() => tail.find(-1)}>
+        ↑
+      </Button>
+      <Button label="Next match" title="n" onClick={() => tail.find(1)}>
+        ↓
+      </Button>
+      <Button
+        label="Regular expression"
+        title="Search with a regular expression"
+        pressed={query.isExpression}
+        onClick={() => onQuery({ ...query, isExpression: !query.isExpression })}
+      >
+        .*
+      </Button>
+      <Button
+        title="e"
+        pressed={isErrors}
+        onClick={() => onQuery(isErrors ? { text: '', isExpression: false } : ERRORS)}
+      >
+        Errors
+      </Button>
+    </div>
+  )
+}
+
+export const ERRORS: FindQuery = { text: ERROR_EXPRESSION, isExpression: true }
+
+function FindCount({ tail }: { readonly tail: TailController }) {
+  void tail.tick.value
+  const { search, searchError } = tail
+  const text =
+    searchError !== undefined ? 'Invalid' : search ? countText(search.count, search.placeOf(tail.selectedId)) : ''
+  return (
+    <span class="log-count" role="status" title={searchError}>
+      {text}
+    </span>
+  )
+}
+
+function countText(count: number, place: number): string {
+  return place > 0 ? `${place} of ${count}` : `${count} ${count === 1 ? 'match' : 'matches'}`
+}

@@ -1,0 +1,100 @@
+/** One tail of the wall. */
+import { useMemo } from 'preact/hooks'
+import { navigate, UI_ROOT } from '../../../app/location.ts'
+import { useResource } from '../../../app/resource.ts'
+import { Button } from '../../../components/button.tsx'
+import { Link } from '../../../components/link.tsx'
+import type { LogEntry } from '../model/log-buffer.ts'
+import { shownText } from '../model/line-text.ts'
+import { copyText } from '../pane/copy-text.ts'
+import { linkToLine } from '../pane/line-link.ts'
+import { LogList } from '../pane/log-list.tsx'
+import type { RowActions } from '../pane/log-row.tsx'
+import { TailState } from '../pane/tail-state.tsx'
+import type { TailController } from '../pane/tail-controller.ts'
+import { allocationsOf, sourceLabel, titleOf } from '../pane/target-names.ts'
+import { useTail } from '../pane/use-tail.ts'
+import { type LogSelection, type LogTarget, pathOfTarget } from '../stream/log-target.ts'
+import { openWithSocket } from '../stream/transport.ts'
+
+const LINES_MAX = 10_000
+const SELECTION: LogSelection = {
+  type: '*',
+  lines: 200,
+  since: undefined,
+  grep: '',
+  isInverted: false,
+  context: 0,
+  cursor: undefined,
+}
+
+interface WallCellProps {
+  readonly target: LogTarget
+  readonly isMaximized: boolean
+  readonly maximize: () => void
+  readonly remove: () => void
+}
+
+export function WallCell({ isMaximized, maximize, remove, target }: WallCellProps) {
+  const path = pathOfTarget(target)
+  const tail = useTail(path, () => ({
+    target,
+    selection: SELECTION,
+    linesMax: LINES_MAX,
+    isFollowing: true,
+    open: openWithSocket,
+  }))
+  const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [path])
+  const names = useMemo(() => new Map(allocations.map(({ ID, Name }) => [ID, Name])), [allocations])
+  const title = titleOf(target, allocations)
+  const labelOf = (entry: LogEntry) => (entry.source ? sourceLabel(entry.source.log, names) : '')
+  return (
+    <section class="wall-cell" aria-label={title}>
+      <header>
+        <h2>
+          <Link to={`/logs/${path}`}>{title}</Link>
+        </h2>
+        <TailState tail={tail} isCompact />
+        <Button label={isMaximized ? 'All tails' : `Max ${title}`} pressed={isMaximized} onClick={maximize}>
+          {isMaximized ? 'All' : 'Max'}
+        </Button>
+        <Button label={`Remove ${title}`} onClick={remove}>
+          ×
+        </Button>
+      </header>
+      <CellNote tail={tail} />
+      <LogList
+        tail={tail}
+        label={`Lines of ${title}`}
+        hasTime={false}
+        labelOf={target.kind === 'task' ? undefined : labelOf}
+        actions={actionsOf(tail)}
+        hasFocus={false}
+      />
+    </section>
+  )
+}
+
+function CellNote({ tail }: { readonly tail: TailController }) {
+  void tail.tick.value
+  const { state } = tail.session
+  if (state.kind === 'waiting') return <p class="log-note">{state.reason}</p>
+  return null
+}
+
+function actionsOf(tail: TailController): RowActions {
+  const linkOf = (entry: LogEntry) =>
+    linkToLine(tail.target, entry, {
+      isFiltered: false,
+      type: '*',
+      cursor: tail.session.cursorBefore(entry),
+      start: '',
+    })
+  return {
+    copyLine: ({ more, text }) => void copyText(shownText([text, ...more].join('\n')), 'Copied the line.'),
+    copyLink: (entry) =>
+      void copyText(window.location.origin + UI_ROOT + linkOf(entry), 'Copied the link to the line.'),
+    openContext: (entry) => navigate(linkOf(entry)),
+    close: ({ id }) => tail.toggle(id),
+  }
+}

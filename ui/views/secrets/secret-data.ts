@@ -1,0 +1,143 @@
+/** The data of a secret: parsed with numbers as they are written, as JSON text, and as the rows of an editor. */
+import { parseJson } from '../../../src/config/json.ts'
+import { HclError, type HclNode, type ObjectNode } from '../../../src/config/tree.ts'
+import { hasSuspectNumbers, parseExact } from '../../../src/engines/framework/exact-json.ts'
+
+export type SecretData = Readonly<Record<string, unknown>>
+
+const canKeepNumbers = 'rawJSON' in JSON
+const SPACES = 2
+
+/** Parses JSON. Numbers such as 1.0 and 12345678901234567890 are written again as they are. */
+export function parseJsonText(text: string): unknown {
+  const plain: unknown = JSON.parse(text)
+  if (!canKeepNumbers) return plain
+  // The exact parser finds numbers inside of a list or an object only.
+  const [exact] = parseExact(`[${text}]`) as readonly unknown[]
+  return exact
+}
+
+/** Whether this browser would change a number of a text when it writes it again. */
+export function losesNumbers(text: string): boolean {
+  return !canKeepNumbers && hasSuspectNumbers(text)
+}
+
+export function isObject(value: unknown): value is SecretData {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  return !canKeepNumbers || !JSON.isRawJSON(value)
+}
+
+/** A value as people read it: a string without quotes, anything else as JSON. */
+export function valueText(value: unknown): string {
+  return typeof value === 'string' ? value : (JSON.stringify(value, null, SPACES) ?? '')
+}
+
+export function dataText(data: SecretData): string {
+  return JSON.stringify(data, null, SPACES)
+}
+
+/** A fault in a text, with its place. */
+export interface TextFault {
+  readonly line: number
+  readonly column: number
+  readonly message: string
+}
+
+export type ParsedData =
+  | { readonly data: SecretData; readonly fault?: undefined }
+  | { readonly data?: undefined; readonly fault: TextFault }
+
+/** Parses the data of a secret, an object. A repeated key is a fault, because only its last value would be stored. */
+export function parseData(text: string): ParsedData {
+  const tree = positionsOf(text)
+  if (tree instanceof HclError) {
+    const parsed = acceptedBy(text)
+    return parsed === undefined ? { fault: faultOf(tree) } : { data: parsed }
+  }
+  const repeated = repeatedKey(tree)
+  return repeated ? { fault: repeated } : { data: acceptedBy(text) ?? {} }
+}
+
+function positionsOf(text: string): ObjectNode | HclError {
+  try {
+    return parseJson(text)
+  } catch (error) {
+    if (error instanceof HclError) return error
+    throw error
+  }
+}
+
+/** Undefined if a text is not a JSON object. The parser with positions refuses large numbers and deep objects, which are valid. */
+function acceptedBy(text: string): SecretData | undefined {
+  try {
+    const value = parseJsonText(text)
+    return isObject(value) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function faultOf({ at, message }: HclError): TextFault {
+  return { ...at, message }
+}
+
+function repeatedKey(node: HclNode): TextFault | undefined {
+  if (node.kind === 'list') return node.items.map(repeatedKey).find(Boolean)
+  if (node.kind !== 'object') return undefined
+  const names = new Set<string>()
+  for (const { key, keyAt, value } of node.entries) {
+    if (names.has(key)) return { ...keyAt, message: 'the key is repeated' }
+    names.add(key)
+    const inner = repeatedKey(value)
+    if (inner) return inner
+  }
+  return undefined
+}
+
+/** A key in the editor. */
+export interface EditorRow {
+  readonly id: number
+  readonly key: string
+  readonly text: string
+  /** True for a value other than a string, whose text is JSON. */
+  readonly isJson: boolean
+}
+
+export interface RowFault {
+  readonly id: number
+  readonly message: string
+}
+
+export function rowsOf(data: SecretData): EditorRow[] {
+  return Object.entries(data).map(([key, value], id) => ({
+    id,
+    key,
+    text: valueText(value),
+    isJson: typeof value !== 'string',
+  }))
+}
+
+/** The data of rows; a row without key and value is ignored. */
+export function dataOfRows(rows: readonly EditorRow[]): { readonly data: SecretData; readonly faults: RowFault[] } {
+  const members: [string, unknown][] = []
+  const faults: RowFault[] = []
+  const names = new Set<string>()
+  for (const { id, isJson, key, text } of rows) {
+    if (key === '' && text === '') continue
+    if (key === '') faults.push({ id, message: 'The key is empty.' })
+    else if (names.has(key)) faults.push({ id, message: 'The key is repeated.' })
+    names.add(key)
+    const value = isJson ? jsonValue(text) : { value: text }
+    if ('message' in value) faults.push({ id, message: value.message })
+    else members.push([key, value.value])
+  }
+  return { data: Object.fromEntries(members), faults }
+}
+
+function jsonValue(text: string): { readonly value: unknown } | { readonly message: string } {
+  try {
+    return { value: parseJsonText(text) }
+  } catch {
+    return { message: 'The value is not JSON. Choose "Text" to store it as a string.' }
+  }
+}
