@@ -37,6 +37,7 @@ const FIGURES = [
   'mfa',
   'start',
   'cli',
+  'ui',
 ]
 /** Programs that print their own lines. */
 const PRINTERS = ['stats', 'supervisor']

@@ -17,6 +17,9 @@ import { Subjects } from '../../src/cluster/nats/subjects.ts'
 import { Listener } from '../../src/http/listener.ts'
 import { Router } from '../../src/http/router.ts'
 import type { Logger } from '../../src/platform/log.ts'
+import { agentPermissions } from '../../src/telemetry/agent-permissions.ts'
+import { openAssets } from '../../src/ui/assets.ts'
+import { uiOperations } from '../../src/ui/ui.ts'
 
 export interface FleetSize {
   readonly nodes: number
@@ -160,7 +163,7 @@ async function listen(api: ServerApi): Promise<{ port: number; barePort: number 
     host: '127.0.0.1',
     port: 0,
     headers: [],
-    router: new Router(api.operations(noLogs)),
+    router: new Router([...api.operations(noLogs), agentPermissions.in(undefined), ...uiOperations(openAssets())]),
     logger,
     resolve: () => ({ accessor: '', allowsNode: () => true, allowsAgent: () => true, allowsNamespace: () => true }),
     limits: {

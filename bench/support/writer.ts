@@ -11,6 +11,8 @@ import { nowMs } from './measure.ts'
 export type Order =
   /** Lines `first` .. `first + count - 1`, one each `everyMs`. The response has the time of each. */
   | { readonly kind: 'lines'; readonly file: string; readonly first: number; readonly count: number; everyMs: number }
+  /** As many lines, so many a second, in one write each 10 ms. Answered with the times of the first and the last write. */
+  | { readonly kind: 'rate'; readonly file: string; readonly first: number; count: number; linesPerSecond: number }
   /**
    * Writes blocks as fast as they are read, in files of `fileBytes`. Keeps the last `keep` files, and older ones
    * until they have been read, so any loss is that of the reader's server. The response has the times of the first and the last write.
@@ -20,6 +22,8 @@ export type Order =
   | { readonly kind: 'read'; readonly bytes: number }
 
 export type Answer = readonly number[]
+
+const BATCH_MS = 10
 
 /** How far the reader of the rotated log is. */
 const reader = { bytes: 0 }
@@ -37,6 +41,21 @@ async function writeLines(order: Extract<Order, { kind: 'lines' }>): Promise<Ans
   }
   closeSync(fd)
   return times
+}
+
+async function writeRate({ count, file, first, linesPerSecond }: Extract<Order, { kind: 'rate' }>): Promise<Answer> {
+  const fd = openSync(file, 'a')
+  const batch = Math.max(1, Math.round((linesPerSecond * BATCH_MS) / 1000))
+  const beganMs = nowMs()
+  for (let index = 0; index < count; index += batch) {
+    const size = Math.min(batch, count - index)
+    const text = Buffer.concat(Array.from({ length: size }, (_, at) => line(first + index + at)))
+    const waitMs = beganMs + (index / linesPerSecond) * 1000 - nowMs()
+    if (waitMs > 1) await pause(waitMs - 0.5)
+    writeSync(fd, text)
+  }
+  closeSync(fd)
+  return [beganMs, nowMs()]
 }
 
 async function writeRotated(order: Extract<Order, { kind: 'rotate' }>): Promise<Answer> {
@@ -61,12 +80,16 @@ async function writeRotated(order: Extract<Order, { kind: 'rotate' }>): Promise<
   return [beganMs, nowMs()]
 }
 
+function written(order: Exclude<Order, { kind: 'read' }>): Promise<Answer> {
+  if (order.kind === 'lines') return writeLines(order)
+  return order.kind === 'rate' ? writeRate(order) : writeRotated(order)
+}
+
 if (import.meta.main) {
   helperOptions()
   process.on('message', (message) => {
     const order = message as Order
     if (order.kind === 'read') reader.bytes = order.bytes
-    else
-      void (order.kind === 'lines' ? writeLines(order) : writeRotated(order)).then((answer) => process.send?.(answer))
+    else void written(order).then((answer) => process.send?.(answer))
   })
 }

@@ -1,0 +1,147 @@
+/** Long lists in the browser: 5,000 hosts and 50,000 names of secrets, until the list is painted, filtered and scrolled. */
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import type { BenchBrowser, Frames } from '../browser.ts'
+import { CoreServer } from '../core.ts'
+import { type Options, plainNumber, type Row, WrongContent } from '../figure.ts'
+import type { Filled, Order } from '../fleet.ts'
+import { load } from '../load.ts'
+import { percentile } from '../measure.ts'
+import type { EmptyPage } from './empty-page.ts'
+
+const LIMIT_MS = 50
+const FOLDER = 'many'
+const TYPING_MS = 80
+/** After the last key, for filters that wait. */
+const SETTLE_MS = 1000
+const FIRST_ROW = '[role=table] a'
+const BODY = '.table-body'
+
+export interface ListParts {
+  readonly browser: BenchBrowser
+  readonly empty: EmptyPage
+  readonly rest: Frames
+}
+
+interface LongList {
+  readonly name: string
+  readonly count: number
+  readonly url: string
+  readonly token?: string
+  /** Typed into the search field. */
+  readonly filter: string
+  /** Rows that match it. */
+  readonly matches: number
+  /** What the page reads, for the peer. */
+  readonly json: Buffer
+}
+
+export async function longLists(parts: ListParts, options: Options): Promise<Row[]> {
+  return [...(await hostRows(parts, options)), ...(await secretRows(parts, options))]
+}
+
+async function hostRows(parts: ListParts, options: Options): Promise<Row[]> {
+  const nodes = options.quick ? 500 : 5000
+  const child = fork(join(import.meta.dirname, '../fleet.ts'), { execArgv: ['--expose-gc'] })
+  try {
+    const { port } = await filled(child, { kind: 'fill', nodes, allocationsEach: 2 })
+    const url = `http://127.0.0.1:${port}`
+    const json = Buffer.from(await (await fetch(`${url}/v1/nodes`)).arrayBuffer())
+    const filter = `host-${nodes - 1}`
+    return await rowsOf(parts, { name: 'hosts', count: nodes, url: `${url}/ui/hosts`, filter, matches: 1, json })
+  } finally {
+    child.disconnect()
+  }
+}
+
+async function filled(child: ChildProcess, order: Order): Promise<Filled> {
+  child.send(order)
+  const [answer] = (await once(child, 'message')) as [Filled]
+  return answer
+}
+
+const nameOf = (at: number) => `secret-${String(at).padStart(5, '0')}`
+
+async function secretRows(parts: ListParts, options: Options): Promise<Row[]> {
+  const count = options.quick ? 2000 : 50_000
+  const core = new CoreServer()
+  try {
+    await core.start()
+    await core.initialise()
+    await writeSecrets(core, count)
+    const { body } = await core.ask('GET', `secret/metadata/${FOLDER}?list=true`)
+    return await rowsOf(parts, {
+      name: 'names of secrets',
+      count,
+      url: `http://127.0.0.1:${core.port}/ui/secrets/secret/${FOLDER}/`,
+      token: core.token,
+      filter: nameOf(count - 1),
+      matches: 1,
+      json: Buffer.from(body),
+    })
+  } finally {
+    await core.remove()
+  }
+}
+
+const fault = (status: number) => (status === 200 ? undefined : `status ${status}`)
+
+async function writeSecrets(core: CoreServer, count: number): Promise<void> {
+  let at = 0
+  await load({
+    port: core.port,
+    pid: core.pid,
+    durationMs: Infinity,
+    connections: 64,
+    next: () => {
+      const current = at++
+      if (current >= count) return undefined
+      return core.request('POST', `secret/data/${FOLDER}/${nameOf(current)}`, fault, `{"data":{"v":"${current}"}}`)
+    },
+  })
+}
+
+async function rowsOf({ browser, empty, rest }: ListParts, list: LongList): Promise<Row[]> {
+  // A checkout builds the files at the first request.
+  await (await fetch(new URL('/ui/', list.url))).arrayBuffer()
+  const page = await browser.page({ loaded: FIRST_ROW, ...(list.token !== undefined && { token: list.token }) })
+  try {
+    const loadedMs = await page.open(list.url)
+    const peerMs = await empty.readMs(list.json)
+    const rowCount = async () =>
+      Number(await page.evaluate(`document.querySelector('[role=table]')?.getAttribute('aria-rowcount') ?? 0`)) - 1
+    if ((await rowCount()) !== list.count) throw new WrongContent(`${list.name}: ${await rowCount()} rows`)
+    const scrolled = await page.frames(`bench.scroll('${BODY}', 300, 100)`)
+    await page.page.keyboard.press('/')
+    await page.evaluate('bench.startFrames()')
+    await page.page.keyboard.type(list.filter, { delay: TYPING_MS })
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_MS))
+    const filtered = await page.frames('bench.endFrames()')
+    if ((await rowCount()) !== list.matches) {
+      throw new WrongContent(`${list.name}, filter "${list.filter}": ${await rowCount()} rows`)
+    }
+    if (page.errors.length > 0) throw new WrongContent(`${list.name}: ${page.errors.join('; ')}`)
+    const what = `${list.count.toLocaleString('en')} ${list.name}`
+    const peer = { name: 'idle page', runs: [Math.max(...rest.intervals)] }
+    const frames = (name: string, { intervals, work }: Frames): Row => ({
+      figure: `${what}, ${name}: longest frame`,
+      unit: 'ms',
+      ours: [Math.max(...intervals)],
+      peer,
+      note: `at most ${LIMIT_MS}; work p95 ${plainNumber(percentile(work, 0.95))}`,
+    })
+    return [
+      {
+        figure: `${what}, cold load to the list`,
+        unit: 'ms',
+        ours: [loadedMs],
+        peer: { name: 'empty page that reads them, bare node:http', runs: [peerMs] },
+      },
+      frames('filter', filtered),
+      frames('scroll', scrolled),
+    ]
+  } finally {
+    await page.close()
+  }
+}
