@@ -21,23 +21,21 @@ export interface ServerWatchOptions {
   readonly now?: () => number
 }
 
+/** Checks at intervals until it is disposed. */
 export class ServerWatch {
   readonly #options: ServerWatchOptions
   readonly #now: () => number
-  #timer: NodeJS.Timeout | undefined
+  readonly #timer: NodeJS.Timeout
   #connectedAtMs: number | undefined
   #isMissing = false
 
   constructor(options: ServerWatchOptions) {
     this.#options = options
     this.#now = options.now ?? (() => performance.now())
-  }
-
-  start(): void {
     this.#timer = setInterval(() => this.check(), CHECK_INTERVAL_MS).unref()
   }
 
-  stop(): void {
+  [Symbol.dispose](): void {
     clearInterval(this.#timer)
   }
 
