@@ -142,4 +142,11 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'await this.#methods.remove(id)',
     test: 'test/secrets/mfa/mfa-methods.test.ts',
   },
+  {
+    promise: 'The lockout of one entity affects no other entity and no other method',
+    before: "failed.methodIds.some((id) => verdicts.get(id) === 'locked')",
+    after: "[...verdicts.values()].includes('locked')",
+    test: 'test/secrets/mfa-login.test.ts',
+    testName: 'lock-out of the method of another one',
+  },
 ]
