@@ -110,6 +110,29 @@ test('rotates the root key automatically by period, with retries, unless disable
   assert.equal(key(), second)
 })
 
+test('after a success the first retry of the root key is soon again', async (t) => {
+  const world = await CloudWorld.open(t)
+  const key = () => keyIds(world.rootUser)[0]
+  await world.good('POST', 'cloud/config/root', { rotation_period: 60 })
+  const first = key()
+  for (const seconds of [60, 13, 25]) {
+    world.aws.script('CreateAccessKey', { error: throttled() })
+    world.pass(seconds)
+    await world.work()
+  }
+  world.pass(50)
+  await world.work()
+  const second = key()
+  assert.notEqual(second, first)
+  world.aws.script('CreateAccessKey', { error: throttled() })
+  world.pass(60)
+  await world.work()
+  assert.equal(key(), second)
+  world.pass(13)
+  await world.work()
+  assert.notEqual(key(), second)
+})
+
 test('creates and reads a static role and refuses invalid ones', async (t) => {
   const { creds, user, world, write } = await staticWorld(t)
   const refused: readonly (readonly [object, number, RegExp])[] = [
@@ -220,6 +243,30 @@ test('retries a failed rotation, continues others, and resumes after a restart',
   await world.work()
   assert.notEqual((await creds())['access_key'], first['access_key'])
   assert.deepEqual([user.keys.length, other.keys.length], [2, 2])
+})
+
+test('after a success the first retry of a static role is soon again', async (t) => {
+  const { creds, user, world, write } = await staticWorld(t)
+  await write({ username: 'app', rotation_period: 60 })
+  const key = async () => (await creds())['access_key']
+  const first = await key()
+  world.aws.account.users.delete('app')
+  for (const seconds of [60, 13, 25]) {
+    world.pass(seconds)
+    await world.work()
+  }
+  world.aws.account.users.set('app', user)
+  world.pass(50)
+  await world.work()
+  const second = await key()
+  assert.notEqual(second, first)
+  world.aws.account.users.delete('app')
+  world.pass(60)
+  await world.work()
+  world.aws.account.users.set('app', user)
+  world.pass(13)
+  await world.work()
+  assert.notEqual(await key(), second)
 })
 
 test('a lost response at each step of a rotation leaves no unknown key', async (t) => {
