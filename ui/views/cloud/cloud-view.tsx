@@ -49,7 +49,6 @@ function MountList() {
               label="Cloud engines"
               rows={mounts}
               columns={[{ title: 'Mount', cell: (mount) => mount, order: (mount) => mount }]}
-              keyOf={(mount) => mount}
               linkOf={(mount) => pathOf('cloud', mount)}
             />
           )

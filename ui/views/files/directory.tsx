@@ -114,7 +114,6 @@ function EntryTable({ entries, place: { allocation, segments }, search }: EntryT
       label="Files"
       rows={rows}
       columns={COLUMNS.filter(({ isMain }) => !isNarrow || isMain)}
-      keyOf={({ Name }) => Name}
       linkOf={({ Name }) => pathOf('files', allocation, ...segments, Name)}
     />
   )

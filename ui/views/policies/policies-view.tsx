@@ -75,13 +75,7 @@ function PolicyList() {
       <LoadedSecrets resource={resource}>
         {() =>
           names.length > 0 ? (
-            <DataTable
-              label="Policies"
-              rows={names}
-              columns={COLUMNS}
-              keyOf={(name) => name}
-              linkOf={(name) => pathOf('policies', name)}
-            />
+            <DataTable label="Policies" rows={names} columns={COLUMNS} linkOf={(name) => pathOf('policies', name)} />
           ) : (
             <Empty title="No policy matches the search." />
           )
