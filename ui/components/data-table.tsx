@@ -97,7 +97,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     const row = shown[selected]
     if (row !== undefined && linkOf) navigate(linkOf(row))
   }
-  useKeys(label, [
+  useKeys('Lists', [
     { keys: 'j', label: 'Next row', run: () => select(selected + 1) },
     { keys: 'k', label: 'Previous row', run: () => select(selected - 1) },
     { keys: 'ArrowDown', label: '', run: () => select(selected + 1) },
