@@ -24,7 +24,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   dr: ['storage/sqlite', 'storage/store', 'storage/merkle', 'storage/snapshot', 'cluster/nats/message-pack.ts'],
   engines: ['storage/barrier/storage.ts'], // an engine reaches its own prefix only
   auth: ['engines/framework', 'storage/barrier/storage.ts'],
-  secrets: ['engines', 'auth', 'storage/barrier', 'storage/seal', 'config/hcl.ts'], // policies are HCL (docs/decisions/003)
+  // policies are HCL (docs/decisions/003), and the server formats them for the web interface
+  secrets: ['engines', 'auth', 'storage/barrier', 'storage/seal', 'config/hcl.ts', 'config/hcl-format.ts'],
   login: [], // shared by the agent and `outpost exec`, which hand it the connection
   supervisor: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides without a server, `audit verify`
