@@ -63,8 +63,6 @@ const OPTIONS = {
   chunkNames: '[name]-[hash]',
   assetNames: '[name]-[hash]',
   loader: { '.svg': 'file' },
-  // The page evaluates policies as the server does.
-  alias: { 'outpost/policy-answer': './src/secrets/policies/policy-answer.ts' },
 } satisfies BuildOptions
 
 /** Ends the bundler's process, which would otherwise stay. */

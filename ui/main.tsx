@@ -8,7 +8,7 @@ import './style/secrets.css'
 import './style/access.css'
 import './style/hosts.css'
 import './style/logs.css'
-import { loginRequested } from './app/login.tsx'
+import { loginRequested } from './app/login-request.ts'
 import { refreshSession, sessionError } from './app/session.ts'
 import { Shell } from './app/shell.tsx'
 

@@ -1,5 +1,5 @@
 import { path, pathOf } from '../../app/location.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { useResource } from '../../app/resource.ts'
 import { DataTable } from '../../components/data-table.tsx'
 import { Empty, Failure } from '../../components/states.tsx'

@@ -11,7 +11,7 @@ import { Field } from '../../components/field.tsx'
 import { formatBytes, Time } from '../../components/format.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded } from '../../components/states.tsx'
-import type { FilePlace } from './file-view.tsx'
+import type { FilePlace } from './file-place.ts'
 import { visibleText } from './names.ts'
 
 type Entry = HostFsLs[number]
