@@ -56,9 +56,22 @@ function urlOf(path: string, query: Query = {}): string {
   return text === '' ? path : `${path}?${text}`
 }
 
+/** A segment that a browser would remove, with the one before it. The encoded forms are the same to it. */
+const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?=[/\\?#]|$)/i
+
+/**
+ * Rejects a path with the segments `.` or `..`: they come from a name, and the request would be one for another path. Encoding cannot keep
+ * them.
+ */
+export function requirePlainPath(url: string): void {
+  if (DOT_SEGMENT.test(url.split(/[?#]/, 1)[0] ?? ''))
+    throw new ApiError(400, 'A name in a path must not be "." or "..".')
+}
+
 /** Sends a request; `path` is absolute and encoded. Rejects with an ApiError for each status of 400 and above, and with an AbortError. */
 export async function send(path: string, options: RequestOptions = {}): Promise<Response> {
   const { body, headers, method = 'GET', query, signal } = options
+  requirePlainPath(path)
   const token = tokenOf()
   const sent: Record<string, string> = { ...headers }
   const isOfSession = token !== undefined && sent['Authorization'] === undefined
