@@ -11,9 +11,11 @@ import './style/logs.css'
 import { loginRequested } from './app/login.tsx'
 import { refreshSession, sessionError } from './app/session.ts'
 import { Shell } from './app/shell.tsx'
+import { showInvisibleCharacters } from './app/visible-text.ts'
 
 const SESSION_MS = 15_000
 
+showInvisibleCharacters()
 const root = document.getElementById('app')
 if (root) render(<Shell />, root)
 
