@@ -93,6 +93,9 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   return response
 }
 
+/** Of a text that is shown. A host may send any text. */
+const ERROR_CHARS_MAX = 2000
+
 /** The secrets core formats causes as Vault does: `2 errors occurred:`, then a line for each. */
 export function withoutErrorList(text: string): string {
   return text
@@ -106,12 +109,13 @@ async function errorOf(response: Response): Promise<ApiError> {
   try {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
-    if (errors.length > 0) return new ApiError(response.status, errors.map(withoutErrorList).join('; '), data)
+    if (errors.length > 0)
+      return new ApiError(response.status, errors.map(withoutErrorList).join('; ').slice(0, ERROR_CHARS_MAX), data)
     if (isObject(data)) return new ApiError(response.status, `status ${response.status}`, data)
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.
   }
-  return new ApiError(response.status, text === '' ? `status ${response.status}` : text)
+  return new ApiError(response.status, text === '' ? `status ${response.status}` : text.slice(0, ERROR_CHARS_MAX))
 }
 
 /** Sends a request and parses a JSON response; undefined without a body. */

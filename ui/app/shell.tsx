@@ -14,6 +14,7 @@ import { Palette } from './palette.tsx'
 import { ROUTES, SECTIONS, type Section, type ViewProps } from './routes.ts'
 import { features, isSealed, logOut, sessionRound, token, tokenInfo } from './session.ts'
 import { Toasts } from './toasts.tsx'
+import { ViewGuard } from './view-guard.tsx'
 
 const isPaletteOpen = signal(false)
 const areKeysShown = signal(false)
@@ -163,7 +164,13 @@ function CurrentView(): JSX.Element {
   if (loaded.error) return <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
   const { View } = loaded
   // A key of the address and of the session: each object has a view of its own, without state of the one before.
-  return View ? <View key={`${sessionRound.value} ${path.value}`} params={matched.params} /> : <NotFound />
+  return View ? (
+    <ViewGuard key={`${sessionRound.value} ${path.value}`}>
+      <View params={matched.params} />
+    </ViewGuard>
+  ) : (
+    <NotFound />
+  )
 }
 
 function NotFound() {
