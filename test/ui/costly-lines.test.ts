@@ -90,17 +90,12 @@ test('a pattern of names with many wildcards is matched without backtracking', (
   assert.equal(matches(`${'a'.repeat(500)}b`), true)
 })
 
+function frameOf(file: string, data: Uint8Array): Frame {
+  return { data, file, offset: data.length, event: '', cursor: undefined, allocationId: '', error: '' }
+}
+
 test('frames that name ever new files do not fill the memory', () => {
   const splitter = new LineSplitter()
-  const frameOf = (file: string, data: Uint8Array): Frame => ({
-    data,
-    file,
-    offset: data.length,
-    event: '',
-    cursor: undefined,
-    allocationId: '',
-    error: '',
-  })
   const piece = new Uint8Array(60 * 1024).fill(97)
   let lines = 0
   for (let at = 0; at < 5000; at++) lines += splitter.push(frameOf(`alloc/logs/t${at}.stdout.0`, piece)).length

@@ -14,7 +14,7 @@ function shown(text: string): string {
 }
 
 export function showInvisibleCharacters(): void {
-  const before = options.vnode
+  const before = options.vnode?.bind(options)
   options.vnode = (vnode) => {
     makeVisible(vnode)
     before?.(vnode)
