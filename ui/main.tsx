@@ -9,11 +9,14 @@ import './style/access.css'
 import './style/hosts.css'
 import './style/logs.css'
 import { loginRequested } from './app/login-request.ts'
-import { refreshSession, sessionError } from './app/session.ts'
+import { endWithPage, refreshSession, sessionError } from './app/session.ts'
 import { Shell } from './app/shell.tsx'
+import { showInvisibleCharacters } from './app/visible-text.ts'
 
 const SESSION_MS = 15_000
 
+showInvisibleCharacters()
+endWithPage()
 const root = document.getElementById('app')
 if (root) render(<Shell />, root)
 

@@ -11,7 +11,7 @@
  *
  * Failure modes. In a checkout without the development packages the files cannot be built: the answer is 404 with the reason.
  */
-import { messageOf, Refusal } from '../platform/errors.ts'
+import { messageOf } from '../platform/errors.ts'
 import { type AnyOperation, handle, WholeAnswer } from '../platform/operation.ts'
 import { type Field, header, type InputOf, pathParam, schema } from '../platform/schema.ts'
 import { type AssetSource, type UiAsset, UI_PAGE } from './assets.ts'
@@ -71,19 +71,28 @@ const uiFile = handle(
   ({ source }: UiParts) => ({
     async run(input: FileInput) {
       const isAsset = input.path.startsWith(ASSETS)
-      const asset = (await filesOf(source)).get(isAsset ? input.path : UI_PAGE)
-      if (!asset) throw new Refusal('not_found', `the web interface has no file "${input.path.slice(0, 100)}"`)
+      const files = await filesOf(source)
+      if (typeof files === 'string') return absence(`the web interface is not available: ${files}`)
+      const asset = files.get(isAsset ? input.path : UI_PAGE)
+      if (!asset) return absence(`the web interface has no file "${input.path.slice(0, 100)}"`)
       return isAsset ? assetAnswer(asset, input) : pageAnswer(asset, input)
     },
   }),
 )
 
-async function filesOf(source: AssetSource): Promise<ReadonlyMap<string, UiAsset>> {
+/** The files, or why there are none. */
+async function filesOf(source: AssetSource): Promise<ReadonlyMap<string, UiAsset> | string> {
   try {
     return await source.files()
   } catch (error) {
-    throw new Refusal('not_found', `the web interface is not available: ${messageOf(error)}`)
+    return messageOf(error)
   }
+}
+
+/** With the policy of the page, as each answer below its path. */
+function absence(text: string): WholeAnswer {
+  const headers = { ...SECURITY_HEADERS, 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-cache' }
+  return new WholeAnswer(404, headers, Buffer.from(text))
 }
 
 function assetAnswer(asset: UiAsset, input: FileInput): WholeAnswer {

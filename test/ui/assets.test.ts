@@ -67,6 +67,30 @@ test('each path of a view is the page, and an unknown file is not', async (t) =>
   )
 })
 
+test('each answer of the interface has its security headers, and is what its type says', async (t) => {
+  const agent = await startAgent(t, ['-config', writeConfig(workDirectory(t), '')])
+  const page = await ask(agent.port, 'GET', '/ui/')
+  const tag = `If-None-Match: ${String(page.headers.get('etag'))}`
+  const requests = [
+    ['GET', '/ui/', tag, 304],
+    ['GET', scriptOf(page), 'Accept: */*', 200],
+    ['HEAD', '/ui/hosts', 'Accept: */*', 200],
+    ['GET', '/ui/assets/<script>.js', 'Accept: */*', 404],
+    ['GET', '/ui/assets/..%2f..%2fpackage.json', 'Accept: */*', 404],
+    ['GET', '/ui', 'Accept: */*', 307],
+    ['GET', '/', 'Accept: */*', 307],
+  ] as const
+  for (const [method, path, header, status] of requests) {
+    const answer = await ask(agent.port, method, path, header)
+    const names = ['content-security-policy', 'x-frame-options', 'x-content-type-options', 'referrer-policy']
+    assert.deepEqual(
+      [path, answer.status, ...names.map((name) => answer.headers.get(name))],
+      [path, status, POLICY, 'DENY', 'nosniff', 'no-referrer'],
+    )
+    if (status === 404) assert.equal(answer.headers.get('content-type'), 'text/plain; charset=utf-8')
+  }
+})
+
 test('the interface is off where it is disabled, and by default where tokens would be sent in clear text', async (t) => {
   const cases = [
     ['ui { enabled = false }', 404],

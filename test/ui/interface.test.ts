@@ -94,6 +94,24 @@ test('a wrong token is refused with its reason, and a right one ends the login',
   await page.getByRole('button', { name: 'Log in' }).first().waitFor()
 })
 
+test('a page that the browser keeps in memory has neither token nor values when it is shown again', {
+  skip,
+}, async (t) => {
+  const { token, url } = await devAgent(t)
+  const { page } = await openUi(t, { url, path: '/status' })
+  await page.getByRole('button', { name: 'Log in' }).first().click()
+  const dialog = page.getByRole('dialog', { name: 'Log in' })
+  await dialog.getByRole('textbox', { name: 'Token' }).fill(token)
+  await page.keyboard.press('Enter')
+  await page.getByRole('button', { name: 'Log out' }).waitFor()
+  await page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))")
+  await page.getByRole('button', { name: 'Log in' }).first().waitFor()
+  const loaded = page.waitForEvent('load')
+  await page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))").catch(() => undefined)
+  await loaded
+  await page.getByRole('button', { name: 'Log in' }).first().waitFor()
+})
+
 test('scripts that a page adds do not run', { skip }, async (t) => {
   const { token, url } = await devAgent(t)
   const { page } = await openUi(t, {

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Backlog } from '../../ui/views/logs/model/backlog.ts'
 import { HeightIndex } from '../../ui/views/logs/model/height-index.ts'
-import { LineSearch, matchesIn, searchPattern } from '../../ui/views/logs/model/line-search.ts'
+import { LineSearch } from '../../ui/views/logs/model/line-search.ts'
+import { expressionPattern } from '../../ui/views/logs/model/expression.ts'
+import { literalPattern } from '../../ui/views/logs/model/text-pattern.ts'
 import { columnsOf, formattedJson, levelOf, piecesOf, shownText } from '../../ui/views/logs/model/line-text.ts'
 import { timeOfLine } from '../../ui/views/logs/model/line-time.ts'
 import { LogBuffer } from '../../ui/views/logs/model/log-buffer.ts'
@@ -161,7 +163,7 @@ test('long lines count more: the buffer is limited in size as well', () => {
 test('search counts matching entries while lines are added and removed', () => {
   const buffer = bufferOf(100)
   for (let at = 0; at < 100; at++) append(buffer, at % 10 === 0 ? `an Error ${at}` : `line ${at}`)
-  const search = new LineSearch(buffer, searchPattern('error', false))
+  const search = new LineSearch(buffer, literalPattern('error'))
   search.scan()
   assert.deepEqual(
     [search.count, search.next(0), search.next(90), search.previous(90), search.previous(0)],
@@ -182,7 +184,7 @@ test('search counts matching entries while lines are added and removed', () => {
 test('search works in slices of time', () => {
   const buffer = bufferOf(10_000)
   for (let at = 0; at < 10_000; at++) append(buffer, 'error')
-  const search = new LineSearch(buffer, searchPattern('error', false))
+  const search = new LineSearch(buffer, literalPattern('error'))
   assert.equal(
     search.scan(0, () => 1),
     false,
@@ -192,23 +194,24 @@ test('search works in slices of time', () => {
   assert.equal(search.count, 10_000)
 })
 
-test('a search ignores case unless it has capitals, and takes signs literally unless it is an expression', () => {
-  assert.deepEqual(matchesIn('Error: a.b ERROR', searchPattern('error', false)), [
+test('a search ignores case unless it has capitals, and takes signs literally unless it is an expression', async () => {
+  assert.deepEqual(literalPattern('error').matches('Error: a.b ERROR'), [
     [0, 5],
     [11, 16],
   ])
-  assert.deepEqual(matchesIn('Error ERROR', searchPattern('ERROR', false)), [[6, 11]])
-  assert.deepEqual(matchesIn('a.b axb', searchPattern('a.b', false)), [[0, 3]])
-  assert.equal(matchesIn('a.b axb', searchPattern('a.b', true)).length, 2)
-  assert.throws(() => searchPattern('(', true), SyntaxError)
-  assert.deepEqual(matchesIn('abc', searchPattern('x*', true)), [])
+  assert.deepEqual(literalPattern('ERROR').matches('Error ERROR'), [[6, 11]])
+  assert.deepEqual(literalPattern('a.b').matches('a.b axb'), [[0, 3]])
+  const expression = await expressionPattern('a.b')
+  assert.equal(expression.matches('a.b axb').length, 2)
+  await assert.rejects(expressionPattern('('), /missing closing/)
+  assert.deepEqual((await expressionPattern('x*')).matches('abc'), [])
 })
 
 test('a match is found and marked across the colours of a line', () => {
   const line = `${ESC}[31mfail${ESC}[0mure of ${ESC}[1;32mx${ESC}[0m`
   const buffer = bufferOf()
   append(buffer, line)
-  const search = new LineSearch(buffer, searchPattern('failure', false))
+  const search = new LineSearch(buffer, literalPattern('failure'))
   search.scan()
   assert.equal(search.count, 1)
   const pieces = piecesOf(line, search.pattern)
@@ -250,7 +253,7 @@ test('JSON has colours in one line, and is formatted when it is opened', () => {
     pieces.filter(({ className }) => className !== 'json-sign').map(({ className }) => className),
     ['json-key', 'json-text', 'json-key', 'json-value', 'json-key', 'json-text'],
   )
-  const lines = formattedJson('{"a":[1]}', searchPattern('1', false))
+  const lines = formattedJson('{"a":[1]}', literalPattern('1'))
   assert.equal(lines?.map((each) => each.map(({ text }) => text).join('')).join('|'), '{|  "a": [|    1|  ]|}')
   assert.deepEqual(lines?.[2]?.at(-1), { text: '1', className: 'json-value', isMatch: true })
   assert.equal(formattedJson('{"a":', undefined), undefined)

@@ -56,9 +56,22 @@ function urlOf(path: string, query: Query = {}): string {
   return text === '' ? path : `${path}?${text}`
 }
 
+/** A segment that a browser would remove, with the one before it. The encoded forms are the same to it. */
+const DOT_SEGMENT = /(?:^|[/\\])(?:\.|%2e){1,2}(?=[/\\?#]|$)/i
+
+/**
+ * Rejects a path with the segments `.` or `..`: they come from a name, and the request would be one for another path. Encoding cannot keep
+ * them.
+ */
+export function requirePlainPath(url: string): void {
+  if (DOT_SEGMENT.test(url.split(/[?#]/, 1)[0] ?? ''))
+    throw new ApiError(400, 'A name in a path must not be "." or "..".')
+}
+
 /** Sends a request; `path` is absolute and encoded. Rejects with an ApiError for each status of 400 and above, and with an AbortError. */
 export async function send(path: string, options: RequestOptions = {}): Promise<Response> {
   const { body, headers, method = 'GET', query, signal } = options
+  requirePlainPath(path)
   const token = tokenOf()
   const sent: Record<string, string> = { ...headers }
   const isOfSession = token !== undefined && sent['Authorization'] === undefined
@@ -80,6 +93,9 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   return response
 }
 
+/** Of a text that is shown. A host may send any text. */
+const ERROR_CHARS_MAX = 2000
+
 /** The secrets core formats causes as Vault does: `2 errors occurred:`, then a line for each. */
 export function withoutErrorList(text: string): string {
   return text
@@ -93,12 +109,13 @@ async function errorOf(response: Response): Promise<ApiError> {
   try {
     const data: unknown = JSON.parse(text)
     const errors = isObject(data) && Array.isArray(data['errors']) ? data['errors'].map(String) : []
-    if (errors.length > 0) return new ApiError(response.status, errors.map(withoutErrorList).join('; '), data)
+    if (errors.length > 0)
+      return new ApiError(response.status, errors.map(withoutErrorList).join('; ').slice(0, ERROR_CHARS_MAX), data)
     if (isObject(data)) return new ApiError(response.status, `status ${response.status}`, data)
   } catch {
     // Not JSON: the endpoints of hosts answer with plain text.
   }
-  return new ApiError(response.status, text === '' ? `status ${response.status}` : text)
+  return new ApiError(response.status, text === '' ? `status ${response.status}` : text.slice(0, ERROR_CHARS_MAX))
 }
 
 /** Sends a request and parses a JSON response; undefined without a body. */

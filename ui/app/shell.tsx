@@ -17,6 +17,7 @@ import { type Section, SECTIONS } from './sections.ts'
 import type { ViewProps } from './view-props.ts'
 import { features, isSealed, logOut, sessionRound, token, tokenInfo } from './session.ts'
 import { Toasts } from './toasts.tsx'
+import { ViewGuard } from './view-guard.tsx'
 
 const isPaletteOpen = signal(false)
 const areKeysShown = signal(false)
@@ -166,7 +167,13 @@ function CurrentView(): JSX.Element {
   if (loaded.error) return <Failure error={loaded.error} hint="The server may have a new version: reload the page." />
   const { View } = loaded
   // A key of the address and of the session: each object has a view of its own, without state of the one before.
-  return View ? <View key={`${sessionRound.value} ${path.value}`} params={matched.params} /> : <NotFound />
+  return View ? (
+    <ViewGuard key={`${sessionRound.value} ${path.value}`}>
+      <View params={matched.params} />
+    </ViewGuard>
+  ) : (
+    <NotFound />
+  )
 }
 
 function NotFound() {

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { visibleText } from '../views/files/names.ts'
 import { Button } from './button.tsx'
 import { Field } from './field.tsx'
 import { ErrorText } from './states.tsx'
@@ -73,7 +74,12 @@ export function Confirm({ action, children, close, run, title, typed }: ConfirmP
         {error && <ErrorText error={error} />}
         <div class="form-actions">
           <Button onClick={close}>Cancel</Button>
-          <Button type="submit" kind="danger" isBusy={isBusy} isDisabled={typed !== undefined && text !== typed}>
+          <Button
+            type="submit"
+            kind="danger"
+            isBusy={isBusy}
+            isDisabled={typed !== undefined && text !== visibleText(typed)}
+          >
             {action}
           </Button>
         </div>

@@ -10,6 +10,8 @@ const STEPS: readonly (readonly [Intl.RelativeTimeFormatUnit, number])[] = [
 ]
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' })
 const CLOCK_MS = 10_000
+/** Of a `Date`. */
+const TIME_MAX_MS = 8.64e15
 
 /** Renders all relative times of the page again when it changes. */
 const renderedAtMs = signal(Date.now())
@@ -21,7 +23,7 @@ function currentMs(): number {
 }
 
 export function formatBytes(bytes: number): string {
-  const step = bytes < 1 ? 0 : Math.min(Math.floor(Math.log2(bytes) / 10), UNITS.length - 1)
+  const step = !(bytes >= 1) ? 0 : Math.min(Math.floor(Math.log2(bytes) / 10), UNITS.length - 1)
   const value = bytes / 1024 ** step
   return `${value >= 100 || step === 0 ? Math.round(value) : value.toFixed(1)} ${UNITS[step]}`
 }
@@ -64,7 +66,7 @@ interface TimeProps {
 /** A relative time with the exact one as its title. */
 export function Time({ at }: TimeProps) {
   const atMs = typeof at === 'number' ? at : Date.parse(at)
-  if (!Number.isFinite(atMs) || atMs <= 0) return <span class="muted">never</span>
+  if (!Number.isFinite(atMs) || atMs <= 0 || atMs > TIME_MAX_MS) return <span class="muted">never</span>
   return (
     <time dateTime={new Date(atMs).toISOString()} title={formatExact(atMs)}>
       {formatRelative(atMs)}

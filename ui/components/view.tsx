@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
+import { visibleText } from '../views/files/names.ts'
 import { Link } from './link.tsx'
 
 interface ViewFrameProps {
@@ -15,7 +16,7 @@ interface ViewFrameProps {
 /** Heading, actions and content of a view. */
 export function View({ actions, children, isFull, parents = [], title }: ViewFrameProps) {
   useEffect(() => {
-    document.title = `${title} · outpost`
+    document.title = `${visibleText(title)} · outpost`
   }, [title])
   return (
     <div class={isFull ? 'view view-full' : 'view'}>

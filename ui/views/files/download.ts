@@ -1,6 +1,7 @@
 /** Downloads a file. The token is a header, so the response is saved by the page. */
 import { formatBytes } from '../../components/format.tsx'
 import { openFile } from './file-api.ts'
+import { savedName } from './names.ts'
 
 /** Larger files are written to the disk as they arrive, if the browser can. */
 const STREAMED_BYTES = 64 * 1024 * 1024
@@ -29,7 +30,7 @@ function savePicker(): SavePicker | undefined {
 export async function download({ allocation, name, path, size }: Download): Promise<string | undefined> {
   const picker = size > STREAMED_BYTES ? savePicker() : undefined
   if (picker) {
-    const file = await picker({ suggestedName: name }).catch((error: unknown) => {
+    const file = await picker({ suggestedName: savedName(name) }).catch((error: unknown) => {
       if (error instanceof DOMException && error.name === 'AbortError') return undefined
       throw error
     })
@@ -44,7 +45,7 @@ export async function download({ allocation, name, path, size }: Download): Prom
   const url = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }))
   const link = document.createElement('a')
   link.href = url
-  link.download = name
+  link.download = savedName(name)
   link.click()
   setTimeout(() => URL.revokeObjectURL(url), RELEASE_MS)
   return `Downloaded ${name}, ${formatBytes(bytes.size)}.`

@@ -8,6 +8,11 @@ export function visibleText(text: string): string {
   return text.replaceAll(INVISIBLE, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`)
 }
 
+/** A name for the user's disk: a file manager shows what is invisible as badly as a page does. */
+export function savedName(name: string): string {
+  return name.replaceAll(INVISIBLE, '_').replaceAll(/[/\\]/g, '_')
+}
+
 /** Text with lines: line feeds and tabs stay. */
 export function visibleLines(text: string): string {
   return text.replaceAll(INVISIBLE, (character) => {

@@ -36,7 +36,7 @@ const COLUMNS: readonly Column<string>[] = [
 
 function noteOf(name: string): string {
   const isOwn = tokenInfo.value?.policies.includes(name) === true
-  return [NOTES[name], isOwn && 'your token has it'].filter(Boolean).join('; ')
+  return [Object.hasOwn(NOTES, name) && NOTES[name], isOwn && 'your token has it'].filter(Boolean).join('; ')
 }
 
 function PolicyList() {

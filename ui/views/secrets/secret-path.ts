@@ -52,7 +52,20 @@ export function nameFault(name: string): string | undefined {
 export function nameMatcher(wanted: string): (name: string) => boolean {
   const text = wanted.toLowerCase()
   if (!text.includes('*')) return (name) => name.toLowerCase().includes(text)
-  const pieces = text.split(/\*+/).map((piece) => piece.replaceAll(/[$()*+.?[\\\]^{|}]/g, String.raw`\$&`))
-  const pattern = new RegExp(`^${pieces.join('[^]*?')}$`, 'u')
-  return (name) => pattern.test((text.includes('/') ? name : name.slice(name.lastIndexOf('/') + 1)).toLowerCase())
+  return (name) => matchesGlob((text.includes('/') ? name : name.slice(name.lastIndexOf('/') + 1)).toLowerCase(), text)
+}
+
+/** `*` matches any characters. Each piece is searched once, from left to right, without backtracking. */
+function matchesGlob(value: string, pattern: string): boolean {
+  const [first = '', ...pieces] = pattern.split('*')
+  const last = pieces.pop() ?? ''
+  const end = value.length - last.length
+  if (end < first.length || !value.startsWith(first) || !value.endsWith(last)) return false
+  let at = first.length
+  for (const piece of pieces) {
+    const found = value.indexOf(piece, at)
+    if (found < 0 || found + piece.length > end) return false
+    at = found + piece.length
+  }
+  return true
 }

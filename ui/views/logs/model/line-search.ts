@@ -1,36 +1,21 @@
 /** Search in the kept lines: which entries match, found in slices of time, and kept up to date while lines are added and removed. */
 import { withoutEscapes } from './escapes.ts'
 import type { LogBuffer, LogEntry } from './log-buffer.ts'
+import type { TextPattern } from './text-pattern.ts'
 
-/** Entries between two looks at the clock. */
+/** Entries, or characters, between two looks at the clock. */
 const STEP = 64
-/** A text is searched in any case if it has no capital letter. Throws a SyntaxError for an invalid expression. */
-export function searchPattern(text: string, isExpression: boolean): RegExp {
-  const source = isExpression ? text : text.replaceAll(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
-  return new RegExp(source, text === text.toLowerCase() ? 'gi' : 'g')
-}
-
-/** The matches in one line, as positions of their starts and ends. */
-export function matchesIn(text: string, pattern: RegExp | undefined): readonly (readonly [number, number])[] {
-  if (!pattern) return []
-  const found: [number, number][] = []
-  // `matchAll` starts there.
-  pattern.lastIndex = 0
-  for (const match of text.matchAll(pattern)) {
-    if (match[0] !== '') found.push([match.index, match.index + match[0].length])
-  }
-  return found
-}
+const STEP_CHARS = 64 * 1024
 
 export class LineSearch {
-  readonly pattern: RegExp
+  readonly pattern: TextPattern
   readonly #buffer: LogBuffer
   /** Numbers of matching entries in order; those before `#removed` were removed. */
   readonly #matches: number[] = []
   #removed = 0
   #scannedTo: number
 
-  constructor(buffer: LogBuffer, pattern: RegExp) {
+  constructor(buffer: LogBuffer, pattern: TextPattern) {
     this.#buffer = buffer
     this.pattern = pattern
     this.#scannedTo = buffer.first
@@ -50,9 +35,12 @@ export class LineSearch {
     this.#removeOld()
     while (!this.isComplete) {
       const to = Math.min(this.#scannedTo + STEP, this.#buffer.end)
-      for (; this.#scannedTo < to; this.#scannedTo++) {
+      let chars = 0
+      for (; this.#scannedTo < to && chars < STEP_CHARS; this.#scannedTo++) {
         const entry = this.#buffer.get(this.#scannedTo)
-        if (entry && this.#isMatch(entry)) this.#matches.push(entry.id)
+        if (!entry) continue
+        chars += entry.text.length
+        if (this.#isMatch(entry)) this.#matches.push(entry.id)
       }
       if (clock() > deadlineMs) break
     }
@@ -88,7 +76,6 @@ export class LineSearch {
   }
 
   #matchesText(text: string): boolean {
-    this.pattern.lastIndex = 0
     return this.pattern.test(withoutEscapes(text))
   }
 

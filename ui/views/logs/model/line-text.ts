@@ -1,11 +1,16 @@
 /** How the text of a line is shown: pieces with the colours of terminal escapes or of JSON, and with the matches of a search. */
 import { namedColors, parseAnsiSequences, type Color, type ParseToken } from 'ansi-sequence-parser'
-import { hasEscapes, visible, withColoursOnly, withoutEscapes } from './escapes.ts'
-import { matchesIn } from './line-search.ts'
+import { hasEscapes, visible, withoutEscapes, withoutOtherEscapes } from './escapes.ts'
+import type { TextPattern } from './text-pattern.ts'
 
 /** More of a line is shown when it is opened. */
 export const SHOWN_CHARS_MAX = 4000
 const OPENED_CHARS_MAX = 200_000
+/** A page with more elements in a line is slow; the rest has no colours. */
+const PIECES_MAX = 5000
+/** Of formatted JSON. Each level indents all that it contains. */
+const JSON_LINES_MAX = 5000
+const JSON_DEPTH_MAX = 100
 const TAB = 8
 
 export interface TextPiece {
@@ -30,11 +35,11 @@ export function shownText(text: string): string {
 }
 
 /** The pieces of a line; `pattern` marks matches. */
-export function piecesOf(line: string, pattern: RegExp | undefined, isOpened = false): readonly TextPiece[] {
+export function piecesOf(line: string, pattern: TextPattern | undefined, isOpened = false): readonly TextPiece[] {
   const charsMax = isOpened ? OPENED_CHARS_MAX : SHOWN_CHARS_MAX
   const text = line.length > charsMax ? line.slice(0, charsMax) : line
   const styled = hasEscapes(text) ? ansiPieces(text) : isJson(text) ? jsonPieces(text) : [plain(text)]
-  const pieces = marked(styled.map(visiblePiece), pattern)
+  const pieces = marked(limited(styled).map(visiblePiece), pattern)
   const hidden = line.length - text.length
   return hidden === 0
     ? pieces
@@ -66,6 +71,12 @@ function isWide(code: number): boolean {
   )
 }
 
+function limited(pieces: readonly StyledText[]): readonly StyledText[] {
+  if (pieces.length <= PIECES_MAX) return pieces
+  const rest = pieces.slice(PIECES_MAX).map(({ text }) => text)
+  return [...pieces.slice(0, PIECES_MAX), plain(rest.join(''))]
+}
+
 function visiblePiece(piece: StyledText): StyledText {
   return { ...piece, text: visible(piece.text) }
 }
@@ -75,7 +86,7 @@ function plain(text: string): StyledText {
 }
 
 function ansiPieces(text: string): StyledText[] {
-  return parseAnsiSequences(withColoursOnly(text)).map(styleOf)
+  return parseAnsiSequences(withoutOtherEscapes(text)).map(styleOf)
 }
 
 function styleOf({ background, decorations, foreground, value }: ParseToken): StyledText {
@@ -116,13 +127,15 @@ export function isJson(text: string): boolean {
   return text.startsWith('{"') && text.endsWith('}')
 }
 
-const JSON_TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)/g
+/** A string without an end takes the rest of the text, so that no part is searched twice. */
+const JSON_TOKEN = /("(?:[^"\\]|\\[^])*(?:"|\\?$))(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)/g
 
 function jsonPieces(text: string): StyledText[] {
   const pieces: StyledText[] = []
   let from = 0
   for (const match of text.matchAll(JSON_TOKEN)) {
     const [token, string, colon] = match
+    if (pieces.length > PIECES_MAX) break
     if (match.index > from) pieces.push({ text: text.slice(from, match.index), className: 'json-sign' })
     const className = colon !== undefined ? 'json-key' : string !== undefined ? 'json-text' : 'json-value'
     pieces.push({ text: token, className })
@@ -135,20 +148,32 @@ function jsonPieces(text: string): StyledText[] {
 /** The JSON of a line, with one member in each line; undefined if it is not JSON. */
 export function formattedJson(
   text: string,
-  pattern: RegExp | undefined,
+  pattern: TextPattern | undefined,
 ): readonly (readonly TextPiece[])[] | undefined {
-  if (!isJson(text) || text.length > OPENED_CHARS_MAX) return undefined
+  if (!isJson(text) || text.length > OPENED_CHARS_MAX || isDeep(text)) return undefined
   try {
-    const lines = JSON.stringify(JSON.parse(text), null, 2).split('\n')
+    const lines = JSON.stringify(JSON.parse(text), null, 2).split('\n', JSON_LINES_MAX)
     return lines.map((line) => marked(jsonPieces(line).map(visiblePiece), pattern))
   } catch {
     return undefined
   }
 }
 
+/** Brackets in strings count as well: then the line is shown as it is. */
+function isDeep(text: string): boolean {
+  let depth = 0
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at]
+    if (char === '{' || char === '[') depth++
+    else if (char === '}' || char === ']') depth--
+    if (depth > JSON_DEPTH_MAX) return true
+  }
+  return false
+}
+
 /** Splits pieces where a match begins or ends. */
-function marked(pieces: readonly StyledText[], pattern: RegExp | undefined): readonly TextPiece[] {
-  const matches = matchesIn(pieces.map(({ text }) => text).join(''), pattern)
+function marked(pieces: readonly StyledText[], pattern: TextPattern | undefined): readonly TextPiece[] {
+  const matches = pattern?.matches(pieces.map(({ text }) => text).join('')) ?? []
   if (matches.length === 0) return pieces.map((piece) => ({ ...piece, isMatch: false }))
   const result: TextPiece[] = []
   let at = 0

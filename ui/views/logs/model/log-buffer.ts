@@ -12,6 +12,7 @@ const CHARS_MAX = 40_000_000
 const LINE_CHARS = 60
 /** A trace that has more continues in another entry. */
 const TRACE_LINES_MAX = 500
+const TRACE_CHARS_MAX = 200_000
 const FIRST_CAPACITY = 1024
 const NONE: readonly string[] = []
 
@@ -27,6 +28,7 @@ export interface LogEntry {
   text: string
   /** The other lines of a stack trace. */
   more: readonly string[]
+  moreChars: number
   file: string
   /** End of the first line in its file. */
   endOffset: number
@@ -99,6 +101,7 @@ export class LogBuffer {
       source,
       text,
       more: NONE,
+      moreChars: 0,
       file,
       endOffset,
       receivedMs,
@@ -108,7 +111,7 @@ export class LogBuffer {
   }
 
   appendRemark(text: string): LogEntry {
-    const fields = { source: undefined, file: '', endOffset: 0, receivedMs: 0, version: 0, isOpen: false }
+    const fields = { source: undefined, moreChars: 0, file: '', endOffset: 0, receivedMs: 0, version: 0, isOpen: false }
     return this.#push({ id: this.#end, text, more: NONE, ...fields })
   }
 
@@ -123,7 +126,9 @@ export class LogBuffer {
 
   /** Adds a line to the trace of an entry. False if the entry was removed or has too many lines. */
   appendTo(entry: LogEntry, text: string): boolean {
-    if (entry.id < this.#first || entry.more.length >= TRACE_LINES_MAX) return false
+    if (entry.id < this.#first || entry.more.length >= TRACE_LINES_MAX || entry.moreChars >= TRACE_CHARS_MAX)
+      return false
+    entry.moreChars += text.length
     if (entry.more === NONE) entry.more = [text]
     else (entry.more as string[]).push(text)
     entry.version++

@@ -21,6 +21,10 @@ const CAUGHT_UP_MS = 150
 const BACKLOG_MS = 1500
 /** Lines between two positions that a link to a line can start at. */
 const CHECKPOINT_LINES = 50
+/** Of more logs, the state of the earlier ones is forgotten: a faulty host may name another file in each frame. */
+const LOGS_MAX = 50_000
+/** Sources that are listed; a tail tells one from several. */
+const SOURCES_MAX = 1000
 /** Lines to show before the line of a link. */
 const CONTEXT_LINES = 20
 
@@ -54,7 +58,9 @@ interface Checkpoint {
 
 export class LogSession {
   readonly buffer: LogBuffer
+  /** The first ones. */
   readonly sources: LogSource[] = []
+  #sourceCount = 0
   state: StreamState = { kind: 'connecting' }
   /** Lines that were written before the tail was live; undefined until then. */
   linesBefore: number | undefined
@@ -119,8 +125,7 @@ export class LogSession {
 
   /** A cursor before the entry, for a link to it: the last known one with some lines between. */
   cursorBefore(entry: LogEntry): string | undefined {
-    const { kind } = this.#options.target
-    const key = kind === 'job' ? (entry.source?.log.allocationId ?? '') : ''
+    const key = this.#checkpointKey(entry.source?.log.allocationId)
     const before = this.#isFiltered ? 1 : CONTEXT_LINES
     return this.#checkpoints.get(key)?.findLast(({ entryId }) => entryId <= entry.id - before)?.cursor
   }
@@ -177,7 +182,7 @@ export class LogSession {
         if (this.#backlog) this.#backlog.push(line)
         else this.#add(line, receivedMs)
       }
-      if (frame.cursor !== undefined && !this.#backlog) this.#keepCheckpoint(frame.allocationId, frame.cursor)
+      if (frame.cursor !== undefined && !this.#backlog) this.#keepCheckpoint(frame.cursor, frame.allocationId)
     }
     if (this.#backlog) this.#keepBacklog(this.#backlog)
     // A heartbeat: nothing was written for a second.
@@ -240,14 +245,21 @@ export class LogSession {
     const key = `${log.allocationId}\0${log.task}\0${log.type}`
     const known = this.#logs.get(key)
     if (known) return known
-    const source = { index: this.sources.length, log }
-    this.sources.push(source)
+    const source = { index: this.#sourceCount++, log }
+    if (this.sources.length < SOURCES_MAX) this.sources.push(source)
+    if (this.#logs.size >= LOGS_MAX) this.#logs.clear()
     const open: OpenLog = { source, joiner: new TraceJoiner(), last: undefined, incomplete: undefined }
     this.#logs.set(key, open)
     return open
   }
 
-  #keepCheckpoint(key: string, cursor: string): void {
+  /** Only the server labels frames with an allocation, and only those of a job. */
+  #checkpointKey(allocationId = ''): string {
+    return this.#options.target.kind === 'job' ? allocationId : ''
+  }
+
+  #keepCheckpoint(cursor: string, allocationId: string): void {
+    const key = this.#checkpointKey(allocationId)
     const known = this.#checkpoints.get(key) ?? []
     const last = known.at(-1)
     const entryId = this.buffer.end

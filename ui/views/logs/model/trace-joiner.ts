@@ -12,7 +12,7 @@ const BEGINS =
 const PYTHON_BEGINS = /^Traceback \(most recent call last\)/
 const PYTHON_ENDS = /^[A-Za-z_][\w.]*(?::|$)/
 const GO_BEGINS = /^(?:panic: |fatal error: |goroutine \d+ \[)/
-const GO_CONTINUES = /^(?:$|\[signal |goroutine \d+ \[|created by |exit status \d|\S.*\(.*\)$)/
+const GO_CONTINUES = /^(?:$|\[signal |goroutine \d+ \[|created by |exit status \d|\S[^(]*\(.*\)$)/
 const ERROR_WORD = /\b(?:error|exception|fatal|panic)\b/i
 
 type Kind = 'none' | 'message' | 'trace' | 'python' | 'go'

@@ -5,6 +5,7 @@ import { formatExact } from '../../../components/format.tsx'
 import { formattedJson, levelOf, piecesOf, shownText, type TextPiece } from '../model/line-text.ts'
 import { timeOfLine } from '../model/line-time.ts'
 import type { LogEntry } from '../model/log-buffer.ts'
+import type { TextPattern } from '../model/text-pattern.ts'
 
 const SOURCE_COLOURS = 6
 
@@ -19,7 +20,7 @@ export interface RowProps {
   readonly entry: LogEntry
   readonly version: number
   readonly isSelected: boolean
-  readonly pattern: RegExp | undefined
+  readonly pattern: TextPattern | undefined
   readonly hasTime: boolean
   /** The name of the source, if the tail has several. */
   readonly label: string | undefined
@@ -127,7 +128,7 @@ function Block({ lines }: { readonly lines: readonly (readonly TextPiece[])[] })
 
 interface DetailsProps {
   readonly entry: LogEntry
-  readonly pattern: RegExp | undefined
+  readonly pattern: TextPattern | undefined
   readonly actions: RowActions
 }
 

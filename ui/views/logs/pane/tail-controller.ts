@@ -3,8 +3,10 @@
  * when `tick` changes, at most once in each animation frame.
  */
 import { signal } from '@preact/signals'
-import { columnsOf } from '../model/line-text.ts'
-import { LineSearch, searchPattern } from '../model/line-search.ts'
+import { expressionPattern } from '../model/expression.ts'
+import { columnsOf, ERROR_EXPRESSION } from '../model/line-text.ts'
+import { LineSearch } from '../model/line-search.ts'
+import { fixedPattern, literalPattern, type TextPattern } from '../model/text-pattern.ts'
 import type { LogEntry } from '../model/log-buffer.ts'
 import { LogSession } from '../model/log-session.ts'
 import type { LogSelection, LogTarget } from '../stream/log-target.ts'
@@ -14,6 +16,8 @@ import type { TailOptions } from './tail-options.ts'
 
 export const ROW_PX = 20
 const SCAN_MS = 5
+/** A match is looked for at most this long; the search then continues while the page is drawn. */
+const FIND_MS = 500
 /** Redraws while many lines arrive: faster than one can read, and the page stays responsive. */
 const BUSY_REDRAW_MS = 60
 const BUSY_LINES = 40
@@ -34,6 +38,8 @@ export class TailController {
   selectedId = -1
   search: LineSearch | undefined
   searchError: string | undefined
+  /** The expression of the search while it is loaded. */
+  #wantedSearch: string | undefined
   /** The line of a link, until it was found. */
   wantedLine: LineAddress | undefined
   /** `addedLines` when the tail stopped to follow. */
@@ -233,21 +239,31 @@ export class TailController {
   setSearch(text: string, isExpression: boolean): void {
     this.searchError = undefined
     this.search = undefined
-    if (text !== '') {
-      try {
-        this.search = new LineSearch(this.session.buffer, searchPattern(text, isExpression))
-      } catch (error) {
-        this.searchError = error instanceof Error ? error.message : 'invalid expression'
-      }
+    this.#wantedSearch = isExpression ? text : undefined
+    if (isExpression && text !== '' && text !== ERROR_EXPRESSION) void this.#searchExpression(text)
+    else if (text !== '') this.#searchPattern(isExpression ? fixedPattern(text, true) : literalPattern(text))
+    this.requestDraw(true)
+  }
+
+  async #searchExpression(text: string): Promise<void> {
+    try {
+      const pattern = await expressionPattern(text)
+      if (this.#wantedSearch === text) this.#searchPattern(pattern)
+    } catch (error) {
+      if (this.#wantedSearch === text) this.searchError = error instanceof Error ? error.message : String(error)
     }
     this.requestDraw(true)
+  }
+
+  #searchPattern(pattern: TextPattern): void {
+    this.search = new LineSearch(this.session.buffer, pattern)
   }
 
   /** Selects the next or previous match: of the selected line, or of the visible part. */
   find(direction: 1 | -1): void {
     const { search } = this
     if (!search) return
-    search.scan()
+    search.scan(performance.now() + FIND_MS)
     const isSelected = this.selectedId >= this.session.buffer.first
     const from = isSelected ? this.selectedId : this.lastVisibleId + (direction < 0 ? 1 : -1)
     const id = direction > 0 ? search.next(from) : search.previous(from)

@@ -17,6 +17,9 @@ export interface RawLine {
   readonly endOffset: number
 }
 
+/** With more logs, or incomplete lines of more bytes, all lines end here: a faulty host may name another file in each frame. */
+const LOGS_MAX = 50_000
+const PARTIAL_BYTES_MAX = 64 * 1024 * 1024
 const NEWLINE = 10
 /** A longer line is split. */
 const LINE_BYTES_MAX = 64 * 1024
@@ -41,14 +44,17 @@ export class LineSplitter {
   readonly #logs = new Map<string, OpenLog>()
   /** Logs by allocation and file name: frames repeat them. */
   readonly #byFile = new Map<string, OpenLog>()
+  /** Of all incomplete lines: these, or less. */
+  #partialBytes = 0
 
   /** The lines that are complete with this frame. */
   push({ allocationId, data, file, offset }: Frame): RawLine[] {
     if (!data) return []
+    this.#partialBytes += data.length
+    const lines = this.#isFull() ? this.#forget() : []
     const { name, partial } = this.#logOf(allocationId, file)
     const shown = file.startsWith(LOG_FOLDER) ? file.slice(LOG_FOLDER.length) : file
     const start = offset - data.length
-    const lines: RawLine[] = []
     let from = 0
     const first = data.indexOf(NEWLINE)
     if (first >= 0 && partial.bytes > 0) {
@@ -93,6 +99,21 @@ export class LineSplitter {
     return [...this.#logs.values()]
       .filter(({ partial }) => partial.bytes > 0)
       .map(({ name, partial }) => this.#take(name, partial))
+  }
+
+  #isFull(): boolean {
+    if (this.#byFile.size >= LOGS_MAX) return true
+    if (this.#partialBytes <= PARTIAL_BYTES_MAX) return false
+    this.#partialBytes = [...this.#logs.values()].reduce((sum, { partial }) => sum + partial.bytes, 0)
+    return this.#partialBytes > PARTIAL_BYTES_MAX / 2
+  }
+
+  #forget(): RawLine[] {
+    const lines = this.finish()
+    this.#logs.clear()
+    this.#byFile.clear()
+    this.#partialBytes = 0
+    return lines
   }
 
   #take(log: LogName, partial: PartialLine): RawLine {

@@ -2,7 +2,7 @@
  * How a browser opens a log stream: with fetch, or as a WebSocket. Browsers allow six connections of HTTP/1.1 to one host, and a followed log
  * occupies one, so the wall uses WebSockets, which have a limit of their own. In both cases the token is in a header of the request.
  */
-import { ApiError, send } from '../../../api/client.ts'
+import { ApiError, requirePlainPath, send } from '../../../api/client.ts'
 import { token } from '../../../app/session.ts'
 import { type LogRequest, withoutBody } from './log-target.ts'
 import type { StreamEnvironment } from './resuming-stream.ts'
@@ -56,6 +56,7 @@ class SocketStream {
   #wake: (() => void) | undefined
 
   constructor({ url }: LogRequest, signal: AbortSignal) {
+    requirePlainPath(url)
     const { host, protocol } = window.location
     this.#socket = new WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}${url}`, protocols())
     signal.addEventListener('abort', () => this.#socket.close(), { once: true })

@@ -1,0 +1,77 @@
+/** Answers of a host or server with values of wrong types or sizes: the web interface shows them or a failure, and can be used further. */
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Page } from 'playwright-core'
+import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
+import { whyNoChromium } from '../helpers/browser/chromium.ts'
+import { openUi } from '../helpers/browser/page.ts'
+import { OPS, startHost } from '../ui/hosts-fixture.ts'
+
+const skip = whyNoChromium() ?? false
+
+type Change = (value: unknown, key: string) => unknown
+
+/** Of the server itself. */
+const KEPT = new Set(['ID', 'Status', 'NodeID'])
+const CHANGES: Readonly<Record<string, Change>> = {
+  'huge numbers': (value) => (typeof value === 'number' ? 1e300 : value),
+  'negative numbers': (value) => (typeof value === 'number' ? -1e300 : value),
+  'texts for numbers': (value) => (typeof value === 'number' ? 'x'.repeat(100_000) : value),
+  'objects for texts': (value) => (typeof value === 'string' ? { constructor: null, props: { children: 'x' } } : value),
+  'nulls for texts and numbers': (value) => (typeof value === 'object' ? value : null),
+  'nulls for lists': (value) => (Array.isArray(value) ? null : value),
+  'texts for objects': (value, key) => (key !== '' && typeof value === 'object' ? 'x' : value),
+}
+
+function changed(value: unknown, change: Change, key = ''): unknown {
+  if (KEPT.has(key)) return value
+  const next = change(value, key)
+  if (Array.isArray(next)) return next.map((item) => changed(item, change, '0'))
+  if (next !== value || typeof next !== 'object' || next === null) return next
+  return Object.fromEntries(Object.entries(next).map(([name, member]) => [name, changed(member, change, name)]))
+}
+
+/** What a host reports: through the server, and from itself. */
+const REPORTED = /\/v1\/(nodes|node|allocations|allocation|client)\b/
+
+async function changeAnswers(page: Page, change: Change): Promise<void> {
+  await page.route(REPORTED, async (route) => {
+    const response = await route.fetch()
+    const text = await response.text()
+    const isJson = (response.headers()['content-type'] ?? '').includes('json')
+    await route.fulfill({ response, body: isJson ? JSON.stringify(changed(JSON.parse(text), change)) : text })
+  })
+}
+
+test('faulty answers of a host leave a page that can be used', { skip }, async (t) => {
+  const agent = await startHost(t, (allocDir) => makeAllocation(allocDir, ALLOC, { Name: 'web.api[0]', JobID: 'web' }))
+  const [node] = (await (await agent.ask('/v1/nodes')).json()) as readonly { readonly ID: string }[]
+  const host = `/hosts/${node?.ID ?? ''}`
+  const views = [
+    '/hosts',
+    host,
+    `${host}?tab=metadata`,
+    `${host}?tab=events`,
+    '/logs',
+    '/files',
+    `/files/${ALLOC}/alloc`,
+  ]
+  for (const [what, change] of Object.entries(CHANGES)) {
+    await t.test(what, async (test_) => {
+      const { page } = await openUi(test_, { url: agent.url, token: OPS, path: '/status' })
+      await page.locator('h1').waitFor()
+      await changeAnswers(page, change)
+      for (const view of views) {
+        await page.evaluate(`history.pushState(null, '', '/ui${view}'); dispatchEvent(new PopStateEvent('popstate'))`)
+        await page.waitForTimeout(400)
+        const text = await page.locator('main').innerText({ timeout: 5000 })
+        assert.notEqual(text.trim(), '', `${view} is blank`)
+        assert.doesNotMatch(text, /^Loading/, view)
+        assert.equal(await page.getByRole('link', { name: 'Status' }).isVisible(), true, view)
+      }
+      await page.getByRole('link', { name: 'Status' }).click()
+      await page.getByRole('heading', { name: 'Status' }).waitFor()
+      await page.unrouteAll({ behavior: 'ignoreErrors' })
+    })
+  }
+})
