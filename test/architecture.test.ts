@@ -44,7 +44,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   ui: [],
 }
 /** Packages that files of the web interface import. Another one would need a reason: each makes the page larger. */
-const UI_PACKAGES = ['preact', 'preact/hooks', '@preact/signals', 'uplot', 'ansi-sequence-parser']
+const UI_PACKAGES = ['preact', 'preact/hooks', '@preact/signals', 'uplot', 'ansi-sequence-parser', 're2js']
 /** Folders of `storage`, lower ones first: plaintext exists in the last two only. */
 const STORAGE_FLOORS = ['sqlite', 'merkle', 'snapshot/format', 'store', 'snapshot', 'barrier', 'seal']
 const PLATFORM_FILES_MAX = 22
