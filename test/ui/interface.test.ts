@@ -4,6 +4,7 @@ import { test, type TestContext } from 'node:test'
 import { startAgent, workDirectory, writeConfig } from '../helpers/agent-process.ts'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
 
@@ -26,7 +27,8 @@ test('every section has no accessibility violations, in light and dark', { skip 
     for (const { path, title } of sections) {
       await page.goto(`${url}${path}`)
       await page.locator('h1').waitFor()
-      assert.match(await page.title(), /· outpost$/)
+      // Set after the heading was rendered.
+      await eventually(async () => (await page.title()).endsWith('· outpost'), 'the page has a title')
       await expectNoAxeViolations(page, `${title}, ${colorScheme}`)
     }
   }
