@@ -15,7 +15,7 @@ import {
   rowWindow,
   scrollOf,
 } from '../../ui/views/files/hex.ts'
-import { logOf, savedName, segmentsOf, visibleLines, visibleText } from '../../ui/views/files/names.ts'
+import { firstInvisible, logOf, savedName, segmentsOf, visibleLines, visibleText } from '../../ui/views/files/names.ts'
 import { tail, type TailState, TRUNCATED } from '../../ui/views/files/tail.ts'
 import { TextBlocks } from '../../ui/views/files/text-blocks.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -28,6 +28,8 @@ test('names show their invisible characters', () => {
   assert.equal(visibleText('evil\u202etxt.exe'), String.raw`evil\u{202e}txt.exe`)
   assert.equal(visibleText('a\nb\u0000\u001b[31m'), String.raw`a\u{a}b\u{0}\u{1b}[31m`)
   assert.equal(visibleText('größe 👩‍💻 <b>'), 'größe 👩‍💻 <b>')
+  assert.deepEqual(firstInvisible('a\r\n\tb\n# \u2066 x'), { line: 3, name: 'U+2066' })
+  assert.equal(firstInvisible('größe 👩‍💻\r\n\t'), undefined)
   assert.equal(savedName('photo-\u202egnp.exe\u0000/..\\x'), 'photo-_gnp.exe__.._x')
   assert.equal(visibleLines('a\r\n\tb\u202e'), 'a\n\tb\\u{202e}')
 })
