@@ -1,7 +1,7 @@
 /**
  * The web interface in a real Chromium: the first load next to an empty page of a bare server, a written line to a painted one next to a
  * plain follower of the same lines, a tail at 20,000 lines/s, scrolling through 100,000 lines, and lists of 5,000 hosts and of 50,000
- * secrets, next to the frames of a page that rests.
+ * secrets, next to the frames of an idle page.
  */
 import { whyNoChromium } from '../test/helpers/browser/chromium.ts'
 import { startAgent } from './support/agent.ts'

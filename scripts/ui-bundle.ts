@@ -10,12 +10,14 @@ import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'n
 import { dirname, join, relative, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { brotliCompress, constants } from 'node:zlib'
-import { build as bundle, type BuildOptions, stop } from 'esbuild'
+import { build as bundle, type BuildOptions, type Metafile, stop } from 'esbuild'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const UI = join(ROOT, 'ui')
 const PAGE = 'index.html'
 const ENTRY = 'ui/main.tsx'
+/** The view that `/ui/` opens. */
+const FIRST_VIEW = 'ui/views/logs/log-list-view.tsx'
 const LICENSES = 'assets/licenses.txt'
 /** Good compression in a few milliseconds; a release waits for the best. */
 const QUICK = 5
@@ -61,8 +63,6 @@ const OPTIONS = {
   chunkNames: '[name]-[hash]',
   assetNames: '[name]-[hash]',
   loader: { '.svg': 'file' },
-  // The page evaluates policies as the server does.
-  alias: { 'outpost/policy-answer': './src/secrets/policies/policy-answer.ts' },
 } satisfies BuildOptions
 
 /** Ends the bundler's process, which would otherwise stay. */
@@ -77,16 +77,31 @@ async function bundleOnce() {
 /** The files, by their path below `/ui/`. Rejects with the bundler's messages for a source with errors. */
 export async function build(quality = QUICK): Promise<BuiltFile[]> {
   const { metafile, outputFiles } = await bundleOnce()
-  const entry = Object.entries(metafile.outputs).find(([, output]) => output.entryPoint === ENTRY)
-  if (!entry) throw new Error(`the bundler returned no file for ${ENTRY}`)
-  const [script, { cssBundle }] = entry
+  const script = outputOf(metafile, ENTRY)
+  const preloads = scriptsOf(metafile, [script, outputOf(metafile, FIRST_VIEW)]).filter((name) => name !== script)
   const page = readFileSync(join(UI, PAGE), 'utf8')
     .replace('{{script}}', script)
-    .replace('{{style}}', cssBundle ?? '')
+    .replace('{{style}}', metafile.outputs[script]?.cssBundle ?? '')
+    .replace('{{preloads}}', preloads.map((name) => `<link rel="modulepreload" href="/ui/${name}" />`).join('\n    '))
   const files = outputFiles.map(({ contents, path }) => ({ path: relative(ROOT, path), bytes: contents }))
   const licenses = { path: LICENSES, bytes: Buffer.from(licensesOf(Object.keys(metafile.inputs))) }
   const all = [{ path: PAGE, bytes: Buffer.from(page) }, licenses, ...files]
   return Promise.all(all.map((file) => withBrotli(file, quality)))
+}
+
+function outputOf({ outputs }: Metafile, source: string): string {
+  const found = Object.entries(outputs).find(([, { entryPoint }]) => entryPoint === source)
+  if (!found) throw new Error(`the bundler returned no file for ${source}`)
+  return found[0]
+}
+
+/** These scripts, and those that they import. The browser would request one level after the other. */
+function scriptsOf({ outputs }: Metafile, names: readonly string[]): string[] {
+  const scripts = new Set(names)
+  for (const name of scripts) {
+    for (const { kind, path } of outputs[name]?.imports ?? []) if (kind === 'import-statement') scripts.add(path)
+  }
+  return [...scripts]
 }
 
 /** The license texts of the packages in the scripts; `inputs` are files relative to the root. */

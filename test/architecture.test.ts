@@ -10,6 +10,7 @@ import { test } from 'node:test'
 
 const ROOT = resolve(import.meta.dirname, '..')
 const SRC = join(ROOT, 'src')
+const UI = join(ROOT, 'ui')
 
 /** Module → what it may import besides itself and platform: a module, a folder of one, or one file of one. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
@@ -24,7 +25,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   dr: ['storage/sqlite', 'storage/store', 'storage/merkle', 'storage/snapshot', 'cluster/nats/message-pack.ts'],
   engines: ['storage/barrier/storage.ts'], // an engine reaches its own prefix only
   auth: ['engines/framework', 'storage/barrier/storage.ts'],
-  secrets: ['engines', 'auth', 'storage/barrier', 'storage/seal', 'config/hcl.ts'], // policies are HCL (docs/decisions/003)
+  // policies are HCL (docs/decisions/003), and the server formats them for the web interface
+  secrets: ['engines', 'auth', 'storage/barrier', 'storage/seal', 'config/hcl.ts', 'config/hcl-format.ts'],
   login: [], // shared by the agent and `outpost exec`, which hand it the connection
   supervisor: [],
   // `validate` reads configuration, `cluster keys` writes permissions, `policy check` decides without a server, `audit verify`
@@ -41,6 +43,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   ],
   ui: [],
 }
+/** Packages that files of the web interface import. Another one would need a reason: each makes the page larger. */
+const UI_PACKAGES = ['preact', 'preact/hooks', '@preact/signals', 'uplot', 'ansi-sequence-parser']
 /** Folders of `storage`, lower ones first: plaintext exists in the last two only. */
 const STORAGE_FLOORS = ['sqlite', 'merkle', 'snapshot/format', 'store', 'snapshot', 'barrier', 'seal']
 const PLATFORM_FILES_MAX = 22
@@ -74,9 +78,9 @@ const WITHOUT_THEORY: Readonly<Record<string, string>> = {
   daemon: 'docs/architecture.md',
 }
 
-function walk(folder: string): string[] {
+function walk(folder: string, ending = /\.ts$/): string[] {
   return readdirSync(folder, { withFileTypes: true, recursive: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .filter((entry) => entry.isFile() && ending.test(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
     .toSorted()
 }
@@ -108,6 +112,7 @@ function workersOf(file: string): string[] {
 }
 
 const files = walk(SRC)
+const uiFiles = walk(UI, /\.tsx?$/)
 
 test('modules import only what the map allows', () => {
   const wrong: string[] = []
@@ -166,13 +171,13 @@ test('plaintext stays above the barrier', () => {
   assert.deepEqual(wrong, [])
 })
 
-function cyclesIn(graph: ReadonlyMap<string, Iterable<string>>): string[] {
+function cyclesIn(graph: ReadonlyMap<string, Iterable<string>>, root = SRC): string[] {
   const state = new Map<string, 'open' | 'done'>()
   const cycles: string[] = []
   const visit = (file: string, path: string[]) => {
     if (state.get(file) === 'done') return
     if (state.get(file) === 'open') {
-      cycles.push([...path.slice(path.indexOf(file)), file].map((name) => relative(SRC, name)).join(' -> '))
+      cycles.push([...path.slice(path.indexOf(file)), file].map((name) => relative(root, name)).join(' -> '))
       return
     }
     state.set(file, 'open')
@@ -183,9 +188,26 @@ function cyclesIn(graph: ReadonlyMap<string, Iterable<string>>): string[] {
   return cycles
 }
 
+test('the web interface imports only itself and its packages', () => {
+  const anyImport = /^(?:import|export)\b[^'"]*?\bfrom '([^']+)'|^import '([^']+)'|\bimport\('([^']+)'\)/gm
+  const wrong = uiFiles.flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(anyImport)]
+      .map(([, from, bare, dynamic]) => from ?? bare ?? dynamic ?? '')
+      .filter((target) =>
+        target.startsWith('.') ? !resolve(dirname(file), target).startsWith(`${UI}/`) : !UI_PACKAGES.includes(target),
+      )
+      .map((target) => `${relative(ROOT, file)} may not import ${target}`),
+  )
+  assert.deepEqual(wrong, [])
+})
+
+test('no import cycles between files of the web interface', () => {
+  assert.deepEqual(cyclesIn(new Map(uiFiles.map((file) => [file, importsOf(file)])), UI), [])
+})
+
 test('files and folders stay small', () => {
   const folders = ['test', 'bench', 'scripts'].flatMap((folder) => walk(join(ROOT, folder)))
-  const long = [...files, ...folders]
+  const long = [...files, ...uiFiles, ...folders]
     .map((file) => ({ file, lines: readFileSync(file, 'utf8').split('\n').length }))
     .filter(({ lines }) => lines > FILE_LINES_MAX)
     .map(({ file, lines }) => `${relative(ROOT, file)}: ${lines} lines, at most ${FILE_LINES_MAX}`)
@@ -203,18 +225,35 @@ test('file names describe their content', () => {
   assert.deepEqual(odd, [], 'file names are kebab-case')
 })
 
-test('names of exported types are unique and descriptive', () => {
-  const declared = files.flatMap((file) =>
+interface DeclaredType {
+  readonly exported: boolean
+  readonly file: string
+  readonly name: string
+}
+
+function typesIn(sources: readonly string[]): DeclaredType[] {
+  return sources.flatMap((file) =>
     [...readFileSync(file, 'utf8').matchAll(/^(export )?(?:abstract )?(?:interface|type|class) (\w+)/gm)].map(
       ([, exported, name = '']) => ({ exported: exported !== undefined, file: relative(ROOT, file), name }),
     ),
   )
+}
+
+function repeatedIn(types: readonly DeclaredType[]): string[] {
+  return [...Map.groupBy(types, ({ name }) => name)]
+    .filter(([, same]) => same.length > 1)
+    .map(([name, same]) => `${name}: ${same.map(({ file }) => file).join(', ')}`)
+}
+
+test('names of exported types are unique and descriptive', () => {
+  const declared = typesIn(files)
   const exported = declared.filter((type) => type.exported)
   assert.ok(exported.length > 500, `${exported.length} exported types`)
-  const repeated = [...Map.groupBy(exported, ({ name }) => name)]
-    .filter(([, types]) => types.length > 1)
-    .map(([name, types]) => `${name}: ${types.map(({ file }) => file).join(', ')}`)
-  assert.deepEqual(repeated, [])
+  assert.deepEqual(repeatedIn(exported), [])
+  // The web interface has types of its own for responses, with the names that they have in the server.
+  const ofUi = typesIn(uiFiles).filter((type) => type.exported)
+  assert.ok(ofUi.length > 100, `${ofUi.length} exported types of the web interface`)
+  assert.deepEqual(repeatedIn(ofUi), [])
   const vague = declared.filter(({ name }) => VAGUE_TYPE_NAMES.has(name)).map(({ file, name }) => `${name}: ${file}`)
   assert.deepEqual(vague, [])
 })

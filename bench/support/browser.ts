@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { transformSync } from 'esbuild'
 import type { Browser, BrowserContext, CDPSession, Page } from 'playwright-core'
 import { launchChromium } from '../../test/helpers/browser/chromium.ts'
-import { nowMs } from './measure.ts'
+import { cpuSeconds, nowMs } from './measure.ts'
 
 /** Where the interface keeps the token of a tab. */
 const STORED_TOKEN = 'outpost.token'
@@ -15,6 +15,11 @@ const MiB = 1 << 20
 export interface Frames {
   readonly intervals: readonly number[]
   readonly work: readonly number[]
+}
+
+/** Frames, and the CPU time of the page's process in the same time. */
+export interface MeasuredFrames extends Frames {
+  readonly cpuMsPerFrame: number
 }
 
 export interface Transfer {
@@ -49,6 +54,16 @@ export class BenchBrowser {
 
   get version(): string {
     return this.#browser.version()
+  }
+
+  /** Starts to measure the CPU time of the pages that are open, with all threads of their processes. */
+  async watchCpu(): Promise<{ readonly seconds: () => number }> {
+    const session = await this.#browser.newBrowserCDPSession()
+    const { processInfo } = await session.send('SystemInfo.getProcessInfo')
+    await session.detach()
+    const pids = processInfo.filter(({ type }) => type === 'renderer').map(({ id }) => id)
+    const before = cpuSeconds(pids)
+    return { seconds: () => cpuSeconds(pids) - before }
   }
 
   /** An empty page whose cache and storage are its own. */
@@ -110,8 +125,21 @@ export class BenchPage {
     return this.page.evaluate(script)
   }
 
-  async frames(script: string): Promise<Frames> {
-    return (await this.page.evaluate(script)) as Frames
+  /** Frames of a script that returns them. */
+  async frames(script: string, browser: BenchBrowser): Promise<MeasuredFrames> {
+    const cpu = await browser.watchCpu()
+    const frames = (await this.page.evaluate(script)) as Frames
+    return { ...frames, cpuMsPerFrame: (cpu.seconds() * 1000) / frames.intervals.length }
+  }
+
+  /** Frames from now on, until the returned function is called. */
+  async watchFrames(browser: BenchBrowser): Promise<() => Promise<MeasuredFrames>> {
+    const cpu = await browser.watchCpu()
+    await this.page.evaluate('bench.startFrames()')
+    return async () => {
+      const frames = (await this.page.evaluate('bench.endFrames()')) as Frames
+      return { ...frames, cpuMsPerFrame: (cpu.seconds() * 1000) / frames.intervals.length }
+    }
   }
 
   async numbers(script: string): Promise<readonly number[]> {

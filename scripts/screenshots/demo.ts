@@ -15,7 +15,7 @@ interface Task {
   readonly script: string
 }
 
-/** Coloured requests of a web server. */
+/** Colored requests of a web server. */
 const WEB = `n=0
 while :; do
   n=$((n + 1)); ms=$((n * 37 % 180 + 3))

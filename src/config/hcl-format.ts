@@ -1,25 +1,28 @@
 /**
  * Formats HCL with two spaces for each open bracket, aligned equals signs of adjacent lines, and no consecutive empty lines. Only white
- * space changes; comments, strings and heredocs stay as they are. The web interface runs it in the browser.
+ * space changes; comments, strings and heredocs stay as they are. Takes linear time, also for hostile texts.
  */
 import { type ObjectNode, parseText } from './hcl.ts'
+import { DEPTH_MAX } from './tree.ts'
+
+/** A longer name moves no equals sign of other lines. Bounds the length of the result. */
+const ALIGNED_NAME_MAX = 64
 
 /** JSON stays as it is. Undefined if the formatted text would have another meaning. Throws an HclError for a text that is neither. */
 export function formatText(before: string): string | undefined {
   const isJson = /^\uFEFF?\s*\{/.test(before)
-  const after = isJson ? before : formatHcl(before)
-  return hasSameMeaning(before, after) ? after : undefined
-}
-
-/** The formatter knows less of HCL than the parser, so both texts are parsed and compared. */
-function hasSameMeaning(before: string, after: string): boolean {
-  return JSON.stringify(withoutPositions(parseText(before))) === JSON.stringify(withoutPositions(parseText(after)))
+  const meaning = meaningOf(before)
+  if (isJson) return before
+  // The formatter knows less of HCL than the parser, so both texts are parsed and compared.
+  const after = formatHcl(before)
+  return meaningOf(after) === meaning ? after : undefined
 }
 
 const POSITION_KEYS = new Set(['at', 'keyAt', 'bodyAt'])
 
-function withoutPositions(node: ObjectNode): unknown {
-  return JSON.parse(JSON.stringify(node, (key, value: unknown) => (POSITION_KEYS.has(key) ? undefined : value)))
+function meaningOf(text: string): string {
+  const tree: ObjectNode = parseText(text)
+  return JSON.stringify(tree, (key, value: unknown) => (POSITION_KEYS.has(key) ? undefined : value))
 }
 
 /** Properties of one line that affect the following lines. */
@@ -51,7 +54,7 @@ export function formatHcl(text: string): string {
     }
     const trimmed = raw.trim()
     const scan = scanLine(trimmed)
-    const indent = '  '.repeat(Math.max(0, depth - scan.closedFirst))
+    const indent = '  '.repeat(Math.min(Math.max(0, depth - scan.closedFirst), DEPTH_MAX))
     if (trimmed !== '' || (lines.at(-1)?.text ?? '') !== '') {
       const equalsAt = scan.equalsAt === undefined ? undefined : indent.length + scan.equalsAt
       lines.push({ text: trimmed === '' ? '' : indent + trimmed, equalsAt })
@@ -63,6 +66,7 @@ export function formatHcl(text: string): string {
 }
 
 const HEREDOC = /<<-?([\p{L}_][\p{L}\p{N}_]*)[ \t]*$/uy
+const CLOSING = new Set(']}, \t')
 const NAME = /^(?:[\p{L}_][\p{L}\p{N}_.-]*|"(?:\\.|[^"\\])*")[ \t]*$/u
 
 function scanLine(line: string): LineScan {
@@ -70,9 +74,12 @@ function scanLine(line: string): LineScan {
   let closedFirst = 0
   let equals: number | undefined
   let verbatimUntil: RegExp | undefined
+  /** Only closing brackets were before. */
+  let isStart = true
   for (let at = 0; at < line.length; at++) {
     const character = line[at] ?? ''
     const two = line.slice(at, at + 2)
+    isStart &&= CLOSING.has(character)
     if (character === '#' || two === '//') break
     if (two === '/*') {
       const end = line.indexOf('*/', at + 2)
@@ -83,7 +90,7 @@ function scanLine(line: string): LineScan {
     else if (character === '{' || character === '[') opened++
     else if (character === '}' || character === ']') {
       opened--
-      if (/^[\]}, \t]*$/.test(line.slice(0, at))) closedFirst++
+      if (isStart) closedFirst++
     } else if (character === '=') equals ??= at
     else if (two === '<<') {
       HEREDOC.lastIndex = at
@@ -111,7 +118,8 @@ function aligned(lines: readonly FormattedLine[]): string[] {
   let group: FormattedLine[] = []
   const close = () => {
     const names = group.map(({ equalsAt = 0, text }) => text.slice(0, equalsAt).trimEnd())
-    const width = Math.max(0, ...names.map((name) => name.length))
+    const lengths = names.map((name) => name.length).filter((length) => length <= ALIGNED_NAME_MAX)
+    const width = lengths.reduce((longest, length) => Math.max(longest, length), 0)
     group.forEach(({ equalsAt = 0, text }, at) => {
       done.push(`${(names[at] ?? '').padEnd(width)} = ${text.slice(equalsAt + 1).trim()}`.trimEnd())
     })

@@ -13,7 +13,7 @@
  */
 import { messageOf } from '../platform/errors.ts'
 import { type AnyOperation, handle, WholeAnswer } from '../platform/operation.ts'
-import { header, type InputOf, pathParam, schema } from '../platform/schema.ts'
+import { type Field, header, type InputOf, pathParam, schema } from '../platform/schema.ts'
 import { type AssetSource, type UiAsset, UI_PAGE } from './assets.ts'
 
 /** Where the page is served; its views have paths below it. */
@@ -119,25 +119,40 @@ function answerOf(asset: UiAsset, { accept_encoding = '' }: FileInput, caching: 
   return new WholeAnswer(200, headers, isCompressed ? asset.brotli : asset.bytes)
 }
 
-const REDIRECT_HEADERS = { ...SECURITY_HEADERS, Location: UI_ROOT, 'Cache-Control': 'no-cache' }
+/** The whole query, encoded; empty without one. */
+const wholeQuery: Field<string> = {
+  in: 'query',
+  type: 'string',
+  description: 'Any query: the page receives it',
+  required: false,
+  parse: ({ query }) => new URLSearchParams(query.map(([name, value]): [string, string] => [name, value])).toString(),
+}
 
-/** As stock agents and servers redirect. */
 const uiRedirect = handle(
   {
     name: 'ui.redirect',
     summary: 'Redirect to the web interface',
     http: ['GET /', 'GET /ui'],
     target: 'server',
-    input: schema({}),
+    input: schema({ query: wholeQuery }),
     output: 'answer',
     errorFormat: 'plain',
     open: true,
     authorize: () => undefined,
   },
-  () => ({
-    run: () => Promise.resolve(new WholeAnswer(307, REDIRECT_HEADERS, undefined)),
-  }),
+  () => ({ run: ({ query }) => Promise.resolve(redirectAnswer(query === '' ? UI_ROOT : `${UI_ROOT}?${query}`)) }),
 )
+
+/** As recorded of stock agents. `location` has no character that HTML treats specially, except `&`. */
+function redirectAnswer(location: string): WholeAnswer {
+  const headers = {
+    'Content-Type': 'text/html; charset=utf-8',
+    Location: location,
+    Vary: 'Accept-Encoding',
+  }
+  const link = `<a href="${location.replaceAll('&', '&amp;')}">Temporary Redirect</a>.\n\n`
+  return new WholeAnswer(307, headers, link)
+}
 
 /** The operations that serve the web interface. */
 export function uiOperations(source: AssetSource): AnyOperation[] {

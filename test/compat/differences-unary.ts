@@ -28,7 +28,7 @@ import {
 const unknownPaths: Difference[] = [
   {
     because: 'Unknown paths',
-    rows: /^unary\/route\/(unknown-path|root|root-query)$/,
+    rows: /^unary\/route\/unknown-path$/,
     turn: (answer, row) => ({
       ...answer,
       status: 404,

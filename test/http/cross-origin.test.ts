@@ -1,7 +1,7 @@
 /** Pages of other origins at operations that answer in their own form: what they may is a setting that changes. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { CrossOrigin } from '../../src/http/cross-origin.ts'
+import { type CrossOrigin, isSameOrigin } from '../../src/http/cross-origin.ts'
 import { type AnyOperation, WholeAnswer } from '../../src/platform/operation.ts'
 import { schema } from '../../src/platform/schema.ts'
 import { anyPath } from '../helpers/fallback-stub.ts'
@@ -94,4 +94,15 @@ test('a disallowed origin changes nothing, and endpoints of hosts keep their own
     const withoutToken = await ask(port, 'OPTIONS', '/v1/client/stats', EVIL, ASKED[0] ?? '', ...more)
     assert.equal(withoutToken.headers.get('access-control-allow-origin'), undefined, 'a request without a token')
   }
+})
+
+test('an origin is that of the request in any spelling of its Host header', () => {
+  for (const host of ['host.example', 'host.example:80', 'HOST.example']) {
+    assert.equal(isSameOrigin('http://host.example', host), true, host)
+  }
+  assert.equal(isSameOrigin('https://host.example', 'host.example:443'), true)
+  for (const host of ['host.example:443', 'other.example', 'host.example.evil', '']) {
+    assert.equal(isSameOrigin('http://host.example', host), false, host)
+  }
+  assert.equal(isSameOrigin('null', 'null'), false)
 })

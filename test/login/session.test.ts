@@ -129,6 +129,20 @@ test('a token is renewed, and replaced by a new login if renewal fails', async (
   assert.ok(await rig.isGood(second))
 })
 
+test('after a new login the token is renewed by its own lifetime', async (t) => {
+  const rig = await rigged(t, { token_ttl: '3s', token_max_ttl: '1h' })
+  write(rig.role.secretIdFile, await rig.newSecretId())
+  rig.login.set({ role: rig.role })
+  const first = await loggedIn(rig)
+  await rig.roleNamed('web', { token_ttl: '1s', token_max_ttl: '1h' })
+  assert.equal((await rig.world.ask('POST', 'auth/token/revoke', { token: first })).status, 204)
+  const count = (path: string) => rig.asked.filter((each) => each === path).length
+  await eventually(() => count('auth/approle/login') === 2, 'a new login')
+  const renewals = count('auth/token/renew-self')
+  await eventually(() => count('auth/token/renew-self') >= renewals + 2, 'two renewals')
+  assert.equal(count('auth/approle/login'), 2)
+})
+
 test('the login is not ready while the server is away and resumes afterwards', async (t) => {
   const rig = await rigged(t, { token_ttl: '1s', token_max_ttl: '1h' })
   write(rig.role.secretIdFile, await rig.newSecretId())

@@ -86,7 +86,7 @@ test('a login in one step needs a code, and wrong and used codes are refused ali
   const other = await mfa.validate(await mfa.pending(), code, 'other')
   assert.match(
     other.body.errors[0] ?? '',
-    /\* a code was sent for an unknown MFA method, and none for MFA method app\n/,
+    /\* a code was sent for another or an unknown MFA method, and none for MFA method app\n/,
   )
   await mfa.world.ask('POST', 'sys/mfa/method/totp/app/admin-destroy', { entity_id: mfa.adaId })
   const none = await mfa.login(`app:${code}`)
@@ -204,6 +204,23 @@ test('enforcements match by mount, type, group and entity, and every matching on
   const other: Enrolled = await mfa.enrol('second', { entityId: mfa.adaId, token: '' })
   const both = `app:${mfa.code(mfa.secret, 1)},second:${mfa.code(other.secret)}`
   assert.equal((await mfa.login(both)).status, 200)
+})
+
+test('a login that fails one enforcement is not refused for a lock-out of the method of another one', async (t) => {
+  const mfa = await LoginWorld.ready(t)
+  const { world } = mfa
+  await mfa.method('second')
+  const methodId = String((await world.ask('GET', 'sys/mfa/method/totp/second')).body.data['id'])
+  const { secret } = await mfa.enrol('second', { entityId: mfa.adaId, token: '' })
+  await mfa.enforce('more', { auth_method_types: ['userpass'], mfa_method_ids: [methodId] })
+  for (let salt = 0; salt < 6; salt++) await mfa.login(`second:${wrongCode(secret, world.nowMs, salt)}`)
+  const locked = await mfa.login(`app:${mfa.code(mfa.secret)},second:${mfa.code(secret)}`)
+  assert.deepEqual([locked.status, Number(locked.headers['Retry-After']) > 0], [429, true])
+  const missing = await mfa.login(`second:${mfa.code(secret)}`)
+  assert.deepEqual(
+    [missing.status, missing.body.errors],
+    [403, ['permission denied: a code was sent for another or an unknown MFA method, and none for MFA method app']],
+  )
 })
 
 test('an enforcement without a target or method is 400, and a method in use is not removed', async (t) => {

@@ -65,7 +65,7 @@ test('a refusal names the remedy, and does not reveal which of several codes was
   assert.equal(await why('one', 'app'), 'no code for MFA method app was sent')
   assert.equal(
     await why('one', 'other:123456'),
-    'a code was sent for an unknown MFA method, and none for MFA method app',
+    'a code was sent for another or an unknown MFA method, and none for MFA method app',
   )
   assert.equal(await why('gone'), 'the policy names the unknown MFA method gone')
   const confirm = { entity_id: ada.entityId, passcode: mfa.code(second.secret) }

@@ -45,7 +45,7 @@ test('a damaged entry does not block others, and its log line has no hash', asyn
   world.core.open.tokens.forget(hash)
   world.nowMs += 3_700_000
   await world.core.open.tokenExpiry.tick()
-  const line = world.lines.find(({ message }) => message.startsWith('removal of expired tokens failed'))
+  const line = world.lines.find(({ message }) => message.startsWith('removing expired tokens failed'))
   assert.ok(line)
   assert.equal(world.core.open.tokens.pending(world.core.open.tokens.hashOf(later.token)), undefined)
   assert.ok(!JSON.stringify(world.lines).includes(hash))

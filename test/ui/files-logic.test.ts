@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { parseFilter } from '../../src/cluster/api/filter.ts'
 import { allocationFilter } from '../../ui/views/files/allocation-filter.ts'
 import { kindOf } from '../../ui/views/files/file-kind.ts'
-import { type Frame, FrameParser } from '../../ui/views/files/frames.ts'
+import { type FileFrame, FrameParser } from '../../ui/views/files/frames.ts'
 import {
   contentHeight,
   HEIGHT_MAX_PX,
@@ -45,7 +45,7 @@ test('frames are parsed however they are cut', () => {
   const bytes = bytesOf(text)
   for (const size of [1, 2, 7, 1000]) {
     const parser = new FrameParser()
-    const frames: Frame[] = []
+    const frames: FileFrame[] = []
     for (let at = 0; at < bytes.length; at += size) frames.push(...parser.push(bytes.subarray(at, at + size)))
     assert.equal(frames.length, 4)
     assert.equal(new TextDecoder().decode(frames[1]?.data), 'hällo')
@@ -135,7 +135,7 @@ test('text is kept in blocks, and the oldest are dropped', () => {
   assert.ok(long.blocks.length > 2)
 })
 
-const frame = (text: string | undefined, cursor: string, event?: string): Frame => ({
+const frame = (text: string | undefined, cursor: string, event?: string): FileFrame => ({
   data: text === undefined ? undefined : bytesOf(text),
   event,
   cursor,

@@ -10,9 +10,6 @@ import { openUi } from '../helpers/browser/page.ts'
 import { readGuide } from '../helpers/guide.ts'
 
 const skip = whyNoChromium() ?? false
-const LISTS = 'Lists'
-/** A key of each list, by which the page's group is known: its title is that of the list. */
-const LIST_KEY = 'j: Next row'
 
 interface ListedGroup {
   readonly title: string
@@ -48,7 +45,7 @@ async function listedKeys(page: Page): Promise<KeyTable> {
   return new Map(
     groups.map(({ keys, title }) => {
       const texts = keys.map(([key = '', action = '']) => `${key.replaceAll(' then ', ' ')}: ${action}`)
-      return [texts.includes(LIST_KEY) ? LISTS : title, texts]
+      return [title, texts]
     }),
   )
 }

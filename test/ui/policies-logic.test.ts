@@ -1,30 +1,28 @@
 /** The check of a policy in the web interface, without a browser. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerPolicy } from '../../src/secrets/policies/policy-answer.ts'
-import { checkPolicies, pairsOf, pathOfRequest, placedLine, THIS_POLICY } from '../../ui/views/policies/policy-check.ts'
-import type { AnswerPolicy } from '../../ui/views/policies/policy-types.ts'
+import { policyUiPaths } from '../../src/secrets/policies/policy-ui-paths.ts'
+import { pairsOf, pathOfRequest, placeOf, questionOf, THIS_POLICY } from '../../ui/views/policies/policy-check.ts'
+import { VERBS } from '../../ui/views/policies/policy-types.ts'
 
-/** Fails to compile if the page declares the evaluation with other types than it has. */
-const declared: AnswerPolicy = answerPolicy
-
-function check(text: string, path: string, parameters = '', entity = '') {
-  const documents = [{ file: THIS_POLICY, text }]
-  return checkPolicies(declared, documents, { path, verb: 'update', parameters, entity })
-}
-
-test('parameters decide: JSON values and strings', () => {
-  const text =
-    'path "auth/token/create" {\n capabilities = ["update"]\n allowed_parameters = { ttl = ["1h"], n = [5] }\n}'
-  assert.equal(check(text, '/v1/auth/token/create', 'ttl=1h\nn=5').allowed, true)
-  assert.equal(check(text, 'auth/token/create', 'ttl=2h').allowed, false)
-  assert.match(check(text, 'auth/token/create', 'ttl=2h').reasons.join(), /"ttl"/)
-})
-
-test('templates use the entity of the form', () => {
-  const text = 'path "secret/data/{{identity.entity.name}}/*" { capabilities = ["update"] }'
-  assert.equal(check(text, 'secret/data/alice/x', '', 'name=alice').allowed, true)
-  assert.equal(check(text, 'secret/data/alice/x', '', 'name=bob').allowed, false)
+test('the form is sent as the server reads it: JSON values and strings, and facts of the entity', () => {
+  const policies = [{ name: THIS_POLICY, policy: 'path "x" {}' }]
+  const form = {
+    path: ' /v1/auth/token/create',
+    verb: 'update',
+    parameters: 'ttl=1h\nn=5',
+    entity: 'name=alice',
+  } as const
+  assert.deepEqual(questionOf(policies, form), {
+    policies,
+    operation: 'update',
+    path: 'auth/token/create',
+    parameters: { ttl: '1h', n: 5 },
+    entity: { name: 'alice' },
+  })
+  const declared = policyUiPaths()[0]?.fields ?? {}
+  for (const name of Object.keys(questionOf(policies, form))) assert.ok(name in declared, name)
+  for (const verb of VERBS) assert.ok(declared['operation']?.description.includes(verb), verb)
 })
 
 test('pairs are lines NAME=VALUE, and a value may contain an equals sign', () => {
@@ -46,11 +44,8 @@ test('the path may be copied from a URL', () => {
   assert.equal(pathOfRequest('v1'), 'v1')
 })
 
-test('faults have a line of the edited policy', () => {
-  const { faults } = check('path "x" {\n  capabilities = ["reed"]\n}', 'x')
-  const found = placedLine(faults[0] ?? '')
-  assert.deepEqual([found.isOwn, found.line], [true, 2])
-  assert.match(found.text, /reed/)
-  assert.equal(placedLine('default:4:6: path "x": decides').place, 'default, line 4, column 6')
-  assert.equal(placedLine('  a line without a position').line, undefined)
+test('a note has its place, with the policy if it is another one', () => {
+  const note = { policy: THIS_POLICY, line: 2, column: 4, text: 'unknown capability' }
+  assert.equal(placeOf(note), 'line 2, column 4')
+  assert.equal(placeOf({ ...note, policy: 'default' }), 'default, line 2, column 4')
 })

@@ -5,6 +5,7 @@ import type { Page } from 'playwright-core'
 import { whyNoChromium } from '../helpers/browser/chromium.ts'
 import { expectNoAxeViolations } from '../helpers/browser/page.ts'
 import { secretsAgent } from '../helpers/browser/secrets-page.ts'
+import { eventually } from '../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
 
@@ -37,11 +38,17 @@ test('policies are checked, written and deleted', { skip }, async (parent) => {
     await page.getByRole('combobox', { name: 'Operation' }).selectOption('list')
     assert.match(page.url(), /path=secret%2Fdata%2Fapp%2Fno&verb=list$/)
     await button(page, 'Format').click()
-    assert.match(await text.inputValue(), /\n {2}capabilities = \["read"\]\n/)
+    await eventually(
+      async () => /\n {2}capabilities = \["read"\]\n/.test(await text.inputValue()),
+      'the text is formatted',
+    )
     await expectNoAxeViolations(page, 'policy')
     await button(page, 'Save').click()
     await page.getByText('Saved the policy app.').waitFor()
-    await page.getByText('Version 1, changed').waitFor()
+    const facts = page.getByText('Version 1, changed')
+    await facts.waitFor()
+    // The clock that refreshes relative times is behind by up to ten seconds.
+    assert.doesNotMatch((await facts.textContent()) ?? '', /changed in/)
     assert.match(String((await call('GET', 'sys/policies/acl/app'))['policy']), /secret\/data\/app/)
     await button(page, 'Delete').click()
     const dialog = page.getByRole('dialog')
@@ -50,6 +57,47 @@ test('policies are checked, written and deleted', { skip }, async (parent) => {
     await page.waitForURL('**/ui/policies')
     await page.getByRole('link', { name: 'default' }).waitFor()
     assert.equal(await page.getByRole('link', { name: 'app', exact: true }).count(), 0)
+  })
+
+  await parent.test('a failed check is shown, and does not prevent saving', async (t) => {
+    await call('PUT', 'sys/policies/acl/unchecked', { policy: 'path "x" { capabilities = ["read"] }' })
+    const { page } = await open(t, '/policies/unchecked?path=x')
+    await page.getByText('decides, grants read').waitFor()
+    const answers = { isFailing: true }
+    await page.route('**/v1/sys/internal/ui/policy-check', (route) =>
+      answers.isFailing ? route.fulfill({ status: 429, body: '{"errors":["too many requests"]}' }) : route.continue(),
+    )
+    await page.getByRole('textbox', { name: 'Document of unchecked' }).fill('path "x" { capabilities = ["deny"] }')
+    await page.getByText('The document was not checked: too many requests').waitFor()
+    await page.getByText('The request was not checked: too many requests').waitFor()
+    assert.equal(await page.getByText('decides, grants read').count(), 0, 'no answer about another text')
+    await expectNoAxeViolations(page, 'unchecked policy')
+    assert.equal(await button(page, 'Save').isDisabled(), false)
+    answers.isFailing = false
+    const retries = page.getByRole('button', { name: 'Retry' })
+    await retries.last().click()
+    await page.getByText('decides, denies').waitFor()
+    await retries.click()
+    await page.getByText('The document was not checked').waitFor({ state: 'detached' })
+  })
+
+  await parent.test('only the last text is checked while the user types', async (t) => {
+    await call('PUT', 'sys/policies/acl/typed', { policy: '# empty' })
+    const { page } = await open(t, '/policies/typed')
+    const checks: string[] = []
+    page.on('request', (request) => {
+      if (request.url().endsWith('/policy-check')) checks.push(request.postData() ?? '')
+    })
+    const text = page.getByRole('textbox', { name: 'Document of typed' })
+    await text.fill('')
+    await text.pressSequentially('path "typed/by/hand" { capabilities = ["reed"] }')
+    await page.getByText('unknown capability "reed"').waitFor()
+    assert.ok(checks.length < 20, `${checks.length} checks`)
+    assert.match(checks.at(-1) ?? '', /reed/)
+    const format = page.waitForResponse('**/policy-format')
+    await button(page, 'Format').click()
+    assert.equal((await format).status(), 200)
+    await page.getByText(/^Line 1, column \d+: .*unknown capability "reed"/).waitFor()
   })
 
   await parent.test('a request is checked with further policies of the caller', async (t) => {

@@ -1,5 +1,4 @@
 /** Login by token, userpass (with a second factor) or AppRole. Passwords and codes are kept until the login has ended, and nowhere else. */
-import { effect, signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import {
@@ -16,13 +15,8 @@ import { Button } from '../components/button.tsx'
 import { Dialog } from '../components/dialog.tsx'
 import { Field } from '../components/field.tsx'
 import { ErrorText } from '../components/states.tsx'
+import { loginRequested } from './login-request.ts'
 import { hasSecrets, logIn, sessionEnd } from './session.ts'
-
-export const loginRequested = signal(false)
-
-effect(() => {
-  if (sessionEnd.value !== undefined) loginRequested.value = true
-})
 
 type Method = 'token' | 'userpass' | 'approle'
 const METHODS: Readonly<Record<Method, string>> = { token: 'Token', userpass: 'Username', approle: 'AppRole' }
@@ -263,8 +257,4 @@ function CodeField({ choose, code, isFirst, method, methods, setCode }: CodeFiel
       />
     </>
   )
-}
-
-export function requestLogin(): void {
-  loginRequested.value = true
 }

@@ -3,7 +3,7 @@ import { signal } from '@preact/signals'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { Dialog } from '../components/dialog.tsx'
 import { navigate } from './location.ts'
-import type { Section } from './routes.ts'
+import type { Section } from './sections.ts'
 
 export interface PaletteCommand {
   readonly title: string

@@ -3,7 +3,7 @@
  *
  * Keys: `j` and `k` or the arrows select a row, Enter opens it, Home and End go to the ends.
  */
-import type { ComponentChildren } from 'preact'
+import { Component, type ComponentChildren } from 'preact'
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { useKeys } from '../app/keys.ts'
 import { navigate } from '../app/location.ts'
@@ -31,7 +31,6 @@ interface DataTableProps<Row> {
   readonly label: string
   readonly rows: readonly Row[]
   readonly columns: readonly Column<Row>[]
-  readonly keyOf: (row: Row) => string
   /** The view of a row; the first cell is a link to it. */
   readonly linkOf?: (row: Row) => string
   /** Called with the rows in the document after they have changed, for data that is loaded for these only. */
@@ -61,7 +60,7 @@ function sorted<Row>(
 }
 
 export function DataTable<Row>(props: DataTableProps<Row>) {
-  const { columns, keyOf, label, linkOf, onVisible, rows } = props
+  const { columns, label, linkOf, onVisible, rows } = props
   const scroller = useRef<HTMLDivElement>(null)
   const [range, setRange] = useState({ first: 0, count: FIRST_ROWS })
   const [selected, setSelected] = useState(-1)
@@ -98,7 +97,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     const row = shown[selected]
     if (row !== undefined && linkOf) navigate(linkOf(row))
   }
-  useKeys(label, [
+  useKeys('Lists', [
     { keys: 'j', label: 'Next row', run: () => select(selected + 1) },
     { keys: 'k', label: 'Previous row', run: () => select(selected - 1) },
     { keys: 'ArrowDown', label: '', run: () => select(selected + 1) },
@@ -135,27 +134,50 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
           <div role="presentation" style={{ transform: `translateY(${range.first * ROW_PX}px)` }}>
             {visible.map((row, at) => {
               const index = range.first + at
-              return (
-                <div
-                  key={keyOf(row)}
-                  role="row"
-                  aria-rowindex={index + 2}
-                  class={index === selected ? 'table-row table-row-selected' : 'table-row'}
-                  style={{ gridTemplateColumns: template }}
-                >
-                  {columns.map(({ cell, isNumber, title }, column) => (
-                    <div key={title} role="cell" class={isNumber ? 'cell cell-number' : 'cell'}>
-                      {column === 0 && linkOf ? <Link to={linkOf(row)}>{cell(row)}</Link> : cell(row)}
-                    </div>
-                  ))}
-                </div>
-              )
+              // Elements are used again for other rows: creating them costs most of a frame.
+              const slot = index % range.count
+              const isSelected = index === selected
+              return <TableRow key={slot} {...{ row, index, isSelected, template, table: props }} />
             })}
           </div>
         </div>
       </div>
     </div>
   )
+}
+
+interface TableRowProps<Row> {
+  readonly row: Row
+  readonly index: number
+  readonly isSelected: boolean
+  readonly template: string
+  /** The same while the table scrolls; others when its view is rendered again, because cells may show other values then. */
+  readonly table: DataTableProps<Row>
+}
+
+/** Scrolling renders only the rows that appear. */
+class TableRow<Row> extends Component<TableRowProps<Row>> {
+  override shouldComponentUpdate(next: TableRowProps<Row>): boolean {
+    const { index, isSelected, row, table } = this.props
+    return next.row !== row || next.index !== index || next.isSelected !== isSelected || next.table !== table
+  }
+
+  render({ index, isSelected, row, table: { columns, linkOf }, template }: TableRowProps<Row>) {
+    return (
+      <div
+        role="row"
+        aria-rowindex={index + 2}
+        class={isSelected ? 'table-row table-row-selected' : 'table-row'}
+        style={{ gridTemplateColumns: template }}
+      >
+        {columns.map(({ cell, isNumber, title }, column) => (
+          <div key={title} role="cell" class={isNumber ? 'cell cell-number' : 'cell'}>
+            {column === 0 && linkOf ? <Link to={linkOf(row)}>{cell(row)}</Link> : cell(row)}
+          </div>
+        ))}
+      </div>
+    )
+  }
 }
 
 interface HeadCellProps<Row> {

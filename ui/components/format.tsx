@@ -13,9 +13,14 @@ const CLOCK_MS = 10_000
 /** Of a `Date`. */
 const TIME_MAX_MS = 8.64e15
 
-/** The time now, for all relative times of the page. */
-const nowMs = signal(Date.now())
-setInterval(() => (nowMs.value = Date.now()), CLOCK_MS)
+/** Renders all relative times of the page again when it changes. */
+const renderedAtMs = signal(Date.now())
+setInterval(() => (renderedAtMs.value = Date.now()), CLOCK_MS)
+
+/** The time of the signal is too old for what has just happened. */
+function currentMs(): number {
+  return Math.max(renderedAtMs.value, Date.now())
+}
 
 export function formatBytes(bytes: number): string {
   const step = !(bytes >= 1) ? 0 : Math.min(Math.floor(Math.log2(bytes) / 10), UNITS.length - 1)
@@ -24,7 +29,7 @@ export function formatBytes(bytes: number): string {
 }
 
 /** Such as "5 min. ago". */
-export function formatRelative(atMs: number, fromMs = nowMs.value): string {
+export function formatRelative(atMs: number, fromMs = currentMs()): string {
   const differenceMs = atMs - fromMs
   const [unit, unitMs] = STEPS.find(([, each]) => Math.abs(differenceMs) >= each) ?? ['second', 1000]
   return relative.format(Math.round(differenceMs / unitMs), unit)

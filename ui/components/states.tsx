@@ -1,7 +1,7 @@
 /** What a view shows instead of data. */
 import type { ComponentChildren } from 'preact'
 import { ApiError } from '../api/client.ts'
-import { requestLogin } from '../app/login.tsx'
+import { requestLogin } from '../app/login-request.ts'
 import type { Resource } from '../app/resource.ts'
 import { token } from '../app/session.ts'
 import { Button } from './button.tsx'

@@ -1,6 +1,6 @@
 /** Peer: an empty page of a bare Node server, and what a browser does without any work. */
 import type { CannedAnswer } from '../bare/http.ts'
-import type { BenchBrowser, Frames } from '../browser.ts'
+import type { BenchBrowser, MeasuredFrames } from '../browser.ts'
 import { Helper, type Said } from '../child.ts'
 
 const LOADED = 'button'
@@ -54,13 +54,13 @@ export class EmptyPage {
     return loadedMs
   }
 
-  /** Frames and memory of a page that rests. */
-  async rest(durationMs: number): Promise<Frames & { readonly heapMiB: number }> {
+  /** Frames and memory of an idle page. */
+  async rest(durationMs: number): Promise<MeasuredFrames & { readonly heapMiB: number }> {
     const page = await this.#browser.page({ loaded: LOADED })
     await page.open(`http://127.0.0.1:${this.#port}/`)
-    await page.evaluate('bench.startFrames()')
+    const end = await page.watchFrames(this.#browser)
     await new Promise((resolve) => setTimeout(resolve, durationMs))
-    const frames = await page.frames('bench.endFrames()')
+    const frames = await end()
     const heapMiB = await page.heapMiB()
     await page.close()
     return { ...frames, heapMiB }

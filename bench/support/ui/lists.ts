@@ -2,7 +2,7 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import type { BenchBrowser, Frames } from '../browser.ts'
+import type { BenchBrowser, MeasuredFrames } from '../browser.ts'
 import { CoreServer } from '../core.ts'
 import { type Options, plainNumber, type Row, WrongContent } from '../figure.ts'
 import type { Filled, Order } from '../fleet.ts'
@@ -21,7 +21,7 @@ const BODY = '.table-body'
 export interface ListParts {
   readonly browser: BenchBrowser
   readonly empty: EmptyPage
-  readonly rest: Frames
+  readonly rest: MeasuredFrames
 }
 
 interface LongList {
@@ -112,23 +112,24 @@ async function rowsOf({ browser, empty, rest }: ListParts, list: LongList): Prom
     const rowCount = async () =>
       Number(await page.evaluate(`document.querySelector('[role=table]')?.getAttribute('aria-rowcount') ?? 0`)) - 1
     if ((await rowCount()) !== list.count) throw new WrongContent(`${list.name}: ${await rowCount()} rows`)
-    const scrolled = await page.frames(`bench.scroll('${BODY}', 300, 100)`)
+    const scrolled = await page.frames(`bench.scroll('${BODY}', 300, 100)`, browser)
     await page.page.keyboard.press('/')
-    await page.evaluate('bench.startFrames()')
+    const end = await page.watchFrames(browser)
     await page.page.keyboard.type(list.filter, { delay: TYPING_MS })
     await new Promise((resolve) => setTimeout(resolve, SETTLE_MS))
-    const filtered = await page.frames('bench.endFrames()')
+    const filtered = await end()
     if ((await rowCount()) !== list.matches) {
       throw new WrongContent(`${list.name}, filter "${list.filter}": ${await rowCount()} rows`)
     }
     if (page.errors.length > 0) throw new WrongContent(`${list.name}: ${page.errors.join('; ')}`)
     const what = `${list.count.toLocaleString('en')} ${list.name}`
     const peer = { name: 'idle page', runs: [Math.max(...rest.intervals)] }
-    const frames = (name: string, { intervals, work }: Frames): Row => ({
+    const frames = (name: string, { cpuMsPerFrame, intervals, work }: MeasuredFrames): Row => ({
       figure: `${what}, ${name}: longest frame`,
       unit: 'ms',
       ours: [Math.max(...intervals)],
       peer,
+      cpu: { unit: 'ms/frame', ours: [cpuMsPerFrame], peer: [rest.cpuMsPerFrame] },
       note: `at most ${LIMIT_MS}; work p95 ${plainNumber(percentile(work, 0.95))}`,
     })
     return [

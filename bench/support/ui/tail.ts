@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
 import { ALLOC_ID, logsPath, type RunningAgent, TASK } from '../agent.ts'
-import type { BenchBrowser, BenchPage, Frames } from '../browser.ts'
+import type { BenchBrowser, BenchPage, MeasuredFrames } from '../browser.ts'
 import type { Helper } from '../child.ts'
 import { line, LINE_BYTES, lines } from '../content.ts'
 import { type Options, plainNumber, type Row, WrongContent } from '../figure.ts'
@@ -26,7 +26,7 @@ export interface TailParts {
   readonly browser: BenchBrowser
   readonly writer: Writer
   /** Frames and memory of an empty page. */
-  readonly rest: Frames & { readonly heapMiB: number }
+  readonly rest: MeasuredFrames & { readonly heapMiB: number }
 }
 
 const numbered = (number: number) => line(number).toString().split(' ', 1)[0] ?? ''
@@ -92,7 +92,7 @@ async function oneRun(parts: TailParts, count: number): Promise<{ painted: numbe
 }
 
 interface Flood {
-  readonly frames: Frames
+  readonly frames: MeasuredFrames
   readonly peakMiB: number
   readonly heapMiB: number
   /** From the last write to the frame with the last line. */
@@ -106,22 +106,22 @@ export async function floodAndScroll(parts: TailParts, options: Options): Promis
   const page = await openTail(parts)
   const flood = await floodPage(parts, page, count)
   await checkKept(page, count)
-  const scrolled = await scrollAll(page)
+  const scrolled = await scrollAll(parts.browser, page)
   await page.close()
   const plain = await floodFollower(parts, options.quick ? 50_000 : 200_000)
   return rowsOf(parts, { count, flood, scrolled, plain })
 }
 
-async function floodPage({ agent, writer }: TailParts, page: BenchPage, count: number): Promise<Flood> {
+async function floodPage({ agent, browser, writer }: TailParts, page: BenchPage, count: number): Promise<Flood> {
   const file = agent.site.logFile(0)
   let peakMiB = 0
   const watch = setInterval(() => void page.heapMiB().then((now) => (peakMiB = Math.max(peakMiB, now))), 1000)
   const [cpuBefore, busyBefore, beganMs] = [cpuSeconds(agent.pid), await page.busySeconds(), nowMs()]
-  await page.evaluate('bench.startFrames()')
+  const end = await page.watchFrames(browser)
   writer.send({ kind: 'rate', file, first: 1, count, linesPerSecond: LINES_PER_SECOND })
   const [firstMs = 0, lastMs = 0] = await writer.next()
   await lastLine(page, count)
-  const frames = await page.frames('bench.endFrames()')
+  const frames = await end()
   const used = cpuSeconds(agent.pid) - cpuBefore
   const busyShare = ((await page.busySeconds()) - busyBefore) / ((nowMs() - beganMs) / 1000)
   clearInterval(watch)
@@ -145,10 +145,10 @@ async function checkKept(page: BenchPage, count: number): Promise<void> {
   if (shown.length < 10 || shown.join() !== expected.join()) throw new WrongContent(`shown lines: ${shown.join()}`)
 }
 
-async function scrollAll(page: BenchPage): Promise<Frames> {
+async function scrollAll(browser: BenchBrowser, page: BenchPage): Promise<MeasuredFrames> {
   await page.page.keyboard.press('p')
   await page.evaluate(`bench.painted('.log-state', 'Paused')`)
-  const frames = await page.frames(`bench.scroll('[role=log]', 300, 100)`)
+  const frames = await page.frames(`bench.scroll('[role=log]', 300, 100)`, browser)
   if (page.errors.length > 0) throw new WrongContent(page.errors.join('; '))
   return frames
 }
@@ -180,7 +180,7 @@ async function floodFollower(
 interface Results {
   readonly count: number
   readonly flood: Flood
-  readonly scrolled: Frames
+  readonly scrolled: MeasuredFrames
   readonly plain: { readonly cpuSeconds: number; readonly count: number }
 }
 
@@ -201,6 +201,7 @@ function rowsOf({ rest }: TailParts, { count, flood, plain, scrolled }: Results)
       unit: 'ms',
       ours: [percentile(flood.frames.work, 0.95)],
       peer: idle('p95', percentile(rest.work, 0.95)),
+      cpu: { unit: 'ms/frame', ours: [flood.frames.cpuMsPerFrame], peer: [rest.cpuMsPerFrame] },
       note: `at most ${LIMITS.frameMs}; main thread busy ${plainNumber(flood.busyShare * 100)} %`,
     },
     {
@@ -222,6 +223,7 @@ function rowsOf({ rest }: TailParts, { count, flood, plain, scrolled }: Results)
       unit: 'ms',
       ours: [Math.max(...scrolled.intervals)],
       peer: idle('longest', Math.max(...rest.intervals)),
+      cpu: { unit: 'ms/frame', ours: [scrolled.cpuMsPerFrame], peer: [rest.cpuMsPerFrame] },
       note: `at most ${LIMITS.longestMs}; work p95 ${plainNumber(percentile(scrolled.work, 0.95))}`,
     },
   ]

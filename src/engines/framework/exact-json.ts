@@ -4,6 +4,8 @@
  * `JSON.parse`: of a duplicate member the last one counts.
  */
 
+import { randomUUID } from 'node:crypto'
+
 /** In Node since version 22, but not in its types. */
 interface ExactJson {
   rawJSON(text: string): unknown
@@ -16,7 +18,7 @@ const exact: ExactJson = JSON
 export class TooManyNumbers extends Error {}
 
 /** Prefix of a number's text during parsing. It is random, so that no string of a caller can have it. */
-const MARK = crypto.getRandomValues(new BigUint64Array(2)).join('-')
+const MARK = randomUUID()
 /** A number with fewer characters has no more digits than a double stores exactly. */
 const LONG = 16
 /** Most shorter numbers. Excludes a zero at the end of a fraction, and small fractions, which JavaScript writes with an exponent. */

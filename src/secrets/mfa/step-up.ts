@@ -85,7 +85,7 @@ export function refusalReason(mfa: Mfa, { credentials, entityId, methods }: Refu
   }
   const missing = `MFA ${uncovered.length === 1 ? 'method' : 'methods'} ${uncovered.map(nameOf).join(' and ')}`
   return isForOthers(credentials, methods)
-    ? `a code was sent for an unknown MFA method, and none for ${missing}`
+    ? `a code was sent for another or an unknown MFA method, and none for ${missing}`
     : `no code for ${missing} was sent`
 }
 

@@ -1,4 +1,7 @@
-/** The output of `outpost policy check`: the decision about a request with its reasons, as lines with positions in files. */
+/**
+ * The answer of `outpost policy check` and of `sys/internal/ui/policy-check`: the decision about a request with its reasons, each with a
+ * position in a document.
+ */
 import { type Canonical, canonicalAt, PathTable } from '../../engines/framework/path-table.ts'
 import { path as enginePath, type Path } from '../../engines/framework/engine.ts'
 import { inPath, type EngineField } from '../../engines/framework/fields.ts'
@@ -10,7 +13,7 @@ import type { EntityFacts } from './policy-template.ts'
 import { parsePolicy, type Policy, PolicyError } from './policy.ts'
 
 export interface PolicyDocument {
-  readonly file: string
+  readonly name: string
   readonly text: string
 }
 
@@ -19,60 +22,83 @@ export interface PolicyQuestion extends AccessRequest {
   readonly entityFacts: ReadonlyMap<string, string>
 }
 
+/** A text about a position in a document. */
+export interface PolicyNote {
+  readonly policy: string
+  readonly line: number
+  readonly column: number
+  readonly text: string
+}
+
 export interface PolicyAnswer {
   readonly allowed: boolean
   readonly verdict: string
   /** The deciding rules, then the other rules that match or nearly match. */
-  readonly reasons: readonly string[]
-  readonly unmatched: readonly string[]
-  readonly warnings: readonly string[]
-  /** Errors in the documents. If there are any, the rest is empty. */
-  readonly faults: readonly string[]
+  readonly reasons: readonly PolicyNote[]
+  /** Present if the path in a versioned store would be allowed. */
+  readonly hint?: string
+  readonly unmatched: readonly PolicyNote[]
+  readonly warnings: readonly PolicyNote[]
 }
 
-export function answerPolicy(
-  documents: readonly PolicyDocument[],
-  question: PolicyQuestion,
-  nowMs: number,
-): PolicyAnswer {
-  const faults: string[] = []
-  const sources: { name: string; policy: Policy }[] = []
-  for (const { file, text } of documents) {
+interface PolicySource {
+  readonly name: string
+  readonly policy: Policy
+}
+
+export interface ParsedPolicies {
+  readonly sources: readonly PolicySource[]
+  /** Errors in the documents. */
+  readonly faults: readonly PolicyNote[]
+}
+
+export function parsePolicies(documents: readonly PolicyDocument[]): ParsedPolicies {
+  const faults: PolicyNote[] = []
+  const sources: PolicySource[] = []
+  for (const { name, text } of documents) {
     try {
-      sources.push({ name: file, policy: parsePolicy(text) })
+      sources.push({ name, policy: parsePolicy(text) })
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
-      faults.push(...error.faults.map(({ column, line, message }) => `${file}:${line}:${column}: ${message}`))
+      for (const { message, ...at } of error.faults) faults.push(noteOf(name, at, message))
     }
   }
-  if (faults.length > 0) return { allowed: false, verdict: '', reasons: [], unmatched: [], warnings: [], faults }
+  return { sources, faults }
+}
+
+export function answerPolicy(sources: readonly PolicySource[], question: PolicyQuestion, nowMs: number): PolicyAnswer {
   const { decision, deciding, others, path, versionedPath } = explain(sources, question, nowMs, {
     entity: entityOf(question.entityFacts),
     canonical: defaultCanonical,
   })
   const request = `${question.operation} ${JSON.stringify(path)}`
-  const lines = (isNear: boolean) =>
-    others.filter((each) => each.isNear === isNear).map(({ origin, reason }) => lineOf(origin, reason))
+  const notes = (isNear: boolean) =>
+    others.filter((each) => each.isNear === isNear).map(({ origin, reason }) => ruleNote(origin, reason))
   return {
     allowed: decision.allowed,
     verdict: `${decision.allowed ? 'allowed' : 'denied'}: ${request}${consequence(decision)}`,
-    reasons: [
-      ...deciding.map((origin) => lineOf(origin, roleOf(decision, question.operation))),
-      ...lines(true),
-      ...(versionedPath === undefined
-        ? []
-        : [`  ${JSON.stringify(versionedPath)} would be allowed: is the mount versioned (v2)?`]),
-    ],
-    unmatched: lines(false),
+    reasons: [...deciding.map((origin) => ruleNote(origin, roleOf(decision, question.operation))), ...notes(true)],
+    ...(versionedPath !== undefined && {
+      hint: `${JSON.stringify(versionedPath)} would be allowed: is the mount versioned (v2)?`,
+    }),
+    unmatched: notes(false),
     warnings: sources.flatMap(({ name, policy }) =>
-      lintPolicy(policy, nowMs).map(({ at, message }) => `${name}:${at.line}:${at.column}: ${message}`),
+      lintPolicy(policy, nowMs).map(({ at, message }) => noteOf(name, at, message)),
     ),
-    faults: [],
   }
 }
 
-function lineOf({ at, path, policy }: RuleOrigin, reason: string): string {
-  return `  ${policy}:${at.line}:${at.column}: path ${JSON.stringify(path)}: ${reason}`
+/** As compilers print positions, such as `app.hcl:3:6: path "x": decides, denies`. */
+export function noteLine({ column, line, policy, text }: PolicyNote): string {
+  return `${policy}:${line}:${column}: ${text}`
+}
+
+function noteOf(policy: string, { column, line }: RuleOrigin['at'], text: string): PolicyNote {
+  return { policy, line, column, text }
+}
+
+function ruleNote({ at, path, policy }: RuleOrigin, reason: string): PolicyNote {
+  return noteOf(policy, at, `path ${JSON.stringify(path)}: ${reason}`)
 }
 
 function consequence({ allowed, limit, reason, sudo }: Decision): string {

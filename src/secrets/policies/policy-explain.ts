@@ -46,12 +46,19 @@ export function explain(
   const path = pathOf(canonicalRequest)
   const context = { sources, nowMs, entity, folds }
   const winner = winnerOf(acl, decision, context)
+  const requested = {
+    path,
+    split: new SplitPath(path),
+    lowerCase: new SplitPath(path.toLowerCase()),
+    bare: bareOf(path),
+  }
+  const listing = isListing(request)
   const isDeciding = (origin: RuleOrigin) => decision.rules.some((each) => isSame(each, origin))
   const others = sources.flatMap(({ name: policy, policy: { paths } }, index) =>
     paths.flatMap((rule) => {
       const origin = { policy, path: rule.path, at: rule.at }
       if (isDeciding(origin)) return []
-      return [{ origin, ...explainRule(rule, { context, index, path, listing: isListing(request), winner, decision }) }]
+      return [{ origin, ...explainRule(rule, { ...requested, context, index, listing, winner, decision }) }]
     }),
   )
   return {
@@ -72,6 +79,11 @@ function versionedPathOf(acl: Acl, request: AccessRequest): string | undefined {
   const { allowed, rules } = acl.decide({ ...request, path })
   // A wildcard rule would allow any path: only a rule with this segment is a hint.
   return allowed && rules.some((rule) => rule.path.split('/')[1] === folder) ? path : undefined
+}
+
+/** The path without its trailing slash, which counts for lists. */
+function bareOf(path: string): SplitPath | undefined {
+  return path.endsWith('/') ? new SplitPath(path.slice(0, -1)) : undefined
 }
 
 function isListing({ operation }: AccessRequest): boolean {
@@ -99,6 +111,10 @@ interface RuleQuery {
   readonly context: ExplainContext
   readonly index: number
   readonly path: string
+  /** The path, split once for all rules. */
+  readonly split: SplitPath
+  readonly lowerCase: SplitPath
+  readonly bare: SplitPath | undefined
   readonly listing: boolean
   readonly winner: PathPattern | undefined
   readonly decision: Decision
@@ -108,8 +124,8 @@ function explainRule(rule: PathRule, query: RuleQuery): Omit<NonDecidingRule, 'o
   const { context, decision, winner } = query
   const pattern = filledPattern(rule, context, query.index)
   if (typeof pattern === 'string') return { isNear: false, reason: pattern }
-  const match = matchOf(pattern, query.path, query.listing)
-  if (!match) return mismatch(pattern, query.path)
+  const match = matchOf(pattern, query)
+  if (!match) return mismatch(pattern, query)
   if (rule.expiresAtMs !== undefined && rule.expiresAtMs <= context.nowMs) {
     return { isNear: true, reason: `expired at ${new Date(rule.expiresAtMs).toISOString()}` }
   }
@@ -140,15 +156,13 @@ function filledPattern(
 }
 
 /** `bare` if only the path without the trailing slash matches, which counts for lists. */
-function matchOf(pattern: PathPattern, path: string, listing: boolean): 'whole' | 'bare' | undefined {
-  if (matchesPath(pattern, new SplitPath(path))) return 'whole'
-  if (!listing || !path.endsWith('/')) return undefined
-  return matchesPath(pattern, new SplitPath(path.slice(0, -1))) ? 'bare' : undefined
+function matchOf(pattern: PathPattern, { bare, listing, split }: RuleQuery): 'whole' | 'bare' | undefined {
+  if (matchesPath(pattern, split)) return 'whole'
+  return listing && bare && matchesPath(pattern, bare) ? 'bare' : undefined
 }
 
-function mismatch(pattern: PathPattern, path: string): Omit<NonDecidingRule, 'origin'> {
-  const folded = compilePattern(pattern.text.toLowerCase())
-  if (matchesPath(folded, new SplitPath(path.toLowerCase()))) {
+function mismatch(pattern: PathPattern, { lowerCase, path }: RuleQuery): Omit<NonDecidingRule, 'origin'> {
+  if (matchesPath(compilePattern(pattern.text.toLowerCase()), lowerCase)) {
     return { isNear: true, reason: 'does not match: differs in case' }
   }
   if (pattern.kind === 'exact' && path.startsWith(`${pattern.text}/`)) {
@@ -169,7 +183,7 @@ function precedenceReason(
 ): string {
   if (!winner) return 'matches'
   if (winner.kind === 'exact') return 'a rule for exactly this path takes precedence'
-  if (match === 'bare' && matchOf(winner, query.path, true) === 'whole') {
+  if (match === 'bare' && matchesPath(winner, query.split)) {
     return 'matches only without the trailing slash, which has the lowest precedence'
   }
   if (pattern.head.length !== winner.head.length) return 'its first wildcard is earlier'

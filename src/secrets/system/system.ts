@@ -9,6 +9,7 @@ import { mfaSystemPaths } from '../mfa/system-paths.ts'
 import { quotaPaths } from './system-quotas.ts'
 import { capabilityPaths } from './system-capabilities.ts'
 import { policyPaths } from '../policies/policy-paths.ts'
+import { policyUiPaths } from '../policies/policy-ui-paths.ts'
 import { healthPaths } from './system-health.ts'
 import { catalogPaths } from './system-catalog.ts'
 import { configPaths } from './system-config.ts'
@@ -62,6 +63,7 @@ export function systemEngine(core: SystemParts): Engine {
       ...healthPaths(core),
       ...mountPaths(core),
       ...uiMountPaths(core),
+      ...policyUiPaths(),
       ...hostPaths(core),
       ...configPaths(core),
       ...toolPaths(),

@@ -175,6 +175,26 @@ test('a search returns at most twenty IDs of each kind that have the prefix', as
   }
 })
 
+test('a search with twenty visible matches is complete: invisible ones and others after them do not truncate it', async (t) => {
+  const server = await startFleetServer(t)
+  const visible = Array.from({ length: 20 }, (_, serial) =>
+    allocationOf(idOf('77000000', serial), { jobId: `web-${serial}` }),
+  )
+  const invisible = allocationOf(idOf('77000000', 20), { namespace: 'secret', jobId: 'web-99' })
+  server.say(nodeOf(NODE), [...visible, invisible, allocationOf(ONE, { jobId: 'other' })])
+  const search = async (body: unknown) => {
+    const { value } = await server.get('search', { method: 'PUT', body: JSON.stringify(body) })
+    return value as { Matches: Record<string, string[]>; Truncations: Record<string, boolean> }
+  }
+  for (const [Context, Prefix] of [
+    ['allocs', '77'],
+    ['jobs', 'web'],
+  ] as const) {
+    const { Matches, Truncations } = await search({ Prefix, Context })
+    assert.deepEqual([Matches[Context]?.length, Truncations], [20, { [Context]: false }])
+  }
+})
+
 test('a server reports itself as leader, peer, member and region', async (t) => {
   const server = await startFleetServer(t)
   assert.equal((await server.get('status/leader')).value, '127.0.0.1:4646')

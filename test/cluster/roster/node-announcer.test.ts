@@ -3,12 +3,14 @@ import '../../helpers/short-timings.ts'
 import assert from 'node:assert/strict'
 import { createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { NodeAnnouncer } from '../../../src/cluster/roster/node-announcer.ts'
 import { MemoryBroker } from '../../../src/cluster/nats/message-bus.ts'
 import { RosterListener } from '../../../src/cluster/roster/roster-listener.ts'
 import { Roster } from '../../../src/cluster/roster/roster.ts'
 import { NO_STORE } from '../../../src/cluster/roster/roster-records.ts'
 import { Subjects } from '../../../src/cluster/nats/subjects.ts'
+import { TIMINGS } from '../../../src/cluster/nats/timings.ts'
 import { recordingLogger } from '../../host/allocations/host-fixture.ts'
 import { eventually } from '../../helpers/eventually.ts'
 
@@ -75,4 +77,15 @@ test('of two processes with two keys the first registered key owns the node ID, 
   assert.equal(first.announcer.isSuperseded, false)
   assert.equal(nameNow(), 'first')
   assert.match(String(second.errors()[0]?.fields['reason']), /has registered the node ID with another key/)
+})
+
+test('a stopped node sends no state that was due, so it stays down', async (t) => {
+  const { roster, speak, nameNow } = worldFor(t)
+  const { announcer } = speak(newKey(), 100, 'first')
+  await eventually(() => nameNow() === 'first')
+  announcer.changed()
+  announcer.stop()
+  await eventually(() => roster.node(NODE)?.status === 'down')
+  await sleep(2 * TIMINGS.stateIntervalMs)
+  assert.equal(roster.node(NODE)?.status, 'down')
 })

@@ -143,6 +143,23 @@ test('states that are replaced by newer ones leave space for those of other node
   assert.deepEqual(counts, { taken: 5, old: 10, superseded: 0, refused: 0, malformed: 6 })
 })
 
+test('a large state that is replaced by a small one leaves its space for those of other nodes', async (t) => {
+  const { listener, publish } = listening()
+  t.after(() => listener.stop())
+  const { counts } = listener
+  const payload = Buffer.alloc(8 << 20)
+  // More than all nodes together may have waiting.
+  for (let node = 0; node < 9; node++) {
+    const id = idOf('1a46e000', node)
+    publish(speaker(id)('state', many(`a11${node}0000`, 1000)))
+    for (const state of [payload, Buffer.alloc(8)]) publish({ subject: subjects.roster(id, 'state'), payload: state })
+    await eventually(() => sum(counts) > node, 'the small one is verified')
+  }
+  publish({ subject: subjects.roster(OTHER, 'state'), payload })
+  await eventually(() => sum(counts) > 9, 'it is counted')
+  assert.deepEqual(counts, { taken: 9, old: 9, superseded: 0, refused: 0, malformed: 10 })
+})
+
 test('a node that is purged between two slices leaves no allocation, and registers again completely', () => {
   const roster = new Roster({ store: NO_STORE, logger: recordingLogger() })
   const say = speaker(LARGE)
@@ -160,6 +177,32 @@ test('a node that is purged between two slices leaves no allocation, and registe
   assert.equal(roster.node(LARGE), undefined)
   assert.equal(roster.apply(LARGE, opened()), 'taken')
   assert.equal(roster.allocationCount, 100)
+})
+
+test('a node that is purged while its first state after a stop is applied is not stored again', () => {
+  const stored = new Set<string>()
+  const store = {
+    ...NO_STORE,
+    saveNode: (id: string) => void stored.add(id),
+    removeNode: (id: string) => void stored.delete(id),
+  }
+  const roster = new Roster({ store, logger: recordingLogger() })
+  const say = speaker(LARGE)
+  const opened = (kind: 'state' | 'leave', count: number) => {
+    const { payload, subject } = say(kind, many('a110c000', count))
+    const said = runSlices(verifyInSlices(payload, subject))
+    return typeof said === 'string' ? assert.fail(said) : said
+  }
+  roster.apply(LARGE, opened('state', 10))
+  roster.apply(LARGE, opened('leave', 0))
+  assert.equal(roster.node(LARGE)?.status, 'down')
+  const slices = roster.applyInSlices(LARGE, opened('state', 100))
+  for (let at = 0; at < 50; at++) slices.next()
+  roster.purge(LARGE)
+  const changes: string[] = []
+  roster.listen(({ type }) => void changes.push(type))
+  assert.equal(runSlices(slices), 'taken')
+  assert.deepEqual([[...stored], changes], [[], []])
 })
 
 test('a state with too many tasks in an allocation is rejected', () => {

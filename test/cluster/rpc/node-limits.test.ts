@@ -73,5 +73,5 @@ test('a host that sends without an end reaches its limit, and all its reads end'
   let bytes = 0
   for await (const chunk of host.read(flood())) if (chunk instanceof Uint8Array) bytes += chunk.length
   assert.equal(bytes, 10 * MIB)
-  assert.match(host.lost?.message ?? '', /of each host, read its logs one by one/)
+  assert.match(host.lost?.message ?? '', /from each host, read its logs one by one/)
 })

@@ -363,6 +363,20 @@ test('inodes and the number of allocations are limited too, and a skipped collec
   assert.match(JSON.stringify(log.lines), /4 allocations are over the limit of 2/)
 })
 
+test('a skipped collection is logged again after the pressure has ended and returned', async (t) => {
+  let inodePercent = 0
+  const measure = async () => ({ diskPercent: 0, inodePercent })
+  const { collector, add, log } = await host(t, { inodeUsageThreshold: 70, measure })
+  add({ ClientStatus: 'running', Tasks: { web: { State: 'running' } } })
+  const skipped: unknown[] = []
+  for (const percent of [95, 96, 0, 97, 98]) {
+    inodePercent = percent
+    await collector.collectUnderPressure()
+    skipped.push(log.lines.filter((line) => line.message.includes('skipped')).length)
+  }
+  assert.deepEqual(skipped, [1, 1, 1, 2, 2])
+})
+
 test('the interval and new allocations start a collection, which measures the real usage', async (t) => {
   const { collector, add, table, allocDir } = await host(t, { maxAllocs: 1, intervalMs: 100 })
   const first = add(complete('2026-11-01T00:00:00Z'))

@@ -1,6 +1,6 @@
 /** All logs of an allocation in one stream. */
 import assert from 'node:assert/strict'
-import { appendFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { ask, take, TailClient } from '../../helpers/tail-client.ts'
 import { startTailHost, taskOf } from '../../helpers/tail-host.ts'
@@ -13,6 +13,22 @@ function byFile(client: TailClient): Record<string, string> {
   }
   return files
 }
+
+test('the cursor of another log after a truncation resumes at the start of the truncated file', async (t) => {
+  const host = await startTailHost(t)
+  writeFileSync(host.log(0), 'before')
+  writeFileSync(host.log(0, 'stderr'), 'e')
+  const client = new TailClient(host.logsUrl({ task: '*', type: '*', follow: true, cursor: '' }))
+  await client.until(({ bytes }) => bytes === 7)
+  truncateSync(host.log(0), 0)
+  await client.until(({ events }) => events.length === 1)
+  appendFileSync(host.log(0, 'stderr'), '+')
+  await client.until(({ bytes }) => bytes === 8)
+  client.destroy()
+  appendFileSync(host.log(0), 'after')
+  const again = await ask(host.logsUrl({ task: '*', type: '*', cursor: client.cursor ?? '' }))
+  assert.deepEqual([byFile(again), again.events], [{ 'web.stdout.0': 'after' }, []])
+})
 
 test('all logs of an allocation are one resumable stream', async (t) => {
   const host = await startTailHost(t)

@@ -109,6 +109,20 @@ test('a task that stops keeps its last sample, its state is freed, and a removed
   })
 })
 
+test('a task that its manifest reports as dead is not in the metrics any more, and its state is freed', async (context) => {
+  const child = await start(context, 'sleep', '1000')
+  const { sampler, allocation, table } = watching(context, child.pid)
+  const tasks = () => Array.from(sampler.latestTaskUsages(), ({ task }) => task)
+  await sampler.allocationStats(allocation)
+  assert.deepEqual([tasks(), sampler.state().members], [['web'], 1])
+  // The process continues, such as one that left its allocation.
+  const ended = { ...allocation, tasks: new Map([['web', aTask('web', [], { state: 'dead' })]]) }
+  table.map.set(allocation.id, ended)
+  await until('the task to be let go', () => (tasks().length + sampler.state().members === 0 ? true : undefined))
+  const { Tasks, Timestamp } = await sampler.allocationStats(ended)
+  assert.deepEqual([Object.keys(Tasks), Timestamp], [['web'], 0])
+})
+
 test('sampling keeps the number of descriptors constant and stop closes them', async (context) => {
   const child = await start(context, 'sleep', '1000')
   const before = openDescriptors()

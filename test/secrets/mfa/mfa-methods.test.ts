@@ -210,6 +210,19 @@ test('secrets are removed with their entity, and moved to the other one in a mer
   assert.deepEqual(world.core.barrier.paths('sys/mfa/secret/'), [])
 })
 
+test('the secret of the entity that stays in a merge is kept, not replaced by that of the merged one', async (t) => {
+  const mfa = await MfaWorld.open(t)
+  const { world } = mfa
+  await mfa.method('app')
+  await mfa.policy('p', 'path "cubbyhole/a" { capabilities = ["read"] mfa_methods = ["app"] }')
+  const [ada, bob] = [await mfa.person('ada', ['p']), await mfa.person('bob', ['p'])]
+  const [ofAda, ofBob] = [await mfa.enrol('app', ada), await mfa.enrol('app', bob)]
+  const body = { from_entity_ids: [ada.entityId], to_entity_id: bob.entityId, force: true }
+  assert.equal((await world.ask('POST', 'identity/entity/merge', body)).status, 204)
+  const statusOf = async (secret: string) => (await mfa.read(bob, 'cubbyhole/a', `app:${mfa.code(secret)}`)).status
+  assert.deepEqual([await statusOf(ofAda.secret), await statusOf(ofBob.secret)], [403, 404])
+})
+
 test('with confirmation a secret takes effect with its first code, and may be generated again before', async (t) => {
   const mfa = await MfaWorld.open(t)
   const { world } = mfa

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerPolicy } from '../../../src/secrets/policies/policy-answer.ts'
+import { answerPolicy, noteLine, parsePolicies } from '../../../src/secrets/policies/policy-answer.ts'
 import type { PolicyQuestion } from '../../../src/secrets/policies/policy-answer.ts'
 import { lintPolicy } from '../../../src/secrets/policies/policy-lint.ts'
 import { parsePolicy } from '../../../src/secrets/policies/policy.ts'
@@ -28,14 +28,16 @@ function ask(
   more: Partial<PolicyQuestion> = {},
   further: string[] = [],
 ) {
-  const documents = [DOCUMENT, ...further].map((text, index) => ({ file: `p${index}.hcl`, text }))
-  const { faults, reasons, unmatched, verdict } = answerPolicy(
-    documents,
-    { operation, path, entityFacts: new Map(), ...more },
-    NOW,
-  )
+  const documents = [DOCUMENT, ...further].map((text, index) => ({ name: `p${index}.hcl`, text }))
+  const { faults, sources } = parsePolicies(documents)
   assert.deepEqual(faults, [])
-  return { lines: [verdict, ...reasons], unmatched }
+  const question = { operation, path, entityFacts: new Map(), ...more }
+  const { hint, reasons, unmatched, verdict } = answerPolicy(sources, question, NOW)
+  const hints = hint === undefined ? [] : [`  ${hint}`]
+  return {
+    lines: [verdict, ...reasons.map((note) => `  ${noteLine(note)}`), ...hints],
+    unmatched: unmatched.map((note) => `  ${noteLine(note)}`),
+  }
 }
 
 test('an explanation has the deciding rule and the reason why each other rule does not decide', () => {
@@ -119,18 +121,15 @@ test('a name that an engine folds is decided in its canonical form', () => {
   assert.equal(denied.lines[0], 'denied: update "identity/entity"')
 })
 
-test('an answer about faulty documents has all errors and nothing else', () => {
-  const { faults, verdict } = answerPolicy(
-    [
-      { file: 'a', text: 'path "x" { capability = [] }' },
-      { file: 'b', text: 'path "x" {' },
-    ],
-    { operation: 'read', path: 'x', entityFacts: new Map() },
-    NOW,
-  )
-  assert.deepEqual([verdict, faults.length], ['', 2])
-  assert.match(faults[0] ?? '', /^a:1:12: path: unknown key "capability"/)
-  assert.match(faults[1] ?? '', /^b:1:11: /)
+test('all errors of faulty documents are found', () => {
+  const { faults } = parsePolicies([
+    { name: 'a', text: 'path "x" { capability = [] }' },
+    { name: 'b', text: 'path "x" {' },
+  ])
+  assert.equal(faults.length, 2)
+  const [first = '', second = ''] = faults.map(noteLine)
+  assert.match(first, /^a:1:12: path: unknown key "capability"/)
+  assert.match(second, /^b:1:11: /)
 })
 
 function warningsOf(...rules: string[]): string[] {

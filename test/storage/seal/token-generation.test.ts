@@ -154,6 +154,23 @@ test('wrong shares create no token, and the attempt restarts with the same nonce
   assert.equal(generation.status.started, false)
 })
 
+test('an attempt that is canceled before its token is encoded leaves no valid token', async (t) => {
+  const world = await sealWorld(t)
+  const keys = await opened(world)
+  const tokens = source()
+  const canceling = {
+    ...tokens,
+    create() {
+      generation.end()
+      return tokens.create()
+    },
+  }
+  const generation: TokenGeneration = new TokenGeneration(world.seal, world.barrier, canceling)
+  const { nonce } = await generation.start({ otp: OTP, pgpKey: '' })
+  await assert.rejects(all(generation, keys.slice(0, 3), nonce), /^Refusal: root generation aborted: it was canceled$/)
+  assert.deepEqual([tokens.made.length, tokens.valid, generation.status.started], [1, [], false])
+})
+
 test('recovery shares generate a token with a static seal', async (t) => {
   const world = await sealWorld(t, machineKey('key-1'))
   const { recoveryKeys } = await world.seal.initialise(askingRecovery(2, 2), FIRST)

@@ -37,6 +37,8 @@ async function openStore(t: TestContext, values = 50, bytes = 2000): Promise<Sql
 interface World {
   readonly target: SnapshotTarget
   readonly store: SqliteStore
+  /** The target of `OTHER_CLUSTER`, and the time since the start at which the store has this ID, as after a restore. */
+  readonly other?: { readonly target: SnapshotTarget; readonly fromMs: number }
   readonly keep?: number
   readonly reason?: () => string | undefined
   /** Called before each pause with the time since the start. */
@@ -44,7 +46,7 @@ interface World {
 }
 
 /** Runs a schedule with an interval of an hour for `forMs` of its clock, which moves only while the schedule pauses. */
-async function run(t: TestContext, forMs: number, { atMs, keep = 3, reason, store, target }: World) {
+async function run(t: TestContext, forMs: number, { atMs, keep = 3, other, reason, store, target }: World) {
   const lines: LogLine[] = []
   const clock = { ms: 0 }
   const over = Promise.withResolvers<undefined>()
@@ -52,8 +54,8 @@ async function run(t: TestContext, forMs: number, { atMs, keep = 3, reason, stor
   const schedule = new SnapshotSchedule({
     intervalMs: HOUR_MS,
     keep,
-    clusterId: () => store.clusterId,
-    targetOf: () => target,
+    clusterId: () => (other && clock.ms >= other.fromMs ? OTHER_CLUSTER : store.clusterId),
+    targetOf: (clusterId) => (other && clusterId === OTHER_CLUSTER ? other.target : target),
     source: (out, signal) => saveSnapshot(store, out, { signal }),
     reasonToSkip: reason ?? (() => undefined),
     clock: { nowMs: () => START_MS + clock.ms, monotonicMs: () => clock.ms },
@@ -93,6 +95,17 @@ test('a snapshot is saved at once and at each interval, and the latest ones are 
   assert.equal(schedule.status?.problem, undefined)
   const first = lines.find(({ message }) => message === 'scheduled snapshot saved')
   assert.deepEqual([first?.fields['target'], first?.fields['entries']], [directory, 50])
+})
+
+test('after a restore with another cluster ID a snapshot is saved at once', async (t) => {
+  const store = await openStore(t)
+  const directory = temporaryDirectory(t)
+  const target = new DirectoryTarget(directory, store.clusterId)
+  const other = { target: new DirectoryTarget(directory, OTHER_CLUSTER), fromMs: HOUR_MS / 2 }
+  const { schedule } = await run(t, other.fromMs + 1, { store, target, other })
+  const savedAtMs = START_MS + other.fromMs
+  const expected = [snapshotName(store.clusterId, START_MS), snapshotName(OTHER_CLUSTER, savedAtMs)].toSorted()
+  assert.deepEqual([snapshotsIn(directory), schedule.status?.lastSavedAtMs], [expected, savedAtMs])
 })
 
 test('after a restart the next snapshot is due an interval after the last one', async (t) => {

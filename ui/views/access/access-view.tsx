@@ -1,6 +1,6 @@
 import type { ComponentType } from 'preact'
 import { path } from '../../app/location.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { Failure } from '../../components/states.tsx'
 import { AuthMethodList } from './auth-methods.tsx'
 import { AuthMethodView } from './auth-mount.tsx'

@@ -35,7 +35,6 @@ export function AuthMethodList() {
               label="Auth methods"
               rows={mounts}
               columns={isNarrow.value ? [PATH, TYPE] : COLUMNS}
-              keyOf={({ path }) => path}
               linkOf={({ path, type }) =>
                 type === 'token' ? '/access/tokens' : pathOf('access', 'auth', trimSlashes(path))
               }

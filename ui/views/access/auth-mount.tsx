@@ -111,7 +111,6 @@ function MemberList({ kind, mount }: MembersProps) {
               label={kind.title}
               rows={shown}
               columns={COLUMNS}
-              keyOf={(name) => name}
               linkOf={(name) => pathOf('access', 'auth', mount, name)}
             />
           )

@@ -108,7 +108,6 @@ function IdentityList<Row extends { readonly id: string }>(props: IdentityListPr
               label={kind === 'groups' ? 'Groups' : 'Entities'}
               rows={shown}
               columns={columns}
-              keyOf={({ id }) => id}
               linkOf={({ id }) => pathOf('access', 'identity', kind, id)}
             />
           )

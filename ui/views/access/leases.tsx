@@ -99,7 +99,6 @@ export function LeaseBrowser({ prefix }: { readonly prefix: string }) {
               label="Leases"
               rows={shown}
               columns={COLUMNS}
-              keyOf={(name) => name}
               linkOf={(name) =>
                 name.endsWith('/')
                   ? leasesAt(idOf(trimSlashes(name)))

@@ -113,7 +113,6 @@ export function TokenList() {
               label="Tokens"
               rows={shown}
               columns={isNarrow.value ? [NAME, POLICIES, EXPIRES] : COLUMNS}
-              keyOf={({ accessor }) => accessor}
               linkOf={({ accessor }) => pathOf('access', 'tokens', accessor)}
             />
           )

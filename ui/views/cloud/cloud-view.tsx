@@ -1,5 +1,5 @@
 import { path, pathOf } from '../../app/location.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { useResource } from '../../app/resource.ts'
 import { DataTable } from '../../components/data-table.tsx'
 import { Empty, Failure } from '../../components/states.tsx'
@@ -49,7 +49,6 @@ function MountList() {
               label="Cloud engines"
               rows={mounts}
               columns={[{ title: 'Mount', cell: (mount) => mount, order: (mount) => mount }]}
-              keyOf={(mount) => mount}
               linkOf={(mount) => pathOf('cloud', mount)}
             />
           )

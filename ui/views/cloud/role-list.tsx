@@ -94,7 +94,6 @@ export function RoleList({ folder, mount }: RoleListProps) {
               label={folder === 'roles' ? 'Roles' : 'Static roles'}
               rows={shown}
               columns={(isNarrow.value ? NARROW_COLUMNS : COLUMNS)[folder]}
-              keyOf={({ name }) => name}
               linkOf={({ name }) => pathOf('cloud', mount, folder, name)}
             />
           )

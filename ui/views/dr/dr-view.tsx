@@ -1,6 +1,6 @@
 import { useRef, useState } from 'preact/hooks'
 import { useResource } from '../../app/resource.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { Time } from '../../components/format.tsx'
 import { View } from '../../components/view.tsx'
 import { CoreLoaded, Facts } from '../access/parts.tsx'

@@ -11,7 +11,7 @@ import { Field } from '../../components/field.tsx'
 import { formatBytes, Time } from '../../components/format.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded } from '../../components/states.tsx'
-import type { FilePlace } from './file-view.tsx'
+import type { FilePlace } from './file-place.ts'
 import { visibleText } from './names.ts'
 
 type Entry = HostFsLs[number]
@@ -114,7 +114,6 @@ function EntryTable({ entries, place: { allocation, segments }, search }: EntryT
       label="Files"
       rows={rows}
       columns={COLUMNS.filter(({ isMain }) => !isNarrow || isMain)}
-      keyOf={({ Name }) => Name}
       linkOf={({ Name }) => pathOf('files', allocation, ...segments, Name)}
     />
   )

@@ -1,7 +1,7 @@
 /** Requests of the views of files. The server finds the host of an allocation. */
 import { read, send } from '../../api/client.ts'
 import type { HostFsStat } from '../../api/types.ts'
-import { type Frame, FrameParser } from './frames.ts'
+import { type FileFrame, FrameParser } from './frames.ts'
 
 export function statFile(allocation: string, path: string, signal: AbortSignal): Promise<HostFsStat> {
   return read('/v1/client/fs/stat/{alloc_id}', { params: { alloc_id: allocation }, query: { path }, signal })
@@ -29,7 +29,7 @@ export async function* followFile(
   allocation: string,
   path: string,
   { cursor, signal, tailBytes }: { readonly cursor: string; readonly tailBytes: number; readonly signal: AbortSignal },
-): AsyncGenerator<Frame> {
+): AsyncGenerator<FileFrame> {
   // `send` omits empty parameters, and an empty cursor requests cursors.
   const first = `?${new URLSearchParams({ path, cursor: '', follow: 'true', origin: 'end', offset: String(tailBytes) })}`
   const response = await send(endpoint('stream', allocation) + (cursor === '' ? first : ''), {

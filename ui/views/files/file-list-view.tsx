@@ -116,7 +116,6 @@ function AllocationTable({ isFiltered, page: { allocations, hasMore } }: Allocat
         label="Allocations"
         rows={allocations}
         columns={COLUMNS.filter(({ isMain }) => !isNarrow || isMain)}
-        keyOf={({ ID }) => ID}
         linkOf={({ ID }) => pathOf('files', ID)}
       />
     </>

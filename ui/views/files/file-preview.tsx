@@ -1,5 +1,6 @@
 /** A file: its facts, and its content as text, an image, bytes, or as it grows. */
 import { useState } from 'preact/hooks'
+import type { HostFsStat } from '../../api/types.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, pathOf, setQuery } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
@@ -13,7 +14,7 @@ import { View } from '../../components/view.tsx'
 import { download } from './download.ts'
 import { readBytes } from './file-api.ts'
 import { type FileKind, kindOf } from './file-kind.ts'
-import type { FilePlace, FileStat } from './file-view.tsx'
+import type { FilePlace } from './file-place.ts'
 import { HexView } from './hex-view.tsx'
 import { ImagePreview } from './image-preview.tsx'
 import { logOf, visibleText } from './names.ts'
@@ -25,7 +26,7 @@ const HEAD_BYTES = 4096
 
 interface FilePreviewProps {
   readonly place: FilePlace
-  readonly stat: FileStat
+  readonly stat: HostFsStat
   readonly parents: readonly { readonly title: string; readonly to: string }[]
   readonly reload: () => void
 }
@@ -112,7 +113,7 @@ export function FilePreview({ parents, place, reload, stat }: FilePreviewProps) 
 
 interface ContentProps {
   readonly place: FilePlace
-  readonly stat: FileStat
+  readonly stat: HostFsStat
   readonly kind: FileKind
 }
 

@@ -1,9 +1,9 @@
 /** A directory or a file of an allocation. */
 import { read } from '../../api/client.ts'
-import type { HostFsStat, ServerAllocation } from '../../api/types.ts'
+import type { ServerAllocation } from '../../api/types.ts'
 import { pathOf } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { Badge } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
 import { Failure, Loaded } from '../../components/states.tsx'
@@ -11,15 +11,9 @@ import { View } from '../../components/view.tsx'
 import { useNamespacePermissions } from '../hosts/namespace-permissions.ts'
 import { Directory } from './directory.tsx'
 import { statFile } from './file-api.ts'
+import type { FilePlace } from './file-place.ts'
 import { FilePreview } from './file-preview.tsx'
 import { filePath, segmentsOf, visibleText } from './names.ts'
-
-export interface FilePlace {
-  readonly allocation: string
-  readonly segments: readonly string[]
-  /** In the allocation, such as `/alloc/logs`. */
-  readonly path: string
-}
 
 export default function FileView({ params: { allocation = '', rest = '' } }: ViewProps) {
   const segments = segmentsOf(rest)
@@ -107,5 +101,3 @@ function DirectoryView({ place, record }: DirectoryViewProps) {
     </View>
   )
 }
-
-export type FileStat = HostFsStat

@@ -1,6 +1,6 @@
 /** Parses stream frames: JSON objects one after the other, without separators. */
 
-export interface Frame {
+export interface FileFrame {
   readonly data: Uint8Array | undefined
   /** `file deleted` or `file truncated`. */
   readonly event: string | undefined
@@ -20,7 +20,7 @@ function textOf(value: object, key: string): string | undefined {
   return typeof found === 'string' ? found : undefined
 }
 
-function frameOf(text: string): Frame {
+function frameOf(text: string): FileFrame {
   const value: unknown = JSON.parse(text)
   if (typeof value !== 'object' || value === null) throw new Error('The server sent a malformed frame.')
   const data = textOf(value, 'Data')
@@ -39,9 +39,9 @@ export class FrameParser {
   #isInText = false
 
   /** The frames that are complete. Throws for bytes that are not frames. */
-  push(bytes: Uint8Array): readonly Frame[] {
+  push(bytes: Uint8Array): readonly FileFrame[] {
     this.#text += this.#decoder.decode(bytes, { stream: true })
-    const frames: Frame[] = []
+    const frames: FileFrame[] = []
     for (let end = this.#end(); end > 0; end = this.#end()) {
       frames.push(frameOf(this.#text.slice(0, end)))
       this.#text = this.#text.slice(end)

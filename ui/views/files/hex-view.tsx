@@ -4,7 +4,7 @@ import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
 import { Empty, ErrorText } from '../../components/states.tsx'
 import { readBytes } from './file-api.ts'
-import type { FilePlace } from './file-view.tsx'
+import type { FilePlace } from './file-place.ts'
 import { contentHeight, HexPages, hexRow, parseOffset, ROW_BYTES, rowWindow, scrollOf } from './hex.ts'
 
 const ROW_PX = 20

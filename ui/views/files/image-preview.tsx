@@ -3,7 +3,7 @@ import { useResource } from '../../app/resource.ts'
 import { formatBytes } from '../../components/format.tsx'
 import { Empty, Loaded } from '../../components/states.tsx'
 import { openFile } from './file-api.ts'
-import type { FilePlace } from './file-view.tsx'
+import type { FilePlace } from './file-place.ts'
 import { visibleText } from './names.ts'
 
 const IMAGE_BYTES_MAX = 32 * 1024 * 1024

@@ -1,5 +1,5 @@
 /** Follows the end of a file: continues after a lost connection where it was, and ends when the file is deleted. */
-import type { Frame } from './frames.ts'
+import type { FileFrame } from './frames.ts'
 
 export type TailState =
   | { readonly kind: 'connecting' }
@@ -7,9 +7,9 @@ export type TailState =
   | { readonly kind: 'waiting'; readonly error: string; readonly retryMs: number }
   | { readonly kind: 'ended'; readonly reason: string }
 
-export interface TailOptions {
+export interface FileTailOptions {
   /** Frames after a cursor; empty: the last part of the file. */
-  readonly open: (cursor: string, signal: AbortSignal) => AsyncIterable<Frame>
+  readonly open: (cursor: string, signal: AbortSignal) => AsyncIterable<FileFrame>
   readonly onText: (text: string) => void
   readonly onState: (state: TailState) => void
   /** True for an error that another request would have as well. */
@@ -30,7 +30,7 @@ function sleep(ms: number, signal: AbortSignal): Promise<void> {
 }
 
 /** Resolves when the file is deleted, after a final error, or when `signal` is aborted. */
-export async function tail({ isFinal, onState, onText, open, signal, wait = sleep }: TailOptions): Promise<void> {
+export async function tail({ isFinal, onState, onText, open, signal, wait = sleep }: FileTailOptions): Promise<void> {
   let cursor = ''
   let retryMs = RETRY_MIN_MS
   let decoder = new TextDecoder()

@@ -4,7 +4,7 @@ import { Button } from '../../components/button.tsx'
 import { formatBytes } from '../../components/format.tsx'
 import { Empty, ErrorText } from '../../components/states.tsx'
 import { readBytes } from './file-api.ts'
-import type { FilePlace } from './file-view.tsx'
+import type { FilePlace } from './file-place.ts'
 import { visibleLines } from './names.ts'
 import { TextBlocks } from './text-blocks.ts'
 

@@ -25,13 +25,7 @@ export function HostAllocations({ allocations, collect, may }: HostAllocationsPr
   if (allocations.length === 0) return <p class="muted">No allocation is known on this host.</p>
   return (
     <div class="bounded" style={{ height: `${Math.min(allocations.length, ROWS_MAX) * ROW_PX + HEAD_PX}px` }}>
-      <DataTable
-        label="Allocations"
-        rows={allocations}
-        columns={columns}
-        keyOf={({ ID }) => ID}
-        linkOf={({ ID }) => pathOf('logs', ID)}
-      />
+      <DataTable label="Allocations" rows={allocations} columns={columns} linkOf={({ ID }) => pathOf('logs', ID)} />
     </div>
   )
 }

@@ -165,7 +165,6 @@ function HostTable({ hosts, isSelected }: HostTableProps) {
         label="Hosts"
         rows={rows}
         columns={columns}
-        keyOf={({ ID }) => ID}
         linkOf={({ ID }) => pathOf('hosts', ID)}
         onVisible={onVisible}
         sorting={sorting}

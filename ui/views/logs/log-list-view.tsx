@@ -140,7 +140,6 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
           label="Logs"
           rows={shown}
           columns={isNarrow ? NARROW_COLUMNS : COLUMNS[kind]}
-          keyOf={({ key }) => key}
           linkOf={({ path }) => `/logs/${path}`}
         />
       )}

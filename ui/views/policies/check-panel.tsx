@@ -1,13 +1,13 @@
-/** Which rule decides about a request: evaluated in the page, also for a text that is not saved. */
+/** Which rule decides about a request, also for a text that is not saved: evaluated by the server. */
 import { useMemo, useState } from 'preact/hooks'
 import { address, setQuery } from '../../app/location.ts'
 import { Button } from '../../components/button.tsx'
 import { Field } from '../../components/field.tsx'
-import { ErrorText } from '../../components/states.tsx'
+import { ErrorText, Loading } from '../../components/states.tsx'
 import { readPolicy } from './policies.ts'
-import { pairsOf, placedLine, THIS_POLICY } from './policy-check.ts'
-import { type PolicyAnswer, type PolicyDocument, type PolicyVerb, VERBS } from './policy-types.ts'
-import { usePolicyAnswer } from './use-answer.ts'
+import { pairsOf, placeOf, THIS_POLICY } from './policy-check.ts'
+import { type PolicyDocument, type PolicyNote, type PolicyVerb, VERBS } from './policy-types.ts'
+import { type CheckState, usePolicyAnswer } from './use-answer.ts'
 
 interface CheckPanelProps {
   readonly name: string
@@ -21,8 +21,9 @@ export function CheckPanel({ name, text }: CheckPanelProps) {
   const [parameters, setParameters] = useState('')
   const [entity, setEntity] = useState('')
   const [others, setOthers] = useState<readonly PolicyDocument[]>([])
-  const documents = useMemo(() => [{ file: THIS_POLICY, text }, ...others], [text, others])
-  const answer = usePolicyAnswer(documents, { path, verb, parameters, entity })
+  const documents = useMemo(() => [{ name: THIS_POLICY, policy: text }, ...others], [text, others])
+  const isAsked = path !== ''
+  const check = usePolicyAnswer(documents, isAsked ? { path, verb, parameters, entity } : undefined)
   const fault = pairsOf(parameters).fault ?? pairsOf(entity).fault
   return (
     <section class="card" aria-label="Check a request">
@@ -36,7 +37,7 @@ export function CheckPanel({ name, text }: CheckPanelProps) {
           onInput={(given) => setQuery({ path: given })}
         />
         <VerbSelect value={verb} />
-        {path !== '' && answer && <Verdict answer={answer} />}
+        {isAsked && <Verdict check={check} retry={check.retry} />}
         <Field
           label="Parameters"
           rows={2}
@@ -90,10 +91,10 @@ function OtherPolicies({ name, onChange, others }: OtherPoliciesProps) {
   const [error, setError] = useState<Error>()
   const add = async () => {
     const other = wanted.trim().toLowerCase()
-    if (other === '' || other === name || others.some(({ file }) => file === other)) return
+    if (other === '' || other === name || others.some((each) => each.name === other)) return
     const policy = await readPolicy(other)
     if (!policy) throw new Error(`There is no policy ${other}.`)
-    onChange([...others, { file: other, text: policy.policy }])
+    onChange([...others, { name: other, policy: policy.policy }])
     setWanted('')
   }
   const submit = (event: Event) => {
@@ -107,13 +108,13 @@ function OtherPolicies({ name, onChange, others }: OtherPoliciesProps) {
         <Field label="Together with the policy" value={wanted} onInput={setWanted} placeholder="default" />
         <Button type="submit">Add</Button>
       </div>
-      {others.map(({ file }) => (
+      {others.map((other) => (
         <Button
-          key={file}
-          label={`Without the policy ${file}`}
-          onClick={() => onChange(others.filter((each) => each.file !== file))}
+          key={other.name}
+          label={`Without the policy ${other.name}`}
+          onClick={() => onChange(others.filter((each) => each.name !== other.name))}
         >
-          {file} <span aria-hidden="true">×</span>
+          {other.name} <span aria-hidden="true">×</span>
         </Button>
       ))}
       {error && <ErrorText error={error} />}
@@ -121,43 +122,59 @@ function OtherPolicies({ name, onChange, others }: OtherPoliciesProps) {
   )
 }
 
-function Verdict({ answer: { allowed, faults, reasons, unmatched, verdict } }: { readonly answer: PolicyAnswer }) {
-  if (faults.length > 0) {
+interface VerdictProps {
+  readonly check: CheckState
+  readonly retry: () => void
+}
+
+function Verdict({ check: { answer, error, isPending }, retry }: VerdictProps) {
+  if (error) {
+    return (
+      <>
+        <ErrorText error={new Error(`The request was not checked: ${error.message}`)} />
+        <div class="form-actions">
+          <Button onClick={retry}>Retry</Button>
+        </div>
+      </>
+    )
+  }
+  const fault = answer?.faults[0]
+  if (fault) {
     return (
       <p class="error" role="status">
-        Correct the document first: {placedLine(faults[0] ?? '').text}
+        Correct the document first: {placeOf(fault)}: {fault.text}
       </p>
     )
   }
+  if (!answer) return <Loading label="Checking" />
+  const { allowed, hint, reasons, unmatched, verdict } = answer
   return (
-    <div role="status" class="verdict">
+    <div role="status" class="verdict" aria-busy={isPending}>
       <p>
         <span class={`badge badge-${allowed ? 'good' : 'bad'}`}>{allowed ? 'allowed' : 'denied'}</span>{' '}
         {verdict.replace(/^(?:allowed|denied): /, '')}
       </p>
-      <Lines lines={reasons} />
+      <Notes notes={reasons} />
+      {hint !== undefined && <p>{hint}</p>}
       {unmatched.length > 0 && (
         <details>
           <summary>{unmatched.length === 1 ? '1 rule does' : `${unmatched.length} rules do`} not match</summary>
-          <Lines lines={unmatched} />
+          <Notes notes={unmatched} />
         </details>
       )}
     </div>
   )
 }
 
-function Lines({ lines }: { readonly lines: readonly string[] }) {
+function Notes({ notes }: { readonly notes: readonly PolicyNote[] }) {
   return (
     <ul class="policy-lines">
-      {lines.map((line) => {
-        const { place, text } = placedLine(line)
-        return (
-          <li key={line}>
-            {place !== '' && <span class="muted">{place}: </span>}
-            {text}
-          </li>
-        )
-      })}
+      {notes.map((note) => (
+        <li key={`${placeOf(note)}: ${note.text}`}>
+          <span class="muted">{placeOf(note)}: </span>
+          {note.text}
+        </li>
+      ))}
     </ul>
   )
 }

@@ -4,7 +4,7 @@ import { useCapabilities } from '../../api/capabilities.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, pathOf, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { tokenInfo } from '../../app/session.ts'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
@@ -75,13 +75,7 @@ function PolicyList() {
       <LoadedSecrets resource={resource}>
         {() =>
           names.length > 0 ? (
-            <DataTable
-              label="Policies"
-              rows={names}
-              columns={COLUMNS}
-              keyOf={(name) => name}
-              linkOf={(name) => pathOf('policies', name)}
-            />
+            <DataTable label="Policies" rows={names} columns={COLUMNS} linkOf={(name) => pathOf('policies', name)} />
           ) : (
             <Empty title="No policy matches the search." />
           )

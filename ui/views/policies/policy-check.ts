@@ -1,5 +1,5 @@
 /** Texts of the form beside a policy, and of the answer about it. */
-import type { AnswerPolicy, PolicyAnswer, PolicyDocument, PolicyVerb } from './policy-types.ts'
+import type { PolicyDocument, PolicyNote, PolicyQuestion, PolicyVerb } from './policy-types.ts'
 
 /** The name of the edited policy in positions. Names of policies have no spaces. */
 export const THIS_POLICY = 'this policy'
@@ -44,37 +44,20 @@ export function pathOfRequest(given: string): string {
   return given.trim().replace(/^\/*(?:v1\/+)?/, '')
 }
 
-export function checkPolicies(
-  answerPolicy: AnswerPolicy,
-  documents: readonly PolicyDocument[],
-  { entity, parameters, path, verb }: CheckForm,
-): PolicyAnswer {
-  const data = Object.fromEntries([...pairsOf(parameters).pairs].map(([name, text]) => [name, valueOf(text)]))
-  const question = {
-    operation: verb,
-    path: pathOfRequest(path),
-    data,
-    wrapTtlSeconds: undefined,
-    entityFacts: pairsOf(entity).pairs,
+/** The body of a check. Lines after one that is not a pair are left out; the form shows the fault. */
+export function questionOf(policies: readonly PolicyDocument[], form: CheckForm): PolicyQuestion {
+  const parameters = [...pairsOf(form.parameters).pairs].map(([name, text]) => [name, valueOf(text)] as const)
+  return {
+    policies,
+    operation: form.verb,
+    path: pathOfRequest(form.path),
+    parameters: Object.fromEntries(parameters),
+    entity: Object.fromEntries(pairsOf(form.entity).pairs),
   }
-  return answerPolicy(documents, question, Date.now())
 }
 
-export interface PlacedLine {
-  /** The document, with the line if it has a position. */
-  readonly place: string
-  readonly line: number | undefined
-  /** Whether it is about the edited policy. */
-  readonly isOwn: boolean
-  readonly text: string
-}
-
-/** Splits `FILE:LINE:COLUMN: text`. */
-export function placedLine(given: string): PlacedLine {
-  const found = /^(.*?):(\d+):(\d+): ([\s\S]*)$/.exec(given.trim())
-  if (!found) return { place: '', line: undefined, isOwn: false, text: given.trim() }
-  const [, file = '', line = '', column = '', text = ''] = found
-  const isOwn = file === THIS_POLICY
+/** The place of a note: the position, with the policy if it is not the edited one. */
+export function placeOf({ column, line, policy }: PolicyNote): string {
   const position = `line ${line}, column ${column}`
-  return { place: isOwn ? position : `${file}, ${position}`, line: Number(line), isOwn, text }
+  return policy === THIS_POLICY ? position : `${policy}, ${position}`
 }

@@ -1,36 +1,41 @@
-/**
- * The evaluation of policies in the browser: the code of the server and of `outpost policy check`, bundled for the page. So a policy is
- * checked before it is saved, without a request. Its sources need the types of Node, so the page declares what it uses of them.
- */
+/** Requests and responses of `sys/internal/ui/policy-check` and `policy-format`. */
 
 export const VERBS = ['read', 'list', 'scan', 'create', 'update', 'patch', 'delete'] as const
 export type PolicyVerb = (typeof VERBS)[number]
 
 export interface PolicyDocument {
-  readonly file: string
-  readonly text: string
+  readonly name: string
+  readonly policy: string
 }
 
 export interface PolicyQuestion {
+  readonly policies: readonly PolicyDocument[]
   readonly operation: PolicyVerb
-  /** Without a leading slash. */
+  /** Without `/v1/`. */
   readonly path: string
-  readonly data?: Readonly<Record<string, unknown>>
-  readonly wrapTtlSeconds?: number | undefined
-  readonly entityFacts: ReadonlyMap<string, string>
+  readonly parameters: Readonly<Record<string, unknown>>
+  readonly entity: Readonly<Record<string, string>>
+}
+
+/** A text about a position in a policy. */
+export interface PolicyNote {
+  readonly policy: string
+  readonly line: number
+  readonly column: number
+  readonly text: string
 }
 
 export interface PolicyAnswer {
   readonly allowed: boolean
   readonly verdict: string
-  readonly reasons: readonly string[]
-  readonly unmatched: readonly string[]
-  readonly warnings: readonly string[]
-  readonly faults: readonly string[]
+  readonly reasons: readonly PolicyNote[]
+  readonly hint?: string
+  readonly unmatched: readonly PolicyNote[]
+  readonly warnings?: readonly PolicyNote[]
+  readonly faults: readonly PolicyNote[]
 }
 
-export type AnswerPolicy = (
-  documents: readonly PolicyDocument[],
-  question: PolicyQuestion,
-  nowMs: number,
-) => PolicyAnswer
+export interface FormattedPolicy {
+  readonly policy: string
+  readonly faults: readonly PolicyNote[]
+}

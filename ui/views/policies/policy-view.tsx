@@ -5,7 +5,6 @@ import { useKeys } from '../../app/keys.ts'
 import { navigate } from '../../app/location.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { UnsavedChanges } from '../../app/unsaved.tsx'
-import { formatText } from '../../../src/config/hcl-format.ts'
 import { Button } from '../../components/button.tsx'
 import { CodeField } from '../../components/code-field.tsx'
 import { Confirm } from '../../components/dialog.tsx'
@@ -24,8 +23,8 @@ import {
   ROOT,
   writePolicy,
 } from './policies.ts'
-import { placedLine } from './policy-check.ts'
-import { usePolicyFaults } from './use-answer.ts'
+import { placeOf } from './policy-check.ts'
+import { formatPolicy, type PolicyFaults, usePolicyFaults } from './use-answer.ts'
 
 const TEMPLATE =
   '# Rules for paths without the leading /v1/\npath "secret/data/app/*" {\n  capabilities = ["read"]\n}\n'
@@ -97,7 +96,8 @@ function PolicyEditor({ mayWrite, name, reload, saved }: PolicyEditorProps) {
   const [error, setError] = useState<Error>()
   const [theirs, setTheirs] = useState<Policy>()
   const [isBusy, setBusy] = useState(false)
-  const { faults, warnings } = usePolicyFaults(text)
+  const check = usePolicyFaults(text)
+  const { faults } = check
   const hasChanges = text !== (saved?.policy ?? TEMPLATE)
   const fault = faults[0]
   const write = async (before: Policy | undefined) => {
@@ -122,13 +122,11 @@ function PolicyEditor({ mayWrite, name, reload, saved }: PolicyEditorProps) {
   useKeys('Policy', mayWrite ? [{ keys: 'Mod+s', label: 'Save', run: () => maySave && save(saved) }] : [])
   const format = () => {
     setError(undefined)
-    try {
-      const formatted = formatText(text)
-      if (formatted === undefined) setError(new Error('The text cannot be formatted without a change of its meaning.'))
-      else setText(formatted)
-    } catch (failure) {
-      setError(failure instanceof Error ? failure : new Error(String(failure)))
-    }
+    setBusy(true)
+    formatPolicy(text)
+      .then((formatted) => setText((now) => (now === text ? formatted : now)))
+      .catch((failure: unknown) => setError(failure instanceof Error ? failure : new Error(String(failure))))
+      .finally(() => setBusy(false))
   }
   return (
     <div class="policy-parts">
@@ -143,18 +141,7 @@ function PolicyEditor({ mayWrite, name, reload, saved }: PolicyEditorProps) {
           isReadOnly={!mayWrite}
           describedBy="policy-faults"
         />
-        <div id="policy-faults" class="policy-lines" role="status">
-          {faults.map(({ place, text: message }) => (
-            <p key={place + message} class="error">
-              {place}: {message}
-            </p>
-          ))}
-          {warnings.map((line) => (
-            <p key={line} class="muted">
-              Warning: {placedLine(line).place}: {placedLine(line).text}
-            </p>
-          ))}
-        </div>
+        <Faults check={check} />
         {theirs && (
           <div class="notice" role="alert">
             Another client saved version {theirs.version} in the meantime.
@@ -174,12 +161,40 @@ function PolicyEditor({ mayWrite, name, reload, saved }: PolicyEditorProps) {
             <Button kind="primary" isBusy={isBusy} isDisabled={!maySave} onClick={() => save(saved)}>
               Save
             </Button>
-            <Button onClick={format}>Format</Button>
+            <Button isDisabled={isBusy} onClick={format}>
+              Format
+            </Button>
           </div>
         )}
       </section>
       <CheckPanel name={name} text={text} />
     </div>
+  )
+}
+
+/** Of the text as it is, or why they are not known. */
+function Faults({ check: { error, faults, retry, warnings } }: { readonly check: PolicyFaults }) {
+  return (
+    <>
+      <div id="policy-faults" class="policy-lines" role="status">
+        {faults.map((fault) => (
+          <p key={placeOf(fault) + fault.text} class="error">
+            {placeOf(fault)}: {fault.text}
+          </p>
+        ))}
+        {warnings.map((warning) => (
+          <p key={placeOf(warning) + warning.text} class="muted">
+            Warning: {placeOf(warning)}: {warning.text}
+          </p>
+        ))}
+      </div>
+      {error && (
+        <div class="form-actions" role="alert">
+          <span class="error">The document was not checked: {error.message}</span>
+          <Button onClick={retry}>Retry</Button>
+        </div>
+      )}
+    </>
   )
 }
 

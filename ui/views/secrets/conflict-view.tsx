@@ -3,7 +3,7 @@ import { useMemo, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { ErrorText } from '../../components/states.tsx'
 import { ChangedValue } from './change-table.tsx'
-import type { EditBase } from './editor-tab.tsx'
+import type { EditBase } from './secret-context.ts'
 import type { SecretData } from './secret-data.ts'
 import { mergedData, type MergeRow, mergeRows, type Side } from './secret-diff.ts'
 

@@ -13,19 +13,10 @@ import { ConflictView } from './conflict-view.tsx'
 import { type Draft, draftData, DraftFields, draftOf } from './draft-fields.tsx'
 import { isCasConflict, readMetadata, readVersion, writeSecret } from './kv.ts'
 import type { SecretData } from './secret-data.ts'
-import type { SecretContext } from './secret-details.tsx'
+import type { EditBase, SecretContext } from './secret-context.ts'
 import { isSameData } from './secret-diff.ts'
 import { viewOf } from './secret-path.ts'
 import { LoadedSecrets } from './states.tsx'
-
-/** The version that is changed. */
-export interface EditBase {
-  /** 0 for a new secret. Undefined if it is not known: then the write is not checked. */
-  readonly version: number | undefined
-  readonly data: SecretData
-  /** False if the token may write but not read. */
-  readonly isKnown: boolean
-}
 
 async function readBase({ mount, name }: SecretContext, signal?: AbortSignal): Promise<EditBase> {
   try {

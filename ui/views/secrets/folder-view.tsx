@@ -150,13 +150,7 @@ function NameTable({ folder, mayCreate, mount, names, wanted }: NameTableProps) 
       <p class="muted" role="status">
         {shown.length === names.length ? names.length : `${shown.length} of ${names.length}`} names
       </p>
-      <DataTable
-        label="Names"
-        rows={shown}
-        columns={columns}
-        keyOf={(name) => name}
-        linkOf={(name) => viewOf(mount.path, folder + name)}
-      />
+      <DataTable label="Names" rows={shown} columns={columns} linkOf={(name) => viewOf(mount.path, folder + name)} />
     </>
   )
 }
@@ -194,7 +188,6 @@ function SearchResults({ folder, mount, wanted }: FolderViewProps & { readonly w
               label="Found secrets"
               rows={names}
               columns={columns}
-              keyOf={(name) => name}
               linkOf={(name) => viewOf(mount.path, name)}
             />
           </>

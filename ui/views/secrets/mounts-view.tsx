@@ -68,13 +68,7 @@ export default function MountsView() {
       <LoadedSecrets resource={resource}>
         {() =>
           rows.length > 0 ? (
-            <DataTable
-              label="Secrets engines"
-              rows={rows}
-              columns={COLUMNS}
-              keyOf={({ path }) => path}
-              linkOf={linkOf}
-            />
+            <DataTable label="Secrets engines" rows={rows} columns={COLUMNS} linkOf={linkOf} />
           ) : (
             <NoMounts isFiltered={wanted !== ''} />
           )

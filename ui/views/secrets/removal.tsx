@@ -3,13 +3,8 @@ import { navigate } from '../../app/location.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { Confirm } from '../../components/dialog.tsx'
 import { changeVersions, deleteCurrent, removeSecret } from './kv.ts'
-import type { SecretContext } from './secret-details.tsx'
+import type { Removal, SecretContext } from './secret-context.ts'
 import { baseName, folderOf, viewOf } from './secret-path.ts'
-
-export type Removal =
-  | { readonly kind: 'current' }
-  | { readonly kind: 'destroy'; readonly version: number }
-  | { readonly kind: 'all' }
 
 interface RemovalDialogProps {
   readonly context: SecretContext

@@ -1,25 +1,29 @@
 /** The data of a secret: parsed with numbers as they are written, as JSON text, and as the rows of an editor. */
-import { parseJson } from '../../../src/config/json.ts'
-import { HclError, type HclNode, type ObjectNode } from '../../../src/config/tree.ts'
-import { hasSuspectNumbers, parseExact } from '../../../src/engines/framework/exact-json.ts'
+import { findJsonFault } from './json-position.ts'
 
 export type SecretData = Readonly<Record<string, unknown>>
 
 const canKeepNumbers = 'rawJSON' in JSON
 const SPACES = 2
 
+/** A number that JavaScript may write differently: a fraction, an exponent, more digits than it keeps, or -0. */
+const SUSPECT_NUMBER = /(?:^|[:,[])\s*(?:-0|-?(?:\d+[.eE]|\d{16}))/
+
 /** Parses JSON. Numbers such as 1.0 and 12345678901234567890 are written again as they are. */
 export function parseJsonText(text: string): unknown {
-  const plain: unknown = JSON.parse(text)
-  if (!canKeepNumbers) return plain
-  // The exact parser finds numbers inside of a list or an object only.
-  const [exact] = parseExact(`[${text}]`) as readonly unknown[]
-  return exact
+  if (!canKeepNumbers) {
+    const plain: unknown = JSON.parse(text)
+    return plain
+  }
+  return JSON.parse(text, (_key, value, { source }) => {
+    const isChanged = typeof value === 'number' && source !== undefined && String(value) !== source
+    return isChanged ? JSON.rawJSON(source) : value
+  })
 }
 
 /** Whether this browser would change a number of a text when it writes it again. */
 export function losesNumbers(text: string): boolean {
-  return !canKeepNumbers && hasSuspectNumbers(text)
+  return !canKeepNumbers && SUSPECT_NUMBER.test(text)
 }
 
 export function isObject(value: unknown): value is SecretData {
@@ -49,49 +53,17 @@ export type ParsedData =
 
 /** Parses the data of a secret, an object. A repeated key is a fault, because only its last value would be stored. */
 export function parseData(text: string): ParsedData {
-  const tree = positionsOf(text)
-  if (tree instanceof HclError) {
-    const parsed = acceptedBy(text)
-    return parsed === undefined ? { fault: faultOf(tree) } : { data: parsed }
-  }
-  const repeated = repeatedKey(tree)
-  return repeated ? { fault: repeated } : { data: acceptedBy(text) ?? {} }
+  const fault = findJsonFault(text)
+  if (fault) return { fault: { ...positionIn(text, fault.offset), message: fault.message } }
+  const data = parseJsonText(text)
+  if (isObject(data)) return { data }
+  return { fault: { ...positionIn(text, text.search(/\S/)), message: 'expected an object: `{`' } }
 }
 
-function positionsOf(text: string): ObjectNode | HclError {
-  try {
-    return parseJson(text)
-  } catch (error) {
-    if (error instanceof HclError) return error
-    throw error
-  }
-}
-
-/** Undefined if a text is not a JSON object. The parser with positions refuses large numbers and deep objects, which are valid. */
-function acceptedBy(text: string): SecretData | undefined {
-  try {
-    const value = parseJsonText(text)
-    return isObject(value) ? value : undefined
-  } catch {
-    return undefined
-  }
-}
-
-function faultOf({ at, message }: HclError): TextFault {
-  return { ...at, message }
-}
-
-function repeatedKey(node: HclNode): TextFault | undefined {
-  if (node.kind === 'list') return node.items.map(repeatedKey).find(Boolean)
-  if (node.kind !== 'object') return undefined
-  const names = new Set<string>()
-  for (const { key, keyAt, value } of node.entries) {
-    if (names.has(key)) return { ...keyAt, message: 'the key is repeated' }
-    names.add(key)
-    const inner = repeatedKey(value)
-    if (inner) return inner
-  }
-  return undefined
+/** Counts from 1, in UTF-16 code units. */
+function positionIn(text: string, offset: number): { readonly line: number; readonly column: number } {
+  const before = text.slice(0, offset)
+  return { line: before.split('\n').length, column: offset - before.lastIndexOf('\n') }
 }
 
 /** A key in the editor. */

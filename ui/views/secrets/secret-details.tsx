@@ -15,9 +15,10 @@ import { CompareTab } from './compare-tab.tsx'
 import { EditorTab } from './editor-tab.tsx'
 import { parentsOf } from './folder-view.tsx'
 import { readMetadata } from './kv.ts'
-import { type SecretMetadata, stateOf } from './versions.ts'
+import { stateOf } from './versions.ts'
 import { baseName, type KvArea, type KvMount, kvPath, viewOf } from './secret-path.ts'
-import { type Removal, RemovalDialog } from './removal.tsx'
+import { RemovalDialog } from './removal.tsx'
+import type { Removal, SecretContext } from './secret-context.ts'
 import { SealedState, useSecretsResource } from './states.tsx'
 import { SettingsTab } from './settings-tab.tsx'
 import { ValuesTab } from './values-tab.tsx'
@@ -26,21 +27,6 @@ import { VersionsTab } from './versions-tab.tsx'
 interface SecretDetailsProps {
   readonly mount: KvMount
   readonly name: string
-}
-
-/** What the parts of the view share. */
-export interface SecretContext extends SecretDetailsProps {
-  readonly may: (area: KvArea, capability: Capability) => boolean
-  /** False until the server has answered what the token may do. */
-  readonly isMayKnown: boolean
-  /** Undefined without versions, without a secret, and if the token may not read it. */
-  readonly metadata: SecretMetadata | undefined
-  /** Changes with each reload. */
-  readonly revision: number
-  readonly reload: () => void
-  /** Runs a change of this page, which is then not announced as one by others. */
-  readonly act: (change: SecretChange['change'], run: () => Promise<void>) => Promise<void>
-  readonly remove: (removal: Removal) => void
 }
 
 const AREAS: readonly KvArea[] = ['data', 'metadata', 'delete', 'undelete', 'destroy', 'watch']

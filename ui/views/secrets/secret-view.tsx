@@ -1,7 +1,7 @@
 /** `/secrets/MOUNT/…`: a folder if the path ends with a slash, otherwise a secret. */
 import { address } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { token } from '../../app/session.ts'
 import { Empty } from '../../components/states.tsx'
 import { Link } from '../../components/link.tsx'

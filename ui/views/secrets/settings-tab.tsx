@@ -7,7 +7,7 @@ import { Field } from '../../components/field.tsx'
 import { ErrorText } from '../../components/states.tsx'
 import { writeSettings } from './kv.ts'
 import type { SecretMetadata, SecretSettings } from './versions.ts'
-import type { SecretContext } from './secret-details.tsx'
+import type { SecretContext } from './secret-context.ts'
 import { NoMetadata } from './versions-tab.tsx'
 
 export function SettingsTab({ context }: { readonly context: SecretContext }) {

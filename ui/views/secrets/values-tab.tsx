@@ -11,7 +11,7 @@ import { ActionButton } from './action-button.tsx'
 import { changeVersions, readVersion, type SecretVersion } from './kv.ts'
 import { stateOf } from './versions.ts'
 import { dataText, losesNumbers, type SecretData, valueText } from './secret-data.ts'
-import type { SecretContext } from './secret-details.tsx'
+import type { SecretContext } from './secret-context.ts'
 import { folderOf, viewOf } from './secret-path.ts'
 import { LoadedSecrets, useSecretsResource } from './states.tsx'
 

@@ -9,7 +9,7 @@ import { Empty } from '../../components/states.tsx'
 import { ActionButton } from './action-button.tsx'
 import { type Author, stateOf, versionBefore, type VersionInfo, type VersionState } from './versions.ts'
 import { changeVersions } from './kv.ts'
-import type { SecretContext } from './secret-details.tsx'
+import type { SecretContext } from './secret-context.ts'
 import { viewOf } from './secret-path.ts'
 
 const SHOWN_FIRST = 50

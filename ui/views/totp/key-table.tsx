@@ -68,7 +68,6 @@ export function KeyTable() {
                 label="Keys"
                 rows={shown}
                 columns={COLUMNS}
-                keyOf={({ mount, name }) => `${mount}\n${name}`}
                 linkOf={({ mount, name }) => pathOf('totp', 'keys', mount, name)}
               />
             ) : (

@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
 import { ApiError } from '../../api/client.ts'
-import { requestLogin } from '../../app/login.tsx'
+import { requestLogin } from '../../app/login-request.ts'
 import { useResource } from '../../app/resource.ts'
 import { tokenInfo } from '../../app/session.ts'
 import { Button } from '../../components/button.tsx'

@@ -1,5 +1,5 @@
 import { path } from '../../app/location.ts'
-import type { ViewProps } from '../../app/routes.ts'
+import type { ViewProps } from '../../app/view-props.ts'
 import { Failure } from '../../components/states.tsx'
 import { segmentsOf } from '../access/segments.ts'
 import { KeyTable } from './key-table.tsx'

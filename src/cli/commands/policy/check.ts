@@ -1,7 +1,7 @@
 /** `outpost policy check`: evaluates a policy file for a request without a server. */
 import { readFileSync } from 'node:fs'
 import { messageOf } from '../../../platform/errors.ts'
-import type { PolicyAnswer, PolicyQuestion } from '../../../secrets/policies/policy-answer.ts'
+import type { PolicyAnswer, PolicyNote, PolicyQuestion } from '../../../secrets/policies/policy-answer.ts'
 import { type CommandIo, defineCommand } from '../../framework/define-command.ts'
 import { didYouMean, flag, text, texts, UsageError } from '../../framework/options.ts'
 import { escapeLine } from '../../framework/terminal-escapes.ts'
@@ -44,7 +44,7 @@ export const command = defineCommand({
   },
   async run(values, [file = '', path = '', verb = ''], io) {
     const operation = verbOf(verb)
-    const documents = [file, ...values.with].map((name) => ({ file: name, text: readPolicy(name) }))
+    const documents = [file, ...values.with].map((name) => ({ name, text: readPolicy(name) }))
     const question: PolicyQuestion = {
       operation,
       path: path.replace(/^\/*(?:v1\/+)?/, ''),
@@ -53,13 +53,14 @@ export const command = defineCommand({
       entityFacts: new Map(values.entity.map((pair) => split(pair, '-entity name=alice'))),
     }
     // Loaded here because completion loads every command file.
-    const { answerPolicy } = await import('../../../secrets/policies/policy-answer.ts')
-    const answer = answerPolicy(documents, question, Date.now())
-    if (answer.faults.length > 0) {
-      for (const fault of answer.faults) io.err(`${escapeLine(fault)}\n`)
+    const { answerPolicy, noteLine, parsePolicies } = await import('../../../secrets/policies/policy-answer.ts')
+    const { faults, sources } = parsePolicies(documents)
+    if (faults.length > 0) {
+      for (const fault of faults) io.err(`${escapeLine(noteLine(fault))}\n`)
       return 2
     }
-    print(answer, io, values.all)
+    const answer = answerPolicy(sources, question, Date.now())
+    print(answer, { io, noteLine, all: values.all })
     return answer.allowed ? 0 : 1
   },
 })
@@ -96,14 +97,23 @@ function dataOf(pair: string): readonly [string, unknown] {
   }
 }
 
-function print(answer: PolicyAnswer, io: CommandIo, all: boolean): void {
-  for (const line of [answer.verdict, ...answer.reasons, ...(all ? answer.unmatched : [])])
+interface AnswerOutput {
+  readonly io: CommandIo
+  readonly noteLine: (note: PolicyNote) => string
+  readonly all: boolean
+}
+
+function print(answer: PolicyAnswer, { all, io, noteLine }: AnswerOutput): void {
+  const { hint, reasons, unmatched, verdict, warnings } = answer
+  const indented = (notes: readonly PolicyNote[]) => notes.map((note) => `  ${noteLine(note)}`)
+  const hints = hint === undefined ? [] : [`  ${hint}`]
+  for (const line of [verdict, ...indented(reasons), ...hints, ...(all ? indented(unmatched) : [])])
     io.out(`${escapeLine(line)}\n`)
-  if (!all && answer.unmatched.length > 0) {
-    const rules = answer.unmatched.length === 1 ? '1 rule does' : `${answer.unmatched.length} rules do`
+  if (!all && unmatched.length > 0) {
+    const rules = unmatched.length === 1 ? '1 rule does' : `${unmatched.length} rules do`
     io.out(`  ${rules} not match (-all shows why)\n`)
   }
-  for (const warning of answer.warnings.slice(0, WARNINGS_MAX)) io.err(`warning: ${escapeLine(warning)}\n`)
-  const unshown = answer.warnings.length - WARNINGS_MAX
+  for (const warning of warnings.slice(0, WARNINGS_MAX)) io.err(`warning: ${escapeLine(noteLine(warning))}\n`)
+  const unshown = warnings.length - WARNINGS_MAX
   if (unshown > 0) io.err(`warning: and ${unshown} more\n`)
 }

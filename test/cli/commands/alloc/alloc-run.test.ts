@@ -320,6 +320,21 @@ describe('slow tests', { concurrency: true }, () => {
 })
 
 const MOUNT = ['-rm', 'sh', '-c', 'mount -t tmpfs -o size=1m none "$0"']
+test('a last manifest that cannot be written is reported, and the supervisor exits like the command', async (t) => {
+  const dataDir = temporaryDirectory(t)
+  const go = join(dataDir, 'go')
+  const script = `until [ -e "${go}" ]; do sleep 0.05; done; rm -rf "$(dirname "$NOMAD_ALLOC_DIR")"; exit 3`
+  const supervisor = run(dataDir, [], ['sh', '-c', script])
+  // Until then the supervisor writes to the directory.
+  await taskRuns(dataDir, 'sh')
+  writeFileSync(go, '')
+  const timer = setTimeout(() => supervisor.child.kill('SIGKILL'), 20_000)
+  const { code, stderr } = await supervisor.finished
+  clearTimeout(timer)
+  assert.equal(code, 3, stderr)
+  assert.equal(stderr.match(/cannot write the manifest/g)?.length, 1, stderr)
+})
+
 test('a full disk costs the bytes that did not fit, and the log says how many', async (t) => {
   const dataDir = temporaryDirectory(t)
   if (spawnSync('unshare', [...MOUNT, dataDir]).status !== 0) return t.skip('this kernel lets us mount nothing')

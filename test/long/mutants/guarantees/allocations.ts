@@ -46,4 +46,11 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/attacks/hostile-allocation-owner.test.ts',
     testName: 'the file that root writes',
   },
+  {
+    promise: 'A task whose processes have exited is shown as dead',
+    before: 'this.#meters.get(allocation.id)?.get(task.name)?.end()\n',
+    after: '',
+    test: 'test/host/stats/stats-sampler.test.ts',
+    testName: 'reports as dead',
+  },
 ]

@@ -134,6 +134,13 @@ export const MUTANTS: readonly Mutant[] = [
     after: "if (typeof parsed === 'string') return { partition: '', account: '', endpoint: '' }",
     test: 'test/engines/cloud/account.test.ts',
   },
+  {
+    promise: '| rotation of a static role fails',
+    before: '      })\n      this.#failures.delete(name)\n',
+    after: '      })\n',
+    test: 'test/engines/cloud/rotation.test.ts',
+    testName: 'static role is soon again',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [

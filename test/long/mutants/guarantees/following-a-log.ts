@@ -88,6 +88,19 @@ export const MUTANTS: readonly Mutant[] = [
     after: "if (this.#directoryGone) return { step: { kind: 'end' }, path, mark }",
     test: 'test/host/logs/logs-rotation.test.ts',
   },
+  {
+    promise: '**Truncation** is reported',
+    before: 'Math.abs(Date.now() - stat.mtimeMs) < RECENT_MS',
+    after: 'Math.abs(performance.now() - stat.mtimeMs) < RECENT_MS',
+    test: 'test/host/logs/follow/followed-file.test.ts',
+  },
+  {
+    promise: '**Resuming.** `cursor=` resumes exactly behind the last frame received',
+    before: '  mark.offset = 0\n  mark.edgeLength = 0\n',
+    after: '  mark.offset = 0\n',
+    test: 'test/host/logs/merged-logs.test.ts',
+    testName: 'cursor of another log after a truncation',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [

@@ -142,4 +142,18 @@ export const MUTANTS: readonly Mutant[] = [
     after: 'await this.#methods.remove(id)',
     test: 'test/secrets/mfa/mfa-methods.test.ts',
   },
+  {
+    promise: 'The lockout of one entity affects no other entity and no other method',
+    before: "failed.methodIds.some((id) => verdicts.get(id) === 'locked')",
+    after: "[...verdicts.values()].includes('locked')",
+    test: 'test/secrets/mfa-login.test.ts',
+    testName: 'lock-out of the method of another one',
+  },
+  {
+    promise: 'A secret is removed with its method and its entity. It is replaced if',
+    before: 'if (into !== undefined && !changes.get(pathOf(id, into))) changes.put',
+    after: 'if (into !== undefined) changes.put',
+    test: 'test/secrets/mfa/mfa-methods.test.ts',
+    testName: 'the entity that stays in a merge',
+  },
 ]

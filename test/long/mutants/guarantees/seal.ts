@@ -56,6 +56,15 @@ export const MUTANTS: readonly Mutant[] = [
     after: "if (!verified && this.#shares.length < enough - 1) return 'more'",
     test: 'test/storage/seal/seal.test.ts',
   },
+  {
+    promise: 'An attempt is canceled with its nonce or with sudo',
+    before:
+      "    if (this.#attempt !== attempt) throw invalid('root generation aborted: it was canceled')\n    await commit()\n",
+    after:
+      "    await commit()\n    if (this.#attempt !== attempt) throw invalid('root generation aborted: it was canceled')\n",
+    test: 'test/storage/seal/token-generation.test.ts',
+    testName: 'before its token is encoded',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = []

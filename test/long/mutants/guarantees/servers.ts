@@ -66,6 +66,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'test/cluster/api/roster-operations.test.ts',
   },
   {
+    promise: 'Objects that a token may not see are in no list, no event and no search',
+    before: "    if (id === '') continue\n    if (found.length === MATCHES_MAX) return { found, isTruncated: true }\n",
+    after: "    if (found.length === MATCHES_MAX) return { found, isTruncated: true }\n    if (id === '') continue\n",
+    test: 'test/cluster/api/roster-operations.test.ts',
+    testName: 'twenty visible matches',
+  },
+  {
     promise: 'are in no list, no event',
     before: 'if (isVisible(record) && (!filter ||',
     after: 'if (isVisible !== undefined && (!filter ||',

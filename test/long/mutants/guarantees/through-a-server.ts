@@ -167,6 +167,20 @@ export const MUTANTS: readonly Mutant[] = [
     after: '',
     test: 'test/cluster/roster/roster-listener.test.ts',
   },
+  {
+    promise: 'Messages that are malformed, too large, too many, or of a newer version are refused',
+    before: 'this.#queuedBytes -= older.message.payload.length',
+    after: 'this.#queuedBytes -= received.message.payload.length',
+    test: 'test/cluster/roster/roster-listener.test.ts',
+    testName: 'replaced by a small one',
+  },
+  {
+    promise: 'An allocation belongs to the node key that announced it first',
+    before: "if (this.#has(known)) this.#markAlive(known, 'Node re-registered')",
+    after: "this.#markAlive(known, 'Node re-registered')",
+    test: 'test/cluster/roster/roster-listener.test.ts',
+    testName: 'is not stored again',
+  },
 ]
 
 export const EXEMPTIONS: readonly Exemption[] = [

@@ -89,4 +89,11 @@ export const MUTANTS: readonly Mutant[] = [
       '    const pid = this.#pid\n    if (pid === undefined || this.#isRestarting) return\n    this.#env = env\n    this.#isRestarting = true\n',
     test: 'test/cli/commands/exec/program.test.ts',
   },
+  {
+    promise: 'The token is renewed before it expires',
+    before: '    while (!signal.aborted && this.#lifetime.seconds > 0) {\n      const first = this.#lifetime\n',
+    after: '    const first = this.#lifetime\n    while (!signal.aborted && this.#lifetime.seconds > 0) {\n',
+    test: 'test/login/session.test.ts',
+    testName: 'by its own lifetime',
+  },
 ]
