@@ -9,14 +9,17 @@ import './style/access.css'
 import './style/hosts.css'
 import './style/logs.css'
 import { loginRequested } from './app/login-request.ts'
-import { endWithPage, refreshSession, sessionError } from './app/session.ts'
+import { forgetInPage, refreshSession, sessionError } from './app/session.ts'
 import { Shell } from './app/shell.tsx'
 import { showInvisibleCharacters } from './app/visible-text.ts'
 
 const SESSION_MS = 15_000
 
 showInvisibleCharacters()
-endWithPage()
+// A browser may keep the page in memory when another one is opened, and show it again with its values.
+window.addEventListener('pagehide', ({ persisted }) => persisted && forgetInPage())
+window.addEventListener('pageshow', ({ persisted }) => persisted && window.location.reload())
+
 const root = document.getElementById('app')
 if (root) render(<Shell />, root)
 

@@ -77,8 +77,6 @@ test('each answer of the interface has its security headers, and is what its typ
     ['HEAD', '/ui/hosts', 'Accept: */*', 200],
     ['GET', '/ui/assets/<script>.js', 'Accept: */*', 404],
     ['GET', '/ui/assets/..%2f..%2fpackage.json', 'Accept: */*', 404],
-    ['GET', '/ui', 'Accept: */*', 307],
-    ['GET', '/', 'Accept: */*', 307],
   ] as const
   for (const [method, path, header, status] of requests) {
     const answer = await ask(agent.port, method, path, header)

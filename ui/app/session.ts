@@ -92,20 +92,11 @@ export async function logOut(): Promise<void> {
   await refreshSession().catch(() => undefined)
 }
 
-/**
- * A browser may keep the page in memory when another one is opened, and show it again with its values. So the session ends there, as without that
- * memory; a token in session storage is used again when the page is loaded.
- */
-export function endWithPage(): void {
-  window.addEventListener('pagehide', ({ persisted }) => {
-    if (!persisted) return
-    token.value = undefined
-    tokenInfo.value = undefined
-    sessionRound.value++
-  })
-  window.addEventListener('pageshow', ({ persisted }) => {
-    if (persisted) window.location.reload()
-  })
+/** Ends the session of this page only: a token in session storage is used again when the page is loaded. */
+export function forgetInPage(): void {
+  token.value = undefined
+  tokenInfo.value = undefined
+  sessionRound.value++
 }
 
 function store(given: string | undefined): void {
