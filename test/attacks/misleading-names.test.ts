@@ -63,3 +63,11 @@ test('keys of a secret and descriptions of engines show each of their characters
     await page.context().close()
   }
 })
+
+test('a policy with characters that hide a rule says so', { skip }, async (t) => {
+  const agent = await secretsAgent(t)
+  const policy = 'path "secret/data/app" {\n  capabilities = ["read"] # \u202e\n}\n'
+  await agent.call('POST', 'sys/policies/acl/app', { policy })
+  const { page } = await agent.open(t, '/policies/app')
+  await page.getByText('Line 2 has the invisible character U+202E').waitFor()
+})

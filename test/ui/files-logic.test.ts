@@ -15,7 +15,8 @@ import {
   rowWindow,
   scrollOf,
 } from '../../ui/views/files/hex.ts'
-import { logOf, savedName, segmentsOf, visibleLines, visibleText } from '../../ui/views/files/names.ts'
+import { dimensionsOf, hasTooManyPixels } from '../../ui/views/files/image-size.ts'
+import { firstInvisible, logOf, savedName, segmentsOf, visibleLines, visibleText } from '../../ui/views/files/names.ts'
 import { tail, type TailState, TRUNCATED } from '../../ui/views/files/tail.ts'
 import { TextBlocks } from '../../ui/views/files/text-blocks.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -28,6 +29,8 @@ test('names show their invisible characters', () => {
   assert.equal(visibleText('evil\u202etxt.exe'), String.raw`evil\u{202e}txt.exe`)
   assert.equal(visibleText('a\nb\u0000\u001b[31m'), String.raw`a\u{a}b\u{0}\u{1b}[31m`)
   assert.equal(visibleText('größe 👩‍💻 <b>'), 'größe 👩‍💻 <b>')
+  assert.deepEqual(firstInvisible('a\r\n\tb\n# \u2066 x'), { line: 3, name: 'U+2066' })
+  assert.equal(firstInvisible('größe 👩‍💻\r\n\t'), undefined)
   assert.equal(savedName('photo-\u202egnp.exe\u0000/..\\x'), 'photo-_gnp.exe__.._x')
   assert.equal(visibleLines('a\r\n\tb\u202e'), 'a\n\tb\\u{202e}')
 })
@@ -197,4 +200,27 @@ test('the search for allocations is a filter that the server accepts', () => {
   assert.equal(matches('api[0]', { Name: 'web.api[0]' }), true)
   assert.equal(matches('a.i', { Name: 'web.api[0]' }), false)
   assert.equal(matches('"\\', { Name: 'a"\\b' }), true)
+})
+
+test('the pixels of an image are known from its header', () => {
+  const hex = (text: string) => Uint8Array.from(Buffer.from(text.replaceAll(' ', ''), 'hex')).buffer
+  const riff = '52494646 00000000 57454250'
+  const images = [
+    ['image/png', '89504e470d0a1a0a 0000000d 49484452 0000c350 00004e20'],
+    ['image/gif', '474946383961 50c3 204e'],
+    ['image/bmp', `424d${'00'.repeat(16)} 50c30000 e0b1ffff`],
+    ['image/jpeg', 'ffd8 ffe0 0004 0000 ffc2 0011 08 4e20 c350 03'],
+    ['image/webp', `${riff} 56503858 0a000000 00000000 4fc300 1f4e00`],
+    ['image/avif', '00000014 66747970 61766966 00000000 00000014 69737065 00000000 0000c350 00004e20'],
+  ] as const
+  for (const [contentType, bytes] of images) {
+    const found = dimensionsOf(hex(bytes), contentType)
+    assert.deepEqual([contentType, found], [contentType, { width: 50_000, height: 20_000 }])
+    assert.equal(found && hasTooManyPixels(found), true)
+    assert.equal(dimensionsOf(hex(bytes.slice(0, 10)), contentType), undefined, `${contentType}, cut`)
+  }
+  const small = `${riff} 56503820 00000000 000000 9d012a 0700 0500 0000`
+  assert.deepEqual(dimensionsOf(hex(small), 'image/webp'), { width: 7, height: 5 })
+  const lossless = `${riff} 5650384c 00000000 2f 06000100`
+  assert.deepEqual(dimensionsOf(hex(lossless), 'image/webp'), { width: 7, height: 5 })
 })

@@ -1,4 +1,5 @@
 import { useId, useMemo, useRef } from 'preact/hooks'
+import { firstInvisible } from '../views/files/names.ts'
 
 interface CodeFieldProps {
   readonly label: string
@@ -17,7 +18,8 @@ export function CodeField({ describedBy, faultLine, isReadOnly, label, onInput, 
   const gutter = useRef<HTMLPreElement>(null)
   const lines = useMemo(() => value.split('\n').length, [value])
   const numbers = useMemo(() => Array.from({ length: lines }, (_, index) => index + 1).join('\n'), [lines])
-  return (
+  const invisible = useMemo(() => firstInvisible(value), [value])
+  const field = (
     <div class="code-field">
       <label for={id} class="visually-hidden">
         {label}
@@ -44,5 +46,15 @@ export function CodeField({ describedBy, faultLine, isReadOnly, label, onInput, 
         }}
       />
     </div>
+  )
+  return (
+    <>
+      {field}
+      {invisible && (
+        <p class="error" role="status">
+          Line {invisible.line} has the invisible character {invisible.name}, so the text may not be what it looks like.
+        </p>
+      )}
+    </>
   )
 }

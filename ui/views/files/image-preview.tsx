@@ -4,6 +4,7 @@ import { formatBytes } from '../../components/format.tsx'
 import { Empty, Loaded } from '../../components/states.tsx'
 import { openFile } from './file-api.ts'
 import type { FilePlace } from './file-place.ts'
+import { dimensionsOf, hasTooManyPixels } from './image-size.ts'
 import { visibleText } from './names.ts'
 
 const IMAGE_BYTES_MAX = 32 * 1024 * 1024
@@ -33,7 +34,17 @@ function SmallImage({ contentType, place: { allocation, path, segments } }: Omit
   )
   return (
     <Loaded resource={bytes}>
-      {(data) => <Picture data={data} contentType={contentType} name={segments.at(-1) ?? ''} />}
+      {(data) => {
+        const dimensions = dimensionsOf(data, contentType)
+        if (dimensions && hasTooManyPixels(dimensions)) {
+          return (
+            <Empty title={`The image has ${dimensions.width} × ${dimensions.height} pixels`}>
+              <p>The browser would need too much memory to show it. Download it, or show its bytes with "Hex".</p>
+            </Empty>
+          )
+        }
+        return <Picture data={data} contentType={contentType} name={segments.at(-1) ?? ''} />
+      }}
     </Loaded>
   )
 }

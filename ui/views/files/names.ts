@@ -8,6 +8,22 @@ export function visibleText(text: string): string {
   return text.replaceAll(INVISIBLE, (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`)
 }
 
+export interface InvisibleCharacter {
+  readonly line: number
+  /** Such as `U+202E`. */
+  readonly name: string
+}
+
+/** The first character of a text with lines that a text field does not show, or that makes it show others in another order. */
+export function firstInvisible(text: string): InvisibleCharacter | undefined {
+  for (const { 0: character, index } of text.matchAll(INVISIBLE)) {
+    if (/[\n\t\r]/.test(character)) continue
+    const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
+    return { line: text.slice(0, index).split('\n').length, name: `U+${code}` }
+  }
+  return undefined
+}
+
 /** A name for the user's disk: a file manager shows what is invisible as badly as a page does. */
 export function savedName(name: string): string {
   return name.replaceAll(INVISIBLE, '_').replaceAll(/[/\\]/g, '_')
