@@ -276,6 +276,8 @@ test('levels are named at the beginning of a line', () => {
   assert.equal(levelOf('E1128 12:00:00 x'), 'bad')
   assert.equal(levelOf('level=warn x'), 'warning')
   assert.equal(levelOf('INFO 0 errors'), undefined)
+  assert.equal(levelOf(`${ESC}[41;97mERROR${ESC}[0m refused`), 'bad')
+  assert.equal(levelOf(`${ESC}[33mWARN${ESC}[0m slow`), 'warning')
 })
 
 test('times at the beginning of lines are recognised', () => {
