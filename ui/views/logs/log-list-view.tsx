@@ -39,7 +39,10 @@ const NARROW_COLUMNS: readonly Column<LogRowData>[] = [
     title: 'Log',
     cell: (row) => (
       <>
-        {row.name} <span class="muted">{row.of}</span>
+        {row.name}{' '}
+        <span class="muted">
+          {row.host} {row.of}
+        </span>
       </>
     ),
     order: (row) => row.name,

@@ -24,7 +24,7 @@ import { TailNote } from './pane/tail-note.tsx'
 import type { TailController } from './pane/tail-controller.ts'
 import { parseTailQuery, startOfQuery } from './pane/tail-query.ts'
 import { TailState } from './pane/tail-state.tsx'
-import { allocationsOf, fileNameOf, sourceLabel, titleOf } from './pane/target-names.ts'
+import { allocationsOf, fileNameOf, namesOf, sourceLabel, titleOf } from './pane/target-names.ts'
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
 import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
@@ -45,7 +45,7 @@ export default function LogView({ params }: ViewProps) {
   const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [pathOfTarget(target)], {
     everyMs: 30_000,
   })
-  const names = useMemo(() => new Map(allocations.map(({ ID, Name }) => [ID, Name])), [allocations])
+  const names = useMemo(() => namesOf(allocations), [allocations])
   const [areOptionsShown, setOptionsShown] = useState(window.innerWidth > 760)
   const find: FindQuery = { text: query.get('find') ?? '', isExpression: query.get('regex') === '1' }
   const [isWrapped, hasTime] = [query.get('wrap') === '1', query.get('time') === '1']
