@@ -5,7 +5,7 @@ import { DataTable } from '../../components/data-table.tsx'
 import { Empty, Failure } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { CoreLoaded } from '../access/parts.tsx'
-import { readMountsOfType } from '../access/secret-mounts.ts'
+import { readMountsOfView } from '../access/secret-mounts.ts'
 import { segmentsOf } from '../access/segments.ts'
 import { OrphanList } from './orphan-list.tsx'
 import { RoleList } from './role-list.tsx'
@@ -31,7 +31,7 @@ export default function CloudView(_props: ViewProps) {
 
 /** The mounts; the only one is opened at once. */
 function MountList() {
-  const resource = useResource((signal) => readMountsOfType('cloud', signal), [])
+  const resource = useResource((signal) => readMountsOfView('cloud', signal), [])
   const [first, ...others] = resource.data ?? []
   if (first !== undefined && others.length === 0) return <RoleList mount={first} folder="roles" />
   return (
