@@ -1,6 +1,7 @@
 import { keyGroups } from './keys.ts'
 
-const SHOWN: Readonly<Record<string, string>> = { 'Mod+': 'Ctrl/⌘ ', Arrow: '', ' ': ' then ' }
+/** In this order: the space of a sequence is replaced before others are added. */
+const SHOWN: Readonly<Record<string, string>> = { ' ': ' then ', 'Mod+': 'Ctrl/⌘ ', Arrow: '' }
 
 function shownKeys(keys: string): string {
   if (keys === ' ') return 'Space'

@@ -10,7 +10,7 @@ import { KeyList } from './key-list.tsx'
 import { Link } from '../components/link.tsx'
 import { matchPath, navigate, path } from './location.ts'
 import { LoginDialog, loginRequested } from './login.tsx'
-import { Palette } from './palette.tsx'
+import { Palette, useCommands } from './palette.tsx'
 import { ROUTES, SECTIONS, type Section, type ViewProps } from './routes.ts'
 import { features, isSealed, logOut, sessionRound, token, tokenInfo } from './session.ts'
 import { Toasts } from './toasts.tsx'
@@ -31,6 +31,15 @@ export function Shell() {
       run: () => navigate(to),
     })),
   ])
+  const isLoggedIn = token.value !== undefined
+  useCommands(
+    [
+      isLoggedIn
+        ? { title: 'Log out', group: 'Session', run: () => void logOut() }
+        : { title: 'Log in', group: 'Session', run: () => (loginRequested.value = true) },
+    ],
+    [isLoggedIn],
+  )
   if (path.value === '/') {
     const first = sections[0]
     if (features.value !== undefined && first) navigate(first.path, { replace: true })
