@@ -1,5 +1,5 @@
 /** A directory or a file of an allocation. */
-import { read } from '../../api/client.ts'
+import { ApiError, read } from '../../api/client.ts'
 import type { HostFsStat, ServerAllocation } from '../../api/types.ts'
 import { pathOf } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
@@ -42,7 +42,11 @@ export default function FileView({ params: { allocation = '', rest = '' } }: Vie
         {about.error ? (
           <Failure
             error={about.error}
-            hint="A file of a running task may be gone, and an ended allocation may have been collected. Private directories cannot be read."
+            hint={
+              about.error instanceof ApiError && about.error.isForbidden
+                ? 'Files need the capability "read-fs" in the namespace of the job. Private directories cannot be read.'
+                : 'A file of a running task may be gone, and an ended allocation may have been collected.'
+            }
             retry={about.reload}
           />
         ) : (

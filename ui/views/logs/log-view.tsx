@@ -1,5 +1,6 @@
 /** The tail of a task, an allocation or a job. */
 import { useMemo, useState } from 'preact/hooks'
+import { ApiError } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, pathOf, setQuery, UI_ROOT } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
@@ -125,7 +126,11 @@ function Lines({ actions, hasTime, labelOf, tail }: LinesProps) {
     return (
       <Failure
         error={state.error}
-        hint="Check the address, the filter and the permissions of your token."
+        hint={
+          state.error instanceof ApiError && state.error.isForbidden
+            ? 'Lines need the capability "read-logs" or "read-fs" in the namespace of the job.'
+            : 'Check the address and the filter.'
+        }
         retry={() => session.restart()}
       />
     )
