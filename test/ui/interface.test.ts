@@ -104,8 +104,11 @@ test('a wrong token is refused with its reason, and a right one ends the login',
   const policy = 'node { policy = "write" } agent { policy = "read" } namespace "*" { policy = "write" }'
   const acl = `acl {\n enabled = true\n token "ops" {\n sha256 = "${sha256}"\n policy = <<EOT\n${policy}\nEOT\n }\n}`
   const agent = await startAgent(t, ['-config', writeConfig(directory, acl)])
-  const { page } = await openUi(t, { url: agent.url, path: '/hosts' })
-  await page.getByRole('button', { name: 'Log in' }).first().click()
+  const { page } = await openUi(t, { url: agent.url, path: '/files' })
+  await page.getByText('Log in to see files').waitFor()
+  await page.goto(`${agent.url}/ui/logs`)
+  await page.getByText('Log in to see logs').waitFor()
+  await page.getByRole('main').getByRole('button', { name: 'Log in' }).click()
   const dialog = page.getByRole('dialog', { name: 'Log in' })
   await dialog.getByRole('textbox', { name: 'Token' }).fill('wrong')
   await page.keyboard.press('Enter')

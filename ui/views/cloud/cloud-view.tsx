@@ -1,8 +1,9 @@
 import { path, pathOf } from '../../app/location.ts'
 import type { ViewProps } from '../../app/routes.ts'
 import { useResource } from '../../app/resource.ts'
+import { token } from '../../app/session.ts'
 import { DataTable } from '../../components/data-table.tsx'
-import { Empty, Failure } from '../../components/states.tsx'
+import { Empty, Failure, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { CoreLoaded } from '../access/parts.tsx'
 import { readMountsOfView } from '../access/secret-mounts.ts'
@@ -39,11 +40,15 @@ function MountList() {
       <CoreLoaded resource={resource}>
         {(mounts) =>
           mounts.length === 0 ? (
-            <Empty title="No cloud engine that your token can use">
-              <p>
-                An administrator enables one with: <code>outpost secrets enable cloud</code>
-              </p>
-            </Empty>
+            token.value === undefined ? (
+              <LoginNeeded what="cloud engines" />
+            ) : (
+              <Empty title="No cloud engine that your token can use">
+                <p>
+                  An administrator enables one with: <code>outpost secrets enable cloud</code>
+                </p>
+              </Empty>
+            )
           ) : (
             <DataTable
               label="Cloud engines"

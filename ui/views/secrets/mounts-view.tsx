@@ -5,12 +5,13 @@ import { secrets } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, pathOf, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
+import { token } from '../../app/session.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
-import { Empty, ErrorText } from '../../components/states.tsx'
+import { Empty, ErrorText, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { viewOfType } from '../access/secret-mounts.ts'
 import { trimSlashes } from '../access/segments.ts'
@@ -98,6 +99,7 @@ function matching(mounts: readonly MountInfo[], wanted: string): readonly MountI
 
 function NoMounts({ isFiltered }: { readonly isFiltered: boolean }) {
   if (isFiltered) return <Empty title="No engine matches the search." />
+  if (token.value === undefined) return <LoginNeeded what="secrets" />
   return (
     <Empty title="Your token can use no secrets engine.">
       <p>Ask for a policy with rules for the paths that you need, or log in with another token.</p>
