@@ -42,7 +42,7 @@ const NARROW_COLUMNS: readonly Column<LogRowData>[] = [
       <>
         {row.name}{' '}
         <span class="muted">
-          {row.host} {row.of}
+          {row.host} · {row.of}
         </span>
       </>
     ),

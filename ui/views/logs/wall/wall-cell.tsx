@@ -56,6 +56,7 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
       <header>
         <h2>
           <Link to={`/logs/${path}`}>{title}</Link>
+          {target.kind !== 'job' && allocations[0] && <span class="muted"> {allocations[0].NodeName}</span>}
         </h2>
         <TailState tail={tail} isCompact />
         <Button label={isMaximized ? 'All tails' : `Max ${title}`} pressed={isMaximized} onClick={maximize}>
