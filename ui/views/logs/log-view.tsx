@@ -6,9 +6,11 @@ import { address, navigate, pathOf, setQuery, UI_ROOT } from '../../app/location
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/routes.ts'
+import { mayReadHosts } from '../../app/session.ts'
 import { showError, showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Badge, Time } from '../../components/format.tsx'
+import { Link } from '../../components/link.tsx'
 import { Failure } from '../../components/states.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { View } from '../../components/view.tsx'
@@ -97,7 +99,7 @@ export default function LogView({ params }: ViewProps) {
         <Button onClick={save}>Download</Button>
         <Button onClick={() => openWall(target)}>Add to wall</Button>
         <Button expanded={areOptionsShown} onClick={() => setOptionsShown(!areOptionsShown)}>
-          Filter and start
+          Filter options
         </Button>
         <TargetState target={target} allocations={allocations} />
       </div>
@@ -214,7 +216,12 @@ function TargetState({ allocations, target }: { readonly target: LogTarget; read
   const state = task?.Failed ? 'failed' : (task?.State ?? allocation.ClientStatus)
   return (
     <span class="log-target-state">
-      <Badge state={state} /> <span class="muted">{allocation.NodeName}</span>{' '}
+      <Badge state={state} />{' '}
+      {mayReadHosts.value ? (
+        <Link to={pathOf('hosts', allocation.NodeID)}>{allocation.NodeName}</Link>
+      ) : (
+        <span class="muted">{allocation.NodeName}</span>
+      )}{' '}
       {task?.FinishedAt && <Time at={task.FinishedAt} />}
     </span>
   )
