@@ -61,7 +61,7 @@ export const hasSecrets = computed(() => features.value?.seal !== undefined)
 export const isSealed = computed(() => features.value?.seal?.sealed === true)
 /** True without a token, unless the server shows jobs to anonymous callers. */
 export const needsLoginForJobs = computed(
-  () => token.value === undefined && permissions.value?.Capabilities.includes('read-job') === false,
+  () => token.value === undefined && permissions.value?.Capabilities.includes('read-job') !== true,
 )
 export const mayReadHosts = computed(() => permissions.value?.Node.includes('read') === true)
 export const mayChangeHosts = computed(() => permissions.value?.Node.includes('write') === true)
