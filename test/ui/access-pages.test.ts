@@ -304,6 +304,17 @@ test('AWS credentials are hidden until requested, copied as text, and gone after
   assert.notEqual((await data('cloud/config/root'))['access_key'], before)
 })
 
+test('an engine that a stock client enabled as aws has the view of the cloud engine', { skip }, async (t) => {
+  const { good, open } = await world(t)
+  await good('PUT', 'sys/mounts/team/aws', { type: 'aws' })
+  await good('PUT', 'team/aws/roles/deploy', { credential_type: 'iam_user', policy_document: POLICY })
+  const page = await open('/secrets')
+  await page.getByRole('link', { name: 'team/aws/' }).click()
+  await page.getByRole('link', { name: 'deploy' }).waitFor()
+  await page.getByRole('link', { name: 'Cloud', exact: true }).click()
+  await page.getByRole('link', { name: 'deploy' }).waitFor()
+})
+
 test('a session has the requested TTL, and a static role shows the key of its user', { skip }, async (t) => {
   const { aws, good, open, root } = await world(t)
   await good('PUT', 'sys/mounts/aws/prod', { type: 'cloud' })

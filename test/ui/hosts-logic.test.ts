@@ -6,6 +6,7 @@ import { collectionSummary, type HostAllocation, isEnded } from '../../ui/views/
 import { countStatuses, filterHosts, type HostStub, parseSearch } from '../../ui/views/hosts/host-filter.ts'
 import { isApplied, keyProblem, metadataPatch, metadataRows } from '../../ui/views/hosts/metadata.ts'
 import { Poller } from '../../ui/views/hosts/poller.ts'
+import { shownTimes } from '../../ui/components/plot-times.ts'
 import { TimeSeries } from '../../ui/views/hosts/series.ts'
 import { hostUsage } from '../../ui/views/hosts/usage.ts'
 import { adviceFor, sortedChecks } from '../../ui/views/status/advice.ts'
@@ -160,6 +161,12 @@ test('a series keeps the newest values, and has a gap where samples are missing'
   series.add(31, [4, 40])
   assert.deepEqual(series.data[0], [2, 7, 30, 31])
   assert.equal(series.latest(0), 4)
+})
+
+test('a plot of one sample shows a minute, and one of many shows all', () => {
+  assert.deepEqual(shownTimes([1000]), [940, 1000])
+  assert.deepEqual(shownTimes([1000, 1030]), [970, 1030])
+  assert.deepEqual(shownTimes([1000, 1500]), [1000, 1500])
 })
 
 test('visible hosts are read first, a sweep reads each host once, and few reads run at a time', async () => {

@@ -12,6 +12,7 @@ import { LogBuffer } from '../../ui/views/logs/model/log-buffer.ts'
 import { TraceJoiner } from '../../ui/views/logs/model/trace-joiner.ts'
 import { filterRows, rowsOf } from '../../ui/views/logs/list/log-targets.ts'
 import { formatLineAddress, isAddressOf, linkToLine, parseLineAddress } from '../../ui/views/logs/pane/line-link.ts'
+import { namesOf } from '../../ui/views/logs/pane/target-names.ts'
 import { parseTailQuery } from '../../ui/views/logs/pane/tail-query.ts'
 import { rememberTails, tailsOf, wallPath, wallPathWith } from '../../ui/views/logs/wall/wall-tails.ts'
 
@@ -279,6 +280,8 @@ test('levels are named at the beginning of a line', () => {
   assert.equal(levelOf('E1128 12:00:00 x'), 'bad')
   assert.equal(levelOf('level=warn x'), 'warning')
   assert.equal(levelOf('INFO 0 errors'), undefined)
+  assert.equal(levelOf(`${ESC}[41;97mERROR${ESC}[0m refused`), 'bad')
+  assert.equal(levelOf(`${ESC}[33mWARN${ESC}[0m slow`), 'warning')
 })
 
 test('times at the beginning of lines are recognised', () => {
@@ -354,7 +357,7 @@ function taskState(state: string, finishedAt: string | null, isFailed = false) {
   return { Events: null, Failed: isFailed, FinishedAt: finishedAt, Restarts: 0, StartedAt: null, State: state } as never
 }
 
-function allocationOf(id: string, status: string, tasks: Record<string, never>) {
+function allocationOf(id: string, status: string, tasks: Record<string, never>, names: object = {}) {
   return {
     ClientDescription: '',
     ClientStatus: status,
@@ -369,6 +372,7 @@ function allocationOf(id: string, status: string, tasks: Record<string, never>) 
     NodeName: `host-${id}`,
     TaskGroup: '',
     TaskStates: tasks,
+    ...names,
   } as never
 }
 
@@ -398,5 +402,19 @@ test('the list has tasks, allocations and jobs, the last event first, and finds 
   assert.deepEqual(
     [job?.path, job?.of, job?.host, job?.isFailed],
     ['job/default/shop', '1 of 2 running, 1 failed', '2 hosts', true],
+  )
+})
+
+test('allocations with one name are told apart by their hosts, and on one host by their IDs', () => {
+  const of = (id: string, Name: string, NodeName: string) => allocationOf(id, 'running', {}, { Name, NodeName })
+  const names = namesOf([
+    of('11111111-a', 'shop.web[0]', 'w1'),
+    of('22222222-b', 'shop.web[0]', 'w2'),
+    of('33333333-c', 'shop.web[0]', 'w2'),
+    of('44444444-d', 'shop.web[1]', 'w2'),
+  ])
+  assert.deepEqual(
+    [...names.values()],
+    ['w1 shop.web[0]', 'w2 shop.web[0] 22222222', 'w2 shop.web[0] 33333333', 'shop.web[1]'],
   )
 })

@@ -50,6 +50,17 @@ test('secrets are edited without losing the changes of anyone', { skip }, async 
     assert.deepEqual((await call('GET', 'secret/data/conflict'))['data'], { a: 'first a', b: 'first b', c: 'second c' })
   })
 
+  await parent.test('what is typed after a value was requested is its text', async (t) => {
+    await call('POST', 'secret/data/typed', { data: { port: '1' } })
+    const { page } = await open(t, '/secrets/secret/typed?tab=edit')
+    await button(page, 'Show and edit the value of port').click()
+    await page.keyboard.press('Control+a')
+    await page.keyboard.type('23')
+    await page.keyboard.press('Control+s')
+    await page.getByText('Wrote version 2').waitFor()
+    assert.deepEqual((await call('GET', 'secret/data/typed'))['data'], { port: '23' })
+  })
+
   await parent.test('JSON is edited, and a fault has its line and column', async (t) => {
     await call('POST', 'secret/data/json', { data: { a: '1' } })
     const { page } = await open(t, '/secrets/secret/json?tab=edit')

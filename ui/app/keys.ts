@@ -31,7 +31,7 @@ function nameOf(event: KeyboardEvent): string {
   return event.ctrlKey || event.metaKey ? `Mod+${event.key.toLowerCase()}` : event.key
 }
 
-function isField(target: EventTarget | null): boolean {
+function isField(target: Element | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 
@@ -57,7 +57,8 @@ function isStartOfSequence(key: string): boolean {
 window.addEventListener('keydown', (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing) return
   if (isOfBrowser(event)) return
-  const isInField = isField(event.target)
+  // Not the target: a search field hands over the arrow that leaves it.
+  const isInField = isField(document.activeElement)
   const key = nameOf(event)
   const first = pending && performance.now() - pending.atMs < SEQUENCE_MS && !isInField ? pending.key : undefined
   pending = undefined

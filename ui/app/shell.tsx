@@ -11,7 +11,7 @@ import { Link } from '../components/link.tsx'
 import { matchPath, navigate, path } from './location.ts'
 import { LoginDialog } from './login.tsx'
 import { loginRequested } from './login-request.ts'
-import { Palette } from './palette.tsx'
+import { Palette, useCommands } from './palette.tsx'
 import { ROUTES } from './routes.ts'
 import { type Section, SECTIONS } from './sections.ts'
 import type { ViewProps } from './view-props.ts'
@@ -35,6 +35,15 @@ export function Shell() {
       run: () => navigate(to),
     })),
   ])
+  const isLoggedIn = token.value !== undefined
+  useCommands(
+    [
+      isLoggedIn
+        ? { title: 'Log out', group: 'Session', run: () => void logOut() }
+        : { title: 'Log in', group: 'Session', run: () => (loginRequested.value = true) },
+    ],
+    [isLoggedIn],
+  )
   if (path.value === '/') {
     const first = sections[0]
     if (features.value !== undefined && first) navigate(first.path, { replace: true })

@@ -22,6 +22,16 @@ interface FieldProps {
   readonly isFirst?: boolean
 }
 
+/** Leaves a search for what it found, where the keys of the view apply. The arrow also selects the next row. */
+function leaveSearch(event: KeyboardEvent & { readonly currentTarget: HTMLElement }): void {
+  const { currentTarget, isComposing, key } = event
+  const isEscape = key === 'Escape' && !currentTarget.closest('dialog')
+  const isEnter = key === 'Enter' && !currentTarget.closest('form')
+  if (isComposing || (!isEscape && !isEnter && key !== 'ArrowDown')) return
+  if (key !== 'ArrowDown') event.preventDefault()
+  currentTarget.blur()
+}
+
 /** A labelled text field. */
 export function Field(props: FieldProps) {
   const { hint, inputMode, isLabelHidden, isRequired, isSearch, isSecret, label, onInput, rows, value } = props
@@ -36,6 +46,7 @@ export function Field(props: FieldProps) {
     autofocus: props.isFirst,
     'aria-describedby': hint === undefined ? undefined : `${id}-hint`,
     'data-search': isSearch ? '' : undefined,
+    onKeyDown: isSearch ? leaveSearch : undefined,
   }
   return (
     <div class="field">

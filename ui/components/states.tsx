@@ -29,6 +29,20 @@ export function Empty({ children, title }: EmptyProps) {
   )
 }
 
+/** In place of a list that has nothing without a token. */
+export function LoginNeeded({ what }: { readonly what: string }) {
+  return (
+    <Empty title={`Log in to see ${what}`}>
+      <p>This server shows none without a token.</p>
+      <div class="form-actions">
+        <Button kind="primary" onClick={requestLogin}>
+          Log in
+        </Button>
+      </div>
+    </Empty>
+  )
+}
+
 interface FailureProps {
   readonly error: Error
   readonly hint?: string

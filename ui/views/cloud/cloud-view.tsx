@@ -1,11 +1,12 @@
 import { path, pathOf } from '../../app/location.ts'
 import type { ViewProps } from '../../app/view-props.ts'
 import { useResource } from '../../app/resource.ts'
+import { token } from '../../app/session.ts'
 import { DataTable } from '../../components/data-table.tsx'
-import { Empty, Failure } from '../../components/states.tsx'
+import { Empty, Failure, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { CoreLoaded } from '../access/parts.tsx'
-import { readMountsOfType } from '../access/secret-mounts.ts'
+import { readMountsOfView } from '../access/secret-mounts.ts'
 import { segmentsOf } from '../access/segments.ts'
 import { OrphanList } from './orphan-list.tsx'
 import { RoleList } from './role-list.tsx'
@@ -31,7 +32,7 @@ export default function CloudView(_props: ViewProps) {
 
 /** The mounts; the only one is opened at once. */
 function MountList() {
-  const resource = useResource((signal) => readMountsOfType('cloud', signal), [])
+  const resource = useResource((signal) => readMountsOfView('cloud', signal), [])
   const [first, ...others] = resource.data ?? []
   if (first !== undefined && others.length === 0) return <RoleList mount={first} folder="roles" />
   return (
@@ -39,11 +40,15 @@ function MountList() {
       <CoreLoaded resource={resource}>
         {(mounts) =>
           mounts.length === 0 ? (
-            <Empty title="No cloud engine that your token can use">
-              <p>
-                An administrator enables one with: <code>outpost secrets enable cloud</code>
-              </p>
-            </Empty>
+            token.value === undefined ? (
+              <LoginNeeded what="cloud engines" />
+            ) : (
+              <Empty title="No cloud engine that your token can use">
+                <p>
+                  An administrator enables one with: <code>outpost secrets enable cloud</code>
+                </p>
+              </Empty>
+            )
           ) : (
             <DataTable
               label="Cloud engines"

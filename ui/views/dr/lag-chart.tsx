@@ -1,11 +1,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { AlignedData, Options } from 'uplot'
 import type uPlot from 'uplot'
+import { shownTimes } from '../../components/plot-times.ts'
 import type { LagHistory, LagSeries } from './lag-history.ts'
 
 const HEIGHT_PX = 160
-/** The time axis shows at least this much. */
-const SHOWN_MIN_SECONDS = 60
 const COLORS = ['--accent', '--ansi-magenta', '--ansi-cyan', '--ansi-yellow', '--ansi-green', '--ansi-red']
 
 interface LagChartProps {
@@ -75,7 +74,7 @@ function optionsOf({ names }: LagSeries, element: HTMLElement): Options {
     legend: { show: names.length > 1 },
     cursor: { y: false, drag: { x: false, y: false } },
     scales: {
-      x: { range: (_plot, low, high) => [Math.min(low, high - SHOWN_MIN_SECONDS), high] },
+      x: { range: ({ data: [times] }) => shownTimes(times) },
       y: { range: (_plot, _low, high) => [0, Math.max(high * 1.1, 5)] },
     },
     axes: [axis, { ...axis, size: 60 }],

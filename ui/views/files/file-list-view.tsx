@@ -4,12 +4,13 @@ import { send } from '../../api/client.ts'
 import type { ServerAllocations } from '../../api/types.ts'
 import { address, pathOf, setQuery } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
+import { needsLoginForJobs } from '../../app/session.ts'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
 import { Badge, Time } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
-import { Empty, Loaded } from '../../components/states.tsx'
+import { Empty, Loaded, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { allocationFilter } from './allocation-filter.ts'
 import { visibleText } from './names.ts'
@@ -99,6 +100,7 @@ interface AllocationTableProps {
 function AllocationTable({ isFiltered, page: { allocations, hasMore } }: AllocationTableProps) {
   const isNarrow = useMedia(NARROW)
   if (allocations.length === 0) {
+    if (needsLoginForJobs.value) return <LoginNeeded what="files" />
     return isFiltered ? (
       <Empty title="No allocation matches">
         <p>Each word must occur in the name, job, host, namespace or ID.</p>

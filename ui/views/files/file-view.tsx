@@ -1,6 +1,6 @@
 /** A directory or a file of an allocation. */
-import { read } from '../../api/client.ts'
-import type { ServerAllocation } from '../../api/types.ts'
+import { ApiError, read } from '../../api/client.ts'
+import type { HostFsStat, ServerAllocation } from '../../api/types.ts'
 import { pathOf } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
@@ -36,7 +36,11 @@ export default function FileView({ params: { allocation = '', rest = '' } }: Vie
         {about.error ? (
           <Failure
             error={about.error}
-            hint="A file of a running task may be gone, and an ended allocation may have been collected. Private directories cannot be read."
+            hint={
+              about.error instanceof ApiError && about.error.isForbidden
+                ? 'Files need the capability "read-fs" in the namespace of the job. Private directories cannot be read.'
+                : 'A file of a running task may be gone, and an ended allocation may have been collected.'
+            }
             retry={about.reload}
           />
         ) : (

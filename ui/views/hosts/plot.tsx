@@ -4,6 +4,7 @@ import type { AlignedData, Options } from 'uplot'
 import type uPlot from 'uplot'
 import { formatExact } from '../../components/format.tsx'
 import { useMedia } from '../../components/media.ts'
+import { shownTimes } from '../../components/plot-times.ts'
 import type { PlotData } from './series.ts'
 
 export interface PlotLine {
@@ -33,8 +34,6 @@ const AXIS_FONT = '11px system-ui, sans-serif'
 /** uPlot draws at most this share above the largest value. */
 const HEADROOM = 1.1
 
-const SHOWN_SECONDS_MIN = 60
-
 /** Local time of day. */
 function clockTime(seconds: number): string {
   return formatExact(seconds * 1000).slice('2026-01-01 '.length)
@@ -62,7 +61,7 @@ function optionsOf(props: PlotProps, element: HTMLElement, onCursor: (index: num
     legend: { show: false },
     cursor: { sync: { key: syncKey }, y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
-      x: { range: (_plot, from, to) => [Math.min(from, to - SHOWN_SECONDS_MIN), to] },
+      x: { range: ({ data: [times] }) => shownTimes(times) },
       y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * HEADROOM, 1)] },
     },
     axes: [

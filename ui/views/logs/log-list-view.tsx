@@ -4,11 +4,12 @@ import { read } from '../../api/client.ts'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
+import { needsLoginForJobs } from '../../app/session.ts'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
 import { Badge, Time } from '../../components/format.tsx'
-import { Empty, Loaded } from '../../components/states.tsx'
+import { Empty, Loaded, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { targetOfPath } from './stream/log-target.ts'
 import { wallPathWith } from './wall/wall-tails.ts'
@@ -39,7 +40,10 @@ const NARROW_COLUMNS: readonly Column<LogRowData>[] = [
     title: 'Log',
     cell: (row) => (
       <>
-        {row.name} <span class="muted">{row.of}</span>
+        {row.name}{' '}
+        <span class="muted">
+          {row.host} · {row.of}
+        </span>
       </>
     ),
     order: (row) => row.name,
@@ -91,6 +95,7 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
   )
   const countOf = (each: StateFilter) => filterRows(rows, search, each).length
   if (allocations.length === 0) {
+    if (needsLoginForJobs.value) return <LoginNeeded what="logs" />
     return (
       <Empty title="There are no allocations">
         <p>

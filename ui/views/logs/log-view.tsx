@@ -1,13 +1,16 @@
 /** The tail of a task, an allocation or a job. */
 import { useMemo, useState } from 'preact/hooks'
+import { ApiError } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
 import { address, navigate, pathOf, setQuery, UI_ROOT } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
+import { mayReadHosts } from '../../app/session.ts'
 import { showError, showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { Badge, Time } from '../../components/format.tsx'
+import { Link } from '../../components/link.tsx'
 import { Failure } from '../../components/states.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { View } from '../../components/view.tsx'
@@ -24,7 +27,7 @@ import { TailNote } from './pane/tail-note.tsx'
 import type { TailController } from './pane/tail-controller.ts'
 import { parseTailQuery, startOfQuery } from './pane/tail-query.ts'
 import { TailState } from './pane/tail-state.tsx'
-import { allocationsOf, fileNameOf, sourceLabel, titleOf } from './pane/target-names.ts'
+import { allocationsOf, fileNameOf, namesOf, sourceLabel, titleOf } from './pane/target-names.ts'
 import { tailKeys } from './pane/tail-keys.ts'
 import { useTail } from './pane/use-tail.ts'
 import { type LogTarget, pathOfTarget } from './stream/log-target.ts'
@@ -45,7 +48,7 @@ export default function LogView({ params }: ViewProps) {
   const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [pathOfTarget(target)], {
     everyMs: 30_000,
   })
-  const names = useMemo(() => new Map(allocations.map(({ ID, Name }) => [ID, Name])), [allocations])
+  const names = useMemo(() => namesOf(allocations), [allocations])
   const [areOptionsShown, setOptionsShown] = useState(window.innerWidth > 760)
   const find: FindQuery = { text: query.get('find') ?? '', isExpression: query.get('regex') === '1' }
   const [isWrapped, hasTime] = [query.get('wrap') === '1', query.get('time') === '1']
@@ -96,7 +99,7 @@ export default function LogView({ params }: ViewProps) {
         <Button onClick={save}>Download</Button>
         <Button onClick={() => openWall(target)}>Add to wall</Button>
         <Button expanded={areOptionsShown} onClick={() => setOptionsShown(!areOptionsShown)}>
-          Filter and start
+          Filter options
         </Button>
         <TargetState target={target} allocations={allocations} />
       </div>
@@ -125,7 +128,11 @@ function Lines({ actions, hasTime, labelOf, tail }: LinesProps) {
     return (
       <Failure
         error={state.error}
-        hint="Check the address, the filter and the permissions of your token."
+        hint={
+          state.error instanceof ApiError && state.error.isForbidden
+            ? 'Lines need the capability "read-logs" or "read-fs" in the namespace of the job.'
+            : 'Check the address and the filter.'
+        }
         retry={() => session.restart()}
       />
     )
@@ -209,7 +216,12 @@ function TargetState({ allocations, target }: { readonly target: LogTarget; read
   const state = task?.Failed ? 'failed' : (task?.State ?? allocation.ClientStatus)
   return (
     <span class="log-target-state">
-      <Badge state={state} /> <span class="muted">{allocation.NodeName}</span>{' '}
+      <Badge state={state} />{' '}
+      {mayReadHosts.value ? (
+        <Link to={pathOf('hosts', allocation.NodeID)}>{allocation.NodeName}</Link>
+      ) : (
+        <span class="muted">{allocation.NodeName}</span>
+      )}{' '}
       {task?.FinishedAt && <Time at={task.FinishedAt} />}
     </span>
   )

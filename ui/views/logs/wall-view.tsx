@@ -122,7 +122,10 @@ function Offered({ add, allocations, search, tails }: OfferedProps) {
         <li key={row.path}>
           <Button onClick={() => addRow(row, add)}>
             <span>
-              {row.name} <span class="muted">{row.of}</span>
+              {row.name}{' '}
+              <span class="muted">
+                {row.host} · {row.of}
+              </span>
             </span>
             <Badge state={row.state} />
           </Button>

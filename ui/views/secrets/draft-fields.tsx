@@ -1,5 +1,5 @@
 /** The text of an edited secret: a row for each key, or JSON. */
-import { useId, useState } from 'preact/hooks'
+import { useEffect, useId, useRef, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { CodeField } from '../../components/code-field.tsx'
 import { Field } from '../../components/field.tsx'
@@ -144,12 +144,23 @@ const LINES_MAX = 12
 function KeyRow({ fault, isShown, onChange, remove, row: { id, isJson, key, text }, show }: KeyRowProps) {
   const name = key === '' ? `of row ${id + 1}` : key
   const lines = isShown ? Math.min(LINES_MAX, text.split('\n', LINES_MAX).length) : 1
+  const row = useRef<HTMLDivElement>(null)
+  const isRequested = useRef(false)
   const generate = () => {
     show()
     onChange({ text: generatePassword(), isJson: false })
   }
+  const edit = () => {
+    isRequested.current = true
+    show()
+  }
+  // The button that had the focus is gone: what is typed belongs to the value, not to the keys of the view.
+  useEffect(() => {
+    if (isShown && isRequested.current) row.current?.querySelector('textarea')?.focus()
+    isRequested.current = false
+  }, [isShown])
   return (
-    <div class="key-row">
+    <div class="key-row" ref={row}>
       <Field
         label={`Key ${id + 1}`}
         isLabelHidden
@@ -169,7 +180,7 @@ function KeyRow({ fault, isShown, onChange, remove, row: { id, isJson, key, text
       ) : (
         <p class="hidden-value">
           <code aria-hidden="true">••••••••</code>
-          <Button onClick={show} label={`Show and edit the value of ${name}`}>
+          <Button onClick={edit} label={`Show and edit the value of ${name}`}>
             Show and edit
           </Button>
         </p>

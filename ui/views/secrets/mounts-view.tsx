@@ -3,15 +3,18 @@ import { useMemo, useState } from 'preact/hooks'
 import { useCapabilities } from '../../api/capabilities.ts'
 import { secrets } from '../../api/client.ts'
 import { useKeys } from '../../app/keys.ts'
-import { address, navigate, setQuery } from '../../app/location.ts'
+import { address, navigate, pathOf, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
+import { token } from '../../app/session.ts'
 import { showSuccess } from '../../app/toasts.tsx'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
-import { Empty, ErrorText } from '../../components/states.tsx'
+import { Empty, ErrorText, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
+import { viewOfType } from '../access/secret-mounts.ts'
+import { trimSlashes } from '../access/segments.ts'
 import { kvMountOf, listMounts, type MountInfo } from './kv.ts'
 import { viewOf } from './secret-path.ts'
 import { LoadedSecrets, useSecretsResource } from './states.tsx'
@@ -32,7 +35,9 @@ function typeText(mount: MountInfo): string {
 }
 
 function linkOf({ path, type }: MountInfo): string {
-  return type === 'totp' || type === 'cloud' ? `/${type}` : viewOf(path, '')
+  const view = viewOfType(type)
+  if (view === 'cloud') return pathOf('cloud', trimSlashes(path))
+  return view === undefined ? viewOf(path, '') : `/${view}`
 }
 
 export default function MountsView() {
@@ -88,6 +93,7 @@ function matching(mounts: readonly MountInfo[], wanted: string): readonly MountI
 
 function NoMounts({ isFiltered }: { readonly isFiltered: boolean }) {
   if (isFiltered) return <Empty title="No engine matches the search." />
+  if (token.value === undefined) return <LoginNeeded what="secrets" />
   return (
     <Empty title="Your token can use no secrets engine.">
       <p>Ask for a policy with rules for the paths that you need, or log in with another token.</p>

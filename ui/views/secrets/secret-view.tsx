@@ -6,6 +6,7 @@ import { token } from '../../app/session.ts'
 import { Empty } from '../../components/states.tsx'
 import { Link } from '../../components/link.tsx'
 import { View } from '../../components/view.tsx'
+import { viewOfType } from '../access/secret-mounts.ts'
 import { FolderView } from './folder-view.tsx'
 import { kvMountOf, readMount } from './kv.ts'
 import { LoadedSecrets } from './states.tsx'
@@ -46,13 +47,13 @@ export default function SecretView({ params }: ViewProps) {
 }
 
 function OtherEngine({ mountPath, type }: { readonly mountPath: string; readonly type: string }) {
-  const hasView = type === 'totp' || type === 'cloud'
+  const view = viewOfType(type)
   return (
     <View title={`${mountPath}/`} parents={[{ title: 'Secrets', to: '/secrets' }]}>
       <Empty title={`The engine of type "${type}" has no folders of secrets.`}>
-        {hasView ? (
+        {view !== undefined ? (
           <p>
-            <Link to={`/${type}`}>Open its view</Link>
+            <Link to={`/${view}`}>Open its view</Link>
           </p>
         ) : (
           <p>Use it with the command line or the API.</p>

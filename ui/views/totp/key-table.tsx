@@ -4,10 +4,11 @@ import { useKeys } from '../../app/keys.ts'
 import { address, pathOf, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
+import { token } from '../../app/session.ts'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
-import { Empty } from '../../components/states.tsx'
+import { Empty, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { matchesText } from '../access/identities.ts'
 import { CoreLoaded } from '../access/parts.tsx'
@@ -90,6 +91,7 @@ function NoKeys({ hasMounts, isFiltered }: { readonly hasMounts: boolean; readon
       </Empty>
     )
   }
+  if (token.value === undefined) return <LoginNeeded what="TOTP keys" />
   return (
     <Empty title="No TOTP engine that your token can use">
       <p>

@@ -1,6 +1,6 @@
 /** Requests about one-time codes: keys of the engine, and the second factor of the caller. */
 import { ApiError, listSecrets, secrets, secretsPath, send } from '../../api/client.ts'
-import { readMountsOfType } from '../access/secret-mounts.ts'
+import { readMountsOfView } from '../access/secret-mounts.ts'
 import { serverOffsetMs } from './countdown.ts'
 
 export interface KeyRow {
@@ -24,7 +24,7 @@ export interface KeyList {
 }
 
 export async function listKeys(signal: AbortSignal): Promise<KeyList> {
-  const mounts = await readMountsOfType('totp', signal)
+  const mounts = await readMountsOfView('totp', signal)
   const hidden: string[] = []
   const rows = await Promise.all(
     mounts.map(async (mount) => {

@@ -201,7 +201,7 @@ const LEVEL_CHARS = 300
 
 /** The level that a line names at its beginning. */
 export function levelOf(line: string): 'bad' | 'warning' | undefined {
-  const head = line.slice(0, LEVEL_CHARS)
+  const head = withoutEscapes(line.slice(0, LEVEL_CHARS))
   if (BAD.test(head)) return 'bad'
   return WARNING.test(head) ? 'warning' : undefined
 }

@@ -30,6 +30,23 @@ export function titleOf(target: LogTarget, allocations: readonly Allocation[]): 
   return target.kind === 'task' ? `${target.task} · ${name}` : name
 }
 
+/** The names of allocations by ID. An agent numbers its own only, so those of several hosts can have one name: then the host is before it. */
+export function namesOf(allocations: readonly Allocation[]): ReadonlyMap<string, string> {
+  const counts = new Map<string, number>()
+  const count = (text: string) => counts.set(text, (counts.get(text) ?? 0) + 1)
+  const onHost = ({ Name, NodeName }: Allocation) => `${NodeName} ${Name}`
+  for (const allocation of allocations) {
+    count(`name ${allocation.Name}`)
+    count(`host ${onHost(allocation)}`)
+  }
+  const nameOf = (allocation: Allocation) => {
+    if (counts.get(`name ${allocation.Name}`) === 1) return allocation.Name
+    const name = onHost(allocation)
+    return counts.get(`host ${name}`) === 1 ? name : `${name} ${shortId(allocation.ID)}`
+  }
+  return new Map(allocations.map((allocation) => [allocation.ID, nameOf(allocation)]))
+}
+
 /** The name of a source in a tail of several. */
 export function sourceLabel({ allocationId, task, type }: LogName, names: ReadonlyMap<string, string>): string {
   const of = allocationId === '' ? '' : `${names.get(allocationId) ?? shortId(allocationId)} `

@@ -12,7 +12,7 @@ import { LogList } from '../pane/log-list.tsx'
 import type { RowActions } from '../pane/log-row.tsx'
 import { TailState } from '../pane/tail-state.tsx'
 import type { TailController } from '../pane/tail-controller.ts'
-import { allocationsOf, sourceLabel, titleOf } from '../pane/target-names.ts'
+import { allocationsOf, namesOf, sourceLabel, titleOf } from '../pane/target-names.ts'
 import { useTail } from '../pane/use-tail.ts'
 import { type LogSelection, type LogTarget, pathOfTarget } from '../stream/log-target.ts'
 import { openWithSocket } from '../stream/transport.ts'
@@ -48,7 +48,7 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
     open: openWithSocket,
   }))
   const { data: allocations = [] } = useResource((signal) => allocationsOf(target, signal), [path])
-  const names = useMemo(() => new Map(allocations.map(({ ID, Name }) => [ID, Name])), [allocations])
+  const names = useMemo(() => namesOf(allocations), [allocations])
   const title = titleOf(target, allocations)
   const labelOf = (entry: LogEntry) => (entry.source ? sourceLabel(entry.source.log, names) : '')
   return (
@@ -56,6 +56,7 @@ export function WallCell({ isMaximized, maximize, remove, target }: WallCellProp
       <header>
         <h2>
           <Link to={`/logs/${path}`}>{title}</Link>
+          {target.kind !== 'job' && allocations[0] && <span class="muted"> {allocations[0].NodeName}</span>}
         </h2>
         <TailState tail={tail} isCompact />
         <Button label={isMaximized ? 'All tails' : `Max ${title}`} pressed={isMaximized} onClick={maximize}>
