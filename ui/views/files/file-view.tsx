@@ -1,6 +1,6 @@
 /** A directory or a file of an allocation. */
 import { ApiError, read } from '../../api/client.ts'
-import type { HostFsStat, ServerAllocation } from '../../api/types.ts'
+import type { ServerAllocation } from '../../api/types.ts'
 import { pathOf } from '../../app/location.ts'
 import { useResource } from '../../app/resource.ts'
 import type { ViewProps } from '../../app/view-props.ts'
