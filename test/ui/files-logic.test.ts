@@ -206,8 +206,11 @@ test('the search for allocations is a filter that the server accepts', () => {
   assert.equal(matches('"\\', { Name: 'a"\\b' }), true)
 })
 
+function hex(text: string): ArrayBuffer {
+  return Uint8Array.from(Buffer.from(text.replaceAll(' ', ''), 'hex')).buffer
+}
+
 test('the pixels of an image are known from its header', () => {
-  const hex = (text: string) => Uint8Array.from(Buffer.from(text.replaceAll(' ', ''), 'hex')).buffer
   const riff = '52494646 00000000 57454250'
   const images = [
     ['image/png', '89504e470d0a1a0a 0000000d 49484452 0000c350 00004e20'],
