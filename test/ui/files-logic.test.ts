@@ -32,6 +32,10 @@ test('names show their invisible characters', () => {
   assert.deepEqual(firstInvisible('a\r\n\tb\n# \u2066 x'), { line: 3, name: 'U+2066' })
   assert.equal(firstInvisible('größe 👩‍💻\r\n\t'), undefined)
   assert.equal(savedName('photo-\u202egnp.exe\u0000/..\\x'), 'photo-_gnp.exe__.._x')
+  assert.equal(visibleText('app\u3164b\u2800c\u200dd\ufe0f'), String.raw`app\u{3164}b\u{2800}c\u{200d}d\u{fe0f}`)
+  assert.equal(visibleText('1\ufe0f\u20e3 ❤\ufe0f'), '1\ufe0f\u20e3 ❤\ufe0f')
+  const marks = '\u0301'.repeat(5)
+  assert.equal(visibleText(`e${marks}\u0301\u0302x`), String.raw`e${marks}\u{301}\u{302}x`)
   assert.equal(visibleLines('a\r\n\tb\u202e'), 'a\n\tb\\u{202e}')
 })
 

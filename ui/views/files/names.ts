@@ -1,7 +1,15 @@
 /** Names that tasks and configurations chose: shown so that they cannot imitate another text. */
 
-/** Control, formatting and separator characters, except the joiners of emoji and of some scripts. */
-const INVISIBLE = /[\p{Cc}\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{Cf}/gu
+/** Characters that join or choose emoji and letters of some scripts; after others they are only invisible. */
+const JOINERS = String.raw`[\u200c\u200d\ufe0e\ufe0f]`
+/**
+ * Control, separator and formatting characters, those that are shown as nothing, and the marks of a letter beyond those that languages use:
+ * they are drawn above and below it, over other text.
+ */
+const INVISIBLE = new RegExp(
+  String.raw`[\p{Cc}\p{Zl}\p{Zp}\u2800]|(?!${JOINERS})[\p{Cf}\p{DI}]|(?<=[\0-\x7f])(?!\ufe0f\u20e3)${JOINERS}|(?<=\p{M}{5})\p{M}`,
+  'gu',
+)
 
 /** Text with its invisible characters written as `\u{202e}`. */
 export function visibleText(text: string): string {
