@@ -1,5 +1,5 @@
 /** The text of an edited secret: a row for each key, or JSON. */
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { CodeField } from '../../components/code-field.tsx'
 import { Field } from '../../components/field.tsx'
@@ -155,7 +155,7 @@ function KeyRow({ fault, isShown, onChange, remove, row: { id, isJson, key, text
     show()
   }
   // The button that had the focus is gone: what is typed belongs to the value, not to the keys of the view.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isShown && isRequested.current) row.current?.querySelector('textarea')?.focus()
     isRequested.current = false
   }, [isShown])
