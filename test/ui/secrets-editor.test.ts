@@ -56,9 +56,11 @@ test('secrets are edited without losing the changes of anyone', { skip }, async 
     await button(page, 'Show and edit the value of port').click()
     await page.keyboard.press('Control+a')
     await page.keyboard.type('23')
+    await button(page, 'Add a key').click()
+    await page.keyboard.type('1st')
     await page.keyboard.press('Control+s')
     await page.getByText('Wrote version 2').waitFor()
-    assert.deepEqual((await call('GET', 'secret/data/typed'))['data'], { port: '23' })
+    assert.deepEqual((await call('GET', 'secret/data/typed'))['data'], { port: '23', '1st': '' })
   })
 
   await parent.test('JSON is edited, and a fault has its line and column', async (t) => {

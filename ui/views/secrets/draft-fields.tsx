@@ -1,5 +1,5 @@
 /** The text of an edited secret: a row for each key, or JSON. */
-import { useEffect, useId, useRef, useState } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Button } from '../../components/button.tsx'
 import { CodeField } from '../../components/code-field.tsx'
 import { Field } from '../../components/field.tsx'
@@ -101,16 +101,24 @@ function KeyRows({ faults, onChange, rows }: KeyRowsProps) {
   const [shown, setShown] = useState<ReadonlySet<number>>(
     () => new Set(rows.filter(({ text }) => text === '').map(({ id }) => id)),
   )
+  const list = useRef<HTMLFieldSetElement>(null)
+  const isAdded = useRef(false)
   const show = (id: number) => setShown(new Set([...shown, id]))
   const change = (id: number, changed: Partial<EditorRow>) =>
     onChange(rows.map((row) => (row.id === id ? { ...row, ...changed } : row)))
   const add = () => {
     const id = Math.max(-1, ...rows.map((row) => row.id)) + 1
     show(id)
+    isAdded.current = true
     onChange([...rows, { id, key: '', text: '', isJson: false }])
   }
+  // The name of the new key is typed next.
+  useLayoutEffect(() => {
+    if (isAdded.current) list.current?.querySelector<HTMLElement>('.key-row:nth-last-child(2) input')?.focus()
+    isAdded.current = false
+  }, [rows.length])
   return (
-    <fieldset class="key-rows">
+    <fieldset class="key-rows" ref={list}>
       <legend class="visually-hidden">Keys and values</legend>
       {rows.map((row) => (
         <KeyRow
@@ -155,7 +163,7 @@ function KeyRow({ fault, isShown, onChange, remove, row: { id, isJson, key, text
     show()
   }
   // The button that had the focus is gone: what is typed belongs to the value, not to the keys of the view.
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isShown && isRequested.current) row.current?.querySelector('textarea')?.focus()
     isRequested.current = false
   }, [isShown])
