@@ -402,13 +402,16 @@ test('the list has tasks, allocations and jobs, the last event first, and finds 
   )
 })
 
+function namedAllocation(id: string, Name: string, NodeName: string) {
+  return allocationOf(id, 'running', {}, { Name, NodeName })
+}
+
 test('allocations with one name are told apart by their hosts, and on one host by their IDs', () => {
-  const of = (id: string, Name: string, NodeName: string) => allocationOf(id, 'running', {}, { Name, NodeName })
   const names = namesOf([
-    of('11111111-a', 'shop.web[0]', 'w1'),
-    of('22222222-b', 'shop.web[0]', 'w2'),
-    of('33333333-c', 'shop.web[0]', 'w2'),
-    of('44444444-d', 'shop.web[1]', 'w2'),
+    namedAllocation('11111111-a', 'shop.web[0]', 'w1'),
+    namedAllocation('22222222-b', 'shop.web[0]', 'w2'),
+    namedAllocation('33333333-c', 'shop.web[0]', 'w2'),
+    namedAllocation('44444444-d', 'shop.web[1]', 'w2'),
   ])
   assert.deepEqual(
     [...names.values()],
