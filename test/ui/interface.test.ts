@@ -104,7 +104,9 @@ test('a wrong token is refused with its reason, and a right one ends the login',
   const directory = workDirectory(t)
   const sha256 = '288965a1f2c883c71bff8a4b3a1b76cc77d11e65f70910d5feff411a4e5fe1b3' // of "management"
   const policy = 'node { policy = "write" } agent { policy = "read" } namespace "*" { policy = "write" }'
-  const acl = `acl {\n enabled = true\n token "ops" {\n sha256 = "${sha256}"\n policy = <<EOT\n${policy}\nEOT\n }\n}`
+  const watcher = '0e7f3c5c909ce8afb978a208d639e85af2171df2ec0003a07f13ad97878ef053' // of "watcher"
+  const watch = `token "watch" {\n sha256 = "${watcher}"\n policy = "node { policy = \\"read\\" }"\n }`
+  const acl = `acl {\n enabled = true\n ${watch}\n token "ops" {\n sha256 = "${sha256}"\n policy = <<EOT\n${policy}\nEOT\n }\n}`
   const agent = await startAgent(t, ['-config', writeConfig(directory, acl)])
   const { page } = await openUi(t, { url: agent.url, path: '/files' })
   await page.getByText('Log in to see files').waitFor()
@@ -121,7 +123,10 @@ test('a wrong token is refused with its reason, and a right one ends the login',
   await page.getByRole('button', { name: 'Log out' }).waitFor()
   assert.equal(await page.evaluate('sessionStorage.length'), 0, 'the token is in memory only')
   await page.reload()
-  await page.getByRole('button', { name: 'Log in' }).first().waitFor()
+  await page.getByRole('main').getByRole('button', { name: 'Log in' }).click()
+  await dialog.getByRole('textbox', { name: 'Token' }).fill('watcher')
+  await page.keyboard.press('Enter')
+  await page.getByText('No allocation that you may see').waitFor()
 })
 
 test('a page that the browser keeps in memory has neither token nor values when it is shown again', {

@@ -405,16 +405,16 @@ test('the list has tasks, allocations and jobs, the last event first, and finds 
   )
 })
 
-function placedOn(id: string, Name: string, NodeName: string) {
+function namedAllocation(id: string, Name: string, NodeName: string) {
   return allocationOf(id, 'running', {}, { Name, NodeName })
 }
 
 test('allocations with one name are told apart by their hosts, and on one host by their IDs', () => {
   const names = namesOf([
-    placedOn('11111111-a', 'shop.web[0]', 'w1'),
-    placedOn('22222222-b', 'shop.web[0]', 'w2'),
-    placedOn('33333333-c', 'shop.web[0]', 'w2'),
-    placedOn('44444444-d', 'shop.web[1]', 'w2'),
+    namedAllocation('11111111-a', 'shop.web[0]', 'w1'),
+    namedAllocation('22222222-b', 'shop.web[0]', 'w2'),
+    namedAllocation('33333333-c', 'shop.web[0]', 'w2'),
+    namedAllocation('44444444-d', 'shop.web[1]', 'w2'),
   ])
   assert.deepEqual(
     [...names.values()],

@@ -59,10 +59,10 @@ let isOwnToken = sessionStorage.getItem(STORED_ORIGIN) !== null
 
 export const hasSecrets = computed(() => features.value?.seal !== undefined)
 export const isSealed = computed(() => features.value?.seal?.sealed === true)
+/** In the namespace `default`. */
+export const mayReadJobs = computed(() => permissions.value?.Capabilities.includes('read-job') === true)
 /** True without a token, unless the server shows jobs to anonymous callers. */
-export const needsLoginForJobs = computed(
-  () => token.value === undefined && permissions.value?.Capabilities.includes('read-job') !== true,
-)
+export const needsLoginForJobs = computed(() => token.value === undefined && !mayReadJobs.value)
 export const mayReadHosts = computed(() => permissions.value?.Node.includes('read') === true)
 export const mayChangeHosts = computed(() => permissions.value?.Node.includes('write') === true)
 

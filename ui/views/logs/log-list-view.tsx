@@ -4,7 +4,7 @@ import { read } from '../../api/client.ts'
 import { address, navigate, setQuery } from '../../app/location.ts'
 import { useCommands } from '../../app/palette.tsx'
 import { useResource } from '../../app/resource.ts'
-import { needsLoginForJobs } from '../../app/session.ts'
+import { mayReadJobs, needsLoginForJobs } from '../../app/session.ts'
 import { Button } from '../../components/button.tsx'
 import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Field } from '../../components/field.tsx'
@@ -96,6 +96,13 @@ function LogTable({ allocations }: { readonly allocations: Parameters<typeof row
   const countOf = (each: StateFilter) => filterRows(rows, search, each).length
   if (allocations.length === 0) {
     if (needsLoginForJobs.value) return <LoginNeeded what="logs" />
+    if (!mayReadJobs.value) {
+      return (
+        <Empty title="No allocation that you may see">
+          <p>The list shows allocations of the namespaces in which your token has the capability "read-job".</p>
+        </Empty>
+      )
+    }
     return (
       <Empty title="There are no allocations">
         <p>

@@ -150,7 +150,7 @@ interface KeyRowProps {
 const LINES_MAX = 12
 
 function KeyRow({ fault, isShown, onChange, remove, row: { id, isJson, key, text }, show }: KeyRowProps) {
-  const name = key === '' ? `of row ${id + 1}` : key
+  const name = key === '' ? `row ${id + 1}` : key
   const lines = isShown ? Math.min(LINES_MAX, text.split('\n', LINES_MAX).length) : 1
   const row = useRef<HTMLDivElement>(null)
   const isRequested = useRef(false)
