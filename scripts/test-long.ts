@@ -150,6 +150,22 @@ const RUNS: Readonly<Record<string, LongRun>> = {
     proves:
       'on three machines under systemd a follower gets every line through kills, hangs, reloads, an upgrade and its rollback (needs root)',
   },
+  ui: {
+    files: [
+      'test/long/ui/access-pages.test.ts',
+      'test/long/ui/dr-pages.test.ts',
+      'test/long/ui/files.test.ts',
+      'test/long/ui/hosts-cluster.test.ts',
+      'test/long/ui/keys-document.test.ts',
+      'test/long/ui/login-pages.test.ts',
+      'test/long/ui/logs-server-browser.test.ts',
+      'test/long/ui/secrets-editor.test.ts',
+      'test/long/ui/secrets-memory.test.ts',
+    ],
+    env: {},
+    proves:
+      'the other views of the web interface work in a real browser: access, replication, files, a cluster, logins, keys',
+  },
   alerts: {
     files: ['test/long/alerts.test.ts'],
     env: {},

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
-import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
-import { secretsAgent } from '../helpers/browser/secrets-page.ts'
+import { whyNoChromium } from '../../helpers/browser/chromium.ts'
+import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { secretsAgent } from '../../helpers/browser/secrets-page.ts'
 
 const skip = whyNoChromium() ?? false
 

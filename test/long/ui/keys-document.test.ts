@@ -3,11 +3,11 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
-import { startAgent, workDirectory } from '../helpers/agent-process.ts'
-import { ALLOC, makeAllocation } from '../helpers/allocation.ts'
-import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { openUi } from '../helpers/browser/page.ts'
-import { readGuide } from '../helpers/guide.ts'
+import { startAgent, workDirectory } from '../../helpers/agent-process.ts'
+import { ALLOC, makeAllocation } from '../../helpers/allocation.ts'
+import { whyNoChromium } from '../../helpers/browser/chromium.ts'
+import { openUi } from '../../helpers/browser/page.ts'
+import { readGuide } from '../../helpers/guide.ts'
 
 const skip = whyNoChromium() ?? false
 

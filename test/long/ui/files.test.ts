@@ -4,11 +4,11 @@ import { appendFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from '
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { PNG } from 'pngjs'
-import { ALLOC, makeAllocation, SECRET } from '../helpers/allocation.ts'
-import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { eventually } from '../helpers/eventually.ts'
-import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
-import { OPS, READER, startHost } from './hosts-fixture.ts'
+import { ALLOC, makeAllocation, SECRET } from '../../helpers/allocation.ts'
+import { whyNoChromium } from '../../helpers/browser/chromium.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { OPS, READER, startHost } from '../../ui/hosts-fixture.ts'
 
 const skip = whyNoChromium()
 const HOSTILE_NAMES = [

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import type { Locator, Page } from 'playwright-core'
-import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { expectNoAxeViolations, openUi } from '../helpers/browser/page.ts'
-import { type DrServer, drPair } from '../helpers/dr-pair.ts'
-import { eventually } from '../helpers/eventually.ts'
+import { whyNoChromium } from '../../helpers/browser/chromium.ts'
+import { expectNoAxeViolations, openUi } from '../../helpers/browser/page.ts'
+import { type DrServer, drPair } from '../../helpers/dr-pair.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
 const HOSTILE_ID = '<b onclick=x>berlin'
