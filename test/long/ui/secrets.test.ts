@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
-import { whyNoChromium } from '../helpers/browser/chromium.ts'
-import { expectNoAxeViolations } from '../helpers/browser/page.ts'
-import { secretsAgent } from '../helpers/browser/secrets-page.ts'
-import { eventually } from '../helpers/eventually.ts'
+import { whyNoChromium } from '../../helpers/browser/chromium.ts'
+import { expectNoAxeViolations } from '../../helpers/browser/page.ts'
+import { secretsAgent } from '../../helpers/browser/secrets-page.ts'
+import { eventually } from '../../helpers/eventually.ts'
 
 const skip = whyNoChromium() ?? false
 
