@@ -203,7 +203,7 @@ const DOCS = {
   'outpost.audit.failures': counter('lines that the device did not record', 'device'),
   'outpost.audit.chain.breaks': counter('changes of the device’s file by another program', 'device'),
   'outpost.audit.disk_full': gauge(
-    '1 while the disk of the device’s file is full: lines use the reserve, then they fail',
+    '1 while the disk of the file of the device is full: lines use the reserve, then they fail',
     'device',
   ),
   'outpost.audit.files.lost': counter('files that were truncated to nothing or removed', 'device'),

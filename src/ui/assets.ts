@@ -90,10 +90,13 @@ class CheckoutAssets implements AssetSource {
     const builder: unknown = await import(BUILDER.href).catch((error: unknown) => {
       throw new Fault('this checkout has no development packages: run npm ci', { cause: error })
     })
-    if (!isBuilder(builder)) throw new Fault(`${BUILDER.pathname} has another interface`)
+    if (!isBuilder(builder)) throw new Fault('scripts/ui-bundle.ts has another interface')
     const stamp = builder.stamp()
     if (this.#built?.stamp !== stamp) this.#built = { stamp, files: builder.build().then(assetsOf) }
-    return this.#built.files
+    return await this.#built.files.catch((error: unknown) => {
+      this.#built = undefined
+      throw error
+    })
   }
 }
 

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { expressionPattern } from '../../ui/views/logs/model/expression.ts'
 import { formattedJson, piecesOf } from '../../ui/views/logs/model/line-text.ts'
 import { TraceJoiner } from '../../ui/views/logs/model/trace-joiner.ts'
-import { type Frame } from '../../ui/views/logs/stream/frame-reader.ts'
+import { type Frame } from '../../ui/api/frame-reader.ts'
 import { LineSplitter } from '../../ui/views/logs/stream/line-splitter.ts'
 import { nameMatcher } from '../../ui/views/secrets/secret-path.ts'
 

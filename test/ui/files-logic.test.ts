@@ -4,7 +4,6 @@ import { test } from 'node:test'
 import { parseFilter } from '../../src/cluster/api/filter.ts'
 import { allocationFilter } from '../../ui/views/files/allocation-filter.ts'
 import { kindOf } from '../../ui/views/files/file-kind.ts'
-import { type FileFrame, FrameParser } from '../../ui/views/files/frames.ts'
 import {
   contentHeight,
   HEIGHT_MAX_PX,
@@ -16,15 +15,13 @@ import {
   scrollOf,
 } from '../../ui/views/files/hex.ts'
 import { dimensionsOf, hasTooManyPixels } from '../../ui/views/files/image-size.ts'
-import { firstInvisible, logOf, savedName, segmentsOf, visibleLines, visibleText } from '../../ui/views/files/names.ts'
+import { firstInvisible, savedName, visibleLines, visibleText } from '../../ui/app/invisible-characters.ts'
+import { logOf, segmentsOf } from '../../ui/views/files/names.ts'
 import { tail, type TailState, TRUNCATED } from '../../ui/views/files/tail.ts'
 import { TextBlocks } from '../../ui/views/files/text-blocks.ts'
 import { eventually } from '../helpers/eventually.ts'
 
 const bytesOf = (text: string) => new TextEncoder().encode(text)
-const frameText = (text: string, more: object = {}) =>
-  JSON.stringify({ Data: Buffer.from(text).toString('base64'), File: 'a "}{" b', Offset: 1, ...more })
-
 test('names show their invisible characters', () => {
   assert.equal(visibleText('evil\u202etxt.exe'), String.raw`evil\u{202e}txt.exe`)
   assert.equal(visibleText('a\nb\u0000\u001b[31m'), String.raw`a\u{a}b\u{0}\u{1b}[31m`)
@@ -43,21 +40,6 @@ test('paths and names of log files are recognized', () => {
   assert.deepEqual(segmentsOf('alloc//logs/'), ['alloc', 'logs'])
   assert.deepEqual(logOf(['alloc', 'logs', 'my.web.stdout.12']), { task: 'my.web', type: 'stdout' })
   assert.equal(logOf(['web', 'local', 'web.stdout.0']), undefined)
-})
-
-test('frames are parsed however they are cut', () => {
-  const text = `{}${frameText('hällo')} {"FileEvent":"file deleted","Cursor":"c2"}\n${frameText('x', { Cursor: 'c"3' })}`
-  const bytes = bytesOf(text)
-  for (const size of [1, 2, 7, 1000]) {
-    const parser = new FrameParser()
-    const frames: FileFrame[] = []
-    for (let at = 0; at < bytes.length; at += size) frames.push(...parser.push(bytes.subarray(at, at + size)))
-    assert.equal(frames.length, 4)
-    assert.equal(new TextDecoder().decode(frames[1]?.data), 'hällo')
-    assert.deepEqual(frames[2], { data: undefined, event: 'file deleted', cursor: 'c2' })
-    assert.equal(frames[3]?.cursor, 'c"3')
-  }
-  assert.throws(() => new FrameParser().push(bytesOf('Permission denied')), /Permission denied/)
 })
 
 test('the content of a file decides how it is shown', () => {
@@ -140,7 +122,7 @@ test('text is kept in blocks, and the oldest are dropped', () => {
   assert.ok(long.blocks.length > 2)
 })
 
-const frame = (text: string | undefined, cursor: string, event?: string): FileFrame => ({
+const frame = (text: string | undefined, cursor: string, event = '') => ({
   data: text === undefined ? undefined : bytesOf(text),
   event,
   cursor,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ApiError } from '../../ui/api/client.ts'
-import { type Frame, FrameReader, MalformedFrame } from '../../ui/views/logs/stream/frame-reader.ts'
+import { type Frame, FrameReader, MalformedFrame } from '../../ui/api/frame-reader.ts'
 import { LineSplitter } from '../../ui/views/logs/stream/line-splitter.ts'
 import {
   downloadRequest,
@@ -57,6 +57,13 @@ test('frames are read however the stream is split into chunks', () => {
     assert.equal(frames[2]?.allocationId, 'a')
     assert.ok(reader.isComplete)
   }
+})
+
+test('a file name with braces, which a server escapes, does not end a frame', () => {
+  const escaped = frameText('x', { File: 'a "}{" b', Cursor: 'c"3' }).replace('}{', '\\u007d\\u007b')
+  const [first, second] = new FrameReader().push(`${escaped}{"FileEvent":"file deleted","Cursor":"c2"}`)
+  assert.deepEqual([first?.file, first?.cursor], ['a "}{" b', 'c"3'])
+  assert.deepEqual([second?.data, second?.event, second?.cursor], [undefined, 'file deleted', 'c2'])
 })
 
 test('the error text of a server at the end of a stream is reported', () => {

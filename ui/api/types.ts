@@ -168,7 +168,7 @@ export type ServerNodes = readonly {
   readonly Name: string
   readonly NodeClass: string
   readonly NodePool: string
-  readonly Status: 'initializing' | 'ready' | 'down' | 'left' | 'disconnected'
+  readonly Status: 'ready' | 'down' | 'disconnected'
   readonly StatusDescription: string
   readonly Version: string
 }[]
@@ -226,7 +226,7 @@ export type ServerNode = {
   readonly Name: string
   readonly NodeClass: string
   readonly NodePool: string
-  readonly Status: 'initializing' | 'ready' | 'down' | 'left' | 'disconnected'
+  readonly Status: 'ready' | 'down' | 'disconnected'
   readonly StatusDescription: string
   /** Seconds since the epoch */
   readonly StatusUpdatedAt: number

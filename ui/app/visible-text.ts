@@ -3,7 +3,7 @@
  * that a task, a host or another user chose cannot look like another name. Views need not do this for each name.
  */
 import { options, type VNode } from 'preact'
-import { visibleLines } from '../views/files/names.ts'
+import { visibleLines } from './invisible-characters.ts'
 
 /** Attributes that a browser shows or reads aloud. */
 const SHOWN_ATTRIBUTES = ['title', 'aria-label', 'alt', 'placeholder']

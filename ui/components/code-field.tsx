@@ -1,5 +1,5 @@
 import { useId, useMemo, useRef } from 'preact/hooks'
-import { firstInvisible } from '../views/files/names.ts'
+import { firstInvisible } from '../app/invisible-characters.ts'
 
 interface CodeFieldProps {
   readonly label: string

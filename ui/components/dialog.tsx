@@ -1,6 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { visibleText } from '../views/files/names.ts'
+import { visibleText } from '../app/invisible-characters.ts'
 import { Button } from './button.tsx'
 import { Field } from './field.tsx'
 import { ErrorText } from './states.tsx'

@@ -5,3 +5,6 @@ export function shownTimes(times: ArrayLike<number>): [number, number] {
   const last = times[times.length - 1] ?? 0
   return [Math.min(times[0] ?? last, last - SHOWN_MIN_SECONDS), last]
 }
+
+/** Times in seconds, and the values of each line. */
+export type PlotData = readonly [readonly number[], ...(readonly (readonly (number | null)[])[])]

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
-import { visibleText } from '../views/files/names.ts'
+import { visibleText } from '../app/invisible-characters.ts'
 import { Link } from './link.tsx'
 
 interface ViewFrameProps {

@@ -1,4 +1,5 @@
 /** JSON schemas of a server's responses, for the OpenAPI document: the fields that have a value in outpost. */
+import { NODE_STATUSES } from '../roster/node-status.ts'
 import { COUNT, FLAG, TEXT, type JsonSchema, listOf, map, orNull, record } from '../../platform/operation.ts'
 
 const NANOSECONDS: JsonSchema = { ...COUNT, description: 'Nanoseconds since the epoch' }
@@ -11,7 +12,7 @@ const NODE_STUB = {
   Name: TEXT,
   NodeClass: TEXT,
   NodePool: TEXT,
-  Status: { ...TEXT, enum: ['initializing', 'ready', 'down', 'left', 'disconnected'] },
+  Status: { ...TEXT, enum: NODE_STATUSES },
   StatusDescription: TEXT,
   Version: TEXT,
 }

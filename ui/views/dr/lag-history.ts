@@ -1,12 +1,13 @@
 /** The lag of each peer while the page is open. */
+import type { PlotData } from '../../components/plot-times.ts'
 
 /** Two hours at one measurement in two seconds. */
 export const HISTORY_MAX = 3600
 
 export interface LagSeries {
   readonly names: readonly string[]
-  /** Seconds since 1970, then the values of each name; null where there is none. */
-  readonly data: readonly [readonly number[], ...(readonly (number | null)[])[]]
+  /** With a line for each name. */
+  readonly data: PlotData
 }
 
 interface Measurement {

@@ -12,7 +12,7 @@ import { formatBytes, Time } from '../../components/format.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded } from '../../components/states.tsx'
 import type { FilePlace } from './file-place.ts'
-import { visibleText } from './names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 
 type Entry = HostFsLs[number]
 

@@ -1,7 +1,7 @@
 /** Downloads a file. The token is a header, so the response is saved by the page. */
 import { formatBytes } from '../../components/format.tsx'
 import { openFile } from './file-api.ts'
-import { savedName } from './names.ts'
+import { savedName } from '../../app/invisible-characters.ts'
 
 /** Larger files are written to the disk as they arrive, if the browser can. */
 const STREAMED_BYTES = 64 * 1024 * 1024

@@ -1,7 +1,7 @@
 /** Requests of the views of files. The server finds the host of an allocation. */
 import { read, send } from '../../api/client.ts'
+import { type Frame, FrameReader } from '../../api/frame-reader.ts'
 import type { HostFsStat } from '../../api/types.ts'
-import { type FileFrame, FrameParser } from './frames.ts'
 
 export function statFile(allocation: string, path: string, signal: AbortSignal): Promise<HostFsStat> {
   return read('/v1/client/fs/stat/{alloc_id}', { params: { alloc_id: allocation }, query: { path }, signal })
@@ -29,19 +29,19 @@ export async function* followFile(
   allocation: string,
   path: string,
   { cursor, signal, tailBytes }: { readonly cursor: string; readonly tailBytes: number; readonly signal: AbortSignal },
-): AsyncGenerator<FileFrame> {
+): AsyncGenerator<Frame> {
   // `send` omits empty parameters, and an empty cursor requests cursors.
   const first = `?${new URLSearchParams({ path, cursor: '', follow: 'true', origin: 'end', offset: String(tailBytes) })}`
   const response = await send(endpoint('stream', allocation) + (cursor === '' ? first : ''), {
     query: cursor === '' ? {} : { path, cursor, follow: true },
     signal,
   })
-  const parser = new FrameParser()
-  const reader = response.body?.getReader()
-  if (!reader) return
+  const frames = new FrameReader()
+  const body = response.body?.getReader()
+  if (!body) return
   for (;;) {
-    const { done, value } = await reader.read()
+    const { done, value } = await body.read()
     if (done) return
-    yield* parser.push(value)
+    yield* frames.push(value)
   }
 }

@@ -13,7 +13,7 @@ import { NARROW, useMedia } from '../../components/media.ts'
 import { Empty, Loaded, LoginNeeded } from '../../components/states.tsx'
 import { View } from '../../components/view.tsx'
 import { allocationFilter } from './allocation-filter.ts'
-import { visibleText } from './names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 
 type Allocation = ServerAllocations[number]
 

@@ -13,7 +13,8 @@ import { Directory } from './directory.tsx'
 import { statFile } from './file-api.ts'
 import type { FilePlace } from './file-place.ts'
 import { FilePreview } from './file-preview.tsx'
-import { filePath, segmentsOf, visibleText } from './names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
+import { filePath, segmentsOf } from './names.ts'
 
 export default function FileView({ params: { allocation = '', rest = '' } }: ViewProps) {
   const segments = segmentsOf(rest)

@@ -5,7 +5,7 @@ import { Empty, Loaded } from '../../components/states.tsx'
 import { openFile } from './file-api.ts'
 import type { FilePlace } from './file-place.ts'
 import { dimensionsOf, hasTooManyPixels } from './image-size.ts'
-import { visibleText } from './names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 
 const IMAGE_BYTES_MAX = 32 * 1024 * 1024
 

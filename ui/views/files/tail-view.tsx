@@ -5,7 +5,7 @@ import { useKeys } from '../../app/keys.ts'
 import { Button } from '../../components/button.tsx'
 import { followFile } from './file-api.ts'
 import type { FilePlace } from './file-place.ts'
-import { visibleLines } from './names.ts'
+import { visibleLines } from '../../app/invisible-characters.ts'
 import { tail, type TailState } from './tail.ts'
 import { TextBlocks } from './text-blocks.ts'
 

@@ -1,5 +1,5 @@
 /** Follows the end of a file: continues after a lost connection where it was, and ends when the file is deleted. */
-import type { FileFrame } from './frames.ts'
+import type { Frame } from '../../api/frame-reader.ts'
 
 export type TailState =
   | { readonly kind: 'connecting' }
@@ -9,7 +9,7 @@ export type TailState =
 
 export interface FileTailOptions {
   /** Frames after a cursor; empty: the last part of the file. */
-  readonly open: (cursor: string, signal: AbortSignal) => AsyncIterable<FileFrame>
+  readonly open: (cursor: string, signal: AbortSignal) => AsyncIterable<Pick<Frame, 'cursor' | 'data' | 'event'>>
   readonly onText: (text: string) => void
   readonly onState: (state: TailState) => void
   /** True for an error that another request would have as well. */
@@ -44,7 +44,7 @@ export async function tail({ isFinal, onState, onText, open, signal, wait = slee
         retryMs = RETRY_MIN_MS
         if (frame.data) onText(decoder.decode(frame.data, { stream: true }))
         if (frame.event === 'file deleted') return onState({ kind: 'ended', reason: 'The file was deleted.' })
-        if (frame.event !== undefined) {
+        if (frame.event !== '') {
           decoder = new TextDecoder()
           onText(TRUNCATED)
         }

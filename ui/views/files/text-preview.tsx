@@ -5,7 +5,7 @@ import { formatBytes } from '../../components/format.tsx'
 import { Empty, ErrorText } from '../../components/states.tsx'
 import { readBytes } from './file-api.ts'
 import type { FilePlace } from './file-place.ts'
-import { visibleLines } from './names.ts'
+import { visibleLines } from '../../app/invisible-characters.ts'
 import { TextBlocks } from './text-blocks.ts'
 
 const PART_BYTES = 256 * 1024

@@ -5,7 +5,7 @@ import { type Column, DataTable } from '../../components/data-table.tsx'
 import { Badge, Time } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
 import { NARROW, useMedia } from '../../components/media.ts'
-import { visibleText } from '../files/names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 import { type HostAllocation, isEnded } from './collection.ts'
 import type { MayInNamespace } from './namespace-permissions.ts'
 

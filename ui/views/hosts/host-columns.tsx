@@ -1,7 +1,7 @@
 /** The columns of the list of hosts. */
 import type { Column, Sorting } from '../../components/data-table.tsx'
 import { Badge, formatBytes, Time } from '../../components/format.tsx'
-import { visibleText } from '../files/names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 import type { HostStub } from './host-filter.ts'
 import type { Poller } from './poller.ts'
 import type { HostUsage } from './usage.ts'

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks'
 import type { ServerNode } from '../../api/types.ts'
 import { Badge, formatBytes, Time } from '../../components/format.tsx'
 import { Field } from '../../components/field.tsx'
-import { visibleText } from '../files/names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 
 interface NodeProps {
   readonly node: ServerNode

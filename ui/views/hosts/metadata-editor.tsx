@@ -10,7 +10,7 @@ import { Button } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
 import { Field } from '../../components/field.tsx'
 import { ErrorText, Loaded } from '../../components/states.tsx'
-import { visibleLines, visibleText } from '../files/names.ts'
+import { visibleLines, visibleText } from '../../app/invisible-characters.ts'
 import { isApplied, keyProblem, metadataPatch, type MetadataRow, metadataRows } from './metadata.ts'
 
 const SHOWN_MAX = 500

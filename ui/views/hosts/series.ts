@@ -1,7 +1,6 @@
 /** Values over time for a plot: a limited number of the newest. */
 
-/** Times in seconds, and the values of each line. */
-export type PlotData = readonly [readonly number[], ...(readonly (readonly (number | null)[])[])]
+import type { PlotData } from '../../components/plot-times.ts'
 
 export class TimeSeries {
   readonly #capacity: number

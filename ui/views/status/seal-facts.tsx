@@ -4,7 +4,7 @@ import { useResource } from '../../app/resource.ts'
 import type { SealStatus } from '../../app/session.ts'
 import { Badge } from '../../components/format.tsx'
 import { Link } from '../../components/link.tsx'
-import { visibleText } from '../files/names.ts'
+import { visibleText } from '../../app/invisible-characters.ts'
 
 type Details = SealStatus & {
   readonly outpost_version?: string

@@ -5,7 +5,7 @@
  * while the user reads an earlier part, reading stops as soon as half of the kept lines are behind that part: lines that the user looks at
  * are never removed. The server waits then, and nothing is lost.
  */
-import type { Frame } from '../stream/frame-reader.ts'
+import type { Frame } from '../../../api/frame-reader.ts'
 import { LineSplitter, type RawLine } from '../stream/line-splitter.ts'
 import type { LogSelection, LogTarget } from '../stream/log-target.ts'
 import { ResumingStream, type StreamEnvironment, type StreamState } from '../stream/resuming-stream.ts'

@@ -1,6 +1,6 @@
 /** Saves a log as a file: streamed to disk if the browser can, otherwise collected first. The token is in a header. */
 import { send } from '../../../api/client.ts'
-import { FrameReader } from '../stream/frame-reader.ts'
+import { FrameReader } from '../../../api/frame-reader.ts'
 import { LineSplitter, type RawLine } from '../stream/line-splitter.ts'
 import { downloadRequest, type LogSelection, type LogTarget } from '../stream/log-target.ts'
 

@@ -1,5 +1,5 @@
 /** Splits the data of frames into lines, for several logs at once. */
-import type { Frame } from './frame-reader.ts'
+import type { Frame } from '../../../api/frame-reader.ts'
 
 /** The log that a file belongs to. */
 export interface LogName {

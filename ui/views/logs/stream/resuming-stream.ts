@@ -4,7 +4,7 @@
  * `SILENCE_MS` is broken.
  */
 import { ApiError } from '../../../api/client.ts'
-import { type Frame, FrameReader, MalformedFrame } from './frame-reader.ts'
+import { type Frame, FrameReader, MalformedFrame } from '../../../api/frame-reader.ts'
 import { followRequest, type LogRequest, type LogSelection, type LogTarget } from './log-target.ts'
 
 const SILENCE_MS = 5000

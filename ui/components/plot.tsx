@@ -2,10 +2,9 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { AlignedData, Options } from 'uplot'
 import type uPlot from 'uplot'
-import { formatExact } from '../../components/format.tsx'
-import { useMedia } from '../../components/media.ts'
-import { shownTimes } from '../../components/plot-times.ts'
-import type { PlotData } from './series.ts'
+import { formatExact } from './format.tsx'
+import { useMedia } from './media.ts'
+import { type PlotData, shownTimes } from './plot-times.ts'
 
 export interface PlotLine {
   readonly name: string
@@ -22,6 +21,8 @@ interface PlotProps {
   readonly format: (value: number) => string
   /** The top of the scale; default: the largest value. */
   readonly max?: number
+  /** The top of the scale of smaller values. Default: 1. */
+  readonly topMin?: number
   /** Plots with the same key show the same time under the pointer. */
   readonly syncKey: string
   readonly isSmall?: boolean
@@ -52,7 +53,7 @@ function colorsOf(element: Element, lines: readonly PlotLine[]): PlotColors {
 }
 
 function optionsOf(props: PlotProps, element: HTMLElement, onCursor: (index: number | undefined) => void): Options {
-  const { format, isSmall, lines, max, syncKey } = props
+  const { format, isSmall, lines, max, syncKey, topMin = 1 } = props
   const colors = colorsOf(element, lines)
   const axis = { stroke: colors.text, font: AXIS_FONT, grid: { stroke: colors.grid, width: 1 }, ticks: { show: false } }
   return {
@@ -62,7 +63,7 @@ function optionsOf(props: PlotProps, element: HTMLElement, onCursor: (index: num
     cursor: { sync: { key: syncKey }, y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
       x: { range: ({ data: [times] }) => shownTimes(times) },
-      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * HEADROOM, 1)] },
+      y: { range: (_plot, _low, high) => [0, max ?? Math.max(high * HEADROOM, topMin)] },
     },
     axes: [
       { ...axis, size: 24, space: 80, values: (_plot, seconds) => seconds.map(clockTime) },

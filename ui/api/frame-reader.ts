@@ -1,4 +1,4 @@
-/** Frames of a log stream: JSON objects back to back. None contains a closing brace except at its end. */
+/** Frames of a stream of logs or of a file: JSON objects back to back. A server escapes braces, so only the end of a frame has one. */
 
 export interface Frame {
   readonly data: Uint8Array | undefined
