@@ -66,6 +66,6 @@ test('NATS and a combined server and agent run under systemd', { skip: whyNoMach
   assert.equal(machine.run('test', '-e', '/var/lib/outpost-server/server/secrets.db').status, 1)
 
   machine.ok('systemctl', 'restart', 'outpost-nats')
-  await eventually(() => log().split('connected to NATS').length === 3)
+  await eventually(() => log().split('"connected to NATS"').length === 3)
   assert.ok(!log().includes('NATS server denied permission'))
 })

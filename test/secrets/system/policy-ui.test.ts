@@ -109,14 +109,14 @@ test('requests above the limits are refused', async (t) => {
   const { ask, check } = await open(t)
   assert.equal((await ask(FORMAT, { policy: ' '.repeat(256 << 10) })).status, 413)
   assert.equal((await check(' '.repeat(256 << 10))).status, 413)
-  const values = Array.from({ length: 20_000 }, () => '"1s"').join()
+  const values = Array.from({ length: 4000 }, () => '"1s"').join()
   const listed = `path "a" { policy = "write" denied_parameters = { p = [${values}] } }`
   const policies = Array.from({ length: 101 }, (_, at) => ({ name: String(at), policy: '' }))
   for (const [answer, text] of [
-    [await check(rules(1001)), /more than 1000 rules/],
+    [await check(rules(501)), /more than 500 rules/],
     [await check('', { path: 'a'.repeat(9000) }), /the path is longer than 8192 characters/],
     [await check('', { entity: { name: 'a'.repeat(513) } }), /longer than 512 characters/],
-    [await check(listed, { parameters: { p: '1,'.repeat(100) } }), /the parameters are too long/],
+    [await check(listed, { parameters: { p: '1,'.repeat(400) } }), /the parameters are too long/],
     [await check('', { operation: 'write' }), /unknown operation/],
     [await ask(CHECK, { policies }), /at most 100 policies/],
     [await ask(CHECK, { policies: ['x'] }), /expected objects with the strings name and policy/],
@@ -126,12 +126,12 @@ test('requests above the limits are refused', async (t) => {
     assert.equal(answer.status, 400, answer.text)
     assert.match(answer.text, text)
   }
-  assert.equal((await check(rules(1000))).status, 200)
+  assert.equal((await check(rules(500))).status, 200)
 })
 
-test('hostile texts are checked and formatted within a second or refused', async (t) => {
+test('hostile texts are checked and formatted in a bounded time or refused', async (t) => {
   const { ask, check } = await open(t)
-  const size = 190_000
+  const size = 18_000
   const filled = (line: (at: number) => string) => {
     let text = ''
     for (let at = 0; text.length < size; at++) text += line(at)
@@ -141,10 +141,10 @@ test('hostile texts are checked and formatted within a second or refused', async
     nested: `path "x" { allowed_parameters = { a = ${'['.repeat(size)}`,
     blocks: 'a={'.repeat(size / 3),
     'closing brackets': `path "x" {\n${']}, '.repeat(size / 5)}`,
-    'a wide name': `path "x" { allowed_parameters = {\n${'a'.repeat(50_000)} = []\n${filled((at) => `b${at}=[]\n`)
-      .slice(0, 150_000)
+    'a wide name': `path "x" { allowed_parameters = {\n${'a'.repeat(8000)} = []\n${filled((at) => `b${at}=[]\n`)
+      .slice(0, 10_000)
       .replace(/\n[^\n]*$/, '')}\n}}`,
-    'segments in all rules': Array.from({ length: 1000 }, (_, at) => `path "${'+/'.repeat(100)}${at}" {}`).join('\n'),
+    'segments in all rules': Array.from({ length: 80 }, (_, at) => `path "${'+/'.repeat(100)}${at}" {}`).join('\n'),
     'faults in all lines': 'a=1\n'.repeat(size / 4),
     'many rules': filled((at) => `path "${at}" {}\n`),
     templates: `path "${'{{identity.entity.name}}'.repeat(size / 25)}" { policy = "deny" }`,
@@ -160,7 +160,7 @@ test('hostile texts are checked and formatted within a second or refused', async
       assert.ok(status === 200 || status === 400, `${name}: ${text.slice(0, 200)}`)
       assert.ok(text.length < 8 * size, `${name}: ${text.length} characters`)
     }
-    assert.ok(user < 2_000_000, `${name}: both took ${user / 1000} ms of processor time`)
+    assert.ok(user < 500_000, `${name}: both took ${user / 1000} ms of processor time`)
   }
 })
 
