@@ -37,7 +37,9 @@ export function healthPath(core: HealthParts): Path {
       standbycode: integer('Status code of a standby, which forwards requests', { fallback: 429 }),
       standbyok: boolean('Whether a standby counts as active', { fallback: false }),
       drsecondarycode: integer('Status code of a DR secondary', { fallback: 472 }),
-      performancestandbycode: integer('Status code of a performance standby: not used, because a standby forwards', { fallback: 473 }),
+      performancestandbycode: integer('Status code of a performance standby: not used, because a standby forwards', {
+        fallback: 473,
+      }),
       perfstandbyok: boolean('Whether a performance standby counts as active: not used', { fallback: false }),
       removedcode: integer('Status code of a server that was removed from its cluster', { fallback: 530 }),
       haunhealthycode: integer('Status code of a fenced primary, and of a standby that cannot forward', {
