@@ -32,8 +32,9 @@ import { CommitStream, PublishRefused } from './stream/commit-stream.ts'
 import { HistoryDiffers, StreamApplier } from './stream/stream-applier.ts'
 import { positionOf, StreamCommitLog } from './stream/stream-commit-log.ts'
 
-/** Pause of a server that stepped down, so that another one takes over. */
+/** Time in which a server that stepped down lets others take over, and how long it waits for them once the lease is free. */
 const STEP_DOWN_PAUSE_MS = 10_000
+const YIELD_MS = 1000
 const RETRY_MS = 500
 /** Missing messages up to which they are read one by one. */
 const READ_SINGLY_MAX = 64
@@ -181,7 +182,7 @@ export class HaServer {
       const isEmpty = this.#options.store.position().sequence === 0 && (await parts.stream.bounds()).last === 0
       if (!isEmpty) throw new Refusal('invalid_request', 'Vault is already initialized')
       await parts.lease.poll()
-      if (!parts.lease.mayAcquire || !(await this.#takeOver(parts, false))) {
+      if (!parts.lease.mayAcquire(0) || !(await this.#takeOver(parts, false))) {
         throw new Refusal('unavailable', 'another server is being initialized, try again')
       }
     })
@@ -273,14 +274,15 @@ export class HaServer {
     }
     if (this.#phase !== 'standby' && this.#phase !== 'starting') return
     if (await parts.lease.poll()) this.#notify()
-    if (!this.#mayTakeOver || !parts.lease.mayAcquire) return
+    const waitMs = this.#nowMs() < this.#pausedUntilMs ? YIELD_MS : 0
+    if (!this.#mayTakeOver || !parts.lease.mayAcquire(waitMs)) return
     await this.#exclusive(() => this.#takeOver(parts, true))
   }
 
   get #mayTakeOver(): boolean {
     const { core, store } = this.#options
     const isReady = core.state === 'unsealed' && this.#isJoined && store.isWhole
-    return isReady && this.trouble === undefined && this.#nowMs() >= this.#pausedUntilMs
+    return isReady && this.trouble === undefined && this.#pausedUntilMs < Number.POSITIVE_INFINITY
   }
 
   /** False if another server was faster. `opensCore`: false for an initialization. */
