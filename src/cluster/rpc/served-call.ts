@@ -11,6 +11,7 @@ import {
   isStreamHead,
   JsonText,
   ANONYMOUS,
+  StreamedAnswer,
   WholeAnswer,
 } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
@@ -148,6 +149,7 @@ export class ServedCall implements CallResponder {
     if (this.hasEnded) return
     if (value === undefined) return this.send({ kind: 'value' })
     if (value instanceof WholeAnswer) return this.#whole(value)
+    if (value instanceof StreamedAnswer) return this.#streamed(value)
     const json = jsonOf(value)
     const headers = value instanceof JsonText ? { headers: { ...value.headers } } : {}
     // A UTF-16 code unit has at most three bytes of UTF-8.
@@ -169,6 +171,14 @@ export class ServedCall implements CallResponder {
     this.#isStream = true
     await this.#data(bytes)
     if (!this.hasEnded) this.send({ kind: 'sent_whole', sequence: this.#sequence, ...head })
+  }
+
+  /** As frames: a chunk with complete lines arrives whole or not at all. */
+  #streamed({ accessor, chunks, headers }: StreamedAnswer): Promise<void> {
+    const head = { status: 200, headers: { ...headers }, frames: true, ...(accessor !== undefined && { accessor }) } as const
+    this.#hasHead = true
+    this.send({ kind: 'head', ...head })
+    return this.stream(chunks)
   }
 
   async stream(chunks: AsyncIterable<Chunk>): Promise<void> {

@@ -55,6 +55,7 @@ const answerSchema = v.variant('kind', [
     contentLength: v.optional(count),
     headers: v.optional(textMap),
     frames: v.optional(v.boolean()),
+    accessor: v.optional(shortText),
   }),
   v.object({ kind: v.literal('value'), json: v.optional(v.string()), headers: v.optional(textMap) }),
   /** The value is the JSON text that was sent as data, because it is too large for one message. */

@@ -3,7 +3,7 @@
  * again before each chunk, because they may have been revoked. After the first chunk the status can no longer change, so the last
  * line has the reason if the server ends the stream.
  */
-import { Rejection, type StreamEvent } from '../../engines/framework/engine.ts'
+import type { StreamEvent } from '../../engines/framework/engine.ts'
 import { StreamedAnswer, type WholeAnswer } from '../../platform/operation.ts'
 import type { RawInput } from '../../platform/schema.ts'
 import { HEADERS, rejectionAnswer } from './answer.ts'
@@ -51,15 +51,11 @@ export function eventStreamOf({ headers }: RawInput): { readonly lastCursor: str
   return isAccepted ? { lastCursor: headers['last_event_id'] || undefined } : undefined
 }
 
-/** `check` throws a Rejection when the caller has lost its permission. Throws a Rejection if the answer cannot be a stream. */
+/** `check` throws a Rejection when the caller has lost its permission. */
 export function streamedAnswer(
   stream: AsyncIterable<readonly StreamEvent[]>,
-  { check, hops, raw }: { readonly check: () => void; readonly hops: number; readonly raw: RawInput },
+  { check, raw }: { readonly check: () => void; readonly raw: RawInput },
 ): StreamedAnswer {
-  if (hops > 0) {
-    const hint = 'use "cursor" and "wait" without "stream", or send the request to a server with a secrets core'
-    throw new Rejection(400, `a server without a secrets core cannot forward a stream: ${hint}`)
-  }
   const format = eventStreamOf(raw) ? SERVER_SENT_EVENTS : JSON_LINES
   return new StreamedAnswer(format.headers, chunksOf(stream, format, check))
 }
