@@ -107,3 +107,12 @@ test('members shows role, position and lag of servers that have them', async (t)
   core.otherwise = [200, [{ ...other, Name: 's1' }]]
   assert.doesNotMatch((await runAt(core, ['operator', 'members'])).out, /Role|Lag/)
 })
+
+test('a command with a command below it keeps its own help and completion', async (t) => {
+  const core = await recordingCore(t)
+  assert.match((await runAt(core, ['help', 'operator', 'members'])).out, /^Usage: outpost operator members \[options\]/)
+  const { out } = await runAt(core, ['completion', 'fish'])
+  assert.match(out, /members.*List the servers of the region/)
+  assert.match(out, /remove.*Remove a lost server from the cluster/)
+  assert.doesNotMatch(out, /Commands of operator members/)
+})

@@ -420,26 +420,27 @@ test('warns about NATS without TLS beyond loopback, and not on loopback or with 
 const haText = (ha: string, more = '', server = '') =>
   `data_dir = "/d"\nserver {\n enabled = true\n${server} ha { ${ha} }\n}\n${more}`
 
+const readHa = (...given: Parameters<typeof haText>) => load([join(directory({ 's.hcl': haText(...given) }), 's.hcl')])
+const haFaults = (...given: Parameters<typeof haText>) =>
+  faultsOf([join(directory({ 's.hcl': haText(...given) }), 's.hcl')]).join('\n')
+
 test('high availability needs NATS, the secrets core and an odd number of replicas', () => {
   const nats = 'nats { servers = ["nats://127.0.0.1:4222"] }\n'
-  const read = (...given: Parameters<typeof haText>) => load([join(directory({ 's.hcl': haText(...given) }), 's.hcl')])
-  const faults = (...given: Parameters<typeof haText>) =>
-    faultsOf([join(directory({ 's.hcl': haText(...given) }), 's.hcl')]).join('\n')
-  assert.deepEqual(read('enabled = true', nats).config.server.ha, { enabled: true, replicas: 3 })
-  assert.deepEqual(read('replicas = 1').config.server.ha, { enabled: false, replicas: 1 })
-  assert.deepEqual(read('enabled = true\n replicas = 5', nats).warnings, [])
+  assert.deepEqual(readHa('enabled = true', nats).config.server.ha, { enabled: true, replicas: 3 })
+  assert.deepEqual(readHa('replicas = 1').config.server.ha, { enabled: false, replicas: 1 })
+  assert.deepEqual(readHa('enabled = true\n replicas = 5', nats).warnings, [])
   assert.match(
-    faults('enabled = true'),
+    haFaults('enabled = true'),
     /^s\.hcl:4:.*server\.ha needs nats.*: add nats \{ servers = .*, or remove server\.ha$/,
   )
   assert.match(
-    faults('enabled = true', nats, ' secrets = false\n'),
+    haFaults('enabled = true', nats, ' secrets = false\n'),
     /^s\.hcl:4:.*remove server\.secrets = false, or remove server\.ha from this server$/,
   )
-  assert.match(faults('replicas = 2'), /server\.ha\.replicas is 2, expected 1, 3 or 5: set 1, which/)
-  assert.match(faults('enabled = true\n replicas = 4', nats), /expected 1, 3 or 5: set 3, which/)
-  assert.match(faults('replicas = 7'), /replicas/)
-  assert.equal(faults('enabled = false', '', ' secrets = false\n'), '')
+  assert.match(haFaults('replicas = 2'), /server\.ha\.replicas is 2, expected 1, 3 or 5: set 1, which/)
+  assert.match(haFaults('enabled = true\n replicas = 4', nats), /expected 1, 3 or 5: set 3, which/)
+  assert.match(haFaults('replicas = 7'), /replicas/)
+  assert.equal(haFaults('enabled = false', '', ' secrets = false\n'), '')
 })
 
 test('a wildcard address without api_addr is a warning with high availability', () => {

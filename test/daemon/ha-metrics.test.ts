@@ -1,7 +1,10 @@
 /** Metrics and readiness of a server of a highly available core. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { haChecks, HaMetrics, haModeOf } from '../../src/daemon/modules/ha-metrics.ts'
+import { SecretsCoreProbe } from '../../src/daemon/monitoring/secrets-core-probe.ts'
+import { WholeAnswer } from '../../src/platform/operation.ts'
 import type { Family } from '../../src/telemetry/metric.ts'
 import { Readiness } from '../../src/telemetry/readiness.ts'
 import { CoreWorld } from '../helpers/core-world.ts'
@@ -72,4 +75,23 @@ test('a standby is ready and says so, a server in trouble is not ready', async (
   assert.deepEqual(shown(), [false, 'standby', 'the stream is not available'])
   await core.seal()
   assert.deepEqual(shown(), [true, undefined, ''], 'the check of the seal fails instead')
+})
+
+test('a server without a core accepts a standby that forwards, and no other one', async () => {
+  const stateOf = async (more: object) => {
+    const body = JSON.stringify({ initialized: true, sealed: false, standby: true, ...more })
+    const probe = new SecretsCoreProbe({
+      requestHealth: async () => new WholeAnswer(429, {}, body),
+      coreNames: () => ['s2'],
+      isConnected: () => true,
+    })
+    probe.start()
+    await setImmediate()
+    probe.stop()
+    return [probe.state.ok, probe.state.reason]
+  }
+  assert.deepEqual(await stateOf({ ha_connection_healthy: true }), [true, 'the secrets core of server "s2" is active'])
+  const notActive = [false, 'the secrets core of server "s2" is not active']
+  assert.deepEqual(await stateOf({ ha_connection_healthy: false }), notActive)
+  assert.deepEqual(await stateOf({}), notActive)
 })
