@@ -77,21 +77,26 @@ test('a standby is ready and says so, a server in trouble is not ready', async (
   assert.deepEqual(shown(), [true, undefined, ''], 'the check of the seal fails instead')
 })
 
+/** Of a server without a core, for the health of the core it asks. */
+async function probedState(more: object) {
+  const body = JSON.stringify({ initialized: true, sealed: false, standby: true, ...more })
+  const probe = new SecretsCoreProbe({
+    requestHealth: async () => new WholeAnswer(429, {}, body),
+    coreNames: () => ['s2'],
+    isConnected: () => true,
+  })
+  probe.start()
+  await setImmediate()
+  probe.stop()
+  return [probe.state.ok, probe.state.reason]
+}
+
 test('a server without a core accepts a standby that forwards, and no other one', async () => {
-  const stateOf = async (more: object) => {
-    const body = JSON.stringify({ initialized: true, sealed: false, standby: true, ...more })
-    const probe = new SecretsCoreProbe({
-      requestHealth: async () => new WholeAnswer(429, {}, body),
-      coreNames: () => ['s2'],
-      isConnected: () => true,
-    })
-    probe.start()
-    await setImmediate()
-    probe.stop()
-    return [probe.state.ok, probe.state.reason]
-  }
-  assert.deepEqual(await stateOf({ ha_connection_healthy: true }), [true, 'the secrets core of server "s2" is active'])
+  assert.deepEqual(await probedState({ ha_connection_healthy: true }), [
+    true,
+    'the secrets core of server "s2" is active',
+  ])
   const notActive = [false, 'the secrets core of server "s2" is not active']
-  assert.deepEqual(await stateOf({ ha_connection_healthy: false }), notActive)
-  assert.deepEqual(await stateOf({}), notActive)
+  assert.deepEqual(await probedState({ ha_connection_healthy: false }), notActive)
+  assert.deepEqual(await probedState({}), notActive)
 })
