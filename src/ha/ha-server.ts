@@ -26,7 +26,7 @@ import { TIMINGS } from '../cluster/nats/timings.ts'
 import type { CommitLog } from '../storage/store/commit-log.ts'
 import type { HaPhase, HaServerOptions } from './ha-options.ts'
 import { serveCopies } from './copy/member-copy.ts'
-import { HaBucket, Lease, type MemberState } from './lease/lease.ts'
+import { HaBucket, ActiveLease, type MemberState } from './lease/lease.ts'
 import { MemberReports } from './member-reports.ts'
 import { emptyGroup, StreamFollower } from './stream-follower.ts'
 import { encodeMessage } from './stream/commit-message.ts'
@@ -44,7 +44,7 @@ interface OpenParts {
   readonly connection: NatsConnection
   readonly stream: CommitStream
   readonly bucket: HaBucket
-  readonly lease: Lease
+  readonly lease: ActiveLease
   readonly follower: StreamFollower
   readonly reports: MemberReports
 }
@@ -106,7 +106,7 @@ export class HaServer {
     return this.#fault ?? this.#parts?.follower.trouble
   }
 
-  get lease(): Lease | undefined {
+  get lease(): ActiveLease | undefined {
     return this.#parts?.lease
   }
 
@@ -248,7 +248,7 @@ export class HaServer {
         warn,
       })
       const self = () => ({ serverId, name, apiAddress: addresses().api, clusterAddress: addresses().cluster })
-      const lease = new Lease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
+      const lease = new ActiveLease({ bucket, self, nowMs: this.#nowMs, wallMs: this.#wallMs })
       this.#fault = undefined
       const reports = new MemberReports({
         bucket,

@@ -26,7 +26,7 @@ import {
 } from '@nats-io/jetstream'
 import type { NatsConnection } from '@nats-io/transport-node'
 import { Fault, messageOf } from '../../platform/errors.ts'
-import { type CommitPart, partId } from './commit-message.ts'
+import { type StreamPart, partId } from './commit-message.ts'
 
 /** Timeout of one request to JetStream. */
 const REQUEST_MS = 2000
@@ -112,7 +112,7 @@ export class CommitStream {
    * Publishes a part after the message `last`. Resolves to its sequence. Rejects with PublishRefused, and with PublishUnknown when
    * `signal` aborts first.
    */
-  async publish(part: CommitPart, last: number, signal: AbortSignal): Promise<number> {
+  async publish(part: StreamPart, last: number, signal: AbortSignal): Promise<number> {
     for (let waitMs = RETRY_MS; ; waitMs = Math.min(2 * waitMs, RETRY_MAX_MS)) {
       if (signal.aborted)
         throw new PublishUnknown('the server stopped being active before NATS acknowledged the change')
@@ -127,7 +127,7 @@ export class CommitStream {
   }
 
   /** Undefined when the outcome is not known yet. */
-  async #publishOnce({ id, payload }: CommitPart, last: number): Promise<number | undefined> {
+  async #publishOnce({ id, payload }: StreamPart, last: number): Promise<number | undefined> {
     try {
       const { seq } = await this.#client.publish(this.#subject, payload, {
         expect: { lastSequence: last },
